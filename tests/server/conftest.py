@@ -56,7 +56,6 @@ def server(serve: Serve) -> Server:
 @pytest.fixture
 def quick_feed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a feed count in hundredths of seconds, and look at what the test makes up."""
-    for name in ("LOOK_EVERY", "STATE_EVERY"):
-        monkeypatch.setattr(feed, name, 0.01)
+    monkeypatch.setattr(feed, "LOOK_EVERY", 0.01)
     monkeypatch.setattr(feed, "LOOK_TIMEOUT", 0.2)
     monkeypatch.setattr(feed, "BoardReader", Counting)

@@ -40,9 +40,9 @@ class Counting:
         self.asked.append(notebooks)
         return {"time": float(self.count), "gpus": {}, "rows": {}}
 
-    def full(self, sequence: int, state: message.State) -> bytes:
+    def full(self, sequence: int, state: message.State, every: float) -> bytes:
         self.go.wait(10)
-        return json.dumps({"type": "full", "sequence": sequence, "state": state}).encode()
+        return json.dumps({"type": "full", "sequence": sequence, "state": state, "every": every}).encode()
 
     def close(self) -> None:
         self.count = -1
@@ -51,12 +51,12 @@ class Counting:
 class Page:
     """A client of the feed, and what it was sent; one that `takes` nothing leaves each message on its way."""
 
-    def __init__(self, feed: Feed, *, takes: bool = True, every: float = 0.0) -> None:
+    def __init__(self, feed: Feed, *, takes: bool = True) -> None:
         self.texts: list[bytes] = []
         self.takes = takes
         self.closed = False
         self.taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.client = Client(self.write, self.close, every=every)
+        self.client = Client(self.write, self.close)
         feed.join(self.client)
 
     def write(self, text: bytes) -> asyncio.Future[None]:
@@ -92,7 +92,7 @@ def with_feed(test: Callable[[Feed], Awaitable[None]], kernels: Callable[[], Awa
     """Run a test with a feed that asks `kernels` for notebooks, and end the feed after it."""
 
     async def run() -> None:
-        feed = Feed(kernels, LOG)
+        feed = Feed(kernels, LOG, every=0.01)
         await test(feed)
         feed.close()
         await asyncio.sleep(0.05)

@@ -64,12 +64,12 @@ def fresh(state: State) -> bool:
 
 
 @contextmanager
-def streaming(server: Server, every: str = "", *, wait: float = 10) -> Iterator[Stream]:
+def streaming(server: Server, *, wait: float = 10) -> Iterator[Stream]:
     """Have a stream, until the block ends."""
     stream, loop, ready = Stream(), asyncio.new_event_loop(), threading.Event()
 
     async def read() -> None:
-        connection = await websocket_connect(request(server, every))
+        connection = await websocket_connect(request(server))
         stream.say = lambda text: loop.call_soon_threadsafe(connection.write_message, text)
         try:
             while (text := await connection.read_message()) is not None:
@@ -106,18 +106,17 @@ async def end(connection: WebSocketClientConnection, *, ended: bool = False) -> 
         pass
 
 
-def request(server: Server, every: str = "", *, headers: dict[str, str] | None = None) -> HTTPRequest:
-    query = f"?every={every}" if every else ""
+def request(server: Server, *, headers: dict[str, str] | None = None) -> HTTPRequest:
     headers = {"Authorization": f"token {server.token}"} if headers is None else headers
-    return HTTPRequest(f"ws://{server.base}tfgpu-magic/stream{query}", headers=headers)
+    return HTTPRequest(f"ws://{server.base}tfgpu-magic/stream", headers=headers)
 
 
-def refused(server: Server, every: str = "", *, headers: dict[str, str] | None = None) -> int:
+def refused(server: Server, *, headers: dict[str, str] | None = None) -> int:
     """Return the HTTP code that a stream is refused with; 101 if it is not."""
 
     async def ask() -> int:
         try:
-            connection = await websocket_connect(request(server, every, headers=headers))
+            connection = await websocket_connect(request(server, headers=headers))
         except HTTPClientError as error:
             return error.code
         await end(connection)

@@ -1,4 +1,4 @@
-"""The feed by itself: each client is sent all that it may know, at its pace, however slow it or another one is."""
+"""The feed by itself: each client is sent all that it may know, however slow it or another one is."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from tornado.websocket import WebSocketClosedError
 
 from tests.server.pages import LOG, Page, nobody, with_feed
-from tests.views.test_message import applied
-from tfgpu_magic.server import feed as feeding
-from tfgpu_magic.server.feed import Feed
+from tfgpu_magic.monitor.rows import Table
+from tfgpu_magic.server.feed import Feed, States
+from tfgpu_magic.views import message
 
 pytestmark = pytest.mark.usefixtures("quick_feed")
 
@@ -26,21 +26,6 @@ def test_a_client_that_does_not_read_has_one_message_on_its_way_and_others_go_on
         deaf.taken.set_result(None)
         await page.until(lambda: len(deaf.texts) > 1)
         assert deaf.kinds == ["full", "full"]  # too much has happened: all of it once more
-
-    with_feed(test)
-
-
-def test_a_client_that_was_slow_for_a_moment_is_sent_what_it_missed() -> None:
-    async def test(feed: Feed) -> None:
-        slow, page = Page(feed, takes=False), Page(feed)
-        await page.until(lambda: len(page.texts) > 5)
-        slow.takes = True
-        slow.taken.set_result(None)
-        await page.until(lambda: len(slow.texts) > 1)
-        first, second = map(json.loads, slow.texts[:2])
-
-        assert (second["type"], second["base"]) == ("tick", first["sequence"])
-        assert applied(first["state"], second["patch"])["time"] == second["sequence"]
 
     with_feed(test)
 
@@ -102,15 +87,24 @@ def test_who_comes_after_the_end_is_sent_away() -> None:
     assert (late.closed, late.texts) == (True, [])
 
 
-def test_each_client_is_told_the_pace_that_it_is_granted_and_who_asks_once_when_to_come_back() -> None:
+def test_every_client_is_told_the_servers_pace() -> None:
     async def test(feed: Feed) -> None:
-        page, slow = Page(feed, every=1.0), Page(feed, every=7.5)
-        await page.until(lambda: page.texts and slow.texts)
+        page = Page(feed)
+        await page.until(lambda: page.texts)
 
-        assert [json.loads(one.texts[0])["every"] for one in (page, slow)] == [1.0, 7.5]
-        assert json.loads(await feed.full())["every"] == feeding.LONGEST_INTERVAL
+        assert [json.loads(text)["every"] for text in (page.texts[0], await feed.full())] == [0.01, 0.01]
 
     with_feed(test)
+
+
+def test_the_same_state_is_not_new_and_who_has_neither_of_the_last_two_needs_all() -> None:
+    states = States()
+    for number in (1, 1, 2, 3):
+        states.add(message.state(Table(time=number)))
+
+    assert states.sequence == 3
+    assert [states.tick(base) is None for base in (0, 1, 2, 3)] == [True, True, False, False]
+    assert json.loads(states.tick(3) or "")["patch"] == {"time": 3}
 
 
 def test_lists_of_processes_are_wanted_as_long_as_one_client_looks_at_them() -> None:
@@ -128,19 +122,5 @@ def test_lists_of_processes_are_wanted_as_long_as_one_client_looks_at_them() -> 
         assert [await wanted(*both) for both in ((True, True), (False, True), (False, False))] == [True, True, False]
         feed.leave(panel.client)
         assert await wanted(True, False)
-
-    with_feed(test)
-
-
-def test_a_client_that_begins_to_look_at_processes_is_told_soon_however_rarely_it_wants_to_hear() -> None:
-    async def test(feed: Feed) -> None:
-        page, other = Page(feed, every=60.0), Page(feed)
-        feed.attend(page.client, processes=False)
-        await page.until(lambda: page.texts and len(other.texts) > 10)
-        before = len(page.texts)
-        feed.attend(page.client, processes=True)
-        await page.until(lambda: len(page.texts) > before + 1)
-
-        assert before == 1
 
     with_feed(test)

@@ -12,8 +12,7 @@ import pytest
 from tests.server.pages import Page, with_feed
 from tests.slack import SLACK
 from tfgpu_magic.monitor.owners import Notebook
-from tfgpu_magic.server.feed import Feed
-from tfgpu_magic.server.states import States
+from tfgpu_magic.server.feed import Feed, States
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -155,7 +155,7 @@ def test_figures_that_come_more_rarely_than_each_second_say_so() -> None:
 
 def test_messages_are_json_in_one_line() -> None:
     state = message.state(live(EMPTY))
-    full = message.full(3, state, History((1.0, 2.04), {"GPU-7": (5, None)}))
+    full = message.full(3, state, History((1.0, 2.04), {"GPU-7": (5, None)}), 2.5)
     tick = message.tick(4, 3, {"time": 101.0})
 
     assert json.loads(full) == {
@@ -164,5 +164,6 @@ def test_messages_are_json_in_one_line() -> None:
         "sequence": 3,
         "state": state,
         "history": {"times": [1.0, 2.0], "used": {"GPU-7": [5, None]}},
+        "every": 2.5,
     }
     assert tick == '{"version":4,"type":"tick","sequence":4,"base":3,"patch":{"time":101.0}}'

@@ -136,7 +136,7 @@ def everything() -> Table:
 def test_what_is_sent_is_of_these_types(table: Table) -> None:
     state = message.state(live(table, stale=90.0, every=3.0))
     history = History((1.0, 2.0), {"GPU-1": (5, None)})
-    full: dict[str, Any] = json.loads(message.paced(message.full(3, state, history).encode(), 0.5))
+    full: dict[str, Any] = json.loads(message.full(3, state, history, 0.5))
 
     assert fits(full, "Full")
     assert fits(json.loads(message.tick(4, 3, {"time": 1.0})), "Tick")

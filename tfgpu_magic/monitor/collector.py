@@ -159,7 +159,7 @@ class _Readings:
         """Tell whether the GPUs could not be read for long; the longer, the more collectors in a row could not."""
         if self._snapshot is None or self._snapshot.error in (None, ASLEEP):
             self._saw_at = now
-        return now - self._saw_at > BLIND_FOR * 2 ** min(self._failures, MOST_DOUBLINGS)
+        return now - self._saw_at > BLIND_FOR * 2.0 ** min(self._failures, MOST_DOUBLINGS)
 
     def pause(self) -> float:
         """Return for how many seconds there is nothing to do."""

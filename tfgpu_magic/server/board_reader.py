@@ -61,13 +61,13 @@ class BoardReader:
         except Exception as error:  # whatever it is: the pages must show it
             return self._failed(error)
 
-    def full(self, sequence: int, state: State) -> bytes:
-        """Return the full message of a state with the history before it. Raise nothing."""
+    def full(self, sequence: int, state: State, every: float) -> bytes:
+        """Return the full message of a state with the history before it, as `message.full`. Raise nothing."""
         try:
             history = self._watcher.history()
         except MonitorError:
             history = History()
-        return message.full(sequence, state, history).encode()
+        return message.full(sequence, state, history, every).encode()
 
     def close(self) -> None:
         """Close the board."""

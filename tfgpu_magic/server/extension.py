@@ -33,7 +33,7 @@ class TfGpuServer(ExtensionApp):
         min=1.0,
         max=60.0,
         help="Seconds between two messages of a stream, and between two readings of the GPUs for this server, at the "
-        "least, however often a client asks for them.",
+        "least.",
     ).tag(config=True)
     metrics = Bool(
         None,
@@ -52,14 +52,14 @@ class TfGpuServer(ExtensionApp):
         if server is None:
             raise AssertionError("an extension is loaded by a server")
         kernels = Kernels(server.kernel_manager, server.session_manager)
-        self._feed = Feed(kernels.notebooks, self.log, longest=self.floor, every=self.floor)
+        self._feed = Feed(kernels.notebooks, self.log, every=self.floor)
         if _open_to_all(server) if self.metrics is None else self.metrics:
             self._source = Source()
             start(self._source)
         self._returns = Returns()
         self.handlers.extend([
             (r"/tfgpu-magic/snapshot", SnapshotHandler, {"feed": self._feed}),
-            (r"/tfgpu-magic/stream", StreamHandler, {"feed": self._feed, "floor": self.floor}),
+            (r"/tfgpu-magic/stream", StreamHandler, {"feed": self._feed}),
             (r"/tfgpu-magic/stop", StopHandler, {"kernels": self._feed.notebooks}),
             (r"/tfgpu-magic/end", EndHandler, {"kernels": self._feed.notebooks}),
             (r"/tfgpu-magic/park", ParkHandler, {"kernels": self._feed.notebooks, "returns": self._returns}),

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tornado.websocket import WebSocketClosedError
 
 from tfgpu_magic.monitor.history import History
 from tfgpu_magic.monitor.rows import Table
 from tfgpu_magic.server.board_reader import BoardReader
-from tfgpu_magic.server.states import States
 from tfgpu_magic.server.worker import Worker
 from tfgpu_magic.views import message
 
@@ -25,18 +24,12 @@ if TYPE_CHECKING:
 
 LOOK_EVERY = 0.25
 """Seconds between two looks at the board for something new."""
-STATE_EVERY = 0.9
-"""Seconds between two states at the least: one a second, whose look is early by a little."""
 FIRST_READING_TIMEOUT = 2.0
 """Seconds to wait for the first reading of a collector that has just been started."""
 LOOK_TIMEOUT = 2.0
 """Seconds that a look may take before the last state counts as stale; one takes milliseconds."""
-LONGEST_INTERVAL = 10.0
-"""Seconds at most between two messages to a client, which keeps the connection alive; states are kept for as long."""
-CATCH_UP_FOR = 3.0
-"""Seconds in which a client that begins to show processes gets every new state, however long its interval."""
 
-_EARLY = 0.2  # seconds by which a message may be early, rather than late by a look
+_EARLY = 0.1  # seconds by which a look at the board may be early
 _QUIET = 0.5  # seconds after its time when a client gets a message that nothing is new
 _AT_ONCE = 16  # clients served before other requests have their turn
 _PAUSE = 0.05  # seconds between two looks for the first reading
@@ -48,20 +41,16 @@ class Client:
     Args:
         write: sends a text, and returns a future that is done when the system has taken all of it.
         close: ends the stream.
-        every: seconds between two messages that have something new.
 
     Attributes:
         processes: whether it shows processes, and not memory alone.
     """
 
-    def __init__(
-        self, write: Callable[[bytes], asyncio.Future[None]], close: Callable[[], None], *, every: float
-    ) -> None:
-        self.every = every
+    def __init__(self, write: Callable[[bytes], asyncio.Future[None]], close: Callable[[], None]) -> None:
         self.close = close
         self.processes = True
         self.has = 0
-        self.news_at = self.sent_at = self.catch_up_until = float("-inf")
+        self.sent_at = float("-inf")
         self._write = write
         self._sending: asyncio.Future[None] | None = None
 
@@ -79,14 +68,48 @@ class Client:
         self._sending.add_done_callback(lambda sent: sent.cancelled() or sent.exception())
 
 
+class States:
+    """The newest state and the one before it; the messages to the newest are made once for all clients.
+
+    Attributes:
+        sequence: the number of the newest state; 0 before there is one.
+        newest: the newest state; empty before there is one.
+    """
+
+    def __init__(self) -> None:
+        self.sequence = 0
+        self.newest: State = cast("State", {})
+        self._before: State = self.newest
+        self._ticks: dict[int, bytes] = {}
+
+    def add(self, state: State) -> None:
+        """Make a state the newest, unless the newest is equal."""
+        if state != self.newest:
+            self._before, self.newest = self.newest, state
+            self.sequence += 1
+            self._ticks.clear()
+
+    def tick(self, base: int) -> bytes | None:
+        """Return the message that brings a client from state `base` to the newest; None where it needs a full one.
+
+        From the newest to itself it has the time alone: nothing is new.
+        """
+        if base not in self._ticks:
+            before = {self.sequence: self.newest, self.sequence - 1: self._before}.get(base)
+            if not before:
+                return None
+            changes = message.patch(before, self.newest) or {"time": self.newest["time"]}
+            self._ticks[base] = message.tick(self.sequence, base, changes).encode()
+        return self._ticks[base]
+
+
 class Feed:
     """The states that all clients of one server get.
 
     Args:
         kernels: returns the server's kernels, by pid.
         log: for what only an administrator can put right.
-        longest: seconds between two messages to the slowest clients; `LONGEST_INTERVAL` at least.
-        every: seconds between two messages to the quickest clients, and between two readings of the GPUs.
+        every: seconds between two messages that have something new, and between two readings of the GPUs.
     """
 
     def __init__(
@@ -94,13 +117,12 @@ class Feed:
         kernels: Callable[[], Awaitable[Mapping[int, Notebook]]],
         log: Logger,
         *,
-        longest: float = LONGEST_INTERVAL,
         every: float = 1.0,
     ) -> None:
-        self.longest = max(LONGEST_INTERVAL, longest)
         self.closed = False
         self._kernels = kernels
         self._log = log
+        self._every = every
         self._board_reader, self._worker = BoardReader(log, every=every), Worker()
         self._looking: asyncio.Future[State | None] | None = None
         self._state: State | None = None
@@ -109,9 +131,8 @@ class Feed:
         self._asking: asyncio.Future[Mapping[int, Notebook]] | None = None
         self._asked_at = float("-inf")
         self._known: Mapping[int, Notebook] = {}
-        self._states = States(int(self.longest) + 4)
+        self._states = States()
         self._full: tuple[int, asyncio.Future[bytes]] | None = None
-        self._paced: dict[float, bytes] = {}
         self._clients: list[Client] = []
         self._ready = False
         self._running: asyncio.Task[None] | None = None
@@ -130,7 +151,6 @@ class Feed:
     def attend(self, client: Client, *, processes: bool) -> None:
         """Set whether a client shows processes; one that begins to gets them soon."""
         if processes and not client.processes:
-            client.catch_up_until = time.monotonic() + CATCH_UP_FOR
             self._state_at = float("-inf")
             self._called.set()
         client.processes = processes
@@ -144,7 +164,7 @@ class Feed:
         """Return the message that a view begins with; look first where no client keeps the state up to date."""
         if not self._ready:
             await self._first()
-        return (await self._all(self.longest))[1]
+        return (await self._all())[1]
 
     def close(self) -> None:
         """End all streams, and close the board."""
@@ -170,7 +190,7 @@ class Feed:
         while self._clients:
             self._called.clear()
             begun = time.monotonic()
-            if begun - self._state_at >= STATE_EVERY:
+            if begun - self._state_at >= self._every - _EARLY:
                 await self._look()
             await self._serve()
             try:
@@ -256,30 +276,22 @@ class Feed:
 
     async def _due(self, client: Client) -> bytes | None:
         now, newest = time.monotonic(), self._states.sequence
-        if client.has == newest:
-            if now - client.sent_at < client.every + _QUIET:
-                return None
-        elif now - client.news_at < (client.every if now > client.catch_up_until else STATE_EVERY) - _EARLY:
+        if client.has == newest and now - client.sent_at < self._every + _QUIET:
             return None
-        else:
-            client.news_at = now
         client.sent_at = now
         text = self._states.tick(client.has)
         if text is None:
-            newest, text = await self._all(client.every)
+            newest, text = await self._all()
         client.has = newest
         return text
 
-    async def _all(self, every: float) -> tuple[int, bytes]:
-        """Return the newest state's number and full message, which is made once for all clients with this interval."""
+    async def _all(self) -> tuple[int, bytes]:
+        """Return the newest state's number and full message, which is made once for all clients."""
         sequence, state = self._states.sequence, self._states.newest
         if self._full is None or self._full[0] != sequence:
-            self._full = sequence, self._worker.do(partial(self._board_reader.full, sequence, state))
-            self._paced = {}
+            self._full = sequence, self._worker.do(partial(self._board_reader.full, sequence, state, self._every))
         writing = self._full[1]
         done, _ = await asyncio.wait({writing}, timeout=0 if self._hung else LOOK_TIMEOUT)
         if not done:
-            return sequence, message.paced(message.full(sequence, state, History()).encode(), every)
-        if every not in self._paced:
-            self._paced[every] = message.paced(writing.result(), every)
-        return sequence, self._paced[every]
+            return sequence, message.full(sequence, state, History(), self._every).encode()
+        return sequence, writing.result()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -66,7 +65,7 @@ class SnapshotHandler(APIHandler):
 
 
 class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
-    """WebSocket ``<base>/tfgpu-magic/stream?every=SECONDS``: the full message, and then what changes.
+    """WebSocket ``<base>/tfgpu-magic/stream``: the full message, and then what changes.
 
     A client may send ``{"processes": false}`` while it shows no processes, but memory alone: they are then read more
     rarely. ``true`` ends that.
@@ -74,11 +73,10 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
 
     auth_resource = RESOURCE
 
-    def initialize(self, feed: Feed, floor: float) -> None:
+    def initialize(self, feed: Feed) -> None:
         """Take what the extension has for every request."""
-        self._feed, self._floor = feed, floor
+        self._feed = feed
         self._client: Client | None = None
-        self._every = floor
 
     def set_default_headers(self) -> None:
         """Set no headers: those for pages mean nothing here."""
@@ -101,13 +99,12 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
             raise web.HTTPError(403)
         if self._feed.closed:
             raise web.HTTPError(503)
-        self._every = min(max(seconds(self.get_argument("every", "1")), self._floor), self._feed.longest)
         await super().get()
 
     def open(self) -> None:
         """Begin to send."""
         super().open()
-        self._client = Client(self.write_message, lambda: self.close(1001, "the server stops"), every=self._every)
+        self._client = Client(self.write_message, lambda: self.close(1001, "the server stops"))
         self._feed.join(self._client)
 
     def on_message(self, message: str | bytes) -> None:
@@ -124,18 +121,3 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         """Send no more."""
         if self._client is not None:
             self._feed.leave(self._client)
-
-
-def seconds(text: str) -> float:
-    """Parse a client's interval.
-
-    Raises:
-        web.HTTPError: 400, it is no number of seconds.
-    """
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value > 0):
-        raise web.HTTPError(400, "every is not a number of seconds above 0")
-    return value

@@ -150,13 +150,14 @@ def patch(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str
     return changes
 
 
-def full(sequence: int, state: State, history: History) -> str:
+def full(sequence: int, state: State, history: History, every: float | None = None) -> str:
     """Return the message that a view begins with.
 
     Args:
         sequence: a number that rises from state to state.
         state: the state.
         history: what was used before.
+        every: seconds after which the next message comes; None where none does.
     """
     message: Full = {
         "version": VERSION,
@@ -165,12 +166,9 @@ def full(sequence: int, state: State, history: History) -> str:
         "state": state,
         "history": past(history),
     }
+    if every is not None:
+        message["every"] = every
     return _text(message)
-
-
-def paced(text: bytes, every: float) -> bytes:
-    """Add to a full message after how many seconds the next one comes: the rest is the same for all clients."""
-    return text[:-1] + b',"every":%g}' % every
 
 
 def tick(sequence: int, base: int, changes: Mapping[str, object]) -> str:

@@ -111,7 +111,7 @@ export interface Full {
   sequence: number;
   state: State;
   history: Past;
-  /** Seconds after which the next message comes, or may be asked for. */
+  /** Seconds after which the next message comes. */
   every?: number;
 }
 
