@@ -26,7 +26,7 @@ from tfgpu_magic.monitor.owners import by_user
 from tfgpu_magic.monitor.parked import Parked, ParkedState
 from tfgpu_magic.monitor.report import Figure, GpuUse, Report
 from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
-from tfgpu_magic.monitor.snapshot import Gpu, Parser, Process, Snapshot
+from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.server import metrics
 from tfgpu_magic.simgpu import Machine
 
@@ -267,7 +267,7 @@ class Board:
         gpu = Gpu(index=0, uuid="GPU-1", used=4 * GIB, total=9 * GIB)
         stranger = Process(gpu="0", pid=2**22 + 1, kind="C", held=4 * GIB)
         snapshot = Snapshot(time=1.7e9, gpus=(gpu,), processes=(stranger,), listed_at=1.7e9)
-        return Look(Message(1, snapshot.to_json(), Parser()), 0.0, None)
+        return Look(Message(1, snapshot.to_json()), 0.0, None)
 
     def reports(self) -> tuple[Report, ...]:
         use = GpuUse(gpu="GPU-1", figures=self.figures)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import history
 from tfgpu_magic.monitor.directory import boot
-from tfgpu_magic.monitor.snapshot import Parser, Snapshot
+from tfgpu_magic.monitor.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.directory import BoardDirectory
@@ -71,18 +71,17 @@ class Message:
         text: the snapshot in its JSON form.
     """
 
-    def __init__(self, sequence: int, text: str, parser: Parser) -> None:
+    def __init__(self, sequence: int, text: str) -> None:
         self.sequence = sequence
         self.text = text
-        self._parser = parser
 
     @cached_property
     def snapshot(self) -> Snapshot:
         """The snapshot, parsed from the text on first use."""
-        return self._parser.parse(self.text)
+        return Snapshot.from_json(self.text)
 
 
-NOTHING = Message(0, Snapshot(time=0.0, error="The GPUs are being asked for the first time.").to_json(), Parser())
+NOTHING = Message(0, Snapshot(time=0.0, error="The GPUs are being asked for the first time.").to_json())
 """The message of a board on which nothing was published yet."""
 
 
@@ -211,7 +210,6 @@ class Reader:
         self._place = place
         self._fd = -1
         self._message = NOTHING
-        self._parser = Parser()
         self._seen = _Header(
             0, 0, 0, 0, 0.0, time.monotonic(), time.time(), math.inf
         )  # a writer is expected from now on
@@ -236,7 +234,7 @@ class Reader:
                 text = _read(self._fd, header.length, _SLOTS[header.sequence % 2])
                 if len(text) != header.length or zlib.crc32(text) != header.check:
                     continue
-                self._message = Message(header.sequence, text.decode(), self._parser)
+                self._message = Message(header.sequence, text.decode())
             self._seen = header if header.length or self._message is NOTHING else self._seen
             break
         seen, now = self._seen, time.monotonic()

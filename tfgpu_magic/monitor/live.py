@@ -14,7 +14,7 @@ from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.report_files import AllReportFiles
 from tfgpu_magic.monitor.schedule import Wanted
 from tfgpu_magic.monitor.settings import LINGER, READING_TIMEOUT
-from tfgpu_magic.monitor.snapshot import Parser, Snapshot
+from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.monitor.starting import begin, start
 from tfgpu_magic.monitor.unused_file import RecordReader
 from tfgpu_magic.parking import seen
@@ -105,7 +105,7 @@ class Live:
         """
         seen = self._open().look()
         if seen.message is NOTHING and seen.stale_since is not None and (reason := self._reason()):
-            return replace(seen, message=Message(0, Snapshot(time=0.0, error=reason).to_json(), Parser()))
+            return replace(seen, message=Message(0, Snapshot(time=0.0, error=reason).to_json()))
         return seen
 
     def wait(self, seconds: float = 5.0) -> Look:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import json
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -122,19 +121,10 @@ class Snapshot:
         return any(gpu.simulated for gpu in self.gpus)
 
     def to_json(self) -> str:
-        """Return the snapshot as one line of JSON."""
-        # Field by field: `dataclasses.asdict` copies what is in them too, which takes ten times as long. The rows are
-        # made as text, since there may be hundreds, and the encoder takes three times as long.
-        rows = [
-            f'{{"gpu":{_quoted(row.gpu)},"pid":{row.pid},"kind":{_quoted(row.kind)},'
-            f'"held":{"null" if row.held is None else row.held},'
-            f'"utilisation":{"null" if row.utilisation is None else row.utilisation}}}'
-            for row in self.processes
-        ]
-        fields = _fields(self) | {"gpus": [_fields(gpu) for gpu in self.gpus], "processes": []}
-        text = json.dumps(fields, separators=(",", ":"))
-        # In no string is what is replaced here: its quotation marks are escaped.
-        return text.replace('"processes":[]', f'"processes":[{",".join(rows)}]', 1)
+        """Return the snapshot as one line of JSON; of the processes, of which there may be thousands, values alone."""
+        processes = [_VALUES(process) for process in self.processes]
+        fields = _fields(self) | {"gpus": [_fields(gpu) for gpu in self.gpus], "processes": processes}
+        return json.dumps(fields, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Snapshot:
@@ -146,51 +136,16 @@ class Snapshot:
         try:
             fields: dict[str, Any] = json.loads(text)
             gpus = tuple(Gpu(**(gpu | {"capability": _pair(gpu["capability"])})) for gpu in fields.pop("gpus"))
-            processes = tuple(Process(**process) for process in fields.pop("processes"))
+            processes = tuple(
+                Process(gpu=gpu, pid=pid, kind=kind, held=held, utilisation=utilisation)
+                for gpu, pid, kind, held, utilisation in fields.pop("processes")
+            )
             return cls(gpus=gpus, processes=processes, **(fields | {"notes": tuple(fields["notes"])}))
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a snapshot: {error}") from error
 
 
-class Parser:
-    """A parser of successive snapshots, as `Snapshot.from_json`, which makes only the rows that are new.
-
-    Of hundreds of processes few change from second to second, and making them takes longer than all the rest.
-    """
-
-    def __init__(self) -> None:
-        self._rows: dict[str, Process] = {}
-
-    def parse(self, text: str) -> Snapshot:
-        """Parse what `Snapshot.to_json` returned.
-
-        Raises:
-            ValueError: the text is not a snapshot.
-        """
-        # These separators cannot occur within a string: its quotation marks are escaped.
-        head, begun, rest = text.partition(',"processes":[{')
-        rows, ended, tail = rest.partition('}],"error":')
-        if not (begun and ended):
-            return Snapshot.from_json(text)
-        try:
-            processes = self._processes(rows.split("},{"))
-        except (TypeError, ValueError):  # braces in a row, which `to_json` never writes
-            return Snapshot.from_json(text)
-        return dataclasses.replace(Snapshot.from_json(f'{head},"processes":[],"error":{tail}'), processes=processes)
-
-    def _processes(self, rows: list[str]) -> tuple[Process, ...]:
-        known = self._rows
-        new = [row for row in rows if row not in known]
-        if new:
-            made = [Process(**fields) for fields in json.loads("[{" + "},{".join(new) + "}]")]
-            known = known | dict(zip(new, made, strict=True))
-        if new or len(known) > 2 * len(rows):
-            self._rows = known = {row: known[row] for row in rows}
-        return tuple([known[row] for row in rows])
-
-
-_quoted = functools.lru_cache(json.dumps)
-"""Writes a label or a kind, of which there are few."""
+_VALUES = attrgetter(*Process.__slots__)
 
 
 def _fields(data: Any) -> dict[str, Any]:
