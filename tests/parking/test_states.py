@@ -18,24 +18,20 @@ from tfgpu_magic.parking.states import (
     settled,
 )
 
-EVERYTHING = list(product(Phase, [*State, *Found], [False, True]))
+
+def test_a_locked_process_is_unlocked_whatever_is_written() -> None:
+    both = product(Phase, [False, True])
+
+    assert {reconcile(phase, State.LOCKED, returned=returned) for phase, returned in both} == {Action.UNLOCK}
 
 
-@pytest.mark.parametrize("phase", Phase)
-@pytest.mark.parametrize("returned", [False, True])
-def test_a_locked_process_is_unlocked_whatever_is_written(phase: Phase, returned: bool) -> None:
-    assert reconcile(phase, State.LOCKED, returned=returned) is Action.UNLOCK
+def test_what_has_ended_is_forgotten_and_what_is_not_known_is_asked_again() -> None:
+    assert {reconcile(phase, Found.GONE) for phase in Phase} == {Action.FORGET}
+    assert {reconcile(phase, Found.UNKNOWN) for phase in Phase} == {Action.WAIT}
 
 
-@pytest.mark.parametrize("phase", Phase)
-def test_what_has_ended_is_forgotten_and_what_is_not_known_is_asked_again(phase: Phase) -> None:
-    assert reconcile(phase, Found.GONE) is Action.FORGET
-    assert reconcile(phase, Found.UNKNOWN) is Action.WAIT
-
-
-@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.FAILED])
-def test_a_process_that_is_away_stays_so_until_it_is_wanted(phase: Phase) -> None:
-    assert reconcile(phase, State.CHECKPOINTED) is Action.KEEP
+def test_a_process_that_is_away_stays_so_until_it_is_wanted() -> None:
+    assert {reconcile(phase, State.CHECKPOINTED) for phase in Phase if phase is not Phase.FAILED} == {Action.KEEP}
 
 
 def test_a_process_that_has_failed_is_not_taken_for_a_parked_one() -> None:
@@ -43,23 +39,23 @@ def test_a_process_that_has_failed_is_not_taken_for_a_parked_one() -> None:
     assert {reconcile(phase, State.FAILED) for phase in Phase} == {Action.FAIL}
 
 
-@pytest.mark.parametrize("found", [State.RUNNING, Found.NO_CUDA])
-def test_a_process_that_runs_is_known_to_have_been_away_unless_it_surely_was_not(found: State | Found) -> None:
-    assert reconcile(Phase.LOCKING, found) is Action.FORGET
-    assert reconcile(Phase.LOCKING, found, returned=True) is Action.RETURN
-    assert {reconcile(phase, found) for phase in Phase if phase is not Phase.LOCKING} == {Action.RETURN}
+def test_a_process_that_runs_is_known_to_have_been_away_unless_it_surely_was_not() -> None:
+    for found in (State.RUNNING, Found.NO_CUDA):
+        assert reconcile(Phase.LOCKING, found) is Action.FORGET
+        assert reconcile(Phase.LOCKING, found, returned=True) is Action.RETURN
+        assert {reconcile(phase, found) for phase in Phase if phase is not Phase.LOCKING} == {Action.RETURN}
 
 
-@pytest.mark.parametrize(("phase", "found", "returned"), EVERYTHING)
-def test_what_is_set_right_is_settled_and_may_follow(phase: Phase, found: State | Found, returned: bool) -> None:
-    action = reconcile(phase, found, returned=returned)
-    if action is Action.UNLOCK:
-        action = reconcile(phase, State.RUNNING, returned=returned)
-    if action is not Action.WAIT and phase is not Phase.BACK:  # one that is back is nobody's to set right
-        after = settled(action)
+def test_what_is_set_right_is_settled_and_may_follow() -> None:
+    for phase, found, returned in product(Phase, [*State, *Found], [False, True]):
+        action = reconcile(phase, found, returned=returned)
+        if action is Action.UNLOCK:
+            action = reconcile(phase, State.RUNNING, returned=returned)
+        if action is not Action.WAIT and phase is not Phase.BACK:  # one that is back is nobody's to set right
+            after = settled(action)
 
-        assert after not in UNSETTLED
-        assert after is phase or after in FOLLOWS[phase]
+            assert after not in UNSETTLED, (phase, found, returned)
+            assert after is phase or after in FOLLOWS[phase], (phase, found, returned)
 
 
 def test_actions_without_an_end_lead_to_no_phase() -> None:

@@ -200,7 +200,7 @@ class Machine:
         self._state.fault(function, self._gpu(gpu), code, 0.0)
 
     def hang(self, function: str, seconds: float, *, gpu: int | None = None) -> None:
-        """Make each call of a function take that long before it returns; 0 ends it. A fatal signal ends the wait."""
+        """Make each call of a function take that long before it returns, unless 0 or `clear_faults` ends it before."""
         self._state.fault(function, self._gpu(gpu), 0, seconds)
 
     def sense(

@@ -26,7 +26,7 @@ static void sleep_until(struct timespec start, uint64_t ns)
 }
 
 /* Takes as long as copying everything does, and touches the copy on the way if it is to `fill` it. */
-static void move(uint64_t rate, bool fill)
+static void move(int setting, bool fill)
 {
     struct timespec start;
     clock_gettime(CLOCK_MONOTONIC, &start);
@@ -36,6 +36,7 @@ static void move(uint64_t rate, bool fill)
             if (fill)
                 ((volatile char *)copy)[done] = 0;
         done = next;
+        uint64_t rate = cuda_machine->setting[setting]; /* it may be changed on the way */
         if (rate)
             sleep_until(start, (uint64_t)((double)done / (double)rate * 1e9));
     }
@@ -100,7 +101,7 @@ int cuda_move_out(const struct cuda_request *request, bool *fatal)
             return CUDA_OUT_OF_MEMORY;
         }
     }
-    move(cuda_machine->setting[SIM_RATE_OUT], copy != NULL);
+    move(SIM_RATE_OUT, copy != NULL);
     cuda_show(false);
     for (int i = 0; i < cuda.count; i++)
         held[i] = sim_let_go(cuda_machine, cuda.device[i]);
@@ -150,7 +151,7 @@ int cuda_move_back(const struct cuda_request *request, bool *fatal)
         sim_unlist_self(cuda_machine);
         return CUDA_OUT_OF_MEMORY;
     }
-    move(cuda_machine->setting[SIM_RATE_BACK], false);
+    move(SIM_RATE_BACK, false);
     if (copy)
         munmap(copy, total);
     copy = NULL;

@@ -20,14 +20,18 @@ static bool names(const char *fault, const char *function)
     return !*rest || strncmp(rest, "_v", 2) == 0 || strcmp(rest, "WithFlags") == 0;
 }
 
-int sim_fault_of(struct sim_machine *machine, const char *function, int device)
+static uint64_t clock_ns(void)
 {
-    while (atomic_load_explicit(&machine->flags, memory_order_relaxed) & SIM_HUNG)
-        usleep(20000);
-    if (!atomic_load_explicit(&machine->fault_count, memory_order_relaxed))
-        return 0;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Returns the code that a function is made to return, and for how long it is made to hang. */
+static int fault_of(struct sim_machine *machine, const char *function, int device, uint64_t *hang_ns)
+{
     int code = 0, parent = device < 0 ? -1 : machine->device[device].parent;
-    uint64_t hang_ns = 0;
+    *hang_ns = 0;
     sim_lock(machine);
     for (unsigned i = 0; i < atomic_load(&machine->fault_count); i++) {
         const struct sim_fault *fault = &machine->faults[i];
@@ -38,12 +42,24 @@ int sim_fault_of(struct sim_machine *machine, const char *function, int device)
         if (fault->code)
             code = fault->code;
         if (fault->hang_ns)
-            hang_ns = fault->hang_ns;
+            *hang_ns = fault->hang_ns;
     }
     sim_unlock(machine);
-    struct timespec left = {(time_t)(hang_ns / 1000000000u), (long)(hang_ns % 1000000000u)};
-    while (hang_ns && nanosleep(&left, &left) != 0 && errno == EINTR)
-        ;
+    return code;
+}
+
+int sim_fault_of(struct sim_machine *machine, const char *function, int device)
+{
+    while (atomic_load_explicit(&machine->flags, memory_order_relaxed) & SIM_HUNG)
+        usleep(20000);
+    if (!atomic_load_explicit(&machine->fault_count, memory_order_relaxed))
+        return 0;
+    uint64_t hang_ns;
+    int code = fault_of(machine, function, device, &hang_ns);
+    for (uint64_t until_ns = clock_ns() + hang_ns; hang_ns && clock_ns() < until_ns;) {
+        usleep(20000);
+        fault_of(machine, function, device, &hang_ns); /* it may be ended meanwhile */
+    }
     return code;
 }
 
