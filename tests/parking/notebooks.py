@@ -1,4 +1,4 @@
-"""Notebooks on a simulated machine whose parking is tried: each trains the real TensorFlow, and can tell its digest."""
+"""Notebooks on a simulated machine whose parking is tried: some train the real TensorFlow, others just hold memory."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ from tests.simgpu.checkpoint_on_machine import digest, train
 _ = train()
 print(digest())
 """
+
+HOLD = "from tests.simgpu.checkpoint_on_machine import hold, intact; at = hold({size})"
 
 PATIENT = """\
 def _wait():
@@ -68,6 +70,13 @@ class Site:
         """Open a notebook that has trained a model, and give the digest of the model, too."""
         with self.notebook(path) as notebook:
             yield notebook, digest_in(notebook.run(TRAIN.format(size=size)))
+
+    @contextmanager
+    def holding(self, path: str, size: int = SIZE) -> Iterator[Notebook]:
+        """Open a notebook that holds memory without a framework; `intact()` there tells whether all is as it was."""
+        with self.notebook(path) as notebook:
+            notebook.run(HOLD.format(size=size))
+            yield notebook
 
     def holds(self, notebook: Notebook) -> bool:
         """Tell whether a notebook holds what it has taken."""

@@ -39,7 +39,7 @@ def test_one_notebook_parks_another_and_brings_it_back(site: Site) -> None:
 
 
 def test_a_busy_notebook_is_not_parked_by_another(site: Site) -> None:
-    with site.trained("train.ipynb") as (notebook, _), site.notebook("other.ipynb") as other:
+    with site.holding("train.ipynb") as notebook, site.notebook("other.ipynb") as other:
         waiting = notebook.client.execute("import time; time.sleep(3600)")
         until(lambda: "busy" in other.run("%tf_gpu"))
         said = other.run("%tf_gpu park train.ipynb")
@@ -50,14 +50,14 @@ def test_a_busy_notebook_is_not_parked_by_another(site: Site) -> None:
 
 
 def test_another_name_is_said_with_those_that_there_are(site: Site) -> None:
-    with site.trained("train.ipynb") as (notebook, _), site.notebook("other.ipynb") as other:
+    with site.holding("train.ipynb") as notebook, site.notebook("other.ipynb") as other:
         said = until(lambda: other.run("%tf_gpu park nobody.ipynb"), lambda text: "train.ipynb" in text)
 
         assert f"train.ipynb ({notebook.pid})" in said
 
 
 def test_where_parking_is_off_nobody_parks(site: Site) -> None:
-    with site.trained("train.ipynb") as (notebook, _), site.notebook("other.ipynb") as other:
+    with site.holding("train.ipynb") as notebook, site.notebook("other.ipynb") as other:
         notebook.run("%config TfGpuMagics.parking = 'off'")
 
         until(lambda: other.run("%tf_gpu park train.ipynb"), lambda text: "Parking is off" in text)
@@ -80,26 +80,26 @@ def test_an_idle_notebook_parks_itself(site: Site) -> None:
 
 
 def test_what_another_one_has_brought_back_parks_itself_again(site: Site) -> None:
-    with site.trained("train.ipynb") as (notebook, digest), site.notebook("other.ipynb") as other:
+    with site.holding("train.ipynb") as notebook, site.notebook("other.ipynb") as other:
         notebook.run("%config TfGpuMagics.parking = 'auto 3s'")
         until(lambda: is_parked(notebook))
         assert "is back" in other.run("%tf_gpu unpark train.ipynb")
         until(lambda: is_parked(notebook))
 
-        assert digest_in(notebook.run("print(digest())")) == digest
+        assert notebook.run("print(intact())") == "True\n"
 
 
 def test_when_needed_it_waits_until_another_one_waits(site: Site) -> None:
-    with site.trained("first.ipynb") as (first, _):
+    with site.holding("first.ipynb") as first:
         park(first)
-        with site.trained("second.ipynb") as (second, digest):
+        with site.holding("second.ipynb") as second:
             second.run("%tf_gpu park --auto 1s --when-needed")
             second.client.execute("")  # nothing that counts as a cell
             assert not is_parked(second)
             assert execute(first.client, "print('there')").endswith("there\n")
             assert is_parked(second)
             first.run("%tf_gpu park --auto 1s --when-needed")
-            assert digest_in(second.run("print(digest())")) == digest
+            assert second.run("print(intact())").endswith("True\n")
 
 
 def test_in_a_terminal_it_parks_and_comes_back() -> None:
