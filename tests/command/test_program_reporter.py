@@ -45,12 +45,17 @@ def test_frameworks_that_two_threads_import_at_once_start_one_thread(
 def test_where_no_thread_can_be_started_an_import_goes_on(
     reporter: ProgramReporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    tried: list[str] = []
+
     def fail() -> None:
+        tried.append("a thread")
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(reporter._thread, "start", fail)
-
     reporter._imported(None)
+    reporter._imported(None)
+
+    assert tried == ["a thread"] * 2  # the next import tries again
 
 
 def test_what_a_program_asks_or_imports_at_its_very_end_waits_for_nothing(reporter: ProgramReporter) -> None:

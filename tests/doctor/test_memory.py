@@ -32,7 +32,7 @@ def machine(root: Path, cgroup: str, files: Mapping[str, int | str], available: 
     return Here(root, {})
 
 
-V1, V2 = "4:cpu,memory:/slurm/job_1\n0::/\n", "0::/user/session\n"
+V2 = "0::/user/session\n"
 TIGHT_V2 = {
     "user/memory.max": 8 * GIB, "user/memory.current": GIB,
     "user/session/memory.max": 4 * GIB, "user/session/memory.current": 3 * GIB,
@@ -43,7 +43,6 @@ TIGHT_V2 = {
     ("cgroup", "files", "found", "figures"),
     [
         (V2, {}, "free", None),
-        (V2, {"user/session/memory.max": "max", "user/session/memory.current": 5}, "free", None),
         (V2, {"user/memory.max": 64 * GIB, "user/memory.current": 5}, "free", None),
         (V2, TIGHT_V2, "tight", ("/user/session", 4 * GIB, 3 * GIB, GIB)),
         (
@@ -51,17 +50,6 @@ TIGHT_V2 = {
             {**TIGHT_V2, "user/session/memory.stat": f"inactive_file {2 * GIB}\n"},
             "limited",
             ("/user/session", 4 * GIB, GIB, 3 * GIB),
-        ),
-        (
-            V1,
-            {
-                "memory/slurm/job_1/memory.limit_in_bytes": 2**63 - 4096,
-                "memory/slurm/job_1/memory.usage_in_bytes": GIB,
-                "memory/slurm/memory.limit_in_bytes": 2 * GIB,
-                "memory/slurm/memory.usage_in_bytes": GIB,
-            },
-            "tight",
-            ("/slurm", 2 * GIB, GIB, GIB),
         ),
         (V2, {"memory.max": 15 * GIB, "memory.current": GIB}, "limited", ("/", 15 * GIB, GIB, 12 * GIB)),
     ],
@@ -87,17 +75,11 @@ NEARLY_ALL = {"memory.max": 17 * GIB, "memory.stat": f"active_file {11 * GIB}\n"
         ({}, 12 * GIB, None),
         (TIGHT_V2, GIB, None),
         (
-            {**TIGHT_V2, "user/session/memory.stat": f"inactive_file {2 * GIB}\n"},
-            GIB,
-            ("/user/session", 2 * GIB, 4 * GIB),
-        ),
-        (
             {**TIGHT_V2, "user/memory.current": 8 * GIB - 512 * MIB, "user/memory.stat": f"active_file {5 * GIB}\n"},
             512 * MIB,
             ("/user", 5 * GIB, 8 * GIB),
         ),
         ({**NEARLY_ALL, "memory.current": 15 * GIB}, 2 * GIB, ("/", 11 * GIB, 17 * GIB)),
-        ({**NEARLY_ALL, "memory.current": 4 * GIB}, 12 * GIB, None),
     ],
 )
 def test_what_parking_may_use_is_told_where_page_cache_fills_a_cgroup(
