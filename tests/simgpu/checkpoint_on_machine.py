@@ -226,24 +226,6 @@ def work_for_ever() -> None:
         threading.Thread(target=work, daemon=True).start()
 
 
-def export(at: int) -> str:
-    handle = (ctypes.c_char * 64)()
-    assert cuda("cuIpcGetMemHandle", handle, ctypes.c_uint64(at)) == 0
-    return handle.raw.hex()
-
-
-class _Handle(ctypes.Structure):
-    _fields_ = (("bytes", ctypes.c_char * 64),)
-
-
-def imported(handle: str) -> int:
-    assert not any(allocate())
-    at = ctypes.c_uint64()
-    given = _Handle.from_buffer_copy(bytes.fromhex(handle))
-    assert cuda("cuIpcOpenMemHandle_v2", ctypes.byref(at), given, 1) == 0
-    return at.value
-
-
 def start_nccl() -> int:
     return int(ctypes.CDLL("libnccl.so.2").ncclCommInitAll((ctypes.c_void_p * 1)(), 1, None))
 

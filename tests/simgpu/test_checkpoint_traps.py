@@ -167,33 +167,6 @@ def test_managed_memory_is_refused_and_its_mapping_seen(driver: str, afterwards:
         assert held.ask(f"copied({at})") == afterwards
 
 
-@pytest.mark.parametrize(("driver", "dies"), [("580.178.04", True), ("595.84", True), ("610.00.00", False)])
-def test_shared_memory_hangs_and_both_die_until_610(driver: str, dies: bool) -> None:
-    with Machine.create() as machine, two(machine) as (held, caller), talker(machine) as sharer:
-        machine.set_driver(driver)
-        machine.set_checkpoints(ipc_hang=MOMENT + SLACK)
-        handle = held.ask("export(hold(64 * MIB))")
-        at = sharer.ask(f"imported({handle!r})")
-        assert machine.held(pid=sharer.pid) == CONTEXT
-        if not dies:
-            assert caller.ask(f"park({held.pid}) + unpark({held.pid})") == [OK] * 4
-            return
-        assert caller.ask(f"call('Lock', {held.pid})") == OK
-        caller.say(f"call('Checkpoint', {held.pid})")
-        assert not caller.answers(MOMENT)
-        assert caller.hear() == OPERATING_SYSTEM
-        assert [held.end(), sharer.end()] == [-signal.SIGSEGV] * 2
-        assert at
-
-
-def test_memory_that_is_no_longer_shared_is_moved() -> None:
-    with Machine.create() as machine, two(machine) as (held, caller), talker(machine) as sharer:
-        handle = held.ask("export(hold(MIB))")
-        at = sharer.ask(f"imported({handle!r})")
-        assert sharer.ask(f"cuda('cuIpcCloseMemHandle', ctypes.c_uint64({at}))") == OK
-        assert caller.ask(f"park({held.pid})") == [OK, OK]
-
-
 @pytest.mark.parametrize(("driver", "outcome"), [("580.178.04", [OK, OK]), ("595.84", [OK, OPERATING_SYSTEM])])
 def test_nccl_in_a_process_is_its_end_on_595(driver: str, outcome: list[int]) -> None:
     with Machine.create() as machine, two(machine, "hold(MIB)", "start_nccl()") as (held, caller):

@@ -45,7 +45,6 @@ _TARGETS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
             "cuda_copy.c",
             "cuda_work.c",
             "cuda_graph.c",
-            "cuda_ipc.c",
             "cuda_checkpoint.c",
             "cuda_restore.c",
             "cuda_away.c",

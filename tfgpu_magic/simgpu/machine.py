@@ -60,7 +60,6 @@ class Machine:
         try:
             machine = cls(path, State.create(path, specs, context), folder)
             machine.set_driver("580.00.00")
-            machine.set_checkpoints(ipc_hang=35.0)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -162,7 +161,6 @@ class Machine:
         out: float | None = None,
         back: float | None = None,
         host_memory: bool | None = None,
-        ipc_hang: float | None = None,
     ) -> None:
         """Change how checkpoints go; what is None stays.
 
@@ -171,13 +169,11 @@ class Machine:
             back: how fast it comes back.
             host_memory: whether what is away takes as much of the host's memory as it did of the GPUs, as with a real
                 driver. At first it is only what the process wrote.
-            ipc_hang: seconds that a checkpoint hangs, before both die, where two processes share memory (35 at first).
         """
         for setting, value, scale in (
             (Setting.RATE_OUT, out, 1e9),
             (Setting.RATE_BACK, back, 1e9),
             (Setting.HOST_MEMORY, host_memory, 1),
-            (Setting.IPC_HANG_NS, ipc_hang, 1e9),
         ):
             if value is not None:
                 self._state.set(setting, int(value * scale))

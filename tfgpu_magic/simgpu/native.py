@@ -31,8 +31,7 @@ class Setting(IntEnum):
     RATE_OUT = 0
     RATE_BACK = 1
     HOST_MEMORY = 2
-    IPC_HANG_NS = 3
-    OPEN_MODULE = 4
+    OPEN_MODULE = 3
 
 
 @cache

@@ -1,10 +1,8 @@
 /* checkpoint.c: what a checkpoint does to the machine's account: a process's rows go and come back; and what it minds
- * that a process did: memory shared with another one, NCCL, an NVML that was unloaded. */
+ * that a process did: NCCL, an NVML that was unloaded. */
 #include "machine.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -58,52 +56,6 @@ void sim_unlist_self(struct sim_machine *machine)
             row->kind = SIM_UNLISTED;
     }
     sim_unlock(machine);
-}
-
-/* --- shared memory --- */
-
-static bool alive(pid_t pid)
-{
-    return kill(pid, 0) == 0 || errno == EPERM;
-}
-
-bool sim_share(struct sim_machine *machine, pid_t exporter)
-{
-    int at = 0;
-    sim_lock(machine);
-    while (at < SIM_SHARES && machine->share[at].importer && alive(machine->share[at].importer))
-        at++;
-    if (at < SIM_SHARES) {
-        machine->share[at].exporter = exporter;
-        machine->share[at].importer = getpid();
-    }
-    sim_unlock(machine);
-    return at < SIM_SHARES;
-}
-
-void sim_unshare(struct sim_machine *machine, pid_t exporter)
-{
-    sim_lock(machine);
-    int at = 0;
-    while (at < SIM_SHARES && (machine->share[at].importer != getpid() || machine->share[at].exporter != exporter))
-        at++;
-    if (at < SIM_SHARES)
-        machine->share[at].importer = 0;
-    sim_unlock(machine);
-}
-
-pid_t sim_partner(struct sim_machine *machine)
-{
-    pid_t self = getpid(), found = 0;
-    sim_lock(machine);
-    for (int i = 0; i < SIM_SHARES && !found; i++) {
-        pid_t exporter = machine->share[i].exporter, importer = machine->share[i].importer;
-        pid_t other = !importer ? 0 : importer == self ? exporter : exporter == self ? importer : 0;
-        if (other && alive(other))
-            found = other;
-    }
-    sim_unlock(machine);
-    return found;
 }
 
 /* --- managed memory --- */

@@ -110,7 +110,7 @@ struct cuda_pool {
 
 /* A range of addresses that this process was given. */
 enum cuda_kind {
-    MEMORY_DEVICE, MEMORY_MANAGED, MEMORY_GLOBALS, MEMORY_MAPPED, MEMORY_IMPORTED,
+    MEMORY_DEVICE, MEMORY_MANAGED, MEMORY_GLOBALS, MEMORY_MAPPED,
     MEMORY_HOST, MEMORY_REGISTERED,
 };
 struct cuda_block {
@@ -121,13 +121,12 @@ struct cuda_block {
     uint64_t id;
     struct cuda_physical *physical; /* what is mapped there */
     struct cuda_pool *pool;         /* where it comes from; NULL is plain memory */
-    pid_t exporter;                 /* whose memory it is, of an imported one */
 };
 
 /* Tells whether the block is memory of a device, and not of the host. */
 static inline bool cuda_on_device(const struct cuda_block *block)
 {
-    return block->kind <= MEMORY_IMPORTED;
+    return block->kind <= MEMORY_MAPPED;
 }
 
 /* cuda_account.c: the driver's account of this process. Returns false when the device is full. */
@@ -177,7 +176,7 @@ struct cuda_request {
 int cuda_move_out(const struct cuda_request *, bool *fatal);
 int cuda_move_back(const struct cuda_request *, bool *fatal);
 /* Ends the process by a signal after a time, as the driver's own faults do, and a partner with it (0: none). */
-void cuda_die(uint64_t after_ns, int number, pid_t partner);
+void cuda_die(uint64_t after_ns, int number);
 
 /* cuda_restore.c: a thread of this process serves the calls of others about it; it hears by a socket of this name. */
 struct cuda_answer { int outcome, value; };

@@ -42,13 +42,11 @@ static void move(int setting, bool fill)
     }
 }
 
-void cuda_die(uint64_t after_ns, int number, pid_t partner)
+void cuda_die(uint64_t after_ns, int number)
 {
     struct timespec start;
     clock_gettime(CLOCK_MONOTONIC, &start);
     sleep_until(start, after_ns);
-    if (partner)
-        kill(partner, number);
     kill(getpid(), number);
     for (;;)
         pause();
@@ -70,11 +68,8 @@ static bool is_instance(const struct sim_machine *machine, int device)
 /* What the driver cannot move: it refuses, or the process dies of it. */
 static int refuse(void)
 {
-    pid_t partner = sim_partner(cuda_machine);
-    if (partner && sim_driver(cuda_machine) < 610)
-        cuda_die(cuda_machine->setting[SIM_IPC_HANG_NS], SIGSEGV, partner);
     if (atomic_load(&sim_marks) & SIM_NCCL && sim_driver(cuda_machine) >= 595)
-        cuda_die(NCCL_HANG_NS, SIGABRT, 0);
+        cuda_die(NCCL_HANG_NS, SIGABRT);
     if (any(is_instance))
         return CUDA_NOT_SUPPORTED;
     if (!cuda_has(MEMORY_MANAGED))

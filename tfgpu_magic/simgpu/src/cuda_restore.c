@@ -29,7 +29,7 @@ static int lock(unsigned timeout_ms)
     if (state != RUNNING)
         return CUDA_ILLEGAL_STATE;
     if (atomic_load(&sim_marks) & SIM_NVML_LEFT && sim_driver(cuda_machine) >= 610)
-        cuda_die(0, SIGSEGV, 0); /* NVIDIA/cuda-checkpoint#58 */
+        cuda_die(0, SIGSEGV); /* NVIDIA/cuda-checkpoint#58 */
     if (!cuda_lock(timeout_ms))
         return CUDA_NOT_READY;
     state = LOCKED;

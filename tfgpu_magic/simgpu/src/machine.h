@@ -21,7 +21,6 @@ enum {
     SIM_ROWS = 4096,
     SIM_FAULTS = 64,
     SIM_FUNCTIONS = 256,
-    SIM_SHARES = 64,
     SIM_NAME = 96,
     SIM_UNSET = -1,
 };
@@ -73,7 +72,6 @@ struct sim_fault {
 enum sim_setting {
     SIM_RATE_OUT, SIM_RATE_BACK,    /* of memory that is copied, in bytes a second; 0 is at once */
     SIM_HOST_MEMORY,                /* whether the copy takes as much host memory as the process held of the GPUs */
-    SIM_IPC_HANG_NS,                /* how long a checkpoint of shared memory hangs before it kills */
     SIM_OPEN_MODULE,                /* whether the kernel module is the open one */
     SIM_SETTINGS,
 };
@@ -83,7 +81,6 @@ struct sim_machine {
     uint64_t id;                /* of this machine: what its processes find one another by */
     char driver[32];            /* its version: 580.00.00 */
     _Atomic uint64_t setting[SIM_SETTINGS];
-    struct { pid_t exporter, importer; } share[SIM_SHARES]; /* of memory of a GPU; until one of them is dead */
     pthread_mutex_t lock;       /* robust: its owner may be killed */
     uint64_t context;           /* bytes that a CUDA context costs */
     int gpus, devices;
@@ -142,11 +139,6 @@ SIM_EXPORT uint64_t sim_let_go(struct sim_machine *, int device);
 SIM_EXPORT bool sim_take_back(struct sim_machine *, int device, uint64_t bytes);
 /* NVML no longer lists this process; what it holds stays until it is dead. */
 SIM_EXPORT void sim_unlist_self(struct sim_machine *);
-/* This process uses an exporter's memory of a GPU, or no longer. Returns false when too many do. */
-SIM_EXPORT bool sim_share(struct sim_machine *, pid_t exporter);
-SIM_EXPORT void sim_unshare(struct sim_machine *, pid_t exporter);
-/* Returns a living process that shares memory of a GPU with this one; 0 when there is none. */
-SIM_EXPORT pid_t sim_partner(struct sim_machine *);
 /* Maps memory of /dev/nvidia-uvm, whose place a file beside the state's takes. Returns MAP_FAILED where it cannot. */
 SIM_EXPORT void *sim_map_uvm(size_t size);
 SIM_EXPORT extern atomic_uint sim_marks;
