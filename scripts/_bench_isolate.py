@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
 import statistics
 import subprocess
 import sys
@@ -13,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from tfgpu_magic.simgpu import Machine
@@ -25,7 +23,6 @@ TIMES_SPAWN, TIMES_POOL = 20.0, 5.0
 
 GIB = 2**30
 _SPAWN = multiprocessing.get_context("spawn")
-_PEER = ("dryml", "dill", "tqdm", "gputil")
 _NAMES = {
     "first op": "to TensorFlow's first op, s",
     "first op, limit": "the same with `limit 2GiB`, s",
@@ -39,21 +36,17 @@ def main() -> int:
     parser = argparse.ArgumentParser("scripts/bench isolate", description=__doc__)
     parser.add_argument("-n", "--runs", type=int, default=7, help="rounds; the peers take seconds in each (7)")
     parser.add_argument("--ours", action="store_true", help="leave out how others do it, which takes most of the time")
-    parser.add_argument("--inside", help=argparse.SUPPRESS)
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
-        print(json.dumps(_inside(max(2, options.runs), options.inside)))
+        print(json.dumps(_inside(max(2, options.runs), ours=options.ours)))
         return 0
     with Machine.create("1x8GiB") as machine, tempfile.TemporaryDirectory() as folder:
-        peer = None if options.ours else _install(Path(folder, "peer"))
-        others = "ours" if options.ours else "peer" if peer else "alone"
         environment = {"TF_CPP_MIN_LOG_LEVEL": "2", "TFGPU_MAGIC_DIR": f"{folder}/board"}
-        # Behind ours: it must not bring another version of anything.
-        paths = [str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")]), *([str(peer)] if peer else [])]
         command = [sys.executable, "-W", "ignore", "-m", "scripts._bench_isolate", "-n", str(options.runs)]
         done = machine.run(
-            [*command, "--inside", others],
-            env=environment | {"PYTHONPATH": os.pathsep.join(paths)},
+            [*command, "--inside", *(["--ours"] if options.ours else [])],
+            env=environment,
             stdout=subprocess.PIPE,
             text=True,
             check=True,
@@ -88,24 +81,15 @@ def _tell(found: dict[str, dict[str, list[float]]], runs: int) -> int:
     return 0 if all(good for _, good in kept) else 1
 
 
-def _install(target: Path) -> Path | None:
-    """Install the peer where it does not touch our environment; None where it cannot be had."""
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), *_PEER]
-    if subprocess.run(pip, capture_output=True).returncode:
-        print("dryml cannot be installed here.")
-        return None
-    return target
-
-
-def _inside(runs: int, others: str) -> dict[str, dict[str, list[float]]]:
+def _inside(runs: int, *, ours: bool) -> dict[str, dict[str, list[float]]]:
     from tfgpu_magic.isolate.pool import FORK_SERVER
 
     server = FORK_SERVER.process()
     while not server.is_warm(1.0):
         pass
     with ProcessPoolExecutor(1, mp_context=_SPAWN) as pool:  # one that is warm, as ours is
-        cases = _cases(pool, peer=others == "peer")
-        if others == "ours":
+        cases = _cases(pool)
+        if ours:
             cases = {what: {"isolated": ways["isolated"]} for what, ways in cases.items()}
         found: dict[str, dict[str, list[float]]] = {what: {who: [] for who in ways} for what, ways in cases.items()}
         for number in range(1 + runs):
@@ -118,14 +102,14 @@ def _inside(runs: int, others: str) -> dict[str, dict[str, list[float]]]:
     return found
 
 
-def _cases(pool: ProcessPoolExecutor, *, peer: bool) -> dict[str, dict[str, Callable[[], Any]]]:
+def _cases(pool: ProcessPoolExecutor) -> dict[str, dict[str, Callable[[], Any]]]:
     """What is measured, and who does it how."""
     import numpy as np
 
     from tfgpu_magic import isolated
 
     array, echo = np.ones(GIB // 4, np.float32), isolated(_echo)
-    cases: dict[str, dict[str, Callable[[], Any]]] = {
+    return {
         "first op": {"isolated": isolated(_first_op), "spawn": lambda: _spawned(_first_op)},
         "first op, limit": {"isolated": isolated(policy="limit 2GiB")(_first_op)},
         "trivial": {"isolated": isolated(_nothing), "spawn": lambda: _spawned(_nothing)},
@@ -134,14 +118,6 @@ def _cases(pool: ProcessPoolExecutor, *, peer: bool) -> dict[str, dict[str, Call
             "ProcessPoolExecutor": lambda: pool.submit(_echo, array).result(),
         },
     }
-    if peer:
-        from dryml.context.process import compute_context  # type: ignore[import-not-found]  # installed for this
-
-        wrap = compute_context(ctx_context_reqs={"default": {}})
-        cases["first op"]["dryml"] = lambda: wrap(_first_op)()
-        cases["trivial"]["dryml"] = lambda: wrap(_nothing)()
-        cases["1 GiB"]["dryml"] = lambda: wrap(_echo)(array)
-    return cases
 
 
 def _spawned(function: Callable[[], Any]) -> Any:

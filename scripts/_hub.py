@@ -17,8 +17,6 @@ CHECKS = (
     checks.metrics_for_a_service,
     checks.paths_are_private,
     checks.restart_keeps_the_token,
-    checks.limits_hold_on_a_full_machine,
-    checks.pick_spreads,
     checks.idle_is_culled,
     checks.working_is_not_culled,
 )

@@ -10,21 +10,9 @@ from functools import partial
 
 import psutil
 
-from scripts._hub_rig import IDLE, Hub, everybody
+from scripts._hub_rig import IDLE, Hub
 from scripts._hub_users import User
 from tests.jupyter import until
-from tfgpu_magic.units import MIB
-
-_MOST = 0.4 * 16 * 1024 * MIB + 256 * MIB
-"""Bytes of a GPU that `limit 40%` gives, and what a CUDA context costs, which no policy is about."""
-
-_OPERATION = """
-import tensorflow as tf
-for gpu in tf.config.list_logical_devices("GPU"):
-    with tf.device(gpu.name):
-        tf.zeros(1) + 1
-print("computed on", len(tf.config.list_logical_devices("GPU")), "GPUs")
-"""
 
 
 def closed_to_others(hub: Hub) -> str:
@@ -63,35 +51,8 @@ def squatting_is_harmless(hub: Hub) -> str:
     return "" if _within(20, lambda: _gpus(hub, dee)) else f"dee's panel says {_snapshot(hub, dee)[:250]}"
 
 
-def pick_spreads(hub: Hub) -> str:
-    """With `pick; growth` for all, four notebooks of two users, opened before any of them works, have a GPU each."""
-    everybody("pick; growth")
-    kernels = [hub.start_kernel(hub.users[name]) for name in ("ann", "ann", "bob", "bob")]
-    said = [kernel.run(_OPERATION) for kernel in kernels]
-    places = [sorted({row.gpu for row in hub.machine.processes() if row.pid == kernel.pid}) for kernel in kernels]
-    hub.shut_down(*kernels)
-    return "" if sorted(places) == [[0], [1], [2], [3]] else f"they are on {places}; the last said: {said[-1][-300:]}"
-
-
-def limits_hold_on_a_full_machine(hub: Hub) -> str:
-    """With `limit 40%` for all and GPU 0 full, a notebook works, and takes no more than 40 % of any GPU."""
-    everybody("limit 40%")
-    with hub.machine.add_foreign("15GiB@0"):
-        kernel = hub.start_kernel(hub.users["ann"])
-        said = kernel.run(_OPERATION)
-        held = {row.gpu: row.held for row in hub.machine.processes() if row.pid == kernel.pid}
-        hub.shut_down(kernel)
-    if "computed on" not in said or "computed on 0" in said:
-        return f"it does not work: {said[-400:]}"
-    above = [f"{size // MIB} MiB of GPU {gpu}" for gpu, size in held.items() if size > _MOST]
-    if above or not held:
-        return f"it took {', '.join(above) or 'nothing'}; it said: {said[:250]}"
-    return ""
-
-
 def paths_are_private(hub: Hub) -> str:
     """What a user has in sys.path is seen by no other user in the list of processes, while cells are isolated."""
-    everybody("")
     ann, bob = hub.users["ann"], hub.users["bob"]
     kernel = hub.start_kernel(ann)
     kernel.run("import sys; sys.path.append('/home/ann/of-a-secret-client')")
@@ -109,7 +70,6 @@ def paths_are_private(hub: Hub) -> str:
 
 def restart_keeps_the_token(hub: Hub) -> str:
     """`--restart` applies its words in the new kernel, with the Hub's token, which nobody else sees."""
-    everybody("")
     ann, bob = hub.users["ann"], hub.users["bob"]
     kernel = hub.start_kernel(ann)
     before = kernel.pid
@@ -152,7 +112,6 @@ def metrics_for_a_service(hub: Hub) -> str:
 
 def leave(hub: Hub) -> None:
     """Let cy go home with `top` shown, and dee with a job that runs."""
-    everybody("")
     for name, code in (("cy", "%tf_gpu top"), ("dee", "%%tf_gpu isolate --detach\nimport time; time.sleep(900)")):
         hub.left[name] = hub.start_kernel(hub.users[name])
         hub.left[name].run(code)

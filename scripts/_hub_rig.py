@@ -139,14 +139,6 @@ class Answer:
         return json.loads(self.text)
 
 
-def everybody(policy: str) -> None:
-    """Say a policy to all kernels of all users from now on, as an administrator does; "" is none."""
-    lines = ['c.InteractiveShellApp.extensions = ["tfgpu_magic"]', f"c.TfGpuMagics.policy = {policy!r}"]
-    config = SYSTEM / "ipython/ipython_config.py"
-    config.parent.mkdir(exist_ok=True)
-    config.write_text("\n".join(lines) + "\n")
-
-
 @contextmanager
 def running(names: Sequence[str], *, culled: Sequence[str]) -> Iterator[Hub]:
     """Make users, of whom some lose what is idle, and run the Hub. No server is started."""
@@ -164,6 +156,9 @@ def running(names: Sequence[str], *, culled: Sequence[str]) -> Iterator[Hub]:
         stack.enter_context(_process(hub, folder / "hub", [users[name].name for name in culled]))
         for name in culled:
             _cull_kernels(users[name])
+        config = SYSTEM / "ipython/ipython_config.py"  # an administrator's, for all kernels of all users
+        config.parent.mkdir()
+        config.write_text('c.InteractiveShellApp.extensions = ["tfgpu_magic"]\n')
         yield hub
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import _bench_isolate, _bench_load, _bench_park, _bench_report, _bench_tensors, _bench_track
+from scripts import _bench_isolate, _bench_load, _bench_report, _bench_tensors, _bench_track
 from scripts._bench_browser import until_enough
 from scripts._trace import Task
 from tests.slack import SLACK
@@ -84,15 +84,14 @@ def test_pages_are_measured_beside_an_idle_server_and_tables_beside_one() -> Non
     kept_coarsely(re.sub("^The slowest.*", "", said, flags=re.MULTILINE), 3)  # of a hundred answers of a busy machine
 
 
-def test_a_page_is_measured_tick_by_tick_and_its_heap_afterwards() -> None:
-    said = bench("browser", "-n", "2", "--soak", "0.05")
+def test_a_page_is_measured_tick_by_tick() -> None:
+    said = bench("browser", "-n", "2")
 
     rows = re.findall(r"^  ( *\S.*?)  +\d+\.\d+ +\d+\.\d+ +\d+\.\d+$", said, re.MULTILINE)
     assert [name.strip() for name in rows] == [
         *("a tick, at work", "script", "style", "layout", "paint", "a tick, by the clock")
     ]
-    assert len(re.findall(r"^ +\d\.\d +\d+ +\d+\.\d+ +\d+ +\d+$", said, re.MULTILINE)) == 11
-    kept_coarsely(re.sub("^The heap.*", "", said, flags=re.MULTILINE), 1)  # which settles in minutes only
+    kept_coarsely(said, 1)
 
 
 def test_a_page_that_draws_few_ticks_is_traced_again() -> None:
@@ -124,13 +123,10 @@ def test_a_tracked_cell_is_measured_in_pairs_with_one_that_is_not() -> None:
 
 
 def test_parking_is_measured() -> None:
-    said = bench("park", "-n", "8")
+    said = bench("park", "-n", "3")
 
     assert re.findall(r"^  (\S.*?)(?: +\d+\.\d+){5}$", said, re.MULTILINE) == ["park", "come back"]
     assert "Weights and optimizer: bit-equal every time." in said
-    days = re.findall(r"^  (\S.*?)  +(\d+\.\d) +(\d+\.\d) h", said, re.MULTILINE)
-    assert [name for name, *_ in days] == list(_bench_park._POLICIES)
-    assert float(days[0][1]) > float(days[1][1]) > float(days[-1][1]) > float(days[0][2])
     kept_coarsely(said, 1)
 
 
