@@ -50,7 +50,7 @@ def test_what_a_program_has_comes_back_bit_by_bit(framework: str) -> None:
 
 
 def test_managed_memory_is_known_by_its_mappings() -> None:
-    assert run(None, on_machine.with_managed_memory, fresh=True) == ["ManagedMemory"]
+    assert run(None, on_machine.with_managed_memory, fresh=True) == ["managed-memory"]
 
 
 def test_a_stopped_process_is_refused_and_one_that_goes_on_is_parked() -> None:

@@ -79,4 +79,4 @@ def _listed() -> int:
 
 
 def _names(outcome: Outcome) -> list[str]:
-    return [type(refusal).__name__ for refusal in outcome.refusals]
+    return [refusal.reason.name for refusal in outcome.refusals]

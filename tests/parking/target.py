@@ -50,7 +50,7 @@ def main(size: int, gpu: int, managed: int) -> None:
             print("forked", flush=True)
         elif line.startswith(("park", "unpark")):  # this process itself
             outcome = client.park(inside=Inside()) if line.startswith("park") else client.unpark()
-            print(*(type(one).__name__ for one in outcome.refusals), flush=True)
+            print(*(one.reason.name for one in outcome.refusals), flush=True)
     os._exit(0)
 
 

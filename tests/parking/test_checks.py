@@ -116,7 +116,7 @@ def test_a_refusal_travels_as_json(refusal: why.Refusal) -> None:
     assert why.from_json(why.to_json(refusal)) == refusal
 
 
-@pytest.mark.parametrize("fields", [{}, {"refusal": "Nonsense"}, {"refusal": "Stopped", "more": 1}])
+@pytest.mark.parametrize("fields", [{}, {"refusal": "nonsense", "values": []}, {"refusal": "stopped", "values": [1]}])
 def test_what_is_no_refusal_is_a_value_error(fields: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="not a refusal"):
         why.from_json(fields)

@@ -26,7 +26,7 @@ def test_a_gpu_that_tensorflow_fills_is_not_left_since_the_way_back_is_not_sure(
     """Of a small GPU TensorFlow takes nearly all by default; a limit or growth leaves the room that a return needs."""
     seen = run(machine, on_machine.trained)
 
-    assert set(seen.refusals) == {"NoWayBack"}
+    assert set(seen.refusals) == {"no-way-back"}
     assert seen.same
     assert seen.held[0] == seen.held[1] == seen.held[2]
 
@@ -39,4 +39,4 @@ def test_plain_memory_comes_back_as_it_was(machine: Machine) -> None:
 
 
 def test_managed_memory_is_refused(machine: Machine) -> None:
-    assert run(machine, on_machine.with_managed_memory) == ["ManagedMemory"]
+    assert run(machine, on_machine.with_managed_memory) == ["managed-memory"]

@@ -123,14 +123,14 @@ def test_a_process_with_very_many_open_files_is_answered(machine: Machine, progr
     code = (
         "import os; from tfgpu_magic.parking import client; from tfgpu_magic.parking.checks import Inside; "
         "files = [os.open('/dev/null', os.O_RDONLY) for _ in range(1100)]; "
-        "print(*(type(one).__name__ for one in client.check(inside=Inside()).refusals))"
+        "print(*(one.reason.name for one in client.check(inside=Inside()).refusals))"
     )
     done = machine.run(
         ["bash", "-c", 'ulimit -n 2048 && exec "$@"', "bash", sys.executable, "-c", code],
         capture_output=True, text=True,
     )  # fmt: skip
 
-    assert (done.stdout, done.stderr) == ("HoldsNothing\n", "")
+    assert (done.stdout, done.stderr) == ("holds-nothing\n", "")
 
 
 def test_ctrl_c_gives_the_prompt_back_and_the_process_stays_parked(machine: Machine, programs: Start) -> None:
@@ -172,11 +172,11 @@ def test_who_has_not_started_a_process_cannot_say_that_it_is_idle(machine: Machi
     first = programs()
     code = (
         "import sys; from tfgpu_magic.parking import client; from tfgpu_magic.parking.checks import Inside; "
-        "print(*(type(one).__name__ for one in client.park(int(sys.argv[1]), inside=Inside()).refusals))"
+        "print(*(one.reason.name for one in client.park(int(sys.argv[1]), inside=Inside()).refusals))"
     )
     other = machine.run([sys.executable, "-c", code, str(first.pid)], capture_output=True, text=True)
 
-    assert other.stdout.split() == ["NotAsked"]
+    assert other.stdout.split() == ["not-asked"]
     assert first.intact()
 
 
