@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests import seconds
+from tests import fast, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,5 +77,6 @@ _OWN = {
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have the longest files come first, and be measured."""
+    """Have the longest files come first, and be measured; and know what starts no process."""
     config.pluginmanager.register(seconds)
+    config.pluginmanager.register(fast)

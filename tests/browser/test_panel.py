@@ -74,6 +74,7 @@ def panel(window: Page) -> View:
     return panel
 
 
+@pytest.mark.smoke
 def test_each_notebook_has_the_drivers_figure_to_the_mib_and_tensorflows_own(
     scene: Scene, panel: View, train: Notebook, eval_: Notebook
 ) -> None:

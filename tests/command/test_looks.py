@@ -32,6 +32,7 @@ BESIDE = {**QUIET, "PYTHONPATH": os.pathsep.join([STAND_IN, os.environ.get("PYTH
 THEIRS = ("TF_FORCE_GPU_ALLOW_GROWTH", "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_PREALLOCATE", "PYTORCH_ALLOC_CONF")
 
 
+@pytest.mark.smoke
 def test_status_names_notebooks_and_says_nothing_of_itself(machine: Machine) -> None:
     with named("train.ipynb"):
         neighbour = machine.add_neighbour("3GiB@1")
@@ -78,6 +79,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(machine: Machine) -> None:
     assert done.stderr in ("0\n", "141\n")
 
 
+@pytest.mark.smoke
 def test_plan_says_what_would_be_done_and_env_writes_it(machine: Machine) -> None:
     plan, env = tfgpu(machine, "plan", "visible 1; limit 40%"), tfgpu(machine, "env", "visible", "1;", "growth")
 

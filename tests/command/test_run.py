@@ -36,6 +36,7 @@ def test_without_an_output_it_is_run_all_the_same(machine: Machine, tmp_path: Pa
     assert (done.stderr, done.returncode, [path.name for path in tmp_path.iterdir()]) == ("", 0, ["begun"])
 
 
+@pytest.mark.smoke
 def test_a_command_is_the_process_itself_with_its_signals_and_status(machine: Machine) -> None:
     with machine.popen(
         [*TFGPU, "run", "growth", "--", "sh", "-c", "echo $$; yes | head -n 1; exit 7"], stdout=-1, stderr=-1, text=True
@@ -62,6 +63,7 @@ def refused(done: Done) -> str:
     return done.stderr
 
 
+@pytest.mark.smoke
 def test_a_policy_that_does_not_fit_is_refused_with_the_line_that_fits(machine: Machine, tmp_path: Path) -> None:
     (tmp_path / "a program.py").write_text("print('begun')")
     neighbour = machine.add_neighbour("6GiB@0")

@@ -25,6 +25,7 @@ apart = machine_of("2x8GiB", scope="function")
 OF_THE_DRIVER = ("driver", "kernel_module", "gpus", "cuda", "pids", "tensorflow")
 
 
+@pytest.mark.smoke
 def test_a_healthy_machine_has_no_fault_and_every_figure_is_true(apart: Machine) -> None:
     done = doctor(apart, "--json")
     report = read(done.stdout)

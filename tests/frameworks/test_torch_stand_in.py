@@ -88,6 +88,7 @@ def test_giving_back_empties_its_cache_and_tells_how_much_that_was(monkeypatch: 
     assert Torch().held() == {"GPU-1": 1, "GPU-2": 3}
 
 
+@pytest.mark.processes
 def test_letting_go_has_it_give_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", torch(allocated=[3, 0], reserved=[8, 0]))
 

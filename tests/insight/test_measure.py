@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 from unittest import mock
 
+import pytest
+
 import tfgpu_magic
 from tests.insight.programs import take
 from tests.insight.shell import patiently
@@ -18,6 +20,7 @@ from tfgpu_magic.views.measurement import Measurement
 machine = machine_of("1x16GiB")
 
 
+@pytest.mark.smoke
 def test_what_stays_and_what_the_driver_gives_are_told_beside_the_peak(machine: Machine) -> None:
     peak, delta, given, before, after = run(machine, _kept_and_freed)
 

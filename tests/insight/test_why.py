@@ -128,6 +128,7 @@ def test_growth_that_gives_back_is_explained_by_what_cuda_has_taken() -> None:
     assert "it fits" in again[0].text
 
 
+@pytest.mark.smoke
 def test_a_part_of_a_split_that_is_full_is_made_larger(machine: Machine) -> None:
     (*_, failed), found = run(machine, seen, "%tf_gpu split 1GiB 1GiB", AWAKE, RAISES.replace("GPU:0", "GPU:1"))
 

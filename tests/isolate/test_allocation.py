@@ -226,6 +226,7 @@ def test_a_gpu_that_tensorflow_leaves_out_is_not_leased() -> None:
     assert limits("growth", replace(gpu(0), multiprocessors=80), small) == [(0, ())]
 
 
+@pytest.mark.processes
 def test_each_mig_instance_is_leased_by_itself() -> None:
     parent = replace(gpu(0), mig=True)
     instances = [replace(gpu(0, 4, 4), instance=number, uuid=f"MIG-{number}") for number in range(2)]

@@ -39,6 +39,7 @@ def test_everything_that_prints_is_heard() -> None:
     }
 
 
+@pytest.mark.smoke
 def test_output_arrives_while_the_call_runs() -> None:
     paper = printed(deeds.print_raw, [b"one", b"two", b"three"])
 

@@ -20,6 +20,7 @@ def held(machine: Machine, book: Notebook) -> int:
     return sum(machine.held(pid=pid) for pid in (book.pid, *(child.pid for child in book.family())))
 
 
+@pytest.mark.smoke
 def test_a_cell_that_filled_a_gpu_gives_all_of_it_back(book: Notebook, machine: Machine) -> None:
     ran = book.isolated(FILL)
 

@@ -15,6 +15,7 @@ from tests.slack import SLACK
 from tfgpu_magic import IsolatedExecutor, PolicyError
 
 
+@pytest.mark.smoke
 def test_a_limit_is_in_force_on_one_gpu(resident: Resident) -> None:
     (seen,) = resident.run(executors.at_once, 1, {"policy": "limit 1GiB"})
 

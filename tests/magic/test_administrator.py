@@ -85,6 +85,7 @@ def test_a_limit_that_is_not_there_is_grown_into(policy: str, neighbour: str) ->
     assert all(one in LITTLE for one in sizes)
 
 
+@pytest.mark.smoke
 def test_where_every_gpu_is_full_none_is_used() -> None:
     with Machine.create("2x8GiB") as machine:
         machine.add_neighbour("7.8GiB@0")
@@ -122,6 +123,7 @@ def test_what_does_not_fit_at_the_start_of_a_kernel_and_does_at_the_import_is_in
     assert (said, sizes) == ("", [LIMIT])
 
 
+@pytest.mark.smoke
 def test_words_of_the_user_outweigh_it() -> None:
     with Machine.create("2x8GiB") as machine:
         machine.add_neighbour("7.8GiB@1")

@@ -68,6 +68,7 @@ def test_an_empty_variable_switches_configuration_off() -> None:
     assert seen.value.startswith("No policy is set")
 
 
+@pytest.mark.smoke
 def test_to_load_the_extension_again_leaves_what_was_said_meanwhile() -> None:
     with Machine.create("1x8GiB") as machine:
         seen: Seen = run(

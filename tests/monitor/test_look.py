@@ -44,6 +44,7 @@ FUNCTIONS = [
 CODES = [1, 2, 3, 4, 6, 7, 9, 10, 12, 13, 15, 16, 18, 25, 28, 999, 12345]
 
 
+@pytest.mark.smoke
 def test_a_look_sees_gpus_and_who_holds_what(machine: Machine) -> None:
     neighbour = machine.add_neighbour("9GiB@1")
 
@@ -129,6 +130,7 @@ def test_another_user_is_a_name_without_a_command_line(machine: Machine) -> None
     assert "secret-command" not in repr(shown) + shown._repr_html_()
 
 
+@pytest.mark.smoke
 def test_without_a_driver_a_look_says_what_was_tried_and_what_to_do(machine: Machine) -> None:
     machine.remove_driver()
 

@@ -36,6 +36,7 @@ def test_without_descriptors_the_helper_cannot_be_asked(monkeypatch: pytest.Monk
         client.unpark(os.getpid())
 
 
+@pytest.mark.processes
 def test_a_process_is_started_also_where_no_thread_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def at_the_end(_: threading.Thread) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")

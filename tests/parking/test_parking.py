@@ -25,6 +25,7 @@ from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
 
+@pytest.mark.smoke
 def test_its_memory_goes_and_comes_back_as_it_was(machine: Machine, programs: Start) -> None:
     program = programs(GIB)
     gone = park(program.pid, name="train.ipynb")

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tornado.websocket import websocket_connect
 
 from tests.jupyter import Server, serving
@@ -28,6 +29,7 @@ def snapshot(server: Server) -> dict[str, Any]:
     return message
 
 
+@pytest.mark.smoke
 def test_the_first_to_ask_gets_the_first_reading(machine: Machine, server: Server) -> None:
     begun = time.monotonic()
     message = snapshot(server)

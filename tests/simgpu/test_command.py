@@ -20,6 +20,7 @@ def simgpu(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*SIMGPU, *words], capture_output=True, text=True, check=False, timeout=240)
 
 
+@pytest.mark.smoke
 def test_the_commands_output_and_status_are_passed_on() -> None:
     done = simgpu("--", "sh", "-c", "echo out; echo err >&2; exit 7")
 

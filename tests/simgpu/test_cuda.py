@@ -102,6 +102,7 @@ def test_a_context_costs_memory_until_it_is_released() -> None:
             assert machine.held(pid=holder.pid) == 364 * MIB
 
 
+@pytest.mark.smoke
 def test_a_full_gpu_answers_out_of_memory_even_to_a_context() -> None:
     with Machine.create("8GiB:reserved=0MiB") as machine:
         with program(machine, allocate, 7 * GIB, GIB, GIB - CONTEXT, 1) as first:

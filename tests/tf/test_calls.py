@@ -266,7 +266,10 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.trap)
+SMOKE = [pytest.param(row, marks=pytest.mark.smoke) for row in ROWS[:6]]
+
+
+@pytest.mark.parametrize("row", [*SMOKE, *ROWS[6:]], ids=lambda row: row.trap)
 def test_what_tensorflow_would_not_do_is_refused_or_said(row: Row) -> None:
     with Machine.create(row.gpus) as machine:
         if row.neighbour:

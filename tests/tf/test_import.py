@@ -68,6 +68,7 @@ def test_words_before_the_import_wake_nothing() -> None:
     assert not {"tensorflow", "keras", "pynvml"} & set(modules)
 
 
+@pytest.mark.smoke
 def test_later_words_replace_those_that_still_wait() -> None:
     with Machine.create("1x8GiB") as machine:
         (size,) = run(machine, _import_then_use, "limit 1GiB", plain, "limit 2GiB", fresh=True)
@@ -116,6 +117,7 @@ def test_until_the_first_op_later_words_replace_earlier_ones(first: str, then: s
     assert size in expected
 
 
+@pytest.mark.smoke
 def test_default_leaves_the_environment_as_it_was() -> None:
     outside = {"CUDA_VISIBLE_DEVICES": "1", "TF_FORCE_GPU_ALLOW_GROWTH": "false"}
     with Machine.create("2x8GiB") as machine:

@@ -105,6 +105,7 @@ def used(state: dict[str, Any], gpu: str = "1") -> int:
     return int(state["gpus"][gpu].get("used", -1)) if gpu in state["gpus"] else -1
 
 
+@pytest.mark.smoke
 def test_the_table_opens_with_figures_and_follows_while_a_cell_runs(machine: Machine) -> None:
     with kernel(machine) as here:
         here.run("%tf_gpu limit 1GiB\n%tf_gpu top")
