@@ -29,6 +29,7 @@ from tfgpu_magic.parking.record import Entry
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.views.doctor import found
+from tfgpu_magic.views.parking import reasons
 
 apart = machine_of("1x3GiB", scope="function")
 """A machine that the tests' own process is not on, large enough for a try."""
@@ -97,12 +98,25 @@ def test_where_the_driver_does_not_tell_what_a_process_holds_nothing_can_be_park
     assert look("pids", "parking", here=Here(park=park)).names == ["pids.no-sizes", "parking.unlisted"]
 
 
-def test_an_old_driver_is_told_with_the_first_that_will_do(machine: Machine) -> None:
-    machine.set_driver("570.86.10")
-    report = look("parking", here=Here(park=True))
+@pytest.mark.parametrize(
+    ("version", "open_module", "names"),
+    [
+        ("570.86.10", False, ["old-driver"]),
+        ("595.71.05", False, ["not-tried"]),
+        ("595.71.05", True, ["open-module"]),
+        ("610.43.02", False, ["nvml", "not-tried"]),
+    ],
+)
+def test_what_speaks_against_it_on_this_machine_is_told_in_parkings_own_words(
+    machine: Machine, version: str, open_module: bool, names: list[str]
+) -> None:
+    machine.set_driver(version, open_module=open_module)
+    report = look("parking")
 
-    assert report.facts("parking.old-driver") == {"version": "570.86.10", "least": "580"}
-    assert report.names == ["parking.old-driver"]
+    assert report.names == [f"parking.{name}" for name in names]
+    assert (names[0] not in why.REASONS) or report.rows[0]["found"] == reasons(
+        [why.REASONS[names[0]](*report.rows[0]["facts"].values())]
+    )
 
 
 def test_with_the_open_kernel_module_it_is_tried_only_where_that_is_said(machine: Machine) -> None:
@@ -110,18 +124,6 @@ def test_with_the_open_kernel_module_it_is_tried_only_where_that_is_said(machine
 
     assert look("parking", here=Here(park=True)).names == ["parking.open-module"]
     assert look("parking", here=Here(allow_open_module=True)).names == ["parking.not-tried"]
-
-
-@pytest.mark.parametrize(
-    ("version", "names"),
-    [("595.71.05", ["parking.not-tried"]), ("610.43.02", ["parking.nvml", "parking.not-tried"])],
-)
-def test_where_only_processes_with_nvml_are_parked_that_is_said(
-    machine: Machine, version: str, names: list[str]
-) -> None:
-    machine.set_driver(version)
-
-    assert look("parking").names == names
 
 
 @pytest.mark.parametrize("gpus", ["40GiB:mig=2"])
@@ -145,18 +147,17 @@ def test_where_host_memory_is_short_the_figures_are_told(tmp_path: Path) -> None
     }  # fmt: skip
 
 
-def test_no_room_is_taken_where_others_need_it(machine: Machine) -> None:
-    with machine.add_neighbour("2GiB@0"):
-        assert look("parking", here=Here(park=True)).names == ["parking.untried"]
-
-
-def test_where_cuda_shows_no_gpu_that_is_why_it_was_not_tried(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("visible", "neighbour"), [("0", "2GiB@0"), ("-1", None)])
+def test_without_a_gpu_that_cuda_shows_and_that_has_room_it_is_not_tried(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, visible: str, neighbour: str | None
 ) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    if neighbour is not None:
+        machine.add_neighbour(neighbour)
+    held = machine.held()
 
     assert look("parking", here=Here(park=True)).names == ["parking.untried"]
-    assert machine.held() == 0
+    assert machine.held() == held
 
 
 def test_what_the_driver_declines_is_told_with_its_call(machine: Machine) -> None:

@@ -176,7 +176,6 @@ def test_a_syntax_error_is_one_and_ends_with_its_line(book: Notebook) -> None:
 
     assert ran.error["ename"] == "SyntaxError"
     assert ran.traceback.rstrip().endswith("SyntaxError: invalid syntax")
-    assert f"<ipython-input-{ran.number}-" in ran.traceback
-    assert ", line 2" in ran.traceback or ":2" in ran.traceback
+    assert re.search(rf'<ipython-input-{ran.number}-\w+>("?, line |:)2\b', ran.traceback), ran.traceback
     assert "def f(:" in ran.traceback
     assert "ChildTraceback" not in ran.traceback
