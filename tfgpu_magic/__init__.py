@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from tfgpu_magic.isolate.isolated import isolated
     from tfgpu_magic.monitor.look import look
     from tfgpu_magic.monitor.snapshot import Snapshot
-    from tfgpu_magic.parking.inside.making_way import make_way
     from tfgpu_magic.views.freed import Freed
     from tfgpu_magic.views.status import Status
     from tfgpu_magic.views.tensors import Tensors
@@ -65,7 +64,6 @@ __all__ = [
     "isolated",
     "load_ipython_extension",
     "look",
-    "make_way",
     "measure",
     "plan",
     "status",
@@ -97,7 +95,6 @@ _HOMES = {
     "give_back": "giving_back",
     "isolated": "isolate.isolated",
     "look": "monitor.look",
-    "make_way": "parking.inside.making_way",
     "measure": "insight.measuring",
     "plan": "control",
     "status": "control",

@@ -42,26 +42,6 @@ def test_those_who_wait_for_the_same_are_served_in_the_order_in_which_they_came(
         caller.end()
 
 
-def test_what_a_parked_call_has_leased_others_may_have_until_it_is_back(two_gpus: Leases) -> None:
-    first = Caller(two_gpus, "first", gpus=2)
-    until(lambda: first.has)
-    second = Caller(two_gpus, "second")
-    waits(two_gpus, 2)
-    first.lease.suspend(True)
-    until(lambda: second.has)
-    second.end()
-    first.lease.suspend(False)
-    third = Caller(two_gpus, "third")
-    waits(two_gpus, 2)
-
-    assert not third.has
-    first.end()
-    until(lambda: third.has)
-    third.end()
-    with two_gpus._table.turn() as page:
-        assert not page.entries
-
-
 def test_who_needs_two_gpus_is_not_passed_for_ever_by_those_who_need_one(two_gpus: Leases) -> None:
     first, second = Caller(two_gpus, "first"), Caller(two_gpus, "second")
     until(lambda: first.has and second.has)

@@ -173,4 +173,4 @@ def test_a_process_that_may_not_look_at_itself_is_not_parked(tmp_path: Path, mon
     """As one is that dropped its rights: nobody could tell whether NCCL runs in it."""
     monkeypatch.setattr(inside, "_MAPS", tmp_path / "none")
 
-    assert inside.of_call(()).nccl
+    assert inside.read(None, ()).nccl

@@ -280,7 +280,7 @@ def test_a_timer_waits_for_the_state() -> None:
 def job(seen: list[str]) -> None:
     """Begin a job that ends at once, and note when its callback runs."""
     go_on = threading.Event()
-    cell: Any = SimpleNamespace(title="job", pid=None, way=None, run=go_on.wait, settle=lambda: None)
+    cell: Any = SimpleNamespace(title="job", pid=None, run=go_on.wait, settle=lambda: None)
     Job(cell).add_done_callback(lambda _: seen.append("called"))
     go_on.set()
 

@@ -13,20 +13,14 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from tfgpu_magic.isolate.answer import Answer, timed_out
 from tfgpu_magic.isolate.pool import FORK_SERVER
 from tfgpu_magic.isolate.process import exit_cause, wire
 from tfgpu_magic.isolate.process.forkserver_client import WorkerProcess
 from tfgpu_magic.isolate.process.interrupt import InterruptEvent, setting_on_sigint
-from tfgpu_magic.isolate.process.order import LEAVE, SHOW, SHOWN, WAY, WORK, Facts, Order
+from tfgpu_magic.isolate.process.order import LEAVE, SHOW, SHOWN, WORK, Facts, Order
 from tfgpu_magic.isolate.sinks import OwnStreams, Sink
-from tfgpu_magic.isolate.way import Way
-from tfgpu_magic.views import parking
-
-if TYPE_CHECKING:
-    from tfgpu_magic.isolate.process.wire import Message
 
 GRACE = 60.0
 """Seconds from the interrupt of a call that has taken too long to its end, if it does not end by itself."""
@@ -48,14 +42,12 @@ class Call:
 
     Attributes:
         work: the parts of its pickled values, until they are sent.
-        timeout: seconds that it may take, from its process's start; None is no limit. While it is parked they do not
-            pass.
+        timeout: seconds that it may take, from its process's start; None is no limit.
         sink: where its output goes.
         started: called with its pid when it has one.
         warming: called once if it has to wait for TensorFlow's import.
         answered: called with its answer before its process ends; returns `LEAVE`, or `APART` to be called again with
             the answer in pieces. None if the answer is read only after the end.
-        way: how it makes way for others on the GPU.
         pid: its process's id; None before it has started.
         status: its process's exit status, as in `subprocess`; None before its end.
         doomed: whether it is to be killed.
@@ -67,7 +59,6 @@ class Call:
     started: Callable[[int], None] = lambda _: None
     warming: Callable[[], None] = lambda: None
     answered: Callable[[Answer], str] | None = None
-    way: Way = field(default_factory=Way)
     pid: int | None = None
     status: int | None = None
     doomed: bool = False
@@ -159,7 +150,8 @@ class _Watch:
         self._call.pid, self._began = self._process.pid, time.monotonic()
         self._call.started(self._process.pid or 0)
         self._due.pop(self._call.warming, None)
-        self._set_limit()
+        if self._call.timeout is not None:
+            self._due[self._time_out] = self._began + self._call.timeout
         self._selector.register(self._process.connection, selectors.EVENT_READ, self._receive)
         for descriptor in self._decoders:
             os.set_blocking(descriptor, False)
@@ -199,11 +191,9 @@ class _Watch:
             self._call.sink.show(pickle.loads(message.parts[0]))  # noqa: S301  # from our own process
             if message.parts[1:]:  # it has a number, and the call waits for it
                 self._send(SHOWN, message.parts[1:])
-        elif message.kind in WAY:
-            self._make_way(message)
         else:
             facts: Facts = pickle.loads(message.parts[0])  # noqa: S301  # as above
-            seconds = time.monotonic() - self._began - self._call.way.seconds
+            seconds = time.monotonic() - self._began
             values, raised = message.parts[1 : 1 + facts.values], message.parts[1 + facts.values :]
             self._answer = Answer(values=values, failure=raised, facts=facts, seconds=seconds)
             self._due.clear()
@@ -225,9 +215,6 @@ class _Watch:
             self._interrupt()
             if self._step is _Step.RUNNING:
                 self._step, self._due[self._warn] = _Step.INTERRUPTED, time.monotonic() + PATIENCE
-                if self._call.way.away:
-                    self._call.way.unpark()
-                    self._say(parking.stopped_while_parked(PATIENCE))
 
     def _interrupt(self) -> None:
         if self._process.pid is None:
@@ -242,18 +229,6 @@ class _Watch:
         self._timed_out = True
         self._interrupt()
         self._due[self._kill] = time.monotonic() + GRACE
-
-    def _set_limit(self) -> None:
-        """Note when its time is over, if it has a limit and is not parked."""
-        self._due.pop(self._time_out, None)
-        if self._call.timeout is not None and not self._call.way.away:
-            self._due[self._time_out] = self._began + self._call.way.seconds + self._call.timeout
-
-    def _make_way(self, message: Message) -> None:
-        """Serve a call that may be parked; its time does not pass while it is."""
-        self._call.way.serve(self._process, message, self._say, ends=self._step is not _Step.RUNNING)
-        if self._step in _BUSY and not self._timed_out:
-            self._set_limit()
 
     def _say(self, text: str) -> None:
         self._call.sink.write("stderr", f"{text}\n")

@@ -11,7 +11,6 @@ from tfgpu_magic.isolate.job_list import JobFuture
 from tfgpu_magic.isolate.lease import Abandoned
 from tfgpu_magic.isolate.leases import LEASES
 from tfgpu_magic.isolate.values.pickling import Pickled
-from tfgpu_magic.isolate.way import Way
 
 T = TypeVar("T")
 
@@ -40,11 +39,6 @@ class CallFuture(JobFuture[T]):
     def pid(self) -> int | None:
         """The id of its process; None if it has none."""
         return None if self._call is None else self._call.pid
-
-    @property
-    def way(self) -> Way | None:
-        """How it makes way; None before it has a process."""
-        return None if self._call is None else self._call.way
 
     @property
     def waits(self) -> bool:

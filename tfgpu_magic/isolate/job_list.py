@@ -7,15 +7,11 @@ import itertools
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from tfgpu_magic.isolate.way import Way
-    from tfgpu_magic.monitor.parked import Parked
+from typing import TypeVar
 
 T = TypeVar("T")
 
-WAITING, RUNNING, PARKED, DONE, STOPPED = "waiting", "running", "parked", "done", "stopped"
+WAITING, RUNNING, DONE, STOPPED = "waiting", "running", "done", "stopped"
 
 STOPPING = 1.0
 """Seconds to wait for the end of a job that is stopped, so that the list shows it."""
@@ -32,11 +28,10 @@ class JobStatus:
 
     Attributes:
         number: its number.
-        state: `WAITING`, `RUNNING`, `PARKED`, `DONE`, `STOPPED`, or the name of the exception that it raised.
+        state: `WAITING`, `RUNNING`, `DONE`, `STOPPED`, or the name of the exception that it raised.
         seconds: how long it has run, or ran.
         pid: its process; None before it has one, and when it has ended.
         title: the first line of its cell, or its function's name.
-        parked: how far its parking has come; None where it has its GPU state.
     """
 
     number: int
@@ -44,7 +39,6 @@ class JobStatus:
     seconds: float
     pid: int | None
     title: str
-    parked: Parked | None = None
 
 
 class JobFuture(Future[T]):
@@ -64,11 +58,6 @@ class JobFuture(Future[T]):
     @property
     def pid(self) -> int | None:
         """The id of its process; None if it has none."""
-        return None
-
-    @property
-    def way(self) -> Way | None:
-        """How it makes way for others on the GPU; None if it has no process."""
         return None
 
     @property
@@ -98,20 +87,17 @@ class JobFuture(Future[T]):
 
     def status(self) -> JobStatus:
         """Return its status now."""
-        way = None if super().done() else self.way
         return JobStatus(
             number=self.number,
             state=self._state_name(),
             seconds=time.monotonic() - self._began,
             pid=None if super().done() else self.pid,
             title=self.title,
-            parked=None if way is None else way.parked,
         )
 
     def _state_name(self) -> str:
         if not super().done():
-            parked = self.way is not None and self.way.parked is not None
-            return WAITING if self.waits else PARKED if parked else RUNNING
+            return WAITING if self.waits else RUNNING
         error = super().exception()
         if isinstance(error, KeyboardInterrupt):
             return STOPPED
@@ -125,13 +111,7 @@ def statuses() -> list[JobStatus]:
 
 def running() -> list[int]:
     """Return the numbers of the jobs that have not ended."""
-    return [job.number for job in statuses() if job.state in (WAITING, RUNNING, PARKED)]
-
-
-def way(number: int) -> Way | None:
-    """Return how the job with a number makes way; None if no such job has a process."""
-    job = _listed.get(number)
-    return job.way if isinstance(job, JobFuture) else None
+    return [job.number for job in statuses() if job.state in (WAITING, RUNNING)]
 
 
 def stop(number: int) -> bool:

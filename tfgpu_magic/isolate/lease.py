@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.policy import Policy
-from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.monitor.snapshot import Snapshot
 
 
@@ -21,7 +20,6 @@ class Lease:
         devices: its own GPUs; none if there is no GPU to share out.
         environment: further environment variables for its process.
         started: to be called with its process's pid, once it has one.
-        suspend: to be called with whether others may have what it has: its process is parked.
     """
 
     policy: Policy
@@ -29,11 +27,6 @@ class Lease:
     devices: tuple[Device, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     started: Callable[[int], None] = lambda _: None
-    suspend: Callable[[bool], None] = lambda _: None
-
-    def take(self, call: Call) -> None:
-        """Become the lease of a call: its pid, and its parking, will be reported to what gave the lease."""
-        call.started, call.way.suspend = self.started, self.suspend
 
 
 class Abandoned(Exception):

@@ -46,7 +46,6 @@ class Leases:
         self._seen = (-1, Snapshot(time=0.0))
         self._demands: set[Demand] = set()
         self._waiting: set[int] = set()
-        self._suspended: dict[int, tuple[Claim, ...]] = {}
         self._known, self._looked = -1, 0.0
 
     def survey(self, policy: Policy, gpus: int | None) -> int | None:
@@ -119,7 +118,7 @@ class Leases:
     def forget(self) -> None:
         """Drop the parent's leases, in a process that was forked from the one that has them."""
         self._changed, self._looking = threading.Condition(), threading.Lock()  # a thread of the parent may hold them
-        self._demands, self._waiting, self._suspended = set(), set(), {}
+        self._demands, self._waiting = set(), set()
         self._table.forget()
 
     @contextlib.contextmanager
@@ -154,11 +153,9 @@ class Leases:
                 policy, devices = control.inherited(demand.snapshot).then(demand.policy), ()
                 self._demands.discard(demand)  # it runs without GPUs of its own, and no call waits behind it
                 self._remove_ended()
-            started, suspend = (functools.partial(do, demand.ticket) for do in (self._started, self._suspend))
-            yield Lease(policy, demand.snapshot, devices, started=started, suspend=suspend)
+            yield Lease(policy, demand.snapshot, devices, started=functools.partial(self._started, demand.ticket))
         finally:
             self._demands.discard(demand)  # before anything that can be interrupted: any later turn removes its entry
-            self._suspended.pop(demand.ticket, None)
             self._remove_ended()
 
     def _remove_ended(self) -> None:
@@ -282,19 +279,6 @@ class Leases:
             if (entry := page.entries.get(ticket)) is not None:
                 known = tuple(replace(claim, pid=pid, began=began(pid)) for claim in entry.claims)
                 page.entries[ticket] = replace(entry, claims=known)
-
-    def _suspend(self, ticket: int, suspended: bool) -> None:
-        """Let others have what a call has leased, as long as its process is parked."""
-        with self._turn() as page:
-            entry = page.entries.get(ticket)
-            if entry is None:
-                return
-            if suspended and entry.claims:
-                self._suspended[ticket] = entry.claims
-                page.put(replace(entry, claims=(), need=Need(ticket, 0, ())))  # it waits for nothing of its own
-                page.ended += 1  # what was seen before has, as if others', what its process held
-            elif not suspended and ticket in self._suspended:
-                page.put(replace(entry, claims=self._suspended.pop(ticket), need=None))
 
 
 LEASES = Leases(LeaseFile())

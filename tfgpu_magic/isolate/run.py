@@ -45,7 +45,7 @@ def run(
         TimedOut: it took too long.
     """
     with lease as had:
-        had.take(call)
+        call.started = had.started
         order = prepare.order(had, runner=runner, for_all=for_all)
         begun(call)
         return call.run(order)

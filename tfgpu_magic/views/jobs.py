@@ -42,8 +42,6 @@ class Jobs:
             for process in self.snapshot.processes
             if process.pid == job.pid
         ]
-        if job.parked is not None:
-            held = [phrases.parking(job.parked)]
         pid = "-" if job.pid is None else str(job.pid)
         line = phrases.plain(job.title, longest=_LONGEST)
         return [str(job.number), job.state, phrases.seconds(job.seconds), pid, ", ".join(held) or "-", line]

@@ -90,60 +90,6 @@ def off() -> str:
     )
 
 
-def no_point() -> str:
-    """Say that a job has come to no point at which it could be parked, and how to give it one."""
-    return (
-        "It has come to no point at which it can be parked: its own code has to say where. Between two steps, as at "
-        "the end of an epoch, call tfgpu_magic.make_way(); in Keras: "
-        "`keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: tfgpu_magic.make_way())`."
-    )
-
-
-def at_next_point(ago: float) -> str:
-    """Say that a job is parked later."""
-    return f"It is parked when it comes to its next point. It was at the last one {seconds(ago)} ago."
-
-
-def no_way(refusals: Sequence[Refusal]) -> str:
-    """Say why a call was not parked; nothing where it was."""
-    said = [_NEVER if one.reason is why.OPEN_MODULE else reason(one) for one in refusals]
-    return " ".join(["This call is not parked, and goes on.", *said]) if said else ""
-
-
-_NEVER = (
-    "The open kernel module is loaded, under which the end of a process that was parked once has stopped whole "
-    "machines, and whoever stops a call may end it so."
-)
-
-
-def call_parked(size: int) -> str:
-    """Say that a call is parked."""
-    return f"Parked: {rounded(size)} of GPU memory are in host memory now, and this call waits until they are back."
-
-
-def call_back(after: float) -> str:
-    """Say that a call goes on."""
-    return f"Back on the GPU after {seconds(after)}: this call goes on."
-
-
-def call_stays(refusals: Sequence[Refusal]) -> str:
-    """Say why a call does not come back yet."""
-    return f"This call is parked, and does not come back yet. {reasons(refusals)} It is tried again."
-
-
-def lost_call() -> str:
-    """Say that a call is ended, since it could only hang."""
-    return "The GPU state of this call is lost: the driver found too little room on the way. So its process is ended."
-
-
-def stopped_while_parked(grace: float) -> str:
-    """Say what becomes of a parked call that is stopped."""
-    return (
-        "This call is parked: it is interrupted when its GPU state is back, as soon as there is room, and nothing is "
-        f"lost. Stopped once more, it ends within {grace:g} s without it."
-    )
-
-
 def can_be_parked(here: str) -> str:
     """Say that nothing speaks against it."""
     return f"This {here} can be parked: nothing speaks against it now."

@@ -142,9 +142,8 @@ WORDS: tuple[Word, ...] = (
     ),
     Word(
         "jobs",
-        ("jobs", "jobs stop 1", "jobs park 1", "jobs unpark 1"),
-        "the isolated cells that run in the background, and their states; `stop` ends one, `park` moves what one holds "
-        "of the GPUs to host memory where its code calls `make_way`, until `unpark`",
+        ("jobs", "jobs stop 1"),
+        "the isolated cells that run in the background, and their states; `stop` ends one",
         takes=True,
     ),
     Word("plan", ("plan WORDS",), "what the words would do, GPU by GPU; nothing is done", takes=True),

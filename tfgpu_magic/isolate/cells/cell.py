@@ -32,7 +32,6 @@ from tfgpu_magic.isolate.process import exit_cause
 from tfgpu_magic.isolate.process.order import APART, LEAVE
 from tfgpu_magic.isolate.run import run
 from tfgpu_magic.isolate.sinks import Sink
-from tfgpu_magic.isolate.way import Way
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.views.why import Why
@@ -95,11 +94,6 @@ class Cell:
     def pid(self) -> int | None:
         """The id of its process; None if it has none."""
         return None if self._call is None else self._call.pid
-
-    @property
-    def way(self) -> Way | None:
-        """How it makes way; None before it has a process."""
-        return None if self._call is None else self._call.way
 
     def stop(self) -> None:
         """Interrupt it, from any thread; if it has not begun, because it waits for GPUs, it will not."""

@@ -14,7 +14,6 @@ from tfgpu_magic.isolate.cells.cell import Cell
 from tfgpu_magic.isolate.cells.line import CellLine
 from tfgpu_magic.isolate.job_list import RUNNING, JobFuture
 from tfgpu_magic.isolate.sinks import OwnStreams, below
-from tfgpu_magic.isolate.way import Way
 
 
 class Job(JobFuture[Any]):
@@ -65,12 +64,6 @@ class Job(JobFuture[Any]):
         """The id of its process; None if it has none."""
         cell = self._cell
         return None if cell is None else cell.pid
-
-    @property
-    def way(self) -> Way | None:
-        """How it makes way; None if it has no process."""
-        cell = self._cell
-        return None if cell is None else cell.way
 
     def stop(self) -> None:
         """Interrupt it, as Ctrl-C interrupts a cell. If it does not end, a line says that the next `stop` kills it."""

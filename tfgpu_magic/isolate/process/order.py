@@ -15,13 +15,6 @@ WORK, SHOW, SHOWN, APART, LEAVE = "work", "show", "shown", "apart", "leave"
 """Messages: the values of a call; a display and its number, and that it was shown; a request for the answer once more,
 in self-contained pieces; the leave to end."""
 
-WAY = (POINT, AWAY, BACK) = "point", "away", "back"
-"""Messages of a call that makes way: it is at a point where it may be parked, and whether it is asked to; it calls the
-driver no more, and later whether it was parked; it goes on."""
-
-YES, NO = b"1", b"0"
-"""The answers to the first two of these."""
-
 ANSWER = "answer"
 """A message that ends a call: its facts, and the parts of what it returned and of what it raised."""
 

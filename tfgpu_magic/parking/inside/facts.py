@@ -36,11 +36,6 @@ def read(shell: Any, cannot_be_held: tuple[str, ...]) -> Inside:
     )
 
 
-def of_call(cannot_be_held: tuple[str, ...]) -> Inside:
-    """Return what the process of an isolated call says of itself, at a point that its own code has chosen."""
-    return Inside(threads=cannot_be_held, nccl=_nccl(), shared=_shared())
-
-
 def quieten(finish: float, report: float) -> why.Refusal | None:
     """Wait until the GPUs have done all that this process has asked for, and have nothing of ours ask for more.
 
