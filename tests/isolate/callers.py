@@ -65,6 +65,6 @@ def waits(led: Leases, callers: int) -> None:
     def there() -> bool:
         with led._changed, led._table.turn() as page:
             entries = list(page.entries.values())
-        return len(entries) == callers and all(entry.need or entry.claims for entry in entries)
+        return len(entries) == callers and all(entry.needs or entry.claims for entry in entries)
 
     until(there)

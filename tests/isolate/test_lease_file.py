@@ -37,12 +37,12 @@ def shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LeaseFil
 OTHER = """
     import sys, time
     from tfgpu_magic.isolate.lease_file import Entry, LeaseFile
-    from tfgpu_magic.isolate.claims import Claim, Need
+    from tfgpu_magic.isolate.claims import Claim
 
     book = LeaseFile()
     with book.turn() as page:
         ticket = page.number()
-        claims = (Claim("GPU-0", None, pid={pid}, began={began}, since=ticket),)
+        claims = (Claim("GPU-0", None, pid={pid}, began={began}),)
         page.put(Entry(ticket=ticket, slot=book.slot, seen=time.monotonic(), claims=claims))
     print(book.slot, flush=True)
     sys.stdin.read()
@@ -69,7 +69,7 @@ def test_the_book_knows_the_living_of_all_processes_and_forgets_the_dead(shared:
         page.put(Entry(ticket=page.number(), slot=shared.slot, seen=time.monotonic()))
     with other() as (process, slot):
         assert slot != shared.slot
-        assert claims(shared) == [Claim("GPU-0", None, since=2)]
+        assert claims(shared) == [Claim("GPU-0", None)]
         with shared.turn() as page:
             ended = page.ended
         process.kill()

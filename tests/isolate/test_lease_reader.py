@@ -16,7 +16,7 @@ from tests.waiting import until
 from tfgpu_magic.config.parser import parse
 from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.config.promises import Promise
-from tfgpu_magic.isolate.claims import Claim, Need
+from tfgpu_magic.isolate.claims import Claim
 from tfgpu_magic.isolate.lease_file import Entry, LeaseFile
 from tfgpu_magic.isolate.lease_reader import leases
 from tfgpu_magic.isolate.leases import Leases
@@ -52,7 +52,7 @@ def test_calls_of_this_process_count_and_those_that_wait_do_not(here: BoardDirec
     with shared.turn() as page:
         page.put(Entry(ticket=page.number(), slot=shared.slot, seen=time.monotonic(), came=7.0, claims=(mine,)))
         ticket = page.number()
-        page.put(Entry(ticket=ticket, slot=shared.slot, seen=time.monotonic(), need=Need(ticket, 1, (("GPU-0", 3),))))
+        page.put(Entry(ticket=ticket, slot=shared.slot, seen=time.monotonic(), needs=("GPU-0",)))
 
     assert list(leases(here)) == [Promise(gpu="GPU-0", pid=os.getpid(), size=5, asked=7.0)]
 

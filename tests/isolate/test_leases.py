@@ -18,7 +18,6 @@ from tests.waiting import until
 from tfgpu_magic.config.parser import parse
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import offer
-from tfgpu_magic.isolate.claims import Need
 from tfgpu_magic.isolate.lease_file import ABSENT, Entry, LeaseTable, Page
 from tfgpu_magic.isolate.leases import TICK, Leases
 from tfgpu_magic.isolate.process import inside
@@ -61,16 +60,21 @@ def test_who_needs_two_gpus_is_not_passed_for_ever_by_those_who_need_one(two_gpu
     late.end()
 
 
-def test_who_waits_for_one_gpu_keeps_nobody_from_another(two_gpus: Leases) -> None:
+def test_nobody_passes_one_who_waits_for_a_gpu_that_they_may_have_too(two_gpus: Leases) -> None:
     has = Caller(two_gpus, "has", words="visible 0")
     until(lambda: has.has)
-    waiting = Caller(two_gpus, "waiting", words="visible 0")
+    waiting, elsewhere = Caller(two_gpus, "waiting", words="visible 0"), Caller(two_gpus, "other", words="visible 1")
+    until(lambda: elsewhere.has)
+    elsewhere.end()
     waits(two_gpus, 2)
-    other = Caller(two_gpus, "other")
+    late = Caller(two_gpus, "late")
+    waits(two_gpus, 3)
+    time.sleep(0.5)  # in which it would get the GPU that is free
 
-    until(lambda: other.has)
-    assert (other.has, waiting.has) == ((1,), ())
-    for caller in (waiting, other, has):
+    assert not late.has
+    has.end()
+    until(lambda: waiting.has == (0,) and late.has == (1,))
+    for caller in (waiting, late):
         caller.end()
 
 
@@ -106,9 +110,8 @@ def test_a_call_within_a_call_has_the_room_of_its_parent(two_gpus: Leases, monke
     until(lambda: parent.has)
     with two_gpus._changed, two_gpus._table.turn() as page:
         (ticket,) = page.entries
-        need = Need(page.number(), 1, (("GPU-0", None), ("GPU-1", None)))
         # Another process waits for the parent, so that nobody in it may wait behind that one.
-        page.put(Entry(ticket=need.ticket, slot=99, seen=time.monotonic() + 60, need=need))
+        page.put(Entry(ticket=page.number(), slot=99, seen=time.monotonic() + 60, needs=("GPU-0", "GPU-1")))
     two_gpus._started(ticket, os.getpid())
     monkeypatch.setattr(inside, "running", True)
 
@@ -236,7 +239,7 @@ def test_one_look_at_a_time_serves_all_who_wait(two_gpus: Leases, monkeypatch: p
     monkeypatch.setattr(two_gpus._table, "turn", counted)
     until(one_a_tick, seconds=20)
     with two_gpus._changed, turn() as page:
-        seen = {entry.seen for entry in page.entries.values() if entry.need}
+        seen = {entry.seen for entry in page.entries.values() if entry.needs}
     assert len(seen) == 1  # and so other processes know that all of them are there
     for caller in (*waiting, first):
         caller.over.set()
@@ -258,9 +261,8 @@ def test_whom_nobody_looks_after_is_not_waited_for(two_gpus: Leases) -> None:
     first = Caller(two_gpus, "first", words="visible 0")
     until(lambda: first.has)
     with two_gpus._changed, two_gpus._table.turn() as page:
-        need = Need(page.number(), 2, (("GPU-0", None), ("GPU-1", None)))
         # Its process is stopped: else the GPU that is free would be kept for it.
-        page.put(Entry(ticket=need.ticket, slot=99, seen=time.monotonic() - ABSENT - 1, need=need))
+        page.put(Entry(ticket=page.number(), slot=99, seen=time.monotonic() - ABSENT - 1, needs=("GPU-0", "GPU-1")))
     late = Caller(two_gpus, "late")
 
     until(lambda: late.has)

@@ -40,18 +40,12 @@ def snapshot(*free: int, total: int = 8 * GIB) -> Snapshot:
     return Snapshot(time=1.0, gpus=tuple(gpus), processes=tuple(rows), listed_at=1.0)
 
 
-def call(table: LeaseTable, size: int | None = None, *, claimed: bool = False, pid: int | None = None) -> int:
-    """Write an isolated call into the table, which waits for room or has it."""
+def call(table: LeaseTable, *, claimed: bool = False) -> int:
+    """Write an isolated call into the table, which waits for the GPU or has it."""
     with table.turn() as page:
-        ticket = page.number()
-        need = claims.Need(ticket, 1, (("GPU-0", size),))
-        taken = (claims.Claim("GPU-0", size, pid=pid, since=ticket),)
-        page.put(
-            lease_file.Entry(
-                ticket=ticket, slot=7, seen=time.monotonic(), need=None if claimed else need,
-                claims=taken if claimed else (),
-            )
-        )  # fmt: skip
+        ticket, taken = page.number(), (claims.Claim("GPU-0", None),) if claimed else ()
+        now = time.monotonic()
+        page.put(lease_file.Entry(ticket=ticket, slot=7, seen=now, needs=() if claimed else ("GPU-0",), claims=taken))
     return ticket
 
 
@@ -118,16 +112,6 @@ def test_nobody_waits_behind_one_that_other_programs_keep_out() -> None:
     assert waiting.claim(small, now)
 
 
-def test_what_a_call_has_leased_itself_does_not_keep_it_away() -> None:
-    table = LeaseTable()
-    waiting, (own, start) = Waiting(table), me()
-    with table.turn() as page:
-        claim = claims.Claim("GPU-0", 6 * GIB, pid=own, began=start)
-        page.put(lease_file.Entry(ticket=page.number(), slot=7, seen=time.monotonic(), claims=(claim,)))
-
-    assert waiting.claim(waiting.enter(entry()), snapshot(8 * GIB))
-
-
 def test_an_isolated_call_that_has_the_gpu_is_waited_for() -> None:
     table = LeaseTable()
     waiting = Waiting(table)
@@ -137,15 +121,6 @@ def test_an_isolated_call_that_has_the_gpu_is_waited_for() -> None:
     assert not waiting.claim(place, snapshot(8 * GIB))
     with table.turn() as page:
         page.drop(ticket)
-    assert waiting.claim(place, snapshot(8 * GIB))
-
-
-def test_an_isolated_call_that_was_parked_is_not_in_its_own_way() -> None:
-    table = LeaseTable()
-    waiting = Waiting(table)
-    call(table, claimed=True, pid=os.getpid())
-    place = waiting.enter(entry())
-
     assert waiting.claim(place, snapshot(8 * GIB))
 
 

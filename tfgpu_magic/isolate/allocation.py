@@ -16,7 +16,7 @@ from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.config.request import reference
 from tfgpu_magic.config.requests.visible import Visible
 from tfgpu_magic.errors import NOT_STARTED, Refused
-from tfgpu_magic.isolate.claims import Claim, Holding, Need, key, size
+from tfgpu_magic.isolate.claims import Claim, Holding, key, size
 from tfgpu_magic.monitor.snapshot import Gpu
 
 
@@ -61,74 +61,6 @@ def choose(
     ]
     emptied = fit.problems([_emptied(device) for device in devices])
     raise Refused("\n".join(lines), verdict=NOT_STARTED, crowded=len(devices) - len(emptied) >= count)
-
-
-def choose_in_turn(
-    devices: Sequence[Device],
-    holding: Holding,
-    claims: Sequence[Claim],
-    count: int,
-    ahead: Sequence[Need],
-    gpus: Sequence[Gpu],
-    names: Callable[[], Mapping[int, str]] = dict,
-) -> tuple[Device, ...] | None:
-    """Choose as `choose` does, while other calls wait ahead: a call that passes them leaves them what they wait for.
-
-    A call ahead that can be served now is served before this one. A call that cannot must still fit beside all that
-    has passed it, this one included, when those have ended that were there before it came. So no call waits for ever,
-    and no call waits for one whose GPUs are held by other programs.
-
-    Args:
-        devices: as in `choose`.
-        holding: as in `choose`.
-        claims: as in `choose`.
-        count: as in `choose`.
-        ahead: what the calls that came before wait for, in their order.
-        gpus: all GPUs, as they are now.
-        names: as in `choose`.
-
-    Raises:
-        Refused: as `choose` does.
-    """
-    if choose(devices, holding, claims, count, names) is None:
-        return None
-    there, taken, blocked = {key(gpu): gpu for gpu in gpus}, list(claims), list[Need]()
-    for need in ahead:
-        theirs = need.devices(there)
-        try:
-            chosen = choose(theirs, holding, taken, need.count)
-        except Refused:
-            continue  # that call will be refused too
-        if chosen is None:
-            blocked.append(need)
-        else:
-            taken += [Claim(key(device.gpu), size(device), since=_NOW) for device in chosen]
-
-    def spares(*mine: Device) -> bool:
-        passing = [Claim(key(device.gpu), size(device), since=_NOW) for device in mine]
-        return all(_fits_later(need, there, [*taken, *passing]) for need in blocked)
-
-    chosen = choose(devices, holding, taken, count)
-    if chosen is None or spares(*chosen):
-        return chosen
-    other = [device for device in devices if spares(device)]
-    if len(other) < count:
-        return None
-    try:
-        chosen = choose(other, holding, taken, count)
-    except Refused:  # only these GPUs are refused; the others will do, when the waiting calls have had them
-        return None
-    return chosen if chosen is not None and spares(*chosen) else None
-
-
-_NOW = 2**63  # later than every number that was given
-
-
-def _fits_later(need: Need, gpus: Mapping[str, Gpu], claims: Sequence[Claim]) -> bool:
-    """Tell whether a waiting call will fit beside the claims made since it came, when all earlier ones have ended."""
-    later = [claim for claim in claims if claim.since > need.ticket]
-    left = (_left(_emptied(device), Holding(), later) for device in need.devices(gpus))
-    return sum(device is not None and not fit.problems([device]) for device in left) >= need.count
 
 
 def _emptied(device: Device) -> Device:

@@ -1,4 +1,4 @@
-"""What our calls may take of GPUs, need, and have taken: plain data, of which `allocation` decides. Pure."""
+"""What our calls may take of GPUs, and have taken: plain data, of which `allocation` decides. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ class Claim:
         size: bytes in all, CUDA's context included; None is the whole GPU.
         pid: the call's process; None while it has none.
         began: when that process began, in the system's ticks since its start: a pid alone may have been reused.
-        since: the number that was drawn when the claim was made; see `Need.ticket`.
         known: the pids of another namespace that were on the GPU before the claim was made.
         fair: whether it has the whole GPU among our calls, and a fair part beside other processes.
     """
@@ -50,7 +49,6 @@ class Claim:
     size: int | None
     pid: int | None = None
     began: int | None = None
-    since: int = 0
     known: tuple[int, ...] = ()
     fair: bool = False
 
@@ -58,39 +56,6 @@ class Claim:
     def from_json(cls, fields: Mapping[str, Any]) -> Claim:
         """Make a claim of what `dataclasses.asdict` returned."""
         return cls(**{**fields, "known": tuple(fields["known"])})
-
-
-@dataclass(frozen=True, slots=True)
-class Need:
-    """What a call waits for.
-
-    Attributes:
-        ticket: its number; claims that were made since it came have larger ones.
-        count: how many GPUs it needs.
-        sizes: what it would take of each GPU that it may have, as in `Claim`.
-    """
-
-    ticket: int
-    count: int
-    sizes: tuple[tuple[str, int | None], ...]
-
-    @classmethod
-    def of(cls, ticket: int, devices: Sequence[Device], count: int) -> Need:
-        """Return the need of a call for `count` of these GPUs."""
-        return cls(ticket, count, tuple((key(device.gpu), size(device)) for device in devices))
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Need:
-        """Make a need of what `dataclasses.asdict` returned."""
-        return cls(fields["ticket"], fields["count"], tuple((gpu, size) for gpu, size in fields["sizes"]))
-
-    def devices(self, gpus: Mapping[str, Gpu]) -> list[Device]:
-        """Return the GPUs that it may have, as they are now."""
-        there = [(gpus[name], bytes_) for name, bytes_ in self.sizes if name in gpus]
-        return [
-            Device(gpu=gpu, limits=() if bytes_ is None else (max(0, bytes_ - context_bytes(gpu.total or 0)),))
-            for gpu, bytes_ in there
-        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a call demands of GPUs, and the alternatives for meeting it: as written, or with the nearest fallback."""
+"""What a call demands of GPUs: some of its own, or what its policy takes of all that this process sees."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from tfgpu_magic import control, idle_notebooks, other_processes
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import allocation, offer
 from tfgpu_magic.monitor.snapshot import Snapshot
+from tfgpu_magic.other_processes import OtherProcesses
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -39,6 +41,14 @@ class Demand:
         """Return the GPUs to choose from under this process's policy `here`; None if there is no GPU to share out."""
         return offer.offered(here, self.policy, snapshot, self.gpus)
 
+    def offers(self, snapshot: Snapshot) -> Iterator[tuple[Policy, tuple[Device, ...] | Refused | None]]:
+        """Give this process's policy and its fallbacks, each with its `devices`, or why there can be none."""
+        for here in offer.nearest_first(snapshot):
+            try:
+                yield here, self.devices(here, snapshot)
+            except Refused as error:
+                yield here, error
+
     def count(self, devices: tuple[Device, ...]) -> int:
         """Return how many of them it needs."""
         del devices
@@ -49,8 +59,14 @@ class Demand:
         return allocation.settle(together, chosen)
 
     def refuse(self, error: Refused) -> None:
-        """Handle the refusal of the demand."""
+        """Raise the refusal of the demand, with the idle notebook whose parking would make it fit."""
+        if error.crowded and self.snapshot is not None:
+            idle_notebooks.name_one(error, self.snapshot, other_processes.now(), self._fits)
         raise error
+
+    def _fits(self, then: Snapshot, _: OtherProcesses) -> bool:
+        devices = self.devices(control.current().settled, then)
+        return devices is None or allocation.choose(devices, offer.holding(then), (), self.count(devices)) is not None
 
 
 class DemandForAll(Demand):
@@ -72,25 +88,3 @@ class DemandForAll(Demand):
     def refuse(self, error: Refused) -> None:
         """Ignore the refusal: applying the policy raises it."""
         del error
-
-
-@dataclass(frozen=True, slots=True)
-class Alternative:
-    """A way in which a demand may be met.
-
-    Attributes:
-        here: the policy of this process, or the nearest fallback.
-        devices: the GPUs to choose from; None if there is no GPU to share out; or why there can be none.
-    """
-
-    here: Policy
-    devices: tuple[Device, ...] | Refused | None
-
-
-def alternatives(demand: Demand, snapshot: Snapshot) -> Iterator[Alternative]:
-    """Give the alternatives for a demand, the best first; asking CUDA for them may take a while."""
-    for here in offer.nearest_first(snapshot):
-        try:
-            yield Alternative(here, demand.devices(here, snapshot))
-        except Refused as error:
-            yield Alternative(here, error)

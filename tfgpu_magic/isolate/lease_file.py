@@ -16,15 +16,15 @@ import os
 import struct
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field, replace
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.isolate.claims import Claim, Need
+from tfgpu_magic.isolate.claims import Claim
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.pids import began
 
-NAME = "leases-4"
+NAME = "leases-5"
 """The file's name, with the version of its content."""
 
 ABSENT = 5.0
@@ -48,7 +48,8 @@ class Entry:
         slot: the number of its process.
         seen: when its process last renewed it, by the machine's monotonic clock.
         came: when the call was made, in seconds since the epoch.
-        need: what it waits for; None while that is not known, and when it has it.
+        needs: the GPUs that it waits for, or some of them, as `claims.key` names them; none while that is not known.
+        blocked: whether others than our calls have what it needs, so that nobody waits behind it.
         claims: what it has.
     """
 
@@ -56,7 +57,8 @@ class Entry:
     slot: int
     seen: float
     came: float = 0.0
-    need: Need | None = None
+    needs: tuple[str, ...] = ()
+    blocked: bool = False
     claims: tuple[Claim, ...] = ()
 
 
@@ -91,6 +93,15 @@ class Page:
         entry = self.entries.pop(ticket, None)
         self.changes += entry is not None
         self.ended += entry is not None and bool(entry.claims)
+
+    def waits_behind(self, ticket: int, gpus: Collection[str]) -> bool:
+        """Tell whether a call for one of these GPUs came before another one, still waits, and is looked after."""
+        now = time.monotonic()
+        return any(
+            number < ticket
+            and not (entry.claims or entry.blocked or now - entry.seen >= ABSENT or set(gpus).isdisjoint(entry.needs))
+            for number, entry in self.entries.items()
+        )
 
     def claims(self) -> list[Claim]:
         """Return the claims of all calls."""
@@ -274,9 +285,5 @@ def _page(text: bytes) -> Page:
         return Page()
 
 
-def _entry(*, need: dict[str, object] | None, claims: list[dict[str, object]], **rest: object) -> Entry:
-    return Entry(
-        need=None if need is None else Need.from_json(need),
-        claims=tuple(map(Claim.from_json, claims)),
-        **rest,  # type: ignore[arg-type]
-    )
+def _entry(*, needs: list[str], claims: list[dict[str, object]], **rest: object) -> Entry:
+    return Entry(needs=tuple(needs), claims=tuple(map(Claim.from_json, claims)), **rest)  # type: ignore[arg-type]

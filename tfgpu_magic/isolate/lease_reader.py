@@ -38,8 +38,7 @@ def needed(place: BoardDirectory) -> set[str]:
     """
     file, now = _file(place), time.monotonic()
     entries = () if file is None else _entries(file)
-    waiting = (one.need for one in entries if one.need is not None and not one.claims and now - one.seen < ABSENT)
-    return {gpu for need in waiting for gpu, _ in need.sizes}
+    return {gpu for one in entries if not one.claims and now - one.seen < ABSENT for gpu in one.needs}
 
 
 def _entries(file: int) -> list[Entry]:

@@ -17,17 +17,20 @@ from tfgpu_magic import control
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.isolate import allocation, idle, offer
-from tfgpu_magic.isolate.claims import Claim, Need, is_fair, key, size
-from tfgpu_magic.isolate.demand import Alternative, Demand, DemandForAll, alternatives
+from tfgpu_magic.isolate import allocation, offer
+from tfgpu_magic.isolate.claims import Claim, is_fair, key, size
+from tfgpu_magic.isolate.demand import Demand, DemandForAll
 from tfgpu_magic.isolate.lease import Abandoned, Lease
-from tfgpu_magic.isolate.lease_file import ABSENT, Entry, LeaseFile, LeaseTable, Page
+from tfgpu_magic.isolate.lease_file import Entry, LeaseFile, LeaseTable, Page
 from tfgpu_magic.isolate.process import inside
 from tfgpu_magic.monitor.pids import began, family
 from tfgpu_magic.monitor.snapshot import Snapshot
 
 TICK = 0.25
 """Seconds between two looks into the lease file while a call waits: another process's change there wakes no thread."""
+
+_AGAIN = 15.0
+"""Seconds after which a call that waits looks again, though nothing has changed: the process ahead may be stopped."""
 
 _FRESH = 5.0  # seconds for which a snapshot of the GPUs is used again, if no lease has ended meanwhile
 
@@ -149,7 +152,7 @@ class Leases:
             try:
                 policy, devices = self._take(demand)
             except Refused as error:
-                demand.refuse(idle.advised(error, demand))
+                demand.refuse(error)
                 policy, devices = control.inherited(demand.snapshot).then(demand.policy), ()
                 self._demands.discard(demand)  # it runs without GPUs of its own, and no call waits behind it
                 self._remove_ended()
@@ -175,12 +178,11 @@ class Leases:
             ended, snapshot = self._look(since)
             demand.snapshot = snapshot
             since = time.time() - _FRESH
-            possible = list(alternatives(demand, snapshot))
+            offers = list(demand.offers(snapshot))  # asking CUDA for them may take a while
             with self._turn() as page:
                 if page.ended != ended:  # the snapshot has, as if others', what a call held that ended meanwhile
                     continue
-                find = functools.partial(self._found, page, demand, snapshot)
-                found = offer.first(functools.partial(find, alternative) for alternative in possible)
+                found = offer.first(functools.partial(self._found, page, demand, *one) for one in offers)
                 if found is not None:
                     self._grant(page, demand, found[1])
                     return found
@@ -197,52 +199,43 @@ class Leases:
         if not devices:
             page.drop(demand.ticket)
             return
-        since, known = page.number(), offer.strangers(demand.snapshot)
-        claims = tuple(
-            Claim(key(device.gpu), size(device), since=since, known=known, fair=is_fair(device)) for device in devices
-        )
-        page.put(replace(page.entries[demand.ticket], need=None, claims=claims))
+        known = offer.strangers(demand.snapshot)
+        claims = tuple(Claim(key(device.gpu), size(device), known=known, fair=is_fair(device)) for device in devices)
+        page.put(replace(page.entries[demand.ticket], needs=(), claims=claims))
 
     def _found(
-        self, page: Page, demand: Demand, snapshot: Snapshot, alternative: Alternative
+        self, page: Page, demand: Demand, here: Policy, devices: tuple[Device, ...] | Refused | None
     ) -> tuple[Policy, tuple[Device, ...]] | None:
-        """Return the policy and the GPUs that an alternative gives a call; None if it has to wait.
+        """Return the policy and the GPUs that a call gets under this process's policy `here`; None if it has to wait.
 
         Raises:
-            Refused: the alternative cannot be had.
+            Refused: it cannot have what it asks for.
         """
-        together = alternative.here.then(demand.policy)
-        if isinstance(alternative.devices, Refused):
-            raise alternative.devices
-        if alternative.devices is None:
+        together = here.then(demand.policy)
+        if isinstance(devices, Refused):
+            raise devices
+        if devices is None:
             return together, ()
-        chosen = self._chosen(page, demand, alternative.devices, snapshot)
+        chosen = self._chosen(page, demand, devices)
         return None if chosen is None else (demand.settle(together, chosen), chosen)
 
-    def _chosen(
-        self, page: Page, demand: Demand, devices: tuple[Device, ...], snapshot: Snapshot
-    ) -> tuple[Device, ...] | None:
-        """Return the GPUs that a call gets now, if it is its turn; write its need into the table."""
-        count, now = demand.count(devices), time.monotonic()
-        need = Need.of(demand.ticket, devices, count)
-        own = page.entries[demand.ticket]
-        if own.need is None:
-            page.put(replace(own, need=need, seen=now))
+    def _chosen(self, page: Page, demand: Demand, devices: tuple[Device, ...]) -> tuple[Device, ...] | None:
+        """Return the GPUs that a call gets now, if it is its turn; write what it needs into the table."""
+        own, needs = page.entries[demand.ticket], tuple(key(device.gpu) for device in devices)
+        renewed = replace(own, needs=needs, seen=time.monotonic())
+        if own.needs:
+            page.entries[demand.ticket] = renewed
         else:
-            page.entries[demand.ticket] = replace(own, need=need, seen=now)
-        before = [entry for ticket, entry in page.entries.items() if ticket < demand.ticket and not entry.claims]
-        if any(entry.need is None and entry.slot == self._table.slot for entry in before):
+            page.put(renewed)
+        before = (entry for ticket, entry in page.entries.items() if ticket < demand.ticket and not entry.claims)
+        if any(not entry.needs and entry.slot == self._table.slot for entry in before):
             return None  # a call of this process that came before is still looking at the GPUs
-        ahead = [entry.need for entry in before if entry.need is not None and now - entry.seen < ABSENT]
-        return allocation.choose_in_turn(
-            devices,
-            offer.holding(snapshot),
-            _others(page),
-            count,
-            () if inside.running else ahead,  # the calls ahead may wait for the very call that this process runs in
-            snapshot.gpus,
-            lambda: control.names(snapshot),
+        snapshot = demand.snapshot or Snapshot(time=0.0)
+        chosen = allocation.choose(
+            devices, offer.holding(snapshot), _others(page), demand.count(devices), lambda: control.names(snapshot)
         )
+        # The calls ahead may wait for the very call that this process runs in.
+        return None if not inside.running and page.waits_behind(demand.ticket, needs) else chosen
 
     def _look(self, since: float) -> tuple[int, Snapshot]:
         """Return how many leases had ended, and the GPUs as they were then or later, and not before `since`."""
@@ -254,11 +247,12 @@ class Leases:
             return self._seen
 
     def _wait(self, changes: int, demand: Demand) -> None:
-        """Wait until something has changed in the table, or the call is no longer wanted."""
+        """Wait until something has changed in the table, or the call is no longer wanted; not for ever."""
+        until = time.monotonic() + _AGAIN
         with self._changed:
             self._waiting.add(demand.ticket)
             try:
-                while demand.wanted() and self._known == changes:
+                while demand.wanted() and self._known == changes and time.monotonic() < until:
                     if time.monotonic() - self._looked < TICK:
                         self._changed.wait(TICK)
                     else:

@@ -8,15 +8,15 @@ holds its memory itself, when the room was taken by somebody else meanwhile, or 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.memory import LEAST_LIMIT, context_bytes
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import allocation
-from tfgpu_magic.isolate.claims import Claim, Holding, Need
-from tfgpu_magic.isolate.lease_file import ABSENT, Entry, LeaseTable
+from tfgpu_magic.isolate.claims import Claim, Holding
+from tfgpu_magic.isolate.lease_file import Entry, LeaseTable
 from tfgpu_magic.monitor.pids import elsewhere
 from tfgpu_magic.parking import checks
 from tfgpu_magic.parking.messages import Room
@@ -37,7 +37,7 @@ class Place:
         entry: the process.
         ticket: its number; who came earlier has a smaller one.
         claimed: whether it has its room.
-        blocked: whether it was seen that others hold what it needs, and not only those of ours who come first.
+        blocked: whether others than our calls hold what it needs, so that nobody waits behind it.
     """
 
     entry: record.Entry
@@ -78,16 +78,14 @@ class Waiting:
             place: its place.
             snapshot: the GPUs as they are now.
         """
-        devices = _devices(place.entry, snapshot.gpus)
         with self._table.turn() as page:
-            if devices is None:
-                place.blocked = True
-                self._write(page, place)
-                return False
-            place.blocked = not all(_fits(device) for device in devices)
-            found = None if self._occupied(place) else self._chosen(page, place, devices, snapshot)
-            place.claimed = found is not None
-            self._write(page, place, devices)
+            for one in self._places.values():
+                if one.ticket < place.ticket and not one.claimed:
+                    self._is_free(page, one, snapshot)
+                    self._write(page, one)
+            free = self._is_free(page, place, snapshot) and not page.waits_behind(place.ticket, _gpus(place.entry))
+            place.claimed = free and not self._occupied(place)
+            self._write(page, place)
             return place.claimed
 
     def unclaim(self, place: Place) -> None:
@@ -111,41 +109,38 @@ class Waiting:
         """Tell whether another process comes back to one of the same GPUs now."""
         return any(one.claimed and _gpus(one.entry) & _gpus(place.entry) for one in self._places.values())
 
-    def _chosen(
-        self, page: Page, place: Place, devices: tuple[Device, ...], snapshot: Snapshot
-    ) -> tuple[Device, ...] | None:
-        now = time.monotonic()
-        claims = [claim for ticket, one in page.entries.items() if ticket != place.ticket for claim in one.claims]
-        theirs = [claim for claim in claims if claim.pid != place.entry.pid]  # an isolated call's own lease
-        ahead = [
-            one.need
-            for ticket, one in page.entries.items()
-            if ticket < place.ticket and one.need is not None and not one.claims and now - one.seen < ABSENT
-        ]
+    def _is_free(self, page: Page, place: Place, snapshot: Snapshot) -> bool:
+        """Tell whether the room for a process is free; note whether others than our calls hold it."""
+        devices = _devices(place.entry, snapshot.gpus)
+        theirs = [claim for ticket, one in page.entries.items() if ticket != place.ticket for claim in one.claims]
         holding = Holding(snapshot.processes, elsewhere(row.pid for row in snapshot.processes))
         try:
-            return allocation.choose_in_turn(devices, holding, theirs, len(devices), ahead, snapshot.gpus)
-        except Refused:  # others than our calls hold it
-            return None
+            place.blocked = devices is None
+            return devices is not None and allocation.choose(devices, holding, theirs, len(devices)) is not None
+        except Refused:
+            place.blocked = True
+            return False
 
-    def _write(self, page: Page, place: Place, devices: Sequence[Device] | None = ()) -> None:
+    def _write(self, page: Page, place: Place) -> None:
         """Write what a process waits for, or has claimed."""
-        entry = page.entries.get(place.ticket) or Entry(
-            ticket=place.ticket, slot=self._table.slot, seen=0.0, came=time.time()
+        entry = page.entries.get(place.ticket)
+        # Without `began`: the claim ends with the helper, whereas the process lives on.
+        claims = tuple(
+            Claim(held.gpu, checks.placeholder(held.size), pid=place.entry.pid)
+            for held in place.entry.held
+            if place.claimed
         )
-        entry = replace(entry, slot=self._table.slot, seen=time.monotonic())
-        if place.claimed:
-            since = page.number()
-            # Without `began`: the claim ends with the helper, whereas the process lives on.
-            claims = tuple(
-                Claim(held.gpu, checks.placeholder(held.size), pid=place.entry.pid, since=since)
-                for held in place.entry.held
+        page.put(
+            Entry(
+                ticket=place.ticket,
+                slot=self._table.slot,
+                seen=time.monotonic(),
+                came=time.time() if entry is None else entry.came,
+                needs=() if claims else tuple(sorted(_gpus(place.entry))),
+                blocked=place.blocked,
+                claims=claims,
             )
-            page.put(replace(entry, need=None, claims=claims))
-        elif devices:
-            page.put(replace(entry, need=Need.of(place.ticket, devices, len(devices)), claims=()))
-        else:
-            page.put(replace(entry, claims=()))
+        )
 
 
 def rooms(entry: record.Entry, snapshot: Snapshot) -> tuple[Room, ...]:
@@ -176,10 +171,6 @@ def _device(gpu: Gpu, size: int) -> Device:
     # What fits is a limit and a context beside it: together they are what must be free.
     limit = checks.needed(size, gpu) - context_bytes(gpu.total or 0)
     return Device(gpu=gpu, limits=(max(limit, LEAST_LIMIT),))
-
-
-def _fits(device: Device) -> bool:
-    return (device.gpu.free or 0) >= sum(device.limits) + context_bytes(device.gpu.total or 0)
 
 
 def _gpus(entry: record.Entry) -> set[str]:
