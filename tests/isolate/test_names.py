@@ -224,23 +224,6 @@ def test_an_expression_too_deep_to_walk_reads_every_word_in_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cell", "changes"),
-    [
-        ("x[0] = 1; y.a.b = 2; del z['k']", "x y z"),
-        ("x[0].rows.append(1); y.copy(); z()", "x"),
-        ("x += 1; y[0] += 1", "x y"),
-        ("df.drop(columns='a', inplace=True); df.drop(columns='a', inplace=False)", "df"),
-        ("x = []; x.append(1); y = {}; y['a'] = 1", ""),
-        ("def f(own):\n own.append(1)\n x.append(1)\n def g():\n  y[0] = 1", "x y"),
-        ("if a:\n x = []\nx.append(1)", "x"),
-        ("[x.append(y) for y in z]; f().append(1); 'a'.join(b)", "x"),
-    ],
-)
-def test_what_is_changed_in_place_is_seen_where_the_text_tells(cell: str, changes: str) -> None:
-    assert " ".join(sorted(names(cell).changes)) == changes
-
-
-@pytest.mark.parametrize(
     ("cell", "turns"),
     [
         ("for i, (a, *b) in x: pass", {"i", "a", "b"}),

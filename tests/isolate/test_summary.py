@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.sizes import GIB, MIB
 from tfgpu_magic.isolate.cells.facts import CellFacts
-from tfgpu_magic.isolate.cells.summary import Summary, crowd, summarise
+from tfgpu_magic.isolate.cells.summary import Summary, summarise
 from tfgpu_magic.monitor.report import Figure, GpuUse
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
@@ -93,40 +91,6 @@ def test_in_html_nothing_of_a_cell_is_markup() -> None:
     facts = CellFacts(kept={"x": "<b>no</b>"})
 
     assert "&lt;b&gt;" in summarise([], machine(0), None, PID, 1, facts)._repr_html_()
-
-
-def test_what_was_changed_in_place_is_named_with_the_way_to_bring_it() -> None:
-    facts = CellFacts(changed=("results", "df"), kept={})
-
-    assert repr(summarise([], machine(0), None, PID, 1, facts)).splitlines()[1:] == [
-        "Changed only there: results, df. To bring back: -o results,df"
-    ]
-
-
-def test_of_many_changed_variables_only_some_are_named() -> None:
-    facts = CellFacts(variables=tuple("ABCDEFG"), moved=True, kept={})
-
-    assert repr(summarise([], machine(0), None, PID, 1, facts)).splitlines()[1:] == [
-        "Changed only there: the working directory, $A, $B, $C, $D, $E, and 2 more."
-    ]
-
-
-@pytest.mark.parametrize(
-    ("neighbour", "policy", "limited", "said"),
-    [
-        (True, "growth", (), "Others held of GPU 0: b.ipynb 3 GiB."),
-        (False, "limit 1GiB", ("GPU-0",), "Nobody else held GPU 0. The cell's own `limit 1GiB` lets it have no more."),
-    ],
-)
-def test_why_memory_ran_out_is_told_in_whole_sentences(
-    neighbour: bool, policy: str, limited: tuple[str, ...], said: str
-) -> None:
-    other = Process(gpu="0", pid=43, kind="C", held=3 * GIB)
-    seen = machine(GIB)
-    seen = replace(seen, processes=(*seen.processes, *([other] if neighbour else [])))
-    uses = [replace(use(GIB), policy=policy)]
-
-    assert repr(crowd(uses, limited, seen, PID, {43: "b.ipynb"})).splitlines()[0] == said
 
 
 def test_what_is_to_be_typed_is_marked_so_in_html() -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tfgpu_magic import control, frameworks
+from tfgpu_magic import control
 from tfgpu_magic.cell_source import as_numbered, title
 from tfgpu_magic.errors import TfGpuError, Unpicklable
 from tfgpu_magic.insight.why.explaining import explain_call
@@ -25,7 +25,7 @@ from tfgpu_magic.isolate.cells.facts import CellSettings
 from tfgpu_magic.isolate.cells.inputs import chosen, pickled
 from tfgpu_magic.isolate.cells.line import CellLine
 from tfgpu_magic.isolate.cells.names import names
-from tfgpu_magic.isolate.cells.summary import Summary, crowd, summarise
+from tfgpu_magic.isolate.cells.summary import Summary, summarise
 from tfgpu_magic.isolate.lease import Abandoned, Lease
 from tfgpu_magic.isolate.leases import LEASES
 from tfgpu_magic.isolate.process import exit_cause
@@ -73,7 +73,6 @@ class Cell:
             number=self._number,
             outputs=line.outputs,
             passing=seen.imports | seen.turns,
-            changes=seen.changes,
             shell={name: getattr(shell, name) for name in _TRAITS},
             traceback=shell.InteractiveTB.mode,
             cells=_cells(shell),
@@ -166,9 +165,6 @@ class Cell:
             return
         if why := self._why(error, answer, self._before):
             self._show(why)
-        elif frameworks.out_of_memory(error):
-            limited = {pool.gpu for pool in answer.facts.pools if pool.capped}
-            self._show(crowd(uses, limited, self._before, self.pid, control.names(self._before)))
 
     def _why(self, error: BaseException, answer: Answer, then: Snapshot) -> Why | None:
         """Return why it ran out of memory; None where that cannot be found out."""

@@ -16,7 +16,6 @@ class CellSettings:
         number: its number in the notebook.
         outputs: the names to bring back.
         passing: the names that nothing but its imports and loops bind.
-        changes: the names whose objects it changes, according to its text.
         shell: traits of the notebook's shell that the cell's shell takes over.
         traceback: the mode of its tracebacks.
         cells: the notebook's cells, for tracebacks that go through their functions: number and text, by the file name
@@ -27,7 +26,6 @@ class CellSettings:
     number: int
     outputs: tuple[str, ...] = ()
     passing: frozenset[str] = frozenset()
-    changes: tuple[str, ...] = ()
     shell: Mapping[str, object]
     traceback: str = "Context"
     cells: Mapping[str, tuple[int, str]] = field(default_factory=dict)
@@ -39,9 +37,6 @@ class CellFacts:
 
     Attributes:
         stays: names that it has bound and that stay behind.
-        changed: the notebook's names whose objects it has changed, according to its text, and that stay behind.
-        variables: environment variables that it has changed.
-        moved: whether it has changed the working directory.
         lacks: names to bring back that it has not bound.
         kept: why something cannot be brought back, by name; the value's name is empty.
         shown: how its value is displayed there, data and metadata; None if it is not.
@@ -50,9 +45,6 @@ class CellFacts:
     """
 
     stays: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    variables: tuple[str, ...] = ()
-    moved: bool = False
     lacks: tuple[str, ...] = ()
     kept: Mapping[str, str]
     shown: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None

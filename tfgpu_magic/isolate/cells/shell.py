@@ -24,7 +24,6 @@ from tfgpu_magic.cell_source import ends_quietly
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.isolate.cells.displays import DisplayChannel, Hook, Publisher, as_json
 from tfgpu_magic.isolate.cells.facts import CellFacts, CellSettings
-from tfgpu_magic.isolate.cells.surroundings import Surroundings
 from tfgpu_magic.isolate.process import host_memory, worker
 from tfgpu_magic.isolate.process.order import Order
 from tfgpu_magic.isolate.process.result import Result, raised
@@ -76,7 +75,7 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
     namespace = pickling.main_namespace()
     namespace.update(_inputs(work[1:]))  # now, because a new shell resets `_` and `In`
     shell.extension_manager.load_extension(_EXTENSION)
-    before, surroundings = dict(namespace), Surroundings(namespace)
+    before, classes = dict(namespace), _classes(namespace)
     result = shell.run_cell(settings.source, store_history=False)
     worker.ignore_interrupts()
     error = result.error_before_exec or result.error_in_exec
@@ -84,10 +83,9 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
         shell.displayhook()  # shows a value that came before it
     value = shell.displayhook.value
     bound = {name: namespace[name] for name in settings.outputs if name in namespace}
-    changed = {name: namespace[name] for name in settings.changes if _is_changed(name, before, namespace)}
-    own = {name: part for name, part in (bound | changed).items() if isinstance(part, type)}
-    own = {name: part for name, part in own.items() if before.get(name) is part} | surroundings.classes()
-    kept = dict.fromkeys(own, _CLASSES_STAY)
+    own = {name for name, part in bound.items() if isinstance(part, type) and before.get(name) is part}
+    own |= {name for name, (kind, attributes) in classes.items() if _differ(attributes, _attributes(kind))}
+    kept = dict.fromkeys(sorted(own), _CLASSES_STAY)
     kept |= {name: _WIDGETS_STAY for name, part in {"": value, **bound}.items() if _is_widget(part)}
     values = {name: part for name, part in {"": value, **bound}.items() if name not in kept}
     given, refused = _give(values, order)
@@ -100,9 +98,6 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
         shell.display_pub.publish(*shown)
     facts = CellFacts(
         stays=tuple(_stays(before, namespace, {*settings.outputs, *settings.passing, *shell.user_ns_hidden})),
-        changed=tuple(name for name in changed if name not in {*settings.outputs, *kept}),
-        variables=surroundings.variables(),
-        moved=surroundings.moved(),
         lacks=tuple(name for name in settings.outputs if name not in namespace),
         kept=kept,
         shown=shown,
@@ -217,11 +212,21 @@ def _stays(before: Mapping[str, object], now: Mapping[str, object], known: set[s
     ]
 
 
-def _is_changed(name: str, before: Mapping[str, object], now: Mapping[str, object]) -> bool:
-    """Tell whether a name has the object that it had before the cell, and the cell may have changed that object."""
-    then = before.get(name)  # None if the name is new: a name that is None has nothing to change either
-    fixed = isinstance(then, types.ModuleType | int | float | complex | str | bytes | tuple | frozenset)
-    return then is not None and now.get(name) is then and not fixed
+def _classes(namespace: Mapping[str, object]) -> dict[str, tuple[type, dict[str, object]]]:
+    """Return the notebook's classes and the classes of its values, with what their attributes are now."""
+    named = {name: value for name, value in namespace.items() if isinstance(value, type)}
+    kinds = {type(value).__qualname__: type(value) for value in namespace.values()}
+    return {name: (kind, _attributes(kind)) for name, kind in (kinds | named).items() if kind.__module__ == "__main__"}
+
+
+def _attributes(kind: type) -> dict[str, object]:
+    """Return a class's own attributes, without those that Python may add at any time."""
+    return {name: value for name, value in vars(kind).items() if not name.startswith("__")}
+
+
+def _differ(before: Mapping[str, object], now: Mapping[str, object]) -> bool:
+    """Tell whether any attribute is another object than before."""
+    return before.keys() != now.keys() or any(now[name] is not value for name, value in before.items())
 
 
 def _cannot_ask(*_: object, **__: object) -> NoReturn:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -11,8 +11,6 @@ from tfgpu_magic.monitor.report import TENSORFLOW, Figure, GpuUse
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.units import MIB, rounded
 from tfgpu_magic.views import html, phrases
-
-_MOST_VARIABLES = 5  # how many are named: a settings file may set a hundred
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -65,49 +63,9 @@ def summarise(
         lines.append(f"Not there to bring back: {', '.join(facts.lacks)}.")
     if facts.stays and not failed:
         lines.append(f"Gone with its process: {', '.join(facts.stays)}. To bring back: -o {','.join(facts.stays)}")
-    if facts.changed and not failed:
-        lines.append(f"Changed only there: {', '.join(facts.changed)}. To bring back: -o {','.join(facts.changed)}")
-    if (around := _around(facts)) and not failed:
-        lines.append(f"Changed only there: {', '.join(around)}.")
     if hint:
         lines.append(f"The notebook has {hint}, which the cell's text does not name. To send it too: -i +{hint}")
     return Summary(tuple(lines))
-
-
-def crowd(
-    uses: Sequence[GpuUse],
-    limited: Collection[str],
-    snapshot: Snapshot,
-    pid: int | None,
-    names: Mapping[int, str],
-) -> Summary:
-    """Return why a cell may have run out of memory: what other processes held, or its own limit.
-
-    Args:
-        uses: what the frameworks in its process report, by GPU UUID.
-        limited: the UUIDs of the GPUs on which it had a limit.
-        snapshot: the GPUs when it had failed.
-        pid: its process.
-        names: the program behind each pid.
-    """
-    policies = {use.gpu: use.policy for use in uses}
-    own = {gpu.label: policies.get(gpu.uuid, "") for gpu in snapshot.gpus if gpu.uuid and gpu.uuid in limited}
-    lines, crowded = [], False
-    for label in _held(snapshot, pid):
-        others = [row for row in snapshot.processes if row.gpu == label and row.pid != pid and row.held]
-        held = ", ".join(f"{names.get(row.pid, 'others')} {rounded(row.held)}" for row in others)
-        limit = f" The cell's own `{own[label]}` lets it have no more." if own.get(label) else ""
-        crowded = crowded or bool(others)
-        lines.append((f"Others held of GPU {label}: {held}." if held else f"Nobody else held GPU {label}.") + limit)
-    hint = ["`--gpus 1` gives a cell the GPU with most free memory."] if crowded else []
-    return Summary((*lines, *hint))
-
-
-def _around(facts: CellFacts) -> list[str]:
-    """Return what else of its process it has changed; of many variables the first, and how many more there are."""
-    changed = ["the working directory"] * facts.moved + [f"${name}" for name in facts.variables[:_MOST_VARIABLES]]
-    more = len(facts.variables) - _MOST_VARIABLES
-    return [*changed, f"and {more} more"] if more > 0 else changed
 
 
 def _peaks(uses: Sequence[GpuUse], before: Snapshot | None) -> list[str]:

@@ -18,14 +18,12 @@ class Names:
         binds: names that it may leave bound if it runs to its end, in the order of its text, without `imports`.
         imports: names that only its import statements bind.
         turns: names that only its loops bind, at each iteration.
-        changes: names from before the cell whose objects it may change in place, as far as that can be seen.
     """
 
     reads: frozenset[str] = frozenset()
     binds: tuple[str, ...] = ()
     imports: frozenset[str] = frozenset()
     turns: frozenset[str] = frozenset()
-    changes: tuple[str, ...] = ()
 
 
 def names(source: str) -> Names:
@@ -51,4 +49,4 @@ def names(source: str) -> Names:
             return Names(reads=frozenset(re.findall(r"[^\W\d]\w*", source)))
     imports = frozenset(walk.imports.difference(walk.binds))
     turns = frozenset(walk.turns - walk.meant)
-    return Names(frozenset(walk.reads), tuple(walk.binds), imports, turns, tuple(walk.changes))
+    return Names(frozenset(walk.reads), tuple(walk.binds), imports, turns)

@@ -37,7 +37,6 @@ class Assignments:
         self.reads: set[str] = set()
         self.binds: dict[str, None] = {}
         self.imports: set[str] = set()
-        self.changes: dict[str, None] = {}  # in place
         self.turns: set[str] = set()  # bound by a loop at each iteration
         self.meant: set[str] = set()  # bound by anything else
         self.turning = False
@@ -52,12 +51,6 @@ class Assignments:
         settled = self.inside.before if nested and self.inside else self.settled
         if settled is not None and name not in settled and name not in self.hidden:
             self.reads.add(name)
-
-    def change(self, name: str, *, nested: bool = False) -> None:
-        """Note that a name's object is changed, if that may be the object from before the cell."""
-        settled = self.inside.before if nested and self.inside else self.settled
-        if settled is not None and name not in settled and not self.local(name):
-            self.changes[name] = None
 
     def settle(self, name: str) -> None:
         """Note that a name's value from before the cell cannot be seen from here on."""

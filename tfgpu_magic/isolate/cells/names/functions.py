@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tfgpu_magic.isolate.cells.names.changes import changed
 from tfgpu_magic.isolate.cells.names.magics import meaning
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -24,7 +23,6 @@ class Body:
         binds: global names that it binds, by `global`; of those, `imports` by an import.
         magics: what its magics run or expand, as Python; a name there is the function's own if it has it, else global.
         own: the function's names.
-        changes: global names whose objects it changes in place.
     """
 
     reads: frozenset[str]
@@ -32,7 +30,6 @@ class Body:
     imports: frozenset[str]
     magics: tuple[str, ...]
     own: frozenset[str]
-    changes: frozenset[str]
 
 
 class Functions:
@@ -66,7 +63,6 @@ class Functions:
             frozenset(s.get_name() for s in shared if s.is_imported()),
             tuple(magic.source for call in parts if isinstance(call, ast.Call) and (magic := meaning(call))),
             own,
-            frozenset(name for part in parts if (name := changed(part)) is not None) - own,
         )
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from tfgpu_magic.isolate.cells.names.assignment import Assignments, ClassBody, Settled, met
-from tfgpu_magic.isolate.cells.names.changes import changed
 from tfgpu_magic.isolate.cells.names.functions import Function, Functions, mentioned
 from tfgpu_magic.isolate.cells.names.magics import meaning
 from tfgpu_magic.isolate.cells.names.syntax import bounds, parameters, swallows, unsure
@@ -63,8 +62,6 @@ class _Walk(Assignments, ast.NodeVisitor):
         self.functions = around
 
     def visit(self, node: ast.AST) -> None:
-        if (name := changed(node)) is not None:
-            self.change(name)
         kind = type(node).__name__
         getattr(self, f"visit_{_ALIKE.get(kind, kind)}", self.generic_visit)(node)
 
@@ -265,8 +262,6 @@ class _Walk(Assignments, ast.NodeVisitor):
         inner = set[str]().union(*map(_inside_function, body.magics))
         for name in body.reads | (inner - body.own):
             self.read(name, nested=True)
-        for name in sorted(body.changes):
-            self.change(name, nested=True)
         for name in body.binds:
             self.keep(name, imported=name in body.imports)
             self.lasting.add(name)
