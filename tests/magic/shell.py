@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -39,6 +40,11 @@ def shown(*sources: str) -> list[str]:
 def last(*sources: str) -> Seen:
     """Run cells, and return what the last one gave."""
     return cells(*sources)[-1]
+
+
+def each(lines: Sequence[str]) -> dict[str, Seen]:
+    """Run cells of which none undoes what another shows, and return what each gave: one process for a table of them."""
+    return dict(zip(lines, cells(*lines), strict=True))
 
 
 def _cell(shell: InteractiveShell, source: str) -> Seen:

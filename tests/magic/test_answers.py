@@ -4,28 +4,50 @@ from __future__ import annotations
 
 import pytest
 
-from tests.magic.shell import Seen, cells, last
+from tests.magic.shell import Seen, cells, each, last
 from tests.processes import run
 from tfgpu_magic.simgpu import Machine
 
+LINES = ["", "status", "limit 1GiB", "plan growth", "code growth", "env growth", "default"]
+CODE = [("code limit 1GiB", "python"), ("env growth", "sh")]
+HELP = ["help", "--help", "-h"]
 
-@pytest.mark.parametrize("line", ["", "status", "limit 1GiB", "plan growth", "code growth", "env growth", "default"])
-def test_every_answer_has_a_text_and_html_or_markdown(line: str) -> None:
+
+@pytest.fixture(scope="module")
+def answers() -> dict[str, Seen]:
+    """What each line answers: one process for all of them."""
     with Machine.create("2x8GiB") as machine:
-        seen: Seen = run(machine, last, f"%tf_gpu {line}")
+        found: dict[str, Seen] = run(
+            machine, each, [f"%tf_gpu {line}" for line in (*LINES, *(line for line, _ in CODE), *HELP)]
+        )
+    return found
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_every_answer_has_a_text_and_html_or_markdown(answers: dict[str, Seen], line: str) -> None:
+    seen = answers[f"%tf_gpu {line}"]
 
     assert seen.value
     assert not seen.value.startswith("<")
     assert seen.html.startswith("<") or seen.markdown.startswith("```")
 
 
-@pytest.mark.parametrize(("line", "language"), [("code limit 1GiB", "python"), ("env growth", "sh")])
-def test_code_is_marked_as_what_it_is_so_that_a_front_end_can_highlight_it(line: str, language: str) -> None:
-    with Machine.create("1x8GiB") as machine:
-        seen: Seen = run(machine, last, f"%tf_gpu {line}")
+@pytest.mark.parametrize(("line", "language"), CODE)
+def test_code_is_marked_as_what_it_is_so_that_a_front_end_can_highlight_it(
+    answers: dict[str, Seen], line: str, language: str
+) -> None:
+    seen = answers[f"%tf_gpu {line}"]
 
     assert seen.markdown == f"```{language}\n{seen.value}\n```"
     assert not seen.html
+
+
+@pytest.mark.parametrize("line", HELP)
+def test_help_is_answered(answers: dict[str, Seen], line: str) -> None:
+    seen = answers[f"%tf_gpu {line}"]
+
+    assert "limit 0=1GiB 1=4GiB 2=25%" in seen.value
+    assert not seen.error
 
 
 def test_code_of_nothing_is_no_more_than_the_import() -> None:
@@ -73,22 +95,6 @@ def test_without_a_gpu_a_limit_is_not_called_in_force() -> None:
     assert "In force" not in seen[1].text
 
 
-@pytest.mark.parametrize("line", ["help", "--help", "-h"])
-def test_help_is_answered(line: str) -> None:
-    with Machine.create("1x8GiB") as machine:
-        seen: Seen = run(machine, last, f"%tf_gpu {line}")
-
-    assert "limit 0=1GiB 1=4GiB 2=25%" in seen.value
-    assert not seen.error
-
-
-def test_the_help_has_no_line_that_a_cell_would_break() -> None:
-    with Machine.create("1x8GiB") as machine:
-        text: str = run(machine, _help)
-
-    assert max(map(len, text.splitlines())) <= 80
-
-
 def test_the_plan_of_default_is_called_that() -> None:
     with Machine.create("1x8GiB") as machine:
         seen: Seen = run(machine, last, "%tf_gpu growth", "%tf_gpu plan default")
@@ -104,23 +110,22 @@ def test_what_does_not_fit_any_more_is_a_warning() -> None:
     assert "<strong>Warning:</strong>" in seen[-1].html
 
 
-def test_help_comes_from_the_grammar() -> None:
+def test_help_comes_from_the_grammar_and_has_no_line_that_a_cell_would_break() -> None:
     with Machine.create("1x8GiB") as machine:
         text: str = run(machine, _help)
 
+    assert max(map(len, text.splitlines())) <= 80
     assert "limit 0=1GiB 1=4GiB 2=25%" in text
     assert "a memory limit on every visible GPU" in text
     assert "--restart" in text
 
 
-@pytest.mark.parametrize(
-    "cell", ["for _ in range(2):\n    %tf_gpu limit 1GiB", "%tf_gpu limit 1GiB\nx = 1", "%tf_gpu limit 1GiB"]
-)
-def test_the_answer_is_seen_wherever_in_a_cell_it_is_asked(cell: str) -> None:
+def test_the_answer_is_seen_wherever_in_a_cell_it_is_asked() -> None:
+    loop = "for _ in range(2):\n    %tf_gpu limit 1GiB"
     with Machine.create("1x8GiB") as machine:
-        seen: Seen = run(machine, last, cell)
+        seen: list[Seen] = run(machine, cells, loop, "%tf_gpu limit 1GiB\nx = 1", "%tf_gpu limit 1GiB")
 
-    assert "`limit 1GiB` is in force" in seen.text
+    assert ["`limit 1GiB` is in force" in one.text for one in seen] == [True] * 3
 
 
 def test_words_that_replace_earlier_ones_say_so() -> None:

@@ -12,67 +12,75 @@ from tests.slack import SLACK
 from tfgpu_magic import complete
 from tfgpu_magic.simgpu import Machine
 
+LINES = [
+    ("%tf_gpu ", ["growth", "limit", "status", "plan"], ["--grow"]),
+    ("%tf_gpu gr", ["growth"], ["limit"]),
+    ("tf_gpu li", ["limit"], ["growth"]),
+    ("%tf_gpu visible ", ["0", "1", "all", "none"], ["2"]),
+    ("%tf_gpu visible 0,", ["1"], ["0", "2"]),
+    ("%tf_gpu limit ", ["0=", "1=", "--grow", "--gpu", "--restart"], ["--cpu"]),
+    ("%tf_gpu limit 2GiB --g", ["--grow", "--gpu"], ["--restart"]),
+    ("%tf_gpu split 2 --gpu ", ["0", "1"], ["--grow"]),
+    ("%tf_gpu plan li", ["limit"], ["plan"]),
+    ("%tf_gpu pick; li", ["limit"], ["list"]),
+    ("%tf_gpu limit 0=", ["2GiB", "50%"], ["abs", "0="]),
+    ("%tf_gpu limit 2GiB --", ["--grow", "--restart"], ["--abs"]),
+    ("%tf_gpu status --", [], ["--restart"]),
+    ("%tf_gpu park --", ["--auto", "--when-needed", "--check"], ["--restart", "abs"]),
+    ("%tf_gpu park --auto ", ["20m", "off"], ["--check", "abs"]),
+    ("%tf_gpu unp", ["unpark"], ["park"]),
+    ("%tf_gpu code spl", ["split"], []),
+    ("%tf_gpu GRO", ["growth"], []),
+    ("%tf_gpu jobs ", ["stop"], ["--restart", "abs"]),
+    ("%tf_gpu isolate ", ["--warm"], ["--restart", "abs"]),
+    ("%tf_gpu plan growth ", ["on", "off"], ["--restart", "abs"]),
+    ("%tf_gpu growth; ", ["limit"], ["status", "top", "abs"]),
+    ("%tf_gpu pick --need ", ["2GiB"], ["--restart", "abs"]),
+    ("%%tf_gpu ", ["isolate"], ["growth", "abs"]),
+    ("%%tf_gpu iso", ["isolate"], ["isolation.ipynb"]),
+    ("%tf_gpu measure --", ["--fit", "--as"], ["--restart", "abs"]),
+    ("%%tf_gpu measure --fit --", ["--as"], ["--fit", "abs"]),
+    ("%tf_gpu track ", ["on", "off"], ["--restart", "abs"]),
+    ("%tf_gpu track on --above ", ["2GiB"], ["abs"]),
+    ("%%tf_gpu isolate ", ["-i", "-o", "--detach", "limit"], ["--restart", "--warm", "abs"]),
+    ("%%tf_gpu isolate --", ["--gpus", "--timeout", "--detach"], ["abs", "--restart", "--warm"]),
+    ("%%tf_gpu isolate --gpus 1 --", ["--timeout"], ["--gpus", "abs"]),
+    ("%%tf_gpu isolate -o x limit 2GiB --", ["--grow", "--detach"], ["-o", "abs"]),
+    ("%%tf_gpu isolate limit ", ["0=", "1=", "50%"], ["--restart", "abs"]),
+    ("%%tf_gpu isolate --timeout ", ["10m"], ["--grow", "abs"]),
+]
+"""Lines, each with some of what is offered at their end, and of what is not."""
 
-@pytest.mark.parametrize(
-    ("line", "offered", "withheld"),
-    [
-        ("%tf_gpu ", ["growth", "limit", "status", "plan"], ["--grow"]),
-        ("%tf_gpu gr", ["growth"], ["limit"]),
-        ("tf_gpu li", ["limit"], ["growth"]),
-        ("%tf_gpu visible ", ["0", "1", "all", "none"], ["2"]),
-        ("%tf_gpu visible 0,", ["1"], ["0", "2"]),
-        ("%tf_gpu limit ", ["0=", "1=", "--grow", "--gpu", "--restart"], ["--cpu"]),
-        ("%tf_gpu limit 2GiB --g", ["--grow", "--gpu"], ["--restart"]),
-        ("%tf_gpu split 2 --gpu ", ["0", "1"], ["--grow"]),
-        ("%tf_gpu plan li", ["limit"], ["plan"]),
-        ("%tf_gpu pick; li", ["limit"], ["list"]),
-        ("%tf_gpu limit 0=", ["2GiB", "50%"], ["abs", "0="]),
-        ("%tf_gpu limit 2GiB --", ["--grow", "--restart"], ["--abs"]),
-        ("%tf_gpu status --", [], ["--restart"]),
-        ("%tf_gpu park --", ["--auto", "--when-needed", "--check"], ["--restart", "abs"]),
-        ("%tf_gpu park --auto ", ["20m", "off"], ["--check", "abs"]),
-        ("%tf_gpu unp", ["unpark"], ["park"]),
-        ("%tf_gpu code spl", ["split"], []),
-        ("%tf_gpu GRO", ["growth"], []),
-        ("%tf_gpu jobs ", ["stop"], ["--restart", "abs"]),
-        ("%tf_gpu isolate ", ["--warm"], ["--restart", "abs"]),
-        ("%tf_gpu plan growth ", ["on", "off"], ["--restart", "abs"]),
-        ("%tf_gpu growth; ", ["limit"], ["status", "top", "abs"]),
-        ("%tf_gpu pick --need ", ["2GiB"], ["--restart", "abs"]),
-        ("%%tf_gpu ", ["isolate"], ["growth", "abs"]),
-        ("%%tf_gpu iso", ["isolate"], ["isolation.ipynb"]),
-        ("%tf_gpu measure --", ["--fit", "--as"], ["--restart", "abs"]),
-        ("%%tf_gpu measure --fit --", ["--as"], ["--fit", "abs"]),
-        ("%tf_gpu track ", ["on", "off"], ["--restart", "abs"]),
-        ("%tf_gpu track on --above ", ["2GiB"], ["abs"]),
-        ("%%tf_gpu isolate ", ["-i", "-o", "--detach", "limit"], ["--restart", "--warm", "abs"]),
-        ("%%tf_gpu isolate --", ["--gpus", "--timeout", "--detach"], ["abs", "--restart", "--warm"]),
-        ("%%tf_gpu isolate --gpus 1 --", ["--timeout"], ["--gpus", "abs"]),
-        ("%%tf_gpu isolate -o x limit 2GiB --", ["--grow", "--detach"], ["-o", "abs"]),
-        ("%%tf_gpu isolate limit ", ["0=", "1=", "50%"], ["--restart", "abs"]),
-        ("%%tf_gpu isolate --timeout ", ["10m"], ["--grow", "abs"]),
-    ],
-)
-def test_tab_completes_words_flags_and_gpu_numbers(line: str, offered: list[str], withheld: list[str]) -> None:
+NOTHING = ["%tf_gpu status ", "%tf_gpu top ", "%tf_gpu jobs stop ", "%tf_gpu lmit "]
+"""Lines at whose end nothing may stand."""
+
+
+@pytest.fixture(scope="module")
+def completed() -> dict[str, list[str]]:
+    """What is offered at the end of each line: one process for all of them."""
     with Machine.create("2x8GiB") as machine:
-        matches: list[str] = run(machine, _complete, line)
-
-    assert set(offered) <= set(matches)
-    assert not set(withheld) & set(matches)
+        found: dict[str, list[str]] = run(machine, _complete_each, [*(line for line, _, _ in LINES), *NOTHING])
+    return found
 
 
-@pytest.mark.parametrize("line", ["%tf_gpu status ", "%tf_gpu top ", "%tf_gpu jobs stop ", "%tf_gpu lmit "])
-def test_where_nothing_may_stand_nothing_is_offered(line: str) -> None:
-    with Machine.create("2x8GiB") as machine:
-        assert run(machine, _complete, line) == []
+@pytest.mark.parametrize(("line", "offered", "withheld"), LINES, ids=[line for line, _, _ in LINES])
+def test_tab_completes_words_flags_and_gpu_numbers(
+    completed: dict[str, list[str]], line: str, offered: list[str], withheld: list[str]
+) -> None:
+    assert set(offered) <= set(completed[line])
+    assert not set(withheld) & set(completed[line])
+
+
+@pytest.mark.parametrize("line", NOTHING)
+def test_where_nothing_may_stand_nothing_is_offered(completed: dict[str, list[str]], line: str) -> None:
+    assert completed[line] == []
 
 
 def test_tab_completes_the_names_of_mig_instances() -> None:
     with Machine.create("1x16GiB:mig=2,8GiB") as machine:
         matches = run(machine, _complete, "%tf_gpu visible ")
 
-    assert {"0.0", "0.1", "1"} <= set(matches) or {"0.1", "0.2", "1"} <= set(matches)
-    assert "0" not in matches
+    assert sorted(matches) == ["--restart", "0.1", "0.2", "1", "all", "none"]
 
 
 def test_tab_completes_the_notebooks_names_where_a_cell_sends_or_brings_them() -> None:
@@ -90,6 +98,10 @@ def test_jupyter_completes_as_ipython_does() -> None:
         reply = run(machine, _complete_in_a_kernel, "%%tf_gpu isolate --de")
 
     assert (reply["matches"], reply["cursor_start"]) == (["--detach"], len("%%tf_gpu isolate "))
+
+
+def _complete_each(lines: list[str]) -> dict[str, list[str]]:
+    return {line: _complete(line) for line in lines}
 
 
 def _complete(line: str, *sources: str) -> list[str]:

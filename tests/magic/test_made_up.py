@@ -5,90 +5,89 @@ from __future__ import annotations
 import pytest
 
 from tests.magic import made_up
-from tests.magic.shell import Seen, cells
+from tests.magic.shell import Seen, cells, each
 from tests.processes import run
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.words import table
 
+ANSWERED = [
+    ("%tf_gpu bark", "woof"),
+    ("%tf_gpu BARK 2  # twice", "woof woof"),
+    ("%%tf_gpu howl --loud 3\nauh", "auh --loud 3"),
+    ("%tf_gpu help", "bark [N]         says woof, N times"),
+    ("%tf_gpu help", "%%tf_gpu howl [--loud N] [WORDS]"),
+    ("%tf_gpu help", "A wolf says the cell.\n\n  --loud N  so loud"),
+    ("print(get_ipython().object_inspect('%tf_gpu')['docstring'])", "says woof, N times"),
+]
+REFUSED = [
+    ("%tf_gpu brak", "Did you mean 'bark'?"),
+    ("%%tf_gpu howk\n1", "Did you mean 'howl'?"),
+    ("%tf_gpu woof", "A dog is `%tf_gpu bark`."),
+    ("%tf_gpu plan woof", "A dog is `%tf_gpu bark`."),
+    ("%tf_gpu growth; bark", "`bark` is no policy"),
+    (
+        "%%tf_gpu bark\n1",
+        "only `%%tf_gpu measure`, `%%tf_gpu isolate` or `%%tf_gpu howl` can stand. 'bark' stands in a line",
+    ),
+    ("%tf_gpu bark --restart", "`bark` sets nothing, so --restart has no place beside it."),
+    ("%%tf_gpu howl --restart\n1", "`howl` sets nothing"),
+]
+OFFERED = [
+    ("%tf_gpu ba", ["bark"]),
+    ("%tf_gpu bark ", ["--twice", "2", "3"]),
+    ("%tf_gpu bark 2 ", ["--twice"]),
+    ("%%tf_gpu ", ["howl", "isolate", "measure"]),
+    ("%%tf_gpu bark ", []),
+    ("%%tf_gpu howl im", ["images"]),
+    ("%%tf_gpu howl --l", ["--loud"]),
+    ("%%tf_gpu howl 1", ["1"]),
+]
 
-@pytest.mark.parametrize(
-    ("cell", "told"),
-    [
-        ("%tf_gpu bark", "woof"),
-        ("%tf_gpu BARK 2  # twice", "woof woof"),
-        ("%%tf_gpu howl --loud 3\nauh", "auh --loud 3"),
-        ("%tf_gpu help", "bark [N]         says woof, N times"),
-        ("%tf_gpu help", "%%tf_gpu howl [--loud N] [WORDS]"),
-        ("%tf_gpu help", "A wolf says the cell.\n\n  --loud N  so loud"),
-        ("print(get_ipython().object_inspect('%tf_gpu')['docstring'])", "says woof, N times"),
-    ],
-)
-def test_it_is_answered_and_explained(cell: str, told: str) -> None:
+
+@pytest.fixture(scope="module")
+def seen() -> tuple[dict[str, Seen], list[list[str]]]:
+    """What each cell gives, and what is offered at the end of each line: one process for all of them."""
     with Machine.create("2x8GiB") as machine:
-        seen: Seen = run(machine, _said, cell)
-
-    assert " ".join(told.split()) in " ".join(seen.text.split())
-    assert not seen.error
-
-
-@pytest.mark.parametrize(
-    ("cell", "told"),
-    [
-        ("%tf_gpu brak", "Did you mean 'bark'?"),
-        ("%%tf_gpu howk\n1", "Did you mean 'howl'?"),
-        ("%tf_gpu woof", "A dog is `%tf_gpu bark`."),
-        ("%tf_gpu plan woof", "A dog is `%tf_gpu bark`."),
-        ("%tf_gpu growth; bark", "`bark` is no policy"),
-        (
-            "%%tf_gpu bark\n1",
-            "only `%%tf_gpu measure`, `%%tf_gpu isolate` or `%%tf_gpu howl` can stand. 'bark' stands in a line",
-        ),
-        ("%tf_gpu bark --restart", "`bark` sets nothing, so --restart has no place beside it."),
-        ("%%tf_gpu howl --restart\n1", "`howl` sets nothing"),
-    ],
-)
-def test_it_is_refused_where_it_may_not_stand_and_suggested_where_it_may_be_meant(cell: str, told: str) -> None:
-    with Machine.create("2x8GiB") as machine:
-        seen: Seen = run(machine, _said, cell)
-
-    assert told in seen.text
-    assert "Traceback" not in seen.text
-    assert seen.error == "UsageError"
+        found: tuple[dict[str, Seen], list[list[str]]] = run(
+            machine, _seen, [cell for cell, _ in ANSWERED + REFUSED], [line for line, _ in OFFERED]
+        )
+    return found
 
 
-@pytest.mark.parametrize(
-    ("line", "offered"),
-    [
-        ("%tf_gpu ba", ["bark"]),
-        ("%tf_gpu bark ", ["--twice", "2", "3"]),
-        ("%tf_gpu bark 2 ", ["--twice"]),
-        ("%%tf_gpu ", ["howl", "isolate", "measure"]),
-        ("%%tf_gpu bark ", []),
-        ("%%tf_gpu howl im", ["images"]),
-        ("%%tf_gpu howl --l", ["--loud"]),
-        ("%%tf_gpu howl 1", ["1"]),
-    ],
-)
-def test_tab_offers_it_and_what_it_takes(line: str, offered: list[str]) -> None:
-    with Machine.create("2x8GiB") as machine:
-        assert run(machine, _offered, line) == offered
+@pytest.mark.parametrize(("cell", "told"), ANSWERED)
+def test_it_is_answered_and_explained(seen: tuple[dict[str, Seen], list[list[str]]], cell: str, told: str) -> None:
+    one = seen[0][cell]
+
+    assert " ".join(told.split()) in " ".join(one.text.split())
+    assert not one.error
 
 
-def _said(cell: str) -> Seen:
-    _register()
-    return cells(cell)[-1]
+@pytest.mark.parametrize(("cell", "told"), REFUSED)
+def test_it_is_refused_where_it_may_not_stand_and_suggested_where_it_may_be_meant(
+    seen: tuple[dict[str, Seen], list[list[str]]], cell: str, told: str
+) -> None:
+    one = seen[0][cell]
+
+    assert told in one.text
+    assert "Traceback" not in one.text
+    assert one.error == "UsageError"
 
 
-def _offered(line: str) -> list[str]:
+@pytest.mark.parametrize(("line", "offered"), OFFERED)
+def test_tab_offers_it_and_what_it_takes(
+    seen: tuple[dict[str, Seen], list[list[str]]], line: str, offered: list[str]
+) -> None:
+    assert seen[1][[line for line, _ in OFFERED].index(line)] == offered
+
+
+def _seen(sources: list[str], lines: list[str]) -> tuple[dict[str, Seen], list[list[str]]]:
+    """Run the cells with both words in the table, put there before the extension is loaded, and complete the lines."""
     from IPython.core.completer import provisionalcompleter
     from IPython.core.interactiveshell import InteractiveShell
 
-    _register()
+    table.WORDS = (*table.WORDS, made_up.BARK, made_up.HOWL)
+    answers = each(sources)
     cells("images = 1")
     with provisionalcompleter():
-        return sorted(match.text for match in InteractiveShell.instance().Completer.completions(line, len(line)))
-
-
-def _register() -> None:
-    """Put its line into the table, before the extension is loaded, as if it stood there."""
-    table.WORDS = (*table.WORDS, made_up.BARK, made_up.HOWL)
+        shell = InteractiveShell.instance()
+        return answers, [sorted(one.text for one in shell.Completer.completions(line, len(line))) for line in lines]
