@@ -95,9 +95,9 @@ def _read(place: BoardDirectory | None) -> OtherProcesses:
     reports, parked = claims.reports(place), _parked(place)
     if not place.names(_LEASES):  # no isolated call was ever made here
         return OtherProcesses(reports, parked=parked)
-    from tfgpu_magic.isolate import lease_reader  # few processes make isolated calls, and the others need none of it
+    from tfgpu_magic.isolate import lease_file  # few processes make isolated calls, and the others need none of it
 
-    leases = [one for one in lease_reader.leases(place) if one.pid != os.getpid()]
+    leases = [one for one in lease_file.leases(place) if one.pid != os.getpid()]
     return OtherProcesses(reports, tuple(leases), parked)
 
 

@@ -17,8 +17,7 @@ from tfgpu_magic.config.parser import parse
 from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.config.promises import Promise
 from tfgpu_magic.isolate.claims import Claim
-from tfgpu_magic.isolate.lease_file import Entry, LeaseFile
-from tfgpu_magic.isolate.lease_reader import leases
+from tfgpu_magic.isolate.lease_file import Entry, LeaseFile, leases
 from tfgpu_magic.isolate.leases import Leases
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.pids import began

@@ -13,7 +13,7 @@ import pytest
 
 from tests.parking.made_up import me
 from tests.sizes import GIB, MIB
-from tfgpu_magic.isolate import claims, lease_file, lease_reader
+from tfgpu_magic.isolate import claims, lease_file
 from tfgpu_magic.isolate.lease_file import LeaseTable
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
@@ -138,7 +138,7 @@ def test_a_claim_ends_with_its_helper_and_not_with_the_process_that_comes_back(
 
     assert helper.stdout == "True\n", helper.stderr
     with BoardDirectory() as place:
-        assert list(lease_reader.leases(place)) == []
+        assert list(lease_file.leases(place)) == []
 
 
 def test_an_isolated_call_that_came_first_is_served_first() -> None:

@@ -11,7 +11,6 @@ from typing import Any, ParamSpec, TypeVar
 
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.isolate import options
-from tfgpu_magic.isolate.backend import submit
 from tfgpu_magic.isolate.future import CallFuture
 from tfgpu_magic.isolate.local import Local
 from tfgpu_magic.isolate.values import pickling
@@ -74,7 +73,7 @@ class IsolatedExecutor(Executor):
         `TimedOut`; `Refused` if other programs hold what it needs.
         """
         function = fn if self._first is None else _Prepared(*self._first, fn)
-        return submit(self._backend, function, args, kwargs)
+        return self._backend.submit(function, args, kwargs)
 
     def map(
         self,

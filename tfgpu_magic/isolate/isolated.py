@@ -13,7 +13,6 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.isolate import options, run
-from tfgpu_magic.isolate.backend import Backend, submit
 from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.future import CallFuture
 from tfgpu_magic.isolate.local import Local
@@ -70,14 +69,14 @@ def isolated(
 
 
 class _Asked:
-    """The options of a function's calls, and the backend of those that are submitted."""
+    """The options of a function's calls, and what runs those that are submitted."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
         self._lock = threading.Lock()
-        self._backend: Backend | None = None
+        self._backend: Local | None = None
 
-    def backend(self) -> Backend:
+    def backend(self) -> Local:
         """Return the backend, made when it is first needed."""
         with self._lock:
             if self._backend is None:
@@ -139,7 +138,7 @@ class Isolated(Generic[P, R]):
         How many calls run at once is decided at the first one, as in `IsolatedExecutor`; the others wait.
         """
         function, values = _function(self.__wrapped__, args)
-        return submit(self._asked.backend(), function, values, kwargs, reduce=_by_wrapper)
+        return self._asked.backend().submit(function, values, kwargs, reduce=_by_wrapper)
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Isolated[P, R]: ...

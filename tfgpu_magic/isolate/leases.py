@@ -19,8 +19,7 @@ from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import allocation, offer
 from tfgpu_magic.isolate.claims import Claim, is_fair, key, size
-from tfgpu_magic.isolate.demand import Demand, DemandForAll
-from tfgpu_magic.isolate.lease import Abandoned, Lease
+from tfgpu_magic.isolate.lease import Abandoned, Demand, DemandForAll, Lease
 from tfgpu_magic.isolate.lease_file import Entry, LeaseFile, LeaseTable, Page
 from tfgpu_magic.isolate.process import inside
 from tfgpu_magic.monitor.pids import began, family

@@ -1,25 +1,34 @@
-"""The backend of this machine: threads of this process run submitted calls, each with GPUs from `leases`."""
+"""Runs submitted calls in threads of this process, each with GPUs from `leases`, for executors and `@isolated`."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections import deque
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-from tfgpu_magic.errors import WorkerDied
+from tfgpu_magic.errors import Unpicklable, WorkerDied
 from tfgpu_magic.isolate import shutdown, user_code
-from tfgpu_magic.isolate.backend import ENDED, STOPPED, Door
 from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.future import CallFuture
 from tfgpu_magic.isolate.lease import Abandoned
 from tfgpu_magic.isolate.leases import LEASES
 from tfgpu_magic.isolate.options import Options
-from tfgpu_magic.isolate.run import function, leased, run
+from tfgpu_magic.isolate.run import function as runner
+from tfgpu_magic.isolate.run import leased, run
+from tfgpu_magic.isolate.values import copies, pickling
+from tfgpu_magic.isolate.values.pickling import Reduce
+
+T = TypeVar("T")
 
 
 class Local:
-    """The `Backend` of this machine.
+    """Runs submitted calls. Thread-safe.
+
+    Attributes:
+        most: how many run at once.
+        closed: whether no more calls are accepted.
 
     Args:
         options: what is asked for each call.
@@ -31,58 +40,101 @@ class Local:
 
     def __init__(self, options: Options, most: int | None = None) -> None:
         room = None if options.gpus == 0 else LEASES.survey(options.policy, options.gpus)
-        self.door = Door()
-        self.most: int | None = most or room or len(os.sched_getaffinity(0))
+        self.most = most or room or len(os.sched_getaffinity(0))
+        self.closed = False
         self._options = options
+        self._changed = threading.Condition()
         self._ended = False
         self._waiting: deque[CallFuture[Any]] = deque()
         self._running: set[CallFuture[Any]] = set()
         self._threads = 0
         shutdown.add(self)
 
+    def submit(
+        self,
+        function: Callable[..., T],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        *,
+        reduce: Reduce | None = None,
+    ) -> CallFuture[T]:
+        """Submit a call with its arguments as they are now: a change to them while the call waits does not reach it.
+
+        Args:
+            function: the function to call.
+            args: its positional arguments.
+            kwargs: its keyword arguments.
+            reduce: a special way to pickle some objects.
+
+        Returns:
+            The future of its value; if the call cannot be sent, a future that raises `Unpicklable`.
+
+        Raises:
+            RuntimeError: no more calls are accepted.
+        """
+        call: CallFuture[T] = CallFuture(pickling.name_of(function))
+        self._check()
+        try:
+            call.work = copies.copied(pickling.dump_call(function, args, kwargs, reduce=reduce))
+        except Unpicklable as error:
+            call.set_exception(error)
+        else:
+            self.add(call)
+        return call
+
     def add(self, call: CallFuture[Any]) -> None:
-        """Run a call in a thread of the backend."""
-        with self.door.changed:
-            self.door.check()
+        """Run a call in a thread, when there is room for it."""
+        with self._changed:
+            self._check()
             self._waiting.append(call)
-            if self.most is None or self._threads < self.most:
+            if self._threads < self.most:
                 # Daemons, so that a process that ends by Ctrl-C, or is restarted, waits for no thread; see `shutdown`.
                 threading.Thread(target=self._work, name="tfgpu_magic-call", daemon=True).start()
                 self._threads += 1  # its work begins when the lock is released
 
     def shutdown(self, *, wait: bool, cancel: bool) -> None:
-        """Accept no more calls."""
-        with self.door.changed:
-            self.door.closed = True
+        """Accept no more calls; those that it has go on to their end.
+
+        Args:
+            wait: whether to return only then.
+            cancel: whether those that have not begun are cancelled.
+        """
+        with self._changed:
+            self.closed = True
             cancelled = list(self._waiting) if cancel else []
         for call in cancelled:
             call.cancel()
         if wait:
-            with self.door.changed:
-                self.door.changed.wait_for(lambda: not self._threads)
+            with self._changed:
+                self._changed.wait_for(lambda: not self._threads)
 
     def end(self, *, kill: bool) -> None:
-        """Cancel the calls that wait, and interrupt or kill those that run."""
-        with self.door.changed:
+        """Accept no more calls, cancel those that wait, and interrupt or kill those that run."""
+        with self._changed:
             self._ended = True
             calls = list(self._running)
         self.shutdown(wait=False, cancel=True)
         for call in calls:
             call.stop(kill=kill)
 
+    def _check(self) -> None:
+        if self.closed or shutdown.begun:
+            at = " interpreter" * shutdown.begun
+            raise RuntimeError(f"cannot schedule new futures after{at} shutdown")  # the standard library's text
+
     def _work(self) -> None:
         """Run one call after the other, until none waits."""
         while True:
-            with self.door.changed:
+            with self._changed:
                 call = self._waiting.popleft() if self._waiting else None
                 if call is None:
                     self._threads -= 1
-                    self.door.changed.notify_all()
+                    self._changed.notify_all()
                     return
                 self._running.add(call)
             if call.set_running_or_notify_cancel():
                 self._run(call)
-            with self.door.changed:
+            with self._changed:
                 self._running.discard(call)
             del call
 
@@ -92,7 +144,7 @@ class Local:
         try:
             one = Call(work=call.take().parts, timeout=self._options.timeout, sink=call.sink)
             lease = leased(self._options, lambda: not call.stopped)
-            answer = run(one, lease, function(), begun=call.begin)
+            answer = run(one, lease, runner(), begun=call.begin)
             with user_code.running():
                 value = answer.value()
         except BaseException as error:  # also KeyboardInterrupt: it belongs to the call, and not to this thread
@@ -108,6 +160,7 @@ class Local:
         """Return what a call's future raises when running the call has raised an error."""
         if not (call.stopped and isinstance(error, KeyboardInterrupt | WorkerDied | Abandoned)):
             return error
-        died = WorkerDied(ENDED if self._ended else STOPPED, status=getattr(error, "status", None), stopped=True)
+        text = f"The call was {'ended, because all calls of its executor were' if self._ended else 'stopped'}."
+        died = WorkerDied(text, status=getattr(error, "status", None), stopped=True)
         died.__cause__ = error.with_traceback(None)
         return died

@@ -13,7 +13,7 @@ from typing import Any
 
 from tfgpu_magic.config import cuda
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.isolate import lease_reader
+from tfgpu_magic.isolate import lease_file
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.parking.inside import notebook
 
@@ -115,4 +115,4 @@ def set_up(shell: Any, after: float | None, *, when_needed: bool) -> None:
 
 def _needed() -> set[str]:
     with BoardDirectory() as place:
-        return lease_reader.needed(place)
+        return lease_file.needed(place)
