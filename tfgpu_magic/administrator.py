@@ -213,7 +213,7 @@ def _divide(plan: Plan) -> None:
     snapshot = look_well()
     with other_processes.settling(plan.settled) as processes:
         process = processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot)
-        now, why = fallback.nearest(plan.settled, snapshot, process, lambda: names(snapshot))
+        now, why = fallback.nearest(plan.settled, snapshot, process, lambda: other_processes.names(snapshot))
         now = replace(now, settled=in_bytes(now.settled, now.devices), configured=plan.configured)
         now = now if why else replace(now, asked=plan.asked)
         RUNTIME.apply(now.with_others_of(plan))
@@ -228,9 +228,6 @@ def _divide(plan: Plan) -> None:
 def look_well() -> Snapshot:
     """Return a snapshot, and wait for a driver that is slow to start: no policy is checked without its figures."""
     return look(LOOK_TIMEOUT, slow=slow)
-
-
-names = other_processes.names
 
 
 def slow() -> None:
@@ -250,7 +247,7 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
         with other_processes.settling(policy) as processes:
             process = processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot)
             process = replace(process, claims=_with_tie_breakers(process.claims, snapshot))
-            plan, why = fallback.nearest(policy, snapshot, process, lambda: names(snapshot))
+            plan, why = fallback.nearest(policy, snapshot, process, lambda: other_processes.names(snapshot))
             if why:  # `%tf_gpu plan` and `status` show it too
                 plan = replace(plan, notes=(f"{quoted} cannot be had in full.", *plan.notes))
             elif policy is before.settled:

@@ -68,7 +68,7 @@ def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: 
 
 def _planned(
     asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: OtherProcesses,
-    names: Callable[[Snapshot, Sequence[Promise]], Mapping[int, str]] = administrator.names,
+    names: Callable[[Snapshot, Sequence[Promise]], Mapping[int, str]] = other_processes.names,
 ) -> Plan:  # fmt: skip
     process = _with_what_waits(processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot), snapshot)
 
@@ -102,14 +102,17 @@ def _for(
     told = current().others.requests or process.ceiling
     if frameworks == "tensorflow" and not (others or told):
         return make(asked, process)
-    from tfgpu_magic import everywhere  # speed of a first `%tf_gpu` line: most kernels have TensorFlow alone
+    from tfgpu_magic import (
+        everywhere,
+        framework_notes,
+    )  # speed of a first `%tf_gpu` line: most kernels have TensorFlow alone
 
     if frameworks == "all":
         return everywhere.plan(asked, make, current(), snapshot, process, anew=anew)
     made = make(asked, process)
     if told:
         made = everywhere.with_others(made, current(), snapshot, process, anew=anew)
-    return everywhere.noted(made, process)
+    return framework_notes.noted(made, process)
 
 
 def _with_what_waits(process: ProcessState, snapshot: Snapshot) -> ProcessState:
@@ -189,7 +192,7 @@ def waiting() -> Plan:
         snapshot = look()
         process = other_processes.now().added_to(RUNTIME.observe(snapshot.gpus), snapshot)
         now = planning.draft(NOTHING, snapshot, process)
-        return planning.noted(now, process, lambda: administrator.names(snapshot, process.promises))
+        return planning.noted(now, process, lambda: other_processes.names(snapshot, process.promises))
     return planning.renew(plan, look(), waits=current_stage() is not Stage.READY)
 
 
@@ -238,13 +241,12 @@ def foresee(policy: str, frameworks: Frameworks = "tensorflow", *, see: Callable
     process = other_processes.now().added_to(process, then)
 
     def make(asked: Policy, process: ProcessState) -> Plan:
-        owners = lambda: administrator.names(then, process.promises)  # noqa: E731
+        owners = lambda: other_processes.names(then, process.promises)  # noqa: E731
         return planning.make(asked, then, process, owners, restart=restart)
 
     return _for(frameworks, parser.parse(policy), then, process, make, anew=True)
 
 
-names = administrator.names
 current = administrator.current
 
 
@@ -301,7 +303,7 @@ def status(timeout: float = 1.5) -> Status:
     def report(snapshot: Snapshot) -> Report:
         own = self_report.report(snapshot)
         found = other_processes.now().added_to(ProcessState(), snapshot).promises
-        notes = promises.standing(snapshot.gpus, found, lambda: administrator.names(snapshot, found))
+        notes = promises.standing(snapshot.gpus, found, lambda: other_processes.names(snapshot, found))
         return replace(own, notes=(*own.notes, *notes))
 
     return shown(one_look.table(report, timeout=timeout))

@@ -20,9 +20,6 @@ from tfgpu_magic.frameworks import Limited
 from tfgpu_magic.monitor.report import TENSORFLOW
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
-noted = framework_notes.noted
-standing = framework_notes.standing
-
 
 def plan(
     asked: Policy,

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tfgpu_magic import control
+from tfgpu_magic import control, other_processes
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.errors import Refused
@@ -72,7 +72,9 @@ class Leases:
             devices = offer.offered(here, policy, snapshot, gpus)
             if devices is None:
                 return None
-            allocation.choose(devices, offer.holding(snapshot), claims, gpus or 1, lambda: control.names(snapshot))
+            allocation.choose(
+                devices, offer.holding(snapshot), claims, gpus or 1, lambda: other_processes.names(snapshot)
+            )
             return allocation.places(devices, claims, gpus or 1)
 
         return offer.first(functools.partial(room, here) for here in offer.nearest_first(snapshot))
@@ -231,7 +233,11 @@ class Leases:
             return None  # a call of this process that came before is still looking at the GPUs
         snapshot = demand.snapshot or Snapshot(time=0.0)
         chosen = allocation.choose(
-            devices, offer.holding(snapshot), _others(page), demand.count(devices), lambda: control.names(snapshot)
+            devices,
+            offer.holding(snapshot),
+            _others(page),
+            demand.count(devices),
+            lambda: other_processes.names(snapshot),
         )
         # The calls ahead may wait for the very call that this process runs in.
         return None if not inside.running and page.waits_behind(demand.ticket, needs) else chosen

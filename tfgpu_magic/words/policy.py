@@ -42,6 +42,6 @@ def answer(line: Line) -> PlanAnswer:
 def _standing(plan: Plan, line: Line) -> str:
     if line.frameworks == "tensorflow":
         return control.standing(plan, current_stage())
-    from tfgpu_magic import everywhere
+    from tfgpu_magic import framework_notes
 
-    return everywhere.standing(plan)
+    return framework_notes.standing(plan)
