@@ -16,7 +16,7 @@ from tfgpu_magic.config.request import Memory, Reset
 from tfgpu_magic.config.resolver import Resolved, resolve
 from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.errors import PolicyError, Refused
-from tfgpu_magic.frameworks import Limited
+from tfgpu_magic.frameworks import Framework
 from tfgpu_magic.monitor.report import TENSORFLOW
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
@@ -149,7 +149,7 @@ def _for_tensorflow(policy: Policy) -> Policy:
 
 
 def _nearest(
-    framework: Limited,
+    framework: Framework,
     plan: Plan,
     before: FrameworkPlan | None,
     snapshot: Snapshot,
@@ -181,7 +181,7 @@ def _nearest(
 
 
 def _possible(
-    framework: Limited, plan: Plan, snapshot: Snapshot, process: ProcessState, state: FrameworkState
+    framework: Framework, plan: Plan, snapshot: Snapshot, process: ProcessState, state: FrameworkState
 ) -> FrameworkPlan:
     """Return the nearest to what was asked of a framework that can be had; no GPU where nobody knows what that is."""
     why = ""
@@ -208,7 +208,7 @@ def _possible(
     )
 
 
-def _is_fixed(framework: Limited) -> bool:
+def _is_fixed(framework: Framework) -> bool:
     """Tell whether a framework cannot be told anything any more."""
     return framework.fixed_once_used and framework.stage() in (Stage.READY, Stage.LISTED)
 
@@ -259,7 +259,7 @@ def _without_gpus(plan: Plan, process: ProcessState) -> Plan:
 
 
 def _wanted(
-    framework: Limited, earlier: Policy, now: Policy, plan: Plan, snapshot: Snapshot, process: ProcessState
+    framework: Framework, earlier: Policy, now: Policy, plan: Plan, snapshot: Snapshot, process: ProcessState
 ) -> Wanted:
     """Return what is asked of one framework, GPU by GPU; what was asked earlier is lowered to the ceiling.
 
@@ -287,7 +287,7 @@ def _resolved(earlier: Policy, now: Policy, plan: Plan, snapshot: Snapshot, proc
     return resolve(earlier, now, snapshot, alone)
 
 
-def _state(framework: Limited, *, anew: bool) -> FrameworkState:
+def _state(framework: Framework, *, anew: bool) -> FrameworkState:
     return FrameworkState(
         environment=RUNTIME.environment_for_children(),
         version=framework.version(),

@@ -9,7 +9,7 @@ from tfgpu_magic import frameworks
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.process_state import ProcessState, Stage
-from tfgpu_magic.frameworks import Limited
+from tfgpu_magic.frameworks import Framework
 from tfgpu_magic.monitor.report import TENSORFLOW
 from tfgpu_magic.units import rounded
 
@@ -41,7 +41,7 @@ def left_out(plan: Plan) -> str:
     return f"`{plan.asked}` is for TensorFlow alone: {_all(there)} {take}. A `limit` is for every framework."
 
 
-def _left_free(plan: Plan, there: Sequence[Limited]) -> tuple[str, ...]:
+def _left_free(plan: Plan, there: Sequence[Framework]) -> tuple[str, ...]:
     """Return a note on the imported frameworks that words for TensorFlow leave free to take what they want."""
     imported = frameworks.imported()
     awake = [one.name for one in there if one.name in imported]

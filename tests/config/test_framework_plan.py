@@ -13,7 +13,7 @@ from tfgpu_magic.config.amount import Share, add, part
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.framework_plan import FrameworkState, Wanted
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.frameworks import Limited
+from tfgpu_magic.frameworks import Framework
 from tfgpu_magic.frameworks.jax import Jax
 from tfgpu_magic.frameworks.torch import Torch
 from tfgpu_magic.monitor.snapshot import Gpu
@@ -70,6 +70,6 @@ def test_where_the_driver_tells_enough_to_know_the_whole_a_limit_is_told(gpu: di
 
 @pytest.mark.parametrize("framework", [Torch(), Jax()])
 @pytest.mark.parametrize("gpu", [{}, {"free": 8 * GIB}, {"free": 64 * GIB, "used": 0, "unified": True}])
-def test_where_it_does_not_a_limit_is_refused(framework: Limited, gpu: dict[str, int]) -> None:
+def test_where_it_does_not_a_limit_is_refused(framework: Framework, gpu: dict[str, int]) -> None:
     with pytest.raises(Refused, match=r"GPU 0: the driver does not tell how much memory it has, and only TensorFlow"):
         framework.plan(wanted(4 * GIB, **gpu), NEW)

@@ -7,16 +7,15 @@ import re
 from tests.sizes import MIB
 from tfgpu_magic.config import cuda
 from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.frameworks.base import Framework
 from tfgpu_magic.monitor.report import Figure
 
 
-class Novum:
+class Novum(Framework):
     """Novum, as `Framework` asks it."""
 
     name = "Novum"
     out_of_memory = re.compile("Novum is full")
-    runtime = None
-    since: str | None = None
 
     def __init__(self, stage: Stage = Stage.READY) -> None:
         self._stage = stage

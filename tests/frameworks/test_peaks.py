@@ -9,11 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgpu_magic.frameworks.peaks import Counter, SharedPeaks
+from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.frameworks.base import Framework
+from tfgpu_magic.frameworks.peaks import SharedPeaks
+from tfgpu_magic.frameworks.pool import Pool
 
 
-class Pool:
+class One(Framework):
     """A framework with one pool."""
+
+    name = "One"
 
     def __init__(self, *, resets: bool = True) -> None:
         self.resets = resets
@@ -21,8 +26,12 @@ class Pool:
         self.awake = True
         self.between: Callable[[Callable[[], None]], None] = lambda reset: reset()
 
-    def counters(self) -> list[Counter]:
-        return [Counter(name="GPU:0", gpu="GPU-0", in_use=self.in_use, peak=self.peak)] if self.awake else []
+    def stage(self) -> Stage:
+        return Stage.READY if self.awake else Stage.IMPORTED
+
+    def pools(self) -> list[Pool]:
+        peak = self.peak
+        return [Pool(framework=self.name, name="GPU:0", gpu="GPU-0", in_use=self.in_use, peak=peak, counted=peak)]
 
     def reset_peaks(self) -> None:
         assert self.resets
@@ -39,7 +48,7 @@ class Pool:
 
 @given(st.lists(st.one_of(st.integers(0, 9), st.sampled_from(["begin", "end", "reset", "read"]))))
 def test_every_reader_has_the_highest_since_it_began(steps: list[int | str]) -> None:
-    pool = Pool()
+    pool = One()
     peaks = SharedPeaks(pool)
     peaks.end(peaks.begin())  # from the first on, the resets of others are known
     history: list[int] = [0]
@@ -60,7 +69,7 @@ def test_every_reader_has_the_highest_since_it_began(steps: list[int | str]) -> 
 
 
 def test_the_counter_is_reset_only_where_that_changes_it() -> None:
-    pool = Pool()
+    pool = One()
     peaks = SharedPeaks(pool)
     pool.use(5)
     peaks.end(peaks.begin())
@@ -73,7 +82,7 @@ def test_the_counter_is_reset_only_where_that_changes_it() -> None:
 
 
 def test_a_pool_that_comes_later_counts_from_its_own_beginning() -> None:
-    pool = Pool()
+    pool = One()
     pool.awake = False
     peaks = SharedPeaks(pool)
     outer = peaks.begin()
@@ -87,7 +96,7 @@ def test_a_pool_that_comes_later_counts_from_its_own_beginning() -> None:
 
 
 def test_a_counter_that_cannot_be_reset_tells_a_peak_only_where_it_rose() -> None:
-    pool = Pool(resets=False)
+    pool = One(resets=False)
     pool.use(5)
     pool.use(1)
     peaks = SharedPeaks(pool)
@@ -102,10 +111,10 @@ def test_a_counter_that_cannot_be_reset_tells_a_peak_only_where_it_rose() -> Non
 
 
 def test_a_mark_is_ended_also_where_the_framework_fails() -> None:
-    pool = Pool()
+    pool = One()
     peaks = SharedPeaks(pool)
     mark = peaks.begin()
-    pool.counters = lambda: 1 // 0  # type: ignore[assignment, method-assign, return-value]
+    pool.pools = lambda: 1 // 0  # type: ignore[assignment, method-assign, return-value]
 
     with pytest.raises(ZeroDivisionError):
         peaks.end(mark)
@@ -114,7 +123,7 @@ def test_a_mark_is_ended_also_where_the_framework_fails() -> None:
 
 
 def test_threads_begin_and_end_beside_one_another() -> None:
-    pool = Pool()
+    pool = One()
     peaks = SharedPeaks(pool)
     pool.use(4)
     found: list[int] = []

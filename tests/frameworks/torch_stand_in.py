@@ -26,9 +26,11 @@ def torch(
     taken = list(reserved)
     answers = {
         "is_initialized": lambda: awake,
-        "memory_allocated": lambda number: allocated[number],
-        "max_memory_allocated": lambda number: 2 * allocated[number],
-        "memory_reserved": lambda number: taken[number],
+        "memory_stats_as_nested_dict": lambda device: {
+            "allocated_bytes": {"all": {"current": allocated[device], "peak": 2 * allocated[device]}},
+            "reserved_bytes": {"all": {"current": taken[device], "peak": reserved[device]}},
+        },
+        "reset_peak_memory_stats": lambda device: None,  # noqa: ARG005
         "empty_cache": lambda: taken.__setitem__(slice(None), allocated),
         "device_count": lambda: len(taken),
         "get_device_properties": lambda _number: SimpleNamespace(total_memory=total),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.sizes import GIB
-from tfgpu_magic.frameworks.shortage import PoolState, Shortage
+from tfgpu_magic.frameworks.pool import Pool
+from tfgpu_magic.frameworks.shortage import Shortage
 from tfgpu_magic.insight.why.explanation import Explanation
 from tfgpu_magic.monitor.owners import Notebook
 from tfgpu_magic.monitor.rows import GpuRow, ProcessRow
@@ -17,11 +18,11 @@ def shortage(gib: float | None = 2, **facts: Any) -> Shortage:
     return Shortage(**({"framework": "TensorFlow", "device": "GPU:0", "size": size} | facts))
 
 
-def pool(in_use: float = 0, limit: float | None = 1, *, peak: float = 0, **facts: Any) -> PoolState:
+def pool(in_use: float = 0, limit: float | None = 1, *, peak: float = 0, **facts: Any) -> Pool:
     """Return TensorFlow's pool, in GiB."""
     sizes = {"in_use": int(in_use * GIB), "peak": int(peak * GIB)}
     most = None if limit is None else int(limit * GIB)
-    return PoolState(**({"framework": "TensorFlow", "name": "GPU:0", "gpu": "GPU-0", "limit": most} | sizes | facts))
+    return Pool(**({"framework": "TensorFlow", "name": "GPU:0", "gpu": "GPU-0", "limit": most} | sizes | facts))
 
 
 def gpu(free: float | None = 4, total: float | None = 16) -> GpuRow:

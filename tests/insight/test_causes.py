@@ -6,7 +6,8 @@ import pytest
 
 from tests.insight.cases import gpu, pool, shortage
 from tests.sizes import GIB, MIB
-from tfgpu_magic.frameworks.shortage import PoolState, Shortage
+from tfgpu_magic.frameworks.pool import Pool
+from tfgpu_magic.frameworks.shortage import Shortage
 from tfgpu_magic.insight.why import causes
 from tfgpu_magic.insight.why.explanation import Cause
 from tfgpu_magic.monitor.rows import GpuRow
@@ -38,9 +39,7 @@ GROWS = {"grows": True}
         (shortage(None, kind="library", library="cuDNN"), pool(), gpu(free=0.1), "library"),
     ],
 )
-def test_the_cause_follows_from_the_figures(
-    said: Shortage, of: PoolState | None, on: GpuRow | None, cause: Cause
-) -> None:
+def test_the_cause_follows_from_the_figures(said: Shortage, of: Pool | None, on: GpuRow | None, cause: Cause) -> None:
     assert causes.find(said, of, on, started=True) == cause
 
 

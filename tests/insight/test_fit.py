@@ -13,7 +13,7 @@ from tests.machines import machine_of
 from tests.processes import run
 from tests.sizes import GIB, MIB
 from tfgpu_magic.config import parser
-from tfgpu_magic.frameworks.peaks import Counter
+from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.insight.fit import fit
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 from tfgpu_magic.simgpu import Machine
@@ -24,8 +24,8 @@ machine = machine_of("2x8GiB")
 MACHINE = Snapshot(time=0.0, gpus=tuple(Gpu(index=n, uuid=f"GPU-{n}", total=8 * GIB, free=8 * GIB) for n in range(3)))
 
 
-def pool(gpu: int, peak: int, name: str = "GPU:0") -> Counter:
-    return Counter(name=name, gpu=f"GPU-{gpu}", in_use=0, peak=peak)
+def pool(gpu: int, peak: int, name: str = "GPU:0") -> Pool:
+    return Pool(framework="", name=name, gpu=f"GPU-{gpu}", in_use=0, peak=peak)
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,7 @@ def pool(gpu: int, peak: int, name: str = "GPU:0") -> Counter:
         ({"TensorFlow": [pool(0, GIB)], "JAX": [pool(2, 4 * GIB)]}, "%gpu visible 0,2; limit 0=1.2GiB 2=4.5GiB"),
     ],
 )
-def test_the_line_gives_each_gpu_that_was_used_its_peak_and_a_margin(
-    peaks: dict[str, list[Counter]], line: str
-) -> None:
+def test_the_line_gives_each_gpu_that_was_used_its_peak_and_a_margin(peaks: dict[str, list[Pool]], line: str) -> None:
     found = fit(peaks, MACHINE)
 
     assert f"%{found.magic} {found.words}" == line

@@ -107,8 +107,8 @@ def _pools(gpu: Gpu, *, grows: bool) -> int:
     if RUNTIME.plan is not None and RUNTIME.plan.releases:  # its peak is no longer held
         pool = cuda.pools().get(str(gpu.uuid))
         return 0 if pool is None else pool + context_bytes(gpu.total or 0)
-    pools = devices.pools().get(str(gpu.uuid), ())
-    sizes = [pool.peak if grows else pool.limit for pool in pools if pool.peak]
+    pools = [one for one in frameworks.pools() if (one.framework, one.gpu) == (TENSORFLOW, str(gpu.uuid))]
+    sizes = [pool.peak if grows or pool.limit is None else pool.limit for pool in pools if pool.peak]
     return sum(sizes) + context_bytes(gpu.total or 0) if pools else 0
 
 

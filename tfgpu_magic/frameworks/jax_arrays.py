@@ -34,6 +34,6 @@ def _shards(array: Any) -> Iterator[Array]:
                 dtype=str(array.dtype),
                 shape=tuple(shard.data.shape),
                 size=allocated(shard.data.nbytes, _UNIT),
-                device=f"cuda:{shard.device.id}",
+                device=f"cuda:{shard.device.local_hardware_id}",
                 address=shard.data.unsafe_buffer_pointer(),
             )

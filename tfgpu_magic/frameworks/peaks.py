@@ -11,47 +11,13 @@ import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
+from tfgpu_magic.config.process_state import Stage
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counter:
-    """What a framework's allocator counts of one of its pools, in bytes.
-
-    Attributes:
-        name: the framework's name for the logical GPU, ``GPU:0``.
-        gpu: the UUID of the GPU that it is on.
-        in_use: what is allocated now.
-        peak: the most that was allocated at once since the counter was last reset, or since a `Mark`.
-        limit: what the pool may take; None where that is unknown, or nothing limits it.
-        exact: whether the peak is that since the mark; else it is the most that it may have been.
-    """
-
-    name: str
-    gpu: str
-    in_use: int
-    peak: int
-    limit: int | None = None
-    exact: bool = True
-
-
-class Counting(Protocol):
-    """What is needed of a framework to share its counters.
-
-    Attributes:
-        resets: whether its counters can be reset.
-    """
-
-    resets: bool
-
-    def counters(self) -> Sequence[Counter]:
-        """Return the counters of its pools; none while it uses no GPU."""
-
-    def reset_peaks(self) -> None:
-        """Reset its counters; what its own functions tell of them stays."""
-
-    def share_peaks(self, between: Callable[[Callable[[], None]], None]) -> None:
-        """Have the resets of others done by `between`, from its import on; called often, always with that function."""
+if TYPE_CHECKING:
+    from tfgpu_magic.frameworks.base import Framework
+    from tfgpu_magic.frameworks.pool import Pool
 
 
 @dataclass(slots=True)
@@ -63,7 +29,7 @@ class Mark:
         highest: the highest peaks since then that were read before a reset, by name.
     """
 
-    began: dict[str, Counter]
+    began: dict[str, Pool]
     highest: dict[str, int] = field(default_factory=dict)
 
 
@@ -74,7 +40,7 @@ class SharedPeaks:
         session: a mark from the beginning of the process on.
     """
 
-    def __init__(self, framework: Counting) -> None:
+    def __init__(self, framework: Framework) -> None:
         self._framework = framework
         self._lock = threading.RLock()  # a garbage collection within may end a measurement of the same thread
         self.session = Mark({})
@@ -87,18 +53,18 @@ class SharedPeaks:
             self._framework.share_peaks(self._between)
             counters = self._fold()
             # Where the peak is what is in use now, the counter begins anew as it is.
-            if self._framework.resets and any(one.peak > one.in_use for one in counters):
+            if self._framework.resets and any(one.counted > one.in_use for one in counters):
                 self._framework.reset_peaks()
             mark = Mark({one.name: one for one in counters})
             self._marks.append(mark)
             return mark
 
-    def read(self, mark: Mark) -> tuple[Counter, ...]:
+    def read(self, mark: Mark) -> tuple[Pool, ...]:
         """Return the counters now, with the peaks since a mark."""
         with self._lock:
-            return tuple(self._since(mark, counter) for counter in self._framework.counters())
+            return tuple(self._since(mark, counter) for counter in self._read())
 
-    def end(self, mark: Mark) -> tuple[Counter, ...]:
+    def end(self, mark: Mark) -> tuple[Pool, ...]:
         """Return the same, and count no more; a mark may be ended twice."""
         with self._lock:
             try:
@@ -113,18 +79,23 @@ class SharedPeaks:
                 self._fold()
             reset()
 
-    def _fold(self) -> Sequence[Counter]:
+    def _fold(self) -> Sequence[Pool]:
         """Note what was counted until now in every open mark, and return it."""
-        counters = self._framework.counters()
+        counters = self._read()
         for mark in self._marks if self._framework.resets else ():
             for one in counters:
-                mark.highest[one.name] = max(one.peak, mark.highest.get(one.name, 0))
+                mark.highest[one.name] = max(one.counted, mark.highest.get(one.name, 0))
         return counters
 
-    def _since(self, mark: Mark, counter: Counter) -> Counter:
+    def _read(self) -> Sequence[Pool]:
+        """Return the counters; none while the framework uses no GPU."""
+        if self._framework.stage() is not Stage.READY:
+            return ()
+        return [one for one in self._framework.pools() if one.touched]
+
+    def _since(self, mark: Mark, counter: Pool) -> Pool:
         if not self._framework.resets:
             # It has risen since, or it has stayed as high as it was before.
             before = mark.began.get(counter.name)
             return replace(counter, exact=before is None or counter.peak > before.peak)
-        highest = mark.highest.get(counter.name, 0)
-        return counter if counter.peak >= highest else replace(counter, peak=highest)
+        return replace(counter, peak=max(counter.counted, mark.highest.get(counter.name, 0)))

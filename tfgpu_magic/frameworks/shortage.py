@@ -1,4 +1,4 @@
-"""What a framework tells of memory that a GPU did not have: the error's words, and its pools, as plain data. Pure."""
+"""What a framework's error tells of memory that a GPU did not have, as plain data. Pure."""
 
 from __future__ import annotations
 
@@ -38,44 +38,6 @@ class Shortage:
     device: str = ""
     library: str = ""
     in_use: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolState:
-    """A framework's pool on one logical GPU. Sizes are bytes; None is unknown.
-
-    Attributes:
-        framework: the framework's name.
-        name: the logical GPU, as the framework names it: ``GPU:0``, ``cuda:0``.
-        gpu: the UUID of the GPU that it is on.
-        in_use: what is in use now.
-        peak: the most that was in use at once.
-        reached: what was in use when memory was missing; None where that is not known.
-        limit: what it may take; None where nothing limits it.
-        capped: whether a setting limits it, and not what the framework found free when it started.
-        grows: whether it takes memory as it needs it; else it has taken all that it may.
-        releases: whether what it does not use can go back to the driver while its framework lives.
-        taken: what it has of the driver.
-        largest: its largest free block.
-    """
-
-    framework: str
-    name: str
-    gpu: str
-    in_use: int
-    peak: int
-    reached: int | None = None
-    limit: int | None = None
-    capped: bool = False
-    grows: bool = False
-    releases: bool = False
-    taken: int | None = None
-    largest: int | None = None
-
-    @property
-    def level(self) -> int:
-        """What was in use when memory was missing, or the most that may have been: what fails lets go of some."""
-        return max(self.in_use, self.peak if self.reached is None else self.reached)
 
 
 DRIVERS = re.compile(r"CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation:")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.config import cuda, import_hook, runtime
@@ -10,21 +11,20 @@ from tfgpu_magic.config.process_state import ALLOCATOR, ASYNC, Stage
 from tfgpu_magic.config.runtime import RUNTIME, counters, current_stage, devices, environment
 from tfgpu_magic.config.runtime.stage import eager_context
 from tfgpu_magic.frameworks import tensorflow_arrays, tensorflow_errors
-from tfgpu_magic.frameworks.peaks import Counter
-from tfgpu_magic.frameworks.shortage import PoolState
-from tfgpu_magic.monitor.report import TENSORFLOW, Figure
+from tfgpu_magic.frameworks.base import Framework
+from tfgpu_magic.frameworks.pool import Pool
+from tfgpu_magic.monitor.report import TENSORFLOW
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
-    from tfgpu_magic.config.runtime.devices import Pool
     from tfgpu_magic.frameworks.array import Array
     from tfgpu_magic.frameworks.objects import Objects
     from tfgpu_magic.frameworks.shortage import Shortage
 
 
-class TensorFlow:
-    """TensorFlow as a `Framework`."""
+class TensorFlow(Framework):
+    """TensorFlow as a `Framework`; its limits are in its policy, and its reserve under `growth --release` is CUDA's."""
 
     name = TENSORFLOW
     # "CUDA_ERROR_OUT_OF_MEMORY", "Status: out of memory", "OOM when allocating tensor with shape[...]", "failed to
@@ -34,6 +34,7 @@ class TensorFlow:
         re.IGNORECASE | re.DOTALL,
     )
     runtime = RUNTIME
+    words = ("in use", "", "")
     resets = True
 
     def __init__(self) -> None:
@@ -52,38 +53,40 @@ class TensorFlow:
         """Return its stage."""
         return current_stage()
 
-    def figures(self) -> dict[str, tuple[Figure, ...]]:
-        """Return its figures by the UUID of each GPU: those of all logical GPUs on it together."""
-        return {uuid: self._figures(pools) for uuid, pools in devices.pools().items()}
-
     def shortage(self, text: str) -> Shortage | None:
         """Return what an error's text says of memory that was missing."""
         return tensorflow_errors.shortage(text)
 
-    def pools(self) -> list[PoolState]:
-        """Return the pool of each logical GPU; it rarely tells what it has taken, and never the largest piece."""
-        limits, grows = runtime.limits_now(), runtime.growth_in_force(RUNTIME.observe((), timeout=0.0))
-        figures, releases = devices.pools(), self.gives_back
-        taken = cuda.pools() if releases else {}
+    def pools(self) -> list[Pool]:
+        """Return the pool of each logical GPU; it never tells the largest piece."""
+        releases = self.gives_back
         return [
-            PoolState(
+            Pool(
                 framework=self.name,
                 name=one.name,
                 gpu=uuid,
-                in_use=pool.in_use,
-                peak=pool.peak,
-                limit=None if releases else pool.limit or None,  # CUDA's own pool keeps to none
-                capped=bool(limits.get(uuid)),
-                grows=grows,
+                in_use=in_use,
+                peak=peak,
+                counted=counted,
+                limit=None if releases else one.limit or None,  # CUDA's own pool keeps to none
                 releases=releases,
-                taken=taken.get(uuid),
             )
             for uuid, logical in devices.logical().items()
-            for one, pool in zip(logical, figures[uuid], strict=True)
+            for one in logical
+            for in_use, peak, counted in [counters.read(one.name)]
         ]
 
+    def with_settings(self, pool: Pool) -> Pool:
+        """Return a pool with what the settings say of it, and with what CUDA's own pool has taken."""
+        return replace(
+            pool,
+            capped=bool(runtime.limits_now().get(pool.gpu)),
+            grows=runtime.growth_in_force(RUNTIME.observe((), timeout=0.0)),
+            taken=cuda.pools().get(pool.gpu) if pool.releases else None,
+        )
+
     @property
-    def gives_back(self) -> bool:
+    def gives_back(self) -> bool:  # type: ignore[override]  # the variable may be set at any time
         """Whether its memory comes from CUDA's own pools: under `growth --release`, or by the user's own variable."""
         return environment().get(ALLOCATOR) == ASYNC
 
@@ -96,15 +99,6 @@ class TensorFlow:
         context = eager_context()
         if context is not None:
             context.sync_executors()
-
-    def counters(self) -> tuple[Counter, ...]:
-        """Return the counters of its logical GPUs; some 10 µs each."""
-        return tuple(
-            Counter(name=one.name, gpu=uuid, in_use=in_use, peak=peak, limit=one.limit)
-            for uuid, logical in devices.logical().items()
-            for one in logical
-            for in_use, peak in [counters.read(one.name)]
-        )
 
     def reset_peaks(self) -> None:
         """Reset the counters of its logical GPUs."""
@@ -123,21 +117,3 @@ class TensorFlow:
     def arrays(self, objects: Objects) -> Iterable[Array]:
         """Return its tensors and variables on GPUs."""
         return tensorflow_arrays.arrays(objects)
-
-    def in_use(self) -> dict[str, int]:
-        """Return the bytes in use by logical GPU."""
-        pools = devices.pools()
-        return {
-            gpu.name: pool.in_use
-            for uuid, gpus in devices.logical().items()
-            for gpu, pool in zip(gpus, pools[uuid], strict=True)
-        }
-
-    def _figures(self, pools: Sequence[Pool]) -> tuple[Figure, ...]:
-        in_use, peaks = sum(pool.in_use for pool in pools), [pool.peak for pool in pools if pool.peak]
-        # Pools have peaks of their own: their sum is not the peak of the sum.
-        peak = "peaks" if len(peaks) > 1 else "peak"
-        return (
-            Figure(framework=self.name, what="in use", size=in_use, used=True, taken=True),
-            Figure(framework=self.name, what=peak, size=sum(peaks), peak=True),
-        )

@@ -22,11 +22,11 @@ from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import torch_arrays, torch_counters, torch_errors
 from tfgpu_magic.frameworks.array import Array
+from tfgpu_magic.frameworks.base import Framework
 from tfgpu_magic.frameworks.objects import Objects
-from tfgpu_magic.frameworks.peaks import Counter
-from tfgpu_magic.frameworks.shortage import PoolState, Shortage
+from tfgpu_magic.frameworks.pool import Pool
+from tfgpu_magic.frameworks.shortage import Shortage
 from tfgpu_magic.frameworks.versions import installed
-from tfgpu_magic.monitor.report import Figure
 from tfgpu_magic.units import rounded
 
 OPTIONS, CUDA_OPTIONS = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
@@ -37,21 +37,18 @@ KNOWS_FRACTION = (2, 10)
 """The first release whose options have `FRACTION`, which is an error in those of an older one."""
 
 
-class Torch:
+class Torch(Framework):
     """PyTorch as a `Framework`."""
 
     name = "PyTorch"
     module = "torch"
     # "CUDA out of memory. Tried to allocate 2.00 GiB."; "CUDA error: out of memory".
     out_of_memory = re.compile(r"CUDA (error: )?out of memory", re.IGNORECASE)
-    runtime = None
-    comes_with_tensorflow = False
+    words = ("allocated", "reserved", "limit")
     resets = True
-    fixed_once_used = False  # a cap may be set at any time before it is passed
     gives_back = True  # what its cache keeps, at any time
 
     def __init__(self) -> None:
-        self.since: str | None = None
         self._plan = FrameworkPlan(framework=self.name)
         self._queued = False
         self._between: Callable[[Callable[[], None]], None] = lambda reset: reset()
@@ -65,67 +62,34 @@ class Torch:
             return Stage.ABSENT
         return Stage.READY if is_initialized() else Stage.IMPORTED
 
-    def figures(self) -> dict[str, tuple[Figure, ...]]:
-        """Return its figures by the UUID of each GPU that it has taken memory of; microseconds a GPU."""
-        module = _cuda()
-        found: dict[str, tuple[Figure, ...]] = {}
-        for number, uuid in enumerate(cuda.shown()):  # PyTorch numbers them as CUDA does
-            if reserved := int(module.memory_reserved(number)):
-                allocated, peak = int(module.memory_allocated(number)), int(module.max_memory_allocated(number))
-                found[uuid] = (
-                    Figure(framework=self.name, what="allocated", size=allocated, used=True),
-                    Figure(framework=self.name, what="peak", size=peak, peak=True),
-                    Figure(framework=self.name, what="reserved", size=reserved, taken=True),
-                    *(Figure(framework=self.name, what="limit", size=size) for size in _limit(module, number)),
-                )
-        return found
-
     def shortage(self, text: str) -> Shortage | None:
         """Return what an error's text says of memory that was missing."""
         return torch_errors.shortage(text)
 
-    def pools(self) -> list[PoolState]:
-        """Return its pool on each GPU that it has taken memory of; it does not tell the largest free block."""
+    def pools(self) -> list[Pool]:
+        """Return its pool on each GPU that it has taken memory of, or that a cap is for; microseconds a GPU."""
         module, found = _cuda(), []
-        for number, uuid in enumerate(cuda.shown()):
+        for number, uuid in enumerate(cuda.shown()):  # PyTorch numbers them as CUDA does
+            counted = torch_counters.read(number)
             limit = next(iter(_limit(module, number)), None)
-            if (reserved := int(module.memory_reserved(number))) or limit is not None:
+            if counted.touched or limit is not None:
                 found.append(
-                    PoolState(
+                    Pool(
                         framework=self.name,
                         name=f"cuda:{number}",
                         gpu=uuid,
-                        in_use=int(module.memory_allocated(number)),
-                        peak=int(module.max_memory_allocated(number)),
+                        in_use=counted.allocated,
+                        peak=counted.peak,
+                        counted=counted.counted,
+                        touched=counted.touched,
                         limit=limit,
                         capped=limit is not None,
                         grows=True,
                         releases=True,
-                        taken=reserved,
+                        taken=counted.reserved,
                     )
                 )
         return found
-
-    def counters(self) -> tuple[Counter, ...]:
-        """Return the counters of what it has allocated of each GPU that it has taken memory of."""
-        if self.stage() is not Stage.READY:
-            return ()
-        module, found = _cuda(), []
-        for number, uuid in enumerate(cuda.shown()):
-            stats = torch_counters.read(number)
-            allocated, reserved = (stats[name]["all"] for name in ("allocated_bytes", "reserved_bytes"))
-            if reserved["peak"]:
-                limit = next(iter(_limit(module, number)), None)
-                found.append(
-                    Counter(
-                        name=f"cuda:{number}",
-                        gpu=uuid,
-                        in_use=allocated["current"],
-                        peak=allocated["peak"],
-                        limit=limit,
-                    )
-                )
-        return tuple(found)
 
     def reset_peaks(self) -> None:
         """Reset the peaks of every GPU."""
@@ -144,20 +108,9 @@ class Torch:
         """Return its tensors on GPUs, and their gradients."""
         return torch_arrays.arrays(objects)
 
-    def in_use(self) -> dict[str, int]:
-        """Return the bytes that are allocated on each GPU."""
-        module = _cuda()
-        return {f"cuda:{number}": int(module.memory_allocated(number)) for number in range(module.device_count())}
-
     def version(self) -> tuple[int, ...]:
         """Return the version that is installed; empty where none is."""
         return installed(self.module)
-
-    def held(self) -> dict[str, int]:
-        """Return the bytes that it has taken of each GPU, by UUID."""
-        if self.stage() is not Stage.READY:
-            return {}
-        return {uuid: one.size for uuid, figures in self.figures().items() for one in figures if one.taken}
 
     def give_back(self) -> dict[str, int]:
         """Empty its cache; return the bytes that went back, by the UUID of each GPU."""

@@ -9,7 +9,7 @@ reset through it is not seen, and what it tells is since the last reset by anybo
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 _STATS, _RESET = "memory_stats_as_nested_dict", "reset_peak_memory_stats"
@@ -29,16 +29,42 @@ _others: dict[int, dict[tuple[object, ...], int]] = {}
 """The most that was counted before our resets, and since the last one of others: by GPU, by the figure's path."""
 
 
-def read(number: int) -> Mapping[str, Any]:
-    """Return all figures of a GPU, whose peaks are since the last reset by anybody."""
-    stats: Mapping[str, Any] = _functions().stats(number)
-    return stats
+class Counted(NamedTuple):
+    """What PyTorch counts of a GPU, in bytes.
+
+    Attributes:
+        allocated: what is allocated now.
+        reserved: what it has of the driver.
+        peak: the most that was allocated at once, as its own functions tell it.
+        counted: the most since the last reset by anybody.
+        touched: whether it has ever taken memory of the GPU.
+    """
+
+    allocated: int
+    reserved: int
+    peak: int
+    counted: int
+    touched: bool
+
+
+def read(number: int) -> Counted:
+    """Return what is counted of a GPU."""
+    stats = _functions().stats(number)
+    allocated, reserved = (stats[name]["all"] for name in ("allocated_bytes", "reserved_bytes"))
+    others = _others.get(number, {}).get(("allocated_bytes", "all"), 0)
+    return Counted(
+        allocated=allocated["current"],
+        reserved=reserved["current"],
+        peak=max(allocated["peak"], others),
+        counted=allocated["peak"],
+        touched=bool(reserved["peak"]),
+    )
 
 
 def reset(number: int) -> None:
     """Reset the peaks of a GPU; PyTorch's own functions tell the same of them as before."""
     others = _others.setdefault(number, {})
-    for path, figures in _with_peak(read(number)):
+    for path, figures in _with_peak(_functions().stats(number)):
         others[path] = max(figures["peak"], others.get(path, 0))
     _functions().reset(number)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tfgpu_magic.config.word import Magic
-    from tfgpu_magic.frameworks.peaks import Counter
+    from tfgpu_magic.frameworks.pool import Pool
     from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
 MARGIN = 8
@@ -61,7 +61,7 @@ class Fit:
     words: str
 
 
-def fit(peaks: Mapping[str, Sequence[Counter]], snapshot: Snapshot) -> Fit:
+def fit(peaks: Mapping[str, Sequence[Pool]], snapshot: Snapshot) -> Fit:
     """Return how much to ask for.
 
     Args:
@@ -81,7 +81,7 @@ def fit(peaks: Mapping[str, Sequence[Counter]], snapshot: Snapshot) -> Fit:
     return Fit(tuple(needs), magic, _words(needs, magic, hides=bool(others)))
 
 
-def _need(framework: str, gpu: Gpu, counters: Sequence[Counter]) -> Need:
+def _need(framework: str, gpu: Gpu, counters: Sequence[Pool]) -> Need:
     context = context_bytes(gpu.total or 0)
     limits = [_rounded(one.peak + max(one.peak // MARGIN, LEAST_MARGIN)) for one in counters]
     if gpu.total is not None and sum(limits) > (room := gpu.total - context):

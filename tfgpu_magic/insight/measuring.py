@@ -18,7 +18,8 @@ from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from tfgpu_magic import frameworks
-from tfgpu_magic.frameworks.peaks import Counter, Mark, SharedPeaks
+from tfgpu_magic.frameworks.peaks import Mark, SharedPeaks
+from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.insight.usage import PoolUse, held_of, pool_uses
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.snapshot import Snapshot
@@ -42,7 +43,7 @@ class Pools:
         return {name for name, _, mark in self._marks if mark.began}
 
     @property
-    def began(self) -> list[Counter]:
+    def began(self) -> list[Pool]:
         """The counters then."""
         return [one for _, _, mark in self._marks for one in mark.began.values()]
 
@@ -55,7 +56,7 @@ class Pools:
         return tuple(use for name, peaks, mark in self._marks for use in _uses(name, mark, peaks.end))
 
 
-def _uses(name: str, mark: Mark, counters: Callable[[Mark], Iterable[Counter]]) -> tuple[PoolUse, ...]:
+def _uses(name: str, mark: Mark, counters: Callable[[Mark], Iterable[Pool]]) -> tuple[PoolUse, ...]:
     with contextlib.suppress(Exception):  # as above
         return pool_uses(name, mark.began, counters(mark))
     return ()

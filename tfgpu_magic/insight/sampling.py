@@ -13,5 +13,5 @@ def sample() -> None:
     """Sample now, unless this process's GPU state is away (`parking`); some 10 µs a logical GPU."""
     if cuda.is_quiet():
         return
-    found = frameworks.counters()
+    found = frameworks.pools()
     TIMELINE.add(Sample(time.time(), levels((one.gpu, one.in_use, one.limit) for one in found)))

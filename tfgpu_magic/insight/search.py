@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from tfgpu_magic import frameworks
 from tfgpu_magic.config.process_state import Stage
-from tfgpu_magic.frameworks import Holder, keras
+from tfgpu_magic.frameworks import keras
 from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.frameworks.objects import Objects
 from tfgpu_magic.insight import roots
@@ -40,8 +40,7 @@ class Search:
     """
 
     def __init__(self) -> None:
-        telling, self.silent = _awake()
-        arrays, self.in_use = _arrays(telling), figures()
+        (arrays, self.silent), self.in_use = _arrays(), figures()
         self._walk = _walked(arrays)
         places = [self._walk.place(one.thing) for _, one in arrays]
         reached_first = sorted(range(len(arrays)), key=lambda at: (places[at] == NOWHERE, places[at]))
@@ -121,7 +120,7 @@ def identity(framework: str, array: Array) -> Identity:
 def reached_from(things: Iterable[object]) -> set[Identity]:
     """Return the identities of the arrays to which objects lead."""
     with without_collections():
-        arrays = _arrays(_awake()[0])
+        arrays, _ = _arrays()
         walk = Walk({id(one.thing) for _, one in arrays}, [arrays, *roots.closed()])
         walk.start((Step(), thing) for thing in things)
         walk.run(to_the_end=False)
@@ -131,9 +130,9 @@ def reached_from(things: Iterable[object]) -> set[Identity]:
 def figures() -> dict[Device, int]:
     """Return the bytes that frameworks have in use on each GPU; none of one that fails."""
     found: dict[Device, int] = {}
-    for framework in _awake()[0]:
+    for framework in _ready():
         with contextlib.suppress(Exception):  # their errors have no common root
-            found |= {(framework.name, device): size for device, size in framework.in_use().items()}
+            found |= {(framework.name, pool.name): pool.in_use for pool in framework.pools()}
     return found
 
 
@@ -149,21 +148,27 @@ def without_collections() -> Iterator[None]:
             gc.enable()
 
 
-def _awake() -> tuple[list[Holder], tuple[str, ...]]:
-    """Return the frameworks that use a GPU and tell what their arrays are, and the names of those that do not tell."""
-    ready = [one for one in frameworks.FRAMEWORKS if one.stage() is Stage.READY]
-    silent = tuple(one.name for one in ready if not isinstance(one, Holder))
-    return [one for one in ready if isinstance(one, Holder)], silent
+def _arrays() -> tuple[list[tuple[str, Array]], tuple[str, ...]]:
+    """Return every array on a GPU with its framework's name, and the names of the frameworks that tell none.
 
-
-def _arrays(telling: Sequence[Holder]) -> list[tuple[str, Array]]:
-    """Return every array on a GPU with its framework's name. One framework that fails has none."""
-    found: list[tuple[str, Array]] = []
-    objects = Objects(gc.get_objects() if telling else [])
-    for framework in telling:
+    One framework that fails has none.
+    """
+    found, silent = list[tuple[str, Array]](), list[str]()
+    ready = _ready()
+    objects = Objects(gc.get_objects() if ready else [])
+    for framework in ready:
         with contextlib.suppress(Exception):  # as above
-            found += [(framework.name, one) for one in framework.arrays(objects)]
-    return found
+            told = framework.arrays(objects)
+            if told is None:
+                silent.append(framework.name)
+            else:
+                found += [(framework.name, one) for one in told]
+    return found, tuple(silent)
+
+
+def _ready() -> list[frameworks.Framework]:
+    """Return the frameworks that use a GPU."""
+    return [one for one in frameworks.FRAMEWORKS if one.stage() is Stage.READY]
 
 
 def _walked(arrays: list[tuple[str, Array]]) -> Walk:

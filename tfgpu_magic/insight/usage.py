@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping
 
-    from tfgpu_magic.frameworks.peaks import Counter
+    from tfgpu_magic.frameworks.pool import Pool
     from tfgpu_magic.monitor.snapshot import Snapshot
 
 
@@ -106,7 +106,7 @@ class Usage:
         return sum(changes) if known else None
 
 
-def pool_uses(framework: str, before: Mapping[str, Counter], after: Iterable[Counter]) -> tuple[PoolUse, ...]:
+def pool_uses(framework: str, before: Mapping[str, Pool], after: Iterable[Pool]) -> tuple[PoolUse, ...]:
     """Return what happened in each pool; one that was not there before was empty.
 
     Args:

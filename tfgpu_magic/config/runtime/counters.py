@@ -28,15 +28,15 @@ _others: dict[str, int] = {}
 """The most that was counted before our resets, and since the last one of others, by logical GPU."""
 
 
-def read(name: str) -> tuple[int, int]:
-    """Return the bytes that a logical GPU's pool has in use, and its peak since the last reset by anybody."""
+def read(name: str) -> tuple[int, int, int]:
+    """Return the bytes that a logical GPU's pool has in use, its peak as TensorFlow tells it, and since any reset."""
     figures = _methods().get_memory_info(stage.eager_context(), name)
-    return figures["current"], figures["peak"]
+    return figures["current"], max(figures["peak"], _others.get(name, 0)), figures["peak"]
 
 
 def reset(name: str) -> None:
     """Reset a logical GPU's counter; TensorFlow's own functions tell the same of it as before."""
-    _others[name] = max(read(name)[1], _others.get(name, 0))
+    _others[name] = read(name)[1]
     _methods().reset_memory_stats(stage.eager_context(), name)
 
 

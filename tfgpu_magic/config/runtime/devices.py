@@ -1,4 +1,4 @@
-"""TensorFlow's own settings of its devices: read whole, written whole, and its memory figures."""
+"""TensorFlow's own settings of its devices: read whole, written whole, and its logical GPUs."""
 
 from __future__ import annotations
 
@@ -35,21 +35,6 @@ class Settings:
     parts: Mapping[str, tuple[int | None, ...]]
     growth: Mapping[str, bool | None]
     visible: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
-    """The figures of TensorFlow's allocator for one logical GPU, in bytes, without the CUDA context.
-
-    Attributes:
-        in_use: what is allocated now.
-        peak: the most that was allocated at once since the last reset.
-        limit: what the allocator may take.
-    """
-
-    in_use: int
-    peak: int
-    limit: int
 
 
 def read() -> Settings:
@@ -109,16 +94,6 @@ def logical() -> Mapping[str, tuple[LogicalGpu, ...]]:
     if tf is None or stage.current_stage() is not Stage.READY:
         return {}
     return _logical(tf, id(stage.eager_context()), os.getpid())
-
-
-def pools() -> dict[str, tuple[Pool, ...]]:
-    """Return the allocator's figures for each logical GPU, by GPU as in `logical`; some 10 µs a logical GPU."""
-    return {uuid: tuple(map(_pool, on_it)) for uuid, on_it in logical().items()}
-
-
-def _pool(one: LogicalGpu) -> Pool:
-    figures = _config().experimental.get_memory_info(one.name)
-    return Pool(in_use=figures["current"], peak=figures["peak"], limit=one.limit or 0)
 
 
 @lru_cache(maxsize=1)

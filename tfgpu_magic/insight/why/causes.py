@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.units import MIB
 
 if TYPE_CHECKING:
-    from tfgpu_magic.frameworks.shortage import PoolState, Shortage
+    from tfgpu_magic.frameworks.pool import Pool
+    from tfgpu_magic.frameworks.shortage import Shortage
     from tfgpu_magic.insight.why.explanation import Cause
     from tfgpu_magic.monitor.rows import GpuRow
 
@@ -23,7 +24,7 @@ def is_memory(shortage: Shortage, gpu: GpuRow | None) -> bool:
     return gpu is not None and gpu.free is not None and gpu.free < LIBRARY_ROOM
 
 
-def find(shortage: Shortage, pool: PoolState | None, gpu: GpuRow | None, *, started: bool) -> Cause:
+def find(shortage: Shortage, pool: Pool | None, gpu: GpuRow | None, *, started: bool) -> Cause:
     """Return why there was no memory.
 
     Args:

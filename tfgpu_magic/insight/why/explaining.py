@@ -34,7 +34,8 @@ from tfgpu_magic.units import MIB
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from tfgpu_magic.frameworks.shortage import PoolState, Shortage
+    from tfgpu_magic.frameworks.pool import Pool
+    from tfgpu_magic.frameworks.shortage import Shortage
     from tfgpu_magic.insight.holding import Holding
     from tfgpu_magic.monitor.rows import GpuRow, Table
 
@@ -97,7 +98,7 @@ def explain(error: BaseException, number: int | None = None) -> Explanation | No
 
 def explain_call(
     error: BaseException,
-    pools: Sequence[PoolState],
+    pools: Sequence[Pool],
     then: Snapshot,
     *,
     pid: int | None,
@@ -134,19 +135,18 @@ def _keep(explanation: Explanation, error: BaseException) -> Explanation:
     return explanation
 
 
-def _pools(framework: frameworks.Framework) -> Sequence[PoolState]:
+def _pools(framework: frameworks.Framework) -> Sequence[Pool]:
     with contextlib.suppress(Exception):  # their errors have no common root
-        if isinstance(framework, frameworks.Explained):
-            return framework.pools()
+        return [framework.with_settings(pool) for pool in framework.pools()]
     return ()
 
 
-def _at_failure(pool: PoolState, shortage: Shortage) -> PoolState:
+def _at_failure(pool: Pool, shortage: Shortage) -> Pool:
     """Return a pool with what was in use of it when memory was missing, where the error tells that."""
     return replace(pool, reached=shortage.in_use) if shortage.device in (pool.name, "") else pool
 
 
-def _biggest(pool: PoolState | None) -> tuple[Holding, ...]:
+def _biggest(pool: Pool | None) -> tuple[Holding, ...]:
     """Return what of the user's holds most memory beside what had none: of a framework's GPUs only the one."""
     found = tuple(one for one in holders(_LOOKED_AT) if one.size >= MIB)  # less is shown as nothing
     if pool is not None:
@@ -172,7 +172,7 @@ def _case(
     shortage: Shortage,
     error: str,
     number: int | None,
-    pools: Sequence[PoolState],
+    pools: Sequence[Pool],
     table: Table,
     *,
     started: bool = True,
@@ -215,10 +215,10 @@ def _case(
     )
 
 
-def _pool(shortage: Shortage, pools: Sequence[PoolState]) -> PoolState | None:
+def _pool(shortage: Shortage, pools: Sequence[Pool]) -> Pool | None:
     """Return the pool that an error is about; where it does not tell, the one with the least room."""
 
-    def room(pool: PoolState) -> float:
+    def room(pool: Pool) -> float:
         return math.inf if pool.limit is None else pool.limit - pool.level
 
     named = [pool for pool in pools if shortage.device in (pool.name, "")]

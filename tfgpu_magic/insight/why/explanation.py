@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from tfgpu_magic.frameworks.shortage import PoolState, Shortage
+    from tfgpu_magic.frameworks.pool import Pool
+    from tfgpu_magic.frameworks.shortage import Shortage
     from tfgpu_magic.host import Host
     from tfgpu_magic.insight.holding import Holding
     from tfgpu_magic.monitor.rows import GpuRow, ProcessRow
@@ -72,7 +73,7 @@ class Explanation:
     error: str
     shortage: Shortage
     cause: Cause = "unknown"
-    pool: PoolState | None = None
+    pool: Pool | None = None
     parts: tuple[int, ...] = ()
     part: int = 0
     gpu: GpuRow | None = None

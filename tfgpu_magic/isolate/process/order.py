@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tfgpu_magic.config.policy import NOTHING, Policy
-from tfgpu_magic.frameworks.shortage import PoolState
+from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.isolate.process.inherited import Inherited
 from tfgpu_magic.monitor.report import GpuUse
 from tfgpu_magic.monitor.snapshot import Snapshot
@@ -70,5 +70,5 @@ class Facts:
     """
 
     uses: tuple[GpuUse, ...] = ()
-    pools: tuple[PoolState, ...] = ()
+    pools: tuple[Pool, ...] = ()
     values: int = 0

@@ -98,7 +98,7 @@ def _send(connection: socket.socket, outcome: Result) -> None:
     with contextlib.suppress(Exception):  # the call may have left this process in any state, and facts are no answer
         facts = replace(facts, uses=self_report.brief().uses)
         if facts.uses:
-            facts = replace(facts, pools=tuple(frameworks.pools()))
+            facts = replace(facts, pools=tuple(frameworks.pools(settings=True)))
     try:
         wire.send(connection, ANSWER, [pickle.dumps(facts), *outcome.values, *outcome.error])
     except ConnectionError:

@@ -67,16 +67,13 @@ def set_per_process_memory_fraction(fraction: float, device: int) -> None:
     _fractions[device] = fraction
 
 
-def memory_reserved(device: int) -> int:
-    return _reserved[device]
+def memory_stats_as_nested_dict(device: int) -> dict[str, dict[str, dict[str, int]]]:
+    counted = {"all": {"current": _reserved[device], "peak": _reserved[device]}}
+    return {"allocated_bytes": counted, "reserved_bytes": counted}
 
 
-def memory_allocated(device: int) -> int:
-    return _reserved[device]
-
-
-def max_memory_allocated(device: int) -> int:
-    return _reserved[device]
+def reset_peak_memory_stats(device: int) -> None:
+    pass
 
 
 def get_per_process_memory_fraction(device: int) -> float:

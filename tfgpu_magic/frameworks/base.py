@@ -1,0 +1,127 @@
+"""What the package asks of a framework, with what holds for one that has nothing of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.config.framework_plan import FrameworkPlan
+from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.frameworks.shortage import Shortage
+from tfgpu_magic.monitor.report import Figure
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from tfgpu_magic.config.framework_plan import FrameworkState, Wanted
+    from tfgpu_magic.config.runtime import Runtime
+    from tfgpu_magic.frameworks.array import Array
+    from tfgpu_magic.frameworks.objects import Objects
+    from tfgpu_magic.frameworks.pool import Pool
+
+
+class Framework:
+    """A framework that may take GPU memory in this process. What reads its memory is asked only at `Stage.READY`.
+
+    Attributes:
+        name: its name for people, which its figures carry.
+        out_of_memory: a pattern that its errors match when a GPU has no memory left.
+        runtime: what enforces a policy on it; None for any but TensorFlow.
+        since: the cell that made it use a GPU, as a phrase, if the cells are watched.
+        words: what views call what is in use, what it has of the driver and its limit; "" for what they leave out.
+        comes_with_tensorflow: whether TensorFlow imports it where it is installed, so that nobody need want it.
+        fixed_once_used: whether nothing can be changed any more once it uses a GPU.
+        resets: whether its counters of peaks can be reset.
+        gives_back: whether it can give GPU memory back to the driver while it lives, as it is set up in this process.
+    """
+
+    name: str
+    out_of_memory: re.Pattern[str]
+    runtime: Runtime | None = None
+    since: str | None = None
+    words: tuple[str, str, str] = ("in use", "pool", "limit")
+    comes_with_tensorflow = False
+    fixed_once_used = False
+    resets = False
+    gives_back = False
+
+    def stage(self) -> Stage:
+        """Return its stage in this process, without changing it."""
+        return Stage.ABSENT
+
+    def pools(self) -> Sequence[Pool]:
+        """Return its pools as they are now; some 10 µs a pool."""
+        return ()
+
+    def with_settings(self, pool: Pool) -> Pool:
+        """Return one of its pools with what its settings say of it, where that takes longer to read."""
+        return pool
+
+    def figures(self) -> Mapping[str, tuple[Figure, ...]]:
+        """Return its allocator's figures by the UUID of each GPU that it has taken memory of."""
+        found: dict[str, list[Pool]] = {}
+        for pool in self.pools():
+            if pool.touched and (pool.taken is None or pool.taken or pool.in_use):
+                found.setdefault(pool.gpu, []).append(pool)
+        return {gpu: tuple(self._figures(pools)) for gpu, pools in found.items()}
+
+    def _figures(self, pools: Sequence[Pool]) -> Iterator[Figure]:
+        in_use, pooled, limited = self.words
+        peaks = [pool.peak for pool in pools if pool.peak]
+        taken = [pool.taken for pool in pools if pool.taken is not None] if pooled else []
+        yield Figure(
+            framework=self.name, what=in_use, size=sum(pool.in_use for pool in pools), used=True, taken=not taken
+        )
+        # Pools have peaks of their own: their sum is not the peak of the sum.
+        peak = "peaks" if len(peaks) > 1 else "peak"
+        yield Figure(framework=self.name, what=peak, size=sum(peaks), peak=True)
+        if taken:
+            yield Figure(framework=self.name, what=pooled, size=sum(taken), taken=True)
+        for pool in pools:
+            if limited and pool.limit:
+                yield Figure(framework=self.name, what=limited, size=pool.limit)
+
+    def held(self) -> Mapping[str, int]:
+        """Return the bytes that it has taken of each GPU, by UUID; empty where it does not tell, or uses none."""
+        ready = self.stage() is Stage.READY
+        return {pool.gpu: pool.taken for pool in self.pools() if pool.taken} if ready else {}
+
+    def shortage(self, text: str) -> Shortage | None:
+        """Return what an error's text says of memory that was missing; None where it is another error's. Pure."""
+        return Shortage(framework=self.name) if self.out_of_memory.search(text) else None
+
+    def reset_peaks(self) -> None:
+        """Reset its counters of peaks; what its own functions tell of them stays."""
+
+    def share_peaks(self, between: Callable[[Callable[[], None]], None]) -> None:
+        """Have the resets of others done by `between`, from its import on; called often, always with that function."""
+
+    def arrays(self, objects: Objects) -> Iterable[Array] | None:  # noqa: ARG002  # for those that have no list
+        """Return its arrays on GPUs, or None if it does not tell them; no code of the user's runs for that.
+
+        Args:
+            objects: all objects that Python's garbage collector knows, for a framework that has no list of its own.
+        """
+        return None
+
+    def give_back(self) -> Mapping[str, int]:
+        """Give back what it keeps and no array uses; return the bytes that went back, by the UUID of each GPU."""
+        return {}
+
+    def finish(self) -> None:
+        """Wait until all operations that it was asked for have reached the GPU."""
+
+    def version(self) -> tuple[int, ...]:
+        """Return the version that is installed, of one beside TensorFlow that can be told what it may take; else ()."""
+        return ()
+
+    def plan(self, wanted: Wanted, state: FrameworkState) -> FrameworkPlan:  # noqa: ARG002
+        """Decide what is done about it. Pure.
+
+        Raises:
+            Refused: it has taken more than it is to have, or cannot be told.
+        """
+        return FrameworkPlan(framework=self.name)
+
+    def configure(self, plan: FrameworkPlan) -> None:
+        """Tell it, where it is imported, what variables cannot tell it any more; it is not started for that."""
