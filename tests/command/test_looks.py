@@ -14,7 +14,7 @@ import pytest
 
 from scripts._machine import named
 from tests.command.shell import TFGPU, run, running, tfgpu
-from tests.frameworks.test_every_framework import STAND_IN
+from tests.frameworks.cells_on_machine import STAND_IN
 from tests.machines import machine_of
 from tests.processes import QUIET
 from tests.sizes import GIB
@@ -27,7 +27,7 @@ from tfgpu_magic.views import message
 machine = machine_of("2x8GiB")
 broken = machine_of("2x8GiB", scope="function")
 
-BESIDE = {**QUIET, "PYTHONPATH": os.pathsep.join([STAND_IN, os.environ.get("PYTHONPATH", "")])}
+BESIDE = {**QUIET, "PYTHONPATH": os.pathsep.join([str(STAND_IN), os.environ.get("PYTHONPATH", "")])}
 """An environment in which PyTorch and JAX are installed, as stand-ins."""
 THEIRS = ("TF_FORCE_GPU_ALLOW_GROWTH", "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_PREALLOCATE", "PYTORCH_ALLOC_CONF")
 

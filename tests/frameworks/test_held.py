@@ -41,6 +41,11 @@ DEFECT = "import tfgpu_magic.everywhere as e; e.with_others = lambda *_: 1 / 0"
 BROKEN = "import tfgpu_magic.administrator as a; a.look_well = lambda: 1 / 0"
 
 
+TOUCH = "from tests.tf.on_machine import touch_every_gpu; touch_every_gpu()"
+JAX_CAPPED = ("start_jax()", "[2304, 2304]")
+LITTLE = "from tests.sizes import LITTLE; all(size in LITTLE for size in held())"
+
+
 class Scene(NamedTuple):
     """Cells, each followed by what it must say, in an environment; and what none of them may say."""
 
@@ -52,6 +57,155 @@ class Scene(NamedTuple):
 
 
 SCENES = {
+    # A limit, whatever has come before it
+    **{
+        f"a limit for PyTorch, after {before or 'nothing'}": Scene(
+            ("%gpu limit 4GiB", "", "take(5)", CAPPED, "take(2)", FREE, "mib()[0]", str(taken)), before=before
+        )
+        for before, taken in {
+            "": 2304,
+            "import decimal; decimal.getcontext().prec = 4": 2304,
+            "import torch": 2304,
+            "import jax": 2304,
+            "import tensorflow": 2304,
+            "take(1)": 3328,
+        }.items()
+    },
+    **{
+        f"what JAX takes of {words}, after {before or 'nothing'}": Scene(
+            (f"%gpu {words}", "", "start_jax()", taken), before=before
+        )
+        for words, taken in {
+            "limit 4GiB": "[4352, 4352]",
+            "limit 25%": "[4352, 4352]",
+            "limit 4GiB --grow": "[256, 256]",
+            "growth": "[256, 256]",
+            "visible 1; limit 4GiB": "[0, 4352]",
+            "limit 0=1GiB 1=4GiB": "[1280, 1280]",  # it has one for all GPUs, and a note says so
+        }.items()
+        for before in ("", "import jax")
+    },
+    **{
+        f"two frameworks and the sum, {first} first": Scene(
+            (
+                *("%gpu limit 2GiB", "Together they may take 4 GiB of GPU 0 (PyTorch 2 GiB, JAX 2 GiB)"),
+                *(first, "", second, "", "mib()[0]", "3328"),
+            ),
+            before="import torch, jax",
+        )
+        for first, second in (("take(1)", "start_jax()"), ("start_jax()", "take(1)"))
+    },
+    **{
+        f"TensorFlow and PyTorch, {order[0]} first": Scene(
+            ("%gpu limit 2GiB", "", order[0], "", order[1], "", "take(3)", CAPPED, "mib()", "[3328, 2304]")
+        )
+        for order in (("take(1)", TOUCH), (TOUCH, "take(1)"))
+    },
+    "TensorFlow and JAX grow": Scene(("%gpu growth", "", "start_jax()", "", TOUCH, "", LITTLE, "True")),
+    "too late for JAX": Scene(
+        (
+            *("x = start_jax()", "", "%gpu limit 4GiB", "JAX is already using a GPU in this session, since In ["),
+            *("%gpu limit 4GiB", "Leave IPython, start it again and say first:   %gpu limit 4GiB", "take(3)", FREE),
+        )
+    ),
+    "the same words again": Scene(
+        ("%gpu limit 2GiB", "", "start_jax()", "", "%gpu limit 2GiB", "JAX takes 2 GiB of GPU 0, 1.")
+    ),
+    "PyTorch that has taken more": Scene(
+        ("take(5)", FREE, "%gpu limit 4GiB", "PyTorch has taken 5 GiB of GPU 0 already, and is to have 4 GiB.")
+    ),
+    **{
+        f"options of PyTorch's allocator, {name}": Scene(
+            (
+                *("%gpu limit 4GiB", "", f"os.environ['{name}']", f"{options},per_process_memory_fraction:0.25"),
+                *("%gpu default", "", f"os.environ['{name}']", f"'{options}'"),
+            ),
+            {name: options},
+        )
+        for name, options in {
+            "PYTORCH_ALLOC_CONF": "max_split_size_mb:128",
+            "PYTORCH_CUDA_ALLOC_CONF": "roundup_power2_divisions:[256:1,>:4]",
+        }.items()
+    },
+    "words for TensorFlow leave PyTorch free": Scene(
+        (
+            *(
+                "import torch",
+                "",
+                "%tf_gpu limit 2GiB",
+                "PyTorch is imported here too, and left free: `%gpu ",
+            ),
+            *("take(5)", FREE),
+        )
+    ),
+    "words for TensorFlow leave the others as they were told": Scene(
+        ("%gpu limit 4GiB", "", "%tf_gpu limit 2GiB", "", "take(5)", CAPPED)
+    ),
+    # What a process promises
+    "the most of any, until one is imported": Scene(("%gpu limit 4GiB", "", "promised()", "[4096, 4096]")),
+    "PyTorch and JAX together": Scene(("import torch, jax", "", "%gpu limit 4GiB", "", "promised()", "[8192, 8192]")),
+    "TensorFlow and PyTorch together": Scene(
+        ("import tensorflow, torch", "", "%gpu limit 2GiB", "", "promised()", "[4096, 4096]")
+    ),
+    "PyTorch beside a lower TensorFlow": Scene(
+        ("import torch", "", "%gpu limit 4GiB", "", "%tf_gpu limit 1GiB", "", "promised()", "[4096, 4096]")
+    ),
+    "a process whose Keras keeps TensorFlow from the GPUs": Scene(
+        ("%gpu limit 4GiB", "", "promised()", "[4096, 4096]"), {"KERAS_BACKEND": "jax"}
+    ),
+    "what only a ceiling limits is no promise, once they are imported either": Scene(
+        ("%tf_gpu limit 1GiB", "", "promised()", "[1024, 1024]", "import torch", "", "promised()", "[1024, 1024]"),
+        {"TFGPU_CEILING": "limit 6GiB"},
+    ),
+    "a policy that only PyTorch has": Scene(
+        ("import torch", "", "promised()", "[2048, 2048]"), {"TFGPU_POLICY": "limit 2GiB"}
+    ),
+    # What the magic says
+    "each framework's part": Scene(
+        (
+            *("%gpu limit 4GiB", "`limit 4GiB` holds for TensorFlow, PyTorch and JAX, from first use on."),
+            *("%gpu plan limit 4GiB", "PyTorch takes up to 4 GiB of GPU 0, 1, as it needs it."),
+            *("%gpu plan limit 4GiB", "JAX takes 4 GiB of GPU 0, 1."),
+            *("%gpu visible 1; limit 4GiB", "`visible 1; limit 4GiB` holds for TensorFlow, PyTorch and JAX"),
+        )
+    ),
+    "mistakes": Scene(
+        (
+            *("%gpu limt 4GiB", "%gpu", "%gpu 4GiB", "`%gpu limit 4GiB`", "%gpu limit", "Write `%gpu limit 2GiB`"),
+            *("%gpu split 2", "Only TensorFlow has logical GPUs: say `split 2` with its own magic, `tf_gpu`."),
+            *("%gpu limit 15.9GiB", "%gpu limit", "%%gpu isolate split 2\nx = 1", "Only TensorFlow has logical GPUs"),
+        )
+    ),
+    "variables and Python": Scene(
+        (
+            *("%gpu env limit 4GiB", "export XLA_CLIENT_MEM_FRACTION=0.25"),
+            *("%gpu env limit 4GiB", "export PYTORCH_ALLOC_CONF=per_process_memory_fraction:0.25"),
+            *("%gpu code limit 4GiB", 'os.environ["XLA_CLIENT_MEM_FRACTION"] = "0.25'),
+        )
+    ),
+    "default drops it": Scene(
+        (
+            *("%gpu limit 4GiB", "", "%gpu default", ""),
+            *("[name for name in os.environ if 'XLA_' in name or 'ALLOC' in name]", "[]"),
+        )
+    ),
+    "every figure": Scene(
+        (
+            *("%gpu limit 4GiB", "", "start_jax(); take(1)", ""),
+            *("%gpu", "PyTorch allocated 1.0  peak 1.0  reserved 1.0  limit 4.0 GiB"),
+            *("%gpu", "JAX in use 0.0  peak 4.0  limit 4.0 GiB"),
+        )
+    ),
+    "a framework that the ceiling holds is not called free": Scene(
+        ("import torch", "", "%tf_gpu limit 1GiB", "PyTorch takes up to 2 GiB of GPU 0"), CEILING, never="left free"
+    ),
+    "no framework passes the ceiling": Scene(
+        ("%gpu default", "", "take(3)", CAPPED, "%gpu limit 6GiB", "UsageError", "%gpu growth off", "", *JAX_CAPPED),
+        CEILING,
+    ),
+    "a policy holds for what is imported after TensorFlow": Scene(
+        (TOUCH, "", "take(3)", CAPPED), {"TFGPU_POLICY": "limit 2GiB"}
+    ),
     # A policy that the ceiling lowers, or that the machine has not
     "a policy above the ceiling": Scene(
         ("take(3)", CAPPED, "take(1)", FREE), {"TFGPU_POLICY": "limit 6GiB", **CEILING}
@@ -403,3 +557,16 @@ def test_what_is_in_force_is_said_once_whatever_was_asked_before(play: Play, lin
     told = [sentence for sentence in said.splitlines() if "is in force" in sentence]
 
     assert [sentence.partition(" is ")[0] for sentence in told] == ["tfgpu_magic: `limit fair`"]
+
+
+def test_a_program_that_loads_no_extension_is_held_once_it_says_a_word(play: Play) -> None:
+    *_, taken = play(CEILING, ["import tfgpu_magic; made = tfgpu_magic.apply('limit 1GiB')", "take(5)"])
+
+    assert CAPPED in taken
+
+
+def test_one_limit_for_all_gpus_is_said() -> None:
+    with Machine.create("8GiB,16GiB") as uneven, stage(uneven) as play:
+        *_, said = play({}, ["import jax", "%load_ext tfgpu_magic", "%gpu limit 4GiB"])
+
+    assert "JAX has one limit for all GPUs, a part of each: it takes no more than 2.0 GiB of GPU 0." in said

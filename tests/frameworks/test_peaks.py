@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.frameworks.base import Framework
 from tfgpu_magic.frameworks.peaks import SharedPeaks
 from tfgpu_magic.frameworks.pool import Pool
@@ -26,12 +25,10 @@ class One(Framework):
         self.awake = True
         self.between: Callable[[Callable[[], None]], None] = lambda reset: reset()
 
-    def stage(self) -> Stage:
-        return Stage.READY if self.awake else Stage.IMPORTED
-
     def pools(self) -> list[Pool]:
         peak = self.peak
-        return [Pool(framework=self.name, name="GPU:0", gpu="GPU-0", in_use=self.in_use, peak=peak, counted=peak)]
+        pool = Pool(framework=self.name, name="GPU:0", gpu="GPU-0", in_use=self.in_use, peak=peak, counted=peak)
+        return [pool] if self.awake else []
 
     def reset_peaks(self) -> None:
         assert self.resets

@@ -96,9 +96,8 @@ def pools(*, settings: bool = False) -> list[Pool]:
     found: list[Pool] = []
     for framework in FRAMEWORKS:
         with contextlib.suppress(Exception):  # as in `figures`
-            if framework.stage() is Stage.READY:
-                there = [one for one in framework.pools() if one.touched]
-                found += map(framework.with_settings, there) if settings else there
+            there = [one for one in framework.pools() if one.touched]
+            found += map(framework.with_settings, there) if settings else there
     return found
 
 

@@ -50,7 +50,7 @@ class Framework:
         return Stage.ABSENT
 
     def pools(self) -> Sequence[Pool]:
-        """Return its pools as they are now; some 10 µs a pool."""
+        """Return its pools as they are now, none unless its stage is `Stage.READY`; some 10 µs a pool."""
         return ()
 
     def with_settings(self, pool: Pool) -> Pool:
@@ -83,8 +83,7 @@ class Framework:
 
     def held(self) -> Mapping[str, int]:
         """Return the bytes that it has taken of each GPU, by UUID; empty where it does not tell, or uses none."""
-        ready = self.stage() is Stage.READY
-        return {pool.gpu: pool.taken for pool in self.pools() if pool.taken} if ready else {}
+        return {pool.gpu: pool.taken for pool in self.pools() if pool.taken}
 
     def shortage(self, text: str) -> Shortage | None:
         """Return what an error's text says of memory that was missing; None where it is another error's. Pure."""

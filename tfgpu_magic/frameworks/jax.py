@@ -53,8 +53,10 @@ class Jax(Framework):
 
     def pools(self) -> list[Pool]:
         """Return its pool on each GPU; not every allocator has a limit or a pool, or tells its largest free block."""
+        found = list[Pool]()
+        if self.stage() is not Stage.READY:
+            return found
         shown, grows = cuda.shown(), jax_settings.grows(os.environ)  # JAX's local hardware ids are CUDA's numbers
-        found = []
         for device in _bridge()._backends["cuda"].local_devices():
             told, number = device.memory_stats() or {}, device.local_hardware_id
             peak, pool = told.get("peak_bytes_in_use", 0), told.get("pool_bytes")

@@ -10,10 +10,8 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-
-from tfgpu_magic.config.process_state import Stage
 
 if TYPE_CHECKING:
     from tfgpu_magic.frameworks.base import Framework
@@ -89,13 +87,11 @@ class SharedPeaks:
 
     def _read(self) -> Sequence[Pool]:
         """Return the counters; none while the framework uses no GPU."""
-        if self._framework.stage() is not Stage.READY:
-            return ()
         return [one for one in self._framework.pools() if one.touched]
 
     def _since(self, mark: Mark, counter: Pool) -> Pool:
         if not self._framework.resets:
             # It has risen since, or it has stayed as high as it was before.
             before = mark.began.get(counter.name)
-            return replace(counter, exact=before is None or counter.peak > before.peak)
-        return replace(counter, peak=max(counter.counted, mark.highest.get(counter.name, 0)))
+            return counter._replace(exact=before is None or counter.peak > before.peak)
+        return counter._replace(peak=max(counter.counted, mark.highest.get(counter.name, 0)))

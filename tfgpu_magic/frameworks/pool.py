@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
-    """A framework's pool on one logical GPU. Sizes are bytes; None is unknown.
+class Pool(NamedTuple):
+    """A framework's pool on one logical GPU. Sizes are bytes; None is unknown. A named tuple is the quickest to make.
 
     Attributes:
         framework: the framework's name.

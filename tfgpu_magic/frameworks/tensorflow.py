@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.config import cuda, import_hook, runtime
 from tfgpu_magic.config.process_state import ALLOCATOR, ASYNC, Stage
-from tfgpu_magic.config.runtime import RUNTIME, counters, current_stage, devices, environment
+from tfgpu_magic.config.runtime import RUNTIME, counters, current_stage, devices
+from tfgpu_magic.config.runtime.environ import variable
 from tfgpu_magic.config.runtime.stage import eager_context
 from tfgpu_magic.frameworks import tensorflow_arrays, tensorflow_errors
 from tfgpu_magic.frameworks.base import Framework
@@ -78,8 +78,7 @@ class TensorFlow(Framework):
 
     def with_settings(self, pool: Pool) -> Pool:
         """Return a pool with what the settings say of it, and with what CUDA's own pool has taken."""
-        return replace(
-            pool,
+        return pool._replace(
             capped=bool(runtime.limits_now().get(pool.gpu)),
             grows=runtime.growth_in_force(RUNTIME.observe((), timeout=0.0)),
             taken=cuda.pools().get(pool.gpu) if pool.releases else None,
@@ -88,7 +87,7 @@ class TensorFlow(Framework):
     @property
     def gives_back(self) -> bool:  # type: ignore[override]  # the variable may be set at any time
         """Whether its memory comes from CUDA's own pools: under `growth --release`, or by the user's own variable."""
-        return environment().get(ALLOCATOR) == ASYNC
+        return variable(ALLOCATOR) == ASYNC
 
     def give_back(self) -> dict[str, int]:
         """Have CUDA's pools give back what none of its tensors uses; return the bytes by the UUID of each GPU."""

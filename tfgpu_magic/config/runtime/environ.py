@@ -59,6 +59,11 @@ def environment() -> dict[str, str]:
             return dict(os.environ)
 
 
+def variable(name: str) -> str | None:
+    """Return one variable; to copy all takes some 50 µs."""
+    return os.environ.get(name)
+
+
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 """With 2, TensorFlow logs errors only. Source: TensorFlow, `tsl/platform/default/logging.cc`."""
 

@@ -143,7 +143,7 @@ def _pools(framework: frameworks.Framework) -> Sequence[Pool]:
 
 def _at_failure(pool: Pool, shortage: Shortage) -> Pool:
     """Return a pool with what was in use of it when memory was missing, where the error tells that."""
-    return replace(pool, reached=shortage.in_use) if shortage.device in (pool.name, "") else pool
+    return pool._replace(reached=shortage.in_use) if shortage.device in (pool.name, "") else pool
 
 
 def _biggest(pool: Pool | None) -> tuple[Holding, ...]:
