@@ -82,7 +82,7 @@ def _inside(runs: int) -> dict[str, list[float]]:
 
     from tfgpu_magic.monitor import board, collector
     from tfgpu_magic.monitor.directory import BoardDirectory
-    from tfgpu_magic.monitor.driver_users import holder_began
+    from tfgpu_magic.monitor.pids import holder_began
     from tfgpu_magic.monitor.readers import Readers
     from tfgpu_magic.monitor.snapshot import Snapshot
     from tfgpu_magic.monitor.unused import AFTER, Ledger

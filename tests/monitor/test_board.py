@@ -10,7 +10,6 @@ import resource
 import subprocess
 import time
 import zlib
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import mock
@@ -66,17 +65,6 @@ def test_what_has_not_changed_is_the_same_object(writer: Writer, reader: Reader)
     writer.beat()
 
     assert reader.look().message is before
-
-
-def test_processes_that_have_not_changed_are_the_same_objects(writer: Writer, reader: Reader) -> None:
-    writer.publish(replace(snapshot(), processes=snapshot(3).processes))
-    before = reader.look().snapshot.processes
-    changed = (before[0], replace(before[1], held=7), replace(before[2], kind="G"))
-    writer.publish(replace(snapshot(), processes=changed))
-    after = reader.look().snapshot.processes
-
-    assert after == changed
-    assert after[0] is before[0]
 
 
 def test_before_anything_is_published_that_is_said(writer: Writer, reader: Reader) -> None:

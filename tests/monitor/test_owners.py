@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tfgpu_magic.monitor import driver_users
-from tfgpu_magic.monitor.driver_users import holder_began, opens_driver
+from tfgpu_magic.monitor import owners as owning
+from tfgpu_magic.monitor import pids
 from tfgpu_magic.monitor.owners import _FIRST, SIMULATED_USER, Notebook, Owner, Owners, by_user
-from tfgpu_magic.monitor.pids import began
+from tfgpu_magic.monitor.pids import began, holder_began, opens_driver
 from tfgpu_magic.monitor.program_names import short_command
 
 if TYPE_CHECKING:
@@ -108,11 +108,11 @@ def test_another_user_is_a_user_name_and_nothing_else(start: Start, monkeypatch:
     # The shell, because another user may not be allowed to run this Python.
     pid = start("/bin/sh", "-c", "echo; read line", SECRET, user=NOBODY, JPY_SESSION_NAME="secret.ipynb")
 
-    def read(process: psutil.Process) -> None:
+    def read(*_: object) -> None:
         raise AssertionError("read what is nobody else's business")
 
-    for asked in ("cmdline", "environ", "name", "cwd", "exe", "parents"):
-        monkeypatch.setattr(psutil.Process, asked, read)
+    for room, asked in ((pids, "_text"), (pids, "opens_driver"), (owning, "ancestors")):
+        monkeypatch.setattr(room, asked, read)
     owner = Owners(kernel=ELSE).find([pid])[pid]
 
     assert owner == Owner(pid=pid, who="other", text="nobody")
@@ -146,7 +146,7 @@ def test_a_process_that_is_trusted_is_not_read_again_and_its_end_is_seen_at_once
     owners = Owners(kernel=ELSE, trust=60)
     first = owners.find([pid])
     with monkeypatch.context() as patch:
-        patch.delattr(psutil, "Process")
+        patch.delattr(owning, "began")
         again = owners.find([pid])
     psutil.Process(pid).kill()
     os.waitpid(pid, 0)
@@ -160,8 +160,8 @@ def test_a_pid_that_was_given_anew_is_another_owner(start: Start, monkeypatch: p
     pid = start(JPY_SESSION_NAME="first.ipynb")
     owners = Owners(kernel=ELSE)
     owners.find([pid])
-    monkeypatch.setattr(psutil.Process, "create_time", lambda _: 0.0)
-    monkeypatch.setattr(psutil.Process, "environ", lambda _: {"JPY_SESSION_NAME": "second.ipynb"})
+    monkeypatch.setattr(owning, "began", lambda _: 0)
+    monkeypatch.setattr(owning, "notebook", lambda _: "second.ipynb")
 
     assert owners.find([pid])[pid].text == "second.ipynb"
 
@@ -170,7 +170,7 @@ def test_an_owner_is_read_once(start: Start, monkeypatch: pytest.MonkeyPatch) ->
     pid = start(JPY_SESSION_NAME="eval.ipynb")
     owners = Owners(kernel=ELSE)
     before = owners.find([pid])
-    monkeypatch.delattr(psutil.Process, "environ")
+    monkeypatch.delattr(owning, "notebook")
 
     assert owners.find([pid]) == before
 
@@ -209,7 +209,7 @@ def test_a_pid_of_mine_that_has_no_driver_open_has_ended_where_others_are_named(
 def test_a_device_of_the_driver_that_is_open_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TFGPU_SIMGPU", raising=False)
     before = opens_driver(os.getpid())
-    monkeypatch.setattr(driver_users, "_DEVICES", ("/dev/null",))
+    monkeypatch.setattr(pids, "_DEVICES", ("/dev/null",))
     with Path("/dev/null").open():
         assert (before, opens_driver(os.getpid()), opens_driver(2**22 + 1)) == (False, True, None)
 
@@ -248,14 +248,15 @@ def test_a_process_that_proc_hides_is_another_users(monkeypatch: pytest.MonkeyPa
 
 
 def test_what_the_kernel_denies_leaves_the_process_name(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    def deny(process: psutil.Process) -> None:
-        raise psutil.AccessDenied(process.pid)
+    def deny(pid: int, name: str) -> str:
+        if name != "comm":
+            raise PermissionError
+        return "python"
 
     pid = start()
-    monkeypatch.setattr(psutil.Process, "environ", deny)
-    monkeypatch.setattr(psutil.Process, "cmdline", deny)
+    monkeypatch.setattr(pids, "_text", deny)
 
-    assert find(pid).text.startswith("python")
+    assert find(pid).text == "python"
 
 
 @pytest.mark.parametrize(
@@ -292,7 +293,7 @@ def test_of_another_users_holder_is_read_when_it_began_and_nothing_else(
     def read(_: object) -> None:
         raise AssertionError("read what is nobody else's business")
 
-    monkeypatch.setattr(driver_users, "opens_driver", read)
+    monkeypatch.setattr(pids, "opens_driver", read)
 
     assert holder_began(pid) == began(pid)
 

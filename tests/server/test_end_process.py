@@ -184,11 +184,11 @@ def test_a_pid_that_another_process_gets_after_the_last_look_ends_nothing(
     assert start
     later: list[subprocess.Popen[str]] = []
 
-    def slow(_: psutil.Process) -> list[psutil.Process]:
+    def slow(_: int) -> tuple[int, ...]:
         later.append(follow(machine, first))
-        return []
+        return ()
 
-    monkeypatch.setattr(psutil.Process, "parents", slow)  # the last that is read of it
+    monkeypatch.setattr(ending, "ancestors", slow)  # the last that is read of it
     answer = ending.end(first.pid, start, signal.SIGKILL, set())
     with later[0] as second:
         assert (answer, second.pid, second.poll()) == (404, first.pid, None)

@@ -25,8 +25,8 @@ from tfgpu_magic.monitor.board import BOARD, LOCK, Writer
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.driver_sleep import ASLEEP, DriverSleep
-from tfgpu_magic.monitor.driver_users import holder_began
 from tfgpu_magic.monitor.fill_in import fill_in
+from tfgpu_magic.monitor.pids import holder_began
 from tfgpu_magic.monitor.readers import Readers
 from tfgpu_magic.monitor.report_files import AllReportFiles
 from tfgpu_magic.monitor.schedule import Schedule, Wanted

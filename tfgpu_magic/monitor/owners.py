@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
+import pwd
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal
 
-import psutil
-
-from tfgpu_magic.monitor.driver_users import opens_driver
-from tfgpu_magic.monitor.pids import began
-from tfgpu_magic.monitor.process_names import command, notebook
+from tfgpu_magic.monitor.pids import ancestors, began, command, lives, notebook, user, whose
 from tfgpu_magic.monitor.program_names import ISOLATED
 
 if TYPE_CHECKING:
@@ -92,8 +89,7 @@ class Owner:
 class _Read:
     """What was read of a process: its name, its ancestors, its notebook's path, whether it has the driver open."""
 
-    born: float
-    began: int | None = None
+    began: int
     parents: tuple[int, ...] = ()
     command: str = ""
     notebook: str = ""
@@ -111,12 +107,12 @@ class _Seen:
 
 
 class Owners:
-    """A finder of owners, which remembers what it read of each process, by its pid and the time when it was created.
+    """A finder of owners, which remembers what it read of each process, by its pid and the time when it began.
 
     Args:
         kernel: the pid that is "this notebook"; by default this process, and 0 is none.
-        trust: seconds in which an existing pid is taken for the process that it was: to read when a process was created
-            takes 40 µs, and to see that it exists 2 µs.
+        trust: seconds in which an existing pid is taken for the process that it was: to read what it is called takes
+            longer than to see that it exists.
     """
 
     def __init__(self, kernel: int | None = None, *, trust: float = 0.0) -> None:
@@ -157,19 +153,15 @@ class Owners:
         self, pid: int, before: _Seen | None, notebooks: Mapping[int, Notebook], *, reports: bool = False
     ) -> Owner:
         now = time.monotonic()
-        try:
-            if before and now - before.at < self._trust and os.path.exists(f"/proc/{pid}"):  # noqa: PTH110  1000 a look
-                read, now = before.read, before.at
-            else:
-                process = psutil.Process(pid)
-                born = process.create_time()
-                read = _reread(process, before.read) if before and before.read.born == born else _read(process, born)
-                if not (read.other_user or read.drives or reports):  # the pid means another process here, or is reused
-                    return Owner(pid=pid, who="gone", text="a process that ended")
-        except psutil.AccessDenied:
-            return Owner(pid=pid, who="other", text="another user")
-        except psutil.NoSuchProcess:
-            if _hidden(pid):
+        read: _Read | None
+        if before and now - before.at < self._trust and os.path.exists(f"/proc/{pid}"):  # noqa: PTH110  1000 a look
+            read, now = before.read, before.at
+        else:
+            read = _read(pid, before.read if before else None)
+            if read and not (read.other_user or read.drives or reports):  # the pid means another process, or is reused
+                return Owner(pid=pid, who="gone", text="a process that ended")
+        if read is None:
+            if lives(pid):  # and /proc, mounted with hidepid, hides it
                 return Owner(pid=pid, who="other", text="another user")
             if before is None:
                 return Owner(pid=pid, who="gone", text="a process that ended")
@@ -202,20 +194,10 @@ def by_user(pids: Iterable[int]) -> dict[int, Owner]:
     Args:
         pids: the process ids; as in `Owners.find`, where none of them exists here all are unknown.
     """
-    whose = {pid: _user(pid) for pid in pids}
-    if _foreign(whose.values()):
-        whose = dict.fromkeys(whose, "unknown")
-    return {pid: Owner(pid=pid, who=who, text="") for pid, who in whose.items()}
-
-
-def _user(pid: int) -> Who:
-    try:
-        user = os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116
-    except OSError:
-        return "other" if _hidden(pid) else "gone"
-    if user != os.getuid():
-        return "other"
-    return "gone" if opens_driver(pid) is False else "mine"
+    found: dict[int, Who] = {pid: whose(pid) for pid in pids}
+    if _foreign(found.values()):
+        found = dict.fromkeys(found, "unknown")
+    return {pid: Owner(pid=pid, who=who, text="") for pid, who in found.items()}
 
 
 def _foreign(found: Iterable[Who]) -> bool:
@@ -231,57 +213,48 @@ def _all_known() -> bool:
         return False
 
 
-def _reread(process: psutil.Process, before: _Read) -> _Read:
-    """Read again what changes: a process may run another program, and set its name freely."""
-    return before if before.other_user else replace(before, command=command(process))
+def _read(pid: int, before: _Read | None) -> _Read | None:
+    """Read a process; None where it has ended, or is hidden.
+
+    Of one that was read before only that is read again which changes: it may run another program, and set its name.
+    """
+    start = began(pid)
+    if start is None:
+        return None
+    try:
+        if before and before.began == start:
+            return before if before.other_user else replace(before, command=command(pid))
+        who = whose(pid)
+        if who == "other":
+            return _Read(start, other_user=_user_name(user(pid)))
+        return _Read(start, ancestors(pid)[1:], command(pid), notebook(pid), drives=who == "mine")
+    except OSError:
+        return None
 
 
-def _read(process: psutil.Process, born: float) -> _Read:
-    if process.uids().real != os.getuid():  # checked first: root could read more of other users, and does not
-        return _Read(born, other_user=_user_name(process))
-    parents = tuple(parent.pid for parent in process.parents())
-    drives = opens_driver(process.pid) is not False
-    return _Read(
-        born,
-        began=began(process.pid),
-        parents=parents,
-        command=command(process),
-        notebook=notebook(process),
-        drives=drives,
-    )
-
-
-def _user_name(process: psutil.Process) -> str:
-    """Return the name of a process's user; on a simulated machine it may be set by `SIMULATED_USER`."""
-    simulated = os.environ.get(SIMULATED_USER) if _SIMULATED in os.environ else None
-    return simulated or process.username()
+def _user_name(number: int) -> str:
+    """Return the name of a user; on a simulated machine it may be set by `SIMULATED_USER`."""
+    if _SIMULATED in os.environ and (simulated := os.environ.get(SIMULATED_USER)):
+        return simulated
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
 
 
 def _with_distinct_names(owners: dict[int, Owner]) -> dict[int, Owner]:
     """Name notebooks of the same file name in different folders by as much of their paths as makes them distinct."""
-    paths = {owner.notebook.path for owner in owners.values() if owner.notebook and owner.notebook.path}
-    names = Counter(PurePath(path).name for path in paths)
-    if not any(count > 1 for count in names.values()):
-        return owners
-    return {pid: _with_folder(owner, paths) for pid, owner in owners.items()}
+    paths = {PurePath(owner.notebook.path).parts for owner in owners.values() if owner.notebook and owner.notebook.path}
+    names = Counter(parts[-1] for parts in paths)
+    ends = Counter(parts[-n:] for parts in paths if names[parts[-1]] > 1 for n in range(2, len(parts) + 1))
+    return {pid: _with_folder(owner, ends) for pid, owner in owners.items()} if ends else owners
 
 
-def _with_folder(owner: Owner, paths: Iterable[str]) -> Owner:
+def _with_folder(owner: Owner, ends: Mapping[tuple[str, ...], int]) -> Owner:
+    """Name an owner by its path's shortest end that no other path has; `ends` counts those of paths that end alike."""
     path = PurePath(owner.notebook.path) if owner.notebook else PurePath()
-    others = [PurePath(other).parts for other in paths if other != str(path) and PurePath(other).name == path.name]
-    if owner.who != "mine" or not others or not owner.text.startswith(path.name):
+    if owner.who != "mine" or path.parts[-2:] not in ends or not owner.text.startswith(path.name):
         return owner
-    length = next((n for n in range(2, len(path.parts)) if path.parts[-n:] not in {o[-n:] for o in others}), None)
+    length = next((n for n in range(2, len(path.parts)) if ends[path.parts[-n:]] == 1), None)
     shown = PurePath(*path.parts[-length:]) if length else path
     return replace(owner, text=str(shown) + owner.text.removeprefix(path.name))
-
-
-def _hidden(pid: int) -> bool:
-    """Tell whether /proc (mounted with hidepid) hides a process: to signal one that exists is forbidden."""
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except (OSError, OverflowError):
-        return False
-    return False

@@ -1,24 +1,29 @@
-"""What the system tells of processes by their pids: whether one exists, when it began, and whose child it is.
+"""What the system tells of processes by their pids: whether one lives, whose it is, what it is called, what it opens.
 
-Source: proc_pid_stat(5).
+Of another user's process nothing but its user and when it began is read. Sources: proc_pid_stat(5), proc_pid_status(5).
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+
+from tfgpu_magic.monitor.program_names import ISOLATED, notebook_path, short_command
+from tfgpu_magic.monitor.sources import SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+_DEVICES = tuple(file for source in SOURCES for file in source.files or ("",))
+"""Prefixes of the files by which a driver is reached."""
 
 
 def lives(pid: int) -> bool:
     """Tell whether a process with this pid exists here, of whatever user."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except OSError:
         return True
@@ -42,15 +47,120 @@ def began(pid: int) -> int | None:
     return None if state in "ZX" else int(rest[18])
 
 
+def ancestors(pid: int) -> tuple[int, ...]:
+    """Return the pids of a process and of its ancestors, the nearest first."""
+    found: list[int] = []
+    while pid > 0 and pid not in found:
+        found.append(pid)
+        try:
+            pid = int(_stat(pid)[1])
+        except OSError:
+            break
+    return tuple(found)
+
+
 def family(pid: int | None = None) -> frozenset[int]:
     """Return the pids of a process, by default this one, and of its ancestors."""
-    found: set[int] = set()
-    pid = pid or os.getpid()
-    while pid > 0 and pid not in found:
-        found.add(pid)
-        with contextlib.suppress(OSError):
-            pid = int(_stat(pid)[1])
-    return frozenset(found)
+    return frozenset(ancestors(pid or os.getpid()))
+
+
+def user(pid: int) -> int:
+    """Return the number of a process's user.
+
+    Raises:
+        OSError: it has ended, or is hidden.
+    """
+    status = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    return int(status.partition("\nUid:")[2].split(maxsplit=1)[0])
+
+
+def whose(pid: int) -> Literal["mine", "other", "gone"]:
+    """Tell whose process a driver means by a pid; it has ended where this user's has no driver open.
+
+    The pid then means a process of another namespace, or was given anew.
+    """
+    try:
+        if user(pid) != os.getuid():  # checked first: root could read more of other users, and does not
+            return "other"
+    except OSError:
+        return "other" if lives(pid) else "gone"  # /proc, mounted with hidepid, hides it
+    return "gone" if opens_driver(pid) is False else "mine"
+
+
+def holder_began(pid: int) -> int | None:
+    """Return when a process that the driver lists began; None where it is none of this machine's, or has ended."""
+    return None if whose(pid) == "gone" else began(pid)
+
+
+def command(pid: int) -> str:
+    """Return the name of this user's process, as `short_command`.
+
+    Raises:
+        OSError: it has ended.
+    """
+    name = _text(pid, "comm").strip()
+    try:
+        line = _text(pid, "cmdline").rstrip("\0")
+    except PermissionError:
+        return name
+    return short_command(name, line.split("\0" if "\0" in line else " "))  # spaces: it has set its title
+
+
+def notebook(pid: int) -> str:
+    """Return the path of a kernel's notebook: Jupyter Server gives it to each kernel that it starts.
+
+    Raises:
+        OSError: it has ended.
+    """
+    try:
+        variables = (variable.partition("=") for variable in _text(pid, "environ").split("\0"))
+        return notebook_path({name: value for name, _, value in variables})
+    except PermissionError:
+        return ""
+
+
+def is_call(pid: int) -> bool:
+    """Tell whether a process of this user is an isolated call, and not the fork server.
+
+    Raises:
+        OSError: it has ended.
+    """
+    _, *parents = ancestors(pid)
+    return command(pid) == ISOLATED and bool(parents) and command(parents[0]) == ISOLATED
+
+
+def opens_driver(pid: int) -> bool | None:
+    """Tell whether a process of this user has a file of the driver open or mapped; this takes some 100 µs.
+
+    One that has not holds no GPU memory, and its listed pid means another.
+
+    Args:
+        pid: the process id.
+
+    Returns:
+        Whether it has; None where that cannot be read.
+    """
+    machine = os.environ.get("TFGPU_SIMGPU")
+    files = _DEVICES if machine is None else (os.path.realpath(machine),)
+    folder = f"/proc/{pid}/fd"
+    try:
+        if any(_target(f"{folder}/{name}").startswith(files) for name in os.listdir(folder)):  # noqa: PTH208
+            return True
+        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as maps:  # noqa: PTH123
+            return any(line[line.find("/") :].startswith(files) for line in maps if "/" in line)
+    except OSError:
+        return None
+
+
+def _target(link: str) -> str:
+    try:
+        return os.readlink(link)  # noqa: PTH115
+    except FileNotFoundError:  # closed meanwhile
+        return ""
+
+
+def _text(pid: int, name: str) -> str:
+    return Path(f"/proc/{pid}/{name}").read_text(encoding="utf-8", errors="surrogateescape")
 
 
 def _stat(pid: int) -> list[str]:

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.isolate.process import host_memory
-from tfgpu_magic.monitor.driver_users import opens_driver
-from tfgpu_magic.monitor.pids import began, elsewhere
+from tfgpu_magic.monitor.pids import began, elsewhere, opens_driver
 from tfgpu_magic.parking.checks import Facts
 from tfgpu_magic.parking.record import Held
 

@@ -12,11 +12,9 @@ import signal
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import psutil
 from tornado import web
 
-from tfgpu_magic.monitor.driver_users import opens_driver
-from tfgpu_magic.monitor.pids import began, family
+from tfgpu_magic.monitor.pids import ancestors, began, family, opens_driver, user
 from tfgpu_magic.parking import client
 from tfgpu_magic.server.actions import ActionHandler, number, read, refuse_to_stop_machine
 
@@ -60,10 +58,9 @@ def end(pid: int, start: int, number: int, kernels: set[int]) -> int:
         return 404
     try:
         # Whichever process has the pid now has had it since before the descriptor was opened, if it began then.
-        process = psutil.Process(pid)
-        if began(pid) != start or process.uids().real != os.getuid() or not _uses_gpu(pid):
+        if began(pid) != start or user(pid) != os.getuid() or not _uses_gpu(pid):
             return 404
-        if pid in family() or not kernels.isdisjoint({pid, *(parent.pid for parent in process.parents())}):
+        if pid in family() or not kernels.isdisjoint(ancestors(pid)):
             return 403
         refuse_to_stop_machine(pid)  # most programs end at once by either signal, and CUDA knows nothing of it
         if fd is not None:
@@ -72,7 +69,7 @@ def end(pid: int, start: int, number: int, kernels: set[int]) -> int:
             os.kill(pid, number)
         else:
             return 404
-    except (psutil.Error, OSError):
+    except OSError:
         return 404  # it has ended meanwhile
     finally:
         if fd is not None:

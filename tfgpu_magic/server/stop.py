@@ -7,10 +7,9 @@ import signal
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import psutil
 from tornado import web
 
-from tfgpu_magic.monitor.process_names import is_call
+from tfgpu_magic.monitor.pids import ancestors, is_call, user
 from tfgpu_magic.server.actions import ActionHandler, read, refuse_to_stop_machine
 
 if TYPE_CHECKING:
@@ -43,14 +42,13 @@ def stop(pid: int, number: int, kernels: Collection[int]) -> bool:
         kernels: the kernels' pids.
     """
     try:
-        process = psutil.Process(pid)
-        if process.uids().real != os.getuid() or not is_call(process):
+        if user(pid) != os.getuid() or not is_call(pid):
             return False
-        if not any(parent.pid in kernels for parent in process.parents()):
+        if not any(parent in kernels for parent in ancestors(pid)[1:]):
             return False
         if number == signal.SIGKILL:
             refuse_to_stop_machine(pid)
         os.killpg(pid, number)  # each call leads a process group of its own
-    except (psutil.Error, OSError):
+    except OSError:
         return False  # it has ended meanwhile
     return True
