@@ -7,9 +7,8 @@ from tests.sizes import GIB
 from tfgpu_magic.monitor.owners import Notebook
 from tfgpu_magic.monitor.report import GpuUse, Report
 from tfgpu_magic.monitor.rows import Table
-from tfgpu_magic.monitor.self_reported import UNREAD, self_reported
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
-from tfgpu_magic.monitor.tabulate import make
+from tfgpu_magic.monitor.tabulate import UNREAD, make, self_reported
 from tfgpu_magic.views import html, text
 
 BROKEN = Snapshot(time=1.0, error="The NVIDIA driver changed under the running system.")

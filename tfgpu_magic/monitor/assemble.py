@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.monitor import parked_rows
 from tfgpu_magic.monitor.owners import notebook_of
 from tfgpu_magic.monitor.rows import Table
-from tfgpu_magic.monitor.self_reported import self_reported
-from tfgpu_magic.monitor.tabulate import make
+from tfgpu_magic.monitor.tabulate import make, self_reported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tfgpu_magic.units import BINARY
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tfgpu_magic.monitor.owners import Notebook, Who
     from tfgpu_magic.monitor.parked import Parked
     from tfgpu_magic.monitor.report import Figure, GpuUse
     from tfgpu_magic.monitor.shares import Share
+    from tfgpu_magic.monitor.snapshot import Process
+
+OnGpu = TypeVar("OnGpu", "ProcessRow", "Process")
 
 SPARE_AFTER, SPARE = 300.0, 256 * BINARY["MiB"]
 """Seconds without activity, and bytes held and not used, from which on a notebook is worth shutting down."""
@@ -122,6 +128,14 @@ class ProcessRow:
             return False
         idle = now - notebook.active if notebook.state == "idle" and notebook.active is not None else 0.0
         return idle >= SPARE_AFTER and self.held - used >= SPARE
+
+
+def by_gpu(rows: Iterable[OnGpu]) -> dict[str, list[OnGpu]]:
+    """Return processes, or their rows, by the label of their GPU."""
+    found: dict[str, list[OnGpu]] = defaultdict(list)
+    for row in rows:
+        found[row.gpu].append(row)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.monitor import parked_rows
 from tfgpu_magic.monitor.owners import Owner
-from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
+from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table, by_gpu
 from tfgpu_magic.monitor.shares import Share, shares
 from tfgpu_magic.monitor.sources import product
 from tfgpu_magic.units import BINARY
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.monitor.owners import Notebook
     from tfgpu_magic.monitor.report import GpuUse, Report
-    from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
+    from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
     from tfgpu_magic.parking.record import Entry
 
     _Reported = Sequence[tuple[Report, Mapping[str, GpuUse]]]
@@ -30,6 +30,10 @@ UNATTRIBUTED = (
 
 OWNER_UNKNOWN = "not told whose"
 """The owner of memory whose processes the driver could name and does not."""
+
+UNREAD = "the driver tells nothing of it; its notebooks do"
+
+_SHORT = 12  # characters of the UUID of a GPU whose number is not known
 
 LISTED_AFTER = 2.0
 """Seconds after which a process that has memory is in the driver's lists."""
@@ -69,12 +73,14 @@ def make(
     this = reported[0][0] if report else None
     gpus: list[GpuRow] = []
     processes: list[ProcessRow] = []
+    listed = {} if foreign else by_gpu(snapshot.processes)
+    parks = {one.pid for one in told if one.parks}
     for gpu in snapshot.gpus:
-        rows = [] if foreign else list(_rows(snapshot, gpu, owners, reported, unused or {}))
+        uses = {one.pid: of.get(gpu.label) for one, of in reported}
+        rows = list(_rows(gpu, listed.get(gpu.label, ()), owners, uses, parks, unused or {}))
         if foreign or not gpu.listed:
             rows += _self_reported_rows(gpu.label, {row.pid for row in rows}, notebooks or {}, reported, this)
         if parked:
-            uses = {one.pid: uses.get(gpu.label) for one, uses in reported}
             rows = parked_rows.joined(gpu, rows, parked, owners, uses, snapshot.listed_at or snapshot.time)
         rows.sort(key=_largest_first)
         rest = _rest(gpu, rows)
@@ -97,6 +103,35 @@ def make(
     )
 
 
+def self_reported(
+    table: Table, report: Report | None, reports: Sequence[Report], notebooks: Mapping[int, Notebook] | None = None
+) -> Table:
+    """Return a table with the kernels that use GPUs, where there would be an error alone, as after a driver's update.
+
+    Args:
+        table: the rows that the driver's figures make.
+        report: this kernel's own report.
+        reports: the other kernels' reports.
+        notebooks: what is known of kernels, by pid.
+
+    Returns:
+        The same table where the driver was read, or no kernel uses a GPU; else one with a row for each GPU and kernel,
+        and the error as the first note.
+    """
+    told = [(one, use) for one in (report, *reports) if one for use in one.uses if use.taken]
+    if not table.error or table.gpus or not told:
+        return table
+    gpus: dict[str, GpuRow] = {}
+    rows: dict[str, list[ProcessRow]] = {}
+    for one, use in told:
+        label, notebook = use.gpu[:_SHORT], (notebooks or {}).get(one.pid)
+        gpus.setdefault(label, GpuRow(gpu=label, name="N/A", uuid=use.gpu, error=UNREAD))
+        rows.setdefault(label, []).append(_self_reported_row(label, one, use, notebook, this=one is report))
+    processes = _toned([row for on_one in rows.values() for row in sorted(on_one, key=_largest_first)])
+    notes = (table.error, *table.notes)
+    return replace(table, gpus=tuple(gpus.values()), processes=processes, error=None, absent=False, notes=notes)
+
+
 def _foreign_pids(snapshot: Snapshot, reported: _Reported) -> bool:
     """Tell whether the pids belong to another namespace: kernels use GPUs whose lists have none of their pids.
 
@@ -115,34 +150,32 @@ def _foreign_pids(snapshot: Snapshot, reported: _Reported) -> bool:
 
 
 def _rows(
-    snapshot: Snapshot,
     gpu: Gpu,
+    processes: Sequence[Process],
     owners: Mapping[int, Owner],
-    reported: _Reported,
+    uses: Mapping[int, GpuUse | None],
+    parks: Collection[int],
     unused: Mapping[tuple[str, int], float],
 ) -> Iterable[ProcessRow]:
-    uses = {one.pid: uses.get(gpu.label) for one, uses in reported}
-    parks = {one.pid for one, _ in reported if one.parks}
     key = gpu.uuid or gpu.label
-    for process in snapshot.processes:
-        if process.gpu == gpu.label:
-            owner = owners.get(process.pid) or Owner(pid=process.pid, who="unknown", text="others")
-            yield ProcessRow(
-                gpu=gpu.label,
-                pid=process.pid,
-                kind=process.kind,
-                who=owner.who,
-                owner=owner.text,
-                held=process.held,
-                use=uses.get(process.pid) if owner.who in ("this", "mine") else None,
-                notebook=owner.notebook,
-                kernel=owner.kernel,
-                call=owner.call,
-                utilisation=process.utilisation,
-                unused=None if process.utilisation else unused.get((key, process.pid)),
-                began=owner.began,
-                parks=owner.who in ("this", "mine") and process.pid in parks,
-            )
+    for process in processes:
+        owner = owners.get(process.pid) or Owner(pid=process.pid, who="unknown", text="others")
+        yield ProcessRow(
+            gpu=gpu.label,
+            pid=process.pid,
+            kind=process.kind,
+            who=owner.who,
+            owner=owner.text,
+            held=process.held,
+            use=uses.get(process.pid) if owner.who in ("this", "mine") else None,
+            notebook=owner.notebook,
+            kernel=owner.kernel,
+            call=owner.call,
+            utilisation=process.utilisation,
+            unused=None if process.utilisation else unused.get((key, process.pid)),
+            began=owner.began,
+            parks=owner.who in ("this", "mine") and process.pid in parks,
+        )
 
 
 def _self_reported_rows(
@@ -156,18 +189,21 @@ def _self_reported_rows(
     for one, uses in reported:
         use = uses.get(gpu)
         if use is not None and use.taken is not None and one.pid not in listed:
-            notebook = notebooks.get(one.pid)
-            yield ProcessRow(
-                gpu=gpu,
-                pid=one.pid,
-                kind="",
-                who="this" if one is this else "mine",
-                owner="this notebook" if one is this else (notebook and notebook.title) or "a kernel",
-                held=None,
-                use=use,
-                notebook=notebook,
-                kernel=one.pid,
-            )
+            yield _self_reported_row(gpu, one, use, notebooks.get(one.pid), this=one is this)
+
+
+def _self_reported_row(gpu: str, one: Report, use: GpuUse, notebook: Notebook | None, *, this: bool) -> ProcessRow:
+    return ProcessRow(
+        gpu=gpu,
+        pid=one.pid,
+        kind="",
+        who="this" if this else "mine",
+        owner="this notebook" if this else (notebook and notebook.title) or "a kernel",
+        held=None,
+        use=use,
+        notebook=notebook,
+        kernel=one.pid,
+    )
 
 
 def _toned(rows: Sequence[ProcessRow]) -> tuple[ProcessRow, ...]:

@@ -15,7 +15,7 @@ from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners import by_user
 from tfgpu_magic.monitor.parked import ParkedState
-from tfgpu_magic.monitor.rows import Table
+from tfgpu_magic.monitor.rows import Table, by_gpu
 from tfgpu_magic.monitor.tabulate import make
 
 if TYPE_CHECKING:
@@ -156,6 +156,7 @@ def _memory(table: Table) -> list[Metric]:
         labels=[*labels, "owner"],
     )
     error = GaugeMetricFamily("tfgpu_magic_gpu_error", "Whether a GPU's figures cannot be read.", labels=labels)
+    processes = by_gpu(table.processes)
     for gpu in table.gpus:
         at = [gpu.gpu, gpu.uuid or ""]
         error.add_metric(at, gpu.error is not None)
@@ -163,7 +164,7 @@ def _memory(table: Table) -> list[Metric]:
             total.add_metric(at, gpu.total)
         if gpu.used is not None and not gpu.mig:
             used.add_metric(at, gpu.used)
-        rows = [row for row in table.processes if row.gpu == gpu.gpu]
+        rows = processes.get(gpu.gpu, [])
         if gpu.error or gpu.mig or gpu.used is None or any(row.untold for row in rows):
             continue
         for owner, who in _OWNERS.items():
@@ -183,6 +184,7 @@ def _use(table: Table) -> list[Metric]:
         "Memory of a GPU that processes hold which have not used it for a minute or longer.",
         labels=[*labels, "owner"],
     )
+    processes = by_gpu(row for row in table.processes if row.kind not in ("", "G"))
     for gpu in table.gpus:
         at = [gpu.gpu, gpu.uuid or ""]
         for family, value in ((ratio, _part(gpu.utilisation, 100)), (watts, _part(gpu.power, 1000))):
@@ -190,7 +192,7 @@ def _use(table: Table) -> list[Metric]:
                 family.add_metric(at, value)
         if gpu.temperature is not None:
             celsius.add_metric(at, gpu.temperature)
-        rows = [row for row in table.processes if row.gpu == gpu.gpu and row.kind not in ("", "G")]
+        rows = processes.get(gpu.gpu, [])
         for owner, who in _OWNERS.items():
             theirs = [row for row in rows if row.who in who]
             if not gpu.error and not gpu.mig and all(row.utilisation is not None for row in theirs):
@@ -207,8 +209,9 @@ def _parked(table: Table) -> Metric:
         "Memory that the user's parked processes keep in host memory, and had of a GPU.",
         labels=["gpu", "uuid", "state"],
     )
+    processes = by_gpu(table.processes)
     for gpu in table.gpus:
-        parked = [row.parked for row in table.processes if row.gpu == gpu.gpu and row.parked is not None]
+        parked = [row.parked for row in processes.get(gpu.gpu, ()) if row.parked is not None]
         for state in get_args(ParkedState):
             size = sum(one.size for one in parked if one.state == state)
             family.add_metric([gpu.gpu, gpu.uuid or "", state], size)

@@ -10,6 +10,7 @@ from rich.live import Live
 from rich.text import Text
 
 from tfgpu_magic.monitor.report import TENSORFLOW
+from tfgpu_magic.monitor.rows import by_gpu
 from tfgpu_magic.views import phrases
 
 if TYPE_CHECKING:
@@ -51,13 +52,13 @@ def screen(table: Table, *, width: int, height: int) -> Group:
     width = max(width, _NARROWEST)
     head, foot = _head(table, width), _foot(table, width)
     room = height - len(head) - len(foot) - len(table.gpus)
-    most = _most(table, room)
+    processes = by_gpu(table.processes)
+    most = _most([len(rows) for rows in processes.values()], room)
     longest = max((len(phrases.name(gpu)) for gpu in table.gpus), default=0)
     name = min(longest, _NAME if width < _WIDE else 2 * _NAME)
     body: list[Text] = []
     for gpu in table.gpus:
-        rows = [row for row in table.processes if row.gpu == gpu.gpu]
-        body += [_gpu(gpu, name, width), *_processes(rows, table.time, width, most)]
+        body += [_gpu(gpu, name, width), *_processes(processes.get(gpu.gpu, ()), table.time, width, most)]
     lines = [*head, *body, *foot]
     return Group(*(_cut(line, width) for line in lines[:height]))
 
@@ -167,9 +168,8 @@ def _owner(width: int) -> int:
     return max(12, rest if width < _WIDE else max(_OWNER, min(rest - 2 * _POLICY, 60)))
 
 
-def _most(table: Table, room: int) -> int:
+def _most(counts: Sequence[int], room: int) -> int:
     """Return how many lines each GPU's processes may have, so that all have room: the same for every GPU."""
-    counts = [sum(row.gpu == gpu.gpu for row in table.processes) for gpu in table.gpus]
     most = max(counts, default=0)
     while most > 1 and sum(min(count, most) for count in counts) > room:
         most -= 1
