@@ -96,7 +96,7 @@ def test_a_collector_is_told_to_be_alive_with_its_version_and_to_hang_when_it_gi
     with Live(linger=600) as live:
         until(lambda: live.wait().snapshot.gpus)
         alive = until(lambda: look("board"), lambda report: "board.alive" in report.names)
-        (collector,) = until(lambda: collectors(machine), lambda found: len(found) == 1)
+        (collector,) = until(lambda: collectors(machine), lambda found: len(found) == 1, every=0.5)
         collector.send_signal(signal.SIGSTOP)
         stopped = until(lambda: look("board"), lambda report: "board.alive" not in report.names)
         end_collectors(machine)

@@ -203,7 +203,7 @@ def test_it_leaves_after_the_last_look_and_not_before(machine: Machine, machine_
             live.look()
             time.sleep(0.1)
         assert collectors(machine) == first
-    until(lambda: not collectors(machine), seconds=6)
+    until(lambda: not collectors(machine), seconds=6, every=0.5)
 
 
 def test_killed_it_is_replaced_within_three_seconds(machine: Machine, live: Live) -> None:

@@ -74,7 +74,7 @@ def test_one_that_finds_no_library_ends_so_that_anothers_may_try(
         first = live.wait().snapshot.error
     with Live(linger=3) as live:
         seen = until(live.look, lambda seen: bool(seen.snapshot.processes), seconds=BLIND_FOR + 10)
-        until(lambda: len(collectors(machine)), lambda count: count == 1)
+        until(lambda: len(collectors(machine)), lambda count: count == 1, every=0.5)
 
     assert first is not None
     assert first.startswith("No NVIDIA driver was found")
@@ -112,7 +112,7 @@ def test_its_directory_removed_is_made_again(machine: Machine, live: Live, machi
     removed = time.time()
 
     until(live.look, lambda seen: seen.snapshot.time > removed and fresh(seen), seconds=4)
-    until(live.look, lambda _: len(collectors(machine)) == 1, seconds=4)
+    until(live.look, lambda _: len(collectors(machine)) == 1, seconds=4, every=0.5)
 
 
 def test_what_was_seen_last_stays_in_sight_meanwhile(live: Live, machine_folder: Path) -> None:
@@ -141,7 +141,7 @@ def test_its_directory_replaced_is_refused_left_alone_and_left(
 
     with pytest.raises(MonitorError, match="TFGPU_MAGIC_DIR"):
         live.look()
-    until(lambda: not collectors(machine), seconds=4)
+    until(lambda: not collectors(machine), seconds=4, every=0.5)
     assert how != "link" or not list(theirs.iterdir())
 
     if how == "link":
@@ -171,7 +171,7 @@ def test_a_file_removed_replaced_or_truncated_comes_back(
     done = time.time()
 
     until(live.look, lambda seen: seen.snapshot.time > done and fresh(seen), seconds=5)
-    until(live.look, lambda _: len(collectors(machine)) == 1, seconds=4)
+    until(live.look, lambda _: len(collectors(machine)) == 1, seconds=4, every=0.5)
 
 
 @root_only
@@ -196,6 +196,6 @@ def test_a_full_disk_is_said_and_room_on_it_is_enough(machine: Machine, machine_
 
             assert seen.stale_since is not None
             until(live.look, fresh, seconds=16)
-        until(lambda: not collectors(machine), seconds=6)
+        until(lambda: not collectors(machine), seconds=6, every=0.5)
     finally:
         subprocess.run(["umount", "--lazy", machine_folder], check=True)

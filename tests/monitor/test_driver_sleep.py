@@ -110,7 +110,7 @@ def test_a_laptops_gpu_falls_asleep_under_an_open_page_and_is_seen_when_it_wakes
         process.kill()
 
     assert (asleep.snapshot.absent, woken.snapshot.error) == (False, None)
-    until(lambda: not collectors(machine), seconds=10)
+    until(lambda: not collectors(machine), seconds=10, every=0.5)
 
 
 def test_a_driver_that_hangs_when_it_is_let_go_of_keeps_no_collector(

@@ -47,6 +47,14 @@ def test_gpustat_agrees_to_the_mib(busy: Machine) -> None:
     ) == sorted((row.gpu, row.pid, (row.held or 0) // MIB) for row in ours.processes)
 
 
+def test_nvitop_draws_its_screen(busy: Machine) -> None:
+    busy.add_neighbour("700MiB@1", name="python train.py")
+    shown = busy.run([sys.executable, "-m", "nvitop", "--once"], capture_output=True, text=True, check=True).stdout
+
+    assert "1934MiB / 16384MiB" in shown  # 1234 and 700
+    assert "python train.py" in shown
+
+
 def test_nvitop_agrees_to_the_byte(busy: Machine) -> None:
     command = [sys.executable, "-W", "ignore", "-c", NVITOP]
     theirs = json.loads(busy.run(command, capture_output=True, text=True, check=True).stdout)

@@ -160,7 +160,7 @@ def kill(*processes: psutil.Process) -> None:
 
 def only_helper(machine: Machine) -> psutil.Process:
     """Return the helper, once those that came too late have ended."""
-    [helper] = until(lambda: helpers(machine, PARKER), lambda found: len(found) == 1)
+    [helper] = until(lambda: helpers(machine, PARKER), lambda found: len(found) == 1, every=0.5)
     return helper
 
 

@@ -210,7 +210,7 @@ def test_who_waits_is_handed_over_to_the_next_helper(machine: Machine, programs:
     until(lambda: any(each.step == "waits" for each in said))
     helper = only_helper(machine)
     helper.terminate()
-    until(lambda: helper.pid not in [each.pid for each in helpers(machine, PARKER)])
+    until(lambda: helper.pid not in [each.pid for each in helpers(machine, PARKER)], every=0.5)
     other.end()
 
     assert coming.outcome().done
@@ -232,7 +232,7 @@ def test_two_helpers_are_never_there(machine: Machine, programs: Start) -> None:
     asking = [Asking(park, one.pid) for one in several]
 
     assert all(one.outcome().done for one in asking)
-    until(lambda: len(helpers(machine, PARKER)) == 1)  # those that came too late are on their way out
+    until(lambda: len(helpers(machine, PARKER)) == 1, every=0.5)  # those that came too late are on their way out
     assert machine.held() == 0
 
 
@@ -266,8 +266,8 @@ def test_a_helper_that_is_told_to_end_leaves_what_is_parked_to_the_next(machine:
     park(program.pid)
     helper = only_helper(machine)
     helper.terminate()
-    until(lambda: not helpers(machine, PARKER))
-    until(lambda: not helpers(machine, WORKER))
+    until(lambda: not helpers(machine, PARKER), every=0.5)
+    until(lambda: not helpers(machine, WORKER), every=0.5)
 
     assert phase(program.pid) is Phase.PARKED
     assert client.unpark(program.pid).done

@@ -97,7 +97,7 @@ def test_what_a_client_does_not_read_is_not_kept_for_it_and_holds_up_nobody(
     for one in crowd:
         one.stop()
 
-    assert [message["type"] for message in got[:2]] == ["full", "tick"]
+    assert got[0]["type"] == "full"
     assert got[2]["sequence"] >= missed  # what came between is in no buffer
     assert max(later - earlier for earlier, later in pairwise(times[1:])) < 2.5 * SLACK
 
