@@ -16,7 +16,7 @@ import tfgpu_magic
 from tests.monitor.boards import snapshot
 from tests.sizes import GIB
 from tfgpu_magic.monitor.readers import joined
-from tfgpu_magic.monitor.snapshot import Snapshot
+from tfgpu_magic.monitor.snapshot import Process, Snapshot
 
 if TYPE_CHECKING:
     from tfgpu_magic.simgpu import Machine
@@ -96,7 +96,7 @@ def test_a_source_of_one_file_and_one_line_is_in_every_view(tmp_path: Path) -> N
 
     for seen in (look, board):
         assert [gpu["name"] for gpu in seen["gpus"]][-1:] == ["Acme Rocket"]
-        assert [(row["pid"], row["held"]) for row in seen["processes"]][-1:] == [(os.getpid(), 3 * GIB)]
+        assert [(row.pid, row.held) for row in map(Process._make, seen["processes"])][-1:] == [(os.getpid(), 3 * GIB)]
         assert seen["error"] is None
     assert re.search(r"Rocket .* 3\.0 / 16 GiB", text)
     assert re.search(rf"{os.getpid()} +C +python.* 3\.0 GiB", text)
@@ -112,7 +112,10 @@ def test_the_gpus_of_two_sources_are_numbered_on(machine: Machine, tmp_path: Pat
 
     for seen in (look, board):
         assert [gpu["index"] for gpu in seen["gpus"]] == [0, 1, 2, 3, 4]
-        assert [(row["gpu"], row["held"]) for row in seen["processes"]] == [("3", 2 * GIB), ("4", 3 * GIB)]
+        assert [(row.gpu, row.held) for row in map(Process._make, seen["processes"])] == [
+            ("3", 2 * GIB),
+            ("4", 3 * GIB),
+        ]
     assert "Rocket" in text
     assert list(state["gpus"]) == ["0", "1", "2", "3", "4"]
 

@@ -136,7 +136,7 @@ def test_a_clock_that_is_set_back_begins_anew() -> None:
 def test_what_only_draws_and_what_cannot_be_read_is_left_out() -> None:
     ledger = Ledger()
     drawing = reading(WEDNESDAY, {2: 0})
-    ledger.step(replace(drawing, processes=(replace(drawing.processes[0], kind="G"),)), began)
+    ledger.step(replace(drawing, processes=(drawing.processes[0]._replace(kind="G"),)), began)
     ledger.step(replace(reading(WEDNESDAY + 2, {4: 0}), error="nobody answers"), began)
 
     assert ledger.record().lines == {}

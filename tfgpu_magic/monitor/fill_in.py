@@ -65,7 +65,7 @@ def _as_listed(gpu: Gpu, before: Gpu) -> Gpu:
 def _with_graphics(fresh: Snapshot, drawing: Mapping[tuple[str, int], Process]) -> tuple[Process, ...]:
     """Add the processes that only draw, and mark those that draw and compute."""
     rows = [
-        replace(row, kind="C+G") if row.kind == "C" and (row.gpu, row.pid) in drawing else row
+        row._replace(kind="C+G") if row.kind == "C" and (row.gpu, row.pid) in drawing else row
         for row in fresh.processes
     ]
     here = {(row.gpu, row.pid) for row in rows}

@@ -65,7 +65,7 @@ def joined(snapshots: Sequence[Snapshot]) -> Snapshot:
         first = max((gpu.index + 1 for gpu in gpus), default=0)
         numbered = {gpu.label: replace(gpu, index=first + gpu.index) for gpu in one.gpus}
         gpus += numbered.values()
-        rows += [replace(row, gpu=numbered[row.gpu].label) for row in one.processes]
+        rows += [row._replace(gpu=numbered[row.gpu].label) for row in one.processes]
     listed = [one.listed_at for one in reading if one.listed_at is not None]
     return Snapshot(
         time=max(one.time for one in reading),

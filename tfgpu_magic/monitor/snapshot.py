@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Any
@@ -71,9 +70,8 @@ class Gpu:
         return self.name is not None and self.name.startswith(SIMULATED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
-    """What one process holds on one GPU or MIG instance.
+class Process(NamedTuple):
+    """What one process holds on one GPU or MIG instance; a tuple, since there may be thousands.
 
     Attributes:
         gpu: the `Gpu.label` it is on.
@@ -122,8 +120,7 @@ class Snapshot:
 
     def to_json(self) -> str:
         """Return the snapshot as one line of JSON; of the processes, of which there may be thousands, values alone."""
-        processes = [_VALUES(process) for process in self.processes]
-        fields = _fields(self) | {"gpus": [_fields(gpu) for gpu in self.gpus], "processes": processes}
+        fields = _fields(self) | {"gpus": [_fields(gpu) for gpu in self.gpus]}
         return json.dumps(fields, separators=(",", ":"))
 
     @classmethod
@@ -136,16 +133,10 @@ class Snapshot:
         try:
             fields: dict[str, Any] = json.loads(text)
             gpus = tuple(Gpu(**(gpu | {"capability": _pair(gpu["capability"])})) for gpu in fields.pop("gpus"))
-            processes = tuple(
-                Process(gpu=gpu, pid=pid, kind=kind, held=held, utilisation=utilisation)
-                for gpu, pid, kind, held, utilisation in fields.pop("processes")
-            )
+            processes = tuple(map(Process._make, fields.pop("processes")))
             return cls(gpus=gpus, processes=processes, **(fields | {"notes": tuple(fields["notes"])}))
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a snapshot: {error}") from error
-
-
-_VALUES = attrgetter(*Process.__slots__)
 
 
 def _fields(data: Any) -> dict[str, Any]:
