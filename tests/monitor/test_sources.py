@@ -96,7 +96,9 @@ def test_a_source_of_one_file_and_one_line_is_in_every_view(tmp_path: Path) -> N
 
     for seen in (look, board):
         assert [gpu["name"] for gpu in seen["gpus"]][-1:] == ["Acme Rocket"]
-        assert [(row.pid, row.held) for row in map(Process._make, seen["processes"])][-1:] == [(os.getpid(), 3 * GIB)]
+        assert [(row.pid, row.held) for row in (Process(*row) for row in seen["processes"])][-1:] == [
+            (os.getpid(), 3 * GIB)
+        ]
         assert seen["error"] is None
     assert re.search(r"Rocket .* 3\.0 / 16 GiB", text)
     assert re.search(rf"{os.getpid()} +C +python.* 3\.0 GiB", text)
@@ -112,7 +114,7 @@ def test_the_gpus_of_two_sources_are_numbered_on(machine: Machine, tmp_path: Pat
 
     for seen in (look, board):
         assert [gpu["index"] for gpu in seen["gpus"]] == [0, 1, 2, 3, 4]
-        assert [(row.gpu, row.held) for row in map(Process._make, seen["processes"])] == [
+        assert [(row.gpu, row.held) for row in (Process(*row) for row in seen["processes"])] == [
             ("3", 2 * GIB),
             ("4", 3 * GIB),
         ]
@@ -137,5 +139,4 @@ def test_only_its_own_files_name_a_maker() -> None:
 
     assert naming == [
         "merge.py", "nvidia.py", "nvml.py", "nvml_calls.py", "nvml_codes.py", "source.py", "sources.py",
-        "parking.py",  # the view of what only that maker's driver does
     ]  # fmt: skip
