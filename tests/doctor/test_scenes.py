@@ -48,7 +48,7 @@ def test_without_a_driver_that_is_the_fault_and_tensorflow_is_blamed_for_nothing
     report = read(done.stdout)
 
     assert (done.stderr, done.returncode, report.of("fault")) == ("", 1, ["driver.absent"])
-    assert names(report, OF_THE_DRIVER) == ["driver.absent", "kernel_module.unknown", "tensorflow.no-driver"]
+    assert names(report, OF_THE_DRIVER) == ["driver.absent", "kernel_module.unknown", "tensorflow.no-gpu"]
     assert "modprobe nvidia" in report.facts("driver.absent")["error"]
 
 
@@ -132,7 +132,7 @@ def test_what_programs_cannot_see_is_said_with_its_variable(machine: Machine, mo
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     report = look("cuda", "pids", "tensorflow")
 
-    assert report.names == ["cuda.hidden", "tensorflow.hidden"]
+    assert report.names == ["cuda.hidden", "tensorflow.no-gpu"]
     assert report.facts("cuda.hidden")["visible"] == "-1"
 
 

@@ -42,7 +42,6 @@ BROKEN = Outcome(
 UNREAD = Outcome("policy.unread", Severity.WARNING, "IPython's configuration could not be read: {why}")
 
 _CODE = "from tfgpu_magic.doctor.children.ipython import main; main()"
-_CONFIGURATION = "IPython's configuration"
 
 
 def policy(machine: Machine) -> Iterator[Finding]:

@@ -18,10 +18,10 @@ NOT_ASKED = Outcome(
     Severity.NOTE,
     "TensorFlow {version} is installed. It was not imported: it would hang with the driver.",
 )
-NO_DRIVER = Outcome(
-    "tensorflow.no-driver",
+NO_GPU = Outcome(
+    "tensorflow.no-gpu",
     Severity.NOTE,
-    "TensorFlow {version} can be imported, and finds no GPU, as there is no driver.",
+    "TensorFlow {version} can be imported. It finds no GPU, for the reason that is given above.",
 )
 ENDED = Outcome(
     "tensorflow.ended",
@@ -47,9 +47,6 @@ BLIND = Outcome(
     Severity.FAULT,
     "TensorFlow {version} finds none of the GPUs that CUDA shows it, though it has all of CUDA's libraries.",
     "It says why when it lists them:\n  python -c \"import tensorflow as tf; tf.config.list_physical_devices('GPU')\"",
-)
-HIDDEN = Outcome(
-    "tensorflow.hidden", Severity.NOTE, "TensorFlow {version} finds no GPU: CUDA_VISIBLE_DEVICES is `{visible}` here."
 )
 FEWER = Outcome(
     "tensorflow.fewer",
@@ -109,7 +106,7 @@ def _judged(
     shown = [] if machine.cuda is None else machine.cuda.facts.get("shown", [])
     missing = [name for name in NEEDED if name not in libraries]
     if not machine.driver.works:
-        return NO_DRIVER(version=version, with_cuda=with_cuda)
+        return NO_GPU(version=version)
     if not with_cuda:
         return CPU_ONLY(version=version)
     found = [f"GPU {machine.label(uuid)}" for uuid in gpus]
@@ -119,7 +116,7 @@ def _judged(
             return FEWER(version=version, gpus=found, passed_over=passed_over)
         return FINDS(version=version, cuda=cuda, cudnn=cudnn, gpus=found)
     if not shown and machine.visible is not None:
-        return HIDDEN(version=version, visible=machine.visible)
+        return NO_GPU(version=version)
     if missing:
         return LIBRARIES(version=version, missing=[f"lib{name}" for name in missing], cuda=cuda, cudnn=cudnn)
     return BLIND(version=version)
