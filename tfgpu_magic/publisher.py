@@ -1,4 +1,4 @@
-"""Publishes this process's report on the board; `reporter` and `program_reporter` decide when. It is slow to import."""
+"""Publishes this process's report on the board; `reporter` decides when. It is slow to import."""
 
 from __future__ import annotations
 

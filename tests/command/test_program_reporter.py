@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import until
-from tfgpu_magic.program_reporter import ProgramReporter
+from tfgpu_magic.reporter import Reporter
 
 
 @pytest.fixture
-def reporter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ProgramReporter:
+def reporter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Reporter:
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
-    return ProgramReporter("program.py")
+    return Reporter(name="program.py")
 
 
 def test_frameworks_that_two_threads_import_at_once_start_one_thread(
-    reporter: ProgramReporter, monkeypatch: pytest.MonkeyPatch
+    reporter: Reporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start, begun, go = reporter._thread.start, [], threading.Event()
 
@@ -42,9 +42,7 @@ def test_frameworks_that_two_threads_import_at_once_start_one_thread(
     assert (len(begun), errors) == (1, [])
 
 
-def test_where_no_thread_can_be_started_an_import_goes_on(
-    reporter: ProgramReporter, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_no_thread_can_be_started_an_import_goes_on(reporter: Reporter, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
 
     def fail() -> None:
@@ -58,7 +56,7 @@ def test_where_no_thread_can_be_started_an_import_goes_on(
     assert tried == ["a thread"] * 2  # the next import tries again
 
 
-def test_what_a_program_asks_or_imports_at_its_very_end_waits_for_nothing(reporter: ProgramReporter) -> None:
+def test_what_a_program_asks_or_imports_at_its_very_end_waits_for_nothing(reporter: Reporter) -> None:
     def ends() -> None:
         reporter.stop()
         reporter.announce()
@@ -72,10 +70,10 @@ def test_what_a_program_asks_or_imports_at_its_very_end_waits_for_nothing(report
 
 
 def test_a_program_that_starts_kernels_promises_nothing_until_it_imports_a_framework_itself(
-    reporter: ProgramReporter, monkeypatch: pytest.MonkeyPatch
+    reporter: Reporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[bool] = []
-    monkeypatch.setattr(reporter._publisher, "publish", lambda **report: said.append(report["promises"]))
+    monkeypatch.setattr("tfgpu_magic.publisher.Publisher.publish", lambda _, **report: said.append(report["promises"]))
 
     reporter.announce()
     reporter._starts_kernels(None)

@@ -120,9 +120,9 @@ def test_a_report_says_idle_only_of_figures_that_were_read_after_the_cell(monkey
     monkeypatch.setattr("tfgpu_magic.config.self_report.brief", ends_meanwhile)
     posted: list[Report] = []
     monkeypatch.setattr(Publisher, "_place", lambda _: SimpleNamespace(post=posted.append))
-    publisher = Publisher(str)
+    reporter._publisher = Publisher(str)
     for _ in range(2):
-        reporter._publish(publisher)
+        reporter._publish()
 
     assert [report.busy for report in posted] == [True, False]
 

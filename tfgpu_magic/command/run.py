@@ -25,7 +25,8 @@ from tfgpu_magic.config import script
 from tfgpu_magic.config.runtime import current_stage, environment, export
 from tfgpu_magic.config.variables import POLICY
 from tfgpu_magic.errors import Refused, TfGpuError
-from tfgpu_magic.program_reporter import ProgramReporter
+from tfgpu_magic.monitor import claims
+from tfgpu_magic.reporter import Reporter
 
 _EXAMPLES = """\
 Examples:
@@ -74,7 +75,8 @@ def _python(policy: str, found: PythonProgram, options: argparse.Namespace) -> i
         print(f"tfgpu: {why}", file=sys.stderr)
         return 2
     line = partial(_line, options.called or options.program, script=options.script)
-    reporter = ProgramReporter(_title(found))
+    reporter = Reporter(name=_title(found))
+    claims.announced_by(reporter.announce)
     plan = in_shell(lambda: control.apply(policy, frameworks=frameworks(policy)), line)
     export(POLICY, str(plan.settled_of_all))  # for kernels that it starts
     reporter.start()
