@@ -9,6 +9,7 @@ from tests.processes import run
 from tfgpu_magic import IsolatedExecutor, administrator, control, isolated
 from tfgpu_magic.config import parser
 from tfgpu_magic.isolate.leases import LEASES
+from tfgpu_magic.isolate.pool import FORK_SERVER
 from tfgpu_magic.simgpu import Machine
 
 KEPT = 128  # MiB: what the driver keeps of each GPU
@@ -31,12 +32,12 @@ def test_a_call_with_gpus_of_its_own_has_what_is_nearest(policy: str, neighbours
         for neighbour in neighbours:
             machine.add_neighbour(neighbour)
 
-        assert run(machine, _in_calls, policy, fresh=True) == [held] * 3
+        assert run(machine, _in_calls, policy, imported=False) == [held] * 3
 
 
 def test_words_of_a_call_go_before_it() -> None:
     with Machine.create("2x8GiB") as machine:
-        said = run(machine, _with_words, "visible 1,7; limit 40%", fresh=True)
+        said = run(machine, _with_words, "visible 1,7; limit 40%", imported=False)
 
     assert said == ["visible 1; limit 1GiB", "visible 1; limit 1GiB"]
 
@@ -44,7 +45,7 @@ def test_words_of_a_call_go_before_it() -> None:
 def test_what_no_policy_makes_possible_is_refused_in_the_words_of_what_was_said() -> None:
     with Machine.create("2x8GiB") as machine:
         machine.add_neighbour("7.8GiB@1")
-        told = run(machine, _refused, "limit 40%", fresh=True)
+        told = run(machine, _refused, "limit 40%", imported=False)
 
     assert "The call needs 2 GPUs, and 1 has room for it." in told
     assert "40% is 2.9 GiB" in told
@@ -54,10 +55,11 @@ def test_where_there_is_no_gpu_none_is_named() -> None:
     with Machine.create("1x8GiB") as machine:
         machine.remove_driver()
 
-        assert run(machine, _anywhere, "visible 0; growth", fresh=True) == ["growth", "growth"]
+        assert run(machine, _anywhere, "visible 0; growth", imported=False) == ["growth", "growth"]
 
 
 def _stand(policy: str) -> None:
+    FORK_SERVER.preload = ("numpy", "tfgpu_magic.control")  # no call uses TensorFlow
     administrator.enforce(policy, "the configuration", warn=lambda _: None)
 
 

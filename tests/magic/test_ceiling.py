@@ -65,28 +65,26 @@ WAYS: list[tuple[str, ...]] = [
 ISOLATED = "from tests.tf.on_machine import *; touch_every_gpu(); print('HELD', *held())"
 """What an isolated cell does, to tell what it holds."""
 
-CALLS: list[tuple[str, str]] = [
-    (f"%%tf_gpu isolate limit 90%\n{ISOLATED}", REFUSED),
-    (f"%%tf_gpu isolate --gpus 1 limit 90%\n{ISOLATED}", REFUSED),
-    (f"%%tf_gpu isolate\n%tf_gpu limit 90%\n{ISOLATED}", REFUSED),
-    (f"%%tf_gpu isolate\n{ISOLATED}", "HELD"),
-    (f"%%tf_gpu isolate growth off\n{ISOLATED}", "HELD"),
-    (f"%%tf_gpu isolate --gpus 1\n{ISOLATED}", "HELD"),
-    (f"%%tf_gpu isolate\n%tf_gpu default; growth off\n{ISOLATED}", "HELD"),
-    (
-        f"%env TFGPU_CEILING=limit 100%\nget_ipython().run_cell_magic('tf_gpu', 'isolate limit 90%', {ISOLATED!r})",
-        REFUSED,
-    ),
-    ("print('HELD', *tfgpu_magic.isolated(use)())", "HELD"),
-    ("print('HELD', *tfgpu_magic.isolated(policy='growth off')(use)())", "HELD"),
-    ("tfgpu_magic.isolated(policy='limit 90%')(use)()", REFUSED),
-    ("print('HELD', *tfgpu_magic.isolated(say)('growth off'))", "HELD"),
-    ("tfgpu_magic.isolated(say)('limit 90%')", REFUSED),
-    ("with tfgpu_magic.IsolatedExecutor(policy='limit 90%') as calls: calls.submit(use).result()", REFUSED),
-    ("with tfgpu_magic.IsolatedExecutor() as calls: print('HELD', *calls.submit(use).result())", "HELD"),
-    (f"%%tf_gpu isolate --detach\n{ISOLATED}", "HELD"),
+REFUSED_CALLS = [
+    f"%%tf_gpu isolate limit 90%\n{ISOLATED}",
+    f"%%tf_gpu isolate --gpus 1 limit 90%\n{ISOLATED}",
+    f"%%tf_gpu isolate\n%tf_gpu limit 90%\n{ISOLATED}",
+    f"%env TFGPU_CEILING=limit 100%\nget_ipython().run_cell_magic('tf_gpu', 'isolate limit 90%', {ISOLATED!r})",
+    "tfgpu_magic.isolated(policy='limit 90%')(use)()",
+    "tfgpu_magic.isolated(say)('limit 90%')",
+    "with tfgpu_magic.IsolatedExecutor(policy='limit 90%') as calls: calls.submit(use).result()",
 ]
-"""Isolated calls, each with what it must say."""
+ALLOWED_CALLS = [
+    f"%%tf_gpu isolate\n{ISOLATED}",
+    f"%%tf_gpu isolate growth off\n{ISOLATED}",
+    f"%%tf_gpu isolate --gpus 1\n{ISOLATED}",
+    f"%%tf_gpu isolate\n%tf_gpu default; growth off\n{ISOLATED}",
+    "print('HELD', *tfgpu_magic.isolated(use)())",
+    "print('HELD', *tfgpu_magic.isolated(policy='growth off')(use)())",
+    "print('HELD', *tfgpu_magic.isolated(say)('growth off'))",
+    "with tfgpu_magic.IsolatedExecutor() as calls: print('HELD', *calls.submit(use).result())",
+    f"%%tf_gpu isolate --detach\n{ISOLATED}",
+]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: str(way[0]).partition("\n")[0])
@@ -109,14 +107,19 @@ def test_what_grows_grows_up_to_it(machine: Machine, words: str) -> None:
     assert sizes[1] in LITTLE
 
 
-@pytest.mark.parametrize(("call", "told"), CALLS, ids=lambda text: str(text).partition("\n")[0][:60])
-def test_no_isolated_call_passes_it(machine: Machine, call: str, told: str) -> None:
-    said = run(machine, _call, call, env=HELD)
-    sizes = [int(size) for line in said.splitlines() if line.startswith("HELD") for size in line.split()[1:]]
+@pytest.mark.parametrize("call", REFUSED_CALLS, ids=lambda call: call.partition("\n")[0][:60])
+def test_an_isolated_call_that_would_pass_it_is_refused(machine: Machine, call: str) -> None:
+    (said,) = run(machine, _calls, call, env=HELD)
 
-    assert told in said
-    assert all(size <= MOST + CONTEXT for size in sizes)
-    assert any(sizes) == ("HELD" in said)
+    assert REFUSED in said
+    assert "HELD" not in said
+
+
+def test_no_isolated_call_that_is_not_refused_passes_it(machine: Machine) -> None:
+    for call, said in zip(ALLOWED_CALLS, run(machine, _calls, *ALLOWED_CALLS, env=HELD), strict=True):
+        sizes = [int(size) for line in said.splitlines() if line.startswith("HELD") for size in line.split()[1:]]
+
+        assert 0 < max(sizes) <= MOST + CONTEXT, call
 
 
 @pytest.mark.parametrize(
@@ -249,10 +252,11 @@ def _fill_after(words: str) -> tuple[int, list[int]]:
     return fill("GPU:0"), held()
 
 
-def _call(call: str) -> str:
-    setup = "import tfgpu_magic; from tests.magic.test_ceiling import say, use"
-    seen = cells(setup, call, "job = get_ipython().user_ns.get('_'); getattr(job, 'result', int)()")
-    return "\n".join(one.text for one in seen)
+def _calls(*calls: str) -> list[str]:
+    """Make calls one after the other; return what each says, and its job, if it is one."""
+    cells("import tfgpu_magic; from tests.magic.test_ceiling import say, use")
+    job = "getattr(get_ipython().user_ns.get('_'), 'result', int)()"
+    return ["\n".join(one.text for one in cells(call, job)) for call in calls]
 
 
 def _run_program(machine: Machine, program: str) -> tuple[str, list[int]]:
