@@ -53,7 +53,7 @@ class Jax(Framework):
 
     def pools(self) -> list[Pool]:
         """Return its pool on each GPU; not every allocator has a limit or a pool, or tells its largest free block."""
-        found = list[Pool]()
+        found: list[Pool] = []
         if self.stage() is not Stage.READY:
             return found
         shown, grows = cuda.shown(), jax_settings.grows(os.environ)  # JAX's local hardware ids are CUDA's numbers

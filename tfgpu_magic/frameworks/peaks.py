@@ -94,4 +94,5 @@ class SharedPeaks:
             # It has risen since, or it has stayed as high as it was before.
             before = mark.began.get(counter.name)
             return counter._replace(exact=before is None or counter.peak > before.peak)
-        return counter._replace(peak=max(counter.counted, mark.highest.get(counter.name, 0)))
+        peak = max(counter.counted, mark.highest.get(counter.name, 0))
+        return counter if counter.peak == peak else counter._replace(peak=peak)

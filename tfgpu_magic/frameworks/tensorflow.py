@@ -59,7 +59,8 @@ class TensorFlow(Framework):
 
     def pools(self) -> list[Pool]:
         """Return the pool of each logical GPU; it never tells the largest piece."""
-        releases = self.gives_back
+        there = devices.logical()
+        releases = bool(there) and self.gives_back
         return [
             Pool(
                 framework=self.name,
@@ -71,7 +72,7 @@ class TensorFlow(Framework):
                 limit=None if releases else one.limit or None,  # CUDA's own pool keeps to none
                 releases=releases,
             )
-            for uuid, logical in devices.logical().items()
+            for uuid, logical in there.items()
             for one in logical
             for in_use, peak, counted in [counters.read(one.name)]
         ]

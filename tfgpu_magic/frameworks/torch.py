@@ -68,7 +68,8 @@ class Torch(Framework):
 
     def pools(self) -> list[Pool]:
         """Return its pool on each GPU that it has taken memory of, or that a cap is for; microseconds a GPU."""
-        module, found = _cuda(), list[Pool]()
+        module = _cuda()
+        found: list[Pool] = []
         if self.stage() is not Stage.READY:
             return found
         for number, uuid in enumerate(cuda.shown()):  # PyTorch numbers them as CUDA does
