@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TypeVar
 
 from tfgpu_magic.isolate import sinks
@@ -22,8 +21,6 @@ class CallFuture(JobFuture[T]):
         work: its pickled values, as they were when it was submitted; None once it has begun.
         sink: where its output goes: to the cell that submitted it.
         stopped: whether it has been stopped.
-        begun: whether it has begun.
-        interrupt: interrupts the call where it runs.
     """
 
     def __init__(self, title: str) -> None:
@@ -31,8 +28,6 @@ class CallFuture(JobFuture[T]):
         self.work: Pickled | None = None
         self.sink = sinks.submitted()
         self.stopped = False
-        self.begun = False
-        self.interrupt: Callable[[], None] = lambda: None
         self._call: Call | None = None
 
     @property
@@ -43,7 +38,7 @@ class CallFuture(JobFuture[T]):
     @property
     def waits(self) -> bool:
         """Whether it waits for a GPU."""
-        return not self.begun
+        return self._call is None
 
     def stop(self, *, kill: bool = False) -> None:
         """Cancel it if it has not begun; else interrupt it, as Ctrl-C does. Its future then raises `WorkerDied`.
@@ -56,10 +51,8 @@ class CallFuture(JobFuture[T]):
         if self.cancel():
             return
         self.stopped = True
-        if kill and self._call is not None:
-            self._call.kill()
-        else:
-            self.interrupt()
+        if self._call is not None:  # else it is stopped when it begins
+            (self._call.kill if kill else self._call.interrupt)()
         LEASES.stir()
 
     def take(self) -> Pickled:
@@ -74,6 +67,6 @@ class CallFuture(JobFuture[T]):
         Raises:
             Abandoned: it has been stopped meanwhile.
         """
-        self._call, self.interrupt, self.begun = call, call.interrupt, True
+        self._call = call
         if self.stopped:
             raise Abandoned
