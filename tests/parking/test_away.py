@@ -64,7 +64,7 @@ class Helper:
 def helper(monkeypatch: pytest.MonkeyPatch) -> Helper:
     helper = Helper()
     monkeypatch.setattr(client, "ask", helper.ask)
-    monkeypatch.setattr(client, "parked", lambda _: helper.record)
+    monkeypatch.setattr(client, "parked", lambda: helper.record)
     monkeypatch.setattr(cells, "hold", lambda *_: iter(()))
     monkeypatch.setattr(facts, "read", lambda *_: Inside())
     monkeypatch.setattr(facts, "quieten", lambda *_: None)

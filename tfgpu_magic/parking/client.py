@@ -110,18 +110,14 @@ def seconds_back(size: int) -> float:
     return record.Rates().seconds_back(size)
 
 
-def is_back(outcome: Outcome, pid: int | None = None) -> bool:
-    """Tell whether a process has its state after `unpark`; errors are those of `unpark`.
+def is_back(outcome: Outcome) -> bool:
+    """Tell whether this process has its state after `unpark`; errors are those of `unpark`.
 
     One of which nothing is known has it where the driver lists it: something else has brought it back.
-
-    Args:
-        outcome: what `unpark` has returned.
-        pid: the process; None is this one.
     """
     if not why.NOT_PARKED.among(outcome.refusals):
         return outcome.done
-    found = check(pid, inside=Inside())
+    found = check(inside=Inside())
     if found.entry is not None and found.entry.parked:
         return False
     return _UNTOLD.isdisjoint(one.reason for one in found.refusals)

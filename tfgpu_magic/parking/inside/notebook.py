@@ -21,7 +21,6 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.host import here
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
-from tfgpu_magic.parking.away import Followed
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.inside import cells, facts, kernel, threads
 from tfgpu_magic.parking.inside.coming_back import ComingBack, interruptible, uninterrupted
@@ -54,6 +53,8 @@ WATCH_EVERY = 2.0
 """Seconds between two looks at the record of what is parked, while it is."""
 
 _LOST = Outcome(refusals=(why.LOST(),))
+_IN_DOUBT = {why.ELSEWHERE, why.HOLDS_NOTHING}
+"""What another helper says of a process that one has parked which died with its record."""
 
 
 class Notebook:
@@ -103,16 +104,18 @@ class Notebook:
             atexit.unregister(self._leave)
             atexit.register(self._leave)  # what was registered last is called first
             outcome: Outcome | None = None
-            followed = Followed()
+            begun: Entry | None = None
 
             def told(progress: Progress) -> None:
-                followed.heard(progress)
+                nonlocal begun
+                if progress.step != "checks":
+                    begun = client.parked() or begun
                 tell(progress)
 
             try:
                 outcome = self._parked(self._gate.close(), told, interrupted)
             finally:
-                self._open_unless(followed.away(outcome))
+                self._open_unless(_away(outcome, begun))
             return outcome
 
     def check(self) -> Outcome:
@@ -266,6 +269,22 @@ class Notebook:
             with contextlib.suppress(Exception):
                 stream.flush()
         os._exit(0)
+
+
+def _away(outcome: Outcome | None, begun: Entry | None) -> Entry | None:
+    """Return what is known of this process if its state is away, or may be; None where it has its state.
+
+    The record alone does not tell: the helper may die, and its directory be removed, while the state is on its way.
+
+    Args:
+        outcome: what the helper says; None where it has not answered.
+        begun: what the record said when the state was about to go.
+    """
+    for entry in (None if outcome is None else outcome.entry, client.parked()):
+        if entry is not None and (entry.parked or entry.phase is Phase.FAILED):
+            return entry
+    in_doubt = outcome is None or any(one.reason in _IN_DOUBT for one in outcome.refusals)
+    return begun if in_doubt else None
 
 
 def of(shell: Any) -> Notebook:
