@@ -78,7 +78,7 @@ def names(snapshot: Snapshot, promises: Sequence[Promise] = ()) -> dict[int, str
         snapshot: the GPUs with the processes that hold memory.
         promises: those of other processes, which need hold none.
     """
-    from tfgpu_magic.monitor import one_look  # psutil is slow to import, and only a refusal or a note names processes
+    from tfgpu_magic.monitor import one_look  # only a refusal or a note names processes
 
     holding = {process.pid for process in snapshot.processes}
     waiting = {promise.pid for promise in promises if promise.pid is not None} - holding
