@@ -168,10 +168,13 @@ class Ledger:
 
 def _next(line: Line, use: int | None, before: float, now: float) -> Line:
     """Return a process's next line, from the one at the reading before."""
+    began, since, counted = line
     if use != 0:
-        return Line(line.began)
-    since = before if line.since is None else line.since
-    return Line(line.began, since, now - since >= AFTER)
+        return line if since is None else Line(began)
+    if counted:
+        return line
+    since = before if since is None else since
+    return Line(began, since, now - since >= AFTER)
 
 
 def _use(gpu: Gpu, count: int) -> int | None:
@@ -181,5 +184,5 @@ def _use(gpu: Gpu, count: int) -> int | None:
 
 def _processes(lines: Lines) -> tuple[set[tuple[str, int, int]], set[tuple[str, int, int]]]:
     """Return the processes, and those of them that count, each by its GPU, its pid and when it began."""
-    every = [((gpu, pid, line.began), line.counted) for gpu, rows in lines.items() for pid, line in rows.items()]
-    return {one for one, _ in every}, {one for one, counted in every if counted}
+    found = {(gpu, pid, line.began): line.counted for gpu, rows in lines.items() for pid, line in rows.items()}
+    return set(found), {one for one, counted in found.items() if counted}
