@@ -39,7 +39,7 @@ def test_a_framework_that_becomes_ready_in_the_block_has_its_peak_and_its_contex
 
 
 def test_where_tensorflow_is_not_imported_it_is_not_imported_for_it(machine: Machine) -> None:
-    modules, measured, text = run(machine, _without_tensorflow, fresh=True)
+    modules, measured, text = run(machine, _without_tensorflow, imported=False)
 
     assert "tensorflow" not in modules
     assert (measured.peak, measured.delta, measured.held, measured.pools) == (0, 0, 0, ())
@@ -76,7 +76,7 @@ def test_a_reset_by_others_within_changes_no_measurement(machine: Machine) -> No
 
 
 def test_a_reset_by_others_in_the_block_that_first_imports_tensorflow_changes_nothing(machine: Machine) -> None:
-    peak = run(machine, _import_use_and_reset, fresh=True)
+    peak = run(machine, _import_use_and_reset, imported=False)
 
     assert 256 * MIB <= peak < 258 * MIB
 

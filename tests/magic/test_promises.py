@@ -97,7 +97,7 @@ def test_a_gpu_is_divided_among_four_a_program_and_a_killed_kernel_among_them(ha
     with notebooks(server, "a.ipynb", "b.ipynb", "c.ipynb") as (one, two, three):
         one.run("%tf_gpu limit fair")
         two.run("%tf_gpu limit fair")
-        with program(machine, _say, "%tf_gpu limit fair", fresh=True):
+        with program(machine, _say, "%tf_gpu limit fair", imported=False):
             told = heard(three, "%tf_gpu limit fair", "for each of 4")
         heard(three, "%tf_gpu plan", "for each of 3")  # the program has ended
         kill(two)
