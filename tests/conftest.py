@@ -55,6 +55,9 @@ def nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder.chmod(0o755)
     (folder / "tmp").chmod(0o1777)  # some tests are also other users
     with pytest.MonkeyPatch.context() as patch:
+        for tool in ("pip", "uv"):  # what they have fetched need not be fetched again
+            if f"{tool.upper()}_CACHE_DIR" not in os.environ:
+                patch.setenv(f"{tool.upper()}_CACHE_DIR", str(cache.with_name(tool)))
         for name, where in _OWN.items():
             patch.setenv(name, str(folder / where))
         tempfile.tempdir = None

@@ -41,6 +41,11 @@ class Installation:
         kept = {name: os.environ[name] for name in os.environ if not name.startswith(("JUPYTER", "PYTHON"))}
         return kept | {"PATH": str(self.folder / "bin"), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 
+    def install(self, *arguments: str | Path) -> None:
+        """Install packages as the scripts do: with uv, or else with pip."""
+        code = 'set -eu; . scripts/_environment; install "$@"'
+        subprocess.run(["sh", "-c", code, "scripts/test", self.folder, *arguments], cwd=ROOT, check=True)
+
     def run(self, *command: str | Path, cwd: Path | None = None, **variables: str) -> str:
         """Run a program in it to its end; return what it says."""
         done = subprocess.run(
@@ -83,7 +88,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def sdist(fresh: Installation, clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     tools = tmp_path_factory.mktemp("tools")
-    fresh.run("python", "-m", "pip", "install", "--quiet", "--target", tools, "hatchling")
+    fresh.install("--target", tools, "hatchling")
     dist = clone / "dist"
     fresh.run("python", "-m", "hatchling", "build", "-t", "sdist", "-d", dist, cwd=clone, PYTHONPATH=str(tools))
     (made,) = dist.iterdir()
@@ -100,10 +105,7 @@ def wheel(fresh: Installation, sdist: Path, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(scope="module")
 def installed(fresh: Installation, wheel: Path) -> Installation:
-    versions = ROOT / "scripts" / "constraints" / f"{sys.version_info.major}.{sys.version_info.minor}.txt"
-    pinned = str(versions) if versions.exists() else ""
-    command = ("python", "-m", "pip", "install", "--quiet", "--no-compile", wheel, "jupyterlab>=4")
-    fresh.run(*command, PIP_CONSTRAINT=pinned)
+    fresh.install(wheel, "jupyterlab>=4")
     return fresh
 
 
