@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import io
 import os
-import sys
 import threading
+from typing import Any
+from unittest import mock
 
 import tfgpu_magic
 from tests.processes import run
 from tests.sizes import CONTEXT, GIB
+from tests.slack import SLACK
 from tests.tf.on_machine import held, refused, touch_every_gpu
 from tfgpu_magic import control
 from tfgpu_magic.simgpu import Machine
@@ -25,12 +28,12 @@ def test_a_plan_that_could_not_be_told_leaves_nothing_behind_but_growth() -> Non
     assert asked == "growth"
 
 
-def test_an_import_while_another_thread_imports_is_waited_for() -> None:
+def test_a_policy_that_is_said_while_another_thread_imports_is_refused_and_can_be_said_again() -> None:
     with Machine.create("1x8GiB") as machine:
-        answer, sizes = run(machine, _apply_while_importing, fresh=True)
+        amid, after, sizes = run(machine, _apply_while_importing, fresh=True)
 
-    assert answer == "in time" or "being imported at this moment" in answer
-    assert (sizes[0] == GIB + CONTEXT) is (answer == "in time")
+    assert "TensorFlow is being imported at this moment; say it again when that is done." in amid
+    assert (after, sizes) == ("", [GIB + CONTEXT])
 
 
 def test_a_closed_output_does_not_break_the_import() -> None:
@@ -57,15 +60,25 @@ def _fail_at_the_import() -> tuple[str, dict[str, str], str]:
     return heard.getvalue(), variables, str(control.current().asked)
 
 
-def _apply_while_importing() -> tuple[str, list[int]]:
-    thread = threading.Thread(target=__import__, args=("tensorflow",))
-    thread.start()
-    while "tensorflow" not in sys.modules:
-        pass
-    answer = refused("limit 1GiB") or "in time"
-    thread.join()
+def _apply_while_importing() -> tuple[str, str, list[int]]:
+    begun, go_on, imported = threading.Event(), threading.Event(), builtins.__import__
+
+    def held_up(name: str, *args: Any) -> Any:
+        if name.startswith("tensorflow."):  # the first module of its own
+            begun.set()
+            go_on.wait(60 * SLACK)
+        return imported(name, *args)
+
+    with mock.patch.object(builtins, "__import__", held_up):
+        thread = threading.Thread(target=imported, args=("tensorflow",))
+        thread.start()
+        begun.wait(60 * SLACK)
+        amid = refused("limit 1GiB")
+        go_on.set()
+        thread.join()
+    after = refused("limit 1GiB")
     touch_every_gpu()
-    return answer, held()
+    return amid, after, held()
 
 
 def _import_with_closed_output() -> list[int]:
