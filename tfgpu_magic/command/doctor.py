@@ -15,9 +15,9 @@ FAULTY = 1
 """The exit status where there is a fault."""
 
 _MORE = """\
-No setting is changed. The driver, CUDA, TensorFlow and IPython's configuration are
-read in processes of their own, which are given up when they take too long; for
-an instant, one of them takes a CUDA context of a GPU on which 2 GiB are free.
+No setting is changed. The driver, CUDA, TensorFlow and IPython's configuration
+are read in processes of their own, which are given up when they take too long;
+for an instant, one of them takes a CUDA context of a GPU on which 2 GiB are free.
 
 With --park a TensorFlow process fills up to 1 GiB there, and its GPU memory is
 moved into host memory and back, by the helper that does so for notebooks. That
