@@ -7,7 +7,9 @@ import pickle
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.isolate import deeds
@@ -67,6 +69,21 @@ def test_a_call_that_was_late_has_its_seconds() -> None:
         one.run(prepare()).value()
 
     assert caught.value.seconds == 0.3
+
+
+class Doubled:
+    """A value that works in place on what it is made again of."""
+
+    def __init__(self) -> None:
+        self.numbers = np.ones(2**17)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.numbers = state["numbers"]
+        self.numbers *= 2
+
+
+def test_a_value_is_made_again_once_and_only_where_it_arrives() -> None:
+    assert run(Doubled, (), {}).numbers[0] == 2
 
 
 def test_what_cannot_be_sent_is_named() -> None:

@@ -12,7 +12,6 @@ from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.isolate.lease import Lease
 from tfgpu_magic.isolate.process import inherited, keras_settings
 from tfgpu_magic.isolate.process.order import Order
-from tfgpu_magic.isolate.values.guard import ROOTS
 from tfgpu_magic.monitor.report import TENSORFLOW
 
 
@@ -41,7 +40,6 @@ def order(lease: Lease, runner: str, *, for_all: Policy = NOTHING) -> Order:
         frameworks="all" if together else "tensorflow",
         others=NOTHING if together else others,
         snapshot=lease.snapshot,
-        imported=ROOTS & sys.modules.keys(),
         precision=keras_settings.read(),
     )
 

@@ -25,11 +25,9 @@ from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.isolate.cells.displays import DisplayChannel, Hook, Publisher, as_json
 from tfgpu_magic.isolate.cells.facts import CellFacts, CellSettings
 from tfgpu_magic.isolate.process import host_memory, worker
-from tfgpu_magic.isolate.process.order import Order
 from tfgpu_magic.isolate.process.result import Result, raised
-from tfgpu_magic.isolate.values import pickling
+from tfgpu_magic.isolate.values import pickling, plain
 from tfgpu_magic.isolate.values.pickling import Pickled
-from tfgpu_magic.isolate.values.returned import give
 
 Piece = tuple[tuple[str, ...], Pickled]
 """A pickle of a dict of what is brought back, and the names in it."""
@@ -65,7 +63,7 @@ class CellShell(InteractiveShell):  # type: ignore[misc,unused-ignore]  # IPytho
         self.shown = tuple(stb)
 
 
-def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) -> Result:
+def cell(connection: socket.socket, work: Sequence[memoryview]) -> Result:
     """Run a cell, as the runner of `%%tf_gpu isolate`.
 
     The first part of `work` is the cell's settings; the first part of the result's values is its facts.
@@ -88,7 +86,7 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
     kept = dict.fromkeys(sorted(own), _CLASSES_STAY)
     kept |= {name: _WIDGETS_STAY for name, part in {"": value, **bound}.items() if _is_widget(part)}
     values = {name: part for name, part in {"": value, **bound}.items() if name not in kept}
-    given, refused = _give(values, order)
+    given, refused = _give(values)
     kept |= refused
     shown = None
     if value is not None and not ends_quietly(settings.source):
@@ -111,7 +109,7 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
 
     with contextlib.suppress(Exception):  # the cell may have changed its shell in any way
         shell.extension_manager.unload_extension(_EXTENSION)  # removes its report from the board: no exit handler runs
-    return outcome(given, lambda: outcome(_apart(values, order)[0]))
+    return outcome(given, lambda: outcome(_apart(values)[0]))
 
 
 def make(connection: socket.socket, module: types.ModuleType, **traits: object) -> Any:
@@ -155,18 +153,18 @@ def _inputs(work: Sequence[memoryview]) -> dict[str, object]:
     return inputs
 
 
-def _give(values: Mapping[str, object], order: Order) -> tuple[list[Piece], dict[str, str]]:
+def _give(values: Mapping[str, object]) -> tuple[list[Piece], dict[str, str]]:
     """Pickle what is brought back, together if possible; return the pickles, and why the rest stays, by name."""
     try:
-        together = give(dict(values), "", order.imported)
+        together = _pickled(dict(values), "")
         host_memory.demand(together.size)
     except (Unpicklable, OSError):
-        pieces, refused = _apart(values, order)
+        pieces, refused = _apart(values)
     else:
         return [(tuple(values), together)], {}
     pieces, large = _with_room(pieces)
     rest = {name: values[name] for (name,), _ in pieces}
-    return [(tuple(rest), give(rest, "", order.imported))], refused | large
+    return [(tuple(rest), _pickled(rest, ""))], refused | large
 
 
 def _with_room(pieces: Sequence[Piece]) -> tuple[list[Piece], dict[str, str]]:
@@ -183,17 +181,21 @@ def _with_room(pieces: Sequence[Piece]) -> tuple[list[Piece], dict[str, str]]:
     return rest, refused
 
 
-def _apart(values: Mapping[str, object], order: Order) -> tuple[list[Piece], dict[str, str]]:
+def _apart(values: Mapping[str, object]) -> tuple[list[Piece], dict[str, str]]:
     """Pickle each value by itself; return the pickles, and why the rest stays, by name."""
     pieces: list[Piece] = []
     refused: dict[str, str] = {}
     for name, part in values.items():
         try:
-            give(part, name or "its value", order.imported)  # its error names the value
-            pieces.append(((name,), give({name: part}, name, order.imported)))
+            _pickled(part, name or "its value")  # its error names the value
+            pieces.append(((name,), _pickled({name: part}, name)))
         except Unpicklable as error:
             refused[name] = str(error)
     return pieces, refused
+
+
+def _pickled(value: object, name: str) -> Pickled:
+    return pickling.dump_self_contained(value, name, reduce=plain.reduce)
 
 
 def _is_widget(value: object) -> bool:

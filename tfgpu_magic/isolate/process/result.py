@@ -7,7 +7,6 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tfgpu_magic.isolate.process.order import Order
 from tfgpu_magic.isolate.values import failure, plain
 
 
@@ -27,8 +26,8 @@ class Result:
     apart: Callable[[], Result] | None = None
 
 
-Runner = Callable[[socket.socket, Order, Sequence[memoryview]], Result]
-"""Runs the work of a call: its connection, its order, and the parts that its caller pickled."""
+Runner = Callable[[socket.socket, Sequence[memoryview]], Result]
+"""Runs the work of a call: its connection, and the parts that its caller pickled."""
 
 
 def raised(error: BaseException, *, skip: int = 0, shown: Sequence[str] = ()) -> tuple[memoryview, ...]:

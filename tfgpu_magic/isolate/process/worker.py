@@ -25,8 +25,7 @@ from tfgpu_magic.isolate.process import inherited, inside, keras_settings, wire
 from tfgpu_magic.isolate.process.order import ANSWER, APART, LEAVE, Facts, Order
 from tfgpu_magic.isolate.process.result import Result, Runner, raised
 from tfgpu_magic.isolate.process.shutdown import shut_down
-from tfgpu_magic.isolate.values import pickling
-from tfgpu_magic.isolate.values.returned import give
+from tfgpu_magic.isolate.values import pickling, plain
 
 
 def run_call(connection: socket.socket, crash: int) -> None:
@@ -49,7 +48,7 @@ def run_call(connection: socket.socket, crash: int) -> None:
     _flush()
 
 
-def call(connection: socket.socket, order: Order, work: Sequence[memoryview]) -> Result:
+def call(connection: socket.socket, work: Sequence[memoryview]) -> Result:
     """Call a function; this is the runner of all calls of functions."""
     del connection
     try:
@@ -60,7 +59,8 @@ def call(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
         return Result(error=raised(error, skip=1))
     ignore_interrupts()
     try:
-        return Result(values=give(value, f"the result of {pickling.name_of(function)}", order.imported).parts)
+        name = f"the result of {pickling.name_of(function)}"
+        return Result(values=pickling.dump_self_contained(value, name, reduce=plain.reduce).parts)
     except Unpicklable as error:
         return Result(error=raised(error.with_traceback(None)))  # the traceback shows only our own code
 
@@ -116,7 +116,7 @@ def _work(connection: socket.socket, order: Order) -> Result | None:
         runner: Runner = getattr(importlib.import_module(module), name)
         work = wire.receive(connection)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())  # an interrupt that came early is raised here
-        return None if work is None else runner(connection, order, work.parts)
+        return None if work is None else runner(connection, work.parts)
     except BaseException as error:  # a refused policy, a directory that is gone, an interrupt that came early
         return Result(error=raised(error))
 

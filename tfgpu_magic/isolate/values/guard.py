@@ -18,9 +18,8 @@ Source: Python's `pickle`, "Restricting Globals"; cloudpickle's `subimport`, by 
 from __future__ import annotations
 
 import functools
-import io
 import sys
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from tfgpu_magic.errors import Unpicklable
@@ -38,29 +37,17 @@ class Unpickler(pickling.Unpickler):
     Args:
         file: the stream.
         buffers: the memory that was pickled apart from it, in order.
-        modules: the names of the modules that the receiving process has imported: this process's, or, in a trial
-            in the sending process, the receiver's.
 
     Raises:
         Unpicklable: by `load`; it names the object that it refuses.
     """
 
-    def __init__(
-        self,
-        file: io.BytesIO,
-        *,
-        buffers: Iterable[Any] | None = None,
-        modules: Container[str] = sys.modules,
-    ) -> None:
-        super().__init__(file, buffers=buffers)
-        self._modules = modules
-
     def find_class(self, module: str, name: str) -> Any:
         """Look up a name of the stream; `pickle` invokes this once for each."""
-        guarded = _is_guarded(self._modules, module, f"{module}.{name}")
+        guarded = _is_guarded(module, f"{module}.{name}")
         found = super().find_class(module, name)
         if (module, name) == _MODULE:
-            return functools.partial(_import, found, self._modules)  # without `self`, whose memo will hold it
+            return functools.partial(_import, found)  # without `self`, whose memo will hold it
         if guarded and not isinstance(found, type):
             raise Unpicklable(
                 f"{module}.{name} is of TensorFlow's or Keras' own functions, and one that comes back could be called "
@@ -71,18 +58,18 @@ class Unpickler(pickling.Unpickler):
         return found
 
 
-def _import(subimport: Callable[[str], Any], modules: Container[str], name: str) -> Any:
-    _is_guarded(modules, name, name)
+def _import(subimport: Callable[[str], Any], name: str) -> Any:
+    _is_guarded(name, name)
     return subimport(name)
 
 
-def _is_guarded(modules: Container[str], module: str, thing: str) -> bool:
+def _is_guarded(module: str, thing: str) -> bool:
     """Tell whether a module is of the packages in `ROOTS`; refuse one that would have to be imported."""
     root = module.partition(".")[0]
     if root not in ROOTS:
         return False
     # Importing Keras costs little where TensorFlow is imported, which imports it at its first use.
-    if root in modules or "tensorflow" in modules:
+    if root in sys.modules or "tensorflow" in sys.modules:
         return True
     raise Unpicklable(
         f"{thing} would import {'Keras' if root != 'tensorflow' else 'TensorFlow'} into a process that has not "
