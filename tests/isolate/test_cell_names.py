@@ -74,6 +74,19 @@ def test_what_cannot_be_sent_is_refused_by_name_before_the_cell_runs(book: Noteb
     assert book.isolated("print('ran')\nif False: lock", "-i -").stream() == "ran\n"
 
 
+def test_what_a_cell_may_read_and_cannot_be_sent_is_an_error_only_where_it_is_used(book: Notebook) -> None:
+    book.run("import threading; lock = threading.Lock()")
+    unused = book.isolated("if len('ab') == 3: lock.acquire()\ndef use(): return lock.locked()\n'went on'")
+    used = book.isolated("got = 1\nif got: lock.acquire()", "-o got,lock")
+
+    assert unused.value == "'went on'", unused.text
+    assert used.error["ename"] == "Unpicklable"
+    assert used.error["evalue"].startswith("lock cannot be sent to another process: a _thread.lock cannot be pickled")
+    assert "----> 3 if got: lock.acquire()" in used.traceback
+    assert "lock stays in its process" in used.closing
+    assert book.run("got, lock.locked()").value == "(1, False)"
+
+
 def test_what_cannot_be_made_again_in_its_process_is_told(book: Notebook) -> None:
     book.run("class Odd:\n    def __reduce__(self):\n        return int, ('x',)\nodd = Odd()")
     ran = book.isolated("print('ran')\nodd")

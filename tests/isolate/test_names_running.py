@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import re
 import types
 from collections.abc import Callable, Iterator
 from random import Random
@@ -212,12 +211,8 @@ def test_a_cell_does_the_same_with_only_what_it_reads(seed: int) -> None:
 
         unsent = {name: value for name, value in NOTEBOOK.items() if name not in told.reads}
         unseen = {name: value for name, value in unsent.items() if name not in left_there and name in left}
-        changed = {name for name, value in left.items() if value is not whole.get(name)}
-        # A cell that fails may not come to its `del`.
-        deleted = set(re.findall(r"del (\w+)", text)) if said[-1] != END else set()
         assert said == said_there, text
         assert {n: shown(v) for n, v in left.items()} == {n: shown(v) for n, v in {**unseen, **left_there}.items()}, (
             text
         )
-        assert changed <= {*told.binds, *told.imports, *deleted}, text
     assert len(cells) > 30

@@ -68,18 +68,19 @@ class Cell:
         self._before: Snapshot | None = None
         seen = names(shell.transform_cell(body))
         self._number: int = shell.displayhook.prompt_count  # not execution_count, which newer IPythons raise too early
+        inputs = chosen(shell, seen.reads, line)
+        self._sent = frozenset(inputs)
+        values, unsent = pickled(inputs, seen.surely.union(line.inputs or (), line.also))
         settings = CellSettings(
             source=as_numbered(body, "%%tf_gpu isolate"),
             number=self._number,
             outputs=line.outputs,
-            passing=seen.imports | seen.turns,
+            unsent=unsent,
+            passing=seen.passing,
             shell={name: getattr(shell, name) for name in _TRAITS},
             traceback=shell.InteractiveTB.mode,
             cells=_cells(shell),
         )
-        inputs = chosen(shell, seen.reads, line)
-        self._sent = frozenset(inputs)
-        values = pickled(inputs)
         values = values.copied() if line.detach else values  # the notebook goes on, and changes its arrays
         self._work: Sequence[memoryview] = (memoryview(pickle.dumps(settings)), *values.parts)
         self._call: Call | None = None

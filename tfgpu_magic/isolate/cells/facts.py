@@ -15,6 +15,7 @@ class CellSettings:
         source: its text.
         number: its number in the notebook.
         outputs: the names to bring back.
+        unsent: why names that it may read could not be sent, by name.
         passing: the names that nothing but its imports and loops bind.
         shell: traits of the notebook's shell that the cell's shell takes over.
         traceback: the mode of its tracebacks.
@@ -25,6 +26,7 @@ class CellSettings:
     source: str
     number: int
     outputs: tuple[str, ...] = ()
+    unsent: Mapping[str, str] = field(default_factory=dict)
     passing: frozenset[str] = frozenset()
     shell: Mapping[str, object]
     traceback: str = "Context"

@@ -37,18 +37,29 @@ def chosen(shell: Any, reads: frozenset[str], line: CellLine) -> dict[str, objec
     return {name: there[name] for name in sorted((reads & (there.keys() - own)) | set(named))}
 
 
-def pickled(inputs: Mapping[str, object]) -> Pickled:
+def pickled(inputs: Mapping[str, object], surely: frozenset[str]) -> tuple[Pickled, dict[str, str]]:
     """Pickle the names together, so that what two of them share stays shared.
 
+    Args:
+        inputs: the names, with their values.
+        surely: those that the cell cannot do without.
+
+    Returns:
+        The pickle, and why others could not be sent, by name.
+
     Raises:
-        Unpicklable: something cannot be sent; the message names all that cannot.
+        Unpicklable: something that the cell cannot do without cannot be sent; the message names all such.
     """
     try:
-        return pickling.dump(dict(inputs))
+        return pickling.dump(dict(inputs)), {}
     except Unpicklable:
-        found = [error for name, value in inputs.items() if (error := _error(name, value)) is not None]
-        text = "\n".join([*map(str, found), "Make it in the cell, or name with -i what to send."])
-        raise Unpicklable(text, what=", ".join(error.what for error in found)) from None
+        errors = {name: error for name, value in inputs.items() if (error := _error(name, value)) is not None}
+    refused = [error for name, error in errors.items() if name in surely]
+    if refused:
+        text = "\n".join([*map(str, refused), "Make it in the cell, or name with -i what to send."])
+        raise Unpicklable(text, what=", ".join(error.what for error in refused)) from None
+    sent = {name: value for name, value in inputs.items() if name not in errors}
+    return pickling.dump(sent), {name: str(error) for name, error in errors.items()}
 
 
 def _error(name: str, value: object) -> Unpicklable | None:

@@ -72,6 +72,7 @@ def cell(connection: socket.socket, work: Sequence[memoryview]) -> Result:
     shell = _shell(connection, settings)
     namespace = pickling.main_namespace()
     namespace.update(_inputs(work[1:]))  # now, because a new shell resets `_` and `In`
+    namespace.update({name: StandIn(why) for name, why in settings.unsent.items()})
     shell.extension_manager.load_extension(_EXTENSION)
     before, classes = dict(namespace), _classes(namespace)
     result = shell.run_cell(settings.source, store_history=False)
@@ -139,6 +140,22 @@ def _shell(connection: socket.socket, settings: CellSettings) -> Any:
 
     getpass.getpass = _cannot_ask
     return shell
+
+
+class StandIn:
+    """A stand-in for a value of the notebook's that could not be sent: whatever is done with it raises why."""
+
+    def __init__(self, why: str) -> None:
+        vars(self)["why"] = why
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise Unpicklable(f"{vars(self)['why']} Make it in the cell.")
+
+    __getattr__ = __setattr__ = __delattr__ = __repr__ = __format__ = __reduce_ex__ = _refuse
+    __call__ = __bool__ = __len__ = __iter__ = __next__ = __await__ = __enter__ = __exit__ = _refuse
+    __getitem__ = __setitem__ = __delitem__ = __contains__ = __index__ = __int__ = __float__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __matmul__ = __neg__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = _refuse
 
 
 def _inputs(work: Sequence[memoryview]) -> dict[str, object]:

@@ -1,12 +1,16 @@
-"""Finds which global names a cell reads and binds, from its text alone; `inputs` chooses which of them are sent."""
+"""Finds which global names a cell reads, from its text alone; `inputs` chooses which of them are sent."""
 
 from __future__ import annotations
 
+import ast
 import re
+import symtable
+import textwrap
 import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tfgpu_magic.isolate.cells.names.walk import walked
+from tfgpu_magic.isolate.cells.names.magics import meaning
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,25 +19,24 @@ class Names:
 
     Attributes:
         reads: names of which it may see the value from before the cell, builtins among them.
-        binds: names that it may leave bound if it runs to its end, in the order of its text, without `imports`.
-        imports: names that only its import statements bind.
-        turns: names that only its loops bind, at each iteration.
+        surely: those of them that it never binds, and reads on a line that is in no branch, loop or function.
+        passing: names that only its import statements and its loops bind.
     """
 
     reads: frozenset[str] = frozenset()
-    binds: tuple[str, ...] = ()
-    imports: frozenset[str] = frozenset()
-    turns: frozenset[str] = frozenset()
+    surely: frozenset[str] = frozenset()
+    passing: frozenset[str] = frozenset()
 
 
 def names(source: str) -> Names:
-    """Return what a cell reads and binds, without running it.
+    """Return what a cell does with names, without running it.
 
     A cell that runs with only its `reads` from the notebook does what it does with all of the notebook, as far as its
-    text shows: names that `eval`, `globals()`, `%run -i` or a function of another cell uses are not seen. In doubt, a
-    name counts as read: a branch may not be taken, a function may run before what follows it. One doubt is set aside,
-    since it would send the old model whenever a cell builds a new one under `with strategy.scope():`. A `with` block
-    counts as run to its end, unless its manager is named for swallowing exceptions (`suppress`, `raises`, ...).
+    text shows: names that `eval`, `globals()`, `%run -i` or a function of another cell uses are not seen. A name is not
+    read once a line of the cell, or of a `with` block of it, has bound it; whatever is named anywhere in a branch, a
+    loop or a function counts as read there. One doubt is set aside, since it would send the old model whenever a cell
+    builds a new one under `with strategy.scope():`. A `with` block counts as run to its end, unless its manager is
+    named for swallowing exceptions (`suppress`, `raises`, ...).
 
     Args:
         source: Python as IPython's input transformer leaves it, with magics as calls; top-level `await` is fine.
@@ -44,9 +47,140 @@ def names(source: str) -> Names:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the cell's own compilation will warn
         try:
-            walk = walked(source)
+            walk = _Walk()
+            walk.run(source)
         except RecursionError:  # nested too deep for Python's stack, but not for its compiler: every word may be a name
             return Names(reads=frozenset(re.findall(r"[^\W\d]\w*", source)))
-    imports = frozenset(walk.imports.difference(walk.binds))
-    turns = frozenset(walk.turns - walk.meant)
-    return Names(frozenset(walk.reads), tuple(walk.binds), imports, turns)
+    return Names(frozenset(walk.reads), frozenset(walk.surely), frozenset(walk.passing - walk.bound))
+
+
+class _Walk:
+    """The walk through a cell's statements, in order.
+
+    Attributes:
+        settled: names that a line has bound or deleted, so that their value from before the cell cannot be seen.
+        bound: names that anything but an import or a loop binds.
+    """
+
+    def __init__(self) -> None:
+        self.reads: set[str] = set()
+        self.surely: set[str] = set()
+        self.passing: set[str] = set()
+        self.bound: set[str] = set()
+        self.settled: set[str] = set()
+
+    def run(self, source: str) -> None:
+        """Walk Python source that runs at this point; walk nothing if it does not compile."""
+        try:
+            tree = ast.parse(source)
+            compile(tree, "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        except (SyntaxError, ValueError):  # ValueError: a null byte
+            return
+        self._note_bound(tree)
+        self._each(tree.body)
+
+    def _each(self, statements: Iterable[ast.stmt]) -> None:
+        for statement in statements:
+            match statement:
+                case ast.With() | ast.AsyncWith() if not any(_swallows(item.context_expr) for item in statement.items):
+                    for item in statement.items:
+                        self._each([ast.Expr(item.context_expr)])
+                        self._settle([item.optional_vars])
+                    self._each(statement.body)
+                case ast.Expr(value=ast.Call() as call) if (magic := meaning(call)) and not magic.apart:
+                    self.run(magic.source)
+                case ast.Assign(targets=targets) | ast.Delete(targets=targets):
+                    self._read(statement, surely=True)
+                    self._settle(targets)
+                case ast.AnnAssign(target=target, value=value):
+                    self._read(statement, surely=True)
+                    self._settle([target] if value else [])
+                case ast.Import() | ast.ImportFrom():
+                    self.settled |= _imported(statement)
+                case ast.Expr() | ast.AugAssign() | ast.Raise() | ast.Assert():
+                    self._read(statement, surely=True)
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                    self._read(statement, surely=False)
+                    self.settled.add(name)
+                case _:
+                    self._read(statement, surely=False)
+
+    def _settle(self, targets: Iterable[ast.expr | None]) -> None:
+        for target in targets:
+            for part in ast.walk(target) if target else ():
+                if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load):
+                    self.settled.add(part.id)
+
+    def _read(self, statement: ast.stmt, *, surely: bool) -> None:
+        named = _named(statement) - self.settled
+        self.reads |= named
+        if surely:
+            self.surely |= named - self.bound - self.passing
+
+    def _note_bound(self, tree: ast.Module) -> None:
+        turns: set[int] = set()  # the places at which loops and comprehensions bind
+        for part in ast.walk(tree):
+            match part:
+                case ast.For(target=target) | ast.AsyncFor(target=target) | ast.comprehension(target=target):
+                    stored = [one for one in ast.walk(target) if isinstance(one, ast.Name) and _is_stored(one)]
+                    turns |= set(map(id, stored))
+                    self.passing |= {one.id for one in stored}
+                case ast.Import() | ast.ImportFrom():
+                    self.passing |= _imported(part)
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                    self.bound.add(name)
+                case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
+                    self.bound.add(name)
+                case ast.ExceptHandler(name=str(name)):
+                    self.bound.add(name)
+        self.bound |= {
+            part.id
+            for part in ast.walk(tree)
+            if isinstance(part, ast.Name) and _is_stored(part) and id(part) not in turns
+        }
+
+
+def _named(statement: ast.stmt) -> set[str]:
+    """Return the global names that a statement reads, with all that is in it."""
+    found: set[str] = set()
+    again: set[str] = set()  # read by a change, which is in no symbol table: `x += 1`, `del x`
+    for part in ast.walk(statement):
+        match part:
+            case ast.AugAssign(target=ast.Name(id=name)) | ast.Name(id=name, ctx=ast.Del()):
+                again.add(name)
+            case ast.Constant(value=str(text)):
+                found |= set(re.findall(r"@([^\W\d]\w*)", text))  # in pandas' `query` and `eval`: `a > @cutoff`
+            case ast.Call() if magic := meaning(part):
+                found |= names(_as_function(magic.source) if magic.apart else magic.source).reads
+    for table in _family([symtable.symtable(ast.unparse(statement), "<cell>", "exec")]):
+        kind = table.get_type()
+        for symbol in table.get_symbols():
+            # A class body reads the module's name while it has not bound its own.
+            is_global = symbol.is_global() or kind == "module" or (kind == "class" and symbol.is_local())
+            if is_global and (symbol.is_referenced() or symbol.get_name() in again):
+                found.add(symbol.get_name())
+    return found
+
+
+def _family(tables: Iterable[symtable.SymbolTable]) -> Iterator[symtable.SymbolTable]:
+    for table in tables:
+        yield table
+        yield from _family(table.get_children())
+
+
+def _as_function(source: str) -> str:
+    return "def timed():\n pass\n" + textwrap.indent(source, " ")
+
+
+def _imported(statement: ast.Import | ast.ImportFrom) -> set[str]:
+    return {alias.asname or alias.name.partition(".")[0] for alias in statement.names} - {"*"}
+
+
+def _is_stored(name: ast.Name) -> bool:
+    return isinstance(name.ctx, ast.Store)
+
+
+def _swallows(manager: ast.expr) -> bool:
+    """Tell whether a context manager is named for catching exceptions."""
+    called = ast.unparse(manager.func if isinstance(manager, ast.Call) else manager).rpartition(".")[2].lower()
+    return any(word in called for word in ("suppress", "raises", "ignor", "exitstack", "swallow"))

@@ -1,4 +1,4 @@
-"""Translates a cell's magics into Python that reads and binds the same names; `walk` goes through that Python."""
+"""Translates a cell's magics into Python that reads and binds the same names."""
 
 from __future__ import annotations
 
