@@ -104,8 +104,8 @@ def test_what_cannot_come_back_is_said_by_name_and_all_else_comes(book: Notebook
     assert ran.status == "ok"
     assert book.run("n").value == "1"
     assert "lock stays in its process: lock cannot be sent" in ran.closing
-    assert "ds stays in its process: ds: A tf.data.Dataset cannot leave the process" in ran.closing
-    assert "list(ds.as_numpy_iterator())" in ran.closing
+    assert "ds stays in its process: ds: tensorflow." in ran.closing
+    assert "Bring back numpy arrays" in ran.closing
     assert "Its value stays in its process" in ran.closing
     assert "Not there to bring back: none." in ran.closing
     assert any("_thread.lock" in data["text/plain"] for data in ran.shown())  # the value is seen all the same

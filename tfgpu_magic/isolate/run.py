@@ -18,7 +18,7 @@ from tfgpu_magic.isolate.leases import LEASES
 from tfgpu_magic.isolate.options import Options
 
 _FUNCTION = "tfgpu_magic.isolate.process.worker:call"
-_FUNCTION_WITH_DISPLAYS = "tfgpu_magic.isolate.cells.call_displays:call"
+_FUNCTION_WITH_DISPLAYS = "tfgpu_magic.isolate.cells.shell:call"
 
 
 def run(

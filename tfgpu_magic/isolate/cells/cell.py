@@ -32,6 +32,7 @@ from tfgpu_magic.isolate.process import exit_cause
 from tfgpu_magic.isolate.process.order import APART, LEAVE
 from tfgpu_magic.isolate.run import run
 from tfgpu_magic.isolate.sinks import Sink
+from tfgpu_magic.isolate.values.copies import copied
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.views.why import Why
@@ -81,7 +82,7 @@ class Cell:
             traceback=shell.InteractiveTB.mode,
             cells=_cells(shell),
         )
-        values = values.copied() if line.detach else values  # the notebook goes on, and changes its arrays
+        values = copied(values) if line.detach else values  # the notebook goes on, and changes its arrays
         self._work: Sequence[memoryview] = (memoryview(pickle.dumps(settings)), *values.parts)
         self._call: Call | None = None
         self._answered: Answer | None = None

@@ -1,4 +1,4 @@
-"""The IPython of a cell's process: it runs the one cell, sends its displays to the kernel, and keeps its value."""
+"""The IPython of a worker process: it runs a cell or a call, and sends its displays to the kernel."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.isolate.cells.displays import DisplayChannel, Hook, Publisher, as_json
 from tfgpu_magic.isolate.cells.facts import CellFacts, CellSettings
 from tfgpu_magic.isolate.process import host_memory, worker
-from tfgpu_magic.isolate.process.result import Result, raised
+from tfgpu_magic.isolate.process.worker import Result, raised
 from tfgpu_magic.isolate.values import pickling, plain
 from tfgpu_magic.isolate.values.pickling import Pickled
 
@@ -111,6 +111,16 @@ def cell(connection: socket.socket, work: Sequence[memoryview]) -> Result:
     with contextlib.suppress(Exception):  # the cell may have changed its shell in any way
         shell.extension_manager.unload_extension(_EXTENSION)  # removes its report from the board: no exit handler runs
     return outcome(given, lambda: outcome(_apart(values)[0]))
+
+
+def call(connection: socket.socket, work: Sequence[memoryview]) -> Result:
+    """Call a function, as the runner of calls from a process where IPython runs; its displays go to the kernel."""
+    path = list(sys.path)
+    shell = make(connection, types.ModuleType("tfgpu_magic_call"))  # the call's own names are not IPython's to fill
+    sys.path[:] = path
+    outcome = worker.call(connection, work)
+    shell.events.trigger("post_execute")  # shows figures that are left open, as the end of a cell does
+    return outcome
 
 
 def make(connection: socket.socket, module: types.ModuleType, **traits: object) -> Any:

@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 from tfgpu_magic.isolate.process import worker
 from tfgpu_magic.isolate.process.descendants import Descendants, Ended, children
-from tfgpu_magic.isolate.process.protocol import FIGURE, ORDER, READY
+from tfgpu_magic.isolate.process.wire import FIGURE, ORDER, READY
 
 _END_TIMEOUT = 3.0  # seconds in which killed calls are waited for when the kernel has ended
 

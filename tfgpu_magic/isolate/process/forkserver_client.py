@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from tfgpu_magic.config.runtime import environment
 from tfgpu_magic.errors import WorkerDied
 from tfgpu_magic.isolate.process import conditions, descendants, exit_cause, wire
-from tfgpu_magic.isolate.process.protocol import FIGURE, ORDER, READY
+from tfgpu_magic.isolate.process.wire import FIGURE, ORDER, READY
 from tfgpu_magic.probe import CALLS
 
 _PIPE_SIZE = 2**20  # bytes that a process may print while no thread reads them

@@ -1,5 +1,7 @@
 """Messages between a kernel and a worker process: one packet each, and large parts in shared memory beside it.
 
+What a kernel and its fork server send each other is plain bytes: `ORDER`, `READY`, and `FIGURE` over a pipe a call.
+
 A large part is written once, into a memfd, which the other side maps: it is not copied again, and needs no room in
 /dev/shm. What the parts mean is left to `order` and `result`.
 Source: memfd_create(2); mmap(2); unix(7) on SCM_RIGHTS and SOCK_SEQPACKET.
@@ -14,6 +16,7 @@ import mmap
 import os
 import pickle
 import socket
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,10 +27,10 @@ INLINE = 16 * 2**10
 """Bytes up to which a part travels in the packet itself."""
 
 ALONE = 2**20
-"""Bytes from which a part has a memfd of its own, which is freed with that part alone; smaller parts share one memfd.
-If there are very many large parts, neighbours share one, up to a sixteenth of all bytes."""
+"""Bytes from which a part has a memfd of its own, which is freed with that part alone; smaller parts share one memfd,
+and so do all if there are very many large ones."""
 
-_MEMORIES = 32  # memfds in a message, at most: Linux passes 253 descriptors, and 1024 open ones are a usual limit
+_MEMORIES = 200  # memfds in a message, at most: Linux passes 253 descriptors
 _PACKET = 48 * 2**10  # bytes, at most, of a packet; two fit into Linux' smallest usual buffer, so none waits
 _IN_MEMORY = b"+"  # a packet whose content is in the memory of its last descriptor
 _ALIGNED = 64  # bytes: the alignment of a part in a memory that several share, for vector instructions
@@ -38,6 +41,18 @@ _MFD_CLOEXEC, _MAP_FIXED = 0x1, 0x10
 _LIBC: Any = ctypes.CDLL(None, use_errno=True)
 _LIBC.mmap.restype = ctypes.c_void_p
 _LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+
+
+FIGURE = struct.Struct("=q")
+"""The format of a pid and of an exit status: a status as in `subprocess`, negative for a signal."""
+
+ORDER = struct.Struct("=qq")
+"""The format of an order: a pid and a signal for its process group. With pid 0 it starts a call and carries these
+descriptors: the pipe that its pid and its exit status are written to, its connection, its output, its error output,
+and the pipe that `faulthandler` writes to."""
+
+READY = b"ready"
+"""What a fork server sends when everything is imported, followed by how many milliseconds that took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +82,7 @@ def send(end: socket.socket, kind: str, parts: Sequence[bytes | memoryview] = ()
     host_memory.demand(sum(len(part) for part in parts if len(part) > INLINE))
     memories: list[_Memory] = []
     shared: int | None = None
-    group: int | None = None
-    large = [len(part) for part in parts if len(part) >= ALONE]
-    # Two neighbouring memories together always hold more than a share: so there are never more than `_MEMORIES`.
-    share = -(-2 * sum(large) // (_MEMORIES - 1)) if len(large) > _MEMORIES else 0
-    filled = share
+    alone = sum(len(part) >= ALONE for part in parts) < _MEMORIES
     places: list[bytes | tuple[int, int, int]] = []
     with contextlib.ExitStack() as closing:
 
@@ -85,11 +96,8 @@ def send(end: socket.socket, kind: str, parts: Sequence[bytes | memoryview] = ()
         for part in parts:
             if len(part) <= INLINE:
                 places.append(bytes(part))
-            elif len(part) >= ALONE:
-                fits = filled + len(part) <= share
-                filled = len(part) + (filled if fits else 0)
-                places.append(store(part, group if fits else None))
-                group = places[-1][0]
+            elif alone and len(part) >= ALONE:
+                places.append(store(part))
             else:
                 places.append(store(part, shared))
                 shared = places[-1][0]

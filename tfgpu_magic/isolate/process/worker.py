@@ -13,8 +13,8 @@ import random
 import signal
 import socket
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tfgpu_magic import frameworks
@@ -23,9 +23,40 @@ from tfgpu_magic.config.runtime import RUNTIME, adopt
 from tfgpu_magic.errors import Unpicklable, WorkerDied
 from tfgpu_magic.isolate.process import inherited, inside, keras_settings, wire
 from tfgpu_magic.isolate.process.order import ANSWER, APART, LEAVE, Facts, Order
-from tfgpu_magic.isolate.process.result import Result, Runner, raised
 from tfgpu_magic.isolate.process.shutdown import shut_down
-from tfgpu_magic.isolate.values import pickling, plain
+from tfgpu_magic.isolate.values import failure, pickling, plain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """How a call ended.
+
+    Attributes:
+        values: the parts of what it returns.
+        error: the parts of what it raised; empty where it raised nothing.
+        apart: makes the same in self-contained pieces, for a caller that could not unpickle it as a whole; None where
+            it is in one piece.
+    """
+
+    values: Sequence[memoryview] = ()
+    error: Sequence[memoryview] = ()
+    apart: Callable[[], Result] | None = None
+
+
+Runner = Callable[[socket.socket, Sequence[memoryview]], Result]
+"""Runs the work of a call: its connection, and the parts that its caller pickled."""
+
+
+def raised(error: BaseException, *, skip: int = 0, shown: Sequence[str] = ()) -> tuple[memoryview, ...]:
+    """Return the parts of an exception; see `failure.capture`.
+
+    Args:
+        error: the exception.
+        skip: how many frames of its traceback are ours.
+        shown: the traceback as IPython shows it.
+    """
+    captured, pickled = failure.capture(error, skip=skip, shown=shown, reduce=plain.reduce)
+    return memoryview(pickle.dumps(captured)), *pickled.parts
 
 
 def run_call(connection: socket.socket, crash: int) -> None:

@@ -50,10 +50,6 @@ class Pickled:
         """The number of bytes to be sent."""
         return sum(part.nbytes for part in self.parts)
 
-    def copied(self) -> Pickled:
-        """Return the value with memory of its own, so that its arrays may change before it is sent."""
-        return Pickled(self.stream, tuple(memoryview(bytes(buffer)) for buffer in self.buffers))
-
 
 Reduce = Callable[[Any], Any]
 """A function like `pickle.Pickler.reducer_override`: it returns how to pickle an object, or `NotImplemented`."""

@@ -12,7 +12,7 @@ TensorShape, DType             tuple, `numpy.dtype`
 Keras model                    `ModelHandle`
 what ``fit`` returns           `TrainingHistory`
 tracked list, dict, set        `list`, `dict`, `set`
-anything else                  `Unpicklable`, whose message names what to bring back instead
+anything else                  `Unpicklable`
 =============================  ==================================================
 """
 
@@ -66,13 +66,9 @@ def reduce(obj: Any) -> Any:
 
 
 def _refused(obj: Any) -> Unpicklable:
-    for name, instead in _INSTEAD:
-        if _is_a(obj, name):
-            what = _called(obj, name)
-            return Unpicklable(f"{what} cannot leave the process that made it. {instead}", what=what)
     own = f"{type(obj).__module__}.{type(obj).__qualname__}"
     return Unpicklable(
-        f"{own} is TensorFlow's or Keras', and cannot leave the process that made it. "
+        f"{own} is an object of TensorFlow's or Keras', and cannot leave the process that made it. "
         "Bring back numpy arrays or plain Python values that are made of it.",
         what=own,
     )
@@ -169,26 +165,3 @@ _FORMS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("builtins.tuple", tuple),
 )
 """The types that have a plain form, by their public names, and the functions that make it."""
-
-_VALUES = "Bring back what it computes."
-_INSTEAD = (
-    ("tensorflow.SparseTensor", "Bring back tf.sparse.to_dense(x), or its .indices and .values."),
-    ("tensorflow.IndexedSlices", "Bring back tf.convert_to_tensor(x), or its .indices and .values."),
-    ("tensorflow.TensorArray", "Bring back its .stack()."),
-    ("tensorflow.data.Dataset", "Bring back what it yields: list(ds.as_numpy_iterator())."),
-    ("tensorflow.data.Iterator", "Bring back what it yields: [x.numpy() for x in iterator]."),
-    (
-        "tensorflow.types.experimental.GenericFunction",
-        f"{_VALUES} The function that it was made of is f.python_function.",
-    ),
-    ("tensorflow.types.experimental.Callable", _VALUES),
-    ("tensorflow.distribute.Strategy", "Make one where it is needed; bring back what was computed in it."),
-    ("tensorflow.distribute.DistributedValues", "Bring back strategy.experimental_local_results(x)."),
-    ("keras.KerasTensor", "It is symbolic; bring back the model that it belongs to."),
-    ("keras.layers.Layer", "Bring back the model that it is in, keras.Sequential([layer]), or layer.get_weights()."),
-    ("keras.optimizers.Optimizer", "Bring back the model that was compiled with it, or its .variables."),
-    ("keras.metrics.Metric", "Bring back its .result()."),
-    ("keras.callbacks.Callback", "Bring back what it recorded."),
-    ("tensorflow.Module", "Bring back its .variables."),
-)
-"""The types without a plain form, by their public names, and what to bring back instead."""
