@@ -199,8 +199,9 @@ class _Watch:
             self._due.clear()
             if self._call.answered is not None:
                 self._send(reply := self._call.answered(self._answer))
-                if reply != LEAVE:
-                    return  # it sends more, and an interrupt ends the wait for that
+                if reply != LEAVE:  # it sends more, and interrupts may end the wait for that
+                    self._step = _Step.RUNNING if self._step in _BUSY else self._step
+                    return
             self._leave()
 
     def _handle_interrupts(self) -> None:

@@ -7,13 +7,14 @@ import os
 import pickle
 import socket
 import sys
+import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 
-from tfgpu_magic.isolate.process import inside, interrupt, wire
+from tfgpu_magic.isolate.process import interrupt, wire
 from tfgpu_magic.isolate.process.order import SHOW
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -65,6 +66,7 @@ class DisplayChannel:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._shown = 0
+        self._asking = threading.Lock()  # held by the thread that waits until its display is shown
         self._pid = os.getpid()
 
     def show(self, message: Mapping[str, Any]) -> None:
@@ -74,7 +76,7 @@ class DisplayChannel:
         if os.getpid() != self._pid:  # a fork of the cell's process: the kernel's replies are not for it
             wire.send(self._connection, SHOW, [memoryview(pickle.dumps(message))])
             return
-        with inside.ASKING, interrupt.put_off():  # what is printed after an interrupt is shown after this, too
+        with self._asking, interrupt.put_off():  # what is printed after an interrupt is shown after this, too
             self._shown += 1
             number = str(self._shown).encode()
             wire.send(self._connection, SHOW, [memoryview(pickle.dumps(message)), number])

@@ -66,7 +66,7 @@ def run_call(connection: socket.socket, crash: int) -> None:
         connection: the socket that messages arrive at and are sent to.
         crash: the descriptor that `faulthandler` writes the traceback of a crash to.
     """
-    inside.running, inside.connection = True, connection
+    inside.running = True
     faulthandler.enable(crash, all_threads=False)
     with contextlib.suppress(ConnectionResetError):
         message = wire.receive(connection)
