@@ -215,8 +215,7 @@ class TfGpuMagics(Magics):
             run = None if cell is None else lines.above(line, cell, shell, magic)
             answer = lines.answer(line, looking, magic) if run is None else None
         except TfGpuError as error:
-            text = lines.refused(error, line, shell, magic)
-            raise UsageError(text) from None  # IPython shows no traceback, and stops "run all"
+            raise lines.refused(error, line, shell, magic) from None
         if run is not None:
             return run()  # its errors are the cell's own
         # Not returned: it would be lost in a loop, or where it is not a cell's last line.

@@ -1,13 +1,13 @@
-"""Tells a page which lines a refusal offers, beside its text, so that JupyterLab can make buttons of them.
+"""Shows a refusal with the lines that it offers beside its text, of which JupyterLab makes buttons.
 
-They travel as a payload of the cell's reply, like the text of `%load`: no payload is saved with a notebook, and a
-front end that does not know its source leaves it alone. Everywhere else the refusal is its text, and nothing more.
-Source: Jupyter's messaging protocol, "Payloads".
+Both are one display, in a MIME type of this package's own. A front end that does not know it shows the text.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
 
 from tfgpu_magic.config import parser
 from tfgpu_magic.config.flags import RESTART
@@ -16,22 +16,47 @@ from tfgpu_magic.errors import PolicyError, Refused, TfGpuError, TooLate
 if TYPE_CHECKING:
     from tfgpu_magic.config.word import Magic
 
-SOURCE = "tfgpu_magic"
-"""The name of the payload."""
+MIME = "application/vnd.tfgpu-magic.refusal+json"
 
 
-def announce(shell: Any, line: str, error: TfGpuError, magic: Magic = "tf_gpu") -> None:
-    """Attach the lines that an error's text offers to the reply of the cell that runs in a kernel.
+class OfferingError(UsageError):
+    """A refusal that offers lines, which ends its cell as any `UsageError` does.
+
+    Attributes:
+        line: the line that was refused, with its magic.
+        offers: the lines that stand in its text.
+    """
+
+    def __init__(self, text: str, line: str, offers: list[str]) -> None:
+        super().__init__(text)
+        self.line = line
+        self.offers = offers
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"UsageError: {self}"]  # where something else than a cell shows it, as a widget's callback
+
+
+def refusal(shell: Any, line: str, error: TfGpuError, text: str, magic: Magic = "tf_gpu") -> UsageError:
+    """Return the error that ends a cell whose line was refused.
 
     Args:
         shell: IPython's shell.
         line: what follows the magic's name in the line that was refused.
-        error: the refusal.
+        error: why it was refused.
+        text: the error's text.
         magic: the magic's name.
     """
     offered = lines(line, error, magic)
-    if offered and hasattr(shell, "kernel"):
-        shell.payload_manager.write_payload({"source": SOURCE, "line": f"%{magic} {line}", "offers": offered})
+    if not offered or not hasattr(shell, "kernel") or shell.custom_exceptions not in ((), (OfferingError,)):
+        return UsageError(text)  # IPython shows no traceback of it; and it has one handler, which may be the user's
+    shell.set_custom_exc((OfferingError,), _show)
+    return OfferingError(text, f"%{magic} {line}", offered)
+
+
+def _show(shell: Any, _: object, error: OfferingError, *__: object, **___: object) -> None:
+    """Display a refusal, in place of a traceback."""
+    data = {"text/plain": f"UsageError: {error}", MIME: {"line": error.line, "offers": error.offers}}
+    shell.display_pub.publish(data)
 
 
 def lines(line: str, error: TfGpuError, magic: Magic = "tf_gpu") -> list[str]:

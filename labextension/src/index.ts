@@ -1,162 +1,160 @@
-// The plugin for JupyterLab and Notebook 7: connects stream, panel, status item, alarm, commands and settings.
+// The plugins for JupyterLab and Notebook 7. All but the first use what that one shares, and can be disabled alone.
 
 import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from '@jupyterlab/application';
-import { ICommandPalette, Notification } from '@jupyterlab/apputils';
+import { ICommandPalette } from '@jupyterlab/apputils';
+import { IRenderMimeRegistry } from '@jupyterlab/rendermime';
+import { IRunningSessionManagers } from '@jupyterlab/running';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
-import { actions, confirmRestart } from './lab/actions';
-import { Alarm } from './lab/alarm';
+import { Signal } from '@lumino/signaling';
+import { actions } from './lab/actions';
 import { followChoices, USUAL, type Choices } from './lab/choices';
-import { choosePolicy } from './lab/choose/dialog';
-import { addCommands, CHOOSE, OPEN } from './lab/commands';
+import { addChooser } from './lab/choose/command';
+import { addCommands, OPEN } from './lab/commands';
 import { followCurrent } from './lab/current';
 import { chipIcon } from './lab/icon';
-import { AtHand, nameOf, obstacle } from './lab/notebook';
-import { followOffers } from './lab/offers';
+import { IGpuMemory } from './lab/memory';
+import { Notifications } from './lab/notifications';
+import { addOffers } from './lab/offers';
 import { Panel } from './lab/panel';
 import { place } from './lab/place';
-import type { Keeper } from './lab/reminder';
-import { followRunning } from './lab/running';
+import { RunningMemory } from './lab/running';
 import { StatusItem } from './lab/status';
 import { Stream } from './lab/stream';
-import { followUnused } from './lab/unused';
 import { world } from './lab/world';
-import { share } from './view/format';
+import { offer } from './shared';
 
 const ID = 'tfgpu-magic:plugin';
 
-const plugin: JupyterFrontEndPlugin<void> = {
+const panel: JupyterFrontEndPlugin<IGpuMemory> = {
   id: ID,
   description: 'Shows who holds the memory of which GPU, by notebook.',
   autoStart: true,
-  optional: [ILayoutRestorer, ICommandPalette, IStatusBar, ISettingRegistry, ITranslator],
-  activate
-};
-
-/** What the pages of this browser share; a browser may refuse it, which is found out when it is used. */
-const PAGES: Keeper = {
-  getItem: key => window.localStorage.getItem(key),
-  setItem: (key, text) => window.localStorage.setItem(key, text)
-};
-
-function activate(
-  app: JupyterFrontEnd,
-  restorer: ILayoutRestorer | null,
-  palette: ICommandPalette | null,
-  statusBar: IStatusBar | null,
-  registry: ISettingRegistry | null,
-  translator: ITranslator | null
-): void {
-  const trans = (translator ?? nullTranslator).load('tfgpu_magic');
-  const stream = new Stream(world(app.serviceManager.serverSettings), trans);
-  let choices: Choices = USUAL;
-
-  const surroundings = { app, trans, unit: () => choices.unit, store: stream };
-  const acts = actions(surroundings);
-  const panel = new Panel(stream, {
-    trans,
-    actions: acts,
-    ordered: order => keep({ order }),
-    spanned: span => keep({ span })
-  });
-  panel.id = 'tfgpu-magic-panel';
-  panel.title.icon = chipIcon;
-  panel.title.caption = trans.__('GPU Memory');
-  panel.node.setAttribute('role', 'region');
-  panel.node.setAttribute('aria-label', trans.__('GPU memory'));
-
-  const atHand = new AtHand(app.shell, panel);
-  let choosing = false;
-  const choose = async (): Promise<void> => {
-    if (!atHand.notebook || choosing) {
-      return;
-    }
-    choosing = true; // a second click opens no second dialog
-    await choosePolicy(atHand.notebook, { app, trans, stream, unit: () => choices.unit }).finally(() => {
-      choosing = false;
-    });
-  };
-  addCommands(app, { trans, panel, stream, palette, atHand, choose });
-  const offer = (): void => {
-    const { notebook } = atHand;
-    panel.offer(
-      notebook && {
-        label: trans.__('Set memory of %1…', nameOf(notebook)),
-        obstacle: obstacle(atHand, trans),
-        act: () => void app.commands.execute(CHOOSE)
-      }
-    );
-  };
-  atHand.changed.connect(offer);
-  offer();
-  followOffers({ app, trans, mayRestart: notebook => confirmRestart(notebook, surroundings) });
-  place(app, panel, trans.__('GPU Memory'));
-  restorer?.add(panel, panel.id);
-  followCurrent(app, panel, path => panel.set({ current: path }));
-
-  const open = (): void => void app.commands.execute(OPEN);
-  const item = statusBar ? new StatusItem(stream, trans, open) : null;
-  if (statusBar && item) {
-    statusBar.registerStatusItem(ID, {
-      item,
-      align: 'left',
-      rank: 20,
-      isActive: () => item.active,
-      activeStateChanged: item.activeChanged
-    });
-  }
-
-  const alarm = new Alarm();
-  const deaf = stream.subscribe(() => {
-    const { state } = stream;
-    const full = (state && !state.error ? alarm.check(state, choices.threshold) : []).map(label => {
-      const gpu = state!.gpus[label]!;
-      const percent = Math.min(100, Math.floor((100 * (gpu.used ?? 0)) / (gpu.total ?? 1)));
-      return trans.__('GPU %1 is %2% full: %3', label, percent, share(gpu.used, gpu.total, choices.unit));
-    });
-    if (full.length) {
-      Notification.warning(full.join('. '), {
-        autoClose: 10_000,
-        actions: [{ label: trans.__('Show who holds it'), callback: open }]
-      });
-    }
-  });
-
-  const ends = [
-    followUnused(stream, {
+  provides: IGpuMemory,
+  optional: [ILayoutRestorer, ICommandPalette, ISettingRegistry, ITranslator],
+  activate(
+    app: JupyterFrontEnd,
+    restorer: ILayoutRestorer | null,
+    palette: ICommandPalette | null,
+    registry: ISettingRegistry | null,
+    translator: ITranslator | null
+  ): IGpuMemory {
+    const trans = (translator ?? nullTranslator).load('tfgpu_magic');
+    const stream = new Stream(world(app.serviceManager.serverSettings), trans);
+    offer(stream);
+    let choices: Choices | null = null;
+    const changed = new Signal<object, Choices>({});
+    const surroundings = { app, trans, unit: () => (choices ?? USUAL).unit, store: stream };
+    const acts = actions(surroundings);
+    const panel = new Panel(stream, {
       trans,
       actions: acts,
-      unit: () => choices.unit,
-      hours: () => choices.unused,
-      keeper: PAGES
-    }),
-    followRunning(stream, trans, () => choices.unit)
-  ];
+      ordered: order => keep({ order }),
+      spanned: span => keep({ span })
+    });
+    panel.id = 'tfgpu-magic-panel';
+    panel.title.icon = chipIcon;
+    panel.title.caption = trans.__('GPU Memory');
+    panel.node.setAttribute('role', 'region');
+    panel.node.setAttribute('aria-label', trans.__('GPU memory'));
+    addCommands(app, { trans, panel, stream, palette });
+    place(app, panel, trans.__('GPU Memory'));
+    restorer?.add(panel, panel.id);
+    followCurrent(app, panel, path => panel.set({ current: path }));
+    const seen = (): void => stream.setHidden(document.hidden);
+    document.addEventListener('visibilitychange', seen);
+    seen();
+    const keep = followChoices(registry, ID, panel, chosen => {
+      choices = chosen;
+      const { unit, order, span, others, history, notes, sensors } = chosen;
+      panel.set({ unit, order, span, show: { others, history, notes, sensors } });
+      changed.emit(chosen);
+    });
+    return {
+      stream,
+      trans,
+      panel,
+      actions: acts,
+      surroundings,
+      get choices() {
+        return choices ?? USUAL;
+      },
+      follow(apply) {
+        changed.connect((_, chosen) => apply(chosen));
+        if (choices) {
+          apply(choices);
+        }
+      },
+      open: () => void app.commands.execute(OPEN)
+    };
+  }
+};
 
-  const apply = (chosen: Choices): void => {
-    choices = chosen;
-    const { unit, order, span, others, history, notes, sensors } = chosen;
-    panel.set({ unit, order, span, show: { others, history, notes, sensors } });
-    item?.set({ unit, wanted: chosen.statusBar });
-    stream.want('status bar', item !== null && chosen.statusBar && 'memory');
-    stream.want('alarm', chosen.threshold > 0 && 'memory');
-    stream.want('unused', chosen.unused > 0 && 'memory');
-  };
+const status: JupyterFrontEndPlugin<void> = {
+  id: 'tfgpu-magic:status',
+  description: 'Shows the fullest GPU in the status bar.',
+  autoStart: true,
+  requires: [IGpuMemory],
+  optional: [IStatusBar],
+  activate(_: JupyterFrontEnd, memory: IGpuMemory, statusBar: IStatusBar | null): void {
+    if (statusBar) {
+      const { stream, trans, open } = memory;
+      const item = new StatusItem(stream, trans, open);
+      statusBar.registerStatusItem('tfgpu-magic:status', {
+        item,
+        align: 'left',
+        rank: 20,
+        isActive: () => item.active,
+        activeStateChanged: item.activeChanged
+      });
+      memory.follow(({ unit, statusBar: wanted }) => {
+        item.set({ unit, wanted });
+        stream.want('status bar', wanted && 'memory');
+      });
+    }
+  }
+};
 
-  const seen = (): void => stream.setHidden(document.hidden);
-  document.addEventListener('visibilitychange', seen);
-  seen();
+const notifications: JupyterFrontEndPlugin<void> = {
+  id: 'tfgpu-magic:notifications',
+  description: 'Notifies of a GPU that fills up, and of memory that is held without use.',
+  autoStart: true,
+  requires: [IGpuMemory],
+  activate(_: JupyterFrontEnd, memory: IGpuMemory): void {
+    new Notifications(memory);
+    memory.follow(({ threshold, unused }) => {
+      memory.stream.want('notifications', (threshold > 0 || unused > 0) && 'memory');
+    });
+  }
+};
 
-  panel.disposed.connect(() => {
-    document.removeEventListener('visibilitychange', seen);
-    deaf();
-    ends.forEach(end => end());
-    item?.dispose();
-    stream.dispose();
-  });
+const running: JupyterFrontEndPlugin<void> = {
+  id: 'tfgpu-magic:running',
+  description: 'Lists the GPU memory of kernels among what is running.',
+  autoStart: true,
+  requires: [IGpuMemory],
+  optional: [IRunningSessionManagers],
+  activate(_: JupyterFrontEnd, memory: IGpuMemory, managers: IRunningSessionManagers | null): void {
+    managers?.add(new RunningMemory(memory));
+  }
+};
 
-  const keep = followChoices(registry, ID, panel, apply);
-}
+const chooser: JupyterFrontEndPlugin<void> = {
+  id: 'tfgpu-magic:chooser',
+  description: 'Sets the GPU memory of a notebook in a dialog.',
+  autoStart: true,
+  requires: [IGpuMemory],
+  optional: [ICommandPalette],
+  activate: addChooser
+};
 
-export default plugin;
+const offers: JupyterFrontEndPlugin<void> = {
+  id: 'tfgpu-magic:offers',
+  description: 'Makes buttons of the lines that a refusal offers.',
+  autoStart: true,
+  requires: [IGpuMemory, IRenderMimeRegistry],
+  activate: addOffers
+};
+
+export default [panel, status, notifications, running, chooser, offers];

@@ -1,8 +1,8 @@
-// The store behind the widget: the server's stream where the page has one, else the kernel's traits (`model-store.ts`).
+// The store behind the widget: the page's own stream where it has one, else the kernel's traits (`model-store.ts`).
 
 import { ModelStore, type Model } from './model-store';
 import { asSeenBy, gpus } from './own';
-import type { Stream } from './lab/stream';
+import type { Shared } from './shared';
 import type { History } from './view/history';
 import { reuse } from './view/patch';
 import { Listeners, type Link, type Store } from './view/store';
@@ -14,13 +14,11 @@ const BEAT = 8000;
 /** Milliseconds that a stream has to connect again, before the kernel is asked. */
 const GRACE = 2000;
 
-const WHO = 'table';
-
 export class Table implements Store {
-  /** @param stream - of the page's server; null where the page has none. */
+  /** @param stream - of the page, which others use too; null where it has none. */
   constructor(
     model: Model,
-    private stream: Stream | null
+    private stream: Shared | null
   ) {
     this.from = this.kernel = new ModelStore(model);
     this.history = this.kernel.history;
@@ -55,7 +53,7 @@ export class Table implements Store {
   dispose(): void {
     this.ends.forEach(end => end());
     this.watchers.clear();
-    this.leave();
+    this.stream?.want(this, false);
     this.quiet();
     this.kernel.dispose();
   }
@@ -73,13 +71,10 @@ export class Table implements Store {
 
   private choose(): void {
     const { kernel } = this;
-    if (this.stream && (this.stream.link.kind === 'refused' || this.contradicted())) {
-      this.leave();
-    }
     // A server shows its GPUs whether the kernel is alive or not; a table belongs to its kernel, and ends with it.
     const watched = this.watchers.size > 0 && !this.hidden && kernel.live;
-    const served = kernel.answers && kernel.kernel !== '' && !kernel.state?.error;
-    this.stream?.want(WHO, watched && served && 'processes');
+    const served = kernel.answers && kernel.kernel !== '' && !kernel.state?.error && !this.contradicted();
+    this.stream?.want(this, watched && served && 'processes');
     // A server without a driver may have its kernels on other machines: its error must not hide their figures.
     const told = served && this.stream?.state && !this.stream.state.error ? this.stream : null;
     const streaming = told?.link.kind === 'live';
@@ -89,18 +84,15 @@ export class Table implements Store {
     } else {
       this.quiet();
     }
-    this.read();
+    if (watched || this.from === kernel) {
+      this.read(); // what others have the stream send is of no use to a table that nobody sees
+    }
   }
 
   /** Whether the server's figures show that it is on another machine than the kernel, or sees other GPUs. */
   private contradicted(): boolean {
     const [ours, theirs] = [gpus(this.kernel.state), gpus(this.stream?.state ?? null)];
     return ours !== '' && theirs !== '' && ours !== theirs;
-  }
-
-  private leave(): void {
-    this.stream?.dispose();
-    this.stream = null;
   }
 
   /** Send the kernel now and then that it is drawn; first wait for a stream that was there a moment ago. */

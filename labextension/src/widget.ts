@@ -1,11 +1,9 @@
 // The widget's module for anywidget: one store for all views of a kernel's model.
 
 import type { Model } from './model-store';
-import { Stream } from './lab/stream';
-import { server, world } from './page';
+import { offered } from './shared';
 import { Table } from './table';
 import { mount } from './view/mount';
-import { ENGLISH } from './view/translation';
 
 interface Widget {
   initialize(context: { model: Model }): () => void;
@@ -17,8 +15,7 @@ export default function (): Widget {
   let table: Table;
   return {
     initialize({ model }) {
-      const url = server(document);
-      table = new Table(model, url === null ? null : new Stream(world(url), ENGLISH));
+      table = new Table(model, offered());
       const hide = (): void => table.setHidden(document.hidden);
       hide();
       document.addEventListener('visibilitychange', hide);
@@ -29,9 +26,9 @@ export default function (): Widget {
     },
     render({ model, el }) {
       const refresh = (): void => table.refresh();
-      const offered = (): { refresh: (() => void) | undefined } => ({ refresh: table.live ? undefined : refresh });
-      const view = mount(el, table, { ...offered(), seen: seen => table.watch(el, seen) });
-      const live = (): void => view.set(offered());
+      const button = (): { refresh: (() => void) | undefined } => ({ refresh: table.live ? undefined : refresh });
+      const view = mount(el, table, { ...button(), seen: seen => table.watch(el, seen) });
+      const live = (): void => view.set(button());
       model.on('change:live', live);
       return () => {
         model.off('change:live', live);

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Alarm } from '../src/lab/alarm';
+import { Alarm } from '../src/lab/news';
 import type { State } from '../src/view/wire';
 import { gpu, state } from './make';
 

@@ -2,8 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Reminder, unused, type Keeper } from '../src/lab/reminder';
-import { held } from '../src/lab/running';
+import { kernels, unused } from '../src/lab/kernels';
+import { Reminder, type Keeper } from '../src/lab/news';
 import type { Row, State } from '../src/view/wire';
 import { ENGLISH } from '../src/view/translation';
 import { GIB, row, state } from './make';
@@ -124,7 +124,7 @@ test('the running list says what a kernel holds on all GPUs, and for how long wi
   const rows = [holds(), holds({ gpu: '1', held: GIB }), holds({ kernel: 'b', pid: 8, unused: undefined! }), row()];
 
   assert.deepEqual(
-    [...held(seen(rows), 'GiB', ENGLISH)],
+    kernels(seen(rows), 'GiB', ENGLISH).map(({ row: { kernel }, text }) => [kernel, text]),
     [
       ['k', '11.0 GiB, unused 2 h'],
       ['b', '10.0 GiB']

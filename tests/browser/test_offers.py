@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.panel import restored, visit
-from tests.browser.scene import Scene, shot, soon
+from tests.browser.panel import visit
+from tests.browser.scene import Scene, lab_only, shot, soon
 from tests.jupyter import execute
 from tests.sizes import GIB
 
@@ -74,24 +75,28 @@ def test_an_offered_line_takes_the_refused_ones_place_and_runs(scene: Scene, pag
     assert len(lines) > 1
 
 
+@lab_only
 @pytest.mark.usefixtures("full")
-def test_the_text_is_saved_once_and_is_only_text_after_a_reload(scene: Scene, page: Page) -> None:
+def test_the_text_is_saved_with_its_lines_and_is_only_text_where_it_is_not_trusted(scene: Scene, page: Page) -> None:
     made = scene.notebook("plain.ipynb", more=(REFUSED,))
     visit(page, scene, made.path)
     run_all(page)
     expect(offered(page).first).to_be_visible(timeout=30_000)
     reading = page.locator(".jp-NotebookPanel:visible .jp-OutputArea-output pre").inner_text()
     (output,) = saved(page, scene, made.path)
-    page.reload()
-    restored(page)
+    foreign = json.loads((scene.server.home / "plain.ipynb").read_text())
+    foreign["metadata"]["author"] = "somebody else"  # so that it is no longer what the user has signed
+    (scene.server.home / "foreign.ipynb").write_text(json.dumps(foreign))
+    visit(page, scene, "foreign.ipynb")
     text = page.locator(".jp-NotebookPanel:visible .jp-OutputArea-output pre")
     expect(text).to_contain_text("Fits now:", timeout=30_000)
 
-    assert output["output_type"] == "stream"
-    assert reading.strip() == output["text"].strip() == text.inner_text().strip()
+    assert output["output_type"] == "display_data"
+    assert reading.strip() == output["data"]["text/plain"].strip() == text.inner_text().strip()
     assert offered(page).count() == 0
 
 
+@lab_only
 @pytest.mark.usefixtures("full")
 def test_a_line_that_is_not_in_its_cell_comes_below_it(scene: Scene, page: Page) -> None:
     made = scene.notebook("below.ipynb", more=("size = '12GiB'\n%tf_gpu visible 0; limit {size}",))
@@ -105,6 +110,7 @@ def test_a_line_that_is_not_in_its_cell_comes_below_it(scene: Scene, page: Page)
     assert below == "%tf_gpu pick --need 12GiB; limit 12GiB"
 
 
+@lab_only
 def test_the_line_that_restarts_asks_first(scene: Scene, page: Page) -> None:
     made = scene.notebook("anew.ipynb", TAKE, more=("%tf_gpu limit 2GiB",))
     visit(page, scene, made.path)

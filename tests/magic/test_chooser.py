@@ -153,40 +153,53 @@ def test_a_driver_that_is_slow_keeps_the_kernel_for_a_short_look_and_is_asked_on
     assert (found["asking"], found["error"], found["plan"]["outcome"]) == (False, "", "fits")
 
 
-def refused(client: BlockingKernelClient, *cells: str) -> tuple[dict[str, Any], str]:
-    """Run cells after one that loads the extension; return the last one's reply and what it printed."""
+def refused(client: BlockingKernelClient, *cells: str) -> tuple[str, list[dict[str, Any]]]:
+    """Run cells after one that loads the extension; return the last one's status and its outputs."""
     for cell in ("%load_ext tfgpu_magic", *cells[:-1]):
         execute(client, cell)
-    said: list[str] = []
-    reply = client.execute_interactive(
-        cells[-1], timeout=120, output_hook=lambda message: said.append(message["content"].get("text", ""))
-    )
-    return dict(reply["content"]), "".join(said)
+    outputs: list[dict[str, Any]] = []
+
+    def hear(message: dict[str, Any]) -> None:
+        if message["msg_type"] not in ("status", "execute_input"):
+            outputs.append(message["content"])
+
+    reply = client.execute_interactive(cells[-1], timeout=120, output_hook=hear)
+    return reply["content"]["status"], outputs
 
 
 def test_a_refused_cell_tells_the_page_which_lines_its_text_offers(
     client: BlockingKernelClient, machine: Machine
 ) -> None:
     neighbour = machine.add_neighbour("6GiB@0")
-    reply, said = refused(client, "%tf_gpu visible 0; limit 4GiB")
+    status, (output,) = refused(client, "%tf_gpu visible 0; limit 4GiB")
     neighbour.stop()
-    (payload,) = reply["payload"]
+    said, refusal = output["data"]["text/plain"], output["data"][offers.MIME]
 
-    assert (reply["status"], reply["ename"]) == ("error", "UsageError")
-    assert payload["source"] == offers.SOURCE
-    assert payload["line"] == "%tf_gpu visible 0; limit 4GiB"
-    assert payload["offers"][0] == "%tf_gpu pick --need 4GiB; limit 4GiB"
-    assert all(said.count(line) == 1 for line in payload["offers"])
+    assert status == "error"
+    assert said.startswith("UsageError: Not applied.")
+    assert refusal["line"] == "%tf_gpu visible 0; limit 4GiB"
+    assert refusal["offers"][0] == "%tf_gpu pick --need 4GiB; limit 4GiB"
+    assert all(said.count(line) == 1 for line in refusal["offers"])
 
 
 def test_too_late_offers_the_line_that_restarts(client: BlockingKernelClient) -> None:
-    reply, said = refused(client, FULL, "%tf_gpu limit 2 GiB")
+    _, (output,) = refused(client, FULL, "%tf_gpu limit 2 GiB")
 
-    assert [payload["offers"] for payload in reply["payload"]] == [["%tf_gpu limit 2GiB --restart"]]
-    assert "%tf_gpu limit 2GiB --restart" in said
+    assert output["data"][offers.MIME]["offers"] == ["%tf_gpu limit 2GiB --restart"]
+    assert "%tf_gpu limit 2GiB --restart" in output["data"]["text/plain"]
 
 
 def test_a_line_that_is_wrong_offers_nothing(client: BlockingKernelClient) -> None:
-    reply, _ = refused(client, "%tf_gpu limit much")
+    status, (output,) = refused(client, "%tf_gpu limit much")
 
-    assert reply["payload"] == []
+    assert status == "error"
+    assert (output["name"], output["text"].split(".")[0]) == ("stderr", "UsageError: 'much' is not a size")
+
+
+def test_a_handler_of_the_users_own_stays_theirs(client: BlockingKernelClient, machine: Machine) -> None:
+    mine = "get_ipython().set_custom_exc((KeyError,), lambda *error, **options: print('mine'))"
+    with machine.add_neighbour("6GiB@0"):
+        _, (refused_,) = refused(client, mine, "%tf_gpu visible 0; limit 4GiB")
+
+    assert refused_["text"].startswith("UsageError: Not applied.")
+    assert execute(client, "{}['a']") == "mine\n"

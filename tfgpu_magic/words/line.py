@@ -14,6 +14,8 @@ from tfgpu_magic.errors import PolicyError, TfGpuError, UnknownWord
 from tfgpu_magic.words import table
 
 if TYPE_CHECKING:
+    from IPython.core.error import UsageError
+
     from tfgpu_magic.monitor.look import Looking
 
 
@@ -79,12 +81,11 @@ def parted(text: str) -> tuple[str, str]:
     return name, text.removeprefix(name).strip()
 
 
-def refused(error: TfGpuError, line: str, shell: Any, magic: Magic = "tf_gpu") -> str:
-    """Return the text of the error that refuses a line; the page is told beside it which lines the text offers."""
+def refused(error: TfGpuError, line: str, shell: Any, magic: Magic = "tf_gpu") -> UsageError:
+    """Return the error that ends a cell whose line was refused; IPython shows no traceback, and stops "run all"."""
     from tfgpu_magic import offers  # only a refusal has any
 
-    offers.announce(shell, line, error, magic)
-    return explained(error, magic)
+    return offers.refusal(shell, line, error, explained(error, magic), magic)
 
 
 def explained(error: TfGpuError, magic: Magic = "tf_gpu") -> str:

@@ -1,120 +1,94 @@
-// Makes the lines that a refusal offers into buttons, each of which puts its line into the refused cell and runs it.
-//
-// A cell's reply names the lines beside the text (`offers.py`); of a saved notebook there is the text only.
+// Draws a refusal with the lines that it offers as buttons: each puts its line into the refused cell and runs it.
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
-import type { Kernel } from '@jupyterlab/services';
-import type { Translation } from '../view/translation';
+import type { IRenderMime, IRenderMimeRegistry } from '@jupyterlab/rendermime';
+import type { Message } from '@lumino/messaging';
+import { Widget } from '@lumino/widgets';
+import { confirmRestart } from './actions';
 import { replaced } from './choose/words';
-import { link } from './link';
-import type { Cell, NotebookPanel } from './notebook';
+import type { IGpuMemory } from './memory';
+import { asNotebook, type Cell, type NotebookPanel } from './notebook';
+import { places } from './places';
 
-/** What a reply says, as `offers.py` writes it. */
-interface Offered {
-  source: string;
+const MIME = 'application/vnd.tfgpu-magic.refusal+json';
+
+/** What `offers.py` sends beside the text. */
+interface Refusal {
   /** The line that was refused. */
   line: string;
   offers: string[];
 }
 
-const SOURCE = 'tfgpu_magic';
-
 /** The flag of a line that restarts its kernel. */
 const RESTART = ' --restart';
 
-export interface Parts {
-  app: JupyterFrontEnd;
-  trans: Translation;
-  /** Asks whether the notebook's kernel may be restarted. */
-  mayRestart: (notebook: NotebookPanel) => Promise<boolean>;
-}
-
-/** Offer buttons in all notebooks that are opened from now on. */
-export function followOffers(parts: Parts): void {
-  parts.app.docRegistry.addWidgetExtension('Notebook', {
-    createNew(panel) {
-      const notebook = panel as unknown as NotebookPanel;
-      const { sessionContext } = notebook.context;
-      const offers = new Offers(notebook, parts);
-      sessionContext.sessionChanged.connect((_, { oldValue, newValue }) => {
-        oldValue?.anyMessage.disconnect(offers.hear);
-        newValue?.anyMessage.connect(offers.hear);
-      });
-      sessionContext.session?.anyMessage.connect(offers.hear);
-      notebook.disposed.connect(() => {
-        sessionContext.session?.anyMessage.disconnect(offers.hear);
-        offers.dispose();
-      });
-    }
+export function addOffers(app: JupyterFrontEnd, memory: IGpuMemory, registry: IRenderMimeRegistry): void {
+  registry.addFactory({
+    safe: false, // a button runs code: there is none in a notebook that is not trusted
+    mimeTypes: [MIME],
+    defaultRank: 60,
+    createRenderer: () => new RefusalView(app, memory)
   });
 }
 
-class Offers {
+class RefusalView extends Widget implements IRenderMime.IRenderer {
   constructor(
-    private notebook: NotebookPanel,
-    private parts: Parts
-  ) {}
-
-  dispose(): void {
-    this.shown.forEach(stop => stop());
-    this.shown.clear();
+    private app: JupyterFrontEnd,
+    private memory: IGpuMemory
+  ) {
+    super();
+    this.addClass('jp-RenderedText');
+    this.node.dataset['mimeType'] = 'application/vnd.jupyter.stderr'; // it looks as other errors do
   }
 
-  hear = (_: unknown, { msg, direction }: Kernel.IAnyMessageArgs): void => {
-    if (direction === 'send' && msg.header.msg_type === 'execute_request') {
-      const id = (msg.metadata as { cellId?: unknown }).cellId;
-      if (typeof id === 'string') {
-        this.running.set(msg.header.msg_id, id);
-        this.forget(id);
-      }
-    } else if (direction === 'recv' && msg.header.msg_type === 'execute_reply') {
-      const request = (msg.parent_header as { msg_id?: string }).msg_id ?? '';
-      const id = this.running.get(request);
-      this.running.delete(request);
-      const payload = (msg.content as { payload?: Offered[] }).payload ?? [];
-      const offered = payload.find(({ source }) => source === SOURCE);
-      const cell = this.notebook.content.widgets.find(one => one.model.id === id);
-      if (offered && cell) {
-        this.show(cell, offered);
-      }
+  renderModel({ data }: IRenderMime.IMimeModel): Promise<void> {
+    const refusal = data[MIME] as unknown as Refusal;
+    const text = data['text/plain'] as string;
+    const pre = document.createElement('pre');
+    let end = 0;
+    for (const { start, line } of places(text, refusal.offers)) {
+      pre.append(text.slice(end, start), this.button(refusal, line));
+      end = start + line.length;
     }
-  };
-
-  /** Turn the lines into buttons as they come: the text may come later than the reply, and be drawn again. */
-  private show(cell: Cell, offered: Offered): void {
-    const { trans } = this.parts;
-    const describe = (line: string): string =>
-      line.endsWith(RESTART)
-        ? trans.__('Put this line into the cell and run it: it restarts the kernel')
-        : trans.__('Put this line into the cell and run it');
-    const take = (line: string): void => void this.take(cell, offered, line);
-    const draw = (): void => {
-      cell.node
-        .querySelectorAll<HTMLElement>('.jp-OutputArea-output pre')
-        .forEach(text => link(text, offered.offers, { describe, take }));
-    };
-    const observer = new MutationObserver(() => {
-      observer.disconnect(); // what it draws is no news
-      draw();
-      observer.observe(cell.node, { childList: true, subtree: true });
-    });
-    draw();
-    observer.observe(cell.node, { childList: true, subtree: true });
-    const stop = (): void => observer.disconnect();
-    this.shown.set(cell.model.id, stop);
-    cell.disposed.connect(stop);
+    pre.append(text.slice(end));
+    this.node.replaceChildren(pre);
+    return Promise.resolve();
   }
 
-  private async take(cell: Cell, offered: Offered, line: string): Promise<void> {
-    if (line.endsWith(RESTART) && !(await this.parts.mayRestart(this.notebook))) {
+  protected override onAfterAttach(message: Message): void {
+    super.onAfterAttach(message);
+    if (!this.place()) {
+      this.node.querySelectorAll('button').forEach(button => button.replaceWith(button.textContent)); // as in a console
+    }
+  }
+
+  private button(refusal: Refusal, line: string): HTMLButtonElement {
+    const { trans } = this.memory;
+    const button = document.createElement('button');
+    button.type = 'button';
+    button.className = 'tfgpu-offer';
+    button.textContent = line;
+    button.title = line.endsWith(RESTART)
+      ? trans.__('Put this line into the cell and run it: it restarts the kernel')
+      : trans.__('Put this line into the cell and run it');
+    button.dataset['lmSuppressShortcuts'] = 'true'; // Enter presses it, and does not edit the cell
+    button.addEventListener('click', () => void this.take(refusal, line));
+    return button;
+  }
+
+  private async take(refusal: Refusal, line: string): Promise<void> {
+    const { surroundings } = this.memory;
+    const notebook = this.place()?.notebook;
+    if (!notebook || (line.endsWith(RESTART) && !(await confirmRestart(notebook, surroundings)))) {
       return;
     }
-    const { content } = this.notebook;
-    const place = content.widgets.indexOf(cell);
-    if (place < 0) {
-      return; // it was deleted meanwhile
+    const cell = this.place()?.cell; // it may have been deleted meanwhile
+    if (!cell) {
+      return;
     }
-    const source = replaced(cell.model.sharedModel.getSource(), offered.line, line);
+    const { content } = notebook;
+    const place = content.widgets.indexOf(cell);
+    const source = replaced(cell.model.sharedModel.getSource(), refusal.line, line);
     if (source === null) {
       content.model?.sharedModel.insertCell(place + 1, { cell_type: 'code', source: line, metadata: {} });
     } else {
@@ -123,16 +97,19 @@ class Offers {
     content.deselectAll();
     content.activeCellIndex = source === null ? place + 1 : place;
     content.activate(); // the button that had the focus goes with the output
-    await this.parts.app.commands.execute('notebook:run-cell');
+    await this.app.commands.execute('notebook:run-cell');
   }
 
-  private forget(id: string): void {
-    this.shown.get(id)?.();
-    this.shown.delete(id);
+  /** The notebook and the cell whose output this is; null elsewhere. */
+  private place(): { notebook: NotebookPanel; cell: Cell } | null {
+    let cell: Widget | null = null;
+    for (let widget: Widget | null = this.parent; widget; widget = widget.parent) {
+      cell = widget.hasClass('jp-CodeCell') ? widget : cell;
+      const notebook = asNotebook(widget);
+      if (notebook && cell) {
+        return { notebook, cell: cell as Cell };
+      }
+    }
+    return null;
   }
-
-  /** Cells by the requests that run them. */
-  private running = new Map<string, string>();
-  /** What ends the buttons of a cell. */
-  private shown = new Map<string, () => void>();
 }

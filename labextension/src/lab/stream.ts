@@ -44,7 +44,7 @@ export class Stream implements Store {
   ) {}
 
   /** Set what a viewer shows, or that it shows nothing; without viewers there is no connection. */
-  want(who: string, what: Looks | false): void {
+  want(who: unknown, what: Looks | false): void {
     what ? this.wanted.set(who, what) : this.wanted.delete(who);
     this.settle();
     this.tell();
@@ -221,7 +221,7 @@ export class Stream implements Store {
   readonly history = new History();
   private listeners = new Listeners();
   readonly subscribe = this.listeners.subscribe;
-  private wanted = new Map<string, Looks>();
+  private wanted = new Map<unknown, Looks>();
   private hidden = false;
   /** Seconds between messages, by the server's pace. */
   private every = 1;

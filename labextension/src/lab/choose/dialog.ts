@@ -1,15 +1,14 @@
 // The dialog around the chooser, which stays open until what is chosen is in force, or the user leaves it.
 
-import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Dialog, Notification } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { Message } from '@lumino/messaging';
 import { Widget } from '@lumino/widgets';
 import { render } from 'lit-html';
-import { cut, type Unit } from '../../view/format';
+import { cut } from '../../view/format';
 import type { Row } from '../../view/wire';
-import type { Stream } from '../stream';
-import { failed } from '../actions';
+import type { IGpuMemory } from '../memory';
+import { failed, type Surroundings } from '../actions';
 import { ending, SHOWN } from '../ending';
 import { kernelOf, nameOf, type NotebookPanel } from '../notebook';
 import { restart, rowOf } from '../restart';
@@ -23,16 +22,10 @@ const NOTIFICATION = 140;
 /** Characters of a name in a notification. */
 const BRIEF = 40;
 
-export interface Parts {
-  app: JupyterFrontEnd;
-  trans: TranslationBundle;
-  stream: Stream;
-  unit: () => Unit;
-}
-
 /** Let the user choose a policy for a notebook. */
-export async function choosePolicy(notebook: NotebookPanel, { app, trans, stream, unit }: Parts): Promise<void> {
-  const dialog = dialogOf(notebook, { app, trans, stream, unit });
+export async function choosePolicy(notebook: NotebookPanel, { stream, surroundings }: IGpuMemory): Promise<void> {
+  const { trans } = surroundings;
+  const dialog = dialogOf(notebook, surroundings);
   stream.want('chooser', 'processes'); // what a restart gives back is among the rows
   try {
     await dialog.model.load(); // it is shown once the kernel has answered, so that the focus is at the choice
@@ -45,14 +38,14 @@ export async function choosePolicy(notebook: NotebookPanel, { app, trans, stream
 }
 
 /** The dialog with its surroundings: what a restart costs, and how it is done. */
-function dialogOf(notebook: NotebookPanel, { app, trans, stream, unit }: Parts): ChooserDialog {
+function dialogOf(notebook: NotebookPanel, { app, trans, store, unit }: Surroundings): ChooserDialog {
   const id = (): string => kernelOf(notebook)?.id ?? '';
   // An idle kernel: it was asked just now, and what its row may say of that is no news.
-  const row = (): Row => ({ ...rowOf(app, stream, id(), notebook.context.path), state: 'idle' });
+  const row = (): Row => ({ ...rowOf(app, store, id(), notebook.context.path), state: 'idle' });
   const model = new ChooserModel({
     trans,
     kernel: () => kernelOf(notebook),
-    loss: () => ending(row(), stream.state, unit(), trans),
+    loss: () => ending(row(), store.state, unit(), trans),
     restart: first => restart(app, id(), first)
   });
   return new ChooserDialog(new Chooser(model, notebook, unit, trans), trans, nameOf(notebook));

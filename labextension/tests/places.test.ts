@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { places } from '../src/lab/link';
+import { places } from '../src/lab/places';
 
 const found = (text: string, ...lines: string[]): string[] =>
   places(text, lines).map(({ start, line }) => `${start} ${line}`);

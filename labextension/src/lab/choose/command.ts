@@ -1,0 +1,44 @@
+// The chooser's command: below the panel, in the palette, and by its schema in the toolbar of notebooks.
+
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import type { ICommandPalette } from '@jupyterlab/apputils';
+import { chipIcon } from '../icon';
+import type { IGpuMemory } from '../memory';
+import { AtHand, nameOf, obstacle } from '../notebook';
+import { choosePolicy } from './dialog';
+
+const CHOOSE = 'tfgpu-magic:choose';
+
+export function addChooser(app: JupyterFrontEnd, memory: IGpuMemory, palette: ICommandPalette | null): void {
+  const { trans, panel } = memory;
+  const atHand = new AtHand(app.shell, panel);
+  let choosing = false;
+  const choose = async (): Promise<void> => {
+    if (atHand.notebook && !choosing) {
+      choosing = true; // a second click opens no second dialog
+      await choosePolicy(atHand.notebook, memory).finally(() => (choosing = false));
+    }
+  };
+  app.commands.addCommand(CHOOSE, {
+    label: trans.__('Set GPU Memory of This Notebook…'),
+    caption: () => obstacle(atHand, trans) || trans.__('Set the GPU memory that this notebook may take'),
+    icon: chipIcon,
+    describedBy: { args: { type: 'object', properties: {} } },
+    isEnabled: () => !obstacle(atHand, trans),
+    execute: choose
+  });
+  palette?.addItem({ command: CHOOSE, category: trans.__('GPU') });
+  const tell = (): void => {
+    const { notebook } = atHand;
+    app.commands.notifyCommandChanged(CHOOSE);
+    panel.offer(
+      notebook && {
+        label: trans.__('Set memory of %1…', nameOf(notebook)),
+        obstacle: obstacle(atHand, trans),
+        act: () => void app.commands.execute(CHOOSE)
+      }
+    );
+  };
+  atHand.changed.connect(tell);
+  tell();
+}

@@ -1,0 +1,57 @@
+// What the kernels of this server hold, and since when without use. Pure.
+
+import { ago, withUnit, type Unit } from '../view/format';
+import type { Row, State } from '../view/wire';
+import type { Translation } from '../view/translation';
+
+/** A notebook that holds memory and uses none of it. */
+export interface Held {
+  /** The row of its kernel; on the GPU where that holds most. */
+  row: Row;
+  /** Bytes, on all GPUs, with what the kernel has started. */
+  held: number;
+  /** Since when it has used none of them. */
+  since: number;
+}
+
+/** The notebooks of this server that hold memory and use none of it, with all that their kernels have started. */
+export function unused(state: State): Held[] {
+  const kernels = new Map<string, Row[]>();
+  for (const row of Object.values(state.rows)) {
+    if (row.kernel !== undefined && (row.who === 'mine' || row.who === 'this')) {
+      kernels.set(row.kernel, [...(kernels.get(row.kernel) ?? []), row]);
+    }
+  }
+  return [...kernels.values()].flatMap(rows => {
+    const own = rows.filter(row => !row.child).sort((a, b) => (b.held ?? 0) - (a.held ?? 0))[0];
+    const latest = Math.max(...rows.map(row => row.unused ?? Infinity));
+    return own && Number.isFinite(latest)
+      ? [{ row: own, held: rows.reduce((sum, row) => sum + (row.held ?? 0), 0), since: latest }]
+      : [];
+  });
+}
+
+/** What a kernel holds in words: `9.8 GiB`, `9.8 GiB, unused 2 h`, `9.8 GiB parked`, `4 GiB, 2 GiB parked`. */
+export interface KernelMemory {
+  row: Row;
+  text: string;
+}
+
+/** The kernels of this server that hold GPU memory, or have it parked. */
+export function kernels(state: State, unit: Unit, trans: Translation): KernelMemory[] {
+  const since = new Map(unused(state).map(one => [one.row.kernel, one.since]));
+  const rows = Object.values(state.rows).filter(row => row.kernel !== undefined);
+  return [...new Set(rows.map(row => row.kernel))].map(kernel => {
+    const its = rows.filter(row => row.kernel === kernel);
+    const held = its.reduce((sum, row) => sum + (row.held ?? 0), 0);
+    const parked = its.filter(row => row.parking !== undefined && !row.held);
+    const away = parked.reduce((sum, row) => sum + (row.away ?? 0), 0);
+    const long = since.get(kernel);
+    const parts = [
+      held > 0 || !parked.length ? withUnit(held, unit) : '',
+      parked.length ? trans.__('%1 parked', withUnit(away, unit)) : '',
+      long === undefined ? '' : trans.__('unused %1', ago(state.time - long, trans))
+    ];
+    return { row: its.find(row => !row.child) ?? its[0]!, text: parts.filter(Boolean).join(', ') };
+  });
+}

@@ -1,0 +1,106 @@
+// Notices what is worth a notification: a GPU that fills up, and a notebook that holds memory without use. Pure.
+
+import type { State } from '../view/wire';
+import { unused, type Held } from './kernels';
+
+/** Percentage points that a GPU must fall below the threshold before it can fill up again. */
+const BACK = 5;
+
+/** Tells once of a GPU that fills up, until it has emptied again; not if it was full at the first look. */
+export class Alarm {
+  /**
+   * Return the labels of the GPUs that have just passed a threshold.
+   *
+   * @param percent - the threshold; 0 for never.
+   */
+  check(state: State, percent: number): string[] {
+    return Object.entries(state.gpus).flatMap(([label, { used, total }]) => {
+      if (used === undefined || !total) {
+        return [];
+      }
+      const now = (100 * used) / total;
+      const before = this.last.get(label) ?? Infinity;
+      this.last.set(label, now);
+      const news = before < percent && now >= percent && !this.full.has(label);
+      if (now >= percent) {
+        this.full.add(label);
+      } else if (now < percent - BACK) {
+        this.full.delete(label);
+      }
+      return news ? [label] : [];
+    });
+  }
+
+  private full = new Set<string>();
+  private last = new Map<string, number>();
+}
+
+/** Bytes from which on it is worth a word. */
+const LEAST = 2 ** 28;
+
+/** What is remembered of kernels beyond the page: since when one was told to be unused, or the day to say no more. */
+type Memory = Record<string, number | string>;
+
+/** The part of a page's storage that is used. */
+export type Keeper = Pick<Storage, 'getItem' | 'setItem'>;
+
+const KEY = 'tfgpu-magic:unused';
+
+/** Kernels that are remembered: of all servers of this origin. */
+const MOST = 200;
+
+/** Seconds by which the time since when is the same in two states. */
+const SAME = 5;
+
+/** Tells once of a notebook that has long held memory without use, until it uses it again. */
+export class Reminder {
+  /** @param keeper - is shared by the pages of a browser, so that only one of them tells. */
+  constructor(private keeper: Keeper) {}
+
+  /**
+   * Return the notebooks of which the user is to be told now.
+   *
+   * @param hours - for how long memory must have been held without use; 0 for never.
+   */
+  check(state: State, hours: number): Held[] {
+    const memory = this.memory();
+    const news = unused(state).filter(({ row, since, held }) => {
+      const told = memory[row.kernel!];
+      const known = typeof told === 'number' ? Math.abs(told - since) <= SAME : told === day(state.time);
+      return row.state !== 'busy' && held >= LEAST && hours > 0 && state.time - since >= 3600 * hours && !known;
+    });
+    if (news.length) {
+      this.keep(memory, Object.fromEntries(news.map(({ row, since }) => [row.kernel!, since])));
+    }
+    return news;
+  }
+
+  /** Say no more of a kernel on this day; on the next it counts as one that was not told. */
+  notToday(kernel: string, now: number): void {
+    this.keep(this.memory(), { [kernel]: day(now) });
+  }
+
+  private memory(): Memory {
+    try {
+      return this.own ?? { ...(JSON.parse(this.keeper.getItem(KEY) ?? '') as Memory) };
+    } catch {
+      return {};
+    }
+  }
+
+  private keep(before: Memory, news: Memory): void {
+    const older = Object.entries(before).filter(([kernel]) => !(kernel in news));
+    const memory = Object.fromEntries([...older, ...Object.entries(news)].slice(-MOST));
+    try {
+      this.keeper.setItem(KEY, JSON.stringify(memory));
+    } catch {
+      this.own = memory; // where the browser keeps nothing, only another page tells again
+    }
+  }
+
+  private own: Memory | null = null;
+}
+
+function day(time: number): string {
+  return new Date(time * 1000).toDateString();
+}
