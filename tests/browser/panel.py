@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from dataclasses import dataclass
@@ -76,11 +77,14 @@ class View:
 
 
 def visit(page: Page, scene: Scene, path: str = "") -> None:
-    """Open the server's page: of a notebook, or where there is none."""
+    """Open the server's page: of a notebook, or where there is none. A page of JupyterLab that is there opens it."""
     server, lab = scene.server, scene.application == "jupyterlab"
-    where = (f"lab/tree/{path}" if lab else f"notebooks/{path}") if path else ("lab" if lab else "tree")
-    page.goto(f"http://{server.base}{where}?token={server.token}")
-    restored(page)
+    if lab and page.url.startswith(f"http://{server.base}lab"):
+        page.evaluate("path => path && jupyterapp.commands.execute('docmanager:open', { path })", path)
+    else:
+        where = (f"lab/tree/{path}" if lab else f"notebooks/{path}") if path else ("lab" if lab else "tree")
+        page.goto(f"http://{server.base}{where}?token={server.token}")
+        restored(page)
     if path:
         page.wait_for_function("path => jupyterapp.shell.currentWidget?.context?.path === path", arg=path)
         page.wait_for_function("jupyterapp.shell.currentWidget.sessionContext?.session?.kernel", timeout=60_000)
@@ -116,10 +120,18 @@ def table_of(page: Page) -> View:
 def recorded(browser: Browser, state: str) -> Page:
     """Return a page that shows a recorded state (`labextension/tests/page/states.mjs`), without a server."""
     page = browser.new_page()
-    page.route("http://view.test/**", _file)
-    page.goto(f"http://view.test/labextension/tests/page/index.html?state={state}")
+    show(page, state)
     page.wait_for_selector(".tfgpu-view-row")
     return page
+
+
+def show(page: Page, state: str) -> str:
+    """Show a recorded state in a page, and return its text, with a space between any two elements."""
+    page.route("http://view.test/**", _file)
+    page.goto(f"http://view.test/labextension/tests/page/index.html?state={state}")
+    page.wait_for_selector(".tfgpu-view-head")
+    markup = re.sub(r"<!--.*?-->|<[^>]*>", " ", page.locator("#here").inner_html())
+    return " ".join(html.unescape(markup).split())
 
 
 def _file(route: Route) -> None:

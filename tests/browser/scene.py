@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import pytest
 from playwright.sync_api import Browser, Page, Playwright
 
 from scripts._frontend import ROOT
@@ -26,7 +27,16 @@ ARGUMENTS = [
 HOLD = f"from tests.simgpu.on_machine import allocate; allocate({256 * MIB})"
 """A cell that holds memory as any program does that is not TensorFlow: imported in a moment."""
 
-NEWS = "@jupyterlab/apputils-extension:announcements"
+lab_only = pytest.mark.parametrize("scene", ["jupyterlab"], indirect=True)
+"""For what is the same code in Notebook 7, of which a few tests see that it runs there too."""
+
+_DISABLED = (
+    "@jupyterlab/apputils-extension:announcements",  # it would ask whether to fetch news, in front of all else
+    *(
+        f"@jupyterlab/{name}-extension"
+        for name in ("debugger", "extensionmanager", "lsp", "mermaid", "pdf", "vega5")  # which no test needs
+    ),
+)
 
 
 def program() -> str:
@@ -70,8 +80,8 @@ def playing(machine: Machine, home: Path, application: str = "jupyterlab", **opt
     """Have a scene; at its end the server and its kernels are gone."""
     config = home / ".jupyter"
     (config / "labconfig").mkdir(parents=True)
-    # The first start would ask whether to fetch Jupyter's news, in front of all else.
-    (config / "labconfig" / "page_config.json").write_text(json.dumps({"disabledExtensions": {NEWS: True}}))
+    disabled = {"disabledExtensions": dict.fromkeys(_DISABLED, True)}
+    (config / "labconfig" / "page_config.json").write_text(json.dumps(disabled))
     environment = {
         "JUPYTER_CONFIG_PATH": str(config),
         "JUPYTER_PREFER_ENV_PATH": "1",

@@ -10,10 +10,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import psutil
-import pytest
 
 from tests.browser.panel import View, table_of, visit
-from tests.browser.scene import Scene, shot, soon
+from tests.browser.scene import Scene, lab_only, shot, soon
 from tests.jupyter import Notebook
 from tests.sizes import MIB
 
@@ -76,6 +75,7 @@ def collectors(scene: Scene) -> list[int]:
     return found
 
 
+@lab_only
 def test_a_table_that_is_seen_draws_and_its_kernel_is_idle(scene: Scene, page: Page) -> None:
     notebook, view = shown(scene, page, "seen.ipynb")
     quiet(notebook)
@@ -92,6 +92,7 @@ def test_a_table_that_is_seen_draws_and_its_kernel_is_idle(scene: Scene, page: P
     assert live.startswith("live")
 
 
+@lab_only
 def test_when_the_page_is_closed_everything_rests_and_a_new_page_is_live(
     scene: Scene, page: Page, browser: Browser
 ) -> None:
@@ -119,7 +120,7 @@ def test_when_the_page_is_closed_everything_rests_and_a_new_page_is_live(
     assert server_since > 5
 
 
-@pytest.mark.parametrize("scene", ["jupyterlab"], indirect=True)  # Notebook has a page for each notebook
+@lab_only
 def test_a_table_in_a_hidden_tab_rests(scene: Scene, page: Page) -> None:
     notebook, view = shown(scene, page, "hidden.ipynb")
     tab = page.evaluate("jupyterapp.shell.currentWidget.id")
@@ -130,6 +131,7 @@ def test_a_table_in_a_hidden_tab_rests(scene: Scene, page: Page) -> None:
     soon(lambda: view.root.is_visible() and view.link().startswith("live"), 30)
 
 
+@lab_only
 def test_a_table_ends_with_its_kernel(scene: Scene, page: Page) -> None:
     notebook, view = shown(scene, page, "ended.ipynb")
     scene.server.open(f"api/kernels/{notebook.kernel}", method="DELETE").close()
@@ -137,6 +139,7 @@ def test_a_table_ends_with_its_kernel(scene: Scene, page: Page) -> None:
     shot(page, f"{scene.application}-top-ended")
 
 
+@lab_only
 def test_a_table_ends_when_its_kernel_is_restarted_from_elsewhere(scene: Scene, page: Page) -> None:
     notebook, view = shown(scene, page, "restarted.ipynb")
     quiet(notebook)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-import pytest
 from playwright.sync_api import Error, expect
 
 from tests import waiting
 from tests.browser.panel import open_panel, visit
-from tests.browser.scene import Scene, shot
+from tests.browser.scene import Scene, lab_only, shot
 from tests.jupyter import execute
 from tests.sizes import CONTEXT, GIB
 from tests.slack import SLACK
@@ -156,6 +155,7 @@ def test_a_limit_chosen_by_keyboard_is_in_force_and_the_slider_says_bytes_and_pe
     assert re.fullmatch(r"visible \d; limit 25% --grow|pick --need 25%; limit 25% --grow\n", made.run(ASKED))
 
 
+@lab_only
 def test_too_late_says_the_cell_and_what_is_lost_and_restarts_into_the_policy(scene: Scene, page: Page) -> None:
     made = scene.notebook("late.ipynb", "%tf_gpu visible 0; limit 1GiB", TAKE)
     visit(page, scene, made.path)
@@ -186,6 +186,7 @@ def test_too_late_says_the_cell_and_what_is_lost_and_restarts_into_the_policy(sc
     assert policy == "visible 0; limit 2GiB\n"
 
 
+@lab_only
 def test_what_does_not_fit_is_said_before_with_what_does(scene: Scene, page: Page) -> None:
     made = scene.notebook("full.ipynb")
     visit(page, scene, made.path)
@@ -208,6 +209,7 @@ def test_what_does_not_fit_is_said_before_with_what_does(scene: Scene, page: Pag
     assert asked == "%tf_gpu pick --need 40%; limit 40%"
 
 
+@lab_only
 def test_a_busy_kernel_is_said_to_be_and_asked_when_its_cell_has_ended(scene: Scene, page: Page) -> None:
     made = scene.notebook("busy.ipynb")
     visit(page, scene, made.path)
@@ -232,6 +234,7 @@ def test_a_busy_kernel_is_said_to_be_and_asked_when_its_cell_has_ended(scene: Sc
     assert disabled
 
 
+@lab_only
 def test_a_number_that_cannot_be_is_mended_in_sight_and_never_applied_before(scene: Scene, page: Page) -> None:
     made = scene.notebook("number.ipynb")
     visit(page, scene, made.path)
@@ -259,6 +262,7 @@ def test_a_number_that_cannot_be_is_mended_in_sight_and_never_applied_before(sce
     assert made.run(ASKED) == "limit 30%\n"
 
 
+@lab_only
 def test_a_driver_that_hangs_is_said_keeps_no_kernel_and_can_be_asked_again(scene: Scene, page: Page) -> None:
     made = scene.notebook("hangs.ipynb")
     visit(page, scene, made.path)
@@ -283,6 +287,7 @@ def test_a_driver_that_hangs_is_said_keeps_no_kernel_and_can_be_asked_again(scen
     assert disabled
 
 
+@lab_only
 def test_a_warning_of_the_load_is_said_whole(scene: Scene, page: Page) -> None:
     made = scene.notebook("warned.ipynb")
     made.run("%unload_ext tfgpu_magic")
@@ -300,6 +305,7 @@ def test_a_warning_of_the_load_is_said_whole(scene: Scene, page: Page) -> None:
     assert made.run(ASKED) == "growth\n"
 
 
+@lab_only
 def test_the_words_become_the_first_cell_and_another_choice_takes_its_place(scene: Scene, page: Page) -> None:
     made = scene.notebook("first.ipynb", more=("1 + 1",))
     visit(page, scene, made.path)
@@ -316,26 +322,23 @@ def test_the_words_become_the_first_cell_and_another_choice_takes_its_place(scen
     assert sources == ["%load_ext tfgpu_magic\n%tf_gpu growth", "1 + 1"]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark", "forced", "narrow"])
-def test_it_is_whole_in_every_theme_and_width(
-    scene: Scene, page: Page, scheme: Literal["light", "dark", "forced", "narrow"]
-) -> None:
-    made = scene.notebook(f"looks-{scheme}.ipynb")
+@lab_only
+def test_it_is_whole_in_every_theme_and_width(scene: Scene, page: Page) -> None:
+    made = scene.notebook("looks.ipynb")
     visit(page, scene, made.path)
-    if scheme == "dark":
-        use_theme(page, "JupyterLab Dark")
-    if scheme == "forced":
-        page.emulate_media(forced_colors="active", color_scheme="dark")
-    dialog = from_toolbar(page)
-    dialog.get_by_label("No more than a limit").check()
-    if scheme == "narrow":
-        page.set_viewport_size({"width": 250, "height": 700})
-    expect(dialog.locator(".tfgpu-choose-answer")).to_contain_text("It fits")
-    body = dialog.locator(".jp-Dialog-body")
-    widths = body.evaluate("body => [body.scrollWidth, body.clientWidth]")
-    shot(page, f"{scene.application}-choose-{scheme}")
-    if scheme == "dark":
+    widths = {}
+    for scheme in ("light", "dark", "forced", "narrow"):
+        use_theme(page, "JupyterLab Dark" if scheme == "dark" else "JupyterLab Light")
+        page.emulate_media(forced_colors="active" if scheme == "forced" else "none")
+        dialog = from_toolbar(page)
+        dialog.get_by_label("No more than a limit").check()
+        if scheme == "narrow":
+            page.set_viewport_size({"width": 250, "height": 700})
+        expect(dialog.locator(".tfgpu-choose-answer")).to_contain_text("It fits")
+        body = dialog.locator(".jp-Dialog-body")
+        widths[scheme] = body.evaluate("body => body.scrollWidth - body.clientWidth")
+        shot(page, f"{scene.application}-choose-{scheme}")
         page.keyboard.press("Escape")
-        use_theme(page, "JupyterLab Light")
+        expect(dialog).to_have_count(0)
 
-    assert widths[0] <= widths[1] + 1
+    assert {scheme for scheme, more in widths.items() if more > 1} == set()

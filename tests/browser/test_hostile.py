@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from tests.browser.panel import open_panel, visit
 from tests.browser.scene import HOLD, playing, shot, soon
 from tests.jupyter import execute
@@ -26,12 +24,11 @@ PATHS = {
 }
 
 
-@pytest.mark.parametrize("application", ["jupyterlab", "notebook"])
-def test_hostile_names_are_shown_as_text(browser: Browser, application: str, tmp_path: Path) -> None:
+def test_hostile_names_are_shown_as_text(browser: Browser, tmp_path: Path) -> None:
     page = browser.new_page(viewport={"width": 1300, "height": 1200})
     dialogs: list[Any] = []
     page.on("dialog", lambda dialog: dialogs.append(dialog))
-    with Machine.create("1x16GiB") as machine, playing(machine, tmp_path, application) as scene:
+    with Machine.create("1x16GiB") as machine, playing(machine, tmp_path) as scene:
         machine.add_neighbour("1GiB@0", name=f"'{MARKUP}'")
         for path in PATHS.values():
             session = {"path": path, "name": path, "type": "notebook", "kernel": {"name": "python3"}}
@@ -43,7 +40,7 @@ def test_hostile_names_are_shown_as_text(browser: Browser, application: str, tmp
         panel = open_panel(page)
         soon(lambda: len(panel.rows()) == len(PATHS) + 1, 30)
         owners = {row.owner for row in panel.rows()}
-        shot(page, f"{application}-hostile")
+        shot(page, "hostile")
         elements = panel.root.locator("img, script, svg[onload], iframe").count()
         widths = panel.root.evaluate("view => [view.scrollWidth, view.clientWidth]")
         harmed = page.evaluate("window.harmed")

@@ -10,11 +10,10 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.panel import View, choose, open_panel, panel_of, restored, visit
-from tests.browser.scene import HOLD, Scene, playing, shot, soon
+from tests.browser.scene import HOLD, Scene, lab_only, shot, soon
 from tests.jupyter import Notebook
 from tests.sizes import MIB
 from tests.slack import SLACK
-from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,18 +33,11 @@ _COLOURS = """bar => {
   return colours;
 }"""
 
-lab_only = pytest.mark.parametrize("scene", ["jupyterlab"], indirect=True)
 
-
-@pytest.fixture(scope="module", params=["jupyterlab", "notebook"])
-def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    with (
-        Machine.create("2x16GiB") as machine,
-        playing(machine, tmp_path_factory.mktemp("home"), request.param) as scene,
-    ):
-        machine.add_foreign("3GiB@0", name=" ".join(SECRETS))
-        choose(scene, unit="MiB")
-        yield scene
+@pytest.fixture(scope="module", autouse=True)
+def foreign(scene: Scene) -> None:
+    scene.machine.add_foreign("3GiB@0", name=" ".join(SECRETS))
+    choose(scene, unit="MiB")
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +86,7 @@ def test_each_notebook_has_the_drivers_figure_to_the_mib_and_tensorflows_own(
     assert rows["nobody"].detail == ""
 
 
+@lab_only
 def test_another_user_is_a_name_and_a_size_everywhere(scene: Scene, panel: View) -> None:
     soon(lambda: panel.row("nobody"))
     paths = ("tfgpu-magic/snapshot", "metrics")
@@ -110,6 +103,7 @@ def test_another_user_is_a_name_and_a_size_everywhere(scene: Scene, panel: View)
         assert [path for path in paths if secret in served[path]] == []
 
 
+@lab_only
 def test_a_growing_notebooks_row_grows_while_its_cell_runs(scene: Scene, panel: View, eval_: Notebook) -> None:
     before = panel.held("eval.ipynb") or 0
     eval_.client.execute(f"import time\nfor _ in range(4): {MORE}; time.sleep(1)")
@@ -143,6 +137,7 @@ def test_what_a_kernel_gives_back_is_named_first_and_seen_afterwards(scene: Scen
     assert (old.kernel in alive) == (what == "restart")
 
 
+@lab_only
 def test_a_refused_dialog_leaves_the_kernel_alone(scene: Scene, panel: View, train: Notebook) -> None:
     panel.press("shutDown", "train.ipynb")
     panel.page.locator(".jp-Dialog .jp-mod-reject").click()
@@ -184,6 +179,7 @@ def test_rows_are_sorted_as_is_chosen_and_that_is_kept(panel: View) -> None:
     page.wait_for_timeout(1000)
 
 
+@lab_only
 def test_another_theme_is_taken_at_once(scene: Scene, panel: View) -> None:
     page = panel.page
 
@@ -246,6 +242,7 @@ def test_the_status_bars_figure_is_seen_in_forced_colours(
     assert used != ground
 
 
+@lab_only
 def test_a_gpu_that_fills_up_is_told_once(scene: Scene, panel: View) -> None:
     page = panel.page
     choose(scene, unit="MiB", threshold=60)
@@ -265,6 +262,7 @@ def test_a_gpu_that_fills_up_is_told_once(scene: Scene, panel: View) -> None:
     assert count == 1
 
 
+@lab_only
 def test_a_driver_that_hangs_is_said_with_since_when_and_the_page_goes_on(scene: Scene, panel: View) -> None:
     owners = {"train.ipynb", "eval.ipynb", "nobody"}
     # What another test has ended stays for a look, as "neighbour, ended".

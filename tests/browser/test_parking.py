@@ -1,4 +1,4 @@
-"""Parking in a page: the panel's button, parked rows, the notification, and the line that makes room."""
+"""Parking in a page: the panel's button, parked rows, and the notification."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.panel import open_panel, visit
-from tests.browser.scene import Scene, shot, soon
+from tests.browser.scene import Scene, lab_only, shot, soon
 from tests.browser.unused import unused
-from tests.parking.conftest import kill
-from tests.server.test_park import helpers
+from tests.parking.conftest import helpers, kill
 from tests.sizes import GIB
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def notebook(scene: Scene) -> Iterator[Notebook]:
     notebook = scene.notebook("train.ipynb", ASK, HOLD)
     yield notebook
     scene.server.open(f"api/sessions/{notebook.session}", method="DELETE").close()
-    kill(*helpers(scene.machine))
+    kill(*helpers(scene.machine, "tfgpu_magic.parking."))
 
 
 def test_the_panels_button_parks_and_brings_back(scene: Scene, page: Page, notebook: Notebook) -> None:
@@ -52,6 +51,7 @@ def test_the_panels_button_parks_and_brings_back(scene: Scene, page: Page, noteb
     assert scene.held(notebook) == held
 
 
+@lab_only
 def test_one_without_room_waits_and_says_for_whom(scene: Scene, page: Page, notebook: Notebook) -> None:
     visit(page, scene)
     panel = open_panel(page)
@@ -68,6 +68,7 @@ def test_one_without_room_waits_and_says_for_whom(scene: Scene, page: Page, note
         soon(lambda: (row := panel.row("train.ipynb")) and row.state.startswith("parked"), 30)
 
 
+@lab_only
 def test_a_notebook_that_does_not_allow_it_has_no_button(scene: Scene, page: Page) -> None:
     shy = scene.notebook("shy.ipynb", HOLD)
     visit(page, scene)
@@ -79,6 +80,7 @@ def test_a_notebook_that_does_not_allow_it_has_no_button(scene: Scene, page: Pag
     scene.server.open(f"api/sessions/{shy.session}", method="DELETE").close()
 
 
+@lab_only
 def test_one_that_cannot_be_parked_now_says_why_and_stays(scene: Scene, page: Page, notebook: Notebook) -> None:
     held = scene.held(notebook)
     notebook.run("import threading, time; threading.Thread(target=time.sleep, args=(600,), daemon=True).start()")
@@ -94,6 +96,7 @@ def test_one_that_cannot_be_parked_now_says_why_and_stays(scene: Scene, page: Pa
     assert scene.held(notebook) == held
 
 
+@lab_only
 def test_the_notification_offers_it_and_goes(scene: Scene, page: Page, notebook: Notebook) -> None:
     unused(scene, notebook)
     visit(page, scene)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from tests.browser.panel import View, open_panel, visit
-from tests.browser.scene import HOLD, Scene, shot, soon
+from tests.browser.scene import HOLD, Scene, lab_only, shot, soon
 from tests.jupyter import execute
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def test_a_cell_that_restarts_its_kernel_ends_in_its_page_and_those_after_it_wer
     assert policy.endswith("limit 2GiB\n")
 
 
+@lab_only
 def test_a_notebook_that_is_open_where_its_kernel_is_restarted_has_an_idle_one(scene: Scene, page: Page) -> None:
     made = scene.notebook("here.ipynb", HOLD)
     visit(page, scene, made.path)
@@ -74,6 +75,7 @@ def test_a_notebook_that_is_open_where_its_kernel_is_restarted_has_an_idle_one(s
     soon(lambda: page.evaluate("window.seen") and is_at_rest(page))
 
 
+@lab_only
 def test_so_has_one_that_is_open_in_another_page(scene: Scene, page: Page, browser: Browser) -> None:
     made = scene.notebook("there.ipynb", HOLD)
     visit(page, scene, made.path)

@@ -7,30 +7,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.panel import View, restored, table_of, visit
-from tests.browser.scene import Scene, playing, shot, soon
+from tests.browser.panel import View, open_panel, restored, table_of, visit
+from tests.browser.scene import Scene, lab_only, shot, soon
 from tests.jupyter import Notebook
 from tests.sizes import MIB
-from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from playwright.sync_api import Page
 
 GROW = "import time\nkept = []\nfor _ in range(40): kept.append(tf.zeros(2**24)); time.sleep(.2)"
 MANAGER = "@jupyter-widgets/jupyterlab-manager:plugin"
 
 
-@pytest.fixture(scope="module", params=["jupyterlab", "notebook"])
-def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    with (
-        Machine.create("2x16GiB") as machine,
-        playing(machine, tmp_path_factory.mktemp("home"), request.param) as scene,
-    ):
-        saved = {"raw": json.dumps({"saveState": True})}
-        scene.server.open(f"lab/api/settings/{MANAGER}", saved, method="PUT").close()
-        yield scene
+@pytest.fixture(scope="module", autouse=True)
+def saved(scene: Scene) -> None:
+    """Have widgets' states saved with notebooks."""
+    scene.server.open(f"lab/api/settings/{MANAGER}", {"raw": json.dumps({"saveState": True})}, method="PUT").close()
 
 
 def command(page: Page, name: str) -> None:
@@ -71,9 +63,14 @@ def test_the_table_follows_a_busy_notebook_and_is_saved_with_it(scene: Scene, pa
     assert {(row.gpu, row.owner) for row in again.rows()} == {(row.gpu, row.owner) for row in before}
 
 
+@lab_only
 def test_two_views_of_the_table_show_the_same(scene: Scene, page: Page) -> None:
     scene.notebook("twice.ipynb", more=("%load_ext tfgpu_magic", "%tf_gpu top", "%tf_gpu top"))
     visit(page, scene, "twice.ipynb")
+    panel = open_panel(page)
+    soon(lambda: panel.link().startswith("live"), 30)
+    streams: list[str] = []
+    page.on("websocket", lambda socket: streams.append(socket.url))
     command(page, "notebook:run-all-cells")
     views = page.locator(".jp-NotebookPanel:visible .jp-OutputArea .tfgpu-view")
     soon(lambda: views.count() == 2, 60)
@@ -85,3 +82,4 @@ def test_two_views_of_the_table_show_the_same(scene: Scene, page: Page) -> None:
 
     assert len(held) == 2
     assert held[0] == held[1]
+    assert [url for url in streams if "tfgpu-magic/stream" in url] == []  # they use the page's own

@@ -1,18 +1,19 @@
-"""The view of GPUs by notebook, without a server: what it tells a pointer, a screen reader, and in other colours."""
+"""The built view without a server, in every recorded state: what it draws, tells a pointer and a screen reader."""
 
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.panel import View, recorded
+from tests.browser.panel import View, recorded, show
 from tests.browser.scene import shot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from playwright.sync_api import Browser, Page
 
@@ -29,12 +30,67 @@ def view(browser: Browser) -> Iterator[Page]:
     page.close()
 
 
+@pytest.fixture(scope="module")
+def drawn(browser: Browser) -> Iterator[Callable[[str], str]]:
+    """A function that returns what is read of a state, as one line; in one page for all."""
+    page = browser.new_page()
+    yield partial(show, page)
+    page.close()
+
+
+def test_it_shows_who_holds_what(drawn: Callable[[str], str]) -> None:
+    text = drawn("sketch")
+
+    assert "0 A100-80GB 61.2 / 80 GiB use 93% · 61 °C · 287 W" in text
+    assert "train.ipynb busy 48.0 GiB in use 31.2 peak 44.9 limit 48 GiB use 93%" in text
+    assert re.search(r"eval\.ipynb unused 2 h 10\.1 GiB in use 0\.3 peak 9\.8 growth .*10\.1 GiB could come back", text)
+    assert "maria 3.1 GiB" in text
+    assert "2 Tesla T4 N/A: the GPU is lost" in text
+
+
+def test_names_are_text_whatever_they_are(browser: Browser) -> None:
+    page = recorded(browser, "hostile")
+    elements = page.locator("#here").locator("img, script, b").count()
+    names = str(page.locator("#here").text_content())
+    size = len(page.locator("#here").inner_html())
+    page.close()
+
+    assert elements == 0
+    assert "<img src=x onerror=alert(1)>" in names
+    assert size < 100_000  # however long a name is
+
+
+@pytest.mark.parametrize(
+    ("state", "sentence"),
+    [
+        ("nobody", "No process holds GPU memory"),
+        ("absent", "python -m tfgpu_magic.simgpu --gpus 4x16GiB -- jupyter lab"),
+        ("error", "The NVIDIA driver does not answer"),
+        ("stale", "stale since"),
+        ("mixed", "simulated"),
+        ("crowd", "Show 32 more"),
+    ],
+)
+def test_each_state_says_what_it_is(drawn: Callable[[str], str], state: str, sentence: str) -> None:
+    assert sentence in drawn(state)
+
+
+def test_where_nothing_comes_by_itself_it_says_of_when_it_is_and_has_a_button(drawn: Callable[[str], str]) -> None:
+    live, saved = drawn("widget&live=true"), drawn("widget&live=false")
+
+    assert live.startswith("GPU memory live · 1 s by memory")
+    assert re.match(r"GPU memory as of \d\d:\d\d:\d\d Refresh by memory", saved)
+
+
 def test_a_part_of_a_bar_says_whose_it_is_and_how_much_of_what(view: Page) -> None:
     titles = []
     for part in view.locator(".tfgpu-view-bar").first.locator(".tfgpu-view-part").all():
         part.hover()
         titles.append(part.get_attribute("title"))
 
+    label = view.locator(".tfgpu-view-bar").first.get_attribute("aria-label")
+
+    assert label == "train.ipynb 48.0 GiB, eval.ipynb 10.1 GiB, others 3.1 GiB, free 18.8 GiB"
     assert titles == [
         "train.ipynb: 48.0 / 80 GiB",
         "eval.ipynb: 10.1 / 80 GiB",

@@ -7,10 +7,12 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from playwright.sync_api import sync_playwright
 
 import tfgpu_magic
+from tests.browser.panel import show
+from tests.browser.scene import chromium
 from tests.frameworks.novum import Novum
-from tests.labextension.test_page import markup, site, text
 from tests.magic.shell import Seen, cells
 from tests.processes import run
 from tfgpu_magic import frameworks
@@ -18,8 +20,6 @@ from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.views import message
-
-__all__ = ["site"]  # a fixture
 
 
 class Broken(Novum):
@@ -31,10 +31,11 @@ class Broken(Novum):
         raise RuntimeError("a context of nobody's")
 
 
-def test_a_new_framework_is_seen_in_text_html_the_message_and_the_panel(site: str) -> None:
+def test_a_new_framework_is_seen_in_text_html_the_message_and_the_panel() -> None:
     with Machine.create("1x8GiB") as machine:
         seen, state = run(machine, _register)
-    page = text(markup(site, f"told={quote(json.dumps(state))}"))
+    with sync_playwright() as playwright, chromium(playwright) as browser:
+        page = show(browser.new_page(), f"sketch&told={quote(json.dumps(state))}")
 
     (row,) = (row for row in state["rows"].values() if row["who"] == "this")
     assert row["figures"]["Novum"] == {"pooled": 768 * 2**20, "live": 0}
