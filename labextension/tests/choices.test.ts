@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, mock, test } from 'node:test';
 import type { ISettingRegistry } from '@jupyterlab/settingregistry';
-import { followChoices, read, USUAL, type Choices, type Kept } from '../src/lab/choices';
+import { followChoices, USUAL, type Choices, type Kept } from '../src/lab/choices';
 import { FakeSignal } from './fakes';
 
 type Registry = Pick<ISettingRegistry, 'load'>;
@@ -52,16 +52,6 @@ beforeEach(() => {
 afterEach(() => {
   process.off('unhandledRejection', note);
   mock.restoreAll();
-});
-
-test('what is not as the schema wants it is as usual', () => {
-  const wrong = { threshold: 'much', unit: 'stone', order: 'tone', others: 'no', statusBar: false };
-
-  assert.deepEqual(read({ composite: wrong }), { ...USUAL, statusBar: false });
-  assert.deepEqual(read({ composite: { threshold: -1 } }), USUAL);
-  assert.equal(read({ composite: { threshold: 0 } }).threshold, 0);
-  assert.deepEqual(read({ composite: { span: 60, unused: 'never' } }), USUAL);
-  assert.deepEqual(read({ composite: { span: 3600, unused: 0.5 } }), { ...USUAL, span: 3600, unused: 0.5 });
 });
 
 test('settings that cannot be loaded leave the usual ones, and nothing that nobody handles', async () => {

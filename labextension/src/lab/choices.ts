@@ -1,10 +1,10 @@
-// The user's choices: the settings as one value, read again when they change, with defaults.
+// The user's choices: the settings as one value, again when they change, with defaults.
 
 import type { ISettingRegistry } from '@jupyterlab/settingregistry';
 import type { Widget } from '@lumino/widgets';
-import { ORDERS, type Order } from '../view/model';
+import type { Order } from '../view/model';
 import type { Unit } from '../view/format';
-import { SPANS, type Span } from '../view/history';
+import type { Span } from '../view/history';
 
 export interface Choices {
   /** Percent of a GPU from which on there is a notification; 0 for never. */
@@ -39,28 +39,6 @@ export const USUAL: Choices = {
   statusBar: true
 };
 
-const UNITS: readonly Unit[] = ['GiB', 'GB', 'MiB'];
-
-/** Read settings; a value that does not fit the schema gets its default. */
-export function read(settings: Pick<ISettingRegistry.ISettings, 'composite'>): Choices {
-  const value = settings.composite;
-  const flag = (name: 'others' | 'history' | 'notes' | 'sensors' | 'statusBar'): boolean => value[name] !== false;
-  const threshold = Number(value['threshold'] ?? USUAL.threshold);
-  const unused = Number(value['unused'] ?? USUAL.unused);
-  return {
-    threshold: threshold >= 0 && threshold <= 100 ? threshold : USUAL.threshold,
-    unit: UNITS.find(unit => unit === value['unit']) ?? USUAL.unit,
-    order: ORDERS.find(order => order === value['order']) ?? USUAL.order,
-    others: flag('others'),
-    history: flag('history'),
-    notes: flag('notes'),
-    sensors: flag('sensors'),
-    span: SPANS.find(span => span === value['span']) ?? USUAL.span,
-    unused: unused >= 0 ? unused : USUAL.unused,
-    statusBar: flag('statusBar')
-  };
-}
-
 /**
  * Apply the user's choices, now and at each change, until a widget is disposed of.
  *
@@ -90,7 +68,7 @@ export function followChoices(
           });
         }
       };
-      const changed = (): void => apply(read(settings));
+      const changed = (): void => apply({ ...USUAL, ...settings.composite }); // the schema holds of them
       settings.changed.connect(changed);
       owner.disposed.connect(() => settings.changed.disconnect(changed));
       changed();
