@@ -1,4 +1,4 @@
-"""A browser for all files, a server and a context for each, and a page of JupyterLab that its tests share.
+"""A browser for all files, and for each a server, a context, and a page of JupyterLab that its tests share.
 
 The browser ends before tests of another folder: Playwright keeps an event loop running, which those could not bear.
 """
@@ -78,8 +78,15 @@ def _cleared(page: Page) -> bool:
     return True
 
 
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """A server, which has the pages of both applications."""
+    with Machine.create("2x16GiB") as machine, playing(machine, tmp_path_factory.mktemp("home")) as site:
+        yield site
+
+
 @pytest.fixture(scope="module", params=["jupyterlab", "notebook"])
-def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    home = tmp_path_factory.mktemp("home")
-    with Machine.create("2x16GiB") as machine, playing(machine, home, request.param) as scene:
-        yield scene
+def scene(request: pytest.FixtureRequest, site: Scene) -> Iterator[Scene]:
+    yield Scene(site.machine, site.server, request.param)
+    for session in site.server.call("sessions"):
+        site.server.open(f"api/sessions/{session['id']}", method="DELETE").close()

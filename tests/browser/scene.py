@@ -54,7 +54,7 @@ def chromium(playwright: Playwright) -> Browser:
 class Scene:
     """A server on a machine, and what is done there."""
 
-    def __init__(self, machine: Machine, server: Server, application: str) -> None:
+    def __init__(self, machine: Machine, server: Server, application: str = "jupyterlab") -> None:
         self.machine = machine
         self.server = server
         self.application = application
@@ -76,7 +76,7 @@ class Scene:
 
 
 @contextmanager
-def playing(machine: Machine, home: Path, application: str = "jupyterlab", **options: Any) -> Iterator[Scene]:
+def playing(machine: Machine, home: Path, **options: Any) -> Iterator[Scene]:
     """Have a scene; at its end the server and its kernels are gone."""
     config = home / ".jupyter"
     (config / "labconfig").mkdir(parents=True)
@@ -92,12 +92,12 @@ def playing(machine: Machine, home: Path, application: str = "jupyterlab", **opt
         "JUPYTERLAB_WORKSPACES_DIR": str(config / "workspaces"),
         **options.pop("environment", {}),
     }
-    exposed = "LabApp" if application == "jupyterlab" else "JupyterNotebookApp"
-    options["options"] = (f"--{exposed}.expose_app_in_browser=True", *options.get("options", ()))
-    server = Server(machine, home, application=application, environment=environment, **options)
+    exposed = (f"--{application}.expose_app_in_browser=True" for application in ("LabApp", "JupyterNotebookApp"))
+    options["options"] = (*exposed, *options.get("options", ()))
+    server = Server(machine, home, application="jupyterlab", environment=environment, **options)
     try:
         until(lambda: server.call("status"))
-        yield Scene(machine, server, application)
+        yield Scene(machine, server)
     finally:
         server.stop()
 

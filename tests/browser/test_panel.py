@@ -35,9 +35,9 @@ _COLOURS = """bar => {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def foreign(scene: Scene) -> None:
-    scene.machine.add_foreign("3GiB@0", name=" ".join(SECRETS))
-    choose(scene, unit="MiB")
+def foreign(site: Scene) -> None:
+    site.machine.add_foreign("3GiB@0", name=" ".join(SECRETS))
+    choose(site, unit="MiB")
 
 
 @pytest.fixture(scope="module")

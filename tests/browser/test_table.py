@@ -20,9 +20,9 @@ MANAGER = "@jupyter-widgets/jupyterlab-manager:plugin"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def saved(scene: Scene) -> None:
+def saved(site: Scene) -> None:
     """Have widgets' states saved with notebooks."""
-    scene.server.open(f"lab/api/settings/{MANAGER}", {"raw": json.dumps({"saveState": True})}, method="PUT").close()
+    site.server.open(f"lab/api/settings/{MANAGER}", {"raw": json.dumps({"saveState": True})}, method="PUT").close()
 
 
 def command(page: Page, name: str) -> None:
