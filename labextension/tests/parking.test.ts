@@ -71,14 +71,14 @@ test('the list of running kernels says what is parked', () => {
   const rows = { '0 7': parked(), '1 7': parked({ gpu: '1', away: GIB }) };
 
   assert.deepEqual(
-    kernels(state({ time: SINCE, rows }), 'GiB', ENGLISH).map(({ size }) => size),
+    kernels(state({ time: SINCE, rows }), 'GiB', ENGLISH).map(({ text }) => text),
     ['10.8 GiB parked']
   );
 
   const job = { '0 8': parked({ pid: 8, child: true, away: 2 * GIB }), '0 7': kernel(), '1 7': kernel({ gpu: '1' }) };
 
   assert.deepEqual(
-    kernels(state({ time: SINCE, rows: job }), 'GiB', ENGLISH).map(({ size }) => size),
+    kernels(state({ time: SINCE, rows: job }), 'GiB', ENGLISH).map(({ text }) => text),
     ['2.0 GiB, 2.0 GiB parked']
   );
 });

@@ -124,10 +124,10 @@ test('the running list says what a kernel holds on all GPUs, and for how long wi
   const rows = [holds(), holds({ gpu: '1', held: GIB }), holds({ kernel: 'b', pid: 8, unused: undefined! }), row()];
 
   assert.deepEqual(
-    kernels(seen(rows), 'GiB', ENGLISH).map(({ row: { kernel }, size, unused: since }) => [kernel, size, since]),
+    kernels(seen(rows), 'GiB', ENGLISH).map(({ row: { kernel }, text }) => [kernel, text]),
     [
-      ['k', '11.0 GiB', 'unused 2 h'],
-      ['b', '10.0 GiB', '']
+      ['k', '11.0 GiB, unused 2 h'],
+      ['b', '10.0 GiB']
     ]
   );
 });

@@ -31,11 +31,10 @@ export function unused(state: State): Held[] {
   });
 }
 
-/** What a kernel holds in words: `9.8 GiB`, `9.8 GiB parked`, `4 GiB, 2 GiB parked`; and `unused 2 h`, or nothing. */
+/** What a kernel holds in words: `9.8 GiB`, `9.8 GiB, unused 2 h`, `9.8 GiB parked`, `4 GiB, 2 GiB parked`. */
 export interface KernelMemory {
   row: Row;
-  size: string;
-  unused: string;
+  text: string;
 }
 
 /** The kernels of this server that hold GPU memory, or have it parked. */
@@ -48,14 +47,11 @@ export function kernels(state: State, unit: Unit, trans: Translation): KernelMem
     const parked = its.filter(row => row.parking !== undefined && !row.held);
     const away = parked.reduce((sum, row) => sum + (row.away ?? 0), 0);
     const long = since.get(kernel);
-    const sizes = [
-      ...(held > 0 || !parked.length ? [withUnit(held, unit)] : []),
-      ...(parked.length ? [trans.__('%1 parked', withUnit(away, unit))] : [])
+    const parts = [
+      held > 0 || !parked.length ? withUnit(held, unit) : '',
+      parked.length ? trans.__('%1 parked', withUnit(away, unit)) : '',
+      long === undefined ? '' : trans.__('unused %1', ago(state.time - long, trans))
     ];
-    return {
-      row: its.find(row => !row.child) ?? its[0]!,
-      size: sizes.join(', '),
-      unused: long === undefined ? '' : trans.__('unused %1', ago(state.time - long, trans))
-    };
+    return { row: its.find(row => !row.child) ?? its[0]!, text: parts.filter(Boolean).join(', ') };
   });
 }

@@ -1,6 +1,7 @@
 // A section of JupyterLab's list of what is running: the kernels that hold GPU memory, how much, and since when unused.
 
 import type { IRunningSessions } from '@jupyterlab/running';
+import { notebookIcon } from '@jupyterlab/ui-components';
 import { Signal } from '@lumino/signaling';
 import { chipIcon } from './icon';
 import { kernels, type KernelMemory } from './kernels';
@@ -15,7 +16,7 @@ export class RunningMemory implements IRunningSessions.IManager {
     );
     memory.stream.subscribe(() => {
       const items = this.items();
-      const shown = items.map(({ row, size, unused }) => `${row.owner} ${size} ${unused}`).join('\n');
+      const shown = items.map(({ row, text }) => `${row.owner} ${text}`).join('\n');
       if (shown !== this.shown) {
         this.shown = shown;
         this.runningChanged.emit();
@@ -28,11 +29,11 @@ export class RunningMemory implements IRunningSessions.IManager {
   readonly runningChanged = new Signal<this, void>(this);
 
   running(): IRunningSessions.IRunningItem[] {
-    return this.items().map(({ row, size, unused }) => ({
-      icon: () => chipIcon,
-      label: () => `${size} · ${row.owner}`,
-      labelTitle: () => row.path ?? row.owner,
-      detail: () => unused,
+    return this.items().map(({ row, text }) => ({
+      icon: () => notebookIcon,
+      label: () => row.owner,
+      labelTitle: () => `${row.owner}: ${text}`,
+      children: [{ icon: () => chipIcon, label: () => text }], // beside the name there is no room
       ...(row.path !== undefined && { open: () => this.memory.actions.open(row) }),
       shutdown: () => this.memory.actions.shutDown(row)
     }));
