@@ -40,3 +40,4 @@ def unused(scene: Scene, *notebooks: Notebook) -> None:
         BoardDirectory(scene.server.home / "board") as place,
     ):
         unused_file.keep(place, Record(now, lines))
+    end_collectors(scene.machine)  # a page that is open may have started one, which has not read this

@@ -30,6 +30,7 @@ export class RunningMemory implements IRunningSessions.IManager {
 
   running(): IRunningSessions.IRunningItem[] {
     return this.items().map(({ row, text }) => ({
+      className: 'tfgpu-running',
       icon: () => notebookIcon,
       label: () => row.owner,
       labelTitle: () => `${row.owner}: ${text}`,
