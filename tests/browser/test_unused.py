@@ -48,7 +48,7 @@ def test_its_owner_is_told_gently_and_not_again_today(scene: Scene, page: Page, 
     toast = page.locator(TOAST, has_text=HELD % "train.ipynb")
     another = page.locator(TOAST, has_text=HELD % "other.ipynb")
     expect(toast).to_be_visible(timeout=60_000)
-    expect(another).to_be_visible()
+    expect(another).to_be_visible(timeout=60_000)  # processes are listed each ten seconds, and looked at as often
     page.wait_for_timeout(1500)  # they come in from the side
     shot(page, f"unused-{scene.application}")
 
