@@ -84,7 +84,7 @@ print('it', 'fits')
 def test_each_way_to_run_out_of_memory_ends_with_a_line_that_helps(
     machine: Machine, before: str, cell: str, size: int | None
 ) -> None:
-    (*_, failed, _), found, again = run(machine, followed, "%tf_gpu limit 256MiB", AWAKE, before, cell, fresh=True)
+    (*_, failed, _), found, again = run(machine, followed, "%tf_gpu limit 256MiB", AWAKE, before, cell, imported=False)
 
     assert failed.error
     assert (found.cause, found.shortage.size) == ("limit", size)
@@ -95,7 +95,7 @@ def test_each_way_to_run_out_of_memory_ends_with_a_line_that_helps(
 def test_what_only_out_keeps_is_let_go_of(machine: Machine) -> None:
     half = "big = tf.zeros((32, 2**20))\nprint('it', 'fits')"
     before, found, again = run(
-        machine, followed, "%tf_gpu limit 256MiB", AWAKE, "tf.zeros((40, 2**20))", half, fresh=True
+        machine, followed, "%tf_gpu limit 256MiB", AWAKE, "tf.zeros((40, 2**20))", half, imported=False
     )
 
     assert found.biggest[0].name.expression == "Out[4]"
@@ -108,7 +108,7 @@ SCATTERED = "parts = [tf.zeros((6, 2**20)) for _ in range(10)]\ndel parts[::2]" 
 
 def test_memory_that_is_free_in_pieces_may_be_meant_where_the_pool_was_fuller_before(machine: Machine) -> None:
     large = "big = tf.zeros((16, 2**20))\nprint('it', 'fits')"
-    before, found, again = run(machine, followed, "%tf_gpu limit 256MiB", AWAKE, SCATTERED, large, fresh=True)
+    before, found, again = run(machine, followed, "%tf_gpu limit 256MiB", AWAKE, SCATTERED, large, imported=False)
 
     assert (found.cause, found.shortage.size) == ("limit", 64 * MIB)
     assert found.pool.in_use <= 140 * MIB < 240 * MIB <= found.pool.peak
@@ -119,7 +119,7 @@ def test_memory_that_is_free_in_pieces_may_be_meant_where_the_pool_was_fuller_be
 def test_growth_that_gives_back_is_explained_by_what_cuda_has_taken() -> None:
     with Machine.create("2x8GiB") as two:
         two.add_neighbour("7GiB@0")
-        before, found, again = run(two, followed, "%tf_gpu growth --release", AWAKE, TWO_GIB, fresh=True)
+        before, found, again = run(two, followed, "%tf_gpu growth --release", AWAKE, TWO_GIB, imported=False)
 
     assert (found.cause, found.pool.limit, found.pool.releases) == ("gpu", None, True)
     assert found.pool.taken >= found.pool.in_use
@@ -154,7 +154,7 @@ def test_a_first_op_on_a_full_gpu_is_explained_and_tensorflow_is_let_alone() -> 
 def test_a_gpu_that_others_hold_is_left_for_one_that_is_free() -> None:
     with Machine.create("2x8GiB") as two:
         two.add_neighbour("5GiB@0")
-        before, found, again = run(two, followed, "%tf_gpu growth", AWAKE, TWO_GIB, fresh=True)
+        before, found, again = run(two, followed, "%tf_gpu growth", AWAKE, TWO_GIB, imported=False)
 
     assert found.cause == "pool"
     assert "free of GPU 0 when TensorFlow started" in before[2].text
@@ -164,7 +164,7 @@ def test_a_gpu_that_others_hold_is_left_for_one_that_is_free() -> None:
 
 
 def test_an_isolated_cell_tells_what_its_process_had(machine: Machine) -> None:
-    before, found, again = run(machine, _isolated, fresh=True)
+    before, found, again = run(machine, _isolated, imported=False)
 
     assert before.error == "ResourceExhaustedError"
     assert before.text.count("Out of GPU memory") == 1
