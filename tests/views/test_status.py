@@ -8,12 +8,11 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 from IPython.core.formatters import DisplayFormatter
 
 from tfgpu_magic.control import status
-from tfgpu_magic.monitor import one_look
+from tfgpu_magic.monitor import one_look, owners
 from tfgpu_magic.monitor.one_look import HANGS
 from tfgpu_magic.monitor.report import Report
 from tfgpu_magic.simgpu import Machine
@@ -43,11 +42,11 @@ def test_processes_that_cannot_be_read_hold_up_no_cell_and_no_more_than_once(
         monkeypatch.setenv(name, value)
     hung = threading.Event()
 
-    def hang(process: psutil.Process) -> list[str]:
+    def hang(_: int) -> str:
         hung.wait(60)
-        return []
+        return ""
 
-    monkeypatch.setattr(psutil.Process, "cmdline", hang)
+    monkeypatch.setattr(owners, "command", hang)
     begun = time.monotonic()
     first = status(timeout=5)
     between = time.monotonic()
