@@ -117,7 +117,8 @@ def is_parked(notebook: Notebook) -> bool:
 
 def park(notebook: Notebook) -> str:
     """Park a notebook by its own line, and return what was said."""
-    said = notebook.run("%tf_gpu park")
+    # A child of ours, such as one that has had a look, may be ending in a notebook that was just opened.
+    said = until(lambda: notebook.run("%tf_gpu park"), lambda text: "child processes" not in text)
     assert is_parked(notebook), said
     return said
 
