@@ -117,8 +117,7 @@ def is_parked(notebook: Notebook) -> bool:
 
 def park(notebook: Notebook) -> str:
     """Park a notebook by its own line, and return what was said."""
-    # A child of ours, such as one that has had a look, may be ending in a notebook that was just opened.
-    said = until(lambda: notebook.run("%tf_gpu park"), lambda text: "child processes" not in text)
+    said = notebook.run("%tf_gpu park")
     assert is_parked(notebook), said
     return said
 

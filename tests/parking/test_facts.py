@@ -13,17 +13,20 @@ from pathlib import Path
 import pytest
 
 from tests.sizes import GIB, MIB
+from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic import frameworks
 from tfgpu_magic.config import cuda
 from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.monitor.bounded import within
-from tfgpu_magic.monitor.pids import began
+from tfgpu_magic.monitor.look import Looking
+from tfgpu_magic.monitor.pids import began, opens_driver
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.parking import facts
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.inside import facts as inside
 from tfgpu_magic.parking.record import Held
+from tfgpu_magic.simgpu import Machine
 
 CHILD = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'input()']); print(flush=True); input()"
 
@@ -72,6 +75,18 @@ def test_descendants_are_found_and_only_those_with_the_driver_open_are_in_the_wa
     assert len(facts.descendants(process.pid)) == 1
     assert facts.descendants(process.pid) <= facts.descendants(os.getpid())
     assert facts.children_on_driver(process.pid) == ()
+
+
+def test_a_look_of_ours_is_in_nobodys_way(machine: Machine) -> None:
+    machine.hang("nvmlInit", 600.0)
+    before = facts.descendants(os.getpid())
+    looking = Looking(60 * SLACK)
+    [child] = facts.descendants(os.getpid()) - before
+    until(lambda: opens_driver(child))
+
+    assert child not in facts.children_on_driver(os.getpid())
+    machine.clear_faults()
+    assert looking.result().error is None
 
 
 def test_descendants_are_found_where_the_system_lists_no_children(

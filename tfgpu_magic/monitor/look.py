@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 # -c and not the file's path: Python keeps the bytecode of what is imported, not of the script it runs.
 # No garbage collection: a child that lives 40 ms and imports 10,000 objects has none to collect (3 ms).
-_CODE = "import gc, sys; gc.disable(); sys.path += sys.argv[1:]; from tfgpu_magic.monitor.readers import main; main()"
+CODE = "import gc, sys; gc.disable(); sys.path += sys.argv[1:]; from tfgpu_magic.monitor.readers import main; main()"
+"""What a look runs: it has the driver open, and holds no memory."""
 
 
 LOOK_TIMEOUT = probe.PATIENCE
@@ -77,7 +78,7 @@ class Looking:
                     f"{names()} does not answer: an earlier call hangs in the driver. A reboot may be needed."
                 )
             elif self._child is None:
-                self._child = Probe(["-c", _CODE, *search_path()])
+                self._child = Probe(["-c", CODE, *search_path()])
         except ImportError as error:
             self._trouble = str(error)
         except OSError as error:  # no memory or no processes left

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.isolate.process import host_memory
+from tfgpu_magic.monitor import look
 from tfgpu_magic.monitor.pids import began, elsewhere, opens_driver
 from tfgpu_magic.parking.checks import Facts
 from tfgpu_magic.parking.record import Held
@@ -117,8 +118,21 @@ def _mapped(pid: int) -> list[str] | None:
 
 
 def children_on_driver(pid: int) -> tuple[int, ...]:
-    """Return the pids of a process's descendants that have the driver open, or of which that cannot be read."""
-    return tuple(child for child in sorted(descendants(pid)) if opens_driver(child) is not False and began(child))
+    """Return the pids of a process's descendants that have the driver open, or of which that cannot be read.
+
+    Looks of ours do not count.
+    """
+    found = (child for child in sorted(descendants(pid)) if opens_driver(child) is not False and began(child))
+    return tuple(child for child in found if not _looks(child))
+
+
+def _looks(pid: int) -> bool:
+    """Tell whether a process looks at the GPUs for us, or ends: it has no command line any more."""
+    try:
+        words = (PROC / f"{pid}/cmdline").read_text(encoding="utf-8", errors="surrogateescape").split("\0")
+    except OSError:
+        return False
+    return words == [""] or look.CODE in words
 
 
 def descendants(pid: int) -> set[int]:
