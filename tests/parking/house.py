@@ -17,8 +17,7 @@ from tfgpu_magic.isolate.lease_file import LeaseTable
 from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.parking import checks, facts, record
-from tfgpu_magic.parking.asked import Asked
-from tfgpu_magic.parking.calls import Timeouts
+from tfgpu_magic.parking.calls import Asked, Timeouts
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.ledger import Ledger
 from tfgpu_magic.parking.messages import Outcome, Request

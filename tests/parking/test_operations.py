@@ -16,7 +16,7 @@ from tests.sizes import GIB
 from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.parking import checks, record
 from tfgpu_magic.parking import refusals as why
-from tfgpu_magic.parking.asked import Asked
+from tfgpu_magic.parking.calls import Asked
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.driver import OUT_OF_MEMORY
 from tfgpu_magic.parking.messages import Outcome, Progress, Request, reply

@@ -19,7 +19,7 @@ from tfgpu_magic.config.process_state import ProcessState
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.report import GpuUse, Report
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
-from tfgpu_magic.parking import record, seen
+from tfgpu_magic.parking import client, record
 from tfgpu_magic.parking.ledger import Ledger
 from tfgpu_magic.parking.record import Entry, Held, Record
 from tfgpu_magic.parking.states import Phase
@@ -83,7 +83,7 @@ def test_a_new_helper_begins_with_nobody_waiting(place: BoardDirectory) -> None:
 def test_who_has_ended_is_not_seen(place: BoardDirectory) -> None:
     kept(place, replace(mine(), began=1))
 
-    assert seen.entries([place]) == ()
+    assert client.entries([place]) == ()
 
 
 def test_one_whose_waiting_nobody_ends_is_set_right_by_whoever_looks(machine: Machine, programs: Start) -> None:
@@ -99,7 +99,7 @@ def test_one_whose_waiting_nobody_ends_is_set_right_by_whoever_looks(machine: Ma
 
     def wanted() -> bool:
         with BoardDirectory() as place:
-            (found,) = seen.entries([place])
+            (found,) = client.entries([place])
             return found.wanted
 
     until(lambda: not wanted())

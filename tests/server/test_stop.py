@@ -18,7 +18,7 @@ from tests.jupyter import Server, execute
 from tests.server.conftest import Serve
 from tests.server.streaming import State, rows, streaming
 from tests.server.test_kernels import Kernel
-from tfgpu_magic.parking import seen
+from tfgpu_magic.parking import client
 from tfgpu_magic.server import stop as stopping
 from tfgpu_magic.simgpu import Machine
 
@@ -62,7 +62,7 @@ def test_a_call_that_was_parked_once_is_interrupted_and_not_killed_where_that_ma
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(stopping, "is_call", lambda _: True)
-    monkeypatch.setattr(seen, "must_end_itself", lambda _: True)
+    monkeypatch.setattr(client, "must_end_itself", lambda _: True)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True) as call:
         with pytest.raises(HTTPError, match="has hung whole hosts"):
             stopping.stop(call.pid, signal.SIGKILL, {os.getpid()})

@@ -17,7 +17,7 @@ from tfgpu_magic.monitor.settings import LINGER, READING_TIMEOUT
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.monitor.starting import begin, start
 from tfgpu_magic.monitor.unused_file import RecordReader
-from tfgpu_magic.parking import seen
+from tfgpu_magic.parking import client
 
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.history import History
@@ -157,7 +157,7 @@ class Live:
             MonitorError: as `look`.
         """
         self._open()
-        return seen.entries(self._report_files.places) if self._report_files is not None else ()
+        return client.entries(self._report_files.places) if self._report_files is not None else ()
 
     def ensure(self) -> None:
         """Ensure that there is a collector, and record that it has a viewer. Looks do that.

@@ -18,7 +18,7 @@ from tfgpu_magic.monitor.pids import began
 from tfgpu_magic.monitor.report_files import AllReportFiles
 from tfgpu_magic.monitor.rows import Table
 from tfgpu_magic.monitor.tabulate import UNATTRIBUTED
-from tfgpu_magic.parking import seen
+from tfgpu_magic.parking import client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -109,5 +109,5 @@ def _reports() -> tuple[tuple[Report, ...], tuple[Entry, ...]]:
         BoardDirectory() as place,
         contextlib.closing(AllReportFiles(place)) as everywhere,
     ):
-        return everywhere.read(), seen.entries(everywhere.places)
+        return everywhere.read(), client.entries(everywhere.places)
     return (), ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -18,11 +19,12 @@ from tfgpu_magic.parking.states import Found, State
 from tfgpu_magic.parking.workers import Died, GivenUp
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
 
     from tfgpu_magic.parking.checks import Facts
     from tfgpu_magic.parking.ledger import Key
-    from tfgpu_magic.parking.messages import Request
+    from tfgpu_magic.parking.messages import Progress, Request
     from tfgpu_magic.parking.workers import Worker, Workers
 
 TROUBLES = (DriverError, GivenUp, Died)
@@ -60,6 +62,44 @@ class Timeouts:
     def copying(self, size: int) -> float:
         """Return the seconds for a copy of so many bytes."""
         return self.copy + size / self.slowest
+
+
+class Asked:
+    """A request that the helper is working on: it may be called off by who waits for it, who is told how it gets on.
+
+    Args:
+        request: what is asked for.
+        key: the process.
+        tell: takes each progress.
+
+    Attributes:
+        said: the latest progress; None where there is none yet.
+    """
+
+    def __init__(self, request: Request, key: Key, tell: Callable[[Progress], None] = lambda _: None) -> None:
+        self.request, self.key = request, key
+        self.said: Progress | None = None
+        self._tell = tell
+        self._off = asyncio.Event()
+
+    def tell(self, progress: Progress) -> None:
+        """Tell its asker how it gets on."""
+        self.said = progress
+        self._tell(progress)
+
+    @property
+    def called_off(self) -> bool:
+        """Whether nobody wants it any more."""
+        return self._off.is_set()
+
+    def call_off(self) -> None:
+        """Have it end as soon as nothing is under way."""
+        self._off.set()
+
+    async def pause(self, seconds: float) -> None:
+        """Wait, unless it is called off meanwhile."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._off.wait(), seconds)
 
 
 class Calls:

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.directory import BoardDirectory, directories, other_directories
 from tfgpu_magic.monitor.starting import begin, launch
-from tfgpu_magic.parking import record
+from tfgpu_magic.parking import facts, record
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.messages import CALL_OFF, Outcome, Progress, Request, reply
 from tfgpu_magic.parking.settings import LOCK, SILENCE, SOCKET, START_TIMEOUT
-from tfgpu_magic.parking.states import UNSETTLED
+from tfgpu_magic.parking.states import UNSETTLED, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from tfgpu_magic.parking.record import Entry, Held
 
@@ -144,6 +144,33 @@ def attend() -> bool:
         finally:
             for other in others:
                 other.close()
+
+
+def entries(places: Iterable[BoardDirectory]) -> tuple[Entry, ...]:
+    """Return what the record has of processes that live; it takes microseconds where nothing was ever parked.
+
+    Where a helper has died over something another one is started: what is shown is set right within seconds.
+
+    Args:
+        places: the directories in which a helper may keep it.
+    """
+    found = tuple(record.merged(map(record.read, places)).entries.values())
+    if any(entry.phase in UNSETTLED or entry.wanted for entry in found):
+        with contextlib.suppress(MonitorError):  # a later look may start one
+            attend()
+    return found
+
+
+def must_end_itself(pid: int) -> bool:
+    """Tell whether to kill a process may stop the machine: its state was brought back under the open kernel module.
+
+    One that ends by itself has stopped none, nor one whose state is away. Source: NVIDIA/cuda-checkpoint#53.
+    """
+    entry = parked(pid)
+    if entry is None or entry.phase is Phase.PARKED:
+        return False
+    was_away = entry.returns > 0 or entry.phase not in (Phase.LOCKING, Phase.CHECKPOINTING)
+    return was_away and facts.open_module() is not False
 
 
 def ask(

@@ -15,7 +15,7 @@ from tfgpu_magic.parking.unpark import Unpark
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tfgpu_magic.parking.asked import Asked
+    from tfgpu_magic.parking.calls import Asked
     from tfgpu_magic.parking.ledger import Key, Ledger
     from tfgpu_magic.parking.room import Waiting
     from tfgpu_magic.parking.workers import Workers

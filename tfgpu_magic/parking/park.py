@@ -17,8 +17,7 @@ from tfgpu_magic.parking.settling import unsettled
 from tfgpu_magic.parking.states import UNSETTLED, Found, Phase, State
 
 if TYPE_CHECKING:
-    from tfgpu_magic.parking.asked import Asked
-    from tfgpu_magic.parking.calls import Calls
+    from tfgpu_magic.parking.calls import Asked, Calls
     from tfgpu_magic.parking.ledger import Ledger
     from tfgpu_magic.parking.record import Held
     from tfgpu_magic.parking.settling import Settling

@@ -26,8 +26,7 @@ from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.pids import began, family
 from tfgpu_magic.monitor.settings import PARKER_NAME
 from tfgpu_magic.parking import record
-from tfgpu_magic.parking.asked import Asked
-from tfgpu_magic.parking.calls import Timeouts
+from tfgpu_magic.parking.calls import Asked, Timeouts
 from tfgpu_magic.parking.ledger import Ledger
 from tfgpu_magic.parking.messages import Outcome, Progress, Request
 from tfgpu_magic.parking.operations import Operations

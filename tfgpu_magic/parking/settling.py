@@ -12,8 +12,7 @@ from tfgpu_magic.parking.messages import Progress
 from tfgpu_magic.parking.states import UNSETTLED, Action, Found, Phase, State, reconcile, settled
 
 if TYPE_CHECKING:
-    from tfgpu_magic.parking.asked import Asked
-    from tfgpu_magic.parking.calls import Calls
+    from tfgpu_magic.parking.calls import Asked, Calls
     from tfgpu_magic.parking.ledger import Key, Ledger
     from tfgpu_magic.parking.record import Entry
     from tfgpu_magic.parking.workers import Worker

@@ -23,8 +23,7 @@ from tfgpu_magic.parking.states import UNSETTLED, Found, Phase, State
 
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.snapshot import Snapshot
-    from tfgpu_magic.parking.asked import Asked
-    from tfgpu_magic.parking.calls import Calls
+    from tfgpu_magic.parking.calls import Asked, Calls
     from tfgpu_magic.parking.ledger import Ledger
     from tfgpu_magic.parking.room import Place, Waiting
     from tfgpu_magic.parking.settling import Settling

@@ -10,29 +10,17 @@ import contextlib
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from tfgpu_magic.monitor.readers import Readers
 from tfgpu_magic.monitor.settings import LIBRARIES, PARKING_NAME
 from tfgpu_magic.parking.driver import NO_CUDA, NO_SUCH_PROCESS, Driver, DriverError
-from tfgpu_magic.parking.states import Found, State
+from tfgpu_magic.parking.states import Found
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _ENDED = {NO_CUDA: Found.NO_CUDA, NO_SUCH_PROCESS: Found.GONE}
-
-
-class Calls(Protocol):
-    """The calls that `driver.Driver` makes."""
-
-    def state(self, pid: int) -> State: ...  # noqa: D102
-    def lock(self, pid: int, seconds: float) -> None: ...  # noqa: D102
-    def checkpoint(self, pid: int) -> None: ...  # noqa: D102
-    def restore(self, pid: int) -> None: ...  # noqa: D102
-    def unlock(self, pid: int) -> None: ...  # noqa: D102
-    def take(self, room: Mapping[str, int]) -> None: ...  # noqa: D102
-    def let_go(self) -> None: ...  # noqa: D102
 
 
 class Worker:
@@ -43,7 +31,7 @@ class Worker:
         look: returns the GPUs and their processes now, as a snapshot's JSON.
     """
 
-    def __init__(self, driver: Calls, look: Callable[[], str]) -> None:
+    def __init__(self, driver: Driver, look: Callable[[], str]) -> None:
         self._driver, self._look = driver, look
         self._locked: set[int] = set()
 

@@ -9,7 +9,7 @@ from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
-from tfgpu_magic.parking import seen
+from tfgpu_magic.parking import client
 from tfgpu_magic.server.handlers import RESOURCE
 from tfgpu_magic.server.worker import Worker
 
@@ -69,7 +69,7 @@ def refuse_to_stop_machine(pid: int) -> None:
     Raises:
         web.HTTPError: 409, it was parked once, under the driver's open kernel module.
     """
-    if seen.must_end_itself(pid):
+    if client.must_end_itself(pid):
         raise web.HTTPError(
             409,
             "It was parked once, and under the driver's open kernel module to kill such a process has hung whole "

@@ -45,18 +45,15 @@ class Shown:
         now = time.monotonic()
         if now - self._begun < SOON or (self._text and not self._in_kernel and now - self._said_at < EVERY):
             return
-        self._say(parking.progress(progress, self._owners(progress)))
+        self.say(parking.progress(progress, self._owners(progress)))
 
     def end(self, text: str) -> None:
         """Show what has come of it; a return that nobody had to wait for needs no words."""
         if text and (self._text or self._place is not None):
-            self._say(text)
+            self.say(text)
 
     def say(self, text: str) -> None:
         """Show a text in any case."""
-        self._say(text)
-
-    def _say(self, text: str) -> None:
         if not text or text == self._text:
             return
         self._text, self._said_at = text, time.monotonic()
