@@ -119,8 +119,9 @@ class Snapshot:
         return any(gpu.simulated for gpu in self.gpus)
 
     def to_json(self) -> str:
-        """Return the snapshot as one line of JSON; of the processes, of which there may be thousands, values alone."""
-        fields = _fields(self) | {"gpus": [_fields(gpu) for gpu in self.gpus]}
+        """Return the snapshot as one line of JSON; the processes, of which there may be thousands, field by field."""
+        processes = list(zip(*self.processes, strict=True))
+        fields = _fields(self) | {"gpus": [_fields(gpu) for gpu in self.gpus], "processes": processes}
         return json.dumps(fields, separators=(",", ":"))
 
     @classmethod
@@ -133,7 +134,7 @@ class Snapshot:
         try:
             fields: dict[str, Any] = json.loads(text)
             gpus = tuple(Gpu(**(gpu | {"capability": _pair(gpu["capability"])})) for gpu in fields.pop("gpus"))
-            processes = tuple(map(Process._make, fields.pop("processes")))
+            processes = tuple(map(Process._make, zip(*fields.pop("processes"), strict=True)))
             return cls(gpus=gpus, processes=processes, **(fields | {"notes": tuple(fields["notes"])}))
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a snapshot: {error}") from error
