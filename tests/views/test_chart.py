@@ -112,9 +112,9 @@ def test_a_long_session_is_thinned_and_its_highest_point_stays() -> None:
 
 def test_of_many_cells_the_highest_are_drawn_and_none_from_before_the_first_sample() -> None:
     times = [1000.0 + number / 100 for number in range(2000)]
-    cells = [replace(CELL, number=number, began=at, ended=at) for number, at in enumerate(times)]
-    high = replace(CELL, number=7777, pools=(replace(POOL, peak=4 * GIB),))
-    early = replace(CELL, number=8888, began=10.0, ended=20.0)
+    cells = [CELL._replace(number=number, began=at, ended=at) for number, at in enumerate(times)]
+    high = CELL._replace(number=7777, pools=(POOL._replace(peak=4 * GIB),))
+    early = CELL._replace(number=8888, began=10.0, ended=20.0)
     drawn = chart.draw(replace(CURVE, cells=(early, *cells, high)))
 
     assert drawn.count("<rect") <= chart.DRAWN
@@ -123,13 +123,13 @@ def test_of_many_cells_the_highest_are_drawn_and_none_from_before_the_first_samp
 
 
 def test_pools_that_share_a_gpu_are_not_said_to_have_had_their_peaks_together() -> None:
-    pools = (replace(POOL, peak=3 * GIB), replace(POOL, name="GPU:1", before=GIB, after=GIB, peak=2 * GIB))
+    pools = (POOL._replace(peak=3 * GIB), POOL._replace(name="GPU:1", before=GIB, after=GIB, peak=2 * GIB))
 
-    assert replace(CURVE, cells=(replace(CELL, pools=pools),)).highest == 3 * GIB
+    assert replace(CURVE, cells=(CELL._replace(pools=pools),)).highest == 3 * GIB
 
 
 def test_a_peak_that_may_be_from_before_is_not_drawn_as_the_cells() -> None:
-    cell = replace(CELL, pools=(replace(POOL, peak=40 * GIB, exact=False),))
+    cell = CELL._replace(pools=(POOL._replace(peak=40 * GIB, exact=False),))
 
     assert replace(CURVE, cells=(cell,)).highest == 2 * GIB
     assert "peak at most 40 GiB" in chart.draw(replace(CURVE, cells=(cell,)))
@@ -149,14 +149,14 @@ def test_a_session_of_days_says_the_day() -> None:
 
 
 def test_of_a_long_line_of_code_the_beginning_is_shown() -> None:
-    shown = chart.cell_title(replace(CELL, title="history = model.fit(images, labels, epochs=10)"), 20)
+    shown = chart.cell_title(CELL._replace(title="history = model.fit(images, labels, epochs=10)"), 20)
 
     assert shown == "history = model.fit…"
     assert chart.cell_title(CELL, 20) == CELL.title
 
 
 def test_a_cell_of_any_name_is_text() -> None:
-    cell = replace(CELL, title=HOSTILE, error=HOSTILE)
+    cell = CELL._replace(title=HOSTILE, error=HOSTILE)
     record = Timeline([Sample(1000.0, (Level("GPU-a", GIB, None),))], [cell])
     shown = Session(record, {"GPU-a": "0"})._repr_html_()
 
@@ -167,7 +167,7 @@ def test_a_cell_of_any_name_is_text() -> None:
 
 
 def test_of_many_cells_the_last_are_in_the_table_and_it_says_so() -> None:
-    cells = [replace(CELL, number=number) for number in range(500)]
+    cells = [CELL._replace(number=number) for number in range(500)]
     session = Session(Timeline([Sample(1000.0, (Level("GPU-a", GIB, None),))], cells))
 
     for shown in (repr(session), session._repr_html_().replace("\N{NO-BREAK SPACE}", " ")):
@@ -183,7 +183,7 @@ def test_a_gpu_without_a_number_is_named_by_its_uuid() -> None:
 
 
 def test_the_line_below_a_cell_is_one_sentence_for_all_pools_that_changed() -> None:
-    pools = (POOL, replace(POOL, framework="PyTorch", name="cuda:0", before=2 * GIB, after=GIB))
+    pools = (POOL, POOL._replace(framework="PyTorch", name="cuda:0", before=2 * GIB, after=GIB))
     line = CellLine(pools)
 
     assert repr(line) == "GPU:0: +1 GiB, 2 GiB in use, peak 3 GiB; PyTorch cuda:0: -1 GiB, 1 GiB in use, peak 3 GiB"

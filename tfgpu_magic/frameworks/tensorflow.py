@@ -16,11 +16,12 @@ from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.monitor.report import TENSORFLOW
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from tfgpu_magic.frameworks.array import Array
     from tfgpu_magic.frameworks.objects import Objects
     from tfgpu_magic.frameworks.shortage import Shortage
+    from tfgpu_magic.monitor.report import LogicalGpu
 
 
 class TensorFlow(Framework):
@@ -39,6 +40,8 @@ class TensorFlow(Framework):
 
     def __init__(self) -> None:
         self._between: Callable[[Callable[[], None]], None] = lambda reset: reset()
+        self._logical: Mapping[str, tuple[LogicalGpu, ...]] = {}
+        self._releases = False
 
     @property
     def since(self) -> str | None:
@@ -60,21 +63,20 @@ class TensorFlow(Framework):
     def pools(self) -> list[Pool]:
         """Return the pool of each logical GPU; it never tells the largest piece."""
         there = devices.logical()
-        releases = bool(there) and self.gives_back
+        if there is not self._logical:  # it has chosen its allocator by then
+            self._logical, self._releases = there, bool(there) and self.gives_back
+        releases = self._releases
         return [
             Pool(
-                framework=self.name,
-                name=one.name,
-                gpu=uuid,
-                in_use=in_use,
-                peak=peak,
-                counted=counted,
+                self.name,
+                one.name,
+                uuid,
+                *counters.read(one.name),
                 limit=None if releases else one.limit or None,  # CUDA's own pool keeps to none
                 releases=releases,
             )
             for uuid, logical in there.items()
             for one in logical
-            for in_use, peak, counted in [counters.read(one.name)]
         ]
 
     def with_settings(self, pool: Pool) -> Pool:

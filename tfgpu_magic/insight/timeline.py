@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,8 +20,7 @@ SAMPLES, CELLS = 20_000, 10_000
 """How many are kept at most, the newest. A level line takes two samples, however long it is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(NamedTuple):
     """What this process's frameworks have of one GPU at one time. Sizes are bytes.
 
     Attributes:
@@ -36,8 +34,7 @@ class Level:
     limit: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """The levels at one time.
 
     Attributes:
@@ -49,8 +46,7 @@ class Sample:
     levels: tuple[Level, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellUse:
+class CellUse(NamedTuple):
     """What one cell did to GPU memory.
 
     Attributes:

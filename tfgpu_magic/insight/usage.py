@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping
@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.snapshot import Snapshot
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolUse:
+class PoolUse(NamedTuple):
     """What happened in one pool of a framework: on one logical GPU, by its allocator's account. Sizes are bytes.
 
     Attributes:

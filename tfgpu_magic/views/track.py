@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -174,5 +174,5 @@ def _changed(pool: PoolUse) -> bool:
 
 def _on(gpu: str, cells: tuple[CellUse, ...]) -> list[CellUse]:
     """Return the cells that changed what is in use of a GPU, each with its pools there alone."""
-    there = (replace(one, pools=tuple(pool for pool in one.pools if pool.gpu == gpu)) for one in cells)
+    there = (one._replace(pools=tuple(pool for pool in one.pools if pool.gpu == gpu)) for one in cells)
     return [one for one in there if any(map(_changed, one.pools))]

@@ -67,8 +67,10 @@ def share(between: Callable[[Callable[[], None]], None]) -> None:
 
 
 def _methods() -> _Methods:
+    if _wrapped is not None:
+        return _wrapped
     context: Any = stage.context_class()
-    return _wrapped or _Methods(context.get_memory_info, context.reset_memory_stats)
+    return _Methods(context.get_memory_info, context.reset_memory_stats)
 
 
 def _pool(device: str) -> str:
