@@ -105,15 +105,7 @@ def resume(words: str, others: str) -> Answer:
         words: the policy for TensorFlow.
         others: that for the other frameworks; empty where nothing is asked of them.
     """
-
-    def do() -> Plan:
-        try:
-            return after_restart.resume(words, others)
-        except Refused as error:
-            error.verdict = after_restart.not_resumed(f"`{words}`", others)
-            raise
-
-    return _apply(do)
+    return _apply(lambda: after_restart.resume(words, others))
 
 
 def _apply(do: Callable[[], Plan]) -> Answer:

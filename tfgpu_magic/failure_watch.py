@@ -10,6 +10,7 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
+from tfgpu_magic.cell_watch import CellWatch
 from tfgpu_magic.config.frameworks import NAMES
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ _CALLS = "tfgpu_magic.isolate.pool"
 """The module that is there once an isolated call was made: its error is raised here, without its framework."""
 
 
-class FailureWatch:
+class FailureWatch(CellWatch):
     """The watch of a shell's cells.
 
     Args:
@@ -28,20 +29,14 @@ class FailureWatch:
     """
 
     def __init__(self, shell: Any, wanted: Callable[[], bool] = lambda: True) -> None:
-        self._shell, self._wanted = shell, wanted
+        super().__init__(shell)
+        self._wanted = wanted
         self._known = _id_of_last()
 
     def start(self) -> None:
         """Watch the cells; not those of an isolated cell's process, whose error the notebook shows."""
         if not getattr(self._shell, "isolated", False):
-            self._shell.events.register("pre_run_cell", self._before)
-            self._shell.events.register("post_run_cell", self._after)
-
-    def stop(self) -> None:
-        """Stop watching."""
-        with contextlib.suppress(ValueError):  # it was not started
-            self._shell.events.unregister("pre_run_cell", self._before)
-            self._shell.events.unregister("post_run_cell", self._after)
+            super().start()
 
     def _before(self, _: Any) -> None:
         self._known = _id_of_last()

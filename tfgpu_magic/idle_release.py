@@ -11,11 +11,13 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from tfgpu_magic.cell_watch import CellWatch
+
 PATIENCE = 1.0
 """Seconds that a cell which begins amid a giving back waits for its end; it takes milliseconds."""
 
 
-class IdleRelease:
+class IdleRelease(CellWatch):
     """The timer that runs while a shell is idle, and only where memory can go back.
 
     It sends nothing and makes no report, so for its server the kernel is as idle as it was.
@@ -26,20 +28,14 @@ class IdleRelease:
     """
 
     def __init__(self, shell: Any, after: Callable[[], float]) -> None:
-        self._shell = shell
+        super().__init__(shell)
         self._seconds = after
         self._timer: threading.Timer | None = None
         self._running = 0  # cells may run cells
 
-    def start(self) -> None:
-        """Watch the cells."""
-        self._shell.events.register("pre_run_cell", self._before)
-        self._shell.events.register("post_run_cell", self._after)
-
     def stop(self) -> None:
         """Watch no more; a giving back that has begun goes on."""
-        self._shell.events.unregister("pre_run_cell", self._before)
-        self._shell.events.unregister("post_run_cell", self._after)
+        super().stop()
         if self._timer is not None:
             self._timer.cancel()
 

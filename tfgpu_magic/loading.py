@@ -46,11 +46,11 @@ def load(shell: InteractiveShell) -> None:
         magics.parking = "off"
         _warn(shell, f"tfgpu_magic: {error} Parking is off.")
     if "google.colab" in sys.modules:
-        from tfgpu_magic import resumption
+        from tfgpu_magic import restart
 
         kernel = sys.modules.get("ipykernel.kernelapp")
         app = kernel.IPKernelApp.instance() if kernel is not None and kernel.IPKernelApp.initialized() else None
-        words = None if app is None else resumption.take(Path(app.abs_connection_file))
+        words = None if app is None else restart.take(Path(app.abs_connection_file))
         if words is not None:
             _apply(shell, *words, _print)
 
@@ -117,10 +117,9 @@ def _apply(
     from tfgpu_magic.config.runtime import current_stage
 
     try:
-        plan = after_restart.resume(words, others)
+        plan = after_restart.resume(words, others, asked=f", asked for with {RESTART},")
     except TfGpuError as error:
-        verdict = after_restart.not_resumed(f"`{words}`, asked for with {RESTART},", others)
-        _warn(shell, f"tfgpu_magic: {verdict}\n{error}")
+        _warn(shell, f"tfgpu_magic: {error}")
     else:
         say(shell, f"tfgpu_magic: after the restart, {control.standing(plan, current_stage())}", sys.stdout)
 

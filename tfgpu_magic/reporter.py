@@ -16,6 +16,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tfgpu_magic.cell_watch import CellWatch
 from tfgpu_magic.config.frameworks import NAMES
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ KERNEL_MANAGER = "jupyter_client"
 _GATHER = 0.1  # seconds: cells that run one after the other make one report
 
 
-class Reporter:
+class Reporter(CellWatch):
     """The reporter of this process.
 
     Args:
@@ -48,7 +49,8 @@ class Reporter:
     """
 
     def __init__(self, shell: Any = None, name: str = "", *, running: bool = False) -> None:
-        self._shell, self._name, self._pid = shell, name, os.getpid()
+        super().__init__(shell)
+        self._name, self._pid = name, os.getpid()
         self._busy = running
         self._jobs = self._has_kernels = False
         self._awake_at = float("-inf")
@@ -62,8 +64,7 @@ class Reporter:
         """Watch the cells, and report; in a program, report now, and again once it has imported a framework."""
         atexit.register(self.stop)
         if self._shell is not None:
-            self._shell.events.register("pre_run_cell", self._before)
-            self._shell.events.register("post_run_cell", self._after)
+            super().start()
             self._thread.start()
             return
         import wrapt  # a kernel needs it later
@@ -80,8 +81,7 @@ class Reporter:
         self._ended.set()
         atexit.unregister(self.stop)
         if self._shell is not None:
-            self._shell.events.unregister("pre_run_cell", self._before)
-            self._shell.events.unregister("post_run_cell", self._after)
+            super().stop()
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(PATIENCE)

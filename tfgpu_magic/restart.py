@@ -1,6 +1,9 @@
 """Restarts this kernel through its Jupyter Server (`parent`), or ends it in Colab; the new one has a policy applied.
 
 The kernel ends meanwhile, so a helper process does it: this module, run with `python -m`.
+Colab starts a kernel anew when it has ended, and has no Jupyter Server that could be asked for more. There the words
+are kept in a file in the board's directory, which only the user can read, for the next `%load_ext` of the same kernel:
+the one with the same connection file since the machine was started.
 Source: Jupyter Server REST API, ``POST /api/kernels/<id>/restart``.
 """
 
@@ -20,12 +23,16 @@ from typing import Any, NoReturn
 
 import psutil
 
-from tfgpu_magic import resumption
-from tfgpu_magic.errors import Refused
+from tfgpu_magic.errors import MonitorError, Refused
+from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.parent import BY_HAND, RESTART_TIMEOUT, Server, find
 
 LAST_WORDS = 0.5
 """Seconds in which the user may interrupt the restart; and as many in which pages receive the end of their cells."""
+
+
+KEPT = 900.0
+"""Seconds in which kept words must be taken; later they would surprise whoever runs the notebook then."""
 
 
 class Restarting(BdbQuit):
@@ -48,7 +55,7 @@ def restart(words: str, others: str = "") -> NoReturn:
     """
     kernel = _kernel()
     connection = Path(kernel.abs_connection_file)
-    if resumption.starts_anew():
+    if "google.colab" in sys.modules:
         _end(words, others, connection, kernel)
     server = _find_server(connection)
     helper = subprocess.Popen(
@@ -80,20 +87,57 @@ def _end(words: str, others: str, connection: Path, kernel: Any) -> NoReturn:
         Refused: the words cannot be kept.
         Restarting: the kernel ends with this cell.
     """
-    resumption.keep(words, others, connection)
+    keep(words, others, connection)
     try:
         print(
             f"Ending this kernel, and Colab starts it anew; it may call that a crash. `{words}` is in force there when "
-            f"`%load_ext tfgpu_magic` has been run again, if that is within {resumption.KEPT / 60:.0f} minutes."
+            f"`%load_ext tfgpu_magic` has been run again, if that is within {KEPT / 60:.0f} minutes."
         )
         sys.stdout.flush()
         time.sleep(LAST_WORDS)
     except KeyboardInterrupt:  # the user has changed their mind
-        resumption.take(connection)
+        take(connection)
         raise
     kernel.kernel.do_execute = _not_run
     kernel.kernel.shell.exit_now = True  # as `exit()` does; the cell's page receives its end before
     raise Restarting
+
+
+def keep(words: str, others: str, connection: Path) -> None:
+    """Keep the words of a policy for the successor of the kernel with this connection file.
+
+    Args:
+        words: the policy for TensorFlow.
+        others: that for the other frameworks; empty where nothing is asked of them.
+        connection: the connection file, which both have.
+
+    Raises:
+        Refused: there is no place to keep them.
+    """
+    try:
+        with BoardDirectory() as directory:
+            descriptor = directory.open(_kept(connection), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            with os.fdopen(descriptor, "w") as file:
+                json.dump({"words": words, "others": others, "time": time.time(), "pid": os.getpid()}, file)
+    except (MonitorError, OSError) as error:
+        raise Refused(f"The words cannot be kept for the new kernel: {error}", verdict="") from error
+
+
+def take(connection: Path) -> tuple[str, str] | None:
+    """Return the words that this kernel's predecessor has kept, as `keep` got them, and forget them; None if none."""
+    try:
+        with BoardDirectory() as directory, os.fdopen(directory.open(_kept(connection), os.O_RDONLY)) as file:
+            directory.remove(_kept(connection))  # before they are used: words that end a kernel end only one
+            kept = json.load(file)
+        words, age, pid = (str(kept["words"]), str(kept["others"])), time.time() - kept["time"], kept["pid"]
+    except (MonitorError, OSError, ValueError, KeyError, TypeError):
+        return None
+    return words if 0 <= age <= KEPT and pid != os.getpid() else None
+
+
+def _kept(connection: Path) -> str:
+    """Return the name of the file in the board's directory."""
+    return f"restart-{connection.stem}"
 
 
 async def _not_run(*_: object, **__: object) -> dict[str, str]:

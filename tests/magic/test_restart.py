@@ -14,7 +14,7 @@ from tests.jupyter import Server, configure, execute, reply_to, serving
 from tests.machines import machine_of
 from tests.sizes import CONTEXT, GIB, MIB
 from tests.waiting import until
-from tfgpu_magic import resumption
+from tfgpu_magic import restart
 from tfgpu_magic.simgpu import Machine
 
 NO_RESTART = """
@@ -67,23 +67,32 @@ def test_restart_applies_the_words_in_the_new_kernel(machine: Machine, server: S
     assert sizes[1] == GIB + CONTEXT if words == "limit 1GiB" else sizes[1] < CONTEXT + 64 * MIB
 
 
-def test_a_server_without_authentication_restarts_it_too(tmp_path: Path) -> None:
-    with Machine.create("1x8GiB") as machine, serving(machine, tmp_path, token="") as server:
+def test_a_server_without_authentication_restarts_it_too_and_what_was_dropped_before_stays_dropped(
+    tmp_path: Path,
+) -> None:
+    configure(tmp_path, policy="visible 0")
+    with Machine.create("2x8GiB") as machine, serving(machine, tmp_path, token="") as server:
         page = {"Cookie": "_xsrf=page", "X-XSRFToken": "page"}
         with server.open("api/kernels", {"name": "python3"}, headers=page) as answer:
             kernel = json.load(answer)["id"]
         client = server.connect(kernel)
-        execute(client, "%load_ext tfgpu_magic\nimport tensorflow as tf; x = tf.constant(1.0); import os")
-        before = int(execute(client, "print(os.getpid())"))
-        client.execute("%tf_gpu growth --restart")
+        said = execute(client, "import tensorflow as tf; x = tf.constant(1.0); import os; print(os.getpid())")
+        before = int(said.split()[-1])
+        client.execute("%tf_gpu default; limit 0=2GiB --restart")
         _heard(client)
         client.stop_channels()
         until(lambda: machine.held(pid=before) == 0)
         client = server.connect(kernel)
         first = execute(client, "pass")
+        status = execute(client, "%tf_gpu")
+        policy = execute(client, "from tfgpu_magic import control; print(control.current().asked)").strip()
         client.stop_channels()
 
-    assert first.startswith("tfgpu_magic: after the restart, `growth` is in force")
+    assert "after the restart, `limit 0=2GiB` waits for" in first
+    assert policy == "limit 0=2GiB"
+    # One truth: what waits is not said to be in force.
+    assert "In force" not in status
+    assert "waits for" in status
 
 
 def test_a_restart_that_is_interrupted_at_once_does_not_happen(server: Server, kernel: str) -> None:
@@ -120,36 +129,6 @@ def test_a_restart_that_the_server_refuses_is_said_and_cells_run_again(tmp_path:
     assert before == after
 
 
-@pytest.mark.parametrize(
-    ("configured", "line", "asked"),
-    [("growth", "default; limit 0=2GiB", "limit 0=2GiB"), ("visible 0", "default; growth", "growth")],
-)
-def test_what_was_dropped_before_a_restart_stays_dropped(
-    tmp_path: Path, configured: str, line: str, asked: str
-) -> None:
-    configure(tmp_path, policy=configured)
-    with Machine.create("2x8GiB") as machine, serving(machine, tmp_path) as server:
-        kernel = server.call("kernels", {"name": "python3"})["id"]
-        client = server.connect(kernel)
-        said = execute(client, "import tensorflow as tf; x = tf.constant(1.0); import os; print(os.getpid())")
-        before = int(said.split()[-1])
-        client.execute(f"%tf_gpu {line} --restart")
-        _heard(client)
-        client.stop_channels()
-        until(lambda: machine.held(pid=before) == 0)
-        client = server.connect(kernel)
-        first = execute(client, "pass")
-        status = execute(client, "%tf_gpu")
-        policy = execute(client, "from tfgpu_magic import control; print(control.current().asked)").strip()
-        client.stop_channels()
-
-    assert f"`{asked}`" in first
-    assert policy == asked
-    # One truth: what waits is not said to be in force.
-    assert ("In force" in status) == ("is in force" in first)
-    assert ("waits for" in status) == ("waits for" in first)
-
-
 COLAB = "import sys, types; sys.modules['google.colab'] = types.ModuleType('google.colab')"
 """What makes a kernel look like Colab's, which has no server that could be asked, and is started anew when it ends."""
 
@@ -184,17 +163,17 @@ def test_where_a_kernel_is_started_anew_when_it_ends_the_words_are_in_force_once
 
 def test_the_words_of_a_restart_are_used_once_and_soon_and_by_the_same_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     mine, other = Path("kernel-1.json"), Path("kernel-2.json")
-    resumption.keep("growth", "limit 2GiB", mine)
-    assert resumption.take(other) is None
-    assert resumption.take(mine) is None  # this is the process that has kept them
+    restart.keep("growth", "limit 2GiB", mine)
+    assert restart.take(other) is None
+    assert restart.take(mine) is None  # this is the process that has kept them
     for seconds, found in [(60, ("growth", "limit 2GiB")), (3600, None), (-60, None)]:
-        resumption.keep("growth", "limit 2GiB", mine)
+        restart.keep("growth", "limit 2GiB", mine)
         with monkeypatch.context() as later:
-            later.setattr("tfgpu_magic.resumption.os.getpid", lambda: 1)
+            later.setattr("tfgpu_magic.restart.os.getpid", lambda: 1)
             now = time.time()
-            later.setattr("tfgpu_magic.resumption.time.time", functools.partial(sum, (now, seconds)))
-            assert resumption.take(mine) == found
-            assert resumption.take(mine) is None
+            later.setattr("tfgpu_magic.restart.time.time", functools.partial(sum, (now, seconds)))
+            assert restart.take(mine) == found
+            assert restart.take(mine) is None
 
 
 def _heard(client: BlockingKernelClient) -> str:

@@ -7,6 +7,7 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any
 
+from tfgpu_magic.cell_watch import CellWatch
 from tfgpu_magic.config.frameworks import NAMES
 
 if TYPE_CHECKING:
@@ -16,24 +17,14 @@ QUOTE_LENGTH = 60
 """The most characters of a cell's line to quote."""
 
 
-class FirstUseWatch:
+class FirstUseWatch(CellWatch):
     """A check of the stages after each cell, in microseconds, until the frameworks have started."""
 
     def __init__(self, shell: Any) -> None:
-        self._shell = shell
+        super().__init__(shell)
         self._source = ""
         # A framework may have started before the cells were watched; then no cell can be named.
         self._awake = {framework.name for framework in _awake()}
-
-    def start(self) -> None:
-        """Start to watch the cells of this shell."""
-        self._shell.events.register("pre_run_cell", self._before)
-        self._shell.events.register("post_run_cell", self._after)
-
-    def stop(self) -> None:
-        """Stop watching."""
-        self._shell.events.unregister("pre_run_cell", self._before)
-        self._shell.events.unregister("post_run_cell", self._after)
 
     def check(self) -> None:
         """Note the running cell for what has started in it; the cell's number is known only at its end."""

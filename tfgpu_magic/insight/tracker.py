@@ -12,6 +12,7 @@ from typing import Any
 from IPython.display import display
 
 from tfgpu_magic.cell_source import title
+from tfgpu_magic.cell_watch import CellWatch
 from tfgpu_magic.insight import asking
 from tfgpu_magic.insight.measuring import Measuring, Pools
 from tfgpu_magic.insight.timeline import TIMELINE, CellUse, Sample, levels
@@ -35,7 +36,7 @@ class _Begun:
     pools: Pools
 
 
-class Tracker:
+class Tracker(CellWatch):
     """The tracking of a shell's cells: two tenths of a millisecond a cell at most.
 
     Args:
@@ -46,20 +47,14 @@ class Tracker:
     """
 
     def __init__(self, shell: Any) -> None:
+        super().__init__(shell)
         self.least = LEAST
-        self._shell = shell
         self._begun: list[_Begun] = []  # a cell may run others, as `%run` does
         self._highest: dict[tuple[str, str], int] = {}
 
-    def start(self) -> None:
-        """Track the cells from the next one on."""
-        self._shell.events.register("pre_run_cell", self._before)
-        self._shell.events.register("post_run_cell", self._after)
-
     def stop(self) -> None:
         """Track no more; what was tracked stays."""
-        self._shell.events.unregister("pre_run_cell", self._before)
-        self._shell.events.unregister("post_run_cell", self._after)
+        super().stop()
         while self._begun:
             self._begun.pop().pools.end()
 
@@ -97,7 +92,7 @@ def _outcome(result: Any) -> tuple[int | None, str]:
     return result.execution_count, "" if error is None else type(error).__name__
 
 
-class CellMeasure:
+class CellMeasure(CellWatch):
     """Measures the rest of the cell that runs, and shows that below it.
 
     Args:
@@ -107,7 +102,8 @@ class CellMeasure:
     """
 
     def __init__(self, shell: Any, *, name: str, fit: bool) -> None:
-        self._shell, self._name, self._fit = shell, name, fit
+        super().__init__(shell)
+        self._name, self._fit = name, fit
         self._within = 0  # cells that the cell runs, as `%run` does
         self._measuring = Measuring()
 
@@ -125,8 +121,7 @@ class CellMeasure:
         if self._within:
             self._within -= 1
             return
-        self._shell.events.unregister("pre_run_cell", self._before)
-        self._shell.events.unregister("post_run_cell", self._after)
+        self.stop()
         self._measuring.__exit__(None, None, None)
         measured = replace(self._measuring.result, error=_outcome(result)[1])
         display(measured)  # type: ignore[no-untyped-call]  # IPython's

@@ -1,0 +1,34 @@
+"""The base of what watches a shell's cells: it is called as each of them begins, and as it ends."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+
+class CellWatch:
+    """A watch of the cells, which does nothing yet.
+
+    Args:
+        shell: IPython's shell.
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+
+    def start(self) -> None:
+        """Watch the cells, from the end of the one that runs on."""
+        self._shell.events.register("pre_run_cell", self._before)
+        self._shell.events.register("post_run_cell", self._after)
+
+    def stop(self) -> None:
+        """Watch no more."""
+        with contextlib.suppress(ValueError):  # it was not started
+            self._shell.events.unregister("pre_run_cell", self._before)
+            self._shell.events.unregister("post_run_cell", self._after)
+
+    def _before(self, info: Any) -> None:
+        """Called before a cell, with IPython's `ExecutionInfo`."""
+
+    def _after(self, result: Any) -> None:
+        """Called after it, with its `ExecutionResult`; ipykernel has None of a cell interrupted while it awaited."""
