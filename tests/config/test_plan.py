@@ -9,6 +9,7 @@ import pytest
 from tests.sizes import GIB, MIB
 from tfgpu_magic.config.parser import parse
 from tfgpu_magic.config.plan import make
+from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.config.process_state import ProcessState, Stage
 from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
@@ -93,14 +94,6 @@ def test_figures_that_the_driver_does_not_give_are_not_checked() -> None:
     assert make(parse("limit 1GiB"), snapshot(unknown), kernel(unknown)).devices[0].limits == (GIB,)
 
 
-def test_what_is_in_force_already_is_no_error_when_said_again() -> None:
-    asked = parse("limit 1GiB")
-
-    plan = make(asked, snapshot(gpu(0, 1)), kernel(gpu(0), stage=Stage.READY, asked=asked, settled=asked))
-
-    assert plan.in_force
-
-
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
@@ -120,19 +113,22 @@ def test_words_that_would_replace_others_are_not_in_force_already(asked: str, wo
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
+        ("limit 1GiB", "limit 1GiB"),
+        ("limit 1GiB", "default; limit 1GiB"),
         ("limit 0=1GiB; limit 1=2GiB", "limit 0=1GiB"),
         ("visible 0; growth", "growth; visible 0"),
-        ("limit 1GiB", "default; limit 1GiB"),
+        ("visible 0; limit 1GiB", "limit 1GiB"),
+        ("visible 0; limit 1GiB", "visible 0"),
+        ("pick; limit 1GiB", "pick"),
+        ("", "default"),
     ],
 )
 def test_words_that_change_nothing_are_in_force_already(asked: str, words: str) -> None:
-    ready = kernel(gpu(0), stage=Stage.READY, asked=parse(asked), settled=parse(asked))
+    before = parse(asked) if asked else NOTHING
+    plan = make(parse(words), snapshot(gpu(0, 1)), kernel(gpu(0), stage=Stage.READY, asked=before, settled=before))
 
-    assert make(parse(words), snapshot(gpu(0)), ready).in_force
-
-
-def test_to_drop_nothing_is_never_too_late() -> None:
-    assert make(parse("default"), snapshot(gpu(0)), kernel(gpu(0), stage=Stage.READY)).in_force
+    assert plan.in_force
+    assert plan.asked == before
 
 
 def test_another_library_on_the_gpu_is_noted() -> None:
@@ -151,16 +147,6 @@ def test_room_for_a_context_grows_with_the_gpu_within_bounds(total: int, megabyt
     make(parse(f"limit {most // MIB}MiB"), snapshot(device), kernel(device))
     with pytest.raises(Refused):
         make(parse(f"limit {most // MIB + 1}MiB"), snapshot(device), kernel(device))
-
-
-@pytest.mark.parametrize("words", ["limit 1GiB", "visible 0", "visible 0; limit 1GiB", "limit 1GiB; visible 0", "pick"])
-def test_words_that_are_a_part_of_what_is_in_force_are_in_force(words: str) -> None:
-    asked = parse("pick; limit 1GiB") if words == "pick" else parse("visible 0; limit 1GiB")
-
-    plan = make(parse(words), snapshot(gpu(0, 1)), kernel(gpu(0), stage=Stage.READY, asked=asked, settled=asked))
-
-    assert plan.in_force
-    assert plan.asked == asked
 
 
 def test_what_somebody_changed_since_is_not_in_force() -> None:

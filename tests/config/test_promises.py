@@ -120,17 +120,6 @@ def test_what_is_on_a_gpu_that_is_not_there_counts_nowhere() -> None:
     assert gather(snapshot(gpu()), [asks(1, 4, on="GPU-9")], [Promise(gpu="GPU-9", size=1)]) == ()
 
 
-def test_the_third_notebook_at_40_percent_is_told_before_anything_is_taken() -> None:
-    said = promised(planned("limit 40%", snapshot(gpu()), asks(1, 6.4, at=1.0), asks(2, 6.4, at=2.0)))
-
-    assert said.startswith("Warning: GPU 0: with this, 20.7 GiB of its 16 GiB are promised: ")
-    assert "6.9 GiB to a.ipynb, 6.9 GiB to b.ipynb and 6.9 GiB to this." in said
-
-
-def test_two_notebooks_at_40_percent_are_told_nothing() -> None:
-    assert promised(planned("limit 40%", snapshot(gpu()), asks(1, 6.4))) == ""
-
-
 def test_two_caps_of_60_percent_pass_the_total_also_when_one_has_grown() -> None:
     grown = Snapshot(time=0.0, gpus=(gpu(used=4),), processes=(holds(1, 4),))
 

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from tests.magic.shell import cells
-from tests.processes import program, run
+from tests.processes import run
 from tests.sizes import CONTEXT, GIB, LITTLE, MIB
 from tests.tf.on_machine import held, touch_every_gpu
 from tfgpu_magic.errors import Refused
@@ -147,19 +147,6 @@ def test_what_waits_and_cannot_be_had_in_full_refuses_no_code() -> None:
         (said,) = run(machine, _say, "%tf_gpu code limit 2GiB", env={"TFGPU_POLICY": "visible 0,1,2,3; growth"})
 
     assert "import tensorflow" in said
-
-
-def test_words_that_pick_go_where_no_other_kernel_of_the_user_has_picked() -> None:
-    with (
-        Machine.create("3x8GiB") as machine,
-        program(machine, _say, "%tf_gpu pick") as one,
-        program(machine, _say, "%tf_gpu pick; limit 1GiB") as other,
-    ):
-        (third,) = run(machine, _say, "%tf_gpu plan pick")
-
-    assert "Hidden from TensorFlow: GPU 1, 2." in one.answer[0]  # the first of equals, where nobody is
-    assert "Hidden from TensorFlow: GPU 0, 2." in other.answer[0]
-    assert "Hidden from TensorFlow: GPU 0, 1." in third
 
 
 def _use_every_gpu(*lines: str) -> tuple[str, list[int]]:

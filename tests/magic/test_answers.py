@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests.magic.shell import Seen, cells, each, last
 from tests.processes import run
+from tests.tf.on_machine import held
 from tfgpu_magic.simgpu import Machine
 
 LINES = ["", "status", "limit 1GiB", "plan growth", "code growth", "env growth", "default"]
@@ -57,15 +60,6 @@ def test_code_of_nothing_is_no_more_than_the_import() -> None:
     assert seen.value == "import tensorflow as tf"
 
 
-def test_plan_code_and_env_do_nothing() -> None:
-    with Machine.create("2x8GiB") as machine:
-        seen: Seen = run(
-            machine, last, "%tf_gpu plan limit 1GiB", "%tf_gpu code split 2", "%tf_gpu env growth", "%tf_gpu plan"
-        )
-
-    assert seen.value.startswith("No policy is set")
-
-
 def test_in_a_terminal_nothing_is_said_of_notebooks_kernels_and_their_menus() -> None:
     with Machine.create("1x8GiB") as machine:
         seen: list[Seen] = run(
@@ -95,11 +89,22 @@ def test_without_a_gpu_a_limit_is_not_called_in_force() -> None:
     assert "In force" not in seen[1].text
 
 
-def test_the_plan_of_default_is_called_that() -> None:
+@pytest.mark.parametrize(
+    ("lines", "part"),
+    [
+        (("%tf_gpu growth", "%tf_gpu plan default"), "`default` would do this:"),
+        (("%tf_gpu limit 2GiB", "%tf_gpu growth"), "This replaces `limit 2GiB`."),
+        (("for _ in range(2):\n    %tf_gpu limit 1GiB",), "`limit 1GiB` is in force"),
+        (("%tf_gpu limit 1GiB\nx = 1",), "`limit 1GiB` is in force"),
+    ],
+)
+def test_an_answer_says_what_is_replaced_and_is_seen_wherever_in_a_cell_it_is_asked(
+    lines: tuple[str, ...], part: str
+) -> None:
     with Machine.create("1x8GiB") as machine:
-        seen: Seen = run(machine, last, "%tf_gpu growth", "%tf_gpu plan default")
+        seen: Seen = run(machine, last, *lines)
 
-    assert seen.value.startswith("`default` would do this:")
+    assert part in seen.text
 
 
 def test_what_does_not_fit_any_more_is_a_warning() -> None:
@@ -110,31 +115,6 @@ def test_what_does_not_fit_any_more_is_a_warning() -> None:
     assert "<strong>Warning:</strong>" in seen[-1].html
 
 
-def test_help_comes_from_the_grammar_and_has_no_line_that_a_cell_would_break() -> None:
-    with Machine.create("1x8GiB") as machine:
-        text: str = run(machine, _help)
-
-    assert max(map(len, text.splitlines())) <= 80
-    assert "limit 0=1GiB 1=4GiB 2=25%" in text
-    assert "a memory limit on every visible GPU" in text
-    assert "--restart" in text
-
-
-def test_the_answer_is_seen_wherever_in_a_cell_it_is_asked() -> None:
-    loop = "for _ in range(2):\n    %tf_gpu limit 1GiB"
-    with Machine.create("1x8GiB") as machine:
-        seen: list[Seen] = run(machine, cells, loop, "%tf_gpu limit 1GiB\nx = 1", "%tf_gpu limit 1GiB")
-
-    assert ["`limit 1GiB` is in force" in one.text for one in seen] == [True] * 3
-
-
-def test_words_that_replace_earlier_ones_say_so() -> None:
-    with Machine.create("2x8GiB") as machine:
-        seen: Seen = run(machine, last, "%tf_gpu limit 2GiB", "%tf_gpu growth")
-
-    assert "This replaces `limit 2GiB`." in seen.text
-
-
 def _crowded() -> list[Seen]:
     before = cells("%tf_gpu limit 4GiB")
     machine = Machine.current()
@@ -143,9 +123,39 @@ def _crowded() -> list[Seen]:
     return [*before, *cells("%tf_gpu plan")]
 
 
-def _help() -> str:
-    from IPython.core.interactiveshell import InteractiveShell
+def test_a_question_mark_shows_the_help_in_80_columns() -> None:
+    with Machine.create("1x8GiB") as machine:
+        asked, page, help_ = run(machine, _ask, env={"TERM": "dumb"})  # which has no pager
 
-    cells()
-    seen = InteractiveShell.instance().object_inspect("%tf_gpu")  # type: ignore[no-untyped-call]  # IPython's
-    return str(seen["docstring"])
+    assert asked.error == ""
+    assert "limit 0=1GiB 1=4GiB 2=25%" in page
+    assert "Docstring:" in page
+    assert "a memory limit on every visible GPU" in help_
+    assert "--restart" in help_
+    assert max(map(len, help_.splitlines())) <= 80
+
+
+def test_plan_code_and_env_change_neither_environment_nor_gpus() -> None:
+    with Machine.create("2x8GiB") as machine:
+        before, after, sizes, plan = run(machine, _only_asked)
+
+    assert after == before
+    assert sizes == [0, 0]
+    assert plan.startswith("No policy is set")
+
+
+def _ask() -> tuple[Seen, str, str]:
+    from IPython.core.interactiveshell import InteractiveShell
+    from IPython.utils.capture import capture_output
+
+    with capture_output() as heard:
+        (asked,) = cells("%tf_gpu?")
+    inspected = InteractiveShell.instance().object_inspect("%tf_gpu")  # type: ignore[no-untyped-call]  # IPython's
+    return asked, asked.text + heard.stdout, str(inspected["docstring"])
+
+
+def _only_asked() -> tuple[dict[str, str], dict[str, str], list[int], str]:
+    before = dict(os.environ)
+    lines = ("plan limit 1GiB", "code split 2", "env visible 1; growth", "plan")
+    seen = cells(*(f"%tf_gpu {line}" for line in lines))
+    return before, dict(os.environ), held(), seen[-1].value

@@ -34,17 +34,6 @@ def seen_and_held(*sources: str, gpus: str = "1x16GiB", **env: str) -> tuple[lis
         return given
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [("%%gpu isolate limit 2GiB\n",), ("%gpu limit 2GiB", "%%tf_gpu isolate\n")],
-    ids=["the cell's own words", "the notebook's"],
-)
-def test_an_isolated_cell_has_the_limit_in_every_framework(lines: tuple[str, ...]) -> None:
-    *_, answer = seen(*lines[:-1], f"{lines[-1]}import torch\ntorch.zeros(3 * 2**30)")
-
-    assert answer.error == "OutOfMemoryError"
-
-
 def test_tensorflow_that_keras_imports_beside_jax_is_kept_from_the_gpu() -> None:
     sources = "%gpu limit 4GiB", "import jax; jax.devices(); import tensorflow as tf; x = tf.zeros(1000)"
     given, taken = seen_and_held(*sources, KERAS_BACKEND="jax")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -14,11 +13,9 @@ from tests.magic.shell import cells
 from tests.processes import program, run
 from tests.sizes import CONTEXT, GIB, MIB
 from tests.slack import SLACK
-from tests.tf.on_machine import held
 from tests.waiting import until
 from tfgpu_magic import idle_release
 from tfgpu_magic.config import cuda
-from tfgpu_magic.config.runtime import current_stage
 from tfgpu_magic.simgpu import Machine
 
 RELEASE = "%tf_gpu growth --release"
@@ -65,14 +62,6 @@ def test_beside_a_running_cell_nothing_is_given_back() -> None:
 def test_a_cell_that_begins_meanwhile_waits_for_the_end_of_it() -> None:
     with Machine.create("8GiB") as machine:
         assert run(machine, _begin_meanwhile)
-
-
-def test_where_tensorflow_has_not_begun_nothing_is_begun() -> None:
-    with Machine.create("8GiB") as machine:
-        stages, held = run(machine, _before_first_use)
-
-    assert stages[0] == stages[1]
-    assert held == 0
 
 
 def test_each_idle_time_gives_back_once() -> None:
@@ -154,14 +143,6 @@ def _begin_meanwhile() -> bool:
     InteractiveShell.instance().user_ns["ended"] = ended
     (seen,) = cells("print(ended.is_set())")
     return seen.text == "True\n"
-
-
-def _before_first_use() -> tuple[list[Any], int]:
-    calls = _counted()
-    cells(RELEASE, SOON, "import tensorflow")
-    before = current_stage()
-    until(lambda: calls)
-    return [before, current_stage()], sum(held())
 
 
 def _again_and_again() -> list[int]:

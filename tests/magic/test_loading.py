@@ -31,18 +31,6 @@ def test_an_administrators_policy_holds_when_the_extension_is_loaded_and_nothing
     assert f"`{asked}`" in seen.value
 
 
-@pytest.mark.parametrize(
-    ("policy", "told"), [("nonsense", "is NOT in force: it is not a policy"), ("limit 100GiB", "cannot be had in full")]
-)
-def test_a_bad_policy_from_outside_is_told_and_falls_to_growth(policy: str, told: str) -> None:
-    with Machine.create("1x8GiB") as machine:
-        seen: Seen = run(machine, _load_with, "", env={"TFGPU_POLICY": policy})
-
-    assert f"`{policy}`, from $TFGPU_POLICY, {told}" in seen.text
-    assert "Traceback" not in seen.text
-    assert seen.value.startswith("`growth` is in force")
-
-
 @pytest.mark.parametrize("first", ["limit 2GiB", "help"])
 def test_each_policy_has_one_look_of_its_own_whatever_the_first_line_was(first: str) -> None:
     with Machine.create("1x8GiB") as machine:

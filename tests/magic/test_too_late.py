@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from tests.magic.shell import Seen, last
+from tests.magic.shell import Seen, cells, last
 from tests.processes import run
 from tfgpu_magic.simgpu import Machine
 
 
-def test_too_late_names_the_cell_that_was_too_early() -> None:
+def test_too_late_names_the_cell_that_was_too_early_and_what_a_restart_would_do() -> None:
     with Machine.create("2x8GiB") as machine:
-        seen: Seen = run(
+        machine.host_pids()  # the driver names this process by another pid, and what it holds is free after a restart
+        seen: list[Seen] = run(
             machine,
-            last,
+            cells,
             "import tensorflow as tf",
             "# a model\nmodel = tf.Variable(1.0)\nmodel.assign(2.0)",
             "x = 1",
             "%tf_gpu limit 1GiB",
+            "%tf_gpu growth --restart",
+            "%tf_gpu limit 9GiB --restart",
+            "%tf_gpu plan limit 7GiB",
         )
+    late, by_hand, too_much, plan = seen[3:]
 
-    assert "since In [3] (model = tf.Variable(1.0))" in seen.text
-    assert "Leave IPython, start it again and say first:   %tf_gpu limit 1GiB  " in seen.text
+    assert "since In [3] (model = tf.Variable(1.0))" in late.text
+    assert "Leave IPython, start it again and say first:   %tf_gpu limit 1GiB  " in late.text
+    assert "Leave IPython, start it again and say first:   %tf_gpu growth  " in by_hand.text
+    assert by_hand.error == "UsageError"
+    assert "more than the 8 GiB it has" in too_much.text  # no kernel is given up for what cannot be had
+    assert plan.value.startswith("TensorFlow is already using the GPUs in this session")
+    assert "After a restart, `limit 7GiB` would do this:" in plan.value
+    assert "7.9 GiB" in plan.value
 
 
 def test_too_late_in_the_same_cell_names_that_cell() -> None:
@@ -50,14 +61,6 @@ def test_after_a_first_op_without_room_tensorflow_is_let_alone() -> None:
     assert "may hang for good if it is tried again" in seen.text
 
 
-def test_where_nothing_can_restart_it_the_way_by_hand_is_told() -> None:
-    with Machine.create("1x8GiB") as machine:
-        seen: Seen = run(machine, last, "import tensorflow as tf\nx = tf.constant(1)", "%tf_gpu growth --restart")
-
-    assert "Leave IPython, start it again and say first:   %tf_gpu growth  " in seen.text
-    assert seen.error == "UsageError"
-
-
 def test_restart_applies_at_once_where_it_is_not_too_late() -> None:
     with Machine.create("1x8GiB") as machine:
         seen: Seen = run(machine, last, "%tf_gpu growth --restart")
@@ -72,32 +75,8 @@ def _plan_beside_a_child(line: str) -> Seen:
     return last("%tf_gpu growth", "import tensorflow as tf\nx = tf.constant(1)", line)
 
 
-def test_plan_tells_what_a_restart_would_do_when_it_is_too_late() -> None:
-    with Machine.create("1x8GiB") as machine:
-        seen: Seen = run(machine, last, "import tensorflow as tf\nx = tf.constant(1)", "%tf_gpu plan limit 7GiB")
-
-    assert seen.value.startswith("TensorFlow is already using the GPUs in this session")
-    assert "After a restart, `limit 7GiB` would do this:" in seen.value
-    assert "7.9 GiB" in seen.value  # what this kernel holds is free then
-
-
-def test_what_this_kernel_holds_is_free_after_a_restart_also_where_the_driver_names_it_by_another_pid() -> None:
-    with Machine.create("1x8GiB") as machine:
-        machine.host_pids()
-        seen: Seen = run(machine, last, "import tensorflow as tf\nx = tf.constant(1)", "%tf_gpu plan limit 7GiB")
-
-    assert "After a restart, `limit 7GiB` would do this:" in seen.value
-
-
 def test_what_children_of_this_kernel_hold_is_free_after_a_restart() -> None:
     with Machine.create("1x8GiB") as machine:
         seen: Seen = run(machine, _plan_beside_a_child, "%tf_gpu plan limit 7GiB")
 
     assert "After a restart, `limit 7GiB` would do this:" in seen.value
-
-
-def test_a_kernel_is_not_given_up_for_words_that_cannot_be_had() -> None:
-    with Machine.create("1x8GiB") as machine:
-        seen: Seen = run(machine, last, "import tensorflow as tf\nx = tf.constant(1)", "%tf_gpu limit 9GiB --restart")
-
-    assert "more than the 8 GiB it has" in seen.text

@@ -11,7 +11,6 @@ import tfgpu_magic
 from tests.sizes import GIB, MIB
 from tests.slack import SLACK
 from tests.tf.on_machine import held, touch_every_gpu
-from tests.tf.test_calls import ready
 from tfgpu_magic import control
 from tfgpu_magic.config import script
 from tfgpu_magic.config.process_state import Stage
@@ -162,15 +161,6 @@ def refused(*lines: str) -> str:
     return ""
 
 
-def too_late() -> str:
-    ready()
-    try:
-        tfgpu_magic.apply("growth --release")
-    except tfgpu_magic.TooLate as error:
-        return str(error)
-    return ""
-
-
 def give_back_at_rest(before: object) -> tuple[Stage, Stage, int, list[int]]:
     import tensorflow  # noqa: F401
 
@@ -225,15 +215,6 @@ def figures() -> tuple[int, int, int]:
     tfgpu_magic.give_back()
     assert lives is not None
     return current.size, peak.size, in_use()
-
-
-def refused_by_a_ceiling() -> str:
-    try:
-        tfgpu_magic.apply("growth --release")
-    except tfgpu_magic.Refused as error:
-        assert not any(held())
-        return str(error)
-    return ""
 
 
 def after_a_restart() -> tuple[int, int]:

@@ -1,18 +1,25 @@
-"""A policy given before TensorFlow is imported is in force after it, in whatever way it is imported."""
+"""A policy given before TensorFlow is imported is in force after it, in whatever way and trouble it is imported."""
 
 from __future__ import annotations
 
+import builtins
+import contextlib
 import importlib
+import io
+import os
 import sys
 import threading
 from collections.abc import Callable
+from typing import Any
+from unittest import mock
 
 import pytest
 
 import tfgpu_magic
 from tests.processes import run
 from tests.sizes import CONTEXT, GIB, MIB
-from tests.tf.on_machine import first_op, held, touch_every_gpu
+from tests.slack import SLACK
+from tests.tf.on_machine import first_op, held, refused, touch_every_gpu
 from tfgpu_magic.simgpu import Machine
 
 
@@ -50,13 +57,6 @@ def test_what_waits_is_in_force_after_the_import(form: Callable[[], None]) -> No
         (size,) = run(machine, _import_then_use, "limit 1GiB", form, fresh=True)
 
     assert size == GIB + CONTEXT
-
-
-def test_so_is_a_split_that_may_grow() -> None:
-    with Machine.create("1x8GiB") as machine:
-        (size,) = run(machine, _import_then_use, "split 1GiB 512MiB --gpu 0 --grow", plain, fresh=True)
-
-    assert size < CONTEXT + 64 * MIB
 
 
 def test_words_before_the_import_wake_nothing() -> None:
@@ -139,6 +139,27 @@ def test_the_code_does_the_same_in_a_script() -> None:
     assert sizes == [2 * GIB + CONTEXT, GIB + CONTEXT]
 
 
+def test_a_policy_that_is_said_while_another_thread_imports_is_refused_and_can_be_said_again() -> None:
+    with Machine.create("1x8GiB") as machine:
+        amid, after, sizes = run(machine, _apply_while_importing, fresh=True)
+
+    assert "TensorFlow is being imported at this moment; say it again when that is done." in amid
+    assert (after, sizes) == ("", [GIB + CONTEXT])
+
+
+def test_a_closed_output_does_not_break_the_import() -> None:
+    with Machine.create("1x8GiB") as machine:
+        assert run(machine, _import_with_closed_output, fresh=True) == [GIB + CONTEXT]
+
+
+def test_an_error_that_is_not_tensorflows_own_rolls_everything_back_too() -> None:
+    with Machine.create("2x8GiB") as machine:
+        refused, changed = run(machine, _break_tensorflow)
+
+    assert "TensorFlow did not take it" in refused
+    assert not changed
+
+
 def _import_then_use(words: str, form: Callable[[], None], *later: str) -> list[int]:
     assert "tensorflow" not in sys.modules
     for asked in (words, *later):
@@ -158,9 +179,6 @@ def _modules_after(policies: list[str]) -> list[str]:
 
 
 def _import_with_a_broken_plan() -> tuple[str, str]:
-    import contextlib
-    import io
-
     tfgpu_magic.apply("limit 1GiB")
     machine = Machine.current()
     assert machine is not None
@@ -179,8 +197,6 @@ def _replace(first: str, then: str) -> list[int]:
 
 
 def _variables(words: str) -> list[dict[str, str]]:
-    import os
-
     from tfgpu_magic.config.process_state import VARIABLES
 
     def now() -> dict[str, str]:
@@ -201,3 +217,45 @@ def _run_as_script(words: str) -> list[int]:
     exec(source, {})
     touch_every_gpu()
     return held()
+
+
+def _apply_while_importing() -> tuple[str, str, list[int]]:
+    begun, go_on, imported = threading.Event(), threading.Event(), builtins.__import__
+
+    def held_up(name: str, *args: Any) -> Any:
+        if name.startswith("tensorflow."):  # the first module of its own
+            begun.set()
+            go_on.wait(60 * SLACK)
+        return imported(name, *args)
+
+    with mock.patch.object(builtins, "__import__", held_up):
+        thread = threading.Thread(target=imported, args=("tensorflow",))
+        thread.start()
+        begun.wait(60 * SLACK)
+        amid = refused("limit 1GiB")
+        go_on.set()
+        thread.join()
+    after = refused("limit 1GiB")
+    touch_every_gpu()
+    return amid, after, held()
+
+
+def _import_with_closed_output() -> list[int]:
+    tfgpu_magic.apply("limit 1GiB")
+    closed = io.StringIO()
+    closed.close()
+    with contextlib.redirect_stdout(closed), contextlib.redirect_stderr(closed):
+        import tensorflow  # noqa: F401
+    touch_every_gpu()
+    return held()
+
+
+def _break_tensorflow() -> tuple[str, bool]:
+    import tensorflow as tf
+
+    def broken(*_: object) -> None:
+        raise tf.errors.InternalError(None, None, "broken")
+
+    before = dict(os.environ)
+    tf.config.set_logical_device_configuration = broken
+    return refused("visible 1; limit 1GiB --grow"), dict(os.environ) != before

@@ -80,22 +80,12 @@ def test_it_is_in_force_wherever_tensorflow_has_come_before_its_first_op(words: 
     assert gone >= GIB
 
 
-def test_growth_without_it_replaces_it() -> None:
-    with Machine.create("8GiB") as machine:
-        assert "until this program ends" in run(machine, on_machine.refused, "growth --release", "growth")
-
-
 def test_where_it_was_not_asked_for_it_is_refused_and_nothing_is_given_back() -> None:
     with Machine.create("8GiB") as machine:
         text = run(machine, on_machine.refused, "growth")
 
     assert "Traceback" not in text
     assert "TensorFlow gives back what it does not use where `growth --release` was said before its first" in text
-
-
-def test_after_the_first_op_it_is_too_late_for_it() -> None:
-    with Machine.create("8GiB") as machine:
-        assert "already using the GPUs" in run(machine, on_machine.too_late)
 
 
 @pytest.mark.parametrize("before", [None, listed])
@@ -137,14 +127,6 @@ def test_figures_are_tensorflows_own_under_it_too() -> None:
     assert in_use in range(GIB, GIB + SOME)
     assert peak in range(3 * GIB, 3 * GIB + SOME)
     assert after == in_use  # giving back moves nothing that lives
-
-
-def test_below_a_ceiling_of_the_environment_it_is_refused() -> None:
-    with Machine.create("8GiB") as machine:
-        text = run(machine, on_machine.refused_by_a_ceiling, env={"TFGPU_CEILING": "limit 40%"})
-
-    assert "The ceiling here is `limit 40%`." in text
-    assert "Up to the ceiling:   %tf_gpu growth" in text
 
 
 def test_what_a_restart_gives_back_is_what_is_held_by_then() -> None:

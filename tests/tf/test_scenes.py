@@ -9,7 +9,7 @@ import pytest
 import tfgpu_magic
 from tests.processes import program, run
 from tests.sizes import CONTEXT, GIB, MIB
-from tests.tf.on_machine import fill, first_op, held, refusal, status_text
+from tests.tf.on_machine import fill, first_op, held, status_text
 from tfgpu_magic.simgpu import Machine
 
 
@@ -22,37 +22,6 @@ def test_two_programs_each_see_only_their_gpus_and_in_their_order() -> None:
 
     assert [size > 0 for size in two] == [False, False, True, True]
     assert two[3] > two[2]  # and here it is nvidia-smi's 3
-
-
-def test_two_programs_fit_at_40_percent_and_the_third_is_told_before_tensorflow_is() -> None:
-    with (
-        Machine.create("4x8GiB") as machine,
-        program(machine, first_op, "limit 40%") as first,
-        program(machine, first_op, "limit 40%") as second,
-    ):
-        third = run(machine, refusal, "limit 40%")
-        advice = third.partition("Fits now:\n  %tf_gpu ")[2]
-        smaller = run(machine, first_op, advice)
-
-    limit = 8 * GIB * 40 // 100 // MIB * MIB
-    assert first.answer == second.answer == [limit + CONTEXT] * 4
-    assert "GPU 0, 1, 2, 3: 40% is 3.2 GiB" in third
-    assert third.count("3.4 GiB  python") == 2  # who holds it
-    assert smaller == [740 * MIB + CONTEXT] * 4
-
-
-def test_two_programs_at_2_gib_stand_in_the_table_as_in_the_book() -> None:
-    with (
-        Machine.create("4x8GiB") as machine,
-        program(machine, first_op, "limit 2GiB") as first,
-        program(machine, status_text, "limit 2GiB") as second,
-    ):
-        rows = [line.split() for line in second.answer.splitlines()]
-
-    for gpu in range(4):
-        assert [str(gpu), str(first.pid), "C"] in [row[:3] for row in rows]
-        assert [str(gpu), str(second.pid), "C", "this", "program", "2.2", "GiB"] in rows
-    assert first.answer == [2 * GIB + CONTEXT] * 4
 
 
 def test_growth_holds_little_and_keeps_what_it_grew_until_the_process_ends() -> None:
