@@ -7,7 +7,6 @@ import ctypes
 import itertools
 import mmap
 import os
-import random
 import resource
 import signal
 import subprocess
@@ -173,12 +172,6 @@ def leave_processes_and_loop(mark: str, done: str) -> None:
     hang_in_c()
 
 
-def draw() -> tuple[float, float]:
-    import numpy as np
-
-    return random.random(), float(np.random.random())
-
-
 def shape_of(array: Any) -> tuple[Any, ...]:
     """Return what a call sees of an array, and write over the array then."""
     seen = (array.flags.writeable, array.flags.f_contiguous, float(array.sum()))
@@ -243,30 +236,12 @@ class OnlyThere:
         return _refuse, ()
 
 
-class OnlyInACall:
-    """Can be made again in the process of a call, and not in the caller's."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _only_not_in, (os.getppid(),)
-
-
 def _refuse() -> None:
     raise ValueError("not again")
 
 
-def _only_not_in(grandparent: int) -> str:
-    server = Path(f"/proc/{grandparent}/stat").read_text().rsplit(")", 1)[1].split()[1]
-    if os.getpid() == int(server):
-        raise ValueError("not here")
-    return "there"
-
-
 def only_there() -> OnlyThere:
     return OnlyThere()
-
-
-def only_in_a_call() -> OnlyInACall:
-    return OnlyInACall()
 
 
 def chained() -> None:

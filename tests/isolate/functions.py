@@ -7,7 +7,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
 from tests.isolate import on_machine as on
@@ -49,16 +48,6 @@ def limited(folder: str = "", others: int = 1) -> Seen:
     return on.hold(folder, others)
 
 
-@isolated(policy="visible 0; limit 50%")
-def half(folder: str, others: int) -> Seen:
-    return on.hold(folder, others)
-
-
-@isolated(gpus=0)
-def blind() -> tuple[int, str | None]:
-    return on.sees()
-
-
 @isolated(timeout="300ms")
 def slow(seconds: float) -> None:
     time.sleep(seconds)
@@ -73,11 +62,6 @@ def parallel(number: int) -> tuple[int, int, int]:
 @isolated
 def where() -> int:
     return os.getpid()
-
-
-@isolated
-def refuses(number: int) -> None:
-    raise ValueError(f"{number} is no good")
 
 
 class Trainer:
@@ -137,13 +121,6 @@ def at_home() -> tuple[list[int], int, int]:
     return [nested(1), nested(0), nested.submit(2).result(), add(3)], where.__wrapped__(), os.getpid()
 
 
-def submitted(name: str, calls: int) -> list[Seen]:
-    """Submit calls that hold their GPUs at the same time, and return what they saw."""
-    with tempfile.TemporaryDirectory() as folder:
-        futures: list[Future[Seen]] = [globals()[name].submit(folder, calls) for _ in range(calls)]
-        return [future.result() for future in futures]
-
-
 def called_by_threads(name: str, calls: int) -> list[Seen]:
     """Call from threads of this process, so that calls hold their GPUs at the same time; return what they saw."""
     seen: list[Seen] = []
@@ -156,10 +133,10 @@ def called_by_threads(name: str, calls: int) -> list[Seen]:
     return seen
 
 
-def raised(name: str, *args: Any) -> tuple[str, str, str]:
-    """Return what a call raises: type, text, and the story that its cause tells."""
+def raised(name: str, *args: Any) -> tuple[str, str]:
+    """Return what a call raises: type and text."""
     try:
         globals()[name](*args)
     except Exception as error:
-        return type(error).__name__, str(error), str(error.__cause__)
+        return type(error).__name__, str(error)
     raise AssertionError("it returned")

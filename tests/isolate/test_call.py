@@ -125,13 +125,6 @@ def test_when_memory_runs_out_a_call_dies_before_its_caller() -> None:
     assert run(badness, (), {}) > badness() + 300
 
 
-def test_two_calls_draw_different_numbers() -> None:
-    one, other = run(deeds.draw, (), {}), run(deeds.draw, (), {})
-
-    assert one[0] != other[0]
-    assert one[1] != other[1]
-
-
 def test_processes_that_a_call_leaves_behind_are_gone(tmp_path: Path) -> None:
     pids = run(deeds.leave_processes, (str(tmp_path / "mark"),), {})
 

@@ -31,15 +31,6 @@ def test_a_cell_that_filled_a_gpu_gives_all_of_it_back(book: Notebook, machine: 
     assert book.run("import sys; 'tensorflow' in sys.modules").value == "False"
 
 
-def test_the_next_notebook_can_take_the_gpu(book: Notebook, machine: Machine) -> None:
-    book.isolated(FILL)
-    with Notebook(book.server) as other:
-        ran = other.run(FILL)
-
-        assert ran.status == "ok"
-        assert machine.held(pid=other.pid) > 6 * GIB
-
-
 def test_a_kernel_that_has_imported_tensorflow_is_not_woken(book: Notebook) -> None:
     with Notebook(book.server, "import tensorflow as tf") as one:
         ran = one.isolated("x = tf.constant([1.0, 2.0])\nv = tf.Variable([3.0])\nx", "-o x,v")
@@ -87,24 +78,6 @@ def test_magics_shell_lines_and_await_work_as_in_any_cell(book: Notebook) -> Non
     assert "shell from the notebook" in ran.stream()
     assert ran.value == "(['listed'], '1')"
     assert book.isolated("%%time\nprint('timed')").stream().startswith("timed\nCPU times")
-
-
-def test_a_handle_that_is_taken_for_the_model_says_how_to_get_that(book: Notebook) -> None:
-    book.isolated("import keras\nm = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])", "-o m --growth")
-    ran = book.isolated("m.evaluate(1)")
-    after = book.isolated("m.load().count_params()", "--growth")
-
-    assert "load() makes the model here" in ran.error["evalue"]
-    assert after.value == "16"
-
-
-def test_it_works_within_capture(book: Notebook) -> None:
-    book.run("from IPython.utils.capture import capture_output")
-    ran = book.run(
-        "with capture_output() as seen:\n    get_ipython().run_cell_magic('tf_gpu', 'isolate', 'print(1)')\nseen.stdout"
-    )
-
-    assert ran.value == "'1\\n'"
 
 
 def test_the_policy_is_in_force_by_the_drivers_account(book: Notebook, machine: Machine) -> None:

@@ -127,23 +127,6 @@ def test_a_cell_that_does_not_heed_an_interrupt_is_killed_by_the_next_when_a_lin
     assert book.run("kept").value == "'still here'"
 
 
-def test_a_cell_may_heed_an_interrupt_in_its_own_way(book: Notebook, tmp_path: Path) -> None:
-    begun = tmp_path / "begun"
-    body = f"""
-import time
-try:
-    {making(begun)}
-    time.sleep(60)
-except KeyboardInterrupt:
-    print('tidied')
-'value'"""
-    ran, _ = interrupted(book, body, begun)
-
-    assert ran.status == "ok", ran.text
-    assert ran.stream() == "tidied\n"
-    assert ran.value == "'value'"
-
-
 @pytest.mark.parametrize("body", [PYTHON, C])
 def test_a_timeout_ends_a_cell(book: Notebook, body: str) -> None:
     begin = time.monotonic()

@@ -118,9 +118,11 @@ def test_a_keras_model_comes_back_as_a_handle_that_loads_on_demand(book: Noteboo
             "-o model --growth",
         )
         before = one.run("import sys; print(model.parameters, 'tensorflow' in sys.modules)").stream()
+        told = one.isolated("model.evaluate(1)").error["evalue"]
         after = one.run("print(model.load().count_params())").stream()
 
     assert before.split() == ["16", "False"]
+    assert "load() makes the model here" in told
     assert after.strip() == "16"
 
 

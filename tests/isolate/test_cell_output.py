@@ -47,21 +47,17 @@ def test_output_of_c_arrives_in_its_own_cell(book: Notebook) -> None:
     first = book.isolated(
         "import os, ctypes\nos.write(2, b'first: error of C\\n')\n"
         "libc = ctypes.CDLL(None)\nlibc.puts(b'first: line of C')\nimport subprocess\n"
-        "subprocess.run(['sh', '-c', 'echo first: a child'])"
+        "subprocess.run(['sh', '-c', 'echo first: a child'])\nimport time; time.sleep(1); print('late')"
     )
     second = book.isolated("import os\nos.write(2, b'second\\n');")
 
+    heard = [(at, content["text"]) for at, kind, content in first.messages if kind == "stream"]
+    early, late = (next(at for at, text in heard if line in text) for line in ("first: line of C", "late"))
+    assert late - early > 0.8  # it is seen while the cell goes on
     assert "first: error of C" in first.stream("stderr")
     assert "first: line of C" in first.stream()
     assert "first: a child" in first.stream()
     assert second.stream("stderr") == "second\n"
-
-
-def test_a_line_of_c_is_seen_while_the_cell_goes_on(book: Notebook) -> None:
-    ran = book.isolated("import ctypes, time\nctypes.CDLL(None).puts(b'early')\ntime.sleep(1)\nprint('late')")
-    when = {content["text"].strip(): at for at, kind, content in ran.messages if kind == "stream"}
-
-    assert when["late"] - when["early"] > 0.8
 
 
 def test_text_and_displays_come_in_their_order(book: Notebook) -> None:
@@ -183,8 +179,9 @@ def test_what_an_isolated_function_displays_is_shown_as_by_a_plain_cell(book: No
     assert pieces(ours) == pieces(plain)
 
 
-def test_displays_of_a_submitted_call_are_shown_below_the_cell_that_submitted_it(book: Notebook) -> None:
-    book.run("import time\ndef speak():\n    display(1); time.sleep(1.5); display(HTML('<i>later</i>'))")
+def test_what_a_submitted_call_shows_and_prints_is_seen_below_the_cell_that_submitted_it(book: Notebook) -> None:
+    speak = "print('at once'); display(1); time.sleep(1.5); print('later'); display(HTML('<i>later</i>'))"
+    book.run(f"import time\ndef speak():\n    {speak}")
     book.run("from IPython.display import HTML, display\nfrom tfgpu_magic import IsolatedExecutor")
     request = book.client.execute("executor = IsolatedExecutor(1, gpus=0); spoken = executor.submit(speak)")
     heard = later(book, request, "spoken.result()")
@@ -192,6 +189,10 @@ def test_displays_of_a_submitted_call_are_shown_below_the_cell_that_submitted_it
 
     assert [data["text/plain"] for data in shown] == ["1", "<IPython.core.display.HTML object>"]
     assert shown[1]["text/html"] == "<i>later</i>"
+    assert "".join(content["text"] for kind, content in heard if kind == "stream") == "at once\nlater\n"
+    captured = book.run("%%capture kept\nexecutor.submit(print, 'captured').result()")
+    assert captured.stream() == ""
+    assert book.run("kept.stdout").value == repr("captured\n")
 
 
 def test_names_of_a_function_are_the_notebooks_and_not_those_of_an_ipython(book: Notebook) -> None:

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import copy
 import pickle
-import signal
-import threading
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.isolate import deeds
-from tests.isolate.rig import call, prepare, run
-from tfgpu_magic import IsolatedExecutor, Refused, TfGpuError, TimedOut, TooLate, Unpicklable, WorkerDied
+from tests.isolate.rig import run
+from tfgpu_magic import Refused, TfGpuError, TimedOut, TooLate, Unpicklable, WorkerDied
 from tfgpu_magic.errors import NOT_STARTED
 
 pytestmark = pytest.mark.usefixtures("light")
@@ -46,64 +41,3 @@ def test_a_place_is_told_once() -> None:
 
     error.place = "n1 (Dask worker a)"
     assert str(pickle.loads(pickle.dumps(error))) == "It died.\nThis was on n1 (Dask worker a)."
-
-
-def test_a_crash_has_its_signal() -> None:
-    with pytest.raises(WorkerDied) as caught:
-        run(deeds.kill_itself, (signal.SIGSEGV,), {})
-
-    assert (caught.value.status, caught.value.signal) == (-signal.SIGSEGV, signal.SIGSEGV)
-    assert (caught.value.memory, caught.value.stopped) == (False, False)
-
-
-def test_an_exit_has_its_status_and_no_signal() -> None:
-    with pytest.raises(WorkerDied) as caught:
-        run(deeds.leave, (3,), {})
-
-    assert (caught.value.status, caught.value.signal) == (3, None)
-
-
-def test_a_call_that_was_late_has_its_seconds() -> None:
-    one, _ = call(deeds.loop_in_python, timeout=0.3)
-    with pytest.raises(TimedOut) as caught:
-        one.run(prepare()).value()
-
-    assert caught.value.seconds == 0.3
-
-
-class Doubled:
-    """A value that works in place on what it is made again of."""
-
-    def __init__(self) -> None:
-        self.numbers = np.ones(2**17)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.numbers = state["numbers"]
-        self.numbers *= 2
-
-
-def test_a_value_is_made_again_once_and_only_where_it_arrives() -> None:
-    assert run(Doubled, (), {}).numbers[0] == 2
-
-
-def test_what_cannot_be_sent_is_named() -> None:
-    with pytest.raises(Unpicklable) as there:
-        run(deeds.echo, (threading.Lock(),), {})
-    with pytest.raises(Unpicklable) as back:
-        run(deeds.numbers, (), {})
-
-    assert there.value.what == "argument 1 of echo"
-    assert back.value.what == "the result of numbers"
-
-
-def test_a_call_that_was_stopped_says_so(tmp_path: Path) -> None:
-    with IsolatedExecutor(1, gpus=0) as executor:
-        runs, waits = executor.submit(deeds.loop_in_c, str(tmp_path / "mark")), executor.submit(deeds.nothing)
-        while not (tmp_path / "mark").exists():
-            threading.Event().wait(0.01)
-        waits.cancel()
-        runs.stop(kill=True)
-        with pytest.raises(WorkerDied) as caught:
-            runs.result(60)
-
-    assert caught.value.stopped

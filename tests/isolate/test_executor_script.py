@@ -10,7 +10,6 @@ import threading
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.processes import QUIET
@@ -80,35 +79,6 @@ def test_in_a_script_it_is_an_executor_as_any_other(tmp_path: Path) -> None:
         assert err == ""
         assert process.returncode == 0
         assert machine.held() == 0
-
-
-IN_A_BLOCK = """
-import time
-from tfgpu_magic import IsolatedExecutor
-
-with IsolatedExecutor(2, gpus=0) as executor:
-    print("begins", flush=True)
-    list(executor.map(time.sleep, [60, 60, 60]))
-"""
-
-
-def test_ctrl_c_in_an_executors_block_is_for_its_calls_too(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(IN_A_BLOCK)
-    with Machine.create("1x8GiB") as machine:
-        process = machine.popen(
-            [sys.executable, script], env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        assert process.stdout is not None
-        process.stdout.readline()
-        family = psutil.Process(process.pid)
-        until(lambda: sum(child.ppid() != process.pid for child in family.children(recursive=True)) == 2)
-        begin = time.monotonic()
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=240)
-
-    assert time.monotonic() - begin < 10
-    assert "KeyboardInterrupt" in err
 
 
 def test_ctrl_c_while_a_block_waits_for_its_calls_is_for_them_too(light: None) -> None:

@@ -25,16 +25,22 @@ def test_a_status_is_told_in_words(status: int, told: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "told"),
+    ("before", "now", "memory", "told"),
     [
-        (None, None, "cannot be told here"),
-        (3, None, "cannot be told here"),
-        (3, 3, "the kernel's out-of-memory killer did not"),
-        (3, 4, "most likely memory ran out"),
+        (None, None, None, "cannot be told here"),
+        (3, None, None, "cannot be told here"),
+        (None, 4, None, "cannot be told here"),
+        (3, 3, False, "the kernel's out-of-memory killer did not"),
+        (3, 4, True, "most likely memory ran out"),
     ],
 )
-def test_a_kill_names_the_out_of_memory_killer_as_far_as_it_can(before: int | None, now: int | None, told: str) -> None:
-    assert told in str(exit_cause.died(-signal.SIGKILL, before, now))
+def test_a_kill_names_the_out_of_memory_killer_as_far_as_it_can(
+    before: int | None, now: int | None, memory: bool | None, told: str
+) -> None:
+    died = exit_cause.died(-signal.SIGKILL, before, now)
+
+    assert told in str(died)
+    assert (died.status, died.signal, died.memory) == (-signal.SIGKILL, signal.SIGKILL, memory)
 
 
 def test_another_signal_is_not_blamed_on_memory() -> None:
@@ -42,13 +48,6 @@ def test_another_signal_is_not_blamed_on_memory() -> None:
 
     assert str(died).endswith("SIGSEGV, segmentation fault.")
     assert (died.signal, died.memory) == (signal.SIGSEGV, False)
-
-
-@pytest.mark.parametrize(("before", "now", "memory"), [(None, 4, None), (3, 3, False), (3, 4, True)])
-def test_a_program_can_ask_whether_memory_ran_out(before: int | None, now: int | None, memory: bool | None) -> None:
-    died = exit_cause.died(-signal.SIGKILL, before, now)
-
-    assert (died.status, died.signal, died.memory) == (-signal.SIGKILL, signal.SIGKILL, memory)
 
 
 def system(root: Path, *, vmstat: int | None = None, events: int | None = None) -> int | None:

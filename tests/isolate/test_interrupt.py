@@ -197,9 +197,3 @@ def test_a_call_that_heeds_its_timeout_may_save_what_it_has(tmp_path: Path) -> N
     assert (tmp_path / "saved").exists()
     with pytest.raises(TimedOut):
         answer.value()
-
-
-def test_a_call_that_goes_on_after_its_timeout_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "GRACE", GRACE)
-    with pytest.raises(TimedOut):
-        interrupts(go_on, tmp_path / "mark", timeout=4.0)

@@ -16,7 +16,6 @@ import tfgpu_magic
 from tests.isolate import functions as f
 from tests.isolate.resident import Resident
 from tests.processes import QUIET
-from tests.sizes import CONTEXT, GIB
 from tfgpu_magic import PolicyError, isolated
 from tfgpu_magic.simgpu import Machine
 
@@ -25,27 +24,10 @@ def test_a_call_returns_what_the_function_returns(resident: Resident) -> None:
     assert resident.run(f.use, "double", 21) == 42
 
 
-def test_a_policy_is_in_force_by_the_drivers_account(resident: Resident) -> None:
-    seen = resident.run(f.use, "limited")
-
-    assert sorted(seen.mine) == [0, 0, 0, GIB + CONTEXT]
-
-
-def test_with_no_gpus_the_call_sees_none(resident: Resident) -> None:
-    assert resident.run(f.use, "blind") == (0, "-1")
-
-
 def test_calls_of_several_threads_get_different_gpus(resident: Resident) -> None:
     seen = resident.run(f.called_by_threads, "limited", 3)
 
     assert len({one.gpus[0] for one in seen}) == 3
-
-
-def test_submitted_calls_share_a_gpu_that_they_fit_on(resident: Resident) -> None:
-    seen = resident.run(f.submitted, "half", 2)
-
-    assert [one.gpus for one in seen] == [[0], [0]]
-    assert max(one.all[0] for one in seen) <= 8 * GIB
 
 
 def test_a_call_within_a_call_is_an_ordinary_one(resident: Resident) -> None:
@@ -84,18 +66,10 @@ def test_nested_functions_and_lambdas_are_isolated_too(resident: Resident) -> No
 
 
 def test_a_call_that_takes_too_long_is_ended(resident: Resident) -> None:
-    kind, text, _ = resident.run(f.raised, "slow", 60.0)
+    kind, text = resident.run(f.raised, "slow", 60.0)
 
     assert kind == "TimedOut"
     assert "longer than 0.3 s" in text
-
-
-def test_an_exception_is_raised_as_its_own_with_the_functions_own_lines(resident: Resident) -> None:
-    kind, text, story = resident.run(f.raised, "refuses", 13)
-
-    assert (kind, text) == ("ValueError", "13 is no good")
-    assert 'raise ValueError(f"{number} is no good")' in story
-    assert "tfgpu_magic/isolate" not in story
 
 
 def test_it_keeps_the_functions_name_signature_and_types() -> None:

@@ -19,7 +19,7 @@ from tfgpu_magic.config.parser import parse
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import offer
 from tfgpu_magic.isolate.lease_file import ABSENT, Entry, LeaseTable, Page
-from tfgpu_magic.isolate.leases import TICK, Leases
+from tfgpu_magic.isolate.leases import Leases
 from tfgpu_magic.isolate.process import inside
 from tfgpu_magic.monitor.pids import began
 from tfgpu_magic.monitor.snapshot import Process, Snapshot
@@ -58,24 +58,6 @@ def test_who_needs_two_gpus_is_not_passed_for_ever_by_those_who_need_one(two_gpu
     both.end()
     until(lambda: late.has)
     late.end()
-
-
-def test_nobody_passes_one_who_waits_for_a_gpu_that_they_may_have_too(two_gpus: Leases) -> None:
-    has = Caller(two_gpus, "has", words="visible 0")
-    until(lambda: has.has)
-    waiting, elsewhere = Caller(two_gpus, "waiting", words="visible 0"), Caller(two_gpus, "other", words="visible 1")
-    until(lambda: elsewhere.has)
-    elsewhere.end()
-    waits(two_gpus, 2)
-    late = Caller(two_gpus, "late")
-    waits(two_gpus, 3)
-    time.sleep(0.5)  # in which it would get the GPU that is free
-
-    assert not late.has
-    has.end()
-    until(lambda: waiting.has == (0,) and late.has == (1,))
-    for caller in (waiting, late):
-        caller.end()
 
 
 def test_a_driver_that_was_slow_once_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,39 +195,6 @@ def test_a_lease_that_ends_while_a_survey_looks_refuses_nobody(
     monkeypatch.setattr(offer, "look", ending)
 
     assert two_gpus.survey(parse("limit 1GiB"), 1) == 12
-
-
-def test_one_look_at_a_time_serves_all_who_wait(two_gpus: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = Caller(two_gpus, "first", gpus=2)
-    until(lambda: first.has)
-    waiting = [Caller(two_gpus, str(number), gpus=2) for number in range(10)]
-    waits(two_gpus, 11)
-    turns: list[float] = []
-    turn = two_gpus._table.turn
-
-    @contextlib.contextmanager
-    def counted() -> Iterator[Page]:
-        turns.append(time.monotonic())
-        with turn() as page:
-            yield page
-
-    def one_a_tick() -> bool:
-        """Tell whether that is so in a while; before it, all may still be telling each other that they have come."""
-        turns.clear()
-        begun = time.monotonic()
-        time.sleep(2 * TICK)
-        return 1 <= len(turns) <= (time.monotonic() - begun) / TICK + 1
-
-    monkeypatch.setattr(two_gpus._table, "turn", counted)
-    until(one_a_tick, seconds=20)
-    with two_gpus._changed, turn() as page:
-        seen = {entry.seen for entry in page.entries.values() if entry.needs}
-    assert len(seen) == 1  # and so other processes know that all of them are there
-    for caller in (*waiting, first):
-        caller.over.set()
-    two_gpus.stir()
-    for caller in (*waiting, first):
-        caller.join()
 
 
 def test_the_process_of_a_call_is_known_by_its_pid_and_its_beginning(two_gpus: Leases) -> None:

@@ -33,6 +33,8 @@ class Foo:
 
 class Colour(enum.Enum):
     RED = 1
+    def paint(self):
+        return factor
 
 class Diverged(Exception):
     def told(self):
@@ -59,6 +61,14 @@ def fail(one):
     best, history = -1, []
     type(one).count += 7
     raise Diverged("in a call")
+
+@isolated
+def new():
+    class Bar(Foo):
+        size = 3
+        def g(self):
+            return self.size, factor
+    return Bar()
 
 class OnlyThere:
     def __init__(self, home):
@@ -114,6 +124,7 @@ CELLS = [
     ("-o out_h", f"{DEED}\nout_h = helper"),
     ("", f"{DEED}\nraise Diverged(lambda: (best, config, history))"),
     ("-o out_l", f"{DEED}\nerror = Diverged('with a lock')\nerror.lock = threading.Lock()\nout_l = [1]\nraise error"),
+    ("", f"{DEED}\nraise ValueError(lambda: history)"),
     ("-o out_t,out_u", f"{DEED}\nout_t, out_u = OnlyThere(home), Foo()\nfoo"),
     ("-o out_v", f"{DEED}\nout_v = threading.Lock()\nFoo()"),
     ("--timeout 300ms -o out_w", f"{DEED}\nout_w = Foo()\nwhile True: pass"),
@@ -141,7 +152,7 @@ def test_forty_cells_calls_jobs_and_failures_change_nothing_that_was_not_asked_f
                 book.run("_.exception()")
             assert book.run("_differs()").value == "[]", (detach, line, body, ran.text)
     for call in (
-        "_a = change(foo); assert type(_a[0]) is Foo and _a[1] is Colour.RED and _a[0].f() == 1",
+        "_a = change(foo); assert type(_a[0]) is Foo and _a[1] is Colour.RED and _a[0].f() == _a[1].paint() == 1",
         "_b = change.submit(foo).result(); assert type(_b[0]) is Foo",
         "fail(foo)",
         "_d = fail.submit(foo).exception(); assert type(_d) is Diverged and _d.told() == (best, config, history)",
@@ -150,10 +161,12 @@ def test_forty_cells_calls_jobs_and_failures_change_nothing_that_was_not_asked_f
         "_g = isolated(lambda: Foo.made())(); assert type(_g) is Foo",
         "with IsolatedExecutor(max_workers=2) as _x:\n    _h = list(_x.map(change.__wrapped__, [foo] * 4))",
         "with IsolatedExecutor(max_workers=2) as _x:\n    _i = [_x.submit(fail.__wrapped__, foo).exception()] * 2",
+        "_k = new(); assert _k.g() == (3, 1) and isinstance(_k, Foo)",
+        "type(_k).size = 5; _l = isolated(lambda one: one)(_k); assert type(_l) is type(_k) and _l.g() == (5, 1)",
         "_j = isolated(timeout='300ms')(lambda: [Foo() for _ in iter(int, 1)])()",
     ):
         ran = book.run(call)
-        assert "AssertionError" not in ran.text
+        assert ran.error.get("ename") not in ("AssertionError", "NameError"), ran.text
         assert book.run("_differs()").value == "[]", (call, ran.text)
 
 

@@ -114,18 +114,22 @@ def test_an_argument_that_cannot_be_sent_is_named(
         pickling.dump_call(function, args, kwargs)
 
     assert told in str(caught.value)
+    assert caught.value.what in str(caught.value)
+
+
+class Doubled:
+    """A value that works in place on what it is made again of."""
+
+    def __init__(self) -> None:
+        self.numbers = np.ones(2**17)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.numbers = state["numbers"]
+        self.numbers *= 2
 
 
 @pytest.mark.usefixtures("light")
 class TestInACall:
-    def test_an_array_comes_back_writable_and_is_not_the_callers(self) -> None:
-        array = np.arange(10.0 * LARGE)
-        back = run(deeds.echo, (array,), {})
-        back += 1
-
-        np.testing.assert_array_equal(back, np.arange(10.0 * LARGE) + 1)
-        np.testing.assert_array_equal(array, np.arange(10.0 * LARGE))
-
     @pytest.mark.parametrize("size", [10, LARGE])
     def test_a_call_writes_over_its_own_copy(self, size: int) -> None:
         array = np.asfortranarray(np.ones((2, size)))
@@ -133,11 +137,8 @@ class TestInACall:
         assert run(deeds.shape_of, (array,), {}) == (True, True, 2.0 * size)
         assert array.sum() == 2.0 * size
 
-    def test_thousands_of_arrays_go_there_and_back(self) -> None:
-        arrays = [np.full(LARGE + number, number, np.int64) for number in range(500)] + [np.zeros(3)] * 5000
-        back = run(deeds.echo, (arrays,), {})
-
-        assert all(np.array_equal(one, other) for one, other in zip(arrays, back, strict=True))
+    def test_a_value_is_made_again_once_and_only_where_it_arrives(self) -> None:
+        assert run(Doubled, (), {}).numbers[0] == 2
 
     def test_what_two_arguments_share_they_still_do(self) -> None:
         array = np.zeros(LARGE)
@@ -151,8 +152,7 @@ class TestInACall:
                 lambda: {"a": threading.Lock()},
                 r"the result of .*<lambda> cannot be sent.*: a _thread.lock, in .*\['a'\]",
             ),
-            (deeds.only_there, r"the result of only_there, a OnlyThere, can be pickled and not .* \(not again\)"),
-            (deeds.only_in_a_call, r"What the call returned cannot be made again here \(not here\)"),
+            (deeds.only_there, r"What the call returned cannot be made again here \(not again\)"),
         ],
     )
     def test_a_result_that_cannot_come_home_is_told(self, function: Callable[[], object], told: str) -> None:

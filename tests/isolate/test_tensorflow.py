@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import sys
 import threading
 import time
@@ -65,6 +66,7 @@ def draw() -> tuple[float, ...]:
         float(keras.random.uniform(())),
         float(keras.layers.Dense(1).add_weight(shape=()).numpy()),
         float(np.random.random()),
+        random.random(),
     )
 
 

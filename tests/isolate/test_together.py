@@ -12,7 +12,6 @@ import pytest
 from tests.isolate import executors
 from tests.isolate.notebook import Notebook, notebook
 from tests.isolate.resident import Resident
-from tests.isolate.test_jobs import later
 from tests.sizes import GIB, MIB
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
@@ -100,21 +99,6 @@ def test_two_detached_cells_with_a_limit_share_a_gpu_only_if_both_fit(
 
     sizes = ast.literal_eval(book.run("[one, other]").value)
     assert [size > 8 * GIB * 60 // 100 - MIB for size in sizes] == [True, True]
-
-
-def test_what_a_submitted_call_prints_is_seen_below_the_cell_that_submitted_it(
-    books: tuple[Machine, Notebook, Notebook],
-) -> None:
-    _, book, _ = books
-    book.run(HOLD.format(policy=None))
-    book.run("def speak():\n    import time\n    print('at once'); time.sleep(1.5); print('later')")
-    request = book.client.execute("spoken = executor.submit(speak)")
-    heard = later(book, request, "spoken.result()")
-    captured = book.run("%%capture kept\nexecutor.submit(print, 'captured').result()")
-
-    assert "".join(content["text"] for kind, content in heard if kind == "stream") == "at once\nlater\n"
-    assert captured.stream() == ""
-    assert book.run("kept.stdout").value == repr("captured\n")
 
 
 def test_submitted_calls_stand_among_the_jobs_and_in_errors_with_their_lines(

@@ -35,22 +35,26 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "args", "told"),
+    ("function", "args", "status", "told"),
     [
-        (deeds.segfault, (), "SIGSEGV, segmentation fault"),
-        (deeds.leave, (3,), "exit status 3"),
-        (deeds.leave, (0,), "exit status 0"),
-        (deeds.kill_itself, (signal.SIGKILL,), "SIGKILL, killed. Somebody sent it"),
-        (deeds.kill_itself, (signal.SIGTERM,), "SIGTERM, terminated"),
-        (deeds.kill_itself, (signal.SIGUSR1,), "SIGUSR1, user defined signal 1"),
+        (deeds.segfault, (), -signal.SIGSEGV, "SIGSEGV, segmentation fault"),
+        (deeds.leave, (3,), 3, "exit status 3"),
+        (deeds.leave, (0,), 0, "exit status 0"),
+        (deeds.kill_itself, (signal.SIGKILL,), -signal.SIGKILL, "SIGKILL, killed. Somebody sent it"),
+        (deeds.kill_itself, (signal.SIGTERM,), -signal.SIGTERM, "SIGTERM, terminated"),
+        (deeds.kill_itself, (signal.SIGUSR1,), -signal.SIGUSR1, "SIGUSR1, user defined signal 1"),
     ],
 )
-def test_a_process_that_dies_is_told_how(function: Callable[..., Any], args: tuple[Any, ...], told: str) -> None:
+def test_a_process_that_dies_is_told_how(
+    function: Callable[..., Any], args: tuple[Any, ...], status: int, told: str
+) -> None:
     begin = time.monotonic()
     with pytest.raises(WorkerDied) as caught:
         run(function, args, {})
 
     assert f"The call's process ended without an answer: {told}" in str(caught.value)
+    assert (caught.value.status, caught.value.signal) == (status, -status if status < 0 else None)
+    assert not caught.value.stopped
     assert time.monotonic() - begin < 1 * SLACK
     assert run(deeds.nothing, (), {}) == 1
 
@@ -84,9 +88,10 @@ def test_what_was_printed_before_a_crash_is_seen() -> None:
 @pytest.mark.parametrize("loop", LOOPS)
 def test_an_endless_loop_is_ended_by_its_timeout(loop: Callable[..., Any]) -> None:
     begin = time.monotonic()
-    with pytest.raises(TimedOut, match=r"longer than 0\.3 s"):
+    with pytest.raises(TimedOut, match=r"longer than 0\.3 s") as caught:
         call(loop, timeout=0.3)[0].run(prepare()).value()
 
+    assert caught.value.seconds == 0.3
     assert time.monotonic() - begin < 2 * SLACK
 
 
