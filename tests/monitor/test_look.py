@@ -15,7 +15,6 @@ from tests.sizes import GIB
 from tfgpu_magic.control import status
 from tfgpu_magic.monitor import look as looking
 from tfgpu_magic.monitor.look import look
-from tfgpu_magic.monitor.tabulate import UNATTRIBUTED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,53 +84,6 @@ def test_no_error_of_any_function_is_an_exception(machine: Machine, function: st
         assert ("<table" in drawn) == (table.error is None)
 
 
-def test_a_lost_gpu_says_so_and_others_live_on(machine: Machine) -> None:
-    machine.lose(0)
-    machine.fault("nvmlDeviceGetMemoryInfo", 16, gpu=2)
-
-    snapshot = timed_look()
-
-    assert [gpu.error for gpu in snapshot.gpus] == [
-        "the GPU is lost. Others go on",
-        None,
-        "the GPU needs a reset. Others go on",
-        None,
-    ]
-    assert [gpu.used for gpu in snapshot.gpus] == [None, 0, None, 0]
-
-
-def test_memory_of_processes_may_be_unknown_where_that_of_gpus_is_not(machine: Machine) -> None:
-    machine.add_neighbour("9GiB@1")
-    machine.hide_memory()
-
-    snapshot = timed_look()
-
-    assert snapshot.gpus[1].used == 9 * GIB
-    assert [row.held for row in snapshot.processes] == [None]
-
-
-def test_pids_of_the_host_are_others_and_the_reason_is_said_once(machine: Machine) -> None:
-    machine.add_neighbour("9GiB@1")
-    machine.add_neighbour("3GiB@0")
-    machine.host_pids()
-
-    table = status().table
-
-    assert {row.owner for row in table.processes} == {"others"}
-    assert table.notes.count(UNATTRIBUTED) == 1
-
-
-def test_another_user_is_a_name_without_a_command_line(machine: Machine) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root starts another user's process")
-    machine.add_foreign("3GiB@1", name="secret-command")
-
-    shown = status()
-
-    assert [row.owner for row in shown.table.processes] == ["nobody"]
-    assert "secret-command" not in repr(shown) + shown._repr_html_()
-
-
 @pytest.mark.smoke
 def test_without_a_driver_a_look_says_what_was_tried_and_what_to_do(machine: Machine) -> None:
     machine.remove_driver()
@@ -140,25 +92,6 @@ def test_without_a_driver_a_look_says_what_was_tried_and_what_to_do(machine: Mac
 
     assert snapshot.absent
     assert "Load it (modprobe nvidia)" in (snapshot.error or "")
-
-
-def test_without_a_library_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
-    snapshot = timed_look()
-    if snapshot.error is None:
-        pytest.skip("this machine has a driver")
-
-    assert snapshot.absent
-    assert "libnvidia-ml.so.1 could not be opened" in snapshot.error
-
-
-def test_a_driver_of_another_version_is_said(machine: Machine) -> None:
-    machine.fault("nvmlInitWithFlags", 18)
-
-    snapshot = timed_look()
-
-    assert "Reload the module, or reboot" in (snapshot.error or "")
-    assert not snapshot.absent
 
 
 def test_threads_may_look_at_once(machine: Machine) -> None:

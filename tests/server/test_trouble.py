@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
-import subprocess
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,41 +57,6 @@ def test_a_hang_of_nvml_is_stale_and_hinders_no_page(machine: Machine, server: S
         collector.kill()
 
 
-def test_a_collector_that_was_killed_is_replaced(machine: Machine, stream: Stream) -> None:
-    for collector in collectors(machine):
-        collector.kill()
-    killed = time.time()
-
-    stream.until(lambda state: state["time"] > killed and fresh(state), 4)
-
-
-def test_a_driver_that_goes_is_said_and_one_that_comes_back_is_read(machine: Machine, stream: Stream) -> None:
-    machine.remove_driver()
-    away = stream.until(lambda state: "error" in state, 4)
-    machine.remove_driver(False)
-
-    assert away["absent"] is True
-    assert away["gpus"] == {}
-    stream.until(fresh, 8)
-
-
-def test_a_lost_gpu_says_so_and_comes_back(machine: Machine, stream: Stream) -> None:
-    machine.lose(0)
-    lost = stream.until(lambda state: "error" in state["gpus"]["0"], 4)
-    machine.restore(0)
-
-    assert "used" not in lost["gpus"]["0"]
-    assert "error" not in lost["gpus"]["1"]
-    stream.until(lambda state: "error" not in state["gpus"]["0"], 5)
-
-
-def test_a_board_that_was_removed_is_made_again(board: Path, stream: Stream) -> None:
-    shutil.rmtree(board)
-    removed = time.time()
-
-    stream.until(lambda state: state["time"] > removed and fresh(state), 5)
-
-
 @pytest.mark.parametrize("how", ["link", "another's", "open to others"])
 def test_a_board_that_is_not_ours_alone_is_refused_and_said(board: Path, stream: Stream, how: str) -> None:
     before, theirs = board.parent / "before", board.parent / "theirs"
@@ -126,21 +88,3 @@ def test_a_board_that_is_not_ours_alone_is_refused_and_said(board: Path, stream:
     assert board.parent.joinpath("server.log").read_text().count(f"the GPUs cannot be looked at: {said['error']}") == 1
     assert (said["gpus"], said["rows"]) == ({}, {})
     stream.until(fresh, 6)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk")
-def test_a_full_disk_is_said_or_stale_and_room_heals_it(machine: Machine, board: Path, stream: Stream) -> None:
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "none", board], check=False).returncode:
-        pytest.skip("no disk can be mounted here")
-    try:
-        filler = board / "filler"
-        with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-            while file.write(bytes(4096)):
-                pass
-        stream.until(lambda state: "error" in state or "stale" in state, 6)
-        filler.unlink()
-        stream.until(fresh, 20)
-    finally:
-        subprocess.run(["umount", "--lazy", board], check=True)
-    for collector in collectors(machine):  # the one on the disk that is no more
-        collector.kill()

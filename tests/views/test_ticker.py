@@ -73,21 +73,6 @@ def test_a_look_that_fails_is_said_in_the_table_until_one_succeeds(
     until(changes(table), seconds=5)
 
 
-def test_a_table_that_cannot_be_drawn_is_drawn_when_it_can_be(
-    table: MemoryTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tried = threading.Event()
-
-    def show(*_: object) -> None:
-        tried.set()
-        fail()
-
-    with monkeypatch.context() as patch:
-        patch.setattr(table, "show", show)
-        assert tried.wait(5 * SLACK)
-    until(changes(table), seconds=5)
-
-
 def test_while_a_look_hangs_the_table_is_closed_and_opened_all_the_same(
     table: MemoryTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,33 +127,3 @@ def test_a_cell_waits_for_no_look_that_hangs(how: str, monkeypatch: pytest.Monke
     assert before in (None, table)
     until(answered, seconds=5)
     table.close()
-
-
-def test_the_thread_ends_when_no_page_draws_and_begins_when_one_does(
-    table: MemoryTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def threads() -> list[str]:
-        return [thread.name for thread in threading.enumerate() if thread.name == "tfgpu_magic-top"]
-
-    until(threads, seconds=5)
-    with monkeypatch.context() as patch:
-        patch.setattr(presence, "LEASE", 0.0)
-        until(lambda: not threads(), seconds=5)
-        silent = dict(table.state)
-        time.sleep(0.2)
-        still = dict(table.state)
-    table._handle_custom_msg({"type": "drawn"}, [])
-    until(changes(table), seconds=5)
-
-    assert still == silent
-    assert threads()
-
-
-def test_a_kernel_has_one_table_until_it_is_closed(table: MemoryTable) -> None:
-    same = MemoryTable()
-    table.close()
-    other = MemoryTable()
-    other.close()
-
-    assert same is table
-    assert other is not table
