@@ -113,7 +113,7 @@ def test_no_python_to_start_is_said(monkeypatch: pytest.MonkeyPatch, program: st
 
 
 def test_a_reader_that_crashes_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looking, "_CODE", "import os; os.abort()")
+    monkeypatch.setattr(looking, "CODE", "import os; os.abort()")
 
     assert "ended without one" in (timed_look().error or "")
 

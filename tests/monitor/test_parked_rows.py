@@ -12,9 +12,8 @@ from tests.monitor.parked import SINCE, entry
 from tests.sizes import GIB
 from tfgpu_magic.monitor.assemble import assemble, together
 from tfgpu_magic.monitor.owners import Owner
-from tfgpu_magic.monitor.parked import Parked, ParkedState
 from tfgpu_magic.monitor.report import GpuUse, Report
-from tfgpu_magic.monitor.rows import ProcessRow, Table
+from tfgpu_magic.monitor.rows import Parked, ParkedState, ProcessRow, Table
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.tabulate import UNATTRIBUTED
 from tfgpu_magic.parking.record import Entry, Held

@@ -23,9 +23,8 @@ from tests.slack import SLACK
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.board import Look, Message
 from tfgpu_magic.monitor.owners import by_user
-from tfgpu_magic.monitor.parked import Parked, ParkedState
 from tfgpu_magic.monitor.report import Figure, GpuUse, Report
-from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
+from tfgpu_magic.monitor.rows import GpuRow, Parked, ParkedState, ProcessRow, Table
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.server import metrics
 from tfgpu_magic.simgpu import Machine

@@ -7,8 +7,7 @@ from dataclasses import replace
 from tests.figures import pytorch, tensorflow
 from tests.sizes import GIB
 from tfgpu_magic.monitor.report import GpuUse
-from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
-from tfgpu_magic.monitor.shares import Share
+from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Share, Table
 
 HOSTILE = "<img src=x onerror=alert(1)>\u202eevil\n\x1b[31m\ud800&quot;"
 

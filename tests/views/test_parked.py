@@ -16,8 +16,7 @@ from tests.views.test_html import Page
 from tests.views.test_message import live
 from tests.views.test_message import row as sent
 from tfgpu_magic.monitor.owners import Notebook
-from tfgpu_magic.monitor.parked import Parked, ParkedState
-from tfgpu_magic.monitor.rows import ProcessRow, Table
+from tfgpu_magic.monitor.rows import Parked, ParkedState, ProcessRow, Table
 from tfgpu_magic.views import html, message, phrases, terminal, text
 from tfgpu_magic.views.phrases import parked
 

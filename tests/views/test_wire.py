@@ -18,9 +18,8 @@ from tests.views.tables import ABSENT, BUSY, EMPTY, HOSTILE, process
 from tests.views.test_message import live
 from tfgpu_magic.monitor.history import History
 from tfgpu_magic.monitor.owners import Notebook, Who
-from tfgpu_magic.monitor.parked import Parked, ParkedState
 from tfgpu_magic.monitor.report import TENSORFLOW, GpuUse
-from tfgpu_magic.monitor.rows import Table
+from tfgpu_magic.monitor.rows import Parked, ParkedState, Table
 from tfgpu_magic.views import message
 
 PAGE = Path(__file__).parents[2] / "labextension/src/view"

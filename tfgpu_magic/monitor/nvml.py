@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from ctypes import byref, c_int, c_uint, c_ulonglong, create_string_buffer
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.monitor import nvml_codes
-from tfgpu_magic.monitor.machine_memory import available, total_memory
 from tfgpu_magic.monitor.merge import ROW_OF_535, ROWS, SAMPLE, latest, merge, rows
 from tfgpu_magic.monitor.nvml_calls import (
     call,
@@ -221,7 +222,7 @@ class Reader:
             return replace(gpu, **figures, listed=False, error=error), [], False
         # No figures, or zeros: the GPU shares the machine's memory (Jetson, GB10), if the lists work all the same.
         bare = code == nvml_codes.NOT_SUPPORTED or (code == nvml_codes.OK and not figures["total"])
-        total = total_memory() if bare else figures.get("total")
+        total = _machine_memory() if bare else figures.get("total")
         lists = {kind: self._list(_LISTS[kind], handle) for kind in kinds}
         listing = lists["C"][0] if lists else nvml_codes.OK
         held_by, dropped = merge(
@@ -233,7 +234,7 @@ class Reader:
         )
         if bare and listing == nvml_codes.OK:
             used = _sum(held_by) if lists else None
-            figures |= {"total": total, "used": used, "free": available(), "unified": True}
+            figures |= {"total": total, "used": used, "free": _available(), "unified": True}
             code = nvml_codes.OK
         error = None
         if code != nvml_codes.OK:
@@ -291,3 +292,15 @@ def _sum(processes: list[Process]) -> int | None:
     """Add up what processes are known to hold; return None when there are some and nothing is known."""
     held = [process.held for process in processes if process.held is not None]
     return sum(held) if held or not processes else None
+
+
+def _available() -> int | None:
+    """Return how many bytes Linux could give: other programs use the machine's memory too."""
+    with contextlib.suppress(OSError, ValueError), open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123
+        return next((1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable:")), None)
+    return None
+
+
+def _machine_memory() -> int:
+    """Return how many bytes this machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -9,15 +9,13 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.monitor.parked import Parked
-from tfgpu_magic.monitor.rows import ProcessRow
+from tfgpu_magic.monitor.rows import Parked, ParkedState, ProcessRow
 from tfgpu_magic.parking.states import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tfgpu_magic.monitor.owners import Owner
-    from tfgpu_magic.monitor.parked import ParkedState
     from tfgpu_magic.monitor.report import GpuUse, Report
     from tfgpu_magic.monitor.snapshot import Gpu
     from tfgpu_magic.parking.record import Entry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from tfgpu_magic.units import BINARY
 
@@ -12,15 +12,52 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tfgpu_magic.monitor.owners import Notebook, Who
-    from tfgpu_magic.monitor.parked import Parked
     from tfgpu_magic.monitor.report import Figure, GpuUse
-    from tfgpu_magic.monitor.shares import Share
     from tfgpu_magic.monitor.snapshot import Process
 
 OnGpu = TypeVar("OnGpu", "ProcessRow", "Process")
 
 SPARE_AFTER, SPARE = 300.0, 256 * BINARY["MiB"]
 """Seconds without activity, and bytes held and not used, from which on a notebook is worth shutting down."""
+
+ShareOf: TypeAlias = Literal["this", "mine", "others", "free"]
+"""Whose a part of a GPU's memory is: this notebook's, my other processes', another's, or free."""
+ParkedState: TypeAlias = Literal["parking", "parked", "waiting", "restoring", "failed"]
+"""On its way to host memory; there; there, while somebody wants it back and there is no room; on its way back; lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A part of a GPU's memory.
+
+    Attributes:
+        who: whose it is.
+        text: the same for people.
+        size: bytes.
+    """
+
+    who: ShareOf
+    text: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parked:
+    """How far the parking of a process has come.
+
+    Attributes:
+        state: how far.
+        size: bytes of this GPU's memory that are in host memory, or on their way there or back.
+        since: since when, in seconds since the epoch; of one that is away, since when it is.
+        behind: while it waits for room, who holds most of the GPU; empty where nobody does. It may be hostile text.
+        trouble: why it does not go on for now; a word of `parking.settling`, empty where nothing is wrong.
+    """
+
+    state: ParkedState
+    size: int
+    since: float
+    behind: str = ""
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

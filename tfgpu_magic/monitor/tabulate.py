@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.monitor import parked_rows
 from tfgpu_magic.monitor.owners import Owner
-from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table, by_gpu
-from tfgpu_magic.monitor.shares import Share, shares
+from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Share, Table, by_gpu
 from tfgpu_magic.monitor.sources import product
 from tfgpu_magic.units import BINARY
 
@@ -269,6 +268,22 @@ def _gpu_row(gpu: Gpu, rows: Sequence[ProcessRow], use: GpuUse | None) -> GpuRow
 
 
 def _shares(gpu: Gpu, rows: Sequence[ProcessRow]) -> tuple[Share, ...]:
-    # Where the list or a process's memory is unknown, the rest may belong to any process.
-    rest = OWNER_UNKNOWN if _holds_unknown(rows) or not gpu.listed else "others"
-    return shares(gpu, ((row.who, row.known or 0) for row in rows), rest)
+    """Return whose a GPU's memory is, in the order of `ShareOf`; nothing where that is unknown.
+
+    Memory in use that no process of mine holds is others', whether a process accounts for it or not. Where the list or
+    a process's memory is unknown, it may belong to any process.
+    """
+    if gpu.used is None or not gpu.total or gpu.mig:
+        return ()
+    sizes = {"this": 0, "mine": 0, "others": 0}
+    for row in rows:
+        sizes[row.who if row.who in sizes else "others"] += row.known or 0
+    rest = gpu.used - sizes["this"] - sizes["mine"]
+    others = OWNER_UNKNOWN if _holds_unknown(rows) or not gpu.listed else "others"
+    found = (
+        Share(who="this", text="this notebook", size=sizes["this"]),
+        Share(who="mine", text="yours, elsewhere", size=sizes["mine"]),
+        Share(who="others", text=others, size=max(sizes["others"], rest)),
+        Share(who="free", text="free", size=gpu.free if gpu.free is not None else max(0, gpu.total - gpu.used)),
+    )
+    return tuple(share for share in found if share.size)

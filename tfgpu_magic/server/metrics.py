@@ -14,8 +14,7 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners import by_user
-from tfgpu_magic.monitor.parked import ParkedState
-from tfgpu_magic.monitor.rows import Table, by_gpu
+from tfgpu_magic.monitor.rows import ParkedState, Table, by_gpu
 from tfgpu_magic.monitor.tabulate import make
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from tfgpu_magic.views import phrases
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
-    from tfgpu_magic.monitor.shares import ShareOf
+    from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, ShareOf, Table
 
 _STYLE = """
 .tfgpu { font: var(--jp-ui-font-size1, 13px)/1.5 var(--jp-ui-font-family, system-ui, sans-serif);

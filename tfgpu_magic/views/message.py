@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.monitor.history import History
     from tfgpu_magic.monitor.owners import Who
-    from tfgpu_magic.monitor.parked import ParkedState
     from tfgpu_magic.monitor.report import Figure
-    from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
+    from tfgpu_magic.monitor.rows import GpuRow, ParkedState, ProcessRow, Table
 
 VERSION = 4
 """The version of the messages; a view of another version shows a notice."""

@@ -13,8 +13,7 @@ from tfgpu_magic.units import BINARY, rounded
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tfgpu_magic.monitor.parked import Parked
-    from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
+    from tfgpu_magic.monitor.rows import GpuRow, Parked, ProcessRow, Table
 
 NOBODY = "No process holds GPU memory."
 SIMULATED = "Simulated GPUs: memory is counted as on real ones, and what they compute means nothing."

@@ -16,8 +16,7 @@ from tfgpu_magic.views import phrases
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
-    from tfgpu_magic.monitor.shares import ShareOf
+    from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, ShareOf, Table
 
 TITLE, HINT = "GPU memory, in GiB", "q quits"
 
