@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -12,14 +11,11 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-from tornado.web import HTTPError
 
 from tests.jupyter import Server, execute
 from tests.server.conftest import Serve
 from tests.server.streaming import State, rows, streaming
 from tests.server.test_kernels import Kernel
-from tfgpu_magic.parking import client
-from tfgpu_magic.server import stop as stopping
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
@@ -56,18 +52,6 @@ async def notebooks(self):
 Kernels.notebooks = notebooks
 """
 """Its managers answer until they have told of a kernel, and never again."""
-
-
-def test_a_call_that_was_parked_once_is_interrupted_and_not_killed_where_that_may_stop_the_machine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(stopping, "is_call", lambda _: True)
-    monkeypatch.setattr(client, "must_end_itself", lambda _: True)
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True) as call:
-        with pytest.raises(HTTPError, match="has hung whole hosts"):
-            stopping.stop(call.pid, signal.SIGKILL, {os.getpid()})
-        assert call.poll() is None
-        assert stopping.stop(call.pid, signal.SIGINT, {os.getpid()})
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
-from tfgpu_magic.parking import client
 from tfgpu_magic.server.handlers import RESOURCE
 from tfgpu_magic.server.worker import Worker
 
@@ -61,20 +60,6 @@ class ActionHandler(APIHandler):
 def number(value: object) -> int | None:
     """Return a whole number above 0; None of anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
-
-
-def refuse_to_stop_machine(pid: int) -> None:
-    """Refuse to kill a process where that may stop the machine.
-
-    Raises:
-        web.HTTPError: 409, it was parked once, under the driver's open kernel module.
-    """
-    if client.must_end_itself(pid):
-        raise web.HTTPError(
-            409,
-            "It was parked once, and under the driver's open kernel module to kill such a process has hung whole "
-            "hosts. Nothing was done: have it end by itself.",
-        )
 
 
 async def read(pid: int, job: Callable[[], T]) -> T:

@@ -16,7 +16,7 @@ from tornado import web
 
 from tfgpu_magic.monitor.pids import ancestors, began, family, opens_driver, user
 from tfgpu_magic.parking import client
-from tfgpu_magic.server.actions import ActionHandler, number, read, refuse_to_stop_machine
+from tfgpu_magic.server.actions import ActionHandler, number, read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +62,7 @@ def end(pid: int, start: int, number: int, kernels: set[int]) -> int:
             return 404
         if pid in family() or not kernels.isdisjoint(ancestors(pid)):
             return 403
-        refuse_to_stop_machine(pid)  # most programs end at once by either signal, and CUDA knows nothing of it
+        _refuse_to_stop_machine(pid)  # most programs end at once by either signal, and CUDA knows nothing of it
         if fd is not None:
             signal.pidfd_send_signal(fd, number)
         elif began(pid) == start:  # it may have ended while all that was read
@@ -80,6 +80,20 @@ def end(pid: int, start: int, number: int, kernels: set[int]) -> int:
 def _uses_gpu(pid: int) -> bool:
     """Tell whether a process has the driver open, or may have; one that is parked need not."""
     return opens_driver(pid) is not False or client.parked(pid) is not None
+
+
+def _refuse_to_stop_machine(pid: int) -> None:
+    """Refuse to kill a process where that may stop the machine.
+
+    Raises:
+        web.HTTPError: 409, it was parked once, under the driver's open kernel module.
+    """
+    if client.must_end_itself(pid):
+        raise web.HTTPError(
+            409,
+            "It was parked once, and under the driver's open kernel module to kill such a process has hung whole "
+            "hosts. Nothing was done: have it end by itself.",
+        )
 
 
 def _descriptor(pid: int) -> int | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tornado import web
 
 from tfgpu_magic.monitor.pids import ancestors, is_call, user
-from tfgpu_magic.server.actions import ActionHandler, read, refuse_to_stop_machine
+from tfgpu_magic.server.actions import ActionHandler, read
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -20,8 +20,8 @@ class StopHandler(ActionHandler):
     """Interrupts a call as Ctrl-C does, or kills one that ignores interrupts.
 
     The body is JSON: ``{"pid": 4711}``, with ``"kill": true`` for the latter. How the call ended is shown below its
-    cell. 204: the signal was sent; 400: the request is malformed; 404: the pid is no call of these kernels; 409: it was
-    parked once, and to kill it may stop the machine; 504: the process cannot be read.
+    cell. 204: the signal was sent; 400: the request is malformed; 404: the pid is no call of these kernels; 504: the
+    process cannot be read.
     """
 
     async def do(self, pid: int, fields: Mapping[str, Any]) -> int:
@@ -46,8 +46,6 @@ def stop(pid: int, number: int, kernels: Collection[int]) -> bool:
             return False
         if not any(parent in kernels for parent in ancestors(pid)[1:]):
             return False
-        if number == signal.SIGKILL:
-            refuse_to_stop_machine(pid)
         os.killpg(pid, number)  # each call leads a process group of its own
     except OSError:
         return False  # it has ended meanwhile
