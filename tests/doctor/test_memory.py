@@ -89,6 +89,7 @@ def test_what_parking_may_use_is_told_where_page_cache_fills_a_cgroup(
     (tmp_path / "proc/self").rename(tmp_path / "proc/7")
 
     assert host_memory.untouched(7, tmp_path / "proc", tmp_path / "sys/fs/cgroup") == room
+    assert host_memory.untouched(8, tmp_path / "proc", tmp_path / "sys/fs/cgroup") is None  # it is not there
     if cached is None:
         assert len(report.names) == 1
     else:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +11,10 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.jupyter import Notebook
+from tests.parking.house import House, parkable
+from tests.parking.made_up import Driver
+from tests.parking.notebooks import Site, standing
 from tests.simgpu.talking import Talker, talker
 from tests.sizes import GIB
 from tests.slack import SLACK
@@ -25,49 +27,11 @@ from tfgpu_magic.parking.record import Entry
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
-TARGET = Path(__file__).with_name("target.py")
 PARKER, WORKER = "tfgpu_magic.parking.parker", "tfgpu_magic.parking.worker"
 
 
-class Program:
-    """A program on the machine, which holds memory and knows what is in it."""
-
-    def __init__(self, machine: Machine, size: int, gpu: int = 0, managed: int = 0) -> None:
-        self._process = machine.popen(
-            [sys.executable, str(TARGET), str(size), str(gpu), str(managed)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.pid = self._process.pid
-        self.contents = self._line()
-
-    def ask(self, what: str) -> str:
-        """Have it do something; return its answer."""
-        assert self._process.stdin is not None
-        print(what, file=self._process.stdin, flush=True)
-        return self._line()
-
-    def intact(self) -> bool:
-        """Tell whether its memory is where it was, and has in it what it had."""
-        return self.ask("sum") == self.contents
-
-    def end(self) -> None:
-        """Kill it. Twice is fine."""
-        if self._process.stdin is not None and self._process.stdin.closed:
-            return
-        for child in psutil.Process(self.pid).children() if self._process.poll() is None else ():
-            child.kill()
-        self._process.kill()
-        self._process.communicate()
-
-    def _line(self) -> str:
-        assert self._process.stdout is not None
-        return str(self._process.stdout.readline()).strip()
-
-
-Start = Callable[..., Program]
-"""Starts a program, which ends with the test."""
+Start = Callable[..., Talker]
+"""Starts a program that holds a GiB, or so much, and ends with the test."""
 
 
 class Asking:
@@ -100,6 +64,28 @@ class Asking:
         return self._done[0]
 
 
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with standing(tmp_path_factory) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def trained(site: Site) -> Iterator[tuple[Notebook, str]]:
+    """Give a notebook that holds most of the GPU, and the digest of its model."""
+    with site.trained("train.ipynb") as found:
+        yield found
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    """Give a helper without its process, where this process may be parked."""
+    with parkable():
+        house = House(Driver(), str(tmp_path / "board"))
+        yield house
+        house.close()
+
+
 @pytest.fixture
 def gpus() -> str:
     """The machine's GPUs; tests parametrize it where they need others."""
@@ -121,15 +107,8 @@ def machine(gpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 @pytest.fixture
 def programs(machine: Machine) -> Iterator[Start]:
     """Start programs, and end them."""
-    started: list[Program] = []
-
-    def start(size: int = GIB, **options: int) -> Program:
-        started.append(Program(machine, size, **options))
-        return started[-1]
-
-    yield start
-    for program in started:
-        program.end()
+    with contextlib.ExitStack() as started:
+        yield lambda size=GIB: started.enter_context(talker(machine, f"hold({size})"))
 
 
 def helpers(machine: Machine, module: str) -> list[psutil.Process]:

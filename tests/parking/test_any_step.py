@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +16,6 @@ from tests.parking.made_up import EVENTS, HELD, Driver, me
 from tfgpu_magic.parking.states import Phase, State
 
 
-@pytest.fixture(autouse=True, scope="module")
-def machine() -> Iterator[None]:
-    with parkable():
-        yield
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    house = House(Driver(), str(tmp_path / "board"))
-    yield house
-    house.close()
-
-
 @given(
     st.dictionaries(st.integers(0, 30), st.sampled_from(EVENTS), max_size=4),
     st.lists(st.sampled_from(["park", "unpark", "restart", "settle"]), min_size=1, max_size=6),
@@ -37,7 +23,7 @@ def house(tmp_path: Path) -> Iterator[House]:
 def test_whatever_becomes_of_any_call_nothing_stays_locked_and_nothing_is_lost(
     script: dict[int, str], deeds: list[str]
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with parkable(), tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o700)
         house = House(Driver(script=script), folder)
 

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator
+import time
+from random import Random
 
-import pytest
-
-from tests.jupyter import execute
+from tests.jupyter import execute, reply_to
 from tests.magic.shell import cells, last
-from tests.parking.notebooks import TRAIN, Site, digest_in, is_parked, park, standing
+from tests.parking.notebooks import TRAIN, Site, digest_in, is_parked, park
 from tests.processes import program
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
+from tfgpu_magic.parking import client
+from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with standing(tmp_path_factory) as site:
-        yield site
 
 
 def test_one_notebook_parks_another_and_brings_it_back(site: Site) -> None:
@@ -100,6 +96,30 @@ def test_when_needed_it_waits_until_another_one_waits(site: Site) -> None:
             assert is_parked(second)
             first.run("%tf_gpu park --auto 1s --when-needed")
             assert second.run("print(intact())").endswith("True\n")
+
+
+def test_three_notebooks_take_turns_on_a_gpu_that_has_room_for_one(site: Site) -> None:
+    """Cells are run at random for a while, and no state is lost."""
+    with contextlib.ExitStack() as stack:
+        notebooks = []
+        for number in range(3):
+            notebooks.append(stack.enter_context(site.holding(f"turn-{number}.ipynb")))
+            park(notebooks[-1])
+        for notebook in notebooks:  # each comes back for this, when the one before lets it
+            notebook.run("%tf_gpu park --auto 1s --when-needed")
+        end, chance, answers = time.monotonic() + 25.0, Random(1), []
+        while time.monotonic() < end:
+            some = chance.sample(notebooks, chance.randint(1, 3))  # which wait for one another
+            asked = [one.client.execute("same = intact()", user_expressions={"same": "same"}) for one in some]
+            answers += [reply_to(one.client, number) for one, number in zip(some, asked, strict=True)]
+            time.sleep(chance.uniform(0.1, 3.0))
+        until(lambda: sum(not is_parked(notebook) for notebook in notebooks) <= 1)
+        entries = [client.parked(notebook.pid) for notebook in notebooks]
+
+    assert len(answers) >= 3
+    assert [one for one in answers if "'True'" not in str(one)] == []
+    assert Phase.FAILED not in [entry.phase for entry in entries if entry is not None]
+    assert sum(entry.returns for entry in entries if entry is not None) >= 4  # each came back for its line, too
 
 
 def test_in_a_terminal_it_parks_and_comes_back() -> None:

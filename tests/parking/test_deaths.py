@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -77,7 +78,7 @@ def test_nothing_is_lost_or_locked_whatever_is_killed(
     settled = until(lambda: phase(program.pid), lambda found: found in (None, Phase.BACK, Phase.PARKED))
     if settled is Phase.PARKED:
         assert client.unpark(program.pid).done
-    assert program.intact()
+    assert program.ask("intact()")
     until(lambda: machine.held() == GIB + CONTEXT)
 
 
@@ -103,12 +104,12 @@ def test_an_asker_that_is_killed_leaves_nothing_half_done(
         asker.kill()
     go_on(machine)
     if other is not None:
-        other.end()
+        other.end(signal.SIGKILL)
 
     settled: dict[Phase | None, int] = {Phase.BACK: GIB + CONTEXT, Phase.PARKED: 0}
     until(lambda: machine.held() == settled.get(phase(program.pid)))
     assert client.unpark(program.pid).done
-    assert program.intact()
+    assert program.ask("intact()")
 
 
 def test_whoever_looks_next_sets_right_what_all_have_died_over(machine: Machine, programs: Start) -> None:
@@ -128,23 +129,5 @@ def test_whoever_looks_next_sets_right_what_all_have_died_over(machine: Machine,
         return phase(program.pid)
 
     until(look, lambda found: found is Phase.BACK)
-    assert program.intact()
+    assert program.ask("intact()")
     assert not client.attend()
-
-
-def test_a_helper_that_dies_while_all_is_quiet_leaves_its_record_to_the_next(machine: Machine, programs: Start) -> None:
-    program = programs(GIB)
-    park(program.pid)
-    kill(*helpers(machine, PARKER))
-
-    assert phase(program.pid) is Phase.PARKED
-    assert client.unpark(program.pid).done
-    assert program.intact()
-
-
-def test_a_process_that_is_killed_while_it_is_parked_is_gone_from_the_record(machine: Machine, programs: Start) -> None:
-    program = programs()
-    park(program.pid)
-    program.end()
-
-    assert phase(program.pid) is None

@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.sizes import GIB, MIB
+from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic import frameworks
 from tfgpu_magic.config import cuda
-from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.look import Looking
 from tfgpu_magic.monitor.pids import began, opens_driver
@@ -164,24 +163,6 @@ def test_a_gpu_whose_processes_are_not_listed_leaves_everything_open() -> None:
     gpus = (Gpu(index=0, uuid="GPU-0", listed=False, error="refused"),)
 
     assert facts.read(os.getpid(), 0, Snapshot(time=1.0, gpus=gpus), None).error == "refused"
-
-
-def test_the_hosts_memory_is_what_is_left_without_dropping_or_swapping_anything(tmp_path: Path) -> None:
-    files = {
-        "proc/meminfo": "MemFree: 1 kB\nMemAvailable:  8388608 kB\nSwapFree:  8388608 kB\n",
-        "proc/7/cgroup": "0::/user/session\n",
-        "cgroup/user/memory.max": f"{4 * GIB}\n",
-        "cgroup/user/memory.current": f"{3 * GIB}\n",
-        "cgroup/user/memory.stat": f"inactive_file {GIB}\n",
-        "cgroup/user/session/memory.max": "max\n",
-        "cgroup/user/session/memory.current": f"{512 * MIB}\n",
-    }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-
-    assert host_memory.untouched(7, tmp_path / "proc", tmp_path / "cgroup") == GIB
-    assert host_memory.untouched(8, tmp_path / "proc", tmp_path / "cgroup") is None
 
 
 def test_a_process_that_may_not_look_at_itself_is_not_parked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,27 +6,12 @@ notebook shows that its state was back before anything of it ran.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.jupyter import Notebook, execute, reply_to
-from tests.parking.notebooks import Site, ask, digest_in, heard, is_parked, park, send, standing
+from tests.parking.notebooks import Site, ask, digest_in, heard, is_parked, park, send
 from tests.slack import SLACK
 from tests.waiting import until
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with standing(tmp_path_factory) as site:
-        yield site
-
-
-@pytest.fixture(scope="module")
-def trained(site: Site) -> Iterator[tuple[Notebook, str]]:
-    """Give a notebook that holds most of the GPU, and the digest of its model."""
-    with site.trained("train.ipynb") as found:
-        yield found
 
 
 def _cell(notebook: Notebook) -> None:

@@ -19,7 +19,6 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 from tests.processes import run
-from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.isolate import local
 from tfgpu_magic.isolate.cells.jobs import Job
@@ -186,17 +185,6 @@ def found() -> tuple[str, ...]:
         gate.open()
 
 
-def test_a_thread_of_the_users_is_named(over: threading.Event) -> None:
-    before = found()
-    thread = threading.Thread(target=lambda: over.wait(), name="mine")
-    thread.start()
-
-    assert set(found()) - set(before) == {"mine"}
-    over.set()
-    thread.join()
-    assert found() == before
-
-
 def test_a_thread_that_a_library_has_started_is_found_where_it_runs_python() -> None:
     assert run(None, _nameless_beside) == {threads.NAMELESS}  # apart: pytest-xdist has such a thread, too
 
@@ -256,22 +244,6 @@ def test_a_cell_that_another_thread_is_about_to_run_is_seen(over: threading.Even
     over.set()
     thread.join()
     assert not threads.cell_runs()
-
-
-def test_a_timer_waits_for_the_state() -> None:
-    said, back = list[str](), Back()
-    back.refuses = True
-    timer = threading.Timer(2.0 + 2 * SLACK, lambda: said.append("there"))
-    timer.start()
-    until(lambda: timer.name not in found())
-    gate = back.gate = Gate(back, [threads.hold])
-    gate.close()
-    until(lambda: back.asked)
-
-    assert said == []
-    back.refuses = False
-    timer.join(30 * SLACK)
-    assert said == ["there"]
 
 
 # --- the end of a job or a call ---

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -25,21 +27,26 @@ def test_the_open_kernel_module_is_refused_unless_it_is_allowed(machine: Machine
     assert park(program.pid).refusals == (why.OPEN_MODULE("595.71.05"),)
     assert park(program.pid, allow_open_module=True).done
     assert client.unpark(program.pid).done
-    assert program.intact()
+    assert program.ask("intact()")
 
 
-def test_an_old_driver_is_refused(machine: Machine, programs: Start) -> None:
-    machine.set_driver("570.86.10")
-
-    assert park(programs().pid).refusals == (why.OLD_DRIVER("570.86.10", "580"),)
-
-
-def test_where_it_is_not_known_which_kernel_module_is_loaded_that_is_why_it_is_refused(
-    machine: Machine, programs: Start
+@pytest.mark.parametrize(
+    ("change", "size", "reason"),
+    [
+        (lambda machine: machine.set_driver("570.86.10"), GIB, why.OLD_DRIVER),
+        (lambda machine: Path(f"{machine.path}.nvidia-version").unlink(), GIB, why.UNKNOWN_MODULE),
+        (lambda machine: machine.fault("nvmlDeviceGetMemoryInfo", 3), GIB, why.UNIFIED_MEMORY),  # as on GB10
+        (lambda _: None, GIB + GIB // 2, why.NO_WAY_BACK),
+    ],
+)
+def test_what_speaks_against_it_is_refused_and_the_process_goes_on(
+    machine: Machine, programs: Start, change: Callable[[Machine], object], size: int, reason: why.Reason
 ) -> None:
-    machine.path.with_name(f"{machine.path.name}.nvidia-version").unlink()
+    program = programs(size)
+    change(machine)
 
-    assert park(programs().pid).refusals == (why.UNKNOWN_MODULE(),)
+    assert reason in [one.reason for one in park(program.pid).refusals]
+    assert program.ask("intact()")
 
 
 def test_another_users_process_is_refused(machine: Machine) -> None:
@@ -49,21 +56,6 @@ def test_another_users_process_is_refused(machine: Machine) -> None:
 @pytest.mark.parametrize("gpus", ["1x8GiB:mig=2"])
 def test_a_part_of_a_gpu_is_refused(machine: Machine, programs: Start) -> None:
     assert why.MIG_GPU in [one.reason for one in park(programs().pid).refusals]
-
-
-def test_a_gpu_whose_memory_is_the_machines_is_refused(machine: Machine, programs: Start) -> None:
-    """The driver answers 801 there, as on GB10."""
-    program = programs()
-    machine.fault("nvmlDeviceGetMemoryInfo", 3)
-
-    assert why.UNIFIED_MEMORY("0") in park(program.pid).refusals
-    assert program.intact()
-
-
-def test_what_fills_the_gpu_is_refused(machine: Machine, programs: Start) -> None:
-    [refusal] = park(programs(GIB + GIB // 2).pid).refusals
-
-    assert refusal.reason is why.NO_WAY_BACK
 
 
 def test_a_cgroup_without_room_for_the_copy_is_refused(machine: Machine, held: Talker) -> None:
@@ -108,7 +100,7 @@ def test_a_driver_that_hangs_is_given_up_and_the_process_goes_on(machine: Machin
     machine.clear_faults()
 
     assert [one.reason for one in outcome.refusals] == [why.UNANSWERED]
-    assert program.intact()
+    assert program.ask("intact()")
     assert park(program.pid).done
 
 
@@ -119,4 +111,4 @@ def test_a_checkpoint_that_the_driver_declines_changes_nothing(machine: Machine,
 
     assert outcome.refusals == (why.DECLINED("cuCheckpointProcessCheckpoint", 801),)
     assert phase(program.pid) is None
-    assert program.intact()
+    assert program.ask("intact()")

@@ -4,34 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.jupyter import Notebook, execute, reply_to
 from tests.parking.conftest import PARKER, helpers, kill, phase
-from tests.parking.notebooks import SIZE, Site, digest_in, heard, is_parked, park, standing
+from tests.parking.notebooks import SIZE, Site, digest_in, heard, is_parked, park
 from tests.sizes import CONTEXT, GIB
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.errors import SimulatorError
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking.states import Phase
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with standing(tmp_path_factory) as site:
-        yield site
-
-
-@pytest.fixture(scope="module")
-def trained(site: Site) -> Iterator[tuple[Notebook, str]]:
-    """Give a notebook that holds most of the GPU, and the digest of its model."""
-    with site.trained("train.ipynb") as found:
-        yield found
-
 
 # --- it goes, and comes back ---
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from tests.parking.house import ADOPT, PARK, QUICK, UNPARK, House, parkable
-from tests.parking.made_up import HELD, TOTAL, Driver, me
+from tests.parking.house import ADOPT, PARK, QUICK, UNPARK, House
+from tests.parking.made_up import HELD, TOTAL, me
 from tests.sizes import GIB
 from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.parking import checks, record
@@ -23,40 +21,6 @@ from tfgpu_magic.parking.messages import Outcome, Progress, Request, reply
 from tfgpu_magic.parking.record import Entry, Held
 from tfgpu_magic.parking.states import Phase, State
 from tfgpu_magic.views import parking
-
-
-@pytest.fixture(autouse=True, scope="module")
-def machine() -> Iterator[None]:
-    with parkable():
-        yield
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    house = House(Driver(), str(tmp_path / "board"))
-    yield house
-    house.close()
-
-
-def test_a_process_goes_and_comes_back(house: House) -> None:
-    async def story() -> None:
-        gone = await house.do(PARK)
-
-        assert gone.done
-        assert (house.phase, house.driver.state, house.driver.held) == (Phase.PARKED, State.CHECKPOINTED, 0)
-        assert gone.entry is not None
-        assert gone.entry.held == (Held("GPU-0", HELD),)
-        assert await house.do(PARK) == Outcome(entry=gone.entry)  # it is so already
-
-        back = await house.do(UNPARK)
-
-        assert back.done
-        assert back.entry is not None
-        assert (back.entry.phase, back.entry.returns) == (Phase.BACK, 1)
-        assert (house.driver.state, house.driver.taken) == (State.RUNNING, 0)
-        assert (await house.do(UNPARK)).done
-
-    asyncio.run(story())
 
 
 def test_what_must_not_be_parked_is_not_touched(house: House) -> None:
@@ -90,45 +54,6 @@ def test_who_calls_it_off_before_the_copy_has_the_process_as_it_was(house: House
     assert outcome.refusals == (why.CANCELLED(),)
     assert (house.driver.state, house.phase) == (State.RUNNING, None)
     assert "checkpoint" not in house.driver.calls
-
-
-def test_a_process_that_something_else_has_locked_is_left_alone(house: House) -> None:
-    house.driver.state = State.LOCKED
-    outcome = asyncio.run(house.do(PARK))
-
-    assert outcome.refusals == (why.ELSEWHERE(),)
-    assert (house.driver.state, house.phase) == (State.LOCKED, None)
-
-
-def test_it_waits_for_room_says_for_whom_and_comes_back_when_it_is_there(house: House) -> None:
-    async def story() -> list[Progress]:
-        await house.do(PARK)
-        house.driver.others = 6 * GIB
-        said: list[Progress] = []
-        asked = Asked(UNPARK, me(), said.append)
-        coming = asyncio.ensure_future(house.do(UNPARK, asked))
-        while not any(one.step == "waits" for one in said):
-            await asyncio.sleep(0.01)
-        house.driver.others = 0
-        assert (await coming).done
-        return said
-
-    room = next(one for one in asyncio.run(story()) if one.step == "waits").rooms[0]
-
-    assert (room.gpu, room.label, room.free, room.holders) == ("GPU-0", "0", 2 * GIB, ((1, 6 * GIB),))
-    assert room.short > 3 * GIB
-    assert not house.driver.restored_without_room
-
-
-def test_who_calls_it_off_is_parked_as_before(house: House) -> None:
-    async def story() -> Outcome:
-        await house.do(PARK)
-        house.driver.others = 6 * GIB
-        asked = Asked(UNPARK, me(), lambda _: asked.call_off())
-        return await house.do(UNPARK, asked)
-
-    assert asyncio.run(story()).refusals == (why.CANCELLED(),)
-    assert (house.phase, house.driver.state) == (Phase.PARKED, State.CHECKPOINTED)
 
 
 def test_who_asks_again_while_a_copy_is_under_way_is_told_when_it_is_done(house: House) -> None:
@@ -230,24 +155,6 @@ def test_room_that_is_not_given_is_said_and_tried_for_more_and_more_rarely(house
     assert reply(waits.to_line()) == waits
 
 
-def test_a_restore_that_finds_no_room_all_the_same_is_said_to_be_final(house: House) -> None:
-    def at(number: int, call: str) -> None:
-        if call == "restore":
-            house.driver.others = 6 * GIB
-
-    async def story() -> Outcome:
-        await house.do(PARK)
-        house.driver.at = at
-        return await house.do(UNPARK)
-
-    outcome = asyncio.run(story())
-
-    assert house.phase is Phase.FAILED
-    assert why.LOST() in outcome.refusals
-    assert asyncio.run(house.do(UNPARK)).refusals == (why.LOST(),)
-    assert house.driver.calls.count("restore") == 1  # never on hope
-
-
 @pytest.mark.parametrize("state", [State.RUNNING, State.LOCKED])
 def test_what_another_program_has_brought_back_waits_for_no_room(house: House, state: State) -> None:
     """With NVIDIA's `cuda-checkpoint`, say: its own memory is what fills the GPU."""
@@ -261,22 +168,8 @@ def test_what_another_program_has_brought_back_waits_for_no_room(house: House, s
     assert (house.phase, house.driver.state) == (Phase.BACK, State.RUNNING)
 
 
-def test_a_helper_whose_record_is_lost_takes_the_process_for_what_it_is(house: House) -> None:
-    async def story() -> Outcome:
-        gone = await house.do(PARK)
-        assert gone.entry is not None
-        house.place.remove(record.NAME)
-        house.start()
-        assert (await house.do(UNPARK)).refusals == (why.NOT_PARKED(),)
-        return await house.do(Request(deed="unpark", held=gone.entry.held))
-
-    assert asyncio.run(story()).done
-    assert house.driver.state is State.RUNNING
-
-
-def test_a_process_that_the_death_of_a_helper_has_left_locked_is_unlocked_though_the_record_is_lost(
-    house: House,
-) -> None:
+@pytest.mark.parametrize("state", [State.CHECKPOINTED, State.LOCKED])
+def test_a_helper_whose_record_is_lost_takes_the_process_for_what_its_owner_says(house: House, state: State) -> None:
     """The worker of a helper that dies ends the restore, and unlocks nothing."""
 
     async def story() -> Outcome:
@@ -284,9 +177,9 @@ def test_a_process_that_the_death_of_a_helper_has_left_locked_is_unlocked_though
         assert gone.entry is not None
         house.place.remove(record.NAME)
         house.start()
-        house.driver.state = State.LOCKED
+        house.driver.state = state
         assert (await house.do(UNPARK)).refusals == (why.NOT_PARKED(),)  # it could be another program's lock
-        assert house.driver.state is State.LOCKED
+        assert house.driver.state is state
         return await house.do(Request(deed="unpark", held=gone.entry.held))
 
     outcome = asyncio.run(story())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import signal
+import socket
 import sys
 import threading
 import time
@@ -18,9 +20,9 @@ from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.parking import client, parker
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
-from tfgpu_magic.parking.messages import Progress
+from tfgpu_magic.parking.messages import Outcome, Progress
 from tfgpu_magic.parking.record import Record
-from tfgpu_magic.parking.settings import SOCKET
+from tfgpu_magic.parking.settings import LOCK, SOCKET
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
@@ -36,11 +38,14 @@ def test_its_memory_goes_and_comes_back_as_it_was(machine: Machine, programs: St
     assert found is not None
     assert (found.phase, found.name, found.size) == (Phase.PARKED, "train.ipynb", GIB + CONTEXT)
 
+    assert park(program.pid) == Outcome(entry=found)  # it is so already
+
     back = client.unpark(program.pid)
 
     assert back.done
+    assert client.unpark(program.pid).done
     assert machine.held(pid=program.pid) == GIB + CONTEXT
-    assert program.intact()
+    assert program.ask("intact()")
     until(lambda: machine.held() == GIB + CONTEXT)  # the placeholder is gone
     assert phase(program.pid) is Phase.BACK
 
@@ -57,7 +62,7 @@ def test_many_cycles_leave_nothing_behind(machine: Machine, programs: Start) -> 
 
     assert helper.num_fds() <= before + 2
     assert len(helpers(machine, WORKER)) <= 2
-    assert program.intact()
+    assert program.ask("intact()")
     found = entry(program.pid)
     assert found is not None
     assert found.returns == 11
@@ -79,10 +84,10 @@ def test_the_room_of_one_is_anothers_meanwhile(machine: Machine, programs: Start
 
     assert park(other.pid).done
     assert coming.outcome().done
-    assert one.intact()
-    one.end()
+    assert one.ask("intact()")
+    one.end(signal.SIGKILL)
     assert client.unpark(other.pid).done
-    assert other.intact()
+    assert other.ask("intact()")
 
 
 def test_who_waits_may_go_and_is_parked_as_before(machine: Machine, programs: Start) -> None:
@@ -94,9 +99,9 @@ def test_who_waits_may_go_and_is_parked_as_before(machine: Machine, programs: St
 
     assert coming.outcome().refusals == (why.CANCELLED(),)
     assert phase(one.pid) is Phase.PARKED
-    other.end()
+    other.end(signal.SIGKILL)
     assert client.unpark(one.pid).done
-    assert one.intact()
+    assert one.ask("intact()")
 
 
 def test_two_who_want_it_back_are_told_the_same_and_each_may_go(machine: Machine, programs: Start) -> None:
@@ -114,9 +119,9 @@ def test_two_who_want_it_back_are_told_the_same_and_each_may_go(machine: Machine
 
     assert second.outcome().refusals == (why.CANCELLED(),)
     assert not first.done
-    other.end()
+    other.end(signal.SIGKILL)
     assert first.outcome().done
-    assert one.intact()
+    assert one.ask("intact()")
 
 
 def test_a_process_with_very_many_open_files_is_answered(machine: Machine, programs: Start) -> None:
@@ -160,7 +165,7 @@ def test_several_take_turns_and_none_finds_too_little(machine: Machine, programs
     turned = {Phase.BACK, Phase.PARKED}
     until(lambda: machine.held() == GIB + CONTEXT and {phase(first.pid), phase(second.pid)} == turned)
     there = first if phase(first.pid) is Phase.BACK else second
-    assert there.intact()
+    assert there.ask("intact()")
     assert park(there.pid).done
 
     assert [one.outcome().refusals for one in waiting] == [(), ()]
@@ -178,7 +183,7 @@ def test_who_has_not_started_a_process_cannot_say_that_it_is_idle(machine: Machi
     other = machine.run([sys.executable, "-c", code, str(first.pid)], capture_output=True, text=True)
 
     assert other.stdout.split() == ["not-asked"]
-    assert first.intact()
+    assert first.ask("intact()")
 
 
 def test_what_could_be_parked_is_told_without_parking_it(machine: Machine, programs: Start) -> None:
@@ -187,15 +192,6 @@ def test_what_could_be_parked_is_told_without_parking_it(machine: Machine, progr
     assert client.check(program.pid, inside=Inside()).done
     assert client.check(program.pid, inside=Inside(busy=True)).refusals == (why.BUSY(),)
     assert machine.held(pid=program.pid) == GIB + CONTEXT
-
-
-def test_a_process_parks_itself_and_calls_itself_back(machine: Machine, programs: Start) -> None:
-    program = programs(GIB)
-
-    assert program.ask("park") == ""
-    assert (machine.held(), phase(program.pid)) == (0, Phase.PARKED)
-    assert program.ask("unpark") == ""
-    assert program.intact()
 
 
 # --- the helper ---
@@ -211,10 +207,10 @@ def test_who_waits_is_handed_over_to_the_next_helper(machine: Machine, programs:
     helper = only_helper(machine)
     helper.terminate()
     until(lambda: helper.pid not in [each.pid for each in helpers(machine, PARKER)], every=0.5)
-    other.end()
+    other.end(signal.SIGKILL)
 
     assert coming.outcome().done
-    assert one.intact()
+    assert one.ask("intact()")
 
 
 def test_a_board_that_is_removed_takes_nothing_with_it(machine: Machine, programs: Start, tmp_path: Path) -> None:
@@ -224,7 +220,7 @@ def test_a_board_that_is_removed_takes_nothing_with_it(machine: Machine, program
     until(lambda: phase(program.pid) is Phase.PARKED)
 
     assert client.unpark(program.pid).done
-    assert program.intact()
+    assert program.ask("intact()")
 
 
 def test_two_helpers_are_never_there(machine: Machine, programs: Start) -> None:
@@ -249,7 +245,7 @@ def test_a_helper_that_hangs_is_said_to_and_nothing_has_changed(
             park(program.pid)
     finally:
         helper.resume()
-    assert program.intact()
+    assert program.ask("intact()")
 
 
 def test_a_helper_with_nothing_to_do_ends(machine: Machine) -> None:
@@ -261,13 +257,34 @@ def test_a_helper_with_nothing_to_do_ends(machine: Machine) -> None:
         assert not (place.path / place.name(SOCKET)).exists()
 
 
-def test_a_helper_that_is_told_to_end_leaves_what_is_parked_to_the_next(machine: Machine, programs: Start) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_helper_that_ends_leaves_what_is_parked_to_the_next(
+    machine: Machine, programs: Start, number: signal.Signals
+) -> None:
     program = programs()
     park(program.pid)
-    helper = only_helper(machine)
-    helper.terminate()
-    until(lambda: not helpers(machine, PARKER), every=0.5)
-    until(lambda: not helpers(machine, WORKER), every=0.5)
+    only_helper(machine).send_signal(number)
+    until(lambda: not helpers(machine, PARKER) and not helpers(machine, WORKER), every=0.5)
 
     assert phase(program.pid) is Phase.PARKED
     assert client.unpark(program.pid).done
+    assert program.ask("intact()")
+
+
+def test_a_helper_whose_lock_was_removed_leaves_the_socket_of_the_next(machine: Machine) -> None:
+    async def story(place: BoardDirectory, held: int) -> bool:
+        helper = asyncio.ensure_future(parker.Parker(place, held, Record(), []).run())
+        listening = Path(place.short_path(SOCKET))
+        while not listening.exists():
+            await asyncio.sleep(0.01)
+        place.remove(LOCK)
+        place.remove(SOCKET)
+        with socket.socket(socket.AF_UNIX) as following:
+            following.bind(place.short_path(SOCKET))
+            await asyncio.wait_for(helper, 60)
+            return listening.exists()
+
+    with BoardDirectory() as place:
+        held = parker.lock(place)
+        assert held is not None
+        assert asyncio.run(story(place, held))

@@ -160,14 +160,6 @@ def test_a_gpu_that_is_not_there_is_waited_for() -> None:
     ]
 
 
-def test_a_lost_gpu_is_waited_for() -> None:
-    waiting = Waiting(LeaseTable())
-    place = waiting.enter(entry(GIB))
-    now = snapshot(8 * GIB)
-
-    assert not waiting.claim(place, replace(now, gpus=(replace(now.gpus[0], lost=True),)))
-
-
 def test_who_holds_the_room_is_told_the_largest_first() -> None:
     now = snapshot(GIB)
     now = replace(now, processes=(*now.processes, Process(gpu="0", pid=os.getpid(), kind="C", held=8 * GIB)))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.parking.conftest import PARKER, WORKER, Program, entry, helpers, kill, park
+from tests.parking.conftest import PARKER, WORKER, Start, entry, helpers, kill, park
+from tests.parking.made_up import me
 from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic import other_processes
@@ -20,14 +20,9 @@ from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.report import GpuUse, Report
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 from tfgpu_magic.parking import client, record
-from tfgpu_magic.parking.ledger import Ledger
 from tfgpu_magic.parking.record import Entry, Held, Record
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
-
-from .made_up import me
-
-Start = Callable[..., Program]
 
 
 @pytest.fixture
@@ -36,9 +31,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BoardDirectory:
     return BoardDirectory()
 
 
-def mine(phase: Phase = Phase.PARKED, *, wanted: bool = False) -> Entry:
+def mine(phase: Phase) -> Entry:
     pid, began = me()
-    return Entry(pid=pid, began=began, phase=phase, since=5.0, held=(Held("GPU-0", GIB),), wanted=wanted)
+    return Entry(pid=pid, began=began, phase=phase, since=5.0, held=(Held("GPU-0", GIB),))
 
 
 def kept(place: BoardDirectory, entry: Entry) -> None:
@@ -67,23 +62,6 @@ def test_a_first_line_reads_no_record_where_there_is_none(place: BoardDirectory)
     said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
 
     assert "tfgpu_magic.parking" not in said.stdout
-
-
-def test_a_new_helper_begins_with_nobody_waiting(place: BoardDirectory) -> None:
-    kept(place, mine(wanted=True))
-    ledger = Ledger(place, record.read(place))
-
-    assert [one.wanted for one in record.read(place).entries.values()] == [False]
-    ledger.want(me(), wanted=True)
-    assert [one.wanted for one in record.read(place).entries.values()] == [True]
-    back = ledger.move(ledger.entry(me()) or mine(), Phase.RESTORING)
-    assert not back.wanted
-
-
-def test_who_has_ended_is_not_seen(place: BoardDirectory) -> None:
-    kept(place, replace(mine(), began=1))
-
-    assert client.entries([place]) == ()
 
 
 def test_one_whose_waiting_nobody_ends_is_set_right_by_whoever_looks(machine: Machine, programs: Start) -> None:

@@ -7,7 +7,6 @@ from itertools import product
 import pytest
 
 from tfgpu_magic.parking.states import (
-    CALLS,
     FOLLOWS,
     UNSETTLED,
     Action,
@@ -62,16 +61,6 @@ def test_actions_without_an_end_lead_to_no_phase() -> None:
     for action in (Action.WAIT, Action.UNLOCK):
         with pytest.raises(ValueError, match="leads to no phase"):
             settled(action)
-
-
-def test_parking_and_coming_back_are_the_drivers_four_calls_in_a_circle() -> None:
-    state = State.RUNNING
-    for call in ("lock", "checkpoint", "restore", "unlock"):
-        needed, after = CALLS[call]
-        assert needed is state
-        state = after
-
-    assert state is State.RUNNING
 
 
 def test_every_phase_can_be_left() -> None:

@@ -6,11 +6,10 @@ import os
 import signal
 import subprocess
 
-import psutil
 import pytest
 
 from tests.parking.conftest import Asking, Start, park, phase
-from tests.simgpu.talking import MOMENT, Talker, talker
+from tests.simgpu.talking import Talker, talker
 from tests.sizes import CONTEXT, MIB
 from tests.slack import SLACK
 from tests.waiting import until
@@ -58,7 +57,7 @@ def test_a_stopped_process_is_refused_and_nothing_hangs(machine: Machine, progra
         assert park(program.pid).refusals == (why.STOPPED(),)
     finally:
         os.kill(program.pid, signal.SIGCONT)
-    assert program.intact()
+    assert program.ask("intact()")
 
 
 def test_a_process_that_is_stopped_while_it_is_parked_waits_for_its_continuation(
@@ -72,7 +71,7 @@ def test_a_process_that_is_stopped_while_it_is_parked_waits_for_its_continuation
     os.kill(program.pid, signal.SIGCONT)
 
     assert client.unpark(program.pid).done
-    assert program.intact()
+    assert program.ask("intact()")
 
 
 def test_a_process_that_is_stopped_in_the_middle_is_given_up_and_set_right_later(
@@ -114,18 +113,18 @@ def test_managed_memory_is_refused_and_the_context_lives(machine: Machine, held:
     assert held.ask("intact()")
 
 
-def test_a_child_that_has_the_driver_open_is_refused(machine: Machine, programs: Start) -> None:
-    program = programs()
-    program.ask("fork")
-    [child] = psutil.Process(program.pid).children()
-
-    assert park(program.pid).refusals == (why.CHILDREN((child.pid,)),)
-
-
-def test_a_child_with_a_context_of_its_own_is_refused(machine: Machine, held: Talker) -> None:
-    child = held.ask(f"os.posix_spawn(sys.executable, [sys.executable, '-c', {CHILD!r}], os.environ)")
+@pytest.mark.parametrize(
+    "begin",
+    [
+        "os.fork() or threading.Event().wait()",
+        f"os.posix_spawn(sys.executable, [sys.executable, '-c', {CHILD!r}], os.environ)",
+    ],
+    ids=["fork", "a context of its own"],
+)
+def test_a_child_that_has_the_driver_open_is_refused(machine: Machine, held: Talker, begin: str) -> None:
+    child = held.ask(begin)
     try:
-        until(lambda: machine.held(pid=child) == 64 * MIB + CONTEXT)
+        until(lambda: machine.held(pid=child) == 64 * MIB + CONTEXT or "fork" in begin)
 
         assert park(held.pid).refusals == (why.CHILDREN((child,)),)
     finally:
@@ -240,19 +239,3 @@ def test_while_a_copy_is_under_way_everybody_is_told_from_the_record(machine: Ma
         assert found.phase is phase(held.pid) is step
         assert asking.outcome().done
     assert held.ask("intact()")
-
-
-def test_an_interrupt_of_a_parked_process_waits_until_it_is_back_and_a_kill_does_not(
-    machine: Machine, held: Talker
-) -> None:
-    assert park(held.pid).done
-    held.say("intact()")
-    assert not held.answers(MOMENT)
-    os.kill(held.pid, signal.SIGINT)
-    assert not held.answers(MOMENT)
-    assert client.unpark(held.pid).done
-    assert held.end() != 0  # KeyboardInterrupt
-    with talker(machine, "hold(64 * MIB)") as other:
-        assert park(other.pid).done
-        assert other.end(signal.SIGKILL) == -signal.SIGKILL
-        assert phase(other.pid) is None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cgroups import cgroup_of
 from tests.simgpu.checkpoint_on_machine import (
     CHECKPOINTED,
     FAILED,
@@ -258,3 +259,27 @@ def test_programs_that_work_in_threads_lose_nothing_in_twenty_cycles() -> None:
             assert caller.ask(f"cycle({held.pid}, 20)") == 0
         assert held.ask("intact()")
         assert held.process.poll() is None
+
+
+def test_what_is_away_takes_as_much_of_the_hosts_memory_until_it_is_back() -> None:
+    with Machine.create() as machine, talker(machine, "hold(256 * MIB)") as held, talker(machine) as caller:
+        machine.set_checkpoints(host_memory=True)
+        before = resident(held.pid)
+        assert caller.ask(f"park({held.pid})") == [OK, OK]
+        assert abs(resident(held.pid) - before - 256 * MIB - CONTEXT) < 32 * MIB  # the system counts roughly
+        assert caller.ask(f"unpark({held.pid})") == [OK, OK]
+        assert abs(resident(held.pid) - before) < 32 * MIB
+
+
+def test_a_cgroup_without_room_for_it_kills_the_process_midway() -> None:
+    with (
+        cgroup_of(128 * MIB) as cgroup,
+        Machine.create() as machine,
+        talker(machine, "hold(256 * MIB)") as held,
+        talker(machine) as caller,
+    ):
+        machine.set_checkpoints(host_memory=True)
+        (cgroup / "cgroup.procs").write_text(str(held.pid))
+        assert caller.ask(f"park({held.pid})") == [OK, OPERATING_SYSTEM]
+        assert held.end() == -signal.SIGKILL
+        assert machine.held() == 0
