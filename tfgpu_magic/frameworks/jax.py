@@ -7,31 +7,42 @@ backends of all platforms, for good; `import jax` starts none. With `JAX_PLATFOR
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tfgpu_magic.config import cuda
 from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wanted, phrase
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.frameworks import jax_arrays, jax_errors, jax_settings
-from tfgpu_magic.frameworks.array import Array
+from tfgpu_magic.frameworks import jax_settings
+from tfgpu_magic.frameworks.array import Array, allocated
 from tfgpu_magic.frameworks.base import Framework
 from tfgpu_magic.frameworks.objects import Objects
 from tfgpu_magic.frameworks.pool import Pool
-from tfgpu_magic.frameworks.shortage import Shortage
+from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library
 from tfgpu_magic.frameworks.versions import installed
+
+# Errors: what jaxlib 0.10.2 raises on a simulated machine, and jaxlib 0.4's texts: `bfc_allocator.cc`,
+# `pjrt_client.cc`, `se_gpu_pjrt_client.cc`, `cuda_dnn.cc`, `solver_handle_pool.cc`.
+# "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2.00GiB."; before 0.5 "... Out of memory allocating
+# 2147483648 bytes." and "... Failed to allocate request for 2.00GiB (2147483648B) on device ordinal 0".
+_ARRAY = re.compile(
+    r"RESOURCE_EXHAUSTED: (?:Out of memory (?:while trying to allocate|allocating)|Failed to allocate request for) "
+    r"(?P<size>[\d.]+ ?[A-Za-z]+)(?: \((?P<exact>\d+)B\))?(?:.*?device ordinal (?P<gpu>\d+))?",
+    re.DOTALL,
+)
+_DRIVER = re.compile(r"CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|operation gpu\w+\(.*failed: out of memory")
+_STATUS = re.compile(r"\b(?:INTERNAL|FAILED_PRECONDITION|UNKNOWN|NOT_FOUND|RESOURCE_EXHAUSTED): ")
 
 
 class Jax(Framework):
     """JAX as a `Framework`."""
 
     name = "JAX"
-    # "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2.00GiB."; before 0.5 "... Out of memory allocating
-    # 2147483648 bytes." and "... Failed to allocate request for 2.00GiB (2147483648B) on device ordinal 0".
     out_of_memory = re.compile(r"RESOURCE_EXHAUSTED: (Out of memory|Failed to allocate)")
     comes_with_tensorflow = True
     fixed_once_used = True
@@ -48,8 +59,16 @@ class Jax(Framework):
         return Stage.LISTED if read else Stage.IMPORTED
 
     def shortage(self, text: str) -> Shortage | None:
-        """Return what an error's text says of memory that was missing."""
-        return jax_errors.shortage(text)
+        """Return what an error's text says, in JAX's words, of memory that was missing; None where nothing."""
+        if found := _ARRAY.search(text):
+            size = int(found["exact"]) if found["exact"] else bytes_in(found["size"].rstrip("."))
+            device = "" if found["gpu"] is None else f"cuda:{found['gpu']}"
+            return Shortage(framework=self.name, size=size, device=device)
+        if self.out_of_memory.search(text):
+            return Shortage(framework=self.name)
+        if _DRIVER.search(text) and "Bad StatusOr access" not in text:  # which is TensorFlow's
+            return Shortage(framework=self.name, kind="driver")
+        return of_library(self.name, text) if _STATUS.search(text) else None
 
     def pools(self) -> list[Pool]:
         """Return its pool on each GPU; not every allocator has a limit or a pool, or tells its largest free block."""
@@ -84,8 +103,12 @@ class Jax(Framework):
         jax.block_until_ready(jax.live_arrays())
 
     def arrays(self, objects: Objects) -> Iterable[Array]:  # noqa: ARG002  # it has a list of its own
-        """Return its arrays on GPUs."""
-        return jax_arrays.arrays()
+        """Return its arrays on GPUs, one for each part of an array that is spread over several."""
+        for array in sys.modules["jax"].live_arrays():
+            # Its errors have no common root; one array that is deleted meanwhile hides no other.
+            with contextlib.suppress(Exception):
+                if not array.is_deleted():
+                    yield from _shards(array)
 
     def version(self) -> tuple[int, ...]:
         """Return the version of jaxlib that is installed, which reads the variables; empty where none is."""
@@ -123,3 +146,17 @@ class Jax(Framework):
 
 def _bridge() -> Any:
     return sys.modules.get("jax._src.xla_bridge")
+
+
+def _shards(array: Any) -> Iterator[Array]:
+    for shard in array.addressable_shards:
+        if shard.device.platform == "gpu" and shard.data.nbytes:
+            yield Array(
+                thing=array,
+                what="array",
+                dtype=str(array.dtype),
+                shape=tuple(shard.data.shape),
+                size=allocated(shard.data.nbytes, 256),  # its allocator is XLA's, as TensorFlow's is
+                device=f"cuda:{shard.device.local_hardware_id}",
+                address=shard.data.unsafe_buffer_pointer(),
+            )

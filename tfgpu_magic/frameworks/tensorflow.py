@@ -10,9 +10,10 @@ from tfgpu_magic.config.process_state import ALLOCATOR, ASYNC, Stage
 from tfgpu_magic.config.runtime import RUNTIME, counters, current_stage, devices
 from tfgpu_magic.config.runtime.environ import variable
 from tfgpu_magic.config.runtime.stage import eager_context
-from tfgpu_magic.frameworks import tensorflow_arrays, tensorflow_errors
+from tfgpu_magic.frameworks import tensorflow_arrays
 from tfgpu_magic.frameworks.base import Framework
 from tfgpu_magic.frameworks.pool import Pool
+from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library, size_of
 from tfgpu_magic.monitor.report import TENSORFLOW
 
 if TYPE_CHECKING:
@@ -20,8 +21,27 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.frameworks.array import Array
     from tfgpu_magic.frameworks.objects import Objects
-    from tfgpu_magic.frameworks.shortage import Shortage
     from tfgpu_magic.monitor.report import LogicalGpu
+
+# Errors: what TensorFlow 2.16 to 2.21 raises on a simulated machine, and its sources: `op_kernel.cc`, `copy_tensor.cc`,
+# `bfc_allocator.cc`; of CUDA's libraries what `cuda_dnn.cc` and `cuda_blas.cc` say.
+# "OOM when allocating tensor with shape[2,3] and type float on /job:localhost/.../device:GPU:0 by allocator GPU_0_bfc";
+# of a graph's constant "OOM when allocating tensor of shape [2,3] and type float".
+_TENSOR = re.compile(
+    r"OOM when allocating tensor (?:with|of) shape ?\[(?P<shape>[\d, ]*)\]"
+    r"(?: and type (?P<dtype>\w+))?(?: on (?P<on>\S+))?"
+)
+# "... {{function_node __wrapped__AddV2_device_/job:.../device:GPU:0}} failed to allocate memory [Op:AddV2]"
+_NAMELESS = re.compile(r"\bfailed to allocate memory\b")
+# "Failed copying input tensor from /job:.../CPU:0 to /job:.../GPU:0 in order to run _EagerConst: Dst tensor is not ..."
+_COPY = re.compile(r"Dst tensor is not initialized")
+# "Out of memory while trying to allocate 1073741824 bytes." of what XLA compiled.
+_COMPILED = re.compile(r"Out of memory (?:while trying to allocate|allocating) (?P<size>[\d.]+ ?\w+)", re.IGNORECASE)
+# "Bad StatusOr access: RESOURCE_EXHAUSTED: : CUDA_ERROR_OUT_OF_MEMORY: out of memory"
+_DRIVER = re.compile(r"CUDA_ERROR_OUT_OF_MEMORY|Bad StatusOr access: RESOURCE_EXHAUSTED|failed call to cuInit:.*memory")
+
+_DEVICE = re.compile(r"device:(GPU:\d+)")
+_HOST = re.compile(r"by allocator (?:cpu|gpu_host|cuda_host)|DefaultCPUAllocator")
 
 
 class TensorFlow(Framework):
@@ -57,8 +77,22 @@ class TensorFlow(Framework):
         return current_stage()
 
     def shortage(self, text: str) -> Shortage | None:
-        """Return what an error's text says of memory that was missing."""
-        return tensorflow_errors.shortage(text)
+        """Return what an error's text says, in TensorFlow's words, of memory that was missing; None where nothing."""
+        if _HOST.search(text):
+            return None  # the machine's own memory
+        if found := _TENSOR.search(text):
+            shape, dtype = _shape(found["shape"]), found["dtype"] or ""
+            on = _device(found["on"] or text)
+            return Shortage(framework=self.name, size=size_of(shape, dtype), shape=shape, dtype=dtype, device=on)
+        if _NAMELESS.search(text) and ("[Op:" in text or "{{node" in text):
+            return Shortage(framework=self.name, device=_device(text))
+        if _COPY.search(text):
+            return Shortage(framework=self.name, device=_device(text.partition(" to ")[2] or text))
+        if _DRIVER.search(text):
+            return Shortage(framework=self.name, kind="driver")
+        if (found := _COMPILED.search(text)) and "[Op:" in text:  # else they are JAX's words, too
+            return Shortage(framework=self.name, size=bytes_in(found["size"]), device=_device(text))
+        return of_library(self.name, text)
 
     def pools(self) -> list[Pool]:
         """Return the pool of each logical GPU; it never tells the largest piece."""
@@ -119,3 +153,12 @@ class TensorFlow(Framework):
     def arrays(self, objects: Objects) -> Iterable[Array]:
         """Return its tensors and variables on GPUs."""
         return tensorflow_arrays.arrays(objects)
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(",") if part.strip())
+
+
+def _device(text: str) -> str:
+    found = _DEVICE.search(text)
+    return found[1] if found else ""

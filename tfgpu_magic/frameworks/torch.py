@@ -20,12 +20,12 @@ from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wan
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.frameworks import torch_arrays, torch_counters, torch_errors
+from tfgpu_magic.frameworks import torch_arrays, torch_counters
 from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.frameworks.base import Framework
 from tfgpu_magic.frameworks.objects import Objects
 from tfgpu_magic.frameworks.pool import Pool
-from tfgpu_magic.frameworks.shortage import Shortage
+from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library
 from tfgpu_magic.frameworks.versions import installed
 from tfgpu_magic.units import rounded
 
@@ -35,6 +35,19 @@ OPTIONS, CUDA_OPTIONS = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
 FRACTION = "per_process_memory_fraction"
 KNOWS_FRACTION = (2, 10)
 """The first release whose options have `FRACTION`, which is an error in those of an older one."""
+
+# Errors: PyTorch 1.13 to 2.13, `CUDACachingAllocator.cpp`, `CUDAException.cpp`, `cuda/Exceptions.h`.
+# "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 7.79 GiB of which ..."; before 2.1
+# "... Tried to allocate 2.00 GiB (GPU 0; 7.79 GiB total capacity; ...".
+_TENSOR = re.compile(
+    r"CUDA out of memory\.(?: Tried to allocate (?P<size>[\d.]+ ?\w+)\.?)?(?:\s*\(?GPU (?P<gpu>\d+)(?:;| has))?",
+    re.IGNORECASE,
+)
+# "Of the allocated memory 5.50 GiB is allocated by PyTorch, and ..."; before 2.1 "... 5.50 GiB already allocated; ...".
+_IN_USE = re.compile(r"(?P<size>[\d.]+ ?\w+) (?:is allocated by PyTorch|already allocated)")
+# "CUDA error: out of memory": the driver's own answer, as when PyTorch starts CUDA.
+_DRIVER = re.compile(r"CUDA error: out of memory|CUDA driver error: out of memory|cudaErrorMemoryAllocation")
+_LIBRARY = re.compile(r"CUDA error: CU\w+_STATUS|cuDNN error:|valid cuDNN algorithm|find an engine|cusolver error")
 
 
 class Torch(Framework):
@@ -63,8 +76,17 @@ class Torch(Framework):
         return Stage.READY if is_initialized() else Stage.IMPORTED
 
     def shortage(self, text: str) -> Shortage | None:
-        """Return what an error's text says of memory that was missing."""
-        return torch_errors.shortage(text)
+        """Return what an error's text says, in PyTorch's words, of memory that was missing; None where nothing."""
+        if found := _TENSOR.search(text):
+            size = None if found["size"] is None else bytes_in(found["size"])
+            in_use = bytes_in(told["size"]) if (told := _IN_USE.search(text)) else None
+            device = "" if found["gpu"] is None else f"cuda:{found['gpu']}"
+            return Shortage(framework=self.name, size=size, device=device, in_use=in_use)
+        if _DRIVER.search(text):
+            return Shortage(framework=self.name, kind="driver")
+        if _LIBRARY.search(text):
+            return of_library(self.name, f"cuDNN {text}" if "find an engine" in text else text)
+        return None
 
     def pools(self) -> list[Pool]:
         """Return its pool on each GPU that it has taken memory of, or that a cap is for; microseconds a GPU."""
