@@ -1,15 +1,23 @@
-"""Runs submitted calls in threads of this process, each with GPUs from `leases`, for executors and `@isolated`."""
+"""Runs submitted calls in threads of this process, each with GPUs from `leases`, for executors and `@isolated`.
+
+Every executor of Python's waits at the end of a program for what was submitted to it. There are two exceptions: Ctrl-C
+also stops the calls, as it stops the workers of a `ProcessPoolExecutor`, which get it from the terminal; and a kernel
+that is restarted or shut down does not wait, and kills its calls.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from tfgpu_magic.errors import Unpicklable, WorkerDied
-from tfgpu_magic.isolate import shutdown, user_code
+from tfgpu_magic.host import shell
+from tfgpu_magic.isolate import user_code
 from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.future import CallFuture
 from tfgpu_magic.isolate.lease import Abandoned
@@ -21,6 +29,8 @@ from tfgpu_magic.isolate.values import copies, pickling
 from tfgpu_magic.isolate.values.pickling import Reduce
 
 T = TypeVar("T")
+
+_ending = False  # whether this process is ending, so that no more calls are accepted
 
 
 class Local:
@@ -48,7 +58,7 @@ class Local:
         self._waiting: deque[CallFuture[Any]] = deque()
         self._running: set[CallFuture[Any]] = set()
         self._threads = 0
-        shutdown.add(self)
+        _EVERY.add(self)
 
     def submit(
         self,
@@ -88,7 +98,7 @@ class Local:
             self._check()
             self._waiting.append(call)
             if self._threads < self.most:
-                # Daemons, so that a process that ends by Ctrl-C, or is restarted, waits for no thread; see `shutdown`.
+                # Daemons, so that a process that ends by Ctrl-C, or is restarted, waits for no thread; see above.
                 threading.Thread(target=self._work, name="tfgpu_magic-call", daemon=True).start()
                 self._threads += 1  # its work begins when the lock is released
 
@@ -118,8 +128,8 @@ class Local:
             call.stop(kill=kill)
 
     def _check(self) -> None:
-        if self.closed or shutdown.begun:
-            at = " interpreter" * shutdown.begun
+        if self.closed or _ending:
+            at = " interpreter" * _ending
             raise RuntimeError(f"cannot schedule new futures after{at} shutdown")  # the standard library's text
 
     def _work(self) -> None:
@@ -164,3 +174,36 @@ class Local:
         died = WorkerDied(text, status=getattr(error, "status", None), stopped=True)
         died.__cause__ = error.with_traceback(None)
         return died
+
+
+_EVERY: weakref.WeakSet[Local] = weakref.WeakSet()
+
+
+def _end() -> None:
+    global _ending
+    _ending = True
+    backends = list(_EVERY)
+    try:
+        if hasattr(shell(), "kernel"):
+            for backend in backends:
+                backend.end(kill=True)
+            return  # the calls' processes see that this one has ended
+        # The Ctrl-C that ends this program. Where lines are typed in, it has only ended one of them, a while ago.
+        if isinstance(getattr(sys, "last_value", None), KeyboardInterrupt) and not _is_typed():
+            for backend in backends:
+                backend.end(kill=False)
+        for backend in backends:
+            backend.shutdown(wait=True, cancel=False)
+    except KeyboardInterrupt:
+        for backend in backends:
+            backend.end(kill=True)
+        raise
+
+
+def _is_typed() -> bool:
+    return shell() is not None or hasattr(sys, "ps1") or bool(sys.flags.interactive)
+
+
+os.register_at_fork(after_in_child=_EVERY.clear)  # the threads of the parent's are not there
+# As `concurrent.futures.thread` does: before `atexit`, whose handlers may use what the calls return.
+threading._register_atexit(_end)  # type: ignore[attr-defined]
