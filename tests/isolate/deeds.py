@@ -54,11 +54,6 @@ def run_out_of_memory() -> int:
     return len([bytearray(64 * MIB) for _ in range(100)])
 
 
-def say_and_crash() -> None:
-    print("last words", end="")
-    ctypes.string_at(0)
-
-
 def loop_in_python(mark: str = "") -> None:
     _touch(mark)
     while True:

@@ -125,13 +125,7 @@ def test_when_memory_runs_out_a_call_dies_before_its_caller() -> None:
     assert run(badness, (), {}) > badness() + 300
 
 
-def test_processes_that_a_call_leaves_behind_are_gone(tmp_path: Path) -> None:
-    pids = run(deeds.leave_processes, (str(tmp_path / "mark"),), {})
-
-    assert not [pid for pid in pids if psutil.pid_exists(pid)]
-
-
-def test_they_are_gone_also_while_other_calls_run(tmp_path: Path) -> None:
+def test_processes_that_a_call_leaves_behind_are_gone_also_while_other_calls_run(tmp_path: Path) -> None:
     other = threading.Thread(target=run, args=(time.sleep, (3,), {}))
     other.start()
     time.sleep(0.2)

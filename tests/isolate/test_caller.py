@@ -82,7 +82,7 @@ def test_when_the_caller_is_killed_all_are_gone_within_a_second(loop: str, group
         assert not outlive(family, 1.0)
 
 
-def test_when_the_caller_is_killed_while_its_nursery_becomes_warm_that_ends_too(tmp_path: Path) -> None:
+def test_when_the_caller_is_killed_while_its_fork_server_becomes_warm_that_ends_too(tmp_path: Path) -> None:
     code = """
     FORK_SERVER.preload = ("tests.isolate.slow",)
     FORK_SERVER.process()
@@ -172,7 +172,7 @@ def test_a_caller_that_forks_goes_on_and_so_does_its_child() -> None:
     assert sorted(told(code, env={"PYTHONWARNINGS": "ignore"}).splitlines()) == ["before", "child 1", "parent 2 0"]
 
 
-def test_a_forked_child_does_not_keep_the_nursery_alive() -> None:
+def test_a_forked_child_does_not_keep_the_fork_server_alive() -> None:
     code = """
     run(deeds.nothing, (), {})
     child = os.fork()

@@ -16,9 +16,7 @@ NO_POOL = "there is no pool: each call has a process of its own, so none is idle
 NOT_BROKEN = (
     "there is no pool that could break: what goes wrong in a call is the call's own error, and the next one runs"
 )
-PROGRAM = (
-    "its program imports the executor from concurrent.futures; test_executor_script.py has a script that does the same"
-)
+PROGRAM = "its program imports the executor from concurrent.futures; test_future.py has a script that does the same"
 
 LEFT_OUT = {
     "FailingInitializerMixin.test_initializer": NOT_BROKEN,
@@ -35,7 +33,7 @@ LEFT_OUT = {
     "ProcessPoolExecutorTest.test_max_workers_too_large": "it is of Windows",
     "ProcessPoolExecutorTest.test_ressources_gced_in_workers": "a call's arguments go with its process, unfinalised",
     "ProcessPoolExecutorTest.test_saturation": NO_POOL,
-    "ProcessPoolExecutorTest.test_traceback": "it wants their type of cause; test_isolated.py has the traceback",
+    "ProcessPoolExecutorTest.test_traceback": "it wants their type of cause; test_failure.py has the story",
     "ExecutorDeadlockTest.test_error_at_task_unpickle": NOT_BROKEN,
     "ExecutorDeadlockTest.test_error_during_result_unpickle_in_result_handler": NOT_BROKEN,
     "ExecutorDeadlockTest.test_exit_at_task_unpickle": NOT_BROKEN,

@@ -134,6 +134,7 @@ def test_what_no_call_could_have_is_refused_at_once(resident: Resident, options:
         ({"gpus": True}, PolicyError, "gpus=True is no number of GPUs"),
         ({"timeout": -1}, PolicyError, "-1 cannot be waited for"),
         ({"timeout": "10"}, PolicyError, "10 of what"),
+        ({"timeout": "10 minutes"}, PolicyError, "Write one as 90s, 10m"),
         ({"policy": "limt 1GiB"}, PolicyError, "Did you mean 'limit'"),
         ({"policy": "pick 2"}, PolicyError, "as many as gpus= says"),
         ({"initializer": 3}, TypeError, "initializer must be a callable"),

@@ -1,7 +1,9 @@
-"""An exception of a call arrives as its own type, with the story that the call's process tells."""
+"""An exception of a call arrives as its own type, with the story that the call's process tells and with its facts."""
 
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 import sys
 import threading
@@ -12,7 +14,16 @@ import pytest
 
 from tests.isolate import deeds
 from tests.isolate.rig import run
-from tfgpu_magic.errors import Raised
+from tfgpu_magic.errors import (
+    NOT_STARTED,
+    Raised,
+    Refused,
+    TfGpuError,
+    TimedOut,
+    TooLate,
+    Unpicklable,
+    WorkerDied,
+)
 
 pytestmark = pytest.mark.usefixtures("light")
 
@@ -141,3 +152,32 @@ def test_the_frames_of_the_call_are_in_its_story_and_not_once_more_in_the_error(
 
     assert "in raise_with_tblib" in str(caught.value.__cause__)
     assert not [frame for frame in traceback.extract_tb(caught.value.__traceback__) if frame.name == "raise_with_tblib"]
+
+
+ERRORS = [
+    WorkerDied("It died.", status=-11, memory=False),
+    WorkerDied("It was stopped.", status=-9, stopped=True),
+    TimedOut("It took too long.", seconds=2.5),
+    Unpicklable("x cannot be sent.", what="x"),
+    Refused("GPU 0 is full.", more=" So is GPU 1.", lead=" Fits now:   ", ways=["growth"]),
+    TooLate("No call can have it.", verdict=NOT_STARTED, crowded=True),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_an_error_has_its_facts_in_another_process_too(error: TfGpuError) -> None:
+    error.place = "there"
+    with pytest.raises(type(error)) as caught:
+        run(deeds.fail, (error,), {})
+
+    for back in (caught.value, pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(back) is type(error)
+        assert (str(back), vars(back)) == (str(error), vars(error))
+
+
+def test_a_place_is_told_once() -> None:
+    error = WorkerDied("It died.")
+    assert str(error) == "It died."
+
+    error.place = "n1 (Dask worker a)"
+    assert str(pickle.loads(pickle.dumps(error))) == "It died.\nThis was on n1 (Dask worker a)."

@@ -32,7 +32,7 @@ def test_a_variable_that_counts_at_an_import_counts_in_a_call(name: str, monkeyp
 
 
 @pytest.mark.parametrize("name", [*VARIABLES, "HDF5_PLUGIN_PATH", "KMP_INIT_AT_FORK", "ANYTHING"])
-def test_one_that_counts_later_or_is_set_by_a_library_gets_no_new_nursery(
+def test_one_that_counts_later_or_is_set_by_a_library_gets_no_new_fork_server(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = FORK_SERVER.process()
@@ -77,7 +77,7 @@ def test_a_file_beside_the_notebook_does_not_stand_for_a_module_of_pythons(tmp_p
     assert told(code) == "(5, True)\n"
 
 
-def test_a_nursery_that_fails_says_why(tmp_path: Path) -> None:
+def test_a_fork_server_that_fails_says_why(tmp_path: Path) -> None:
     code = f"""
     Path("{tmp_path}/cloudpickle").mkdir()
     Path("{tmp_path}/cloudpickle/__init__.py").write_text("raise RuntimeError('an odd cloudpickle')")
@@ -105,7 +105,7 @@ def test_a_search_path_of_any_length_goes_along_and_is_seen_by_nobody() -> None:
     assert told(code) == "True\nFalse\n"
 
 
-def test_when_a_nursery_has_died_only_what_was_its_own_is_killed() -> None:
+def test_when_a_fork_server_has_died_only_what_was_its_own_is_killed() -> None:
     """The number of a call's group may be another's, when nothing of it lives."""
     stranger = subprocess.Popen(["sleep", "600"], start_new_session=True)
     server = FORK_SERVER.process()
@@ -125,7 +125,7 @@ def test_when_a_nursery_has_died_only_what_was_its_own_is_killed() -> None:
     stranger.wait()
 
 
-def test_a_nursery_that_is_killed_takes_its_calls_along_and_the_next_call_works(tmp_path: Path) -> None:
+def test_a_fork_server_that_is_killed_takes_its_calls_along_and_the_next_call_works(tmp_path: Path) -> None:
     done = tmp_path / "done"
     server = FORK_SERVER.process().pid
     thread = soon(done, lambda: os.kill(server, signal.SIGKILL))
@@ -139,18 +139,6 @@ def test_a_nursery_that_is_killed_takes_its_calls_along_and_the_next_call_works(
         os.kill(pid, signal.SIGKILL)
 
     assert not alive & {loop, plain}
-    assert run(deeds.nothing, (), {}) == 1
-
-
-def test_a_nursery_that_dies_while_it_becomes_warm_is_told() -> None:
-    FORK_SERVER.stop()
-    FORK_SERVER.preload, before = ("tests.isolate.dies",), FORK_SERVER.preload
-    try:
-        with pytest.raises(WorkerDied, match=r"has died \(exit status 7\)\. The next call gets a new one"):
-            run(deeds.nothing, (), {})
-    finally:
-        FORK_SERVER.preload = before
-
     assert run(deeds.nothing, (), {}) == 1
 
 
@@ -168,7 +156,7 @@ def test_an_interrupt_while_it_becomes_warm_ends_the_wait(tmp_path: Path) -> Non
         FORK_SERVER.stop()
 
 
-def test_a_variable_that_counts_at_tensorflows_import_gets_a_new_nursery(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_counts_at_tensorflows_import_gets_a_new_fork_server(monkeypatch: pytest.MonkeyPatch) -> None:
     one, old = FORK_SERVER.process(), FORK_SERVER.process().pid
     runs = threading.Thread(target=run, args=(time.sleep, (3,), {}))
     runs.start()

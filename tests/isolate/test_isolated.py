@@ -8,7 +8,6 @@ import pickle
 import sys
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -93,17 +92,9 @@ def _types() -> None:
     del number, future, pair, pairs
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"policy": "limt 1GiB"}, "Did you mean 'limit'"),
-        ({"gpus": "all"}, "gpus='all' is no number of GPUs"),
-        ({"timeout": "10 minutes"}, "Write one as 90s, 10m"),
-    ],
-)
-def test_what_makes_no_sense_is_an_error_where_it_is_written(options: dict[str, Any], says: str) -> None:
-    with pytest.raises(PolicyError, match=says):
-        isolated(**options)(print)
+def test_what_makes_no_sense_is_an_error_where_it_is_written() -> None:
+    with pytest.raises(PolicyError, match="gpus='all' is no number of GPUs"):
+        isolated(gpus="all")(print)  # type: ignore[call-overload]
 
 
 def test_only_what_can_be_called_is_isolated() -> None:

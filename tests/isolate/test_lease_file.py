@@ -134,25 +134,6 @@ def test_a_call_that_nobody_has_waited_for_has_nothing(shared: LeaseFile) -> Non
         assert call.returncode is None
 
 
-def test_a_process_that_was_forked_has_no_calls_of_its_parent(shared: LeaseFile) -> None:
-    led = Leases(shared)
-    with shared.turn() as page:
-        page.put(Entry(ticket=page.number(), slot=shared.slot, seen=0.0, claims=(Claim("GPU-0", None),)))
-    slot = shared.slot
-    child = os.fork()
-    if child == 0:
-        wrong = True
-        try:
-            led.forget()
-            theirs, wrong = claims(shared), False
-            wrong = theirs != [Claim("GPU-0", None)] or shared.slot == slot  # another's, whose end it will see
-        finally:
-            os._exit(wrong)
-
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert claims(shared) == [Claim("GPU-0", None)]
-
-
 def test_a_book_that_somebody_has_spoilt_or_removed_begins_anew(shared: LeaseFile, tmp_path: Path) -> None:
     with shared.turn() as page:
         page.put(Entry(ticket=page.number(), slot=shared.slot, seen=0.0, claims=(Claim("GPU-0", None),)))

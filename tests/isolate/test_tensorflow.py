@@ -123,7 +123,7 @@ def warm_with_warnings_as_errors() -> tuple[bool, float]:
     return run(imports, (), {}), time.monotonic() - begin
 
 
-def test_warnings_that_are_errors_do_not_keep_a_nursery_cold(machine: Machine) -> None:
+def test_warnings_that_are_errors_do_not_keep_a_fork_server_cold(machine: Machine) -> None:
     imported, seconds = run_on(machine, warm_with_warnings_as_errors, env={"PYTHONWARNINGS": "error"})
 
     assert imported

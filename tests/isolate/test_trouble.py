@@ -76,14 +76,6 @@ def test_memory_that_runs_out_is_a_memory_error() -> None:
         run(deeds.run_out_of_memory, (), {})
 
 
-def test_what_was_printed_before_a_crash_is_seen() -> None:
-    one, paper = call(deeds.say_and_crash)
-    with pytest.raises(WorkerDied):
-        one.run(prepare())
-
-    assert paper.text["stdout"] == "last words"
-
-
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("loop", LOOPS)
 def test_an_endless_loop_is_ended_by_its_timeout(loop: Callable[..., Any]) -> None:
