@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-import tfgpu_magic
 from tests.figures import pytorch
 from tests.frameworks.torch_stand_in import torch
 from tests.sizes import GIB
@@ -39,13 +38,6 @@ def test_a_limit_is_shown_in_bytes_where_there_is_one(monkeypatch: pytest.Monkey
 
     assert shown["GPU-1"][-1] == Figure(framework="PyTorch", what="limit", size=4 * GIB)
     assert shown["GPU-2"] == pytorch(3, 8, peak=6)
-
-
-def test_what_its_cache_gives_back_is_told_by_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", torch(allocated=[3, 4], reserved=[8, 4]))
-
-    assert tfgpu_magic.give_back() == 5
-    assert Torch().give_back() == {"GPU-1": 0, "GPU-2": 0}
 
 
 def test_one_that_has_not_started_cuda_is_asked_for_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:

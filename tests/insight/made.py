@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tfgpu_magic.frameworks.array import Array
-from tfgpu_magic.insight.holding import Holding
-from tfgpu_magic.insight.names import Name, Scope
+from tfgpu_magic.insight.names import Holding, Name, Scope
 
 
 def array(

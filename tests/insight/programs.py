@@ -29,21 +29,9 @@ def take(mib: int, gpu: int = 0) -> Any:
         return tf.zeros(mib * unit // 4, tf.float32)
 
 
-def kept(marked: Marked) -> None:
-    with marked("kept"):
-        tensor = take(100)
-    del tensor
-
-
 def freed(marked: Marked) -> None:
     with marked("freed"):
         take(300)
-
-
-def one_after_the_other(marked: Marked) -> None:
-    with marked("one after the other"):
-        take(300)
-        take(200)
 
 
 def one_beside_the_other(marked: Marked) -> None:
@@ -68,29 +56,6 @@ def nothing(marked: Marked) -> None:
     del tensor
 
 
-def nested_and_higher_within(marked: Marked) -> None:
-    with marked("outer"):
-        take(100)
-        with marked("inner"):
-            take(400)
-        take(200)
-
-
-def nested_and_higher_before(marked: Marked) -> None:
-    with marked("outer"):
-        take(700)
-        with marked("inner"):
-            take(150)
-        take(100)
-
-
-def nested_and_higher_after(marked: Marked) -> None:
-    with marked("outer"):
-        with marked("inner"):
-            take(150)
-        take(600)
-
-
 def nested_thrice(marked: Marked) -> None:
     with marked("first"):
         take(500)
@@ -103,26 +68,10 @@ def nested_thrice(marked: Marked) -> None:
         del base
 
 
-def twice_in_a_block(marked: Marked) -> None:
-    with marked("outer"):
-        for name, mib in (("small", 50), ("large", 350)):
-            with marked(name):
-                take(mib)
-
-
 def an_error(marked: Marked) -> None:
     with contextlib.suppress(ZeroDivisionError), marked("failed"):
         take(256)
         1 / 0  # noqa: B018
-
-
-def an_error_within(marked: Marked) -> None:
-    with marked("outer"):
-        take(96)
-        with contextlib.suppress(ZeroDivisionError), marked("failed"):
-            take(384)
-            1 / 0  # noqa: B018
-        take(128)
 
 
 def out_of_memory(marked: Marked) -> None:
@@ -226,19 +175,12 @@ def both_logical_gpus(marked: Marked) -> None:
 
 
 PROGRAMS: dict[Callable[[Marked], None], dict[str, tuple[int, int]]] = {
-    kept: {"kept": (100, 0)},
     freed: {"freed": (300, 0)},
-    one_after_the_other: {"one after the other": (300, 0)},
     one_beside_the_other: {"beside": (450, 0)},
     given_back: {"given back": (500, 0)},
     nothing: {"nothing": (200, 0)},
-    nested_and_higher_within: {"outer": (400, 0), "inner": (400, 0)},
-    nested_and_higher_before: {"outer": (700, 0), "inner": (150, 0)},
-    nested_and_higher_after: {"outer": (600, 0), "inner": (150, 0)},
     nested_thrice: {"first": (500, 0), "second": (350, 0), "third": (170, 0)},
-    twice_in_a_block: {"outer": (350, 0), "small": (50, 0), "large": (350, 0)},
     an_error: {"failed": (256, 0)},
-    an_error_within: {"outer": (384, 0), "failed": (384, 0)},
     out_of_memory: {"out of memory": (1024, 0)},
     a_variable: {"variable": (128, 0)},
     a_gradient: {"gradient": (320, 0)},

@@ -7,14 +7,14 @@ from unittest import mock
 from tests.magic import shell
 from tests.magic.shell import Seen
 from tests.slack import SLACK
-from tfgpu_magic.insight import asking, measuring, session
+from tfgpu_magic.insight import measuring, session
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.snapshot import Snapshot
 
 
 def patiently() -> None:
     """Have this process wait for the driver: what it says is tested, and not how soon."""
-    for module in (asking, measuring, session):
+    for module in (measuring, session):
         mock.patch.object(module, "look", _patient).start()
 
 

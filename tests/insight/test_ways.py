@@ -12,8 +12,7 @@ from tests.insight.cases import case, gpu, pool, row, shortage
 from tests.insight.made import holding
 from tests.sizes import GIB, MIB
 from tfgpu_magic.config import parser
-from tfgpu_magic.insight.holding import Holding
-from tfgpu_magic.insight.names import Name, Scope
+from tfgpu_magic.insight.names import Holding, Name, Scope
 from tfgpu_magic.insight.why.explanation import Explanation
 from tfgpu_magic.insight.why.ways import ways
 from tfgpu_magic.monitor.rows import ProcessRow

@@ -14,7 +14,7 @@ from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.frameworks import custom_gradients
 from tfgpu_magic.insight import shell
 from tfgpu_magic.insight.accounts import Device
-from tfgpu_magic.insight.holding import Holding
+from tfgpu_magic.insight.names import Holding
 from tfgpu_magic.insight.search import Identity, figures, reached_from
 from tfgpu_magic.insight.tensors import still_there
 from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look

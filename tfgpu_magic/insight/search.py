@@ -20,8 +20,7 @@ from tfgpu_magic.insight import roots
 from tfgpu_magic.insight.accounts import Buffer, Device, buffers
 from tfgpu_magic.insight.children import Child
 from tfgpu_magic.insight.fold import Row
-from tfgpu_magic.insight.holding import Holding
-from tfgpu_magic.insight.names import Name, Scope, Step
+from tfgpu_magic.insight.names import Holding, Name, Scope, Step
 from tfgpu_magic.insight.walk import MOST_NAMES, NOWHERE, Walk
 
 Identity: TypeAlias = "tuple[object, ...]"

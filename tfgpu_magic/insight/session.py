@@ -1,9 +1,12 @@
-"""Makes the view of a session from the timeline."""
+"""Answers about this session, as views: its timeline, and from its peaks how much to ask for."""
 
 from __future__ import annotations
 
+from tfgpu_magic import frameworks
+from tfgpu_magic.insight.fit import fit
 from tfgpu_magic.insight.timeline import TIMELINE
-from tfgpu_magic.monitor.look import look
+from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
+from tfgpu_magic.views.fit import FitAnswer
 from tfgpu_magic.views.track import Session
 
 
@@ -22,3 +25,10 @@ def timeline() -> Session:
     """
     snapshot = look()
     return Session(TIMELINE, {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}, simulated=snapshot.simulated)
+
+
+def fitting() -> FitAnswer:
+    """Return how much to ask for; the driver is asked for the GPUs' numbers and sizes."""
+    snapshot = look(LOOK_TIMEOUT)
+    found = fit(frameworks.session_peaks(), snapshot)
+    return FitAnswer(found, trouble=snapshot.error or "", simulated=snapshot.simulated)

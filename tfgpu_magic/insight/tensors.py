@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tfgpu_magic.insight import fold
 from tfgpu_magic.insight.accounts import Account, accounts
 from tfgpu_magic.insight.fold import Row
-from tfgpu_magic.insight.holding import Holding
+from tfgpu_magic.insight.names import Holding
 from tfgpu_magic.insight.search import Identity, Search, without_collections
 
 

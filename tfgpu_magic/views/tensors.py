@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tfgpu_magic.insight.accounts import Account
-    from tfgpu_magic.insight.holding import Holding
-    from tfgpu_magic.insight.names import Name, Scope
+    from tfgpu_magic.insight.names import Holding, Name, Scope
     from tfgpu_magic.insight.tensors import Inventory
 
 _HEADS = ("<Name", ">Size", "<What", "<On")  # where there is little room, the last are out of sight first

@@ -10,7 +10,7 @@ from tfgpu_magic.config.vocabulary import nearest
 from tfgpu_magic.config.word import Line
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.host import shell as here
-from tfgpu_magic.insight import asking
+from tfgpu_magic.insight import session
 from tfgpu_magic.insight.tracker import CellMeasure
 from tfgpu_magic.words.table import MEASURED
 
@@ -30,7 +30,7 @@ def answer(line: Line) -> object:
     """Have the cell measured; or return how much to ask for."""
     flags = _flags(line)
     if list(flags) == [_FIT]:
-        return asking.answer()
+        return session.fitting()
     _measure(here(), flags)
     return None
 

@@ -10,14 +10,13 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol
 
 from tfgpu_magic.config.memory import LEAST_LIMIT, whole
-from tfgpu_magic.insight.names import Scope
+from tfgpu_magic.insight.names import Holding, Scope
 from tfgpu_magic.insight.why.causes import LIBRARY_ROOM
 from tfgpu_magic.insight.why.explanation import Way
 from tfgpu_magic.monitor.report import TENSORFLOW
 from tfgpu_magic.units import BINARY, MIB
 
 if TYPE_CHECKING:
-    from tfgpu_magic.insight.holding import Holding
     from tfgpu_magic.insight.names import Name
     from tfgpu_magic.insight.why.explanation import Explanation, WayKind
     from tfgpu_magic.monitor.rows import ProcessRow
