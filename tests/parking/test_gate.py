@@ -22,8 +22,7 @@ from tests.processes import run
 from tests.waiting import until
 from tfgpu_magic.isolate import local
 from tfgpu_magic.isolate.cells.jobs import Job
-from tfgpu_magic.isolate.future import CallFuture
-from tfgpu_magic.isolate.local import Local
+from tfgpu_magic.isolate.local import CallFuture, Local
 from tfgpu_magic.isolate.options import Options
 from tfgpu_magic.parking.inside import asking, event_loop, threads
 from tfgpu_magic.parking.inside.gate import Gate, NotBack, Way

@@ -11,8 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.isolate import options
-from tfgpu_magic.isolate.future import CallFuture
-from tfgpu_magic.isolate.local import Local
+from tfgpu_magic.isolate.local import CallFuture, Local
 from tfgpu_magic.isolate.values import pickling
 
 P = ParamSpec("P")

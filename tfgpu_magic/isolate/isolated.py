@@ -14,8 +14,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.isolate import options, run
 from tfgpu_magic.isolate.call import Call
-from tfgpu_magic.isolate.future import CallFuture
-from tfgpu_magic.isolate.local import Local
+from tfgpu_magic.isolate.local import CallFuture, Local
 from tfgpu_magic.isolate.options import Options
 from tfgpu_magic.isolate.process import inside
 from tfgpu_magic.isolate.values import pickling
