@@ -104,11 +104,16 @@ def test_a_call_within_a_call_has_the_room_of_its_parent(two_gpus: Leases, monke
 
 
 @pytest.mark.parametrize(("words", "fair"), [("growth", False), ("split 2", False), ("limit fair", True)])
-def test_whether_a_call_with_a_gpu_to_itself_leaves_others_a_part_is_in_the_book(
+def test_a_call_is_in_the_book_with_its_process_and_whether_it_leaves_others_a_part(
     two_gpus: Leases, words: str, fair: bool
 ) -> None:
-    with two_gpus.lease(parse(words), 1), two_gpus._table.turn() as page:
-        assert [(claim.size, claim.fair) for claim in page.claims()] == [(None, fair)]
+    with two_gpus.lease(parse(words), 1) as lease:
+        lease.started(os.getpid())
+        with two_gpus._table.turn() as page:
+            (claim,) = page.claims()
+
+    assert (claim.size, claim.fair) == (None, fair)
+    assert (claim.pid, claim.began) == (os.getpid(), began(os.getpid()))
 
 
 def test_what_a_policy_takes_of_all_gpus_is_waited_for_too(two_gpus: Leases) -> None:
@@ -195,15 +200,6 @@ def test_a_lease_that_ends_while_a_survey_looks_refuses_nobody(
     monkeypatch.setattr(offer, "look", ending)
 
     assert two_gpus.survey(parse("limit 1GiB"), 1) == 12
-
-
-def test_the_process_of_a_call_is_known_by_its_pid_and_its_beginning(two_gpus: Leases) -> None:
-    with two_gpus.lease(NOTHING, 1) as lease:
-        lease.started(os.getpid())
-        with two_gpus._table.turn() as page:
-            (claim,) = page.claims()
-
-    assert (claim.pid, claim.began) == (os.getpid(), began(os.getpid()))
 
 
 def test_whom_nobody_looks_after_is_not_waited_for(two_gpus: Leases) -> None:

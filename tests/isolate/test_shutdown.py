@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gzip
 import os
 import signal
@@ -35,7 +36,8 @@ def keep(*things: object) -> None:
     kept.extend(things)
 
 
-def test_what_was_written_to_files_that_were_not_closed_is_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_was_written_to_files_that_were_not_closed_is_there(tmp_path: Path, fails: bool) -> None:
     def write() -> None:
         text, binary = (tmp_path / "text").open("w"), (tmp_path / "binary").open("wb")
         text.write("eight ch")
@@ -43,26 +45,16 @@ def test_what_was_written_to_files_that_were_not_closed_is_there(tmp_path: Path)
         keep(text, binary)
         packed = sys.modules["__main__"].packed = gzip.open(tmp_path / "packed", "wt")  # type: ignore[attr-defined]  # noqa: SIM115
         packed.write("eight ch")
+        if fails:
+            raise ValueError("of the call's own")
 
-    run(write, (), {})
+    with pytest.raises(ValueError, match="own") if fails else contextlib.nullcontext():
+        run(write, (), {})
 
     assert (tmp_path / "text").read_text() == "eight ch"
     assert (tmp_path / "binary").read_bytes() == b"eight by"
     with gzip.open(tmp_path / "packed", "rt") as packed:
         assert packed.read() == "eight ch"
-
-
-def test_it_is_there_too_when_the_call_has_failed(tmp_path: Path) -> None:
-    def write() -> None:
-        file = (tmp_path / "text").open("w")
-        file.write("eight ch")
-        keep(file)
-        raise ValueError
-
-    with pytest.raises(ValueError):
-        run(write, (), {})
-
-    assert (tmp_path / "text").read_text() == "eight ch"
 
 
 def test_exit_functions_run_and_temporary_directories_go(tmp_path: Path) -> None:
