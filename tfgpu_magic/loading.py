@@ -48,8 +48,7 @@ def load(shell: InteractiveShell) -> None:
     if "google.colab" in sys.modules:
         from tfgpu_magic import restart
 
-        kernel = sys.modules.get("ipykernel.kernelapp")
-        app = kernel.IPKernelApp.instance() if kernel is not None and kernel.IPKernelApp.initialized() else None
+        app = restart.kernel_app()
         words = None if app is None else restart.take(Path(app.abs_connection_file))
         if words is not None:
             _apply(shell, *words, _print)

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tfgpu_magic.config import self_report
+from tfgpu_magic import frameworks
+from tfgpu_magic.config import cuda, self_report
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.insight import sampling
+from tfgpu_magic.insight.timeline import TIMELINE, Sample, levels
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.program_names import notebook_path
 from tfgpu_magic.monitor.report import Report
@@ -63,7 +64,7 @@ class Publisher:
             promises=promises,
             parks=self._parks(),
         )
-        sampling.sample()
+        _sample()
         with contextlib.suppress(MonitorError, OSError):  # it may be put right meanwhile
             self._place().post(report)
 
@@ -80,6 +81,13 @@ class Publisher:
                 old.close()
             self._report_file = ReportFile(BoardDirectory())
         return self._report_file
+
+
+def _sample() -> None:
+    """Add what is in use now to the timeline, unless this process's GPU state is away (`parking`); some 10 µs a GPU."""
+    if not cuda.is_quiet():
+        found = frameworks.pools()
+        TIMELINE.add(Sample(time.time(), levels((one.gpu, one.in_use, one.limit) for one in found)))
 
 
 def parks(shell: Any) -> bool:

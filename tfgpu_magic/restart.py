@@ -152,12 +152,17 @@ def _send(helper: subprocess.Popen[str], order: str, kernel: Any) -> None:
     print(f"The Jupyter Server did not restart this kernel. {BY_HAND}", file=sys.stderr)
 
 
+def kernel_app() -> Any:
+    """Return ipykernel's application object of this kernel; None where this is no Jupyter kernel."""
+    module = sys.modules.get("ipykernel.kernelapp")
+    return module.IPKernelApp.instance() if module is not None and module.IPKernelApp.initialized() else None
+
+
 def _kernel() -> Any:
-    """Return ipykernel's application object of this kernel."""
-    kernel = sys.modules.get("ipykernel.kernelapp")
-    if kernel is None or not kernel.IPKernelApp.initialized():
+    kernel = kernel_app()
+    if kernel is None:
         raise Refused(f"This process is not a Jupyter kernel, so no server can restart it. {BY_HAND}", verdict="")
-    return kernel.IPKernelApp.instance()
+    return kernel
 
 
 def _find_server(connection: Path) -> Server:

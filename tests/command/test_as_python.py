@@ -171,13 +171,6 @@ def test_a_command_that_python_runs_is_a_python_program(machine: Machine, tmp_pa
     )
 
 
-def test_kernels_that_it_starts_get_the_policy_of_all_frameworks(machine: Machine) -> None:
-    policy = "limit 4GiB"
-    done = tfgpu(machine, "run", policy, "--", "-c", "import os; print(os.environ['TFGPU_POLICY'])")
-
-    assert done.stdout == f"{policy}\n"
-
-
 def test_a_limit_for_jupyter_holds_in_its_kernels(machine: Machine, tmp_path: Path) -> None:
     (tmp_path / "cell.py").write_text(
         "%load_ext tfgpu_magic\nimport tfgpu_magic.config.runtime as r; print(r.RUNTIME.plan.asked)"

@@ -1,8 +1,9 @@
-"""The thread that reports on a kernel: what goes wrong in it reaches no cell, and it lets go when it is told to."""
+"""What reports on a kernel or a program: what goes wrong in it reaches no cell, and no import waits for it."""
 
 from __future__ import annotations
 
 import os
+import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -103,3 +104,76 @@ def test_where_no_report_can_be_posted_nothing_piles_up(
     until(lambda: len(tried) > 20, seconds=5)
 
     assert 0 < descriptors(here.path) <= before + 2  # one may be open just now
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Reporter:
+    """The reporter of a program, which never stands in the way of the program's own imports."""
+    monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
+    return Reporter(name="program.py")
+
+
+def test_frameworks_that_two_threads_import_at_once_start_one_thread(
+    program: Reporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, begun, go = program._thread.start, [], threading.Event()
+
+    def slowly() -> None:
+        begun.append(threading.current_thread())
+        go.wait()
+        start()
+
+    monkeypatch.setattr(program._thread, "start", slowly)
+    errors: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", errors.append)
+    imports = [threading.Thread(target=program._imported, args=(None,)) for _ in range(2)]
+    for one in imports:
+        one.start()
+    until(lambda: begun)
+    go.set()
+    for one in imports:
+        one.join()
+    program.stop()
+
+    assert (len(begun), errors) == (1, [])
+
+
+def test_where_no_thread_can_be_started_an_import_goes_on(program: Reporter, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+
+    def fail() -> None:
+        tried.append("a thread")
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(program._thread, "start", fail)
+    program._imported(None)
+    program._imported(None)
+
+    assert tried == ["a thread"] * 2  # the next import tries again
+
+
+def test_what_a_program_asks_or_imports_at_its_very_end_waits_for_nothing(program: Reporter) -> None:
+    def ends() -> None:
+        program.stop()
+        program.announce()
+        program._imported(None)
+
+    end = threading.Thread(target=ends, daemon=True)
+    end.start()
+    end.join(20)
+
+    assert not end.is_alive()
+
+
+def test_a_program_that_starts_kernels_promises_nothing_until_it_imports_a_framework_itself(
+    program: Reporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[bool] = []
+    monkeypatch.setattr("tfgpu_magic.publisher.Publisher.publish", lambda _, **report: said.append(report["promises"]))
+
+    program.announce()
+    program._starts_kernels(None)
+    monkeypatch.setattr("tfgpu_magic.frameworks.imported", lambda: {"PyTorch"})
+    program.announce()
+
+    assert said == [True, False, True]

@@ -1,6 +1,6 @@
 """What this session had in use of each GPU over time, and what each cell did: plain data that others read.
 
-`sampling` adds a `Sample` about once a second while something may change, as long as the extension is loaded; while
+`publisher` adds a `Sample` about once a second while something may change, as long as the extension is loaded; while
 cells are tracked, `tracker` adds one at each end of a cell, and a `CellUse`. Readers take what they need from
 `TIMELINE`: `samples` and `cells`, each a tuple in the order of time.
 """
