@@ -16,7 +16,7 @@ import tfgpu_magic
 from tests.monitor.boards import snapshot
 from tests.sizes import GIB
 from tfgpu_magic.monitor.readers import joined
-from tfgpu_magic.monitor.snapshot import Process, Snapshot
+from tfgpu_magic.monitor.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from tfgpu_magic.simgpu import Machine
@@ -68,11 +68,11 @@ end = time.monotonic() + 60
 while not (board := watcher.live.wait(30).snapshot).listed_at and time.monotonic() < end:
     time.sleep(0.1)
 state = message.state(watcher.see())
-print(json.dumps([json.loads(seen.to_json()), json.loads(board.to_json()), text, state]))
+print(json.dumps([seen.to_json(), board.to_json(), text, state]))
 """
 
 
-def views(folder: Path, environment: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any], str, dict[str, Any]]:
+def views(folder: Path, environment: dict[str, str]) -> tuple[Snapshot, Snapshot, str, dict[str, Any]]:
     """Return the look, the board, the text of `%tf_gpu` and the message, where the package has this source too."""
     house = folder / "site" / "tfgpu_magic"
     shutil.copytree(HOUSE, house, ignore=shutil.ignore_patterns("static", "labextension", "__pycache__", "src"))
@@ -88,18 +88,16 @@ def views(folder: Path, environment: dict[str, str]) -> tuple[dict[str, Any], di
     env = os.environ | environment | mine
     done = subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, check=True)
     look, board, said, state = json.loads(done.stdout.splitlines()[-1])
-    return look, board, said, state
+    return Snapshot.from_json(look), Snapshot.from_json(board), said, state
 
 
 def test_a_source_of_one_file_and_one_line_is_in_every_view(tmp_path: Path) -> None:
     look, board, text, state = views(tmp_path, {"LD_LIBRARY_PATH": ""})
 
     for seen in (look, board):
-        assert [gpu["name"] for gpu in seen["gpus"]][-1:] == ["Acme Rocket"]
-        assert [(row.pid, row.held) for row in (Process(*row) for row in seen["processes"])][-1:] == [
-            (os.getpid(), 3 * GIB)
-        ]
-        assert seen["error"] is None
+        assert [gpu.name for gpu in seen.gpus][-1:] == ["Acme Rocket"]
+        assert [(row.pid, row.held) for row in seen.processes][-1:] == [(os.getpid(), 3 * GIB)]
+        assert seen.error is None
     assert re.search(r"Rocket .* 3\.0 / 16 GiB", text)
     assert re.search(rf"{os.getpid()} +C +python.* 3\.0 GiB", text)
     assert "Acme" not in text
@@ -113,11 +111,8 @@ def test_the_gpus_of_two_sources_are_numbered_on(machine: Machine, tmp_path: Pat
     look, board, text, state = views(tmp_path, {})
 
     for seen in (look, board):
-        assert [gpu["index"] for gpu in seen["gpus"]] == [0, 1, 2, 3, 4]
-        assert [(row.gpu, row.held) for row in (Process(*row) for row in seen["processes"])] == [
-            ("3", 2 * GIB),
-            ("4", 3 * GIB),
-        ]
+        assert [gpu.index for gpu in seen.gpus] == [0, 1, 2, 3, 4]
+        assert [(row.gpu, row.held) for row in seen.processes] == [("3", 2 * GIB), ("4", 3 * GIB)]
     assert "Rocket" in text
     assert list(state["gpus"]) == ["0", "1", "2", "3", "4"]
 
