@@ -21,6 +21,7 @@ from tests.server.conftest import Serve
 from tests.server.streaming import fresh, rows, streaming
 from tests.sizes import MIB
 from tests.slack import SLACK
+from tfgpu_magic.monitor.lockfile import WANT_HOLDS_FOR
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def test_when_all_have_left_nobody_looks(machine: Machine, serve: Serve) -> None
     time.sleep(1)
     before = process.cpu_times()
     looked = max(path.stat().st_mtime for path in (server.home / "board").glob("lock*"))
-    time.sleep(2)
+    time.sleep(WANT_HOLDS_FOR + 1)  # one who looks says so in less
 
     assert max(path.stat().st_mtime for path in (server.home / "board").glob("lock*")) == looked
     assert sum(process.cpu_times()[:2]) - sum(before[:2]) < 0.2 * SLACK

@@ -18,8 +18,7 @@ import psutil
 import pytest
 
 from tests.jupyter import Server, execute
-from tests.server.streaming import State, rows, streaming
-from tests.server.test_kernels import Kernel
+from tests.server.acting import Kernel, post, row_of
 from tests.waiting import until
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.pids import began
@@ -56,23 +55,8 @@ def orphan(machine: Machine) -> Iterator[subprocess.Popen[str]]:
     process.communicate()
 
 
-def row_of(server: Server, pid: int) -> dict[str, object]:
-    """Return a process's row, once there is one."""
-
-    def row(state: State) -> dict[str, object] | None:
-        return next((row for row in rows(state) if row.get("pid") == pid), None)
-
-    with streaming(server) as stream:
-        return row(stream.until(row, 60)) or {}
-
-
-def post(server: Server, body: object, **options: object) -> int:
-    try:
-        with server.open("tfgpu-magic/end", body, **options) as answer:  # type: ignore[arg-type]
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        error.close()
-        return error.code
+def end(server: Server, body: object, **options: object) -> int:
+    return post(server, "end", body, **options)[0]
 
 
 def recorded(server: Server, machine: Machine, pid: int, phase: Phase, *, returns: int) -> None:
@@ -84,10 +68,10 @@ def recorded(server: Server, machine: Machine, pid: int, phase: Phase, *, return
 
 
 def test_a_script_is_asked_to_end_and_ends(server: Server, orphan: subprocess.Popen[str]) -> None:
-    row = row_of(server, orphan.pid)
+    row = row_of(server, lambda row: row.get("pid") == orphan.pid)
 
     assert (row["who"], "kernel" in row, row["began"]) == ("mine", False, began(orphan.pid))
-    assert post(server, {"pid": orphan.pid, "began": row["began"]}) == 204
+    assert end(server, {"pid": orphan.pid, "began": row["began"]}) == 204
     assert orphan.wait(30) == -15
 
 
@@ -95,9 +79,9 @@ def test_one_that_does_not_end_is_killed_when_that_is_asked(server: Server, mach
     process = script(machine, DEAF)
     asked = {"pid": process.pid, "began": began(process.pid)}
 
-    assert post(server, asked) == 204
+    assert end(server, asked) == 204
     assert process.poll() is None
-    assert post(server, asked | {"kill": True}) == 204
+    assert end(server, asked | {"kill": True}) == 204
     assert process.wait(30) == -9
     process.communicate()
 
@@ -106,7 +90,7 @@ def test_a_process_that_began_at_another_time_is_another(server: Server, orphan:
     start = began(orphan.pid)
     assert start
 
-    assert [post(server, {"pid": orphan.pid, "began": start + off}) for off in (-1, 1)] == [404, 404]
+    assert [end(server, {"pid": orphan.pid, "began": start + off}) for off in (-1, 1)] == [404, 404]
     assert orphan.poll() is None
 
 
@@ -130,9 +114,9 @@ def follow(machine: Machine, first: subprocess.Popen[str]) -> subprocess.Popen[s
 
 def test_a_pid_that_another_process_has_meanwhile_ends_nothing(server: Server, machine: Machine) -> None:
     first = script(machine)
-    asked = {"pid": first.pid, "began": row_of(server, first.pid)["began"]}
+    asked = {"pid": first.pid, "began": row_of(server, lambda row: row.get("pid") == first.pid)["began"]}
     with follow(machine, first) as second:
-        assert [post(server, asked | {"kill": kill}) for kill in (False, True)] == [404, 404]
+        assert [end(server, asked | {"kill": kill}) for kill in (False, True)] == [404, 404]
         assert second.poll() is None
         second.kill()
 
@@ -150,10 +134,10 @@ def test_what_was_brought_back_under_the_open_module_is_not_killed(
     asked = {"pid": orphan.pid, "began": began(orphan.pid)}
     recorded(server, machine, orphan.pid, Phase.BACK, returns=1)
 
-    assert [post(server, asked | {"kill": kill}) for kill in (False, True)] == [409, 409]
+    assert [end(server, asked | {"kill": kill}) for kill in (False, True)] == [409, 409]
     assert orphan.poll() is None
     machine.set_driver("580.00.00")
-    assert post(server, asked) == 204
+    assert end(server, asked) == 204
     assert orphan.wait(30) == -15
 
 
@@ -211,12 +195,12 @@ def test_where_processes_have_no_descriptors_they_are_ended_all_the_same(
 def test_what_has_ended_and_what_holds_no_gpu_is_not_there(server: Server) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         start = began(child.pid)
-        no_gpu = post(server, {"pid": child.pid, "began": start})
+        no_gpu = end(server, {"pid": child.pid, "began": start})
         lives = child.poll() is None
         child.communicate(b"\n")
 
     assert (no_gpu, lives) == (404, True)
-    assert post(server, {"pid": child.pid, "began": start}) == 404
+    assert end(server, {"pid": child.pid, "began": start}) == 404
 
 
 def test_kernels_their_children_and_the_server_itself_are_never_ended(server: Server) -> None:
@@ -231,27 +215,20 @@ def test_kernels_their_children_and_the_server_itself_are_never_ended(server: Se
             )
         )
         found = [
-            post(server, {"pid": one, "began": began(one)}) for one in (pid, child, server.process.pid, os.getpid())
+            end(server, {"pid": one, "began": began(one)}) for one in (pid, child, server.process.pid, os.getpid())
         ]
 
         assert found[:2] == [403, 403]
         assert set(found[2:]) <= {403, 404}  # they hold no GPU
         assert all(map(psutil.pid_exists, (pid, child, server.process.pid)))
-        until(lambda: row_of(server, pid).get("kernel"))
-        assert "began" not in row_of(server, pid)
+        until(lambda: row_of(server, lambda row: row.get("pid") == pid).get("kernel"))
+        assert "began" not in row_of(server, lambda row: row.get("pid") == pid)
     finally:
         kernel.end()
 
 
-@pytest.mark.parametrize(
-    "body", [{}, [], {"pid": 1}, {"pid": "1", "began": 5}, {"pid": True, "began": 5}, {"pid": 5, "began": -1}]
-)
-def test_what_is_no_request_is_refused(server: Server, body: object) -> None:
-    assert post(server, body) == 400
-
-
 def test_strangers_end_nothing(server: Server, orphan: subprocess.Popen[str]) -> None:
-    assert post(server, {"pid": orphan.pid, "began": began(orphan.pid)}, headers={}) == 403
+    assert end(server, {"pid": orphan.pid, "began": began(orphan.pid)}, headers={}) == 403
     assert orphan.poll() is None
 
 

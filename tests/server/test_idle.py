@@ -10,8 +10,8 @@ from pathlib import Path
 from tornado.websocket import websocket_connect
 
 from tests.jupyter import Server, execute, serving, until
+from tests.server.acting import Kernel
 from tests.server.streaming import end
-from tests.server.test_kernels import Kernel
 from tfgpu_magic.monitor.assemble import together
 from tfgpu_magic.monitor.owners import Notebook
 from tfgpu_magic.monitor.report import Report

@@ -10,7 +10,8 @@ import pytest
 
 from scripts._machine import named
 from tests.jupyter import Server, execute
-from tests.server.streaming import State, rows, streaming
+from tests.server.acting import Kernel
+from tests.server.streaming import rows, streaming
 from tests.sizes import GIB, MIB
 from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine
@@ -18,7 +19,6 @@ from tfgpu_magic.simgpu import Machine
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jupyter_client.blocking.client import BlockingKernelClient
 
 HOLD = f"from tests.simgpu.on_machine import allocate; print(allocate({512 * MIB}))"
 CHILD = f"""
@@ -27,28 +27,6 @@ child = subprocess.Popen([sys.executable, "-c", "{HOLD}; input()"], stdin=subpro
 """
 HOSTILE = ["<img src=x onerror=alert(1)>.ipynb", "\u202eevil\u2066.ipynb", "a\x1b[31m\nb\t.ipynb", "'\";--&.ipynb"]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts another user's process")
-
-
-class Kernel:
-    """A kernel with a session, or without."""
-
-    def __init__(self, server: Server, path: str = "", *, kind: str = "notebook", name: str = "") -> None:
-        self.server = server
-        self.session = ""
-        if path:
-            asked = {"path": path, "name": name, "type": kind, "kernel": {"name": "python3"}}
-            made = server.call("sessions", asked)
-            self.session, self.id = made["id"], made["kernel"]["id"]
-        else:
-            self.id = server.call("kernels", {"name": "python3"})["id"]
-        self.client: BlockingKernelClient = server.connect(self.id)
-
-    def end(self) -> None:
-        self.client.stop_channels()
-        self.server.open(f"api/kernels/{self.id}", method="DELETE").close()
-
-    def row(self, state: State) -> dict[str, Any] | None:
-        return next((row for row in rows(state) if row.get("kernel") == self.id), None)
 
 
 @pytest.fixture

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import threading
-import urllib.error
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +13,8 @@ import pytest
 
 from tests.jupyter import Server, execute
 from tests.parking.conftest import kill
+from tests.server.acting import Kernel, post, row_of
 from tests.server.streaming import State, rows, streaming
-from tests.server.test_kernels import Kernel
 from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
@@ -72,7 +70,7 @@ class Notebook(Kernel):
     def post(self, **fields: object) -> tuple[int, str]:
         """Ask the server to park it; return the answer's status and message."""
         body: dict[str, object] = {"kernel": self.id, "pid": self.pid, **fields}
-        return post(self.server, body)
+        return post(self.server, "park", body)
 
     def parked(self) -> tuple[int, str]:
         """Have it parked: the server may still take it for busy, and the first helper takes its time."""
@@ -80,25 +78,7 @@ class Notebook(Kernel):
 
     def seen(self, holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         """Return its row, once it is so."""
-
-        def found(state: State) -> dict[str, Any] | None:
-            row = self.row(state)
-            return row if row is not None and holds(row) else None
-
-        with streaming(self.server) as stream:
-            return found(stream.until(found, 60)) or {}
-
-
-def post(server: Server, body: object, **options: Any) -> tuple[int, str]:
-    try:
-        with server.open("tfgpu-magic/park", body, **options) as answer:
-            return int(answer.status), ""
-    except urllib.error.HTTPError as error:
-        with error:
-            said = error.read().decode()
-        with contextlib.suppress(ValueError):
-            return error.code, str(json.loads(said).get("message", ""))
-        return error.code, said
+        return row_of(self.server, lambda row: row.get("kernel") == self.id and holds(row))
 
 
 def told(server: Server) -> float:
@@ -224,21 +204,6 @@ def test_its_way_is_seen_and_what_the_parker_dies_over_is_set_right(
         machine.set_checkpoints(out=0.0, back=0.0)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [{}, [], {"pid": 5}, {"kernel": "k"}, {"kernel": "k", "pid": True}, {"kernel": 5, "pid": 5}],
-)
-def test_what_is_no_request_is_refused(server: Server, body: object) -> None:
-    assert post(server, body)[0] == 400
-
-
 def test_another_kernels_pid_and_no_kernel_at_all_are_not_there(notebook: Notebook) -> None:
     assert notebook.post(pid=1)[0] == 404
     assert notebook.post(kernel="another")[0] == 404
-
-
-def test_strangers_park_nothing(server: Server, machine: Machine, notebook: Notebook) -> None:
-    held = machine.held(pid=notebook.pid)
-
-    assert post(server, {"kernel": notebook.id, "pid": notebook.pid}, headers={})[0] == 403
-    assert machine.held(pid=notebook.pid) == held > 0

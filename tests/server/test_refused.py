@@ -10,6 +10,7 @@ from http.cookiejar import CookieJar
 import pytest
 
 from tests.jupyter import Server
+from tests.server.acting import post
 from tests.server.conftest import Serve
 from tests.server.streaming import refused, streaming
 
@@ -108,3 +109,18 @@ def test_with_a_jupyter_server_from_before_its_own_check_strangers_are_refused_a
 
     assert refused(server, headers={}) == 403
     assert refused(server) == 101
+
+
+@pytest.mark.parametrize(
+    ("action", "bodies"),
+    [
+        ("end", [{}, [], {"pid": 1}, {"pid": "1", "began": 5}, {"pid": True, "began": 5}, {"pid": 5, "began": -1}]),
+        ("stop", [{}, [], {"pid": "1"}, {"pid": True}, {"pid": -1}, {"pid": 0}]),
+        ("park", [{}, [], {"pid": 5}, {"kernel": "k"}, {"kernel": "k", "pid": True}, {"kernel": 5, "pid": 5}]),
+    ],
+)
+def test_what_is_no_request_and_what_strangers_ask_is_not_done(
+    server: Server, action: str, bodies: list[object]
+) -> None:
+    assert [post(server, action, body)[0] for body in bodies] == [400] * len(bodies)
+    assert post(server, action, {"kernel": "k", "pid": 1, "began": 5}, headers={})[0] == 403

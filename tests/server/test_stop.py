@@ -6,16 +6,14 @@ import os
 import subprocess
 import sys
 import time
-import urllib.error
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
 from tests.jupyter import Server, execute
+from tests.server.acting import Kernel, post, row_of
 from tests.server.conftest import Serve
-from tests.server.streaming import State, rows, streaming
-from tests.server.test_kernels import Kernel
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
@@ -64,21 +62,11 @@ def kernel(server: Server) -> Iterator[Kernel]:
 
 def call_of(kernel: Kernel) -> dict[str, object]:
     """Return the row of a kernel's isolated call, once it holds memory."""
-
-    def call(state: State) -> dict[str, object] | None:
-        return next((row for row in rows(state) if row.get("call") and row.get("kernel") == kernel.id), None)
-
-    with streaming(kernel.server) as stream:
-        return call(stream.until(call, 60)) or {}
+    return row_of(kernel.server, lambda row: row.get("call") and row.get("kernel") == kernel.id)
 
 
-def post(server: Server, body: object, **options: object) -> int:
-    try:
-        with server.open("tfgpu-magic/stop", body, **options) as answer:  # type: ignore[arg-type]
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        error.close()
-        return error.code
+def stop(server: Server, pid: object, **more: object) -> int:
+    return post(server, "stop", {"pid": pid, **more})[0]
 
 
 def test_a_call_has_its_notebooks_look_and_is_stopped_alone(server: Server, kernel: Kernel) -> None:
@@ -87,10 +75,10 @@ def test_a_call_has_its_notebooks_look_and_is_stopped_alone(server: Server, kern
     row = call_of(kernel)
 
     assert (row["owner"], row["path"], row["child"]) == ("train.ipynb's isolated call", "train.ipynb", True)
-    assert post(server, {"pid": row["pid"]}) == 204
+    assert stop(server, row["pid"]) == 204
     assert "KeyboardInterrupt" in execute(kernel.client, "print(type(job.exception(timeout=240)))")
     assert "5" in execute(kernel.client, "print(kept)")
-    assert post(server, {"pid": row["pid"]}) == 404
+    assert stop(server, row["pid"]) == 404
 
 
 def test_a_call_that_heeds_no_interrupt_is_killed(server: Server, kernel: Kernel) -> None:
@@ -98,9 +86,9 @@ def test_a_call_that_heeds_no_interrupt_is_killed(server: Server, kernel: Kernel
     execute(kernel.client, "job = _")
     row = call_of(kernel)
 
-    assert post(server, {"pid": row["pid"]}) == 204
+    assert stop(server, row["pid"]) == 204
     assert psutil.pid_exists(int(str(row["pid"])))
-    assert post(server, {"pid": row["pid"], "kill": True}) == 204
+    assert stop(server, row["pid"], kill=True) == 204
     assert "WorkerDied" in execute(kernel.client, "print(type(job.exception(timeout=240)))")
 
 
@@ -111,26 +99,17 @@ def test_nothing_else_can_be_stopped(server: Server, kernel: Kernel) -> None:
         family = [process.pid for process in psutil.Process(pid).children(recursive=True)]
         pids = [pid, *family, child.pid, os.getpid(), 1, 2**22 + 1]  # its fork server is among them, which is no call
 
-        assert [post(server, {"pid": one, "kill": True}) for one in pids] == [404] * len(pids)
+        assert [stop(server, one, kill=True) for one in pids] == [404] * len(pids)
         assert all(map(psutil.pid_exists, pids[:-1]))
         child.communicate(b"\n")
     execute(kernel.client, "other.kill()")
-
-
-@pytest.mark.parametrize("body", [{}, [], {"pid": "1"}, {"pid": True}, {"pid": -1}, {"pid": 0}])
-def test_what_is_no_request_is_refused(server: Server, body: object) -> None:
-    assert post(server, body) == 400
-
-
-def test_strangers_and_other_sites_stop_nothing(server: Server) -> None:
-    assert post(server, {"pid": 1}, headers={}) == 403
 
 
 def test_a_call_that_hangs_where_it_is_read_is_said_to_and_holds_no_server_up(machine: Machine, serve: Serve) -> None:
     server = serve(config=HANGING)
     begun = time.monotonic()
 
-    assert post(server, {"pid": 1}) == 504
+    assert stop(server, 1) == 504
     assert server.call("status")
     server.process.terminate()
     server.process.wait(40)
@@ -145,8 +124,8 @@ def test_where_the_managers_of_kernels_hang_a_call_of_one_that_is_known_is_stopp
         execute(kernel.client, "job = _")
         row = call_of(kernel)
 
-        assert post(kernel.server, {"pid": row["pid"]}) == 204
-        assert post(kernel.server, {"pid": 1}) == 404
+        assert stop(kernel.server, row["pid"]) == 204
+        assert stop(kernel.server, 1) == 404
         assert "KeyboardInterrupt" in execute(kernel.client, "print(type(job.exception(timeout=240)))")
     finally:
         kernel.end()
