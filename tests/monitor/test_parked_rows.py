@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.figures import tensorflow
 from tests.monitor.made_tables import other
-from tests.monitor.parked import SINCE, entry
 from tests.sizes import GIB
 from tfgpu_magic.monitor.assemble import assemble, together
 from tfgpu_magic.monitor.owners import Owner
@@ -19,11 +19,17 @@ from tfgpu_magic.monitor.tabulate import UNATTRIBUTED
 from tfgpu_magic.parking.record import Entry, Held
 from tfgpu_magic.parking.states import Phase
 
+SINCE = 50.0
 OWNERS = {
     1: Owner(pid=1, who="mine", text="train.ipynb", kernel=1),
     2: Owner(pid=2, who="mine", text="eval.ipynb", kernel=2, began=1),
     3: Owner(pid=3, who="other", text="maria"),
 }
+
+
+def entry(phase: Phase = Phase.PARKED, *, pid: int = 2, **more: Any) -> Entry:
+    """Return an entry of a process that holds, or held, memory of the first GPU."""
+    return Entry(pid=pid, began=1, phase=phase, since=SINCE, held=(Held("GPU-0", 4 * GIB),), name="eval.ipynb", **more)
 
 
 def table(*entries: Entry, held: dict[int, int] | None = None, reports: tuple[Report, ...] = ()) -> Table:
