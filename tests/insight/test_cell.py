@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from tests.insight.shell import cells
 from tests.machines import machine_of
 from tests.magic.shell import Seen
@@ -39,11 +37,6 @@ def test_a_cell_shows_its_peak_what_stayed_and_what_the_driver_gave_beside_its_v
     assert "Simulated GPUs" in seen.text
     assert value(seen) == "42"
     assert "within\n" in seen.text
-
-
-def test_the_measurement_has_html_that_says_the_same(machine: Machine) -> None:
-    (seen,) = told(machine, f"%%tf_gpu measure\nx = {TAKE}")
-
     assert seen.html.startswith('<div class="tfgpu">')
     assert "peak 64 MiB, 64 MiB stayed." in seen.html
 
@@ -74,42 +67,32 @@ def test_an_error_is_the_cells_own_at_its_line_and_what_it_took_is_shown(machine
     assert "tfgpu_magic/" not in seen.text.partition("Traceback")[2]
 
 
-def test_after_an_error_nothing_is_measured_any_more(machine: Machine) -> None:
-    _, peak = told(
+def test_what_is_no_error_passes_too_and_nothing_is_measured_any_more(machine: Machine) -> None:
+    *ended, wrong, marks = told(
         machine,
-        "%%tf_gpu measure\n1 / 0",
+        "%%tf_gpu measure\nraise SystemExit",
+        "%%tf_gpu measure\nraise KeyboardInterrupt",
+        "%%tf_gpu measure\nx = = 1",
         "from tfgpu_magic import frameworks; [len(one._marks) for one in frameworks.PEAKS.values()]",
     )
 
-    assert value(peak) == "[1, 1, 1]"  # that of the session
-
-
-@pytest.mark.parametrize("error", ["SystemExit", "KeyboardInterrupt"])
-def test_what_is_no_error_passes_too(machine: Machine, error: str) -> None:
-    (seen,) = told(machine, f"%%tf_gpu measure\nraise {error}")
-
-    assert seen.error == error
-    assert f"ended by {error}" in seen.text
-
-
-def test_the_result_can_have_a_name(machine: Machine) -> None:
-    *_, figures, shown = told(
-        machine, f"%%tf_gpu measure --as m\nx = {TAKE}", "m.peak // 2**20, m.delta // 2**20, m.held", "m"
-    )
-
-    assert value(figures) == "(64, 64, 0)"
-    assert "peak 64 MiB" in shown.text
+    assert [one.error for one in ended] == ["SystemExit", "KeyboardInterrupt"]
+    assert all(f"ended by {one.error}" in one.text for one in ended)
+    assert (wrong.error, "Measured:" in wrong.text) == ("SyntaxError", False)
+    assert value(marks) == "[1, 1, 1]"  # that of the session
 
 
 def test_cells_and_blocks_nest(machine: Machine) -> None:
-    *_, figures = told(
+    *_, figures, shown = told(
         machine,
         f"import tfgpu_magic\n{TAKE};",
         f"%%tf_gpu measure --as outer\nwith tfgpu_magic.measure() as inner: {TAKE}\ny = tf.zeros(128 * 2**18)",
-        "outer.peak // 2**20, inner.peak // 2**20",
+        "outer.peak // 2**20, inner.peak // 2**20, outer.delta // 2**20, outer.held",
+        "outer",
     )
 
-    assert value(figures) == "(128, 64)"
+    assert value(figures) == "(128, 64, 128, 0)"
+    assert "peak 128 MiB" in shown.text
 
 
 def test_a_line_measures_the_rest_of_its_cell(machine: Machine) -> None:
@@ -158,10 +141,3 @@ def test_a_mistake_says_what_to_write_and_runs_nothing(machine: Machine) -> None
     assert [one.error for one in seen] == ["UsageError"] * len(MISTAKES)
     assert [why for why, one in zip(MISTAKES.values(), seen, strict=True) if why not in one.text] == []
     assert not any("Measured:" in one.text for one in seen)
-
-
-def test_a_syntax_error_is_the_cells_own(machine: Machine) -> None:
-    (seen,) = told(machine, "%%tf_gpu measure\nx = = 1")
-
-    assert seen.error == "SyntaxError"
-    assert "Measured:" not in seen.text

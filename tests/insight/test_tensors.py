@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+import threading
+import weakref
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
 import pytest
 
-from tests.insight import on_machine
-from tests.insight.on_machine import Found, evaluated, found, in_training, shown
 from tests.machines import machine_of
+from tests.magic.shell import Seen, cells
 from tests.processes import run
 from tests.sizes import MIB
+from tfgpu_magic.frameworks import tensorflow_arrays
+from tfgpu_magic.frameworks.objects import Objects
+from tfgpu_magic.insight.accounts import Account
+from tfgpu_magic.insight.fold import Row
+from tfgpu_magic.insight.search import Search
+from tfgpu_magic.insight.tensors import Inventory, holders, inventory
 from tfgpu_magic.simgpu import Machine
+from tfgpu_magic.views.tensors import called
 
 machine = machine_of("2x8GiB")
 
@@ -152,14 +166,14 @@ def test_what_an_iterator_has_prefetched_is_found_by_its_name(machine: Machine) 
 
 
 def test_an_iterator_has_at_most_what_its_buffer_has_room_for(machine: Machine) -> None:
-    five, chosen, of_any_size = run(machine, on_machine.bounds)
+    five, chosen, of_any_size = run(machine, bounds)
 
     assert five == 5 * (MIB + 256)
     assert chosen == of_any_size == 0  # not known
 
 
 def test_what_threads_and_modules_have_is_found(machine: Machine) -> None:
-    seen: Found = run(machine, on_machine.in_threads_and_modules)
+    seen: Found = run(machine, in_threads_and_modules)
 
     assert {name: size for name, size in seen.arrays.items() if size} == {
         "batch[0], in train(), which is running": 8,
@@ -168,20 +182,20 @@ def test_what_threads_and_modules_have_is_found(machine: Machine) -> None:
 
 
 def test_the_weights_of_a_model_that_is_gone_are_told_by_what_keeps_them(machine: Machine) -> None:
-    seen: Found = run(machine, on_machine.gone, MODEL)
+    seen: Found = run(machine, gone, MODEL)
 
     assert seen.share >= ENOUGH
     assert set(seen.arrays) == {"captured by a tf.function that no name leads to"}
 
 
 def test_a_program_without_ipython_has_names_too(machine: Machine) -> None:
-    seen: Found = run(machine, on_machine.in_a_program)
+    seen: Found = run(machine, in_a_program)
 
     assert seen.arrays == {"x[0]": 4}
 
 
 def test_nothing_is_kept_and_no_count_of_references_changes(machine: Machine) -> None:
-    before, after, gone, in_use = run(machine, on_machine.before_and_after)
+    before, after, gone, in_use = run(machine, before_and_after)
 
     assert after == before
     assert gone
@@ -190,7 +204,7 @@ def test_nothing_is_kept_and_no_count_of_references_changes(machine: Machine) ->
 
 @pytest.mark.parametrize("imported", ["", "imported"])
 def test_no_framework_is_started(machine: Machine, imported: str) -> None:
-    text, stage, _ = run(machine, on_machine.asleep, imported, fresh=True)
+    text, stage, _ = run(machine, asleep, imported, fresh=True)
 
     assert "Nothing of this process takes memory of a GPU." in text
     assert "No framework has memory of a GPU in use here." in text
@@ -198,7 +212,7 @@ def test_no_framework_is_started(machine: Machine, imported: str) -> None:
 
 
 def test_in_an_errors_handler_it_tells_the_largest(machine: Machine) -> None:
-    names, error = run(machine, on_machine.within_an_errors_handler)
+    names, error = run(machine, within_an_errors_handler)
 
     assert error == "ResourceExhaustedError"
     assert names == [f"batches[{number}], in fill(), kept by the last error" for number in (0, 1)]
@@ -231,3 +245,167 @@ def test_another_flag_is_refused(machine: Machine) -> None:
 
     assert "`tensors 5` cannot be shown. Write `%tf_gpu tensors` or `%tf_gpu tensors --all`." in seen.text
     assert seen.error == "UsageError"
+
+
+SETUP = "%tf_gpu growth"
+TENSORFLOW = "import tensorflow as tf"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What an inventory has: each array as it is called and its MiB, and the account of each GPU."""
+
+    arrays: dict[str, int]
+    accounts: tuple[Account, ...]
+
+    @property
+    def share(self) -> float:
+        """The least part of what is in use on a GPU that is accounted for."""
+        return min(account.found / account.in_use for account in self.accounts if account.in_use)
+
+
+def found(*sources: str) -> Found:
+    """Run cells, and return what holds memory then."""
+    cells(SETUP, TENSORFLOW, *sources)
+    return _found(inventory(everything=True))
+
+
+def in_training(model: str) -> list[Found]:
+    """Train the model that a cell makes, as TensorFlow is by default, and return what holds memory at each step."""
+    import keras
+    import numpy as np
+    from IPython.core.interactiveshell import InteractiveShell
+
+    looks: list[Found] = []
+
+    class Look(keras.callbacks.Callback):  # type: ignore[misc]  # mypy does not know it
+        def on_train_batch_end(self, *_: object, **__: object) -> None:
+            looks.append(_found(inventory(everything=True)))
+
+    cells(TENSORFLOW, model)
+    made = InteractiveShell.instance().user_ns["model"]
+    made.fit(np.zeros((64, 1024)), np.zeros((64, 10)), batch_size=16, verbose=0, callbacks=[Look()])
+    return looks
+
+
+def gone(model: str) -> Found:
+    """Train the model that a cell makes, let go of it, and return what holds memory then."""
+    cells(TENSORFLOW, model)
+    train = "model.fit(np.zeros((16, 1024)), np.zeros((16, 10)), verbose=0); None"
+    cells(train, "del model; keras.utils.clear_session()")
+    gc.collect()
+    return _found(inventory(everything=True))
+
+
+def _found(taken: Inventory) -> Found:
+    return Found({called(one.name, one.others): one.size >> 20 for one in taken.holdings}, taken.accounts)
+
+
+def bounds() -> list[int]:
+    """Return the bytes that iterators have at most: of five pairs, of as many as TensorFlow likes, of batches."""
+    import tensorflow as tf
+
+    cells(SETUP)
+    pairs = tf.data.Dataset.range(99).map(lambda _: (tf.zeros([256, 1024]), tf.zeros([10])))
+    found = []
+    for dataset, number in ((pairs, 5), (pairs, None), (pairs.batch(3), 5)):
+        iterator = iter(dataset.apply(tf.data.experimental.prefetch_to_device("GPU:0", number)))
+        found += [one.size for one in tensorflow_arrays.arrays(Objects([iterator])) if one.rest]
+    return found
+
+
+def evaluated(*sources: str) -> dict[str, bool]:
+    """Run cells; for each array that a name leads to, return whether the name gives it when it is evaluated."""
+    from IPython.core.interactiveshell import InteractiveShell
+
+    cells(SETUP, TENSORFLOW, *sources)
+    names = InteractiveShell.instance().user_ns
+    search = Search()
+    rows = [Row(members=(one,)) for one in search.buffers]
+    checked = {}
+    for row, one in zip(rows, search.holdings(rows), strict=True):
+        if one.name.inner or one.name.scopes or not one.name.parts:
+            continue
+        value = eval(one.name.expression, names)
+        value = value.value if hasattr(value, "path") else value  # of a variable of Keras
+        checked[one.name.expression] = value is search._arrays[row.members[0].arrays[0]][1].thing
+    return checked
+
+
+def shown(*sources: str) -> list[Seen]:
+    """Run cells after those that set TensorFlow up, and return what they show."""
+    return cells(SETUP, TENSORFLOW, *sources)[2:]
+
+
+def in_a_program() -> Found:
+    """Return what holds memory in a program without IPython."""
+    import tensorflow as tf
+
+    main: Any = sys.modules["__main__"]
+    main.x = [tf.zeros([1024, 1024])]
+    return _found(inventory(everything=True))
+
+
+def in_threads_and_modules() -> Found:
+    """Return what holds memory where a thread and a module of the user's hold some."""
+    import tensorflow as tf
+
+    own = ModuleType("own_module")
+    own.__file__ = "/home/me/own_module.py"
+    own.CACHE = {"a": tf.zeros([1024, 1024])}  # type: ignore[attr-defined]
+    sys.modules["own_module"] = own
+    begun, over = threading.Event(), threading.Event()
+
+    def train() -> None:
+        batch = [tf.zeros([2, 1024, 1024])]
+        begun.set()
+        over.wait()
+        del batch
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    begun.wait()
+    seen = _found(inventory(everything=True))
+    over.set()
+    thread.join()
+    return seen
+
+
+def before_and_after() -> tuple[list[int], list[int], bool, int]:
+    """Return references to arrays and what leads to them before and after, whether one goes, and what is in use."""
+    import tensorflow as tf
+
+    arrays = [tf.zeros([1024, 1024]), tf.Variable(tf.zeros([1024, 1024]))]
+    box = {"a": arrays}
+    gone = weakref.ref(arrays[0])
+    inventory()  # what is made once is made
+    before = [sys.getrefcount(one) for one in (*arrays, arrays, box)]
+    taken = inventory()
+    after = [sys.getrefcount(one) for one in (*arrays, arrays, box)]
+    del arrays, box
+    assert len(taken.holdings) == 2
+    return before, after, gone() is None, tf.config.experimental.get_memory_info("GPU:0")["current"]
+
+
+def asleep(imported: str) -> tuple[str, str, bool]:
+    """Ask where TensorFlow is not imported, or not started; return what is shown, its stage, and if it is imported."""
+    from tfgpu_magic.config.runtime import current_stage
+
+    seen = cells(*([TENSORFLOW] if imported else []), "%tf_gpu tensors", "%tf_gpu free")
+    return seen[-2].text + seen[-1].text, current_stage().name, "tensorflow" in sys.modules
+
+
+def within_an_errors_handler() -> tuple[list[str], str]:
+    """Run out of memory, and return what `holders` says in the error's handler, and the error."""
+    import tensorflow as tf
+
+    def fill() -> None:
+        batches = []
+        for size in (16, 8, 4, 2, 16384):
+            batches += [tf.zeros([size, 256, 1024])]
+
+    try:
+        fill()
+    except tf.errors.ResourceExhaustedError as error:
+        return [called(one.name) for one in holders(2)], type(error).__name__
+    raise AssertionError
