@@ -1,4 +1,4 @@
-"""Lacks of memory, made up for tests of what is decided on data."""
+"""Lacks of memory and what holds it, made up for tests of what is decided on data."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from tests.sizes import GIB
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.shortage import Shortage
+from tfgpu_magic.insight.names import Holding, Name, Scope
 from tfgpu_magic.insight.why.explanation import Explanation
 from tfgpu_magic.monitor.owners import Notebook
 from tfgpu_magic.monitor.rows import GpuRow, ProcessRow
@@ -43,3 +44,31 @@ def case(**facts: Any) -> Explanation:
     given: dict[str, Any] = {"time": 10_000.0, "seen": 10_000.0, "error": "ResourceExhaustedError"}
     given |= {"shortage": shortage(), "cause": "limit", "pool": pool(0.4, peak=0.5, capped=True), "gpu": gpu()}
     return Explanation(**(given | facts))
+
+
+def holding(
+    name: str | tuple[str, ...],
+    size: int,
+    *,
+    scopes: tuple[Scope, ...] = (),
+    others: tuple[Name, ...] = (),
+    framework: str = "TensorFlow",
+    device: str = "GPU:0",
+    what: str = "tensor",
+    count: int = 1,
+    partial: bool = False,
+) -> Holding:
+    """Return a holding; its shape is that of its size in floats, if it is one array."""
+    parts = (name,) if isinstance(name, str) and name else tuple(name)
+    return Holding(
+        name=Name(parts, scopes),
+        others=others,
+        framework=framework,
+        device=device,
+        what=what,
+        dtype="float32" if count == 1 else "",
+        shape=(size // 4,) if count == 1 else (),
+        size=size,
+        count=count,
+        partial=partial,
+    )

@@ -6,12 +6,26 @@ from collections.abc import Iterable
 
 import pytest
 
-from tests.insight.made import array
 from tests.sizes import MIB
+from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.insight.accounts import Buffer, accounts, buffers, rested, shared
 from tfgpu_magic.insight.names import Name, Scope
 
 ON = ("TensorFlow", "GPU:0")
+
+
+def array(
+    size: int,
+    address: int | None = None,
+    *,
+    framework: str = "TensorFlow",
+    device: str = "GPU:0",
+    what: str = "tensor",
+    dtype: str = "float32",
+    rest: bool = False,
+) -> tuple[str, Array]:
+    """Return an array with its framework's name; its shape is that of its size in floats."""
+    return framework, Array(None, what, dtype, (size // 4,), size, device, address, rest=rest)
 
 
 def shapes(found: Iterable[Buffer]) -> list[tuple[int, tuple[int, ...]]]:

@@ -68,20 +68,32 @@ def test_errors_of_calls_are_told_from_those_of_this_process() -> None:
     assert not errors.from_call(raised(FROM))
 
 
-def test_an_array_that_was_to_be_copied_tells_what_was_asked_for() -> None:
-    class Array:
-        nbytes, shape, dtype = 3 * GIB, (3, 2**28), "float32"
+class Array:
+    nbytes, shape, dtype = 3 * GIB, (3, 2**28), "float32"
 
+
+class MuteArray:
+    """An array whose own code fails."""
+
+    @property
+    def nbytes(self) -> int:
+        raise RuntimeError("no size")
+
+
+@pytest.mark.parametrize(
+    ("array", "told"), [(Array(), (3 * GIB, (3, 2**28), "float32")), (MuteArray(), (None, None, ""))]
+)
+def test_an_array_that_was_to_be_copied_tells_what_was_asked_for(array: object, told: tuple[object, ...]) -> None:
     def convert_to_eager_tensor(value: object) -> None:
-        assert value
+        assert value is not None
         raise RuntimeError("Dst tensor is not initialized.")
 
     with pytest.raises(RuntimeError) as caught:
-        convert_to_eager_tensor(Array())
+        convert_to_eager_tensor(array)
     found = errors.shortage(caught.value)
 
     assert found is not None
-    assert (found.size, found.shape, found.dtype) == (3 * GIB, (3, 2**28), "float32")
+    assert (found.size, found.shape, found.dtype) == told
 
 
 class Hostile(Exception):
@@ -101,24 +113,6 @@ def test_an_error_whose_own_code_fails_is_none_and_hides_no_other() -> None:
 
     assert errors.shortage(error) is None
     assert errors.shortage(part) is not None
-
-
-def test_an_array_whose_own_code_fails_has_no_size() -> None:
-    class Array:
-        @property
-        def nbytes(self) -> int:
-            raise RuntimeError("no size")
-
-    def convert_to_eager_tensor(value: object) -> None:
-        assert value is not None
-        raise RuntimeError("Dst tensor is not initialized.")
-
-    with pytest.raises(RuntimeError) as caught:
-        convert_to_eager_tensor(Array())
-    found = errors.shortage(caught.value)
-
-    assert found is not None
-    assert found.size is None
 
 
 TRACEBACK = """Traceback (most recent call last):

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.insight.cases import case, gpu, pool, row, shortage
-from tests.insight.made import holding
+from tests.insight.cases import case, gpu, holding, pool, row, shortage
 from tests.sizes import GIB, MIB
 from tfgpu_magic.config import parser
 from tfgpu_magic.insight.names import Holding, Name, Scope

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.insight.made import holding
+from tests.insight.cases import holding
 from tests.sizes import GIB, MIB
 from tfgpu_magic.insight.accounts import Account
 from tfgpu_magic.insight.freeing import Change, Outcome

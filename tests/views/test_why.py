@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from IPython.core.formatters import DisplayFormatter
 
-from tests.insight.cases import case, gpu, pool, row, shortage
-from tests.insight.made import holding
+from tests.insight.cases import case, gpu, holding, pool, row, shortage
 from tests.sizes import GIB, MIB
 from tests.views.tables import HOSTILE
 from tfgpu_magic.insight.why.explanation import Way
