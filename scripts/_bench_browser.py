@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from scripts import _trace
 from tests.browser.panel import open_panel, visit
 from tests.browser.scene import chromium, playing, soon
 from tfgpu_magic.simgpu import Machine
@@ -46,6 +48,59 @@ OLD_PAGE = """(() => {
 
 _MOST_TRACES = 10
 _PARTS = ("script", "style", "layout", "paint")
+
+_CATEGORIES = ["-*", "devtools.timeline", "disabled-by-default-devtools.timeline", "toplevel"]
+"""What has to be traced."""
+
+_OURS = "/tfgpu-magic/static/"
+_TASK, _FRAME = "ThreadControllerImpl::RunTask", "Commit"
+_PART_OF = {
+    "UpdateLayoutTree": "style",
+    "Layout": "layout",
+    "PrePaint": "paint",
+    "Paint": "paint",
+    "Layerize": "paint",
+    "Commit": "paint",
+}
+
+
+@dataclass(slots=True)
+class Task:
+    """What the thread did without a pause, in milliseconds.
+
+    Attributes:
+        start: when it began.
+        wall: how long it took.
+        cpu: how long it was at work of that, and not kept waiting for a core.
+        frame: it drew the page anew.
+        message: it read a message of our stream.
+        parts: what a part of the work took: script, style, layout or paint.
+    """
+
+    start: float
+    wall: float
+    cpu: float
+    frame: bool = False
+    message: bool = False
+    parts: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Tick:
+    """A message of our stream and the frames from it to the next one, whoever else drew in them."""
+
+    tasks: list[Task]
+
+    @property
+    def wall(self) -> float:
+        return sum(task.wall for task in self.tasks)
+
+    @property
+    def cpu(self) -> float:
+        return sum(task.cpu for task in self.tasks)
+
+    def part(self, name: str) -> float:
+        return sum(task.parts.get(name, 0.0) for task in self.tasks)
 
 
 def main() -> int:
@@ -97,37 +152,88 @@ def _ticks(browser: Browser, page: Page, holders: Sequence[Holder], count: int) 
     return good
 
 
-def until_enough(
-    traced: Callable[[], Sequence[_trace.Task]], least: int
-) -> tuple[list[_trace.Task], list[_trace.Tick], int]:
+def until_enough(traced: Callable[[], Sequence[Task]], least: int) -> tuple[list[Task], list[Tick], int]:
     """Trace until there are so many ticks: a busy machine draws fewer than one a second.
 
     Returns:
         All tasks, all ticks, and how many traces it took.
     """
-    tasks: list[_trace.Task] = []
-    ticks: list[_trace.Tick] = []
+    tasks: list[Task] = []
+    ticks: list[Tick] = []
     for traces in range(1, _MOST_TRACES + 1):
         tasks += (trace := traced())
-        ticks += _trace.ticks(trace)
+        ticks += ticks_of(trace)
         if len(ticks) >= least:
             return tasks, ticks, traces
     raise SystemExit("The panel does not follow the stream: nothing was measured.")
 
 
-def _traced(browser: Browser, page: Page, move: Callable[[], None], seconds: int) -> list[_trace.Task]:
+def _traced(browser: Browser, page: Page, move: Callable[[], None], seconds: int) -> list[Task]:
     """Trace a page for a while; nothing is asked of it meanwhile."""
     page.wait_for_timeout(2000)  # what it did before has settled
-    browser.start_tracing(page=page, categories=_trace.CATEGORIES)
+    browser.start_tracing(page=page, categories=_CATEGORIES)
     for _ in range(seconds):
         move()
         page.wait_for_timeout(1000)
-    return _trace.tasks(browser.stop_tracing())
+    return read(browser.stop_tracing())
 
 
 def _row(name: str, values: list[float]) -> None:
     slow = statistics.quantiles(values, n=20)[18]
     print(f"  {name:<22}{statistics.median(values):9.2f}{slow:9.2f}{max(values):9.2f}")
+
+
+def read(trace: bytes) -> list[Task]:
+    """Read a trace: all that the page's main thread did."""
+    events: list[dict[str, Any]] = json.loads(trace)["traceEvents"]
+    main = next(_thread(event) for event in events if _names(event, "CrRendererMain"))
+    mine = [event for event in events if _thread(event) == main and event["ph"] in "XI"]
+    mine.sort(key=lambda event: (event["ts"], -event.get("dur", 0)))
+    return list(_tasks(mine))
+
+
+def ticks_of(tasks: Sequence[Task]) -> list[Tick]:
+    """Tell which tasks are of which tick. What drew before the first one is of none."""
+    found: list[Tick] = []
+    for task in tasks:
+        if task.message:
+            found.append(Tick([task]))
+        elif task.frame and found:
+            found[-1].tasks.append(task)
+    return found
+
+
+def _tasks(events: Sequence[dict[str, Any]]) -> Iterator[Task]:
+    task, received, end, part_end = None, False, 0.0, 0.0
+    for event in events:
+        name, start, length = event["name"], event["ts"] / 1000, event.get("dur", 0) / 1000
+        if task is None or start >= end:
+            if name == _TASK:
+                if task is not None:
+                    yield task
+                received = False
+                task, end = Task(start, length, event.get("tdur", 0) / 1000), start + length
+            continue
+        received = received or name == "WebSocketReceive"
+        if name == _FRAME:
+            task.frame = True
+        script = name == "FunctionCall"
+        if script and received and _OURS in event["args"]["data"].get("url", ""):
+            task.message = True
+        part = "script" if script else _PART_OF.get(name)
+        if part is not None and start >= part_end:  # not what is inside of another part
+            task.parts[part] = task.parts.get(part, 0.0) + length
+            part_end = start + length
+    if task is not None:
+        yield task
+
+
+def _thread(event: dict[str, Any]) -> tuple[int, int]:
+    return event["pid"], event["tid"]
+
+
+def _names(event: dict[str, Any], thread: str) -> bool:
+    return event["name"] == "thread_name" and bool(event["args"]["name"] == thread)
 
 
 if __name__ == "__main__":

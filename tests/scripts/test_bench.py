@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from scripts import _bench_isolate, _bench_load, _bench_report, _bench_tensors, _bench_track
-from scripts._bench_browser import until_enough
-from scripts._trace import Task
+from scripts._bench_browser import Task, until_enough
 from tests.slack import SLACK
 
 ROOT = Path(__file__).parents[2]

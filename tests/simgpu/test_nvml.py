@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from tests.machines import machine_of
 from tests.processes import program, run
 from tests.simgpu.on_machine import drawn_then_computed, nvml, probe, timed
 from tests.sizes import GIB, MIB
 from tfgpu_magic.errors import SimulatorError
 from tfgpu_magic.simgpu import Machine
+
+machine = machine_of("8GiB", scope="function")
 
 ROOT = Path(__file__).parents[2]
 UNKNOWN, LOST, NO_DRIVER, INSUFFICIENT_SIZE = 999, 15, 9, 7
@@ -67,54 +70,49 @@ def test_a_neighbour_is_a_process_that_grows_shrinks_and_ends() -> None:
         assert not Path(f"/proc/{neighbour.pid}").exists()
 
 
-def test_a_neighbour_that_does_not_fit_is_refused() -> None:
-    with Machine.create("8GiB") as machine:
-        with pytest.raises(SimulatorError, match="out of memory"):
-            machine.add_neighbour("9GiB@0")
-        with pytest.raises(SimulatorError, match="less than the context"):
-            machine.add_neighbour("100MiB@0")
-        with pytest.raises(SimulatorError, match="there is no GPU 3: the machine has 0"):
-            machine.add_neighbour("1GiB@3")
-        assert machine.processes() == []
+def test_a_neighbour_that_does_not_fit_is_refused(machine: Machine) -> None:
+    with pytest.raises(SimulatorError, match="out of memory"):
+        machine.add_neighbour("9GiB@0")
+    with pytest.raises(SimulatorError, match="less than the context"):
+        machine.add_neighbour("100MiB@0")
+    with pytest.raises(SimulatorError, match="there is no GPU 3: the machine has 0"):
+        machine.add_neighbour("1GiB@3")
+    assert machine.processes() == []
 
 
-def test_a_foreign_process_is_another_users() -> None:
-    with Machine.create("8GiB") as machine:
-        foreign = machine.add_foreign("2GiB@0")
-        [row] = machine.processes()
+def test_a_foreign_process_is_another_users(machine: Machine) -> None:
+    foreign = machine.add_foreign("2GiB@0")
+    [row] = machine.processes()
 
-        assert (row.pid, row.held) == (foreign.pid, 2 * GIB)
-        assert Path(f"/proc/{foreign.pid}").stat().st_uid != os.getuid()
-        foreign.stop()
-        assert machine.processes() == []
-
-
-def test_the_size_probe_answers_how_many_there_are() -> None:
-    with Machine.create("8GiB") as machine:
-        assert run(machine, probe) == [(0, 0), (0, 0), (0, 0)]
-
-        machine.add_neighbour("1GiB@0")
-        machine.add_neighbour("1GiB@0")
-
-        assert run(machine, probe) == [(INSUFFICIENT_SIZE, 2), (INSUFFICIENT_SIZE, 2), (0, 2)]
+    assert (row.pid, row.held) == (foreign.pid, 2 * GIB)
+    assert Path(f"/proc/{foreign.pid}").stat().st_uid != os.getuid()
+    foreign.stop()
+    assert machine.processes() == []
 
 
-def test_raw_rows_make_what_odd_drivers_list() -> None:
-    with Machine.create("8GiB") as machine:
-        machine.add_row(4242, 0, "1GiB")
-        machine.add_row(4242, 0, "1GiB", "G")
-        zero = machine.add_row(0, 0, 100 * GIB)
+def test_the_size_probe_answers_how_many_there_are(machine: Machine) -> None:
+    assert run(machine, probe) == [(0, 0), (0, 0), (0, 0)]
 
-        assert ask(machine, COMPUTE, gpu=0) == [(4242, GIB), (0, 100 * GIB)]
-        assert ask(machine, GRAPHICS, gpu=0) == [(4242, GIB)]
-        zero.stop()
-        assert machine.held() == GIB  # both its rows are the whole of one process
-        assert [gpu.used for gpu in machine.gpus()] == [GIB]
+    machine.add_neighbour("1GiB@0")
+    machine.add_neighbour("1GiB@0")
+
+    assert run(machine, probe) == [(INSUFFICIENT_SIZE, 2), (INSUFFICIENT_SIZE, 2), (0, 2)]
 
 
-def test_a_process_that_draws_and_computes_is_counted_once() -> None:
-    with Machine.create("8GiB") as machine:
-        assert run(machine, drawn_then_computed) == (512 * MIB, 512 * MIB)
+def test_raw_rows_make_what_odd_drivers_list(machine: Machine) -> None:
+    machine.add_row(4242, 0, "1GiB")
+    machine.add_row(4242, 0, "1GiB", "G")
+    zero = machine.add_row(0, 0, 100 * GIB)
+
+    assert ask(machine, COMPUTE, gpu=0) == [(4242, GIB), (0, 100 * GIB)]
+    assert ask(machine, GRAPHICS, gpu=0) == [(4242, GIB)]
+    zero.stop()
+    assert machine.held() == GIB  # both its rows are the whole of one process
+    assert [gpu.used for gpu in machine.gpus()] == [GIB]
+
+
+def test_a_process_that_draws_and_computes_is_counted_once(machine: Machine) -> None:
+    assert run(machine, drawn_then_computed) == (512 * MIB, 512 * MIB)
 
 
 def test_a_thousand_rows_fit_on_sixteen_gpus() -> None:
@@ -126,17 +124,16 @@ def test_a_thousand_rows_fit_on_sixteen_gpus() -> None:
         assert machine.held(gpu=15) == 64 * MIB
 
 
-def test_calls_are_counted() -> None:
-    with Machine.create("8GiB") as machine:
-        assert machine.calls() == {}
+def test_calls_are_counted(machine: Machine) -> None:
+    assert machine.calls() == {}
 
-        ask(machine, COMPUTE, gpu=0)
+    ask(machine, COMPUTE, gpu=0)
 
-        assert machine.calls() == {
-            "nvmlInitWithFlags": 1,
-            "nvmlDeviceGetHandleByIndex_v2": 1,
-            "nvmlDeviceGetComputeRunningProcesses_v3": 1,  # nobody there: the size probe is enough
-        }
+    assert machine.calls() == {
+        "nvmlInitWithFlags": 1,
+        "nvmlDeviceGetHandleByIndex_v2": 1,
+        "nvmlDeviceGetComputeRunningProcesses_v3": 1,  # nobody there: the size probe is enough
+    }
 
 
 def test_a_fault_is_answered_by_all_versions_of_a_function_and_on_its_gpu_only() -> None:
@@ -154,11 +151,10 @@ def test_a_fault_is_answered_by_all_versions_of_a_function_and_on_its_gpu_only()
         assert ask(machine, "nvmlDeviceGetMemoryInfo", gpu=1)["free"]
 
 
-def test_a_fault_of_starting_nvml_reaches_pynvml() -> None:
-    with Machine.create("8GiB") as machine:
-        machine.fault("nvmlInit", 18)
+def test_a_fault_of_starting_nvml_reaches_pynvml(machine: Machine) -> None:
+    machine.fault("nvmlInit", 18)
 
-        assert ask(machine, "nvmlDeviceGetCount") == 18
+    assert ask(machine, "nvmlDeviceGetCount") == 18
 
 
 def test_a_hang_holds_up_nobody_else_and_a_kill_ends_it() -> None:
@@ -176,12 +172,11 @@ def test_a_hang_holds_up_nobody_else_and_a_kill_ends_it() -> None:
         assert stuck.wait(5) == -9
 
 
-def test_a_hang_takes_as_long_as_told() -> None:
-    with Machine.create("8GiB") as machine:
-        machine.hang("nvmlDeviceGetName", 10)
-        assert run(machine, timed, "nvmlDeviceGetName", 0) >= 10
-        machine.hang("nvmlDeviceGetName", 0)
-        assert run(machine, timed, "nvmlDeviceGetName", 0) < 10
+def test_a_hang_takes_as_long_as_told(machine: Machine) -> None:
+    machine.hang("nvmlDeviceGetName", 10)
+    assert run(machine, timed, "nvmlDeviceGetName", 0) >= 10
+    machine.hang("nvmlDeviceGetName", 0)
+    assert run(machine, timed, "nvmlDeviceGetName", 0) < 10
 
 
 def test_a_lost_gpu_answers_15_and_the_others_live_on() -> None:
@@ -197,34 +192,31 @@ def test_a_lost_gpu_answers_15_and_the_others_live_on() -> None:
         assert ask(machine, "nvmlDeviceGetMemoryInfo", gpu=1)["free"]
 
 
-def test_what_a_process_holds_can_be_hidden() -> None:
-    with Machine.create("8GiB") as machine:
-        neighbour = machine.add_neighbour("1GiB@0")
-        machine.hide_memory()
+def test_what_a_process_holds_can_be_hidden(machine: Machine) -> None:
+    neighbour = machine.add_neighbour("1GiB@0")
+    machine.hide_memory()
 
-        assert ask(machine, COMPUTE, gpu=0) == [(neighbour.pid, HIDDEN)]
-        machine.hide_memory(False)
-        assert ask(machine, COMPUTE, gpu=0) == [(neighbour.pid, GIB)]
-
-
-def test_pids_can_be_those_of_another_namespace() -> None:
-    with Machine.create("8GiB") as machine:
-        neighbours = [machine.add_neighbour("1GiB@0") for _ in range(3)]
-        machine.host_pids()
-        rows = ask(machine, COMPUTE, gpu=0)
-        pids = {pid for pid, _ in rows}
-        assert len(pids) == 3
-        assert all(0 < pid <= 2**22 and not Path(f"/proc/{pid}").exists() for pid in pids)
-        assert {row.pid for row in machine.processes()} == {neighbour.pid for neighbour in neighbours}
+    assert ask(machine, COMPUTE, gpu=0) == [(neighbour.pid, HIDDEN)]
+    machine.hide_memory(False)
+    assert ask(machine, COMPUTE, gpu=0) == [(neighbour.pid, GIB)]
 
 
-def test_the_driver_can_be_taken_away_and_come_back() -> None:
-    with Machine.create("8GiB") as machine:
-        machine.remove_driver()
-        assert ask(machine, "nvmlDeviceGetCount") == NO_DRIVER
+def test_pids_can_be_those_of_another_namespace(machine: Machine) -> None:
+    neighbours = [machine.add_neighbour("1GiB@0") for _ in range(3)]
+    machine.host_pids()
+    rows = ask(machine, COMPUTE, gpu=0)
+    pids = {pid for pid, _ in rows}
+    assert len(pids) == 3
+    assert all(0 < pid <= 2**22 and not Path(f"/proc/{pid}").exists() for pid in pids)
+    assert {row.pid for row in machine.processes()} == {neighbour.pid for neighbour in neighbours}
 
-        machine.clear_faults()
-        assert ask(machine, "nvmlDeviceGetCount") == 1
+
+def test_the_driver_can_be_taken_away_and_come_back(machine: Machine) -> None:
+    machine.remove_driver()
+    assert ask(machine, "nvmlDeviceGetCount") == NO_DRIVER
+
+    machine.clear_faults()
+    assert ask(machine, "nvmlDeviceGetCount") == 1
 
 
 def test_clearing_ends_all_that_goes_wrong() -> None:

@@ -38,7 +38,7 @@ class Worker:
     def obey(self, order: Mapping[str, Any]) -> dict[str, Any]:
         """Make one call, and return its answer."""
         try:
-            return {"answer": getattr(self, f"_{order['call']}")(*order["arguments"])}
+            return {"answer": self._made(order["call"], *order["arguments"])}
         except DriverError as error:
             return {"call": error.call, "code": error.code}
 
@@ -49,8 +49,17 @@ class Worker:
                 self._driver.unlock(pid)
         self._driver.let_go()
 
-    def _snapshot(self) -> str:
-        return self._look()
+    def _made(self, call: str, *arguments: Any) -> Any:
+        if call == "snapshot":
+            return self._look()
+        if call == "state":
+            return self._state(*arguments)
+        getattr(self._driver, call)(*arguments)
+        if call in ("lock", "restore"):
+            self._locked.add(arguments[0])
+        elif call in ("checkpoint", "unlock"):
+            self._locked.discard(arguments[0])
+        return None
 
     def _state(self, pid: int) -> int | str:
         try:
@@ -59,28 +68,6 @@ class Worker:
             if error.code in _ENDED:
                 return _ENDED[error.code].value
             raise
-
-    def _lock(self, pid: int, seconds: float) -> None:
-        self._driver.lock(pid, seconds)
-        self._locked.add(pid)
-
-    def _checkpoint(self, pid: int) -> None:
-        self._driver.checkpoint(pid)
-        self._locked.discard(pid)
-
-    def _restore(self, pid: int) -> None:
-        self._driver.restore(pid)
-        self._locked.add(pid)
-
-    def _unlock(self, pid: int) -> None:
-        self._driver.unlock(pid)
-        self._locked.discard(pid)
-
-    def _take(self, room: Mapping[str, int]) -> None:
-        self._driver.take(room)
-
-    def _let_go(self) -> None:
-        self._driver.let_go()
 
 
 def serve(worker: Worker, orders: TextIO, answers: TextIO) -> None:

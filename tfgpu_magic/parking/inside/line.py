@@ -153,13 +153,8 @@ def _parked(shell: Any) -> Mapping[str, str]:
 
 
 def _refuse_if_off() -> None:
-    shell = host.shell()
-    if _magics(shell).parking == OFF:
+    if host.shell().magics_manager.registry["TfGpuMagics"].parking == OFF:
         raise Refused(parking.off(), verdict="Not parked.")
-
-
-def _magics(shell: Any) -> Any:
-    return shell.magics_manager.registry.get("TfGpuMagics")
 
 
 def _pid(name: str, named: Mapping[int, str], nobody: str) -> int:
