@@ -188,7 +188,7 @@ def test_two_hundred_calls_leave_nothing_behind(tmp_path: Path, monkeypatch: pyt
         maps = len(Path("/proc/self/maps").read_text().splitlines())
         return exact, (maps, psutil.Process().memory_info().rss, server.memory_info().rss)
 
-    before, held = some(20)
+    before, held = some(80)  # which make what the allocator keeps for ever
     after, holds = some(200)
 
     assert after == before
