@@ -47,7 +47,7 @@ beforeEach(() => {
   unhandled = [];
   said = [];
   process.on('unhandledRejection', note);
-  mock.method(console, 'error', (...trans: unknown[]) => said.push(...trans));
+  mock.method(console, 'error', (...words: unknown[]) => said.push(...words));
 });
 afterEach(() => {
   process.off('unhandledRejection', note);

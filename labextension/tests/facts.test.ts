@@ -38,7 +38,7 @@ test('what is too small for that unit has one of its own', () => {
   assert.equal(line(tensorflow(0, GIB)), 'in use 0.0, peak 1.0');
 });
 
-test('a GPU on which nothing was ever made says so in two trans', () => {
+test('a GPU on which nothing was ever made says so in two words', () => {
   assert.equal(line({ ...tensorflow(0, 0), policy: 'growth' }), 'never used, growth');
 });
 

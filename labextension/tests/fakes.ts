@@ -91,7 +91,6 @@ export class FakeWorld implements World {
   sockets: FakeSocket[] = [];
   timers: { callback: () => void; milliseconds: number }[] = [];
   answer: Answer = null;
-  questions = 0;
 
   connect(): Socket {
     const socket = new FakeSocket();
@@ -99,7 +98,6 @@ export class FakeWorld implements World {
     return socket;
   }
   ask(): Promise<Answer> {
-    this.questions += 1;
     return Promise.resolve(this.answer);
   }
   later(callback: () => void, milliseconds: number): () => void {

@@ -52,7 +52,7 @@ test('a notebook is called by its file', () => {
   assert.equal(short('python'), 'python');
 });
 
-test('trans take their arguments in any order, and only once', () => {
+test('texts take their arguments in any order, and only once', () => {
   assert.equal(ENGLISH.__('%2 on %1', 'x', '%1'), '%1 on x');
   assert.equal(ENGLISH._n('%1 row', '%1 rows', 2), '2 rows');
   assert.equal(ENGLISH._n('%1 row', '%1 rows', 1), '1 row');

@@ -134,16 +134,3 @@ test('a model that is not filled yet has no state', () => {
 
   assert.equal(made(model).state, null);
 });
-
-test('it leaves nothing behind', () => {
-  const model = new FakeModel();
-  const store = made(model);
-  let told = 0;
-  store.subscribe(() => (told += 1));
-
-  store.dispose();
-  mock.timers.tick(10_000);
-
-  assert.equal(model.listeners, 0);
-  assert.equal(told, 0);
-});

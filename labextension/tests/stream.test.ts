@@ -41,6 +41,7 @@ test('a tick turns the state that it is for into the next', () => {
   stream.subscribe(() => (told += 1));
 
   world.last.say(full());
+  assert.deepEqual(world.last.sent, []); // the server takes processes for granted
   world.last.say({
     version: VERSION,
     type: 'tick',
@@ -57,7 +58,7 @@ test('a tick turns the state that it is for into the next', () => {
 });
 
 test('a tick for another state, and nonsense, lead to a new connection', () => {
-  for (const message of [{ version: VERSION, type: 'tick', sequence: 9, base: 8, patch: {} }, '{']) {
+  for (const message of [{ version: VERSION, type: 'tick', sequence: 9, base: 8, patch: {} }, '{', 'null']) {
     const { world, stream } = looking();
     world.last.say(full());
 
@@ -91,7 +92,7 @@ test('a lost connection keeps the state, and waits longer each time until a mess
 });
 
 test('a server that says no is understood, and asked again in minutes', async () => {
-  for (const [answer, trans] of [
+  for (const [answer, words] of [
     ['not there', /not enabled or failed to load/],
     ['not allowed', /not allow/],
     ['not logged in', /not logged in .* reload/]
@@ -102,7 +103,7 @@ test('a server that says no is understood, and asked again in minutes', async ()
     world.last.onclose?.();
     await new Promise(setImmediate);
 
-    assert.match(reason(stream.link), trans);
+    assert.match(reason(stream.link), words);
     assert.deepEqual(
       world.timers.map(timer => timer.milliseconds),
       [300_000]
@@ -124,16 +125,6 @@ test('another version asks to reload, and is asked again in minutes', () => {
     world.timers.map(timer => timer.milliseconds),
     [300_000]
   );
-});
-
-test('a message that is none, by the stream, leads to a new connection', () => {
-  const { world } = looking();
-
-  world.last.say('null');
-
-  assert.equal(world.last.closed, true);
-  world.pass();
-  assert.equal(world.open, 1);
 });
 
 test('an answer that comes when nobody looks any more changes nothing', async () => {
@@ -192,7 +183,7 @@ test('the server hears whether processes are looked at or memory alone, once eac
   const world = new FakeWorld();
   const stream = new Stream(world, ENGLISH);
   stream.want('status bar', 'memory');
-  assert.deepEqual(world.last.sent, []); // a connection takes trans once it is open
+  assert.deepEqual(world.last.sent, []); // a connection takes words once it is open
   world.last.say(full());
   world.last.say(full(2));
   stream.want('panel', 'processes');
@@ -204,11 +195,4 @@ test('the server hears whether processes are looked at or memory alone, once eac
   stream.reconnect();
   world.last.say(full(3));
   assert.deepEqual(world.last.sent, [{ processes: false }]);
-});
-
-test('a server is not told what it takes for granted', () => {
-  const { world } = looking();
-  world.last.say(full());
-
-  assert.deepEqual(world.last.sent, []);
 });
