@@ -73,6 +73,21 @@ def test_a_look_that_fails_is_said_in_the_table_until_one_succeeds(
     until(changes(table), seconds=5)
 
 
+def test_a_table_that_cannot_be_drawn_is_drawn_when_it_can_be(
+    table: MemoryTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = threading.Event()
+
+    def show(*_: object) -> None:
+        tried.set()
+        fail()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(table, "show", show)
+        assert tried.wait(5 * SLACK)
+    until(changes(table), seconds=5)
+
+
 def test_while_a_look_hangs_the_table_is_closed_and_opened_all_the_same(
     table: MemoryTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
