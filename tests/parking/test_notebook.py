@@ -143,7 +143,7 @@ def test_what_is_in_host_memory_can_be_saved_when_the_state_is_lost(
         assert "cannot be had back" in answer["evalue"]
         assert "cannot be had back" in trained[0].run("%tf_gpu park lost.ipynb")
         saved = notebook.run(f"open({str(tmp_path / 'saved')!r}, 'w').write('saved'); print('ran' in globals())")
-        assert "False" in saved.split()
+        assert "False" in saved  # stderr may be flushed amid a line of it
         assert (tmp_path / "saved").read_text() == "saved"
         assert "cannot be had back" in notebook.run("%tf_gpu park")
         assert "cannot be had back" in notebook.run("%tf_gpu park --check")

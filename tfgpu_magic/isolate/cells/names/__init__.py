@@ -152,7 +152,7 @@ def _named(statement: ast.stmt) -> set[str]:
                 found |= set(re.findall(r"@([^\W\d]\w*)", text))  # in pandas' `query` and `eval`: `a > @cutoff`
             case ast.Call() if magic := meaning(part):
                 found |= names(_as_function(magic.source) if magic.apart else magic.source).reads
-    for table in _family([symtable.symtable(ast.unparse(statement), "<cell>", "exec")]):
+    for table in _family([symtable.symtable(ast.unparse(_Generators().visit(statement)), "<cell>", "exec")]):
         kind = table.get_type()
         for symbol in table.get_symbols():
             # A class body reads the module's name while it has not bound its own.
@@ -160,6 +160,22 @@ def _named(statement: ast.stmt) -> set[str]:
             if is_global and (symbol.is_referenced() or symbol.get_name() in again):
                 found.add(symbol.get_name())
     return found
+
+
+class _Generators(ast.NodeTransformer):
+    """Writes comprehensions as generators, which have tables of their own, also from Python 3.12 on (PEP 709)."""
+
+    def visit_ListComp(self, node: ast.ListComp) -> ast.GeneratorExp:
+        self.generic_visit(node)
+        return ast.GeneratorExp(node.elt, node.generators)
+
+    def visit_SetComp(self, node: ast.SetComp) -> ast.GeneratorExp:
+        self.generic_visit(node)
+        return ast.GeneratorExp(node.elt, node.generators)
+
+    def visit_DictComp(self, node: ast.DictComp) -> ast.GeneratorExp:
+        self.generic_visit(node)
+        return ast.GeneratorExp(ast.Tuple([node.key, node.value], ast.Load()), node.generators)
 
 
 def _family(tables: Iterable[symtable.SymbolTable]) -> Iterator[symtable.SymbolTable]:
