@@ -17,14 +17,12 @@ from typing import Any
 from tfgpu_magic.errors import Raised, TfGpuError, WorkerDied
 from tfgpu_magic.isolate import run
 from tfgpu_magic.isolate.answer import Answer
-from tfgpu_magic.isolate.call import Call
+from tfgpu_magic.isolate.call import GRACE, Call
 from tfgpu_magic.isolate.isolated import Isolated
 from tfgpu_magic.isolate.lease import Abandoned
 from tfgpu_magic.isolate.pool import FORK_SERVER
 from tfgpu_magic.isolate.sinks import OwnStreams
 from tfgpu_magic.isolate.values import pickling
-
-_CHECK_EVERY = 0.1  # seconds between two checks whether a task is still wanted
 
 
 def dask_setup(_worker: Any) -> None:
@@ -88,14 +86,16 @@ class _Prints(OwnStreams):
 
 @contextlib.contextmanager
 def _only_while(wanted: Callable[[], bool], call: Call) -> Iterator[None]:
-    """Interrupt a call in the block once nobody wants it: it was cancelled, or its client has gone."""
+    """Interrupt a call in the block once nobody wants it, and kill it `GRACE` later: its task or its client is gone."""
     over = threading.Event()
 
     def watch() -> None:
-        while not over.wait(_CHECK_EVERY) and wanted():
+        while not over.wait(0.1) and wanted():  # seconds between two such questions
             pass
         if not over.is_set():
             call.interrupt()
+        if not over.wait(GRACE):
+            call.kill()
 
     threading.Thread(target=watch, name="tfgpu_magic-watch", daemon=True).start()
     try:
