@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.waiting import until
-from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.simgpu import Machine
 
 
@@ -68,23 +67,3 @@ def sees() -> tuple[int, str | None]:
     import tensorflow as tf
 
     return len(tf.config.list_physical_devices("GPU")), os.environ.get("CUDA_VISIBLE_DEVICES")
-
-
-_first = ""
-
-
-def begin(text: str) -> None:
-    """Leave something behind, as an initializer."""
-    global _first
-    assert not _first, "a process for each call"
-    _first = text
-
-
-def begun() -> str:
-    """Return what the initializer left."""
-    return _first
-
-
-def fails() -> None:
-    """Fail, as an initializer that cannot do its work."""
-    raise TfGpuError("no licence")

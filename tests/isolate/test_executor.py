@@ -2,28 +2,51 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import itertools
+import tempfile
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.isolate import executors
-from tests.isolate.on_machine import sees
+import tfgpu_magic
+from tests.isolate.on_machine import Seen, hold, sees
 from tests.isolate.resident import Resident
+from tests.isolate.rig import belongings
 from tests.sizes import CONTEXT, GIB, MIB
 from tests.slack import SLACK
-from tfgpu_magic import IsolatedExecutor, PolicyError
+from tests.waiting import until
+from tfgpu_magic import IsolatedExecutor, Refused, isolated
+from tfgpu_magic.simgpu import Machine
+
+
+def at_once(count: int | None, options: dict[str, Any], settings: str = "") -> list[Seen]:
+    """Have one executor make calls that hold their GPUs at the same time; by default as many as it runs at once."""
+    if settings:
+        tfgpu_magic.apply(settings)
+    try:
+        with tempfile.TemporaryDirectory() as folder, IsolatedExecutor(**options) as executor:
+            calls = count or executor._backend.most or 0
+            return list(executor.map(hold, [folder] * calls, [calls] * calls))
+    finally:
+        if settings:
+            tfgpu_magic.apply("default")
 
 
 @pytest.mark.smoke
 def test_a_limit_is_in_force_on_one_gpu(resident: Resident) -> None:
-    (seen,) = resident.run(executors.at_once, 1, {"policy": "limit 1GiB"})
+    (seen,) = resident.run(at_once, 1, {"policy": "limit 1GiB"})
 
     assert sorted(seen.mine) == [0, 0, 0, GIB + CONTEXT]
 
 
 def test_four_workers_at_a_quarter_share_one_gpu(resident: Resident) -> None:
-    seen = resident.run(executors.at_once, None, {"policy": "visible 2; limit 25%"})
+    seen = resident.run(at_once, None, {"policy": "visible 2; limit 25%"})
 
     assert len({one.pid for one in seen}) == 4  # as many as have room, and all of them at once
     assert [one.gpus for one in seen] == [[2]] * 4
@@ -31,156 +54,219 @@ def test_four_workers_at_a_quarter_share_one_gpu(resident: Resident) -> None:
     assert max(one.all[2] for one in seen) == sum(one.mine[2] for one in seen) <= 8 * GIB
 
 
-def test_three_workers_on_four_gpus_get_three_different_ones(resident: Resident) -> None:
-    seen = resident.run(executors.at_once, 3, {"max_workers": 3})
-
-    assert len({one.gpus[0] for one in seen}) == 3
-    assert [len(one.gpus) for one in seen] == [1, 1, 1]
+def holding(folder: str, calls: int) -> bool:
+    return len(list(Path(folder).glob("hold-*"))) >= calls
 
 
-def test_without_a_number_as_many_run_as_there_are_gpus_for(resident: Resident) -> None:
-    pairs = resident.run(executors.at_once, None, {"gpus": 2, "policy": "growth"})
+def one_after_the_other_holds(calls: int, options: dict[str, Any]) -> list[Seen]:
+    """Make calls that run at the same time, each of which begins when those before it hold their memory."""
+    futures: list[Future[Seen]] = []
+    with tempfile.TemporaryDirectory() as folder, IsolatedExecutor(calls, **options) as executor:
+        for number in range(1, calls + 1):
+            futures.append(executor.submit(hold, folder, calls))
+            try:
+                until(partial(holding, folder, number), every=0.01)
+            except AssertionError:
+                executor.kill_workers()
+                raise
+        return [future.result() for future in futures]
 
+
+@pytest.mark.parametrize("trouble", ["host_pids", "hide_memory"])
+def test_so_they_do_in_a_container(resident: Resident, trouble: str) -> None:
+    getattr(resident.machine, trouble)()
+    try:
+        seen = resident.run(one_after_the_other_holds, 4, {"policy": "visible 2; limit 25%"})
+    finally:
+        resident.machine.clear_faults()
+
+    assert len({one.pid for one in seen}) == 4
+    assert [one.gpus for one in seen] == [[2]] * 4
+
+
+def calls_of_threads(calls: int) -> list[Seen]:
+    limited = isolated(policy="limit 1GiB")(hold)
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(calls) as threads:
+        return list(threads.map(limited, [folder] * calls, [calls] * calls))
+
+
+def test_calls_at_the_same_time_get_different_gpus(resident: Resident) -> None:
+    workers = resident.run(at_once, 3, {"max_workers": 3})
+    threads = resident.run(calls_of_threads, 3)
+    pairs = resident.run(at_once, None, {"gpus": 2, "policy": "growth"})  # as many as there are GPUs for
+
+    assert [len(one.gpus) for one in (*workers, *threads, *pairs)] == [1, 1, 1, 1, 1, 1, 2, 2]
+    assert len({one.gpus[0] for one in workers}) == len({one.gpus[0] for one in threads}) == 3
     assert sorted(itertools.chain.from_iterable(one.gpus for one in pairs)) == [0, 1, 2, 3]
-    assert [len(one.gpus) for one in pairs] == [2, 2]
 
 
 def test_what_holds_in_this_process_holds_in_its_calls(resident: Resident) -> None:
-    seen = resident.run(executors.at_once, 2, {"max_workers": 2}, "visible 1,3; limit 512MiB")
+    seen = resident.run(at_once, 2, {"max_workers": 2}, "visible 1,3; limit 512MiB")
 
     assert sorted(one.gpus[0] for one in seen) == [1, 3]
     assert {sum(one.mine) for one in seen} == {512 * MIB + CONTEXT}
 
 
+def calls_within_a_call() -> list[Seen]:
+    with IsolatedExecutor(1, policy="visible 1") as executor:
+        return executor.submit(at_once, 2, {"max_workers": 2, "policy": "limit 25%"}).result()
+
+
+def test_calls_that_a_call_makes_have_room_on_the_gpu_that_is_its_own(resident: Resident) -> None:
+    assert [one.gpus for one in resident.run(calls_within_a_call)] == [[1], [1]]
+
+
+def one_after_the_other(executors: int, calls: int, options: dict[str, Any]) -> list[Seen]:
+    """Make calls of several executors, each of which would run all of its calls at once."""
+    pools = [IsolatedExecutor(calls, **options) for _ in range(executors)]
+    seen = [pool.submit(hold, seconds=0.1) for _ in range(calls) for pool in pools]
+    return [future.result() for future in seen]
+
+
 def test_a_gpu_that_another_executor_has_is_waited_for(resident: Resident) -> None:
-    seen = resident.run(executors.one_after_the_other, 2, 2, {"policy": "visible 1"})
+    seen = resident.run(one_after_the_other, 2, 2, {"policy": "visible 1"})
 
     seen.sort(key=lambda one: one.began)
     assert [one.gpus for one in seen] == [[1]] * 4
     assert all(before.ended <= after.began for before, after in itertools.pairwise(seen))
 
 
+def crowd(calls: int, options: dict[str, Any]) -> int:
+    """Make calls at once for GPUs that few of them fit on; return how often the GPUs are looked at for that."""
+    machine = Machine.current()
+    assert machine is not None
+    with machine, IsolatedExecutor(calls, **options) as executor:
+        before = machine.calls().get("nvmlInitWithFlags", 0)
+        assert len(list(executor.map(abs, range(calls)))) == calls
+        return machine.calls()["nvmlInitWithFlags"] - before
+
+
 def test_a_crowd_that_waits_for_one_gpu_looks_no_more_often_than_it_calls(resident: Resident) -> None:
-    assert resident.run(executors.crowd, 24, {"policy": "visible 0"}) <= 24 + 1
+    assert resident.run(crowd, 24, {"policy": "visible 0"}) <= 24 + 1
+
+
+def refused(*options: dict[str, Any]) -> list[str]:
+    """Return what executors are refused with at their construction."""
+    texts = []
+    for each in options:
+        with pytest.raises(Refused) as caught:
+            IsolatedExecutor(**each)
+        texts.append(str(caught.value))
+    return texts
+
+
+def test_what_no_call_could_have_is_refused_at_once(resident: Resident) -> None:
+    says = {
+        "5 GPUs for each call cannot be had: there are 4 here.": {"gpus": 5},
+        "2 GPUs for each call cannot be had: there is 1 here.": {"gpus": 2, "policy": "visible 3"},
+        "There is no GPU 7 here": {"policy": "visible 7"},
+        "more than the 8 GiB it has": {"policy": "limit 9GiB"},
+        "CUDA's context included": {"policy": "limit 3%"},
+    }
+    texts = resident.run(refused, *says.values())
+
+    assert [said in text for said, text in zip(says, texts, strict=True)] == [True] * 5
+
+
+def refused_later(options: dict[str, Any]) -> tuple[str, int]:
+    """Return what a call is refused with that finds another program in its way, and what the next call holds."""
+    there = Machine.current()
+    assert there is not None
+    executor = IsolatedExecutor(1, **options)
+    with there:
+        there.add_neighbour("6GiB@0", name="a neighbour")
+        with pytest.raises(Refused) as caught:
+            executor.submit(hold).result()
+    return str(caught.value), sum(executor.submit(hold).result().mine)
 
 
 def test_a_call_that_another_program_leaves_no_room_for_is_refused_by_name(resident: Resident) -> None:
-    options = {"policy": "visible 0; limit 4GiB"}
-    kind, text, held = resident.run(executors.refused_later, options, str(resident.machine.path), "6GiB@0")
+    text, held = resident.run(refused_later, {"policy": "visible 0; limit 4GiB"})
 
-    assert kind == "Refused"
     assert "GPU 0: the limit is 4 GiB" in text
     assert "     6 GiB  " in text
     assert held == 4 * GIB + CONTEXT  # the executor goes on
 
 
+def seen_by(*options: dict[str, Any]) -> list[tuple[int, str | None]]:
+    """Return what a call sees of an executor of each kind."""
+    seen = []
+    for each in options:
+        with IsolatedExecutor(**each) as executor:
+            seen.append(executor.submit(sees).result())
+    return seen
+
+
 def test_with_no_gpus_a_call_sees_none_and_looks_at_none(resident: Resident) -> None:
     before = resident.machine.calls()
 
-    assert resident.run(executors.values, sees, [()], {"gpus": 0, "policy": "visible 1; limit 1GiB"}) == [(0, "-1")]
+    assert resident.run(seen_by, {"gpus": 0, "policy": "visible 1; limit 1GiB"}) == [(0, "-1")]
     assert resident.machine.calls() == before
 
 
 def test_without_a_driver_calls_run_on_the_cpu(resident: Resident) -> None:
-    workers, seen, limited, (kind, text) = resident.run(executors.without_a_driver, str(resident.machine.path))
+    resident.machine.remove_driver()
+    try:
+        assert resident.run(seen_by, {}, {"policy": "limit 1GiB"}) == [(0, None)] * 2
+        (text,) = resident.run(refused, {"gpus": 1})
+    finally:
+        resident.machine.remove_driver(False)
 
-    assert workers >= 1
-    assert seen == (0, None)
-    assert limited == "(0, None)"
-    assert kind == "Refused"
     assert text.startswith("Not started. 1 GPU for each call cannot be had.")
 
 
 def test_a_driver_that_is_slow_is_waited_for_and_not_taken_for_none(resident: Resident) -> None:
     resident.machine.hang("nvmlInit", 2.5)
     try:
-        (seen,) = resident.run(executors.at_once, 1, {"max_workers": 1})
+        (seen,) = resident.run(at_once, 1, {"max_workers": 1})
     finally:
         resident.machine.clear_faults()
 
     assert len(seen.gpus) == 1  # and not all four
 
 
-def test_twenty_in_a_row_leave_nothing_behind(resident: Resident) -> None:
-    before, after = resident.run(executors.left_behind, 20)
+def left_behind(calls: int) -> list[tuple[int, int]]:
+    """Count this process's descriptors and threads, before and after so many calls that held a GPU each."""
+    counts = []
+    for number in range(1 + calls):
+        with IsolatedExecutor(1, policy="limit 1GiB") as executor:
+            assert executor.submit(hold).result().mine
+        del executor
+        if number in (0, calls):
+            gc.collect()  # executors that earlier tests have dropped
+            descriptors, threads = belongings()
+            counts.append((len(descriptors), threads))
+    return counts
+
+
+def test_five_in_a_row_leave_nothing_behind(resident: Resident) -> None:
+    before, after = resident.run(left_behind, 5)
 
     assert all(now <= then for now, then in zip(after, before, strict=True))
-    assert resident.machine.held() == 0
-    assert resident.run(executors.stage) == "not imported"  # and TensorFlow never came to the one who called
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"gpus": 5}, "5 GPUs for each call cannot be had: there are 4 here."),
-        ({"gpus": 2, "policy": "visible 3"}, "2 GPUs for each call cannot be had: there is 1 here."),
-        ({"policy": "visible 7"}, "There is no GPU 7 here"),
-        ({"policy": "limit 9GiB"}, "more than the 8 GiB it has"),
-        ({"policy": "limit 3%"}, "CUDA's context included"),
-    ],
-)
-def test_what_no_call_could_have_is_refused_at_once(resident: Resident, options: dict[str, Any], says: str) -> None:
-    kind, text = resident.run(executors.refused, options)
-
-    assert kind == "Refused"
-    assert says in text
-
-
-@pytest.mark.parametrize(
-    ("options", "kind", "says"),
-    [
-        ({"max_workers": 0}, ValueError, "max_workers must be greater than 0"),
-        ({"gpus": -1}, PolicyError, "gpus=-1 is no number of GPUs"),
-        ({"gpus": True}, PolicyError, "gpus=True is no number of GPUs"),
-        ({"timeout": -1}, PolicyError, "-1 cannot be waited for"),
-        ({"timeout": "10"}, PolicyError, "10 of what"),
-        ({"timeout": "10 minutes"}, PolicyError, "Write one as 90s, 10m"),
-        ({"policy": "limt 1GiB"}, PolicyError, "Did you mean 'limit'"),
-        ({"policy": "pick 2"}, PolicyError, "as many as gpus= says"),
-        ({"initializer": 3}, TypeError, "initializer must be a callable"),
-    ],
-)
-def test_what_makes_no_sense_is_an_error_at_construction(
-    options: dict[str, Any], kind: type[Exception], says: str
-) -> None:
-    with pytest.raises(kind, match=says):
-        IsolatedExecutor(**options)
-
-
-def test_what_cannot_be_sent_is_named_by_the_future(resident: Resident) -> None:
-    argument, keyword, function, result = resident.run(executors.unpicklable)
-
-    assert argument[0] == keyword[0] == function[0] == result[0] == "Unpicklable"
-    assert argument[1].startswith("argument 1 of repr cannot be sent to another process: a _thread.lock cannot")
-    assert keyword[1].startswith("argument 'options' of values cannot be sent")
-    assert "in argument 'options' of values['here'][0]" in keyword[1]
-    assert "<lambda> cannot be sent" in function[1]
-    assert "the result of _a_lock cannot be sent" in result[1]
-
-
-@pytest.mark.parametrize("how", ["kill_workers", "terminate_workers"])
-def test_ending_the_workers_leaves_nothing_running(resident: Resident, how: str) -> None:
-    stand, took, late, alive = resident.run(executors.ended, how, 60.0)
-
-    assert stand == ["WorkerDied", "WorkerDied", "cancelled", "cancelled"]
-    assert took < 2 * SLACK
-    assert late == "cannot schedule new futures after shutdown"
-    assert alive == []
+def ended_while_it_waits_for_a_gpu() -> tuple[str, float]:
+    """End an executor whose call waits for the GPU that another's call has; return its error and how long it took."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as end:
+        first = IsolatedExecutor(1, policy="visible 0")
+        second = IsolatedExecutor(1, policy="visible 0")
+        has = first.submit(hold, folder, 2)
+        end.callback(has.result)
+        for what in ("hold", "looked"):
+            end.callback(Path(folder, f"{what}-other").touch)
+        until(lambda: any(Path(folder).iterdir()), every=0.01)
+        waits = second.submit(hold)
+        time.sleep(0.3)
+        began = time.monotonic()
+        second.kill_workers()
+        kind = type(waits.exception()).__name__
+        took = time.monotonic() - began
+        assert not has.done()
+        return kind, took
 
 
 def test_ending_the_workers_ends_one_that_waits_for_a_gpu(resident: Resident) -> None:
-    kind, took = resident.run(executors.ended_while_it_waits_for_a_gpu)
+    kind, took = resident.run(ended_while_it_waits_for_a_gpu)
 
     assert kind == "WorkerDied"
     assert took < 2 * SLACK
-
-
-def test_a_shutdown_cancels_what_waits_and_not_what_runs(resident: Resident) -> None:
-    assert resident.run(executors.shut_down) == (["None", "cancelled", "cancelled"], False)
-
-
-def test_an_initializer_runs_in_each_process(resident: Resident) -> None:
-    found, failed = resident.run(executors.initialised)
-
-    assert found == ["licence"] * 3
-    assert failed == ("TfGpuError", "no licence")

@@ -10,18 +10,24 @@ import textwrap
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 
+from tests.isolate import deeds
 from tests.processes import QUIET, runs
 from tests.sizes import CONTEXT, GIB
+from tests.slack import SLACK
 from tests.waiting import until
-from tfgpu_magic import IsolatedExecutor, WorkerDied, isolated
+from tfgpu_magic import IsolatedExecutor, PolicyError, Unpicklable, WorkerDied, isolated
 from tfgpu_magic.isolate.values import copies, pickling
 from tfgpu_magic.simgpu import Machine
+
+LOCK = threading.Lock()
 
 
 def wait_for(file: Path) -> None:
@@ -56,6 +62,9 @@ def test_a_call_that_waits_has_the_globals_of_then(tmp_path: Path) -> None:
         textwrap.dedent("""
             import sys, time
             from tfgpu_magic import IsolatedExecutor
+            from tfgpu_magic.isolate.pool import FORK_SERVER
+
+            FORK_SERVER.preload = ()
 
             def rate():
                 time.sleep(0.1)
@@ -101,6 +110,96 @@ def test_a_submitted_call_can_be_stopped_and_the_executor_goes_on(tmp_path: Path
         assert executor.submit(abs, -2).result(30) == 2
 
 
+@pytest.mark.parametrize("how", ["kill_workers", "terminate_workers"])
+@pytest.mark.usefixtures("light")
+def test_ending_the_workers_leaves_nothing_running(how: str, tmp_path: Path) -> None:
+    executor = IsolatedExecutor(2, gpus=0)
+    futures = [executor.submit(wait_for, tmp_path / str(number)) for number in range(4)]
+    until(lambda: begun(tmp_path / "0") and begun(tmp_path / "1"))
+    before = time.monotonic()
+    getattr(executor, how)()
+    stand = ["cancelled" if future.cancelled() else type(future.exception()).__name__ for future in futures]
+
+    assert stand == ["WorkerDied", "WorkerDied", "cancelled", "cancelled"]
+    assert time.monotonic() - before < 2 * SLACK
+    with pytest.raises(RuntimeError, match="cannot schedule new futures after shutdown"):
+        executor.submit(pow, 2, 3)
+
+
+@pytest.mark.usefixtures("light")
+def test_a_shutdown_cancels_what_waits_and_not_what_runs(tmp_path: Path) -> None:
+    executor = IsolatedExecutor(1, gpus=0)
+    runs, *wait = executor.submit(wait_for, tmp_path / "go"), *(executor.submit(pow, 2, 3) for _ in "ab")
+    until(lambda: begun(tmp_path / "go"))
+    cancelled = runs.cancel()
+    threading.Timer(0.3, (tmp_path / "go").touch).start()
+    executor.shutdown(cancel_futures=True)
+
+    assert (cancelled, runs.done(), runs.result()) == (False, True, None)
+    assert [one.cancelled() for one in wait] == [True, True]
+
+
+started = ""
+
+
+def start(text: str) -> None:
+    global started
+    assert not started, "a process for each call"
+    started = text
+
+
+@pytest.mark.usefixtures("light")
+def test_an_initializer_runs_in_each_process() -> None:
+    def found() -> str:
+        from tests.isolate.test_future import started
+
+        return started
+
+    with IsolatedExecutor(2, gpus=0, initializer=start, initargs=("licence",)) as executor:
+        assert [future.result() for future in [executor.submit(found) for _ in range(3)]] == ["licence"] * 3
+    with IsolatedExecutor(1, gpus=0, initializer=fails) as executor, pytest.raises(ValueError, match="own"):
+        executor.submit(found).result()
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "kwargs", "said"),
+    [
+        (repr, (LOCK,), {}, r"^argument 1 of repr cannot be sent to another process: a _thread\.lock cannot"),
+        (deeds.echo, (), {"value": {"k": LOCK}}, r"in argument 'value' of echo\['k'\]"),
+        (lambda: LOCK, (), {}, "<lambda> cannot be sent"),
+        (threading.Lock, (), {}, "the result of .*lock.* cannot be sent"),
+    ],
+    ids=["argument", "keyword", "function", "result"],
+)
+@pytest.mark.usefixtures("light")
+def test_what_cannot_be_sent_is_named_by_the_future(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], said: str
+) -> None:
+    with IsolatedExecutor(1, gpus=0) as executor, pytest.raises(Unpicklable, match=said):
+        executor.submit(function, *args, **kwargs).result()
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "says"),
+    [
+        ({"max_workers": 0}, ValueError, "max_workers must be greater than 0"),
+        ({"gpus": -1}, PolicyError, "gpus=-1 is no number of GPUs"),
+        ({"gpus": True}, PolicyError, "gpus=True is no number of GPUs"),
+        ({"timeout": -1}, PolicyError, "-1 cannot be waited for"),
+        ({"timeout": "10"}, PolicyError, "10 of what"),
+        ({"timeout": "10 minutes"}, PolicyError, "Write one as 90s, 10m"),
+        ({"policy": "limt 1GiB"}, PolicyError, "Did you mean 'limit'"),
+        ({"policy": "pick 2"}, PolicyError, "as many as gpus= says"),
+        ({"initializer": 3}, TypeError, "initializer must be a callable"),
+    ],
+)
+def test_what_makes_no_sense_is_an_error_at_construction(
+    options: dict[str, Any], kind: type[Exception], says: str
+) -> None:
+    with pytest.raises(kind, match=says):
+        IsolatedExecutor(**options)
+
+
 def fails() -> None:
     raise ValueError("of the call's own")
 
@@ -122,6 +221,9 @@ def test_the_traceback_of_a_call_has_no_frames_of_ours(quick: None) -> None:
 AT_THE_END = """
 import sys, time
 from tfgpu_magic import IsolatedExecutor
+from tfgpu_magic.isolate.pool import FORK_SERVER
+
+FORK_SERVER.preload = ()
 
 def work():
     print("begun", flush=True)

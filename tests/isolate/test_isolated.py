@@ -5,70 +5,66 @@ from __future__ import annotations
 import inspect
 import os
 import pickle
+import subprocess
 import sys
+import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import tfgpu_magic
 from tests.isolate import functions as f
-from tests.isolate.resident import Resident
 from tests.processes import QUIET
-from tfgpu_magic import PolicyError, isolated
+from tfgpu_magic import PolicyError, TimedOut, isolated
 from tfgpu_magic.simgpu import Machine
 
 
-def test_a_call_returns_what_the_function_returns(resident: Resident) -> None:
-    assert resident.run(f.use, "double", 21) == 42
+@pytest.mark.usefixtures("quick")
+class TestWithoutAGpu:
+    def test_a_call_returns_what_the_function_returns(self) -> None:
+        assert f.double(21) == 42
 
+    def test_a_call_within_a_call_is_an_ordinary_one_and_a_submitted_one_has_a_process_of_its_own(self) -> None:
+        number, processes = f.fibonacci(10)
+        outer, called, submitted = f.parallel()
 
-def test_calls_of_several_threads_get_different_gpus(resident: Resident) -> None:
-    seen = resident.run(f.called_by_threads, "limited", 3)
+        assert number == 55
+        assert len(processes) == 1
+        assert called == outer
+        assert submitted != outer
 
-    assert len({one.gpus[0] for one in seen}) == 3
+    def test_a_module_is_imported_and_not_copied(self) -> None:
+        assert [f.counted(), f.counted(), f.counted.submit().result()] == [1, 1, 1]
+        assert f.count == 0
 
+    def test_methods_are_bound_to_an_instance_that_travels(self) -> None:
+        trainer = f.Trainer(2)
+        trained = [trainer.train(3), trainer.train.submit(4).result(), f.Trainer.train(trainer, 5)]
+        named: Any = f.Trainer.named  # mypy binds only functions to classes
 
-def test_a_call_within_a_call_is_an_ordinary_one(resident: Resident) -> None:
-    number, processes = resident.run(f.use, "fibonacci", 10)
+        assert [value for value, _ in trained] == [60, 80, 100]
+        assert os.getpid() not in {pid for _, pid in trained}
+        assert trainer.factor == 2  # the copies changed, and this did not
+        assert trainer.train.__wrapped__(1) == (20, os.getpid())
+        assert (f.Trainer.still.submit(7).result(), named(8)) == (7, "Trainer 8")
 
-    assert number == 55
-    assert len(processes) == 1
+    def test_nested_functions_and_lambdas_are_isolated_too(self) -> None:
+        more = 5
 
+        @isolated
+        def nested(number: int) -> int:
+            return number + more if number else nested(1) * 100
 
-def test_one_that_is_submitted_within_a_call_has_a_process_of_its_own(resident: Resident) -> None:
-    outer, called, submitted = resident.run(f.use, "parallel", 1)
+        add: Callable[[int], int] = isolated(lambda number: number + more)
 
-    assert called == outer
-    assert submitted != outer
+        assert [nested(1), nested(0), nested.submit(2).result(), add(3)] == [6, 600, 7, 8]
 
-
-def test_a_module_is_imported_and_not_copied(resident: Resident) -> None:
-    assert resident.run(f.counts) == ([1, 1, 1], 0)
-
-
-def test_methods_are_bound_to_an_instance_that_travels(resident: Resident) -> None:
-    trained, factor, wrapped, still, named, here = resident.run(f.methods)
-
-    assert [value for value, _ in trained] == [60, 80, 100]
-    assert factor == 2  # the copies changed, and this did not
-    assert wrapped == 20
-    assert here not in {pid for _, pid in trained}
-    assert (still, named) == (7, "Trainer 8")
-
-
-def test_nested_functions_and_lambdas_are_isolated_too(resident: Resident) -> None:
-    values, wrapped, here = resident.run(f.at_home)
-
-    assert values == [6, 600, 7, 8]
-    assert wrapped == here
-
-
-def test_a_call_that_takes_too_long_is_ended(resident: Resident) -> None:
-    kind, text = resident.run(f.raised, "slow", 60.0)
-
-    assert kind == "TimedOut"
-    assert "longer than 0.3 s" in text
+    def test_a_call_that_takes_too_long_is_ended(self) -> None:
+        with pytest.raises(TimedOut, match=r"longer than 0\.3 s"):
+            isolated(timeout="300ms")(time.sleep)(60)
 
 
 def test_it_keeps_the_functions_name_signature_and_types() -> None:
@@ -88,16 +84,12 @@ def _types() -> None:
     f.double("1")  # type: ignore[arg-type]
     f.double.submit(1, time=2)  # type: ignore[call-arg]
     f.Trainer(1).train("2")  # type: ignore[arg-type]
-    f.limited(others="2")  # type: ignore[arg-type]
     del number, future, pair, pairs
 
 
 def test_what_makes_no_sense_is_an_error_where_it_is_written() -> None:
     with pytest.raises(PolicyError, match="gpus='all' is no number of GPUs"):
         isolated(gpus="all")(print)  # type: ignore[call-overload]
-
-
-def test_only_what_can_be_called_is_isolated() -> None:
     with pytest.raises(TypeError, match="a int cannot"):
         isolated(3)  # type: ignore[call-overload]
 
@@ -161,17 +153,17 @@ def test_the_main_module_of_a_package_may_import_relatively_in_its_functions(tmp
     (package / "__init__.py").write_text("")
     (package / "part.py").write_text("answer = 42\n")
     (package / "__main__.py").write_text(
-        "from tfgpu_magic import isolated\n\n@isolated\ndef ask():\n    from .part import answer\n    return answer\n\n"
+        "from tfgpu_magic import isolated\nfrom tfgpu_magic.isolate.pool import FORK_SERVER\n\n"
+        "FORK_SERVER.preload = ()\n\n@isolated\ndef ask():\n    from .part import answer\n    return answer\n\n"
         "print(ask())\n"
     )
-    with Machine.create("1x8GiB") as machine:
-        paths = os.pathsep.join([str(tmp_path), str(Path(tfgpu_magic.__file__).parents[1])])
-        done = machine.run(
-            [sys.executable, "-m", "pkg"],
-            env={**QUIET, "PYTHONPATH": paths},
-            capture_output=True,
-            text=True,
-            timeout=100,
-        )
+    paths = os.pathsep.join([str(tmp_path), str(Path(tfgpu_magic.__file__).parents[1])])
+    done = subprocess.run(
+        [sys.executable, "-m", "pkg"],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
 
     assert (done.stdout, done.stderr) == ("42\n", "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -96,25 +96,6 @@ class Hostile(dict[str, object]):
 def test_a_hostile_value_is_named_too() -> None:
     with pytest.raises(Unpicklable, match=r"a .*Hostile.* cannot be pickled \(no pickle\)"):
         pickling.dump([Hostile()])
-
-
-@pytest.mark.parametrize(
-    ("function", "args", "kwargs", "told"),
-    [
-        (deeds.echo, (LOCK,), {}, "argument 1 of echo cannot be sent to another process: a _thread.lock"),
-        (deeds.echo, (1, [LOCK]), {}, "argument 2 of echo cannot be sent to another process: a _thread.lock, in"),
-        (deeds.echo, (), {"value": {"k": LOCK}}, "in argument 'value' of echo['k'], cannot be pickled"),
-        (lambda: LOCK, (), {}, "<lambda> cannot be sent to another process"),
-    ],
-)
-def test_an_argument_that_cannot_be_sent_is_named(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], told: str
-) -> None:
-    with pytest.raises(Unpicklable) as caught:
-        pickling.dump_call(function, args, kwargs)
-
-    assert told in str(caught.value)
-    assert str(caught.value).startswith(f"{caught.value.what} cannot be sent")
 
 
 class Doubled:

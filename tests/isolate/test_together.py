@@ -1,4 +1,4 @@
-"""Calls of several notebooks, and of one in a container, on one simulated GPU; the driver's account judges."""
+"""Calls of several notebooks on the same simulated GPUs; the driver's account judges."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.isolate import executors
 from tests.isolate.notebook import Notebook, notebook
-from tests.isolate.resident import Resident
 from tests.sizes import GIB, MIB
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
@@ -130,21 +128,3 @@ def test_a_kernel_that_ends_waits_for_no_call(books: tuple[Machine, Notebook, No
 
     # Else it would have been killed when Jupyter lost its patience, and atexit's handlers with it.
     assert (tmp_path / "ended").exists()
-
-
-@pytest.mark.parametrize("trouble", ["host_pids", "hide_memory"])
-def test_four_calls_at_a_quarter_run_at_once_in_a_container(resident: Resident, trouble: str) -> None:
-    getattr(resident.machine, trouble)()
-    try:
-        seen = resident.run(executors.one_after_the_other_holds, 4, {"policy": "visible 2; limit 25%"})
-    finally:
-        resident.machine.clear_faults()
-
-    assert len({one.pid for one in seen}) == 4
-    assert [one.gpus for one in seen] == [[2]] * 4
-
-
-def test_calls_that_a_call_makes_have_room_on_the_gpu_that_is_its_own(resident: Resident) -> None:
-    seen = resident.run(executors.calls_within_a_call, {"policy": "visible 1"}, "limit 25%")
-
-    assert [one.gpus for one in seen] == [[1], [1]]
