@@ -13,8 +13,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from tests.simgpu.on_machine import allocate, cuda, nvml, seen
-from tests.simgpu.pools_on_machine import RESERVED, THRESHOLD, USED, Pool
+from tests.simgpu.on_machine import RESERVED, THRESHOLD, USED, Pool, allocate, cuda, nvml, seen
 from tests.sizes import GIB, MIB
 
 __all__ = ["GIB", "MIB", "allocate", "cuda", "listen", "nvml", "seen"]

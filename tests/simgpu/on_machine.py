@@ -12,6 +12,9 @@ from tests.sizes import MIB
 
 NOT_INITIALIZED = 3
 
+THRESHOLD, RESERVED, RESERVED_HIGH, USED, USED_HIGH = range(4, 9)
+"""Attributes of a memory pool."""
+
 
 def cuda(function: str, *args: Any) -> int:
     """Call a function of the CUDA driver, and return its error code."""
@@ -65,6 +68,39 @@ def allocate(*sizes: int, ordinal: int = 0) -> list[int]:
         return answers
     cuda("cuCtxSetCurrent", context)
     return answers + [cuda("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(size)) for size in sizes]
+
+
+class Pool:
+    """A memory pool of the first GPU: the default one, or one that is made."""
+
+    def __init__(self, *, made: bool = False) -> None:
+        assert not any(allocate())
+        self.handle = ctypes.c_void_p()
+        properties = (ctypes.c_int * 22)(1, 0, 1, 0)  # pinned, not shared, on device 0
+        function, which = ("cuMemPoolCreate", properties) if made else ("cuDeviceGetDefaultMemPool", 0)
+        assert cuda(function, ctypes.byref(self.handle), which) == 0
+
+    def set(self, attribute: int, size: int) -> int:
+        return cuda("cuMemPoolSetAttribute", self.handle, attribute, ctypes.byref(ctypes.c_uint64(size)))
+
+    def get(self, *attributes: int) -> list[int]:
+        """Return attributes in MiB."""
+        sizes = [ctypes.c_uint64() for _ in attributes]
+        for attribute, size in zip(attributes, sizes, strict=True):
+            assert cuda("cuMemPoolGetAttribute", self.handle, attribute, ctypes.byref(size)) == 0
+        return [size.value // MIB for size in sizes]
+
+    def allocate(self, size: int) -> ctypes.c_uint64:
+        at = ctypes.c_uint64()
+        length = ctypes.c_size_t(size)
+        assert cuda("cuMemAllocFromPoolAsync", ctypes.byref(at), length, self.handle, None) == 0
+        return at
+
+    def trim(self, keep: int = 0) -> int:
+        return cuda("cuMemPoolTrimTo", self.handle, ctypes.c_size_t(keep))
+
+    def destroy(self) -> int:
+        return cuda("cuMemPoolDestroy", self.handle)
 
 
 def launched() -> int:
