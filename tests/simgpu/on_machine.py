@@ -257,23 +257,14 @@ def zeros(mib: int, device: str = "GPU:0") -> tuple[str, str]:
     return "", ""
 
 
-def held_with(policy: str) -> tuple[int, list[dict[str, int]]]:
-    """Set TensorFlow's memory as told, use each logical GPU, and tell what the driver and TensorFlow say."""
+def grown() -> tuple[int, int]:
+    """Allocate a little; what the driver says is held, and what TensorFlow says is used."""
     import tensorflow as tf
 
     from tests.tf.on_machine import held
 
-    gpu = tf.config.list_physical_devices("GPU")[0]
-    match policy.split():
-        case ["growth"]:
-            tf.config.experimental.set_memory_growth(gpu, True)
-        case ["limits", *limits]:
-            parts = [tf.config.LogicalDeviceConfiguration(memory_limit=int(limit)) for limit in limits]
-            tf.config.set_logical_device_configuration(gpu, parts)
-    logical = [device.name for device in tf.config.list_logical_devices("GPU")]
-    for name in logical:
-        zeros(64, name)
-    return sum(held()), [tf.config.experimental.get_memory_info(name) for name in logical]
+    zeros(64)
+    return sum(held()), tf.config.experimental.get_memory_info("GPU:0")["current"]
 
 
 def listed() -> list[str]:
@@ -294,19 +285,15 @@ def results() -> tuple[list[float], list[float]]:
     return copied.numpy().tolist(), sorted(set(computed.numpy().tolist()))
 
 
-def fit(replicas: int, limits: tuple[int, ...] = ()) -> tuple[int, list[int]]:
-    """Train a dense Keras model with Adam and a progress bar; how many replicas, and the weights' shapes' sizes."""
+def fit() -> tuple[int, list[int]]:
+    """Train a Keras model on all GPUs; how many replicas, and the weights' sizes."""
     import numpy as np
     import tensorflow as tf
 
-    if limits:
-        parts = [tf.config.LogicalDeviceConfiguration(memory_limit=limit) for limit in limits]
-        tf.config.set_logical_device_configuration(tf.config.list_physical_devices("GPU")[0], parts)
-    strategy = tf.distribute.MirroredStrategy() if replicas > 1 else tf.distribute.get_strategy()
+    strategy = tf.distribute.MirroredStrategy()
     with strategy.scope():
-        model = tf.keras.Sequential(
-            [tf.keras.Input((16,)), tf.keras.layers.Dense(32, "relu"), tf.keras.layers.Dense(10)]
-        )
+        layers = [tf.keras.Input((16,)), tf.keras.layers.Dense(32, "relu"), tf.keras.layers.Dense(10)]
+        model = tf.keras.Sequential(layers)
         model.compile("adam", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
     x, y = np.random.rand(256, 16).astype("float32"), np.random.randint(0, 10, 256)
     history = model.fit(x, y, batch_size=64, epochs=2, verbose=1)

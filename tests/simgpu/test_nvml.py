@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.machines import machine_of
-from tests.processes import program, run
+from tests.processes import run
 from tests.simgpu.on_machine import drawn_then_computed, nvml, probe, timed
 from tests.sizes import GIB, MIB
 from tfgpu_magic.errors import SimulatorError
@@ -151,12 +151,6 @@ def test_a_fault_is_answered_by_all_versions_of_a_function_and_on_its_gpu_only()
         assert ask(machine, "nvmlDeviceGetMemoryInfo", gpu=1)["free"]
 
 
-def test_a_fault_of_starting_nvml_reaches_pynvml(machine: Machine) -> None:
-    machine.fault("nvmlInit", 18)
-
-    assert ask(machine, "nvmlDeviceGetCount") == 18
-
-
 def test_a_hang_holds_up_nobody_else_and_a_kill_ends_it() -> None:
     with Machine.create("2x8GiB") as machine:
         machine.hang("nvmlDeviceGetMemoryInfo", 600, gpu=0)
@@ -171,12 +165,10 @@ def test_a_hang_holds_up_nobody_else_and_a_kill_ends_it() -> None:
         stuck.kill()
         assert stuck.wait(5) == -9
 
-
-def test_a_hang_takes_as_long_as_told(machine: Machine) -> None:
-    machine.hang("nvmlDeviceGetName", 10)
-    assert run(machine, timed, "nvmlDeviceGetName", 0) >= 10
-    machine.hang("nvmlDeviceGetName", 0)
-    assert run(machine, timed, "nvmlDeviceGetName", 0) < 10
+        machine.hang("nvmlDeviceGetName", 3)
+        assert run(machine, timed, "nvmlDeviceGetName", 0) >= 3
+        machine.hang("nvmlDeviceGetName", 0)
+        assert run(machine, timed, "nvmlDeviceGetName", 0) < 3
 
 
 def test_a_lost_gpu_answers_15_and_the_others_live_on() -> None:
@@ -211,10 +203,12 @@ def test_pids_can_be_those_of_another_namespace(machine: Machine) -> None:
     assert {row.pid for row in machine.processes()} == {neighbour.pid for neighbour in neighbours}
 
 
-def test_the_driver_can_be_taken_away_and_come_back(machine: Machine) -> None:
+def test_the_driver_can_fail_to_start_or_be_taken_away_and_comes_back(machine: Machine) -> None:
+    machine.fault("nvmlInit", 18)
+    assert ask(machine, "nvmlDeviceGetCount") == 18
+    machine.clear_faults()
     machine.remove_driver()
     assert ask(machine, "nvmlDeviceGetCount") == NO_DRIVER
-
     machine.clear_faults()
     assert ask(machine, "nvmlDeviceGetCount") == 1
 
@@ -260,17 +254,5 @@ def test_a_machine_is_gone_when_closed_and_its_neighbours_with_it() -> None:
 
 def test_a_file_that_is_no_machine_is_refused(tmp_path: Path) -> None:
     (tmp_path / "machine").write_text("not one")
-
     with pytest.raises(SimulatorError, match="no machine of this version"):
         Machine.attach(tmp_path / "machine")
-
-
-def test_programs_on_a_machine_find_it() -> None:
-    with Machine.create("8GiB") as machine, program(machine, _found) as inside:
-        assert inside.answer == (str(machine.path), [8 * GIB])
-
-
-def _found() -> tuple[str, list[int]]:
-    machine = Machine.current()
-    assert machine is not None
-    return str(machine.path), [gpu.total for gpu in machine.gpus()]
