@@ -12,7 +12,6 @@ import pytest
 from tests.isolate.notebook import Notebook, notebook
 from tests.isolate.resident import Resident
 from tests.isolate.rig import belongings
-from tests.machines import machine_of
 from tfgpu_magic.isolate.pool import FORK_SERVER
 from tfgpu_magic.isolate.preload import PRELOAD
 from tfgpu_magic.simgpu import Machine
@@ -63,13 +62,23 @@ def light(quick: None) -> Iterator[None]:
     assert quiet, "a process, a descriptor or a thread was left"
 
 
-machine = machine_of("1x8GiB")
-"""A machine for the notebook of one module's tests."""
+@pytest.fixture(scope="session")
+def machine() -> Iterator[Machine]:
+    """The machine of the notebook."""
+    with Machine.create("1x8GiB") as machine:
+        yield machine
 
 
-@pytest.fixture(scope="module")
-def book(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
-    """A notebook for the tests of one module, which has run an isolated cell: the next is quick."""
+@pytest.fixture(scope="session")
+def warm(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    """A notebook for all tests, which has run an isolated cell: the next is quick."""
     with notebook(machine, tmp_path_factory.mktemp("home")) as one:
         one.isolated("pass")
         yield one
+
+
+@pytest.fixture(scope="module")
+def book(warm: Notebook) -> Notebook:
+    """The notebook, with nothing of another module's tests."""
+    warm.run("%reset -f")
+    return warm

@@ -17,6 +17,16 @@ from tests.processes import QUIET
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
+LIGHT = "from tfgpu_magic.isolate.pool import FORK_SERVER; FORK_SERVER.preload = ('tfgpu_magic.isolate.cells.shell',)"
+"""What a kernel runs whose cells use no TensorFlow: they need not wait for its import."""
+
+HANG = """
+import ctypes
+_lock, _library = ctypes.create_string_buffer(64), ctypes.PyDLL(None)
+for _ in range(2): _library.pthread_mutex_lock(_lock)
+"""
+"""A cell that never ends: it waits with the GIL held, and out of every signal's reach."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ran:

@@ -136,14 +136,6 @@ def test_what_calls_have_taken_is_known_together_where_the_driver_tells_it_of_no
     assert beside.of(claims, used) == [0, 0]
 
 
-def test_four_calls_at_a_quarter_fit_where_the_driver_names_other_pids() -> None:
-    claims = [claim(0, 2, pid) for pid in (7, 8, 9)]
-    processes = [holds(0, STRANGE + n, 2) for n in range(3)]
-    holding = Holding(processes, frozenset(row.pid for row in processes))
-
-    assert choose([device(0, 2, limit=1.75)], holding, claims, 1) is not None
-
-
 def test_a_refusal_names_who_is_in_the_way_on_each_gpu() -> None:
     devices = [device(0, 1, limit=4), device(1, 2, limit=4)]
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.isolate.notebook import Notebook, notebook
+from tests.isolate.notebook import Notebook
 from tests.waiting import until
-from tfgpu_magic.simgpu import Machine
 
 ONLY_THERE = """
 import os
@@ -25,11 +23,9 @@ class OnlyThere:
 
 
 @pytest.fixture(scope="module")
-def book(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
-    with Machine.create("1x8GiB") as machine, notebook(machine, tmp_path_factory.mktemp("home")) as one:
-        one.isolated("pass")  # which warms
-        one.run(ONLY_THERE + "home = os.getpid()")
-        yield one
+def book(book: Notebook) -> Notebook:
+    book.run(ONLY_THERE + "home = os.getpid()")
+    return book
 
 
 def test_what_cannot_be_made_again_here_takes_nothing_else_along_and_is_an_error(book: Notebook) -> None:

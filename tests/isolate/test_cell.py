@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.isolate.notebook import Notebook
+from tests.isolate.notebook import Notebook, notebook
+from tests.jupyter import configure
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
@@ -31,18 +34,25 @@ def test_a_cell_that_filled_a_gpu_gives_all_of_it_back(book: Notebook, machine: 
     assert book.run("import sys; 'tensorflow' in sys.modules").value == "False"
 
 
-def test_a_kernel_that_has_imported_tensorflow_is_not_woken(book: Notebook) -> None:
-    with Notebook(book.server, "import tensorflow as tf") as one:
+def test_a_kernel_that_has_imported_tensorflow_is_not_woken_and_mixed_precision_holds_in_its_cells_and_calls(
+    book: Notebook,
+) -> None:
+    with Notebook(book.server, "import keras, sys, tensorflow as tf\nfrom tfgpu_magic import isolated") as one:
         ran = one.isolated("x = tf.constant([1.0, 2.0])\nv = tf.Variable([3.0])\nx", "-o x,v")
+        kinds = one.run("type(x).__name__, type(v).__name__").value
+        one.run("keras.config.set_dtype_policy('mixed_float16'); keras.config.set_image_data_format('channels_first')")
+        cell = one.isolated("keras.layers.Dense(1).compute_dtype, keras.config.image_data_format()").value
+        call = one.run("isolated(lambda: keras.layers.Dense(1).compute_dtype)()").value
         stage = one.run("from tfgpu_magic.config.runtime import current_stage; print(current_stage().name)").stream()
-        kinds = one.run("print(type(x).__name__, type(v).__name__)").stream()
+    plain = book.isolated("import keras\nkeras.layers.Dense(1).compute_dtype").value
 
     assert ran.value.startswith("array(")
+    assert kinds == "('ndarray', 'ndarray')"
+    assert (cell, call, plain) == ("('float16', 'channels_first')", "'float16'", "'float32'")
     assert stage.strip() == "IMPORTED"
-    assert kinds.strip() == "ndarray ndarray"
 
 
-def test_twenty_cells_leave_nothing(book: Notebook, machine: Machine) -> None:
+def test_ten_cells_leave_nothing(book: Notebook, machine: Machine) -> None:
     figures = (
         "import os, psutil, gc, tempfile, threading; gc.collect(); me = psutil.Process()\n"
         "print(len(os.listdir('/proc/self/fd')), threading.active_count(), len(me.children(recursive=True)), "
@@ -54,10 +64,10 @@ def test_twenty_cells_leave_nothing(book: Notebook, machine: Machine) -> None:
         "import time, tensorflow as tf, numpy as np\nx = tf.zeros((1024, 1024))\ntime.sleep(0.3)\n"
         "y = np.ones((1024, 1024))"
     )
-    for _ in range(3):
+    for _ in range(2):
         book.isolated(cell, "-o y --growth")
     before = [int(part) for part in book.run(figures).stream().split()]
-    for _ in range(20):
+    for _ in range(10):
         assert book.isolated(cell, "-o y --growth").status == "ok"
     after = [int(part) for part in book.run(figures).stream().split()]
 
@@ -94,46 +104,28 @@ def test_a_refusal_says_what_fits_as_it_is_said_above_a_cell(book: Notebook) -> 
     assert "For those that are:   %%tf_gpu isolate limit 0=1GiB" in ran.stream("stderr")
 
 
-def test_a_refusal_says_whose_policy_it_was(book: Notebook) -> None:
+def test_the_notebooks_own_policy_holds_for_its_cells_too_and_a_refusal_says_so(book: Notebook) -> None:
+    add = "import tensorflow as tf\nx = tf.constant(1.0) + 1"
     with Notebook(book.server, "%tf_gpu limit 5GiB") as one:
+        its_own, said = one.isolated(add), one.isolated(add, "--growth")
         book.run("%%tf_gpu isolate --detach --limit 4GiB\nimport tensorflow as tf, time\ntf.zeros(9)\ntime.sleep(60)")
+        book.run("job = _")
         until(lambda: "4.2 GiB" in book.run("%tf_gpu jobs").shown()[0]["text/plain"])
-        ran = one.isolated("1")
-        other = one.isolated("1", "default")
-        book.run("%tf_gpu jobs stop 1")
+        refused, other = one.isolated("1"), one.isolated("1", "default")
+        book.run("job.stop()")
 
-    assert "The notebook's own `limit 5GiB` holds for its isolated cells too" in ran.stream("stderr")
+    assert f"{(5 * GIB + CONTEXT) / GIB:.1f} GiB of GPU 0 given back" in its_own.closing
+    assert "MiB of GPU 0 given back" in said.closing
+    assert "The notebook's own `limit 5GiB` holds for its isolated cells too" in refused.stream("stderr")
     assert other.value == "1"
 
 
 def test_loading_the_extension_in_the_cell_leaves_its_policy_as_it_is(book: Notebook) -> None:
-    with Notebook(book.server, "import os; os.environ['TFGPU_POLICY'] = 'limit 3GiB'") as one:
-        ran = one.isolated("%load_ext tfgpu_magic\nimport tensorflow as tf\nx = tf.constant(1.0) + 1", "--limit 1GiB")
+    book.run("import os; os.environ['TFGPU_POLICY'] = 'limit 3GiB'")
+    ran = book.isolated("%load_ext tfgpu_magic\nimport tensorflow as tf\nx = tf.constant(1.0) + 1", "--limit 1GiB")
+    book.run("del os.environ['TFGPU_POLICY']")
 
     assert "1.2 GiB of GPU 0 given back" in ran.closing  # the limit and the context
-
-
-def test_the_notebooks_own_policy_holds_for_its_cells_too(book: Notebook) -> None:
-    with Notebook(book.server, "%tf_gpu limit 2GiB") as one:
-        ran = one.isolated("import tensorflow as tf\nx = tf.constant(1.0) + 1")
-        other = one.isolated("import tensorflow as tf\nx = tf.constant(1.0) + 1", "--growth")
-
-    assert f"{(2 * GIB + CONTEXT) / GIB:.1f} GiB of GPU 0 given back" in ran.closing
-    assert "MiB of GPU 0 given back" in other.closing
-
-
-def test_mixed_precision_holds_in_isolated_cells_and_calls_too(book: Notebook) -> None:
-    with Notebook(book.server, "import keras, sys\nfrom tfgpu_magic import isolated") as one:
-        one.run("keras.config.set_dtype_policy('mixed_float16'); keras.config.set_image_data_format('channels_first')")
-        cell = one.isolated(
-            "import keras\nlayer = keras.layers.Dense(1)\nlayer.compute_dtype, keras.config.image_data_format()"
-        )
-        call = one.run("isolated(lambda: keras.layers.Dense(1).compute_dtype)()")
-        stage = one.run("from tfgpu_magic.config.runtime import current_stage; print(current_stage().name)").stream()
-    plain = book.isolated("import keras\nkeras.layers.Dense(1).compute_dtype")
-
-    assert (cell.value, call.value, plain.value) == ("('float16', 'channels_first')", "'float16'", "'float32'")
-    assert stage.strip() == "IMPORTED"
 
 
 def test_the_environment_and_the_directory_are_the_notebooks(
@@ -148,15 +140,49 @@ def test_the_environment_and_the_directory_are_the_notebooks(
     assert ran.value == f"('said', '{folder}', 42)"
 
 
-def test_unloading_the_extension_lets_go_of_the_process_that_cells_start_from(book: Notebook) -> None:
-    with Notebook(book.server) as one:
-        assert one.isolated("1").value == "1"
-        assert one.family()
-        one.run("%unload_ext tfgpu_magic")
+IS_WARM = """
+from tfgpu_magic.isolate.pool import FORK_SERVER
+print(FORK_SERVER.process().pid, FORK_SERVER.process().is_warm())
+"""
 
-        assert one.family() == []
-        assert one.run("%load_ext tfgpu_magic").status == "ok"
-        assert one.isolated("2").value == "2"
+
+def warmed(book: Notebook) -> str:
+    """Return the process that calls are started from, once TensorFlow is imported there."""
+    pid, warm = book.run(IS_WARM).stream().split()
+    return pid if warm == "True" else ""
+
+
+def test_warm_gets_ready_before_the_first_cell_and_unloading_the_extension_ends_that(
+    book: Notebook, machine: Machine
+) -> None:
+    with Notebook(book.server) as one:
+        before = one.family()
+        ran = one.run("%tf_gpu isolate --warm")
+        pid = until(lambda: warmed(one))
+        held = machine.held()
+        cell = one.isolated("import sys; print('tensorflow' in sys.modules)").stream()
+        imported = one.run("import sys; 'tensorflow' in sys.modules").value
+        after = warmed(one)
+        one.run("%unload_ext tfgpu_magic")
+        left = one.family()
+        one.run("%load_ext tfgpu_magic")
+        again = one.isolated("2").value
+
+    assert (before, held, left) == ([], 0, [])
+    assert ran.stream() == "Getting ready for isolated cells: TensorFlow is being imported for them.\n"
+    assert cell == "True\n"  # nothing said of an import that it waits for
+    assert imported == "False"
+    assert (after, again) == (pid, "2")
+
+
+def test_where_it_is_configured_loading_the_extension_gets_ready(machine: Machine, tmp_path: Path) -> None:
+    configure(tmp_path, warm=True)
+    with notebook(machine, tmp_path) as one:
+        family = [child.pid for child in one.family()]
+        pid = until(lambda: warmed(one))
+
+        assert int(pid) in family
+        assert machine.held() == 0
 
 
 def test_a_line_that_cannot_be_read_runs_nothing(book: Notebook) -> None:

@@ -11,14 +11,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.isolate.notebook import Notebook, Ran
+from tests.isolate.notebook import HANG, LIGHT, Notebook, Ran
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
+ROOT = Path(__file__).parents[2]
 GRACE = 1.0 * SLACK
 PYTHON = "while True: pass"
-C = "import itertools\nsum(itertools.repeat(1))"  # never ends, and holds the GIL
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_a_cell_that_does_not_heed_an_interrupt_is_killed_by_the_next_when_a_lin
     book: Notebook, tmp_path: Path
 ) -> None:
     begun = tmp_path / "begun"
-    ran, seconds = interrupted(book, f"{making(begun)}\n{C}", begun)
+    ran, seconds = interrupted(book, f"{making(begun)}\n{HANG}", begun)
 
     assert ran.error["ename"] == "KeyboardInterrupt"
     assert "did not end, and was killed" in ran.error["evalue"]
@@ -127,15 +127,15 @@ def test_a_cell_that_does_not_heed_an_interrupt_is_killed_by_the_next_when_a_lin
     assert book.run("kept").value == "'still here'"
 
 
-@pytest.mark.parametrize("body", [PYTHON, C])
+@pytest.mark.parametrize("body", [PYTHON, HANG])
 def test_a_timeout_ends_a_cell(book: Notebook, body: str) -> None:
     begin = time.monotonic()
     ran = book.isolated("got = 'so far'\n" + body, "--timeout 500ms -o got")
 
     assert ran.error["ename"] == "TimedOut"
-    assert body == C or "----> 3 while True: pass" in ran.traceback  # where it was
+    assert body == HANG or "----> 3 while True: pass" in ran.traceback  # where it was
     assert "KeyboardInterrupt" not in ran.traceback  # nobody pressed that
-    assert body == C or book.run("got").value == "'so far'"
+    assert body == HANG or book.run("got").value == "'so far'"
     assert "longer than 0.5 s" in ran.error["evalue"]
     assert "tfgpu_magic/isolate" not in ran.traceback  # it is no fault of ours
     assert time.monotonic() - begin < 8 * SLACK
@@ -205,8 +205,8 @@ def test_what_a_cell_has_started_ends_with_it(book: Notebook) -> None:
 
 @pytest.mark.parametrize("how", ["killed", "restarted"])
 def test_a_kernel_that_goes_takes_its_cells_along(book: Notebook, machine: Machine, how: str) -> None:
-    one = Notebook(book.server)
-    body = "import tensorflow as tf\nx = tf.zeros(1000)\n" + C
+    one = Notebook(book.server, LIGHT, f"import sys; sys.path.insert(0, {str(ROOT)!r})")
+    body = f"from tests.simgpu.on_machine import allocate\nallocate(2**20)\n{HANG}"
     one.client.execute(f"%%tf_gpu isolate\n{body}")
     until(lambda: [process for process in machine.processes() if (process.held or 0) > 0])
     family = one.family()

@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from tests.isolate.notebook import Notebook, Ran
+from tests.isolate.notebook import LIGHT, Notebook, Ran
 from tests.isolate.test_jobs import later
 
 
@@ -85,7 +85,7 @@ def test_a_figure_and_a_table_are_shown_as_by_a_plain_cell(book: Notebook) -> No
 
 
 def test_a_figure_that_is_the_value_is_shown_as_its_picture(book: Notebook) -> None:
-    with Notebook(book.server) as other:  # in which nobody has imported matplotlib
+    with Notebook(book.server, LIGHT) as other:  # in which nobody has imported matplotlib
         ran = other.isolated(
             "%matplotlib inline\nimport matplotlib.pyplot as plt\nfig, ax = plt.subplots()\nplt.close()\nfig"
         )

@@ -1,30 +1,91 @@
-"""Which calls get which GPUs when: the order of those that wait, drivers that hang, and calls within calls."""
+"""Which calls get which GPUs when, and the table of leases that all processes of a user share."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import resource
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 
-from tests.isolate.callers import NOTHING, Caller, machine, two_gpus, waits
 from tests.sizes import GIB
 from tests.waiting import until
+from tfgpu_magic.config import policy
 from tfgpu_magic.config.parser import parse
+from tfgpu_magic.config.promises import Promise
 from tfgpu_magic.errors import Refused
+from tfgpu_magic.isolate import lease_file as book_module
 from tfgpu_magic.isolate import offer
-from tfgpu_magic.isolate.lease_file import ABSENT, Entry, LeaseTable, Page
+from tfgpu_magic.isolate.claims import Claim
+from tfgpu_magic.isolate.lease import Abandoned, Lease
+from tfgpu_magic.isolate.lease_file import ABSENT, Entry, LeaseFile, LeaseTable, Page, leases
 from tfgpu_magic.isolate.leases import Leases
 from tfgpu_magic.isolate.process import inside
+from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.pids import began
-from tfgpu_magic.monitor.snapshot import Process, Snapshot
+from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
+from tfgpu_magic.other_processes import OtherProcesses, settling
 
-__all__ = ["two_gpus"]  # the fixture
+NOTHING = parse("growth")
+
+
+def machine(gpus: int) -> Snapshot:
+    """Return a snapshot of GPUs of 8 GiB of which nothing is used."""
+    found = (Gpu(index=n, uuid=f"GPU-{n}", name="A GPU", total=8 * GIB, free=8 * GIB) for n in range(gpus))
+    return Snapshot(time=time.time(), gpus=tuple(found))
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> Leases:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(offer, "look", lambda *_: machine(2))
+    return Leases(LeaseTable())
+
+
+class Caller(threading.Thread):
+    """Leases GPUs, and has them until it is told to let go."""
+
+    def __init__(self, led: Leases, name: str, gpus: int = 1, words: str = "growth") -> None:
+        super().__init__(daemon=True, name=name)
+        self._ledger, self._gpus, self._words = led, gpus, words
+        self.has: tuple[int, ...] = ()
+        self.lease = Lease(NOTHING)
+        self.over = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        with (
+            contextlib.suppress(Abandoned),
+            self._ledger.lease(parse(self._words), self._gpus, wanted=lambda: not self.over.is_set()) as lease,
+        ):
+            self.lease = lease
+            self.has = tuple(device.gpu.index for device in lease.devices)
+            self.over.wait()
+
+    def end(self) -> None:
+        self.over.set()
+        self._ledger.stir()
+        self.join()
+
+
+def waits(led: Leases, callers: int) -> None:
+    """Wait until so many are in the table, and have said what they need or have it."""
+
+    def there() -> bool:
+        with led._changed, led._table.turn() as page:
+            entries = list(page.entries.values())
+        return len(entries) == callers and all(entry.needs or entry.claims for entry in entries)
+
+    until(there)
 
 
 def test_those_who_wait_for_the_same_are_served_in_the_order_in_which_they_came(two_gpus: Leases) -> None:
@@ -60,14 +121,6 @@ def test_who_needs_two_gpus_is_not_passed_for_ever_by_those_who_need_one(two_gpu
     late.end()
 
 
-def test_a_driver_that_was_slow_once_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = iter([Snapshot(time=time.time(), error="NVML did not answer within 1.5 s."), machine(1)])
-    monkeypatch.setattr(offer, "look", lambda *_: next(seen))
-
-    with Leases(LeaseTable()).lease(NOTHING, None) as lease:
-        assert [device.gpu.index for device in lease.devices] == [0]
-
-
 def test_a_driver_that_does_not_answer_is_not_the_absence_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offer, "look", lambda *_: Snapshot(time=time.time(), error="NVML hangs."))
     led = Leases(LeaseTable())
@@ -76,15 +129,6 @@ def test_a_driver_that_does_not_answer_is_not_the_absence_of_gpus(monkeypatch: p
         led.survey(NOTHING, None)
     with pytest.raises(Refused, match=r"NVML hangs\."), led.lease(NOTHING, None):
         pass
-
-
-def test_no_gpu_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offer, "look", lambda *_: Snapshot(time=time.time(), error="No driver.", absent=True))
-    led = Leases(LeaseTable())
-
-    assert led.survey(NOTHING, None) is None
-    with led.lease(NOTHING, None) as lease:
-        assert lease.devices == ()
 
 
 def test_a_call_within_a_call_has_the_room_of_its_parent(two_gpus: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,33 +158,6 @@ def test_a_call_is_in_the_book_with_its_process_and_whether_it_leaves_others_a_p
 
     assert (claim.size, claim.fair) == (None, fair)
     assert (claim.pid, claim.began) == (os.getpid(), began(os.getpid()))
-
-
-def test_what_a_policy_takes_of_all_gpus_is_waited_for_too(two_gpus: Leases) -> None:
-    over = threading.Event()
-    order: list[str] = []
-
-    def job(name: str) -> None:
-        with two_gpus.share(parse("limit 60%"), waiting=lambda: order.append(f"{name} waits")):
-            order.append(name)
-            over.wait(20)
-
-    threads = [threading.Thread(target=job, args=(name,), daemon=True) for name in ("one", "other")]
-    for number, thread in enumerate(threads):
-        thread.start()
-        waits(two_gpus, number + 1)
-    until(lambda: len(order) == 2)
-    whole = Caller(two_gpus, "a GPU to itself")
-    waits(two_gpus, 3)
-    time.sleep(0.3)
-
-    assert order == ["one", "other waits"]
-    assert not whole.has
-    over.set()
-    until(lambda: len(order) == 3 and whole.has)
-    whole.end()
-    for thread in threads:
-        thread.join()
 
 
 class Interrupted(LeaseTable):
@@ -215,8 +232,265 @@ def test_whom_nobody_looks_after_is_not_waited_for(two_gpus: Leases) -> None:
         caller.end()
 
 
-def test_a_row_of_another_namespace_is_not_mistaken(two_gpus: Leases) -> None:
-    del two_gpus
-    rows = [Process(gpu="0", pid=os.getpid(), kind="C", held=GIB), Process(gpu="0", pid=2**22 + 1, kind="C", held=GIB)]
+@pytest.fixture
+def shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LeaseFile]:
+    monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
+    book = LeaseFile()
+    yield book
+    book.forget()
 
-    assert offer.strangers(Snapshot(time=0.0, processes=tuple(rows))) == (2**22 + 1,)
+
+@pytest.fixture
+def here(shared: LeaseFile) -> Iterator[BoardDirectory]:
+    del shared
+    with BoardDirectory() as place:
+        yield place
+
+
+OTHER = """
+    import sys, time
+    from tfgpu_magic.isolate.lease_file import Entry, LeaseFile, leases
+    from tfgpu_magic.isolate.claims import Claim
+
+    book = LeaseFile()
+    with book.turn() as page:
+        ticket = page.number()
+        claims = (Claim("GPU-0", None, pid={pid}, began={began}),)
+        page.put(Entry(ticket=ticket, slot=book.slot, seen=time.monotonic(), claims=claims))
+    print(book.slot, flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def other(pid: int | None = None, began: int | None = None) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Have another process with a GPU, and its number in the book."""
+    code = textwrap.dedent(OTHER.format(pid=pid, began=began))
+    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True) as process:
+        assert process.stdout is not None
+        yield process, int(process.stdout.readline())
+        process.kill()
+
+
+def claims(book: LeaseFile) -> list[Claim]:
+    with book.turn() as page:
+        return page.claims()
+
+
+def test_the_book_knows_the_living_of_all_processes_and_forgets_the_dead(shared: LeaseFile) -> None:
+    with shared.turn() as page:
+        page.put(Entry(ticket=page.number(), slot=shared.slot, seen=time.monotonic()))
+    with other() as (process, slot):
+        assert slot != shared.slot
+        assert claims(shared) == [Claim("GPU-0", None)]
+        with shared.turn() as page:
+            ended = page.ended
+        process.kill()
+        process.wait()
+
+        assert claims(shared) == []
+        with shared.turn() as page:
+            assert page.ended == ended + 1
+            assert list(page.entries) == [1]
+
+
+def test_a_call_that_outlives_its_caller_for_a_moment_still_has_its_gpu(shared: LeaseFile) -> None:
+    with (
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1) as call,
+        other(call.pid, began(call.pid)) as (process, _),
+    ):
+        process.kill()
+        process.wait()
+
+        assert [claim.pid for claim in claims(shared)] == [call.pid]
+        call.kill()
+        call.wait()
+        assert claims(shared) == []
+
+
+def test_a_call_that_runs_although_it_was_refused_is_in_nobodys_way(two_gpus: Leases, shared: LeaseFile) -> None:
+    del two_gpus
+    led = Leases(shared)
+    with led.share(parse("limit 20GiB")) as lease:
+        caller = Caller(led, "next")
+        until(lambda: caller.has, seconds=20)
+        caller.end()
+
+    assert lease.devices == ()
+
+
+def test_a_call_whose_pid_is_anothers_by_now_has_nothing(shared: LeaseFile) -> None:
+    """As in a container that is started again with its /tmp: its pids begin anew."""
+    begun = began(os.getpid())
+    assert begun is not None
+    with other(os.getpid(), begun - 1) as (process, _):
+        assert len(claims(shared)) == 1
+        process.kill()
+        process.wait()
+
+        assert claims(shared) == []
+
+
+def test_a_call_that_nobody_has_waited_for_has_nothing(shared: LeaseFile) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1) as call:
+        with other(call.pid, began(call.pid)) as (process, _):
+            process.kill()
+            process.wait()
+            assert len(claims(shared)) == 1
+        call.kill()
+        until(lambda: claims(shared) == [])
+        assert call.returncode is None
+
+
+def test_a_book_that_somebody_has_spoilt_or_removed_begins_anew(
+    shared: LeaseFile, here: BoardDirectory, tmp_path: Path
+) -> None:
+    with shared.turn() as page:
+        page.put(Entry(ticket=page.number(), slot=shared.slot, seen=0.0, claims=(Claim("GPU-0", None),)))
+    (file,) = (tmp_path / "board").iterdir()
+    file.write_bytes(b"nonsense" * 100)
+    assert list(leases(here)) == []
+    assert claims(shared) == [Claim("GPU-0", None)]  # one's own, at least
+    file.unlink()
+    assert claims(shared) == [Claim("GPU-0", None)]
+    with other() as (_, slot):
+        assert slot != shared.slot
+        assert len(claims(shared)) == 2
+
+
+def test_without_a_directory_each_process_has_a_book_of_its_own(
+    shared: LeaseFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFGPU_MAGIC_DIR", "/dev/null/nowhere")
+    with shared.turn() as page:
+        page.put(Entry(ticket=page.number(), slot=shared.slot, seen=0.0, claims=(Claim("GPU-0", None),)))
+
+    assert claims(shared) == [Claim("GPU-0", None)]
+
+
+@contextlib.contextmanager
+def longest_file(size: int) -> Iterator[None]:
+    """Let no file grow beyond so many bytes: what does not fit is cut off, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("more", [0, 8, 50])
+def test_a_full_disk_is_no_matter_to_a_call_nor_to_the_book(two_gpus: Leases, shared: LeaseFile, more: int) -> None:
+    del two_gpus
+    led = Leases(shared)
+    with other() as (process, slot):
+        del slot
+        (file,) = Path(os.environ["TFGPU_MAGIC_DIR"]).iterdir()
+        written = file.read_bytes()
+        with longest_file(len(written) + more):
+            first = Caller(led, "first")
+            until(lambda: first.has, seconds=20)
+            second = Caller(led, "second", words="visible 1")
+            waits(led, 3)
+            assert (first.has, second.has) == ((1,), ())
+            assert file.read_bytes()[: len(written)] == written  # what others have written is there, and whole
+            first.end()
+            until(lambda: second.has, seconds=20)
+            process.kill()
+            process.wait()
+            assert [claim.gpu for claim in claims(shared)] == ["GPU-1"]
+        assert [claim.gpu for claim in claims(shared)] == ["GPU-1"]
+        with other() as (_, slot):
+            assert slot != shared.slot
+            assert sorted(claim.gpu for claim in claims(shared)) == ["GPU-0", "GPU-1"]
+        second.end()
+
+
+def test_whoever_cannot_have_the_book_alone_writes_nothing(shared: LeaseFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    with shared.turn() as page:
+        page.put(Entry(ticket=page.number(), slot=shared.slot, seen=0.0, claims=(Claim("GPU-0", None),)))
+    (file,) = Path(os.environ["TFGPU_MAGIC_DIR"]).iterdir()
+    written = file.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(book_module, "_lock", lambda *_: False)  # another process is stopped in the midst of its turn
+        with shared.turn() as page:
+            page.drop(1)
+            ended = page.ended
+        assert file.read_bytes() == written
+        with shared.turn() as page:
+            assert (page.ended, page.entries) == (ended, {})
+
+    with shared.turn() as page:
+        assert (page.ended, page.entries) == (ended, {})
+    assert file.read_bytes() != written
+
+
+def test_who_loses_the_book_waits_for_nobody_in_it(shared: LeaseFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    with other():
+        assert len(claims(shared)) == 1
+        shared._close()
+        monkeypatch.setenv("TFGPU_MAGIC_DIR", "/dev/null/nowhere")
+
+        assert claims(shared) == []  # whose end would never be seen
+
+
+# What a process without calls reads
+
+
+def test_a_lease_is_there_as_long_as_its_caller_or_its_process_is(here: BoardDirectory) -> None:
+    assert list(leases(here)) == []  # there is no table yet
+    with other() as (process, _):
+        assert list(leases(here)) == [Promise(gpu="GPU-0")]  # the whole GPU
+        process.kill()
+        process.wait()
+
+        until(lambda: not list(leases(here)), seconds=3)
+
+
+def test_calls_of_this_process_count_and_those_that_wait_do_not(here: BoardDirectory, shared: LeaseFile) -> None:
+    mine = Claim("GPU-0", 5, pid=os.getpid(), began=began(os.getpid()))
+    with shared.turn() as page:
+        page.put(Entry(ticket=page.number(), slot=shared.slot, seen=time.monotonic(), came=7.0, claims=(mine,)))
+        ticket = page.number()
+        page.put(Entry(ticket=ticket, slot=shared.slot, seen=time.monotonic(), needs=("GPU-0",)))
+
+    assert list(leases(here)) == [Promise(gpu="GPU-0", pid=os.getpid(), size=5, asked=7.0)]
+
+
+def test_to_read_releases_no_lock_of_this_process(here: BoardDirectory, shared: LeaseFile) -> None:
+    with shared.turn() as page:
+        page.put(Entry(ticket=page.number(), slot=shared.slot, seen=0.0, claims=(Claim("GPU-0", None),)))
+    list(leases(here))
+    with other() as (_, slot):
+        assert slot != shared.slot  # it sees that this process is alive
+        assert len(claims(shared)) == 2
+
+
+def test_a_process_does_not_stand_in_its_own_way(shared: LeaseFile) -> None:
+    mine = Claim("GPU-0", 5, pid=os.getpid(), began=began(os.getpid()))
+    with shared.turn() as page:
+        page.put(Entry(ticket=page.number(), slot=shared.slot, seen=time.monotonic(), claims=(mine,)))
+
+    with settling(policy.NOTHING) as processes:
+        assert processes == OtherProcesses()
+
+
+def test_a_call_with_a_fair_part_waits_for_one_that_has_a_gpu_to_itself(shared: LeaseFile, two_gpus: Leases) -> None:
+    del two_gpus  # the machine is meant: this process's calls are in the shared table
+    calls, over = Leases(shared), threading.Event()
+    said: list[str] = []
+
+    def takes_a_part() -> None:
+        with calls.share(parse("limit fair"), waiting=lambda: said.append("waits")):
+            said.append("begins")
+            over.wait()
+
+    whole = Caller(calls, "a GPU to itself")
+    until(lambda: whole.has)
+    fair = threading.Thread(target=takes_a_part, daemon=True)
+    fair.start()
+    until(lambda: said)
+    whole.end()
+    until(lambda: said == ["waits", "begins"])
+    over.set()
+    fair.join()

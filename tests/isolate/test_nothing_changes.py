@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.isolate.notebook import Notebook, notebook
+from tests.isolate.notebook import HANG, LIGHT, Notebook
 from tests.slack import SLACK
 from tests.waiting import until
-from tfgpu_magic.simgpu import Machine
 
 SETUP = """
 import enum, os, sys, threading
@@ -133,8 +132,8 @@ CELLS = [
 
 
 @pytest.fixture(scope="module")
-def book(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
-    with Machine.create("1x8GiB") as machine, notebook(machine, tmp_path_factory.mktemp("home")) as one:
+def book(warm: Notebook) -> Iterator[Notebook]:
+    with Notebook(warm.server, LIGHT) as one:
         one.isolated("pass")  # which warms
         one.run(SETUP)
         one.run("home = os.getpid()")
@@ -181,7 +180,7 @@ def test_interrupted_cells_change_nothing(book: Notebook, heeded: bool) -> None:
     ended = threading.Event()
     thread = threading.Thread(target=interrupt)
     thread.start()
-    loop = "while True: pass" if heeded else "import itertools\nsum(itertools.repeat(1))"
+    loop = "while True: pass" if heeded else HANG
     book.isolated(f"{DEED}\nout_q = Foo()\n{loop}", "-o out_q")
     ended.set()
     thread.join()

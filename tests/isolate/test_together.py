@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.isolate.notebook import Notebook, notebook
+from tests.isolate.notebook import LIGHT, Notebook, notebook
 from tests.sizes import GIB, MIB
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
@@ -119,7 +119,7 @@ def test_submitted_calls_stand_among_the_jobs_and_in_errors_with_their_lines(
 
 def test_a_kernel_that_ends_waits_for_no_call(books: tuple[Machine, Notebook, Notebook], tmp_path: Path) -> None:
     _, book, _ = books
-    with Notebook(book.server) as ending:
+    with Notebook(book.server, LIGHT) as ending:
         ending.run(
             "import atexit, pathlib, time\nfrom tfgpu_magic import IsolatedExecutor\n"
             f"executor = IsolatedExecutor(1, gpus=0); executor.submit(time.sleep, 600)\n"
