@@ -12,7 +12,7 @@ import tfgpu_magic
 from tests.sizes import GIB, MIB
 from tfgpu_magic import frameworks
 from tfgpu_magic.config import cuda, import_hook
-from tfgpu_magic.frameworks import torch_counters
+from tfgpu_magic.frameworks import torch as pytorch
 
 
 class Gpu:
@@ -52,7 +52,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> list[Gpu]:
     monkeypatch.setitem(sys.modules, "torch", module)
     monkeypatch.setitem(sys.modules, "torch.cuda.memory", memory)
     monkeypatch.setattr(cuda, "shown", lambda: ("GPU-a", "GPU-b"))
-    monkeypatch.setattr(torch_counters, "_others", {})
+    monkeypatch.setattr(pytorch._COUNTERS, "_others", {})
     monkeypatch.setattr(import_hook, "_given", set())  # as in a process that has imported this one
     return gpus
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.config import cuda, import_hook, runtime
 from tfgpu_magic.config.process_state import ALLOCATOR, ASYNC, Stage
-from tfgpu_magic.config.runtime import RUNTIME, counters, current_stage, devices
+from tfgpu_magic.config.runtime import RUNTIME, current_stage, devices
 from tfgpu_magic.config.runtime.environ import variable
-from tfgpu_magic.config.runtime.stage import eager_context
+from tfgpu_magic.config.runtime.stage import context_class, eager_context
 from tfgpu_magic.frameworks import tensorflow_arrays
 from tfgpu_magic.frameworks.base import Framework
+from tfgpu_magic.frameworks.counters import Counters
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library, size_of
 from tfgpu_magic.monitor.report import TENSORFLOW
@@ -105,7 +106,7 @@ class TensorFlow(Framework):
                 self.name,
                 one.name,
                 uuid,
-                *counters.read(one.name),
+                *_counted(one.name),
                 limit=None if releases else one.limit or None,  # CUDA's own pool keeps to none
                 releases=releases,
             )
@@ -140,7 +141,7 @@ class TensorFlow(Framework):
         """Reset the counters of its logical GPUs."""
         for logical in devices.logical().values():
             for one in logical:
-                counters.reset(one.name)
+                _COUNTERS.reset(eager_context(), one.name)
 
     def share_peaks(self, between: Callable[[Callable[[], None]], None]) -> None:
         """Have the resets of others done by a function, from TensorFlow's import on."""
@@ -148,11 +149,27 @@ class TensorFlow(Framework):
         import_hook.call_at_import(self._share)
 
     def _share(self) -> None:
-        counters.share(self._between)
+        _COUNTERS.share(self._between)
 
     def arrays(self, objects: Objects) -> Iterable[Array]:
         """Return its tensors and variables on GPUs."""
         return tensorflow_arrays.arrays(objects)
+
+
+def _logical_gpu(_: object, dev: str) -> str:
+    """Return a logical GPU's name from any way to write it, as ``/device:GPU:0``."""
+    number = re.search(r"GPU:(\d+)$", dev)
+    return f"GPU:{int(number[1])}" if number else "GPU:0"  # TensorFlow takes `GPU:*` where there is only one
+
+
+# Source: TensorFlow 2.16 to 2.21, `eager/context.py` and `framework/config.py`.
+_COUNTERS = Counters(lambda: [context_class()], "get_memory_info", "reset_memory_stats", _logical_gpu)
+
+
+def _counted(name: str) -> tuple[int, int, int]:
+    """Return the bytes that a logical GPU's pool has in use, its peak as TensorFlow tells it, and since any reset."""
+    figures = _COUNTERS.tell(eager_context(), name)
+    return figures["current"], max(figures["peak"], _COUNTERS.before((), None, name)), figures["peak"]
 
 
 def _shape(text: str) -> tuple[int, ...]:

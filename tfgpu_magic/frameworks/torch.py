@@ -20,9 +20,10 @@ from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wan
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.frameworks import torch_arrays, torch_counters
+from tfgpu_magic.frameworks import torch_arrays
 from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.frameworks.base import Framework
+from tfgpu_magic.frameworks.counters import Counters
 from tfgpu_magic.frameworks.objects import Objects
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library
@@ -95,23 +96,24 @@ class Torch(Framework):
         if self.stage() is not Stage.READY:
             return found
         for number, uuid in enumerate(cuda.shown()):  # PyTorch numbers them as CUDA does
-            counted = torch_counters.read(number)
+            told = _COUNTERS.tell(number)
+            allocated, reserved = told["allocated_bytes"]["all"], told["reserved_bytes"]["all"]
             limit = next(iter(_limit(module, number)), None)
-            if counted.touched or limit is not None:
+            if reserved["peak"] or limit is not None:
                 found.append(
                     Pool(
                         framework=self.name,
                         name=f"cuda:{number}",
                         gpu=uuid,
-                        in_use=counted.allocated,
-                        peak=counted.peak,
-                        counted=counted.counted,
-                        touched=counted.touched,
+                        in_use=allocated["current"],
+                        peak=max(allocated["peak"], _COUNTERS.before(("allocated_bytes", "all"), number)),
+                        counted=allocated["peak"],
+                        touched=bool(reserved["peak"]),
                         limit=limit,
                         capped=limit is not None,
                         grows=True,
                         releases=True,
-                        taken=counted.reserved,
+                        taken=reserved["current"],
                     )
                 )
         return found
@@ -119,7 +121,7 @@ class Torch(Framework):
     def reset_peaks(self) -> None:
         """Reset the peaks of every GPU."""
         for number, _ in enumerate(cuda.shown()):
-            torch_counters.reset(number)
+            _COUNTERS.reset(number)
 
     def share_peaks(self, between: Callable[[Callable[[], None]], None]) -> None:
         """Have the resets of others done by a function, from PyTorch's import on."""
@@ -127,7 +129,7 @@ class Torch(Framework):
         import_hook.call_at_import(self._share, self.module)
 
     def _share(self) -> None:
-        torch_counters.share(self._between)
+        _COUNTERS.share(self._between)
 
     def arrays(self, objects: Objects) -> list[Array]:
         """Return its tensors on GPUs, and their gradients."""
@@ -227,6 +229,25 @@ def _limit(module: Any, number: int) -> list[int]:
 
 def _cuda() -> Any:
     return getattr(sys.modules.get("torch"), "cuda", None)
+
+
+def _index(device: Any = None) -> int:
+    """Return the number of a device in any way to say it: None, 1, ``"cuda:1"``, `torch.device`."""
+    if isinstance(device, int):
+        return device
+    index = None if device is None else sys.modules["torch"].device(device).index
+    return int(_cuda().current_device()) if index is None else int(index)
+
+
+# PyTorch's own functions look for them in the second module, and people in the first. All figures of `torch.cuda` come
+# from the one, and all its resets of peaks go to the other; `torch.accelerator` asks the allocator by itself: a reset
+# through it is not seen, and what it tells is since the last reset by anybody.
+_COUNTERS = Counters(
+    lambda: [_cuda(), *filter(None, [sys.modules.get("torch.cuda.memory")])],
+    "memory_stats_as_nested_dict",
+    "reset_peak_memory_stats",
+    _index,
+)
 
 
 def _variable(wanted: Wanted, state: FrameworkState) -> dict[str, str | None]:
