@@ -108,7 +108,7 @@ def _child(
     os.environ.clear()
     os.environ.update(variables)
     if not imported:
-        sys.meta_path.insert(0, _Again())
+        sys.meta_path.insert(0, Again())
     try:
         pipe.send((function(*args), None))
     except BaseException:  # whatever it is, the test must be told
@@ -119,7 +119,7 @@ def _child(
         os._exit(0)  # TensorFlow's own end takes a second, and proves nothing
 
 
-class _Again(MetaPathFinder, Loader):
+class Again(MetaPathFinder, Loader):
     """Takes TensorFlow's modules away, and gives them back when it is imported."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.processes import PATIENCE, QUIET
+from tests.processes import PATIENCE, QUIET, Again
 from tests.sizes import GIB, MIB
 from tests.tf.on_machine import held
 from tfgpu_magic.simgpu import Machine
@@ -25,9 +25,14 @@ STAND_IN = Path(__file__).parent / "stand_in"
 
 
 @contextlib.contextmanager
-def stage(machine: Machine) -> Iterator[Callable[[Mapping[str, str], list[str]], list[str]]]:
-    """Give a function that runs cells with some variables set, and returns what a person sees of each."""
-    command = [sys.executable, "-m", __name__]
+def stage(machine: Machine, *, again: bool = False) -> Iterator[Callable[[Mapping[str, str], list[str]], list[str]]]:
+    """Give a function that runs cells with some variables set, and returns what a person sees of each.
+
+    Args:
+        machine: where they run.
+        again: whether TensorFlow's import finds the modules of the process that is forked, which takes milliseconds.
+    """
+    command = [sys.executable, "-m", __name__, *(["again"] if again else [])]
     environment = {**machine.environ(), **QUIET}
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
@@ -48,6 +53,10 @@ def stage(machine: Machine) -> Iterator[Callable[[Mapping[str, str], list[str]],
 def _main() -> None:
     from tests.magic.shell import shown  # imported once, for all forks
 
+    again = sys.argv[1:] == ["again"]
+    if again:
+        importlib.import_module("tensorflow")
+    importlib.import_module("tests.fork_template")
     sys.path.insert(0, str(STAND_IN))
     for line in sys.stdin:
         env, cells = json.loads(line)
@@ -55,6 +64,8 @@ def _main() -> None:
         if os.fork() == 0:
             signal.alarm(int(PATIENCE))
             os.environ.update(env)
+            if again:
+                sys.meta_path.insert(0, Again())
             said = shown("import os, sys; from tests.frameworks.cells_on_machine import *", *cells)[1:]
             with os.fdopen(theirs, "w") as pipe:
                 json.dump(said, pipe)

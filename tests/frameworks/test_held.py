@@ -6,7 +6,7 @@ A scene is cells of one IPython, with stand-ins for PyTorch and JAX that take th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from types import MappingProxyType
 
 import pytest
 
@@ -42,25 +42,30 @@ BROKEN = "import tfgpu_magic.administrator as a; a.look_well = lambda: 1 / 0"
 
 
 TOUCH = "from tests.tf.on_machine import touch_every_gpu; touch_every_gpu()"
-JAX_CAPPED = ("start_jax()", "[2304, 2304]")
 LITTLE = "from tests.sizes import LITTLE; all(size in LITTLE for size in held())"
 
 
-class Scene(NamedTuple):
-    """Cells, each followed by what it must say, in an environment; and what none of them may say."""
+class Scene:
+    """Steps, each a cell and behind an arrow what it must say, in an environment; and what none of them may say.
 
-    cells: tuple[str, ...]
-    env: Mapping[str, str] = {}
-    never: str = "Traceback"
-    before: str = ""
-    """What is done before the extension is loaded."""
+    Args:
+        steps: the steps.
+        env: the environment.
+        never: what none of them may say.
+        before: what is done before the extension is loaded.
+    """
+
+    def __init__(
+        self, *steps: str, env: Mapping[str, str] = MappingProxyType({}), never: str = "Traceback", before: str = ""
+    ) -> None:
+        self.steps, self.env, self.never, self.before = steps, env, never, before
 
 
 SCENES = {
     # A limit, whatever has come before it
     **{
         f"a limit for PyTorch, after {before or 'nothing'}": Scene(
-            ("%gpu limit 4GiB", "", "take(5)", CAPPED, "take(2)", FREE, "mib()[0]", str(taken)), before=before
+            "%gpu limit 4GiB", f"take(5) -> {CAPPED}", f"take(2) -> {FREE}", f"mib()[0] -> {taken}", before=before
         )
         for before, taken in {
             "": 2304,
@@ -73,7 +78,7 @@ SCENES = {
     },
     **{
         f"what JAX takes of {words}, after {before or 'nothing'}": Scene(
-            (f"%gpu {words}", "", "start_jax()", taken), before=before
+            f"%gpu {words}", f"start_jax() -> {taken}", before=before
         )
         for words, taken in {
             "limit 4GiB": "[4352, 4352]",
@@ -87,40 +92,38 @@ SCENES = {
     },
     **{
         f"two frameworks and the sum, {first} first": Scene(
-            (
-                *("%gpu limit 2GiB", "Together they may take 4 GiB of GPU 0 (PyTorch 2 GiB, JAX 2 GiB)"),
-                *(first, "", second, "", "mib()[0]", "3328"),
-            ),
+            "%gpu limit 2GiB -> Together they may take 4 GiB of GPU 0 (PyTorch 2 GiB, JAX 2 GiB)",
+            first,
+            second,
+            "mib()[0] -> 3328",
             before="import torch, jax",
         )
         for first, second in (("take(1)", "start_jax()"), ("start_jax()", "take(1)"))
     },
     **{
         f"TensorFlow and PyTorch, {order[0]} first": Scene(
-            ("%gpu limit 2GiB", "", order[0], "", order[1], "", "take(3)", CAPPED, "mib()", "[3328, 2304]")
+            "%gpu limit 2GiB", order[0], order[1], f"take(3) -> {CAPPED}", "mib() -> [3328, 2304]"
         )
         for order in (("take(1)", TOUCH), (TOUCH, "take(1)"))
     },
-    "TensorFlow and JAX grow": Scene(("%gpu growth", "", "start_jax()", "", TOUCH, "", LITTLE, "True")),
+    "TensorFlow and JAX grow": Scene("%gpu growth", "start_jax()", TOUCH, f"{LITTLE} -> True"),
     "too late for JAX": Scene(
-        (
-            *("x = start_jax()", "", "%gpu limit 4GiB", "JAX is already using a GPU in this session, since In ["),
-            *("%gpu limit 4GiB", "Leave IPython, start it again and say first:   %gpu limit 4GiB", "take(3)", FREE),
-        )
+        "x = start_jax()",
+        "%gpu limit 4GiB -> JAX is already using a GPU in this session, since In [",
+        "%gpu limit 4GiB -> Leave IPython, start it again and say first:   %gpu limit 4GiB",
+        f"take(3) -> {FREE}",
     ),
-    "the same words again": Scene(
-        ("%gpu limit 2GiB", "", "start_jax()", "", "%gpu limit 2GiB", "JAX takes 2 GiB of GPU 0, 1.")
-    ),
+    "the same words again": Scene("%gpu limit 2GiB", "start_jax()", "%gpu limit 2GiB -> JAX takes 2 GiB of GPU 0, 1."),
     "PyTorch that has taken more": Scene(
-        ("take(5)", FREE, "%gpu limit 4GiB", "PyTorch has taken 5 GiB of GPU 0 already, and is to have 4 GiB.")
+        f"take(5) -> {FREE}", "%gpu limit 4GiB -> PyTorch has taken 5 GiB of GPU 0 already, and is to have 4 GiB."
     ),
     **{
         f"options of PyTorch's allocator, {name}": Scene(
-            (
-                *("%gpu limit 4GiB", "", f"os.environ['{name}']", f"{options},per_process_memory_fraction:0.25"),
-                *("%gpu default", "", f"os.environ['{name}']", f"'{options}'"),
-            ),
-            {name: options},
+            "%gpu limit 4GiB",
+            f"os.environ['{name}'] -> {options},per_process_memory_fraction:0.25",
+            "%gpu default",
+            f"os.environ['{name}'] -> '{options}'",
+            env={name: options},
         )
         for name, options in {
             "PYTORCH_ALLOC_CONF": "max_split_size_mb:128",
@@ -128,407 +131,352 @@ SCENES = {
         }.items()
     },
     "words for TensorFlow leave PyTorch free": Scene(
-        (
-            *(
-                "import torch",
-                "",
-                "%tf_gpu limit 2GiB",
-                "PyTorch is imported here too, and left free: `%gpu ",
-            ),
-            *("take(5)", FREE),
-        )
+        "import torch",
+        "%tf_gpu limit 2GiB -> PyTorch is imported here too, and left free: `%gpu ",
+        f"take(5) -> {FREE}",
     ),
     "words for TensorFlow leave the others as they were told": Scene(
-        ("%gpu limit 4GiB", "", "%tf_gpu limit 2GiB", "", "take(5)", CAPPED)
+        "%gpu limit 4GiB", "%tf_gpu limit 2GiB", f"take(5) -> {CAPPED}"
     ),
     # What a process promises
-    "the most of any, until one is imported": Scene(("%gpu limit 4GiB", "", "promised()", "[4096, 4096]")),
-    "PyTorch and JAX together": Scene(("import torch, jax", "", "%gpu limit 4GiB", "", "promised()", "[8192, 8192]")),
+    "the most of any, until one is imported": Scene("%gpu limit 4GiB", "promised() -> [4096, 4096]"),
+    "PyTorch and JAX together": Scene("import torch, jax", "%gpu limit 4GiB", "promised() -> [8192, 8192]"),
     "TensorFlow and PyTorch together": Scene(
-        ("import tensorflow, torch", "", "%gpu limit 2GiB", "", "promised()", "[4096, 4096]")
+        "import tensorflow, torch", "%gpu limit 2GiB", "promised() -> [4096, 4096]"
     ),
     "PyTorch beside a lower TensorFlow": Scene(
-        ("import torch", "", "%gpu limit 4GiB", "", "%tf_gpu limit 1GiB", "", "promised()", "[4096, 4096]")
+        "import torch", "%gpu limit 4GiB", "%tf_gpu limit 1GiB", "promised() -> [4096, 4096]"
     ),
     "a process whose Keras keeps TensorFlow from the GPUs": Scene(
-        ("%gpu limit 4GiB", "", "promised()", "[4096, 4096]"), {"KERAS_BACKEND": "jax"}
+        "%gpu limit 4GiB", "promised() -> [4096, 4096]", env={"KERAS_BACKEND": "jax"}
     ),
     "what only a ceiling limits is no promise, once they are imported either": Scene(
-        ("%tf_gpu limit 1GiB", "", "promised()", "[1024, 1024]", "import torch", "", "promised()", "[1024, 1024]"),
-        {"TFGPU_CEILING": "limit 6GiB"},
+        "%tf_gpu limit 1GiB",
+        "promised() -> [1024, 1024]",
+        "import torch",
+        "promised() -> [1024, 1024]",
+        env={"TFGPU_CEILING": "limit 6GiB"},
     ),
     "a policy that only PyTorch has": Scene(
-        ("import torch", "", "promised()", "[2048, 2048]"), {"TFGPU_POLICY": "limit 2GiB"}
+        "import torch", "promised() -> [2048, 2048]", env={"TFGPU_POLICY": "limit 2GiB"}
     ),
     # What the magic says
     "each framework's part": Scene(
-        (
-            *("%gpu limit 4GiB", "`limit 4GiB` holds for TensorFlow, PyTorch and JAX, from first use on."),
-            *("%gpu plan limit 4GiB", "PyTorch takes up to 4 GiB of GPU 0, 1, as it needs it."),
-            *("%gpu plan limit 4GiB", "JAX takes 4 GiB of GPU 0, 1."),
-            *("%gpu visible 1; limit 4GiB", "`visible 1; limit 4GiB` holds for TensorFlow, PyTorch and JAX"),
-        )
+        "%gpu limit 4GiB -> `limit 4GiB` holds for TensorFlow, PyTorch and JAX, from first use on.",
+        "%gpu plan limit 4GiB -> PyTorch takes up to 4 GiB of GPU 0, 1, as it needs it.",
+        "%gpu plan limit 4GiB -> JAX takes 4 GiB of GPU 0, 1.",
+        "%gpu visible 1; limit 4GiB -> `visible 1; limit 4GiB` holds for TensorFlow, PyTorch and JAX",
     ),
     "mistakes": Scene(
-        (
-            *("%gpu limt 4GiB", "%gpu", "%gpu 4GiB", "`%gpu limit 4GiB`", "%gpu limit", "Write `%gpu limit 2GiB`"),
-            *("%gpu split 2", "Only TensorFlow has logical GPUs: say `split 2` with its own magic, `tf_gpu`."),
-            *("%gpu limit 15.9GiB", "%gpu limit", "%%gpu isolate split 2\nx = 1", "Only TensorFlow has logical GPUs"),
-        )
+        "%gpu limt 4GiB -> %gpu",
+        "%gpu 4GiB -> `%gpu limit 4GiB`",
+        "%gpu limit -> Write `%gpu limit 2GiB`",
+        "%gpu split 2 -> Only TensorFlow has logical GPUs: say `split 2` with its own magic, `tf_gpu`.",
+        "%gpu limit 15.9GiB -> %gpu limit",
+        "%%gpu isolate split 2\nx = 1 -> Only TensorFlow has logical GPUs",
     ),
     "variables and Python": Scene(
-        (
-            *("%gpu env limit 4GiB", "export XLA_CLIENT_MEM_FRACTION=0.25"),
-            *("%gpu env limit 4GiB", "export PYTORCH_ALLOC_CONF=per_process_memory_fraction:0.25"),
-            *("%gpu code limit 4GiB", 'os.environ["XLA_CLIENT_MEM_FRACTION"] = "0.25'),
-        )
+        "%gpu env limit 4GiB -> export XLA_CLIENT_MEM_FRACTION=0.25",
+        "%gpu env limit 4GiB -> export PYTORCH_ALLOC_CONF=per_process_memory_fraction:0.25",
+        '%gpu code limit 4GiB -> os.environ["XLA_CLIENT_MEM_FRACTION"] = "0.25',
     ),
     "default drops it": Scene(
-        (
-            *("%gpu limit 4GiB", "", "%gpu default", ""),
-            *("[name for name in os.environ if 'XLA_' in name or 'ALLOC' in name]", "[]"),
-        )
+        "%gpu limit 4GiB", "%gpu default", "[name for name in os.environ if 'XLA_' in name or 'ALLOC' in name] -> []"
     ),
     "every figure": Scene(
-        (
-            *("%gpu limit 4GiB", "", "start_jax(); take(1)", ""),
-            *("%gpu", "PyTorch allocated 1.0  peak 1.0  reserved 1.0  limit 4.0 GiB"),
-            *("%gpu", "JAX in use 0.0  peak 4.0  limit 4.0 GiB"),
-        )
+        "%gpu limit 4GiB",
+        "start_jax(); take(1)",
+        "%gpu -> PyTorch allocated 1.0  peak 1.0  reserved 1.0  limit 4.0 GiB",
+        "%gpu -> JAX in use 0.0  peak 4.0  limit 4.0 GiB",
     ),
     "a framework that the ceiling holds is not called free": Scene(
-        ("import torch", "", "%tf_gpu limit 1GiB", "PyTorch takes up to 2 GiB of GPU 0"), CEILING, never="left free"
+        "import torch", "%tf_gpu limit 1GiB -> PyTorch takes up to 2 GiB of GPU 0", env=CEILING, never="left free"
     ),
     "no framework passes the ceiling": Scene(
-        ("%gpu default", "", "take(3)", CAPPED, "%gpu limit 6GiB", "UsageError", "%gpu growth off", "", *JAX_CAPPED),
-        CEILING,
+        "%gpu default",
+        f"take(3) -> {CAPPED}",
+        "%gpu limit 6GiB -> UsageError",
+        "%gpu growth off",
+        "start_jax() -> [2304, 2304]",
+        env=CEILING,
     ),
     "a policy holds for what is imported after TensorFlow": Scene(
-        (TOUCH, "", "take(3)", CAPPED), {"TFGPU_POLICY": "limit 2GiB"}
+        TOUCH, f"take(3) -> {CAPPED}", env={"TFGPU_POLICY": "limit 2GiB"}
     ),
     # A policy that the ceiling lowers, or that the machine has not
     "a policy above the ceiling": Scene(
-        ("take(3)", CAPPED, "take(1)", FREE), {"TFGPU_POLICY": "limit 6GiB", **CEILING}
+        f"take(3) -> {CAPPED}", f"take(1) -> {FREE}", env={"TFGPU_POLICY": "limit 6GiB", **CEILING}
     ),
     "a policy above the ceiling, JAX": Scene(
-        ("start_jax()", "[2304, 2304]"), {"TFGPU_POLICY": "limit 6GiB", **CEILING}
+        "start_jax() -> [2304, 2304]", env={"TFGPU_POLICY": "limit 6GiB", **CEILING}
     ),
     "a policy that names an absent GPU": Scene(
-        ("import torch", "There is no GPU 5 here", "take(5)", CAPPED), {"TFGPU_POLICY": "limit 5=2GiB 0=2GiB"}
+        "import torch -> There is no GPU 5 here", f"take(5) -> {CAPPED}", env={"TFGPU_POLICY": "limit 5=2GiB 0=2GiB"}
     ),
-    "a policy for absent GPUs alone": Scene(("start_jax()", "[256, 256]"), {"TFGPU_POLICY": "limit 5=2GiB"}),
+    "a policy for absent GPUs alone": Scene("start_jax() -> [256, 256]", env={"TFGPU_POLICY": "limit 5=2GiB"}),
     # Memory that goes back
     "memory that goes back, every framework": Scene(
-        (
-            *("%gpu growth --release", "TensorFlow's alone: nothing that PyTorch and JAX took goes back by itself."),
-            *("os.environ['XLA_PYTHON_CLIENT_PREALLOCATE']", "'false'"),
-            *("os.environ['TF_GPU_ALLOCATOR']", "'cuda_malloc_async'"),
-        ),
+        "%gpu growth --release -> TensorFlow's alone: nothing that PyTorch and JAX took goes back by itself.",
+        "os.environ['XLA_PYTHON_CLIENT_PREALLOCATE'] -> 'false'",
+        "os.environ['TF_GPU_ALLOCATOR'] -> 'cuda_malloc_async'",
     ),
     "memory that goes back, under a ceiling": Scene(
-        ("import tensorflow", "keeps to no limit", "take(3)", CAPPED), {"TFGPU_POLICY": "growth --release", **CEILING}
+        "import tensorflow -> keeps to no limit",
+        f"take(3) -> {CAPPED}",
+        env={"TFGPU_POLICY": "growth --release", **CEILING},
     ),
     # A ceiling without any GPU
-    "no GPU, PyTorch": Scene(("take(3)", NO_GPU), NONE),
-    "no GPU, JAX": Scene(("start_jax()", "[0, 0]"), NONE),
-    "no GPU for a child process": Scene(("os.environ['CUDA_VISIBLE_DEVICES']", "'-1'"), NONE),
-    "no GPU, a policy": Scene(("take(3)", NO_GPU), {"TFGPU_POLICY": "pick; limit 1GiB", **NONE}),
-    "a ceiling that is misspelt": Scene(("take(3)", NO_GPU), {"TFGPU_CEILING": "little"}),
-    "no GPU, where PyTorch has one": Scene(("take(1)", CAPPED), NONE, before="take(1)"),
-    "no GPU, where CUDA runs": Scene(("start_jax()[0] < 1290", "True"), NONE, before="take(1)"),
+    "no GPU, PyTorch": Scene(f"take(3) -> {NO_GPU}", env=NONE),
+    "no GPU, JAX": Scene("start_jax() -> [0, 0]", env=NONE),
+    "no GPU for a child process": Scene("os.environ['CUDA_VISIBLE_DEVICES'] -> '-1'", env=NONE),
+    "no GPU, a policy": Scene(f"take(3) -> {NO_GPU}", env={"TFGPU_POLICY": "pick; limit 1GiB", **NONE}),
+    "a ceiling that is misspelt": Scene(f"take(3) -> {NO_GPU}", env={"TFGPU_CEILING": "little"}),
+    "no GPU, where PyTorch has one": Scene(f"take(1) -> {CAPPED}", env=NONE, before="take(1)"),
+    "no GPU, where CUDA runs": Scene("start_jax()[0] < 1290 -> True", env=NONE, before="take(1)"),
     "no GPU, whatever is said": Scene(
-        ("%gpu growth", "`visible none; growth` holds", "%gpu visible none", "", "take(1)", NO_GPU), NONE
+        "%gpu growth -> `visible none; growth` holds", "%gpu visible none", f"take(1) -> {NO_GPU}", env=NONE
     ),
     "no GPU, whatever is said where PyTorch has one": Scene(
-        ("%gpu growth", "", "%gpu visible none", "", "%tf_gpu visible none", "", "take(1)", CAPPED),
-        NONE,
-        before="take(1)",
+        "%gpu growth", "%gpu visible none", "%tf_gpu visible none", f"take(1) -> {CAPPED}", env=NONE, before="take(1)"
     ),
-    "no GPU, said later": Scene(("%config TfGpuMagics.ceiling = 'visible none'", "", "take(1)", NO_GPU), CEILING),
+    "no GPU, said later": Scene("%config TfGpuMagics.ceiling = 'visible none'", f"take(1) -> {NO_GPU}", env=CEILING),
     # A configured choice of GPUs
     "a policy that chooses, PyTorch": Scene(
-        ("take(1)", FREE, "take(2)", CAPPED, "mib()", "[0, 1280]"), {"TFGPU_POLICY": "visible 1; limit 2GiB"}
+        f"take(1) -> {FREE}",
+        f"take(2) -> {CAPPED}",
+        "mib() -> [0, 1280]",
+        env={"TFGPU_POLICY": "visible 1; limit 2GiB"},
     ),
-    "a policy that chooses, JAX": Scene(("start_jax()", "[0, 2304]"), {"TFGPU_POLICY": "visible 1; limit 2GiB"}),
-    "a policy that picks": Scene(("sorted(start_jax())", "[0, 4352]"), {"TFGPU_POLICY": "pick; limit 25%"}),
-    "a policy that hides every GPU": Scene(("take(1)", NO_GPU), {"TFGPU_POLICY": "visible none"}),
+    "a policy that chooses, JAX": Scene("start_jax() -> [0, 2304]", env={"TFGPU_POLICY": "visible 1; limit 2GiB"}),
+    "a policy that picks": Scene("sorted(start_jax()) -> [0, 4352]", env={"TFGPU_POLICY": "pick; limit 25%"}),
+    "a policy that hides every GPU": Scene(f"take(1) -> {NO_GPU}", env={"TFGPU_POLICY": "visible none"}),
     "a policy that picks, then TensorFlow": Scene(
-        (
-            "import torch; seen = os.environ['CUDA_VISIBLE_DEVICES']",
-            "",
-            "import tensorflow as tf; x = tf.zeros(1); seen == os.environ['CUDA_VISIBLE_DEVICES']",
-            "True",
-            "sorted(mib())",
-            "[0, 2304]",
-            "take(3)",
-            CAPPED,
-        ),
-        {"TFGPU_POLICY": "pick; limit 2GiB"},
+        "import torch; seen = os.environ['CUDA_VISIBLE_DEVICES']",
+        "import tensorflow as tf; x = tf.zeros(1); seen == os.environ['CUDA_VISIBLE_DEVICES'] -> True",
+        "sorted(mib()) -> [0, 2304]",
+        f"take(3) -> {CAPPED}",
+        env={"TFGPU_POLICY": "pick; limit 2GiB"},
     ),
     # PyTorch is told through its own interface, whatever its variables say
-    "an old PyTorch after a line": Scene((OLD, "", "%tf_gpu limit 1GiB", "", "take(5)", CAPPED), CEILING),
-    "an old PyTorch after JAX": Scene((OLD, "", "import jax", "", "take(5)", CAPPED), CEILING),
+    "an old PyTorch after a line": Scene(OLD, "%tf_gpu limit 1GiB", f"take(5) -> {CAPPED}", env=CEILING),
+    "an old PyTorch after JAX": Scene(OLD, "import jax", f"take(5) -> {CAPPED}", env=CEILING),
     "an allocator of CUDA's": Scene(
-        ("%tf_gpu limit 1GiB", "", "take(5)", CAPPED),
-        {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync", **CEILING},
+        "%tf_gpu limit 1GiB",
+        f"take(5) -> {CAPPED}",
+        env={"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync", **CEILING},
     ),
     **{
         f"options that are set afterwards, {name}": Scene(
-            (
-                "%gpu limit 4GiB",
-                "",
-                f"os.environ['{name}'] = 'expandable_segments:True'; take(5)",
-                CAPPED,
-                "take(2)",
-                FREE,
-            )
+            "%gpu limit 4GiB",
+            f"os.environ['{name}'] = 'expandable_segments:True'; take(5) -> {CAPPED}",
+            f"take(2) -> {FREE}",
         )
         for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
     },
     "variables of JAX that are set afterwards": Scene(
-        (
-            "%gpu limit 4GiB",
-            "",
-            "os.environ.update(XLA_PYTHON_CLIENT_MEM_FRACTION='0.9', XLA_CLIENT_MEM_FRACTION='0.9'); jax_limits()",
-            "[4095, 4095]",
-        )
+        "%gpu limit 4GiB",
+        "os.environ.update(XLA_PYTHON_CLIENT_MEM_FRACTION='0.9', XLA_CLIENT_MEM_FRACTION='0.9')",
+        "jax_limits() -> [4095, 4095]",
     ),
     "a fraction of the user's own": Scene(
-        ("%gpu limit 4GiB", "", "take(3)", FREE, "%gpu default", "", "fraction()", "0.1"), before="own_fraction(0.1)"
+        "%gpu limit 4GiB", f"take(3) -> {FREE}", "%gpu default", "fraction() -> 0.1", before="own_fraction(0.1)"
     ),
     "a fraction of the user's own, as an option": Scene(
-        ("%gpu limit 4GiB", "", "take(3)", FREE, "%gpu default", "", "fraction()", "0.1"),
-        {"PYTORCH_CUDA_ALLOC_CONF": "per_process_memory_fraction:0.1"},
+        "%gpu limit 4GiB",
+        f"take(3) -> {FREE}",
+        "%gpu default",
+        "fraction() -> 0.1",
+        env={"PYTORCH_CUDA_ALLOC_CONF": "per_process_memory_fraction:0.1"},
     ),
     "one GPU has a limit": Scene(
-        (
-            "%gpu limit 0=1GiB",
-            "JAX has one limit for all GPUs, a part of each: it takes no more than 1024 MiB of GPU 1.",
-            "take(3, gpu=1)",
-            FREE,
-            "take(3)",
-            CAPPED,
-        )
+        "%gpu limit 0=1GiB -> JAX has one limit for all GPUs, a part of each: it takes no more than 1024 MiB of GPU 1",
+        f"take(3, gpu=1) -> {FREE}",
+        f"take(3) -> {CAPPED}",
     ),
     # A fraction of the user's own, under a ceiling: of both the lower holds, but where words say what it is to be
     "a lower fraction of the user's own": Scene(
-        (
-            "fraction()",
-            "0.05",
-            "%gpu growth",
-            "",
-            "fraction()",
-            "0.05",
-            "%gpu limit 1=1GiB",
-            "",
-            "fraction()",
-            "0.05",
-            "%gpu limit 2GiB",
-            "",
-            "fraction() > 0.1",
-            "True",
-            "%gpu default",
-            "",
-            "fraction()",
-            "0.05",
-        ),
-        CEILING,
+        "fraction() -> 0.05",
+        "%gpu growth",
+        "fraction() -> 0.05",
+        "%gpu limit 1=1GiB",
+        "fraction() -> 0.05",
+        "%gpu limit 2GiB",
+        "fraction() > 0.1 -> True",
+        "%gpu default",
+        "fraction() -> 0.05",
+        env=CEILING,
         before="own_fraction(0.05)",
     ),
     "a higher fraction of the user's own": Scene(
-        ("0.1 < fraction() < 0.2", "True"), CEILING, before="own_fraction(0.5)"
+        "0.1 < fraction() < 0.2 -> True", env=CEILING, before="own_fraction(0.5)"
     ),
     "a fraction of the user's own, then a lower ceiling": Scene(
-        ("own_fraction(0.05)", "", "%config TfGpuMagics.ceiling = 'limit 1GiB'", "", "fraction()", "0.05"), CEILING
+        "own_fraction(0.05)", "%config TfGpuMagics.ceiling = 'limit 1GiB'", "fraction() -> 0.05", env=CEILING
     ),
     "a fraction of the user's own, after words": Scene(
-        ("%gpu limit 4GiB", "", "own_fraction(0.05)", "", "%gpu default", "", "fraction()", "0.05")
+        "%gpu limit 4GiB", "own_fraction(0.05)", "%gpu default", "fraction() -> 0.05"
     ),
     "a lower fraction of the user's own, as an option": Scene(
-        ("fraction()", "0.05", "os.environ['PYTORCH_CUDA_ALLOC_CONF']", "per_process_memory_fraction:0.05"),
-        {"PYTORCH_CUDA_ALLOC_CONF": "per_process_memory_fraction:0.05", **CEILING},
+        "fraction() -> 0.05",
+        "os.environ['PYTORCH_CUDA_ALLOC_CONF'] -> per_process_memory_fraction:0.05",
+        env={"PYTORCH_CUDA_ALLOC_CONF": "per_process_memory_fraction:0.05", **CEILING},
     ),
     "a lower fraction of the user's own, as an option that is set late": Scene(
-        ("import torch; os.environ['PYTORCH_ALLOC_CONF'] = 'per_process_memory_fraction:0.05'; fraction()", "0.05"),
-        CEILING,
+        "import torch; os.environ['PYTORCH_ALLOC_CONF'] = 'per_process_memory_fraction:0.05'; fraction() -> 0.05",
+        env=CEILING,
     ),
     **{
         f"a lower fraction of the user's own, {name}": Scene(
-            ("%gpu growth", "JAX takes up to 8", "max(jax_limits()) < 900", "True"), {name: "0.05", **CEILING}
+            "%gpu growth -> JAX takes up to 8", "max(jax_limits()) < 900 -> True", env={name: "0.05", **CEILING}
         )
         for name in ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
     },
     "a lower fraction of the user's own, JAX, nothing said": Scene(
-        ("max(jax_limits()) < 900", "True"), {"XLA_CLIENT_MEM_FRACTION": "0.05", **CEILING}
+        "max(jax_limits()) < 900 -> True", env={"XLA_CLIENT_MEM_FRACTION": "0.05", **CEILING}
     ),
     "a lower fraction of the user's own, JAX, and words": Scene(
-        ("%gpu limit 2GiB", "", "jax_limits()", "[2047, 2047]"), {"XLA_CLIENT_MEM_FRACTION": "0.05", **CEILING}
+        "%gpu limit 2GiB", "jax_limits() -> [2047, 2047]", env={"XLA_CLIENT_MEM_FRACTION": "0.05", **CEILING}
     ),
     "a fraction of 0 for JAX, which is none": Scene(
-        ("jax_limits()", "[2047, 2047]"), {"XLA_CLIENT_MEM_FRACTION": "0", **CEILING}
+        "jax_limits() -> [2047, 2047]", env={"XLA_CLIENT_MEM_FRACTION": "0", **CEILING}
     ),
     "a fraction for JAX that is none": Scene(
-        ("jax_limits()", "[2047, 2047]"), {"XLA_CLIENT_MEM_FRACTION": "all", **CEILING}
+        "jax_limits() -> [2047, 2047]", env={"XLA_CLIENT_MEM_FRACTION": "all", **CEILING}
     ),
-    "JAX's own default": Scene(("12000 < max(jax_limits()) < 12300", "True"), {"TFGPU_CEILING": "limit 90%"}),
+    "JAX's own default": Scene("12000 < max(jax_limits()) < 12300 -> True", env={"TFGPU_CEILING": "limit 90%"}),
     # GPUs that only TensorFlow does not see
     "a GPU that is hidden from TensorFlow": Scene(
-        ("%gpu limit 2GiB", "", "take(1)", FREE, "%tf_gpu visible 1", "", "take(3)", CAPPED)
+        "%gpu limit 2GiB", f"take(1) -> {FREE}", "%tf_gpu visible 1", f"take(3) -> {CAPPED}"
     ),
     "hidden from TensorFlow, under a ceiling": Scene(
-        ("take(1)", FREE, "%tf_gpu visible 1", "", "take(3)", CAPPED), CEILING
+        f"take(1) -> {FREE}", "%tf_gpu visible 1", f"take(3) -> {CAPPED}", env=CEILING
     ),
     "hidden from TensorFlow, JAX awake": Scene(
-        ("%gpu limit 2GiB", "", "start_jax()", "", "%tf_gpu visible 1", "`limit 2GiB; visible 1`"),
-        never="already using",
+        "%gpu limit 2GiB", "start_jax()", "%tf_gpu visible 1 -> `limit 2GiB; visible 1`", never="already using"
     ),
     # One framework that cannot be told
     "JAX with an allocator that heeds no limit": Scene(
-        ("take(5)", CAPPED, "jax_limits()", "[2047, 2047]"), {"XLA_PYTHON_CLIENT_ALLOCATOR": "platform", **CEILING}
+        f"take(5) -> {CAPPED}",
+        "jax_limits() -> [2047, 2047]",
+        env={"XLA_PYTHON_CLIENT_ALLOCATOR": "platform", **CEILING},
     ),
     "JAX that is awake": Scene(
-        ("import torch", "", "take(5)", CAPPED), CEILING, before="start_jax()", never="NOT in force"
+        "import torch", f"take(5) -> {CAPPED}", env=CEILING, before="start_jax()", never="NOT in force"
     ),
-    "PyTorch that has more": Scene(("take(1)", CAPPED, "jax_limits()", "[2047, 2047]"), CEILING, before="take(3)"),
-    "a driver that does not answer": Scene((BLIND, "", "take(5)", NO_GPU), CEILING),
+    "PyTorch that has more": Scene(
+        f"take(1) -> {CAPPED}", "jax_limits() -> [2047, 2047]", env=CEILING, before="take(3)"
+    ),
+    "a driver that does not answer": Scene(BLIND, f"take(5) -> {NO_GPU}", env=CEILING),
     "a driver that does not answer, CUDA runs": Scene(
-        (BLIND, "", "import torch", "", "take(1)", CAPPED), CEILING, before="start_cuda()"
+        BLIND, "import torch", f"take(1) -> {CAPPED}", env=CEILING, before="start_cuda()"
     ),
-    "a look that fails": Scene((BROKEN, "", "take(5)", NO_GPU), CEILING),
-    "a defect of ours": Scene((DEFECT, "", "take(5)", NO_GPU), CEILING),
+    "a look that fails": Scene(BROKEN, f"take(5) -> {NO_GPU}", env=CEILING),
+    "a defect of ours": Scene(DEFECT, f"take(5) -> {NO_GPU}", env=CEILING),
     "a driver that does not answer, after a line": Scene(
-        ("%gpu limit 1GiB", "", BLIND, "", "take(5)", CAPPED, "start_jax()", "[1280, 1280]"), CEILING
+        "%gpu limit 1GiB", BLIND, f"take(5) -> {CAPPED}", "start_jax() -> [1280, 1280]", env=CEILING
     ),
     # A ceiling that is lowered
     "lowered below what was asked": Scene(
-        (
-            "import jax",
-            "",
-            "%gpu limit 4GiB",
-            "",
-            "%config TfGpuMagics.ceiling = 'limit 1GiB'",
-            "",
-            "start_jax()",
-            "[1280, 1280]",
-            "take(2)",
-            CAPPED,
-        ),
-        {"TFGPU_CEILING": "limit 40%"},
+        "import jax",
+        "%gpu limit 4GiB",
+        "%config TfGpuMagics.ceiling = 'limit 1GiB'",
+        "start_jax() -> [1280, 1280]",
+        f"take(2) -> {CAPPED}",
+        env={"TFGPU_CEILING": "limit 40%"},
     ),
     "a first ceiling below what was asked": Scene(
-        (
-            "import jax, torch",
-            "",
-            "%gpu limit 4GiB",
-            "",
-            "%config TfGpuMagics.ceiling = 'limit 1GiB'",
-            "",
-            "start_jax()",
-            "[1280, 1280]",
-            "take(2)",
-            CAPPED,
-        )
+        "import jax, torch",
+        "%gpu limit 4GiB",
+        "%config TfGpuMagics.ceiling = 'limit 1GiB'",
+        "start_jax() -> [1280, 1280]",
+        f"take(2) -> {CAPPED}",
     ),
     "lowered, JAX awake": Scene(
-        (
-            "start_jax()",
-            "",
-            "%tf_gpu limit 2GiB",
-            "",
-            "%config TfGpuMagics.ceiling = 'limit 3GiB'",
-            "so its memory cannot be changed any more. The ceiling `limit 40%; limit 3GiB` does not hold it. Restart",
-            "%tf_gpu plan",
-            "`limit 2GiB` waits",
-        ),
-        {"TFGPU_CEILING": "limit 40%"},
+        "start_jax()",
+        "%tf_gpu limit 2GiB",
+        "%config TfGpuMagics.ceiling = 'limit 3GiB' -> so its memory cannot be changed any more. "
+        "The ceiling `limit 40%; limit 3GiB` does not hold it. Restart",
+        "%tf_gpu plan -> `limit 2GiB` waits",
+        env={"TFGPU_CEILING": "limit 40%"},
         never="%tf_gpu  ",
     ),
     "lowered, JAX awake, a policy": Scene(
-        ("start_jax()", "", "%config TfGpuMagics.ceiling = 'limit 3GiB'", "", "%tf_gpu plan", "`limit 2GiB` waits"),
-        {"TFGPU_POLICY": "limit 2GiB"},
+        "start_jax()",
+        "%config TfGpuMagics.ceiling = 'limit 3GiB'",
+        "%tf_gpu plan -> `limit 2GiB` waits",
+        env={"TFGPU_POLICY": "limit 2GiB"},
     ),
     "lowered, TensorFlow awake": Scene(
-        (
-            "import torch, tensorflow as tf; x = tf.zeros(1)",
-            "",
-            "%config TfGpuMagics.ceiling = 'limit 1GiB'",
-            "TensorFlow is using the GPUs already",
-            "take(2)",
-            CAPPED,
-        )
+        "import torch, tensorflow as tf; x = tf.zeros(1)",
+        "%config TfGpuMagics.ceiling = 'limit 1GiB' -> TensorFlow is using the GPUs already",
+        f"take(2) -> {CAPPED}",
     ),
     # What is said for TensorFlow is not said for the others
     "a policy, PyTorch, a line": Scene(
-        ("import torch", "", "%tf_gpu limit 1GiB", "", "take(3)", CAPPED), {"TFGPU_POLICY": "limit 2GiB"}
+        "import torch", "%tf_gpu limit 1GiB", f"take(3) -> {CAPPED}", env={"TFGPU_POLICY": "limit 2GiB"}
     ),
-    "a policy, a line, PyTorch": Scene(("%tf_gpu limit 1GiB", "", "take(3)", CAPPED), {"TFGPU_POLICY": "limit 2GiB"}),
-    "a policy that a user drops": Scene(("%gpu default", "", "take(3)", FREE), {"TFGPU_POLICY": "limit 2GiB"}),
-    "a policy that a user replaces": Scene(("%gpu limit 4GiB", "", "take(3)", FREE), {"TFGPU_POLICY": "limit 2GiB"}),
+    "a policy, a line, PyTorch": Scene(
+        "%tf_gpu limit 1GiB", f"take(3) -> {CAPPED}", env={"TFGPU_POLICY": "limit 2GiB"}
+    ),
+    "a policy that a user drops": Scene("%gpu default", f"take(3) -> {FREE}", env={"TFGPU_POLICY": "limit 2GiB"}),
+    "a policy that a user replaces": Scene("%gpu limit 4GiB", f"take(3) -> {FREE}", env={"TFGPU_POLICY": "limit 2GiB"}),
     "a policy of the session": Scene(
-        (
-            "import torch",
-            "",
-            "%config TfGpuMagics.policy = 'limit 2GiB'",
-            "PyTorch takes up to 2 GiB",
-            "take(3)",
-            CAPPED,
-        )
+        "import torch", "%config TfGpuMagics.policy = 'limit 2GiB' -> PyTorch takes up to 2 GiB", f"take(3) -> {CAPPED}"
     ),
-    "a policy of the session for TensorFlow": Scene(
-        ("%config TfGpuMagics.policy = 'split 2'", "`split 2` waits"),
-    ),
+    "a policy of the session for TensorFlow": Scene("%config TfGpuMagics.policy = 'split 2' -> `split 2` waits"),
     # Parts of a limit
     "a fair part is fixed": Scene(
-        ("%gpu limit fair", "", "start_jax()[0] > 13000", "True", "%tf_gpu growth", "`growth`"), never="already using"
+        "%gpu limit fair", "start_jax()[0] > 13000 -> True", "%tf_gpu growth -> `growth`", never="already using"
     ),
     "a fair part is divided anew until then": Scene(
-        ("%gpu limit fair", "", SHARER, "", "8000 > start_jax()[0] > 6000", "True", "take(8, gpu=1)", CAPPED)
+        "%gpu limit fair", SHARER, "8000 > start_jax()[0] > 6000 -> True", f"take(8, gpu=1) -> {CAPPED}"
     ),
     "a fair part of every framework is divided anew until one is imported": Scene(
-        ("%gpu limit fair", FIXED_BY_ANY, "%gpu plan", FIXED_BY_ANY, "%tf_gpu limit fair --grow", FIXED_BY_ANY)
+        f"%gpu limit fair -> {FIXED_BY_ANY}",
+        f"%gpu plan -> {FIXED_BY_ANY}",
+        f"%tf_gpu limit fair --grow -> {FIXED_BY_ANY}",
     ),
     "a fair part of TensorFlow is divided anew until that is imported": Scene(
-        ("%tf_gpu limit fair", FIXED_BY_TENSORFLOW, "%tf_gpu plan", FIXED_BY_TENSORFLOW)
+        f"%tf_gpu limit fair -> {FIXED_BY_TENSORFLOW}", f"%tf_gpu plan -> {FIXED_BY_TENSORFLOW}"
     ),
     "a fair part of TensorFlow alone, under a ceiling": Scene(
-        ("%tf_gpu limit fair", FIXED_BY_TENSORFLOW, "import torch", "", "fair()", "[True, True]"),
-        {"TFGPU_CEILING": "limit 90%"},
+        f"%tf_gpu limit fair -> {FIXED_BY_TENSORFLOW}",
+        "import torch",
+        "fair() -> [True, True]",
+        env={"TFGPU_CEILING": "limit 90%"},
     ),
     "a fair part that is fixed already": Scene(
-        ("import torch", "", "%gpu limit fair", "so this gets 13."), never="divided anew"
+        "import torch", "%gpu limit fair -> so this gets 13.", never="divided anew"
     ),
-    "a fair part of PyTorch is fixed": Scene(
-        ("import torch", "", "%gpu limit fair", "", "fair()", "[False, False]"),
-    ),
+    "a fair part of PyTorch is fixed": Scene("import torch", "%gpu limit fair", "fair() -> [False, False]"),
     "a fair part of the others is promised as one": Scene(
-        ("%gpu limit fair", "", "%tf_gpu limit 1GiB", "", "fair()", "[True, True]")
+        "%gpu limit fair", "%tf_gpu limit 1GiB", "fair() -> [True, True]"
     ),
     "what only the ceiling allows is not promised": Scene(
-        ("%tf_gpu limit 1GiB", "", "promised()", "[1024, 1024]"), CEILING
+        "%tf_gpu limit 1GiB", "promised() -> [1024, 1024]", env=CEILING
     ),
     # Keras computes with JAX
     "Keras, a fair part": Scene(
-        ("%gpu limit fair", "", "fair()", "[True, True]", "start_jax()", "", "fair()", "[False, False]", SEEN, ": []"),
-        KERAS,
+        "%gpu limit fair",
+        "fair() -> [True, True]",
+        "start_jax()",
+        "fair() -> [False, False]",
+        f"{SEEN} -> : []",
+        env=KERAS,
     ),
     "Keras, lowered": Scene(
-        ("%gpu limit 4GiB", "", "%config TfGpuMagics.ceiling = 'limit 2GiB'", "", SEEN, ": []"), KERAS
+        "%gpu limit 4GiB", "%config TfGpuMagics.ceiling = 'limit 2GiB'", f"{SEEN} -> : []", env=KERAS
     ),
-    "Keras, after a restart": Scene((RESUME_FITS, "", SEEN, ": []", "take(2)", CAPPED), KERAS),
+    "Keras, after a restart": Scene(RESUME_FITS, f"{SEEN} -> : []", f"take(2) -> {CAPPED}", env=KERAS),
     # What is said
     "what is configured is no word for a restart": Scene(
-        (SAID, "''", "%gpu limit 3GiB", "", SAID, "'limit 3GiB'"), {"TFGPU_POLICY": "limit 5=2GiB 0=2GiB"}
+        f"{SAID} -> ''", "%gpu limit 3GiB", f"{SAID} -> 'limit 3GiB'", env={"TFGPU_POLICY": "limit 5=2GiB 0=2GiB"}
     ),
     "a restart for more than there is": Scene(
-        (RESUME, "is NOT in force. `limit 1GiB` is, for every framework.", "take(2)", CAPPED)
+        f"{RESUME} -> is NOT in force. `limit 1GiB` is, for every framework.", f"take(2) -> {CAPPED}"
     ),
     "Keras keeps TensorFlow from the GPUs": Scene(
-        ("%gpu limit 4GiB", "`limit 4GiB` holds for PyTorch and JAX, from first use on."), {"KERAS_BACKEND": "jax"}
-    ),
-    "JAX that TensorFlow imports": Scene(
-        ("%tf_gpu limit 1GiB", "", "import tensorflow", "`limit 1GiB` is in force", "jax_limits()", "[2047, 2047]"),
-        CEILING,
-        never="NOT in force",
+        "%gpu limit 4GiB -> `limit 4GiB` holds for PyTorch and JAX, from first use on.", env={"KERAS_BACKEND": "jax"}
     ),
 }
 
@@ -538,16 +486,17 @@ Play = Callable[[Mapping[str, str], list[str]], list[str]]
 
 @pytest.fixture(scope="module")
 def play(machine: Machine) -> Iterator[Play]:
-    with stage(machine) as play:
+    with stage(machine, again=True) as play:
         yield play
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_it_holds(play: Play, name: str) -> None:
     scene = SCENES[name]
-    said = play(scene.env, [scene.before, "%load_ext tfgpu_magic", *scene.cells[::2]])
+    cells, _, told = zip(*(step.partition(" -> ") for step in scene.steps), strict=True)
+    said = play(scene.env, [scene.before, "%load_ext tfgpu_magic", *cells])
 
-    assert [(text, told) for text, told in zip(said[2:], scene.cells[1::2], strict=True) if told not in text] == []
+    assert [(text, word) for text, word in zip(said[2:], told, strict=True) if word not in text] == []
     assert scene.never not in "\n".join(said)
 
 
@@ -570,3 +519,13 @@ def test_one_limit_for_all_gpus_is_said() -> None:
         *_, said = play({}, ["import jax", "%load_ext tfgpu_magic", "%gpu limit 4GiB"])
 
     assert "JAX has one limit for all GPUs, a part of each: it takes no more than 2.0 GiB of GPU 0." in said
+
+
+def test_jax_that_tensorflow_imports_is_held(machine: Machine) -> None:
+    with stage(machine) as play:
+        cells = ["%load_ext tfgpu_magic", "%tf_gpu limit 1GiB", "import tensorflow", "jax_limits()"]
+        *_, started, limits = play(CEILING, cells)
+
+    assert "`limit 1GiB` is in force" in started
+    assert "NOT in force" not in started
+    assert "[2047, 2047]" in limits
