@@ -25,40 +25,39 @@ BIG = "tf.zeros([64, 1024, 1024])"  # 256 MiB
 IN_USE = "print(tf.config.experimental.get_memory_info('GPU:0')['current'])"
 
 
-@pytest.mark.parametrize(
-    ("cells", "names"),
-    [
-        ([f"def train():\n    x = {BIG}\n    raise ValueError", "train()"], ""),
-        ([f"def train():\n    x = {BIG}\n    raise ValueError", "train()", "%tb"], ""),
-        ([BIG], ""),
-        ([f"x = {BIG}", "x", "del x"], ""),
-        ([f"x = {BIG}", "x", "del x", "Out.clear()"], ""),
-        ([f"x = {BIG}", "x", "del x", "%reset -f out"], ""),
-        ([BIG, "1", "2", "3"], ""),
-        ([f"x = {BIG}", "_ = x", "x", "del x, _"], ""),
-        ([f"x = {BIG}"], "x"),
-        ([f"x = {BIG}", "x", "y = [1]"], "x, y"),
-        ([f"a = [{BIG}]; a.append(a); del a"], ""),
-        ([f"class A: pass\na = A(); a.me = a; a.x = {BIG}; del a"], ""),
-        ([f"@tf.function\ndef f():\n    return x\nx = {BIG}\nf()"], "f x"),
-        (["import keras\nm = keras.Sequential([keras.Input((8192,)), keras.layers.Dense(8192)]); m.compile()"], "m"),
-    ],
-)
-def test_each_leak_is_freed_by_tensorflows_figure(machine: Machine, cells: list[str], names: str) -> None:
-    gone: Gone = run(machine, after, cells, f"%tf_gpu free {names}")
-
-    assert gone.before >= 256 * MIB
-    assert gone.after < MIB
-    assert "256 MiB became free" in gone.text
-    assert "Nothing went back to the driver" in gone.text
-
-
-TRAINED = """
-import keras, numpy as np
-m = keras.Sequential([keras.Input((8192,)), keras.layers.Dense(8192)])
+MODEL = "import keras, numpy as np\nm = keras.Sequential([keras.Input((8192,)), keras.layers.Dense(8192)])"
+TRAINED = f"""
+{MODEL}
 m.compile("sgd", "mse")
 m.fit(np.zeros((8, 8192), "f"), np.zeros((8, 8192), "f"), verbose=0);
 """
+LEAKS = [
+    ([f"def train():\n    x = {BIG}\n    raise ValueError", "train()"], ""),
+    ([f"def train():\n    x = {BIG}\n    raise ValueError", "train()", "%tb"], ""),
+    ([BIG], ""),
+    ([f"x = {BIG}", "x", "del x"], ""),
+    ([f"x = {BIG}", "x", "del x", "Out.clear()"], ""),
+    ([f"x = {BIG}", "x", "del x", "%reset -f out"], ""),
+    ([BIG, "1", "2", "3"], ""),
+    ([f"x = {BIG}", "_ = x", "x", "del x, _"], ""),
+    ([f"x = {BIG}"], "x"),
+    ([f"x = {BIG}", "x", "y = [1]"], "x, y"),
+    ([f"a = [{BIG}]; a.append(a); del a"], ""),
+    ([f"class A: pass\na = A(); a.me = a; a.x = {BIG}; del a"], ""),
+    ([f"@tf.function\ndef f():\n    return x\nx = {BIG}\nf()"], "f x"),
+    ([f"{MODEL}; m.compile()"], "m"),
+    ([TRAINED], "m"),
+]
+
+
+def test_each_leak_is_freed_by_tensorflows_figure(machine: Machine) -> None:
+    gone: list[Gone] = run(machine, after_each, LEAKS)
+
+    for leak, one in zip(LEAKS, gone, strict=True):
+        assert one.before >= 256 * MIB, leak
+        assert one.after < MIB, leak
+        assert "256 MiB became free" in one.text, leak
+        assert "Nothing went back to the driver" in one.text, leak
 
 
 CALLED = """
@@ -75,13 +74,6 @@ def slope(f):
             y = f(x)
         return float(tape.gradient(y, x))
 """
-
-
-def test_a_model_that_was_trained_goes_with_its_name(machine: Machine) -> None:
-    gone: Gone = run(machine, after, [TRAINED], "%tf_gpu free m")
-
-    assert gone.before >= 256 * MIB
-    assert gone.after < MIB
 
 
 def test_gradients_of_what_lives_are_found_as_before(machine: Machine) -> None:
@@ -150,43 +142,42 @@ def test_where_the_driver_does_not_tell_what_is_held_tensorflow_tells_what_went_
     assert "TensorFlow gave 256 MiB back to the driver, which does not tell what this process holds." in gone.text
 
 
-def test_what_has_a_name_stays(machine: Machine) -> None:
-    gone: Gone = run(machine, after, [f"x = {BIG}", "x"], "%tf_gpu free")
-
-    assert gone.after >= 256 * MIB
-    assert "nothing became free, and 256 MiB are in use" in gone.text
-    assert "`%tf_gpu tensors` shows what holds the rest." in gone.text
-
-
-def test_what_another_name_keeps_is_told(machine: Machine) -> None:
-    gone: Gone = run(machine, after, [f"x = [{BIG}]", "y = {'a': x}", "x"], "%tf_gpu free x")
-
-    assert "`x`: 256 MiB of what was there is kept by other names: y['a'][0]." in gone.text
-    assert "Out[" not in gone.text
+KEPT = [
+    ([f"x = {BIG}", "x"], "", "nothing became free, and 256 MiB are in use"),
+    (
+        ["z = [x]", "y = {'a': z}", "del x", "z"],
+        "z",
+        "`z`: 256 MiB of what was there is kept by other names: y['a'][0].",
+    ),
+    (["del y", f"{MODEL}; n = m"], "m", "is kept by other names: n.layers[0].kernel"),
+]
 
 
-def test_a_model_that_another_name_keeps_is_told(machine: Machine) -> None:
-    model = "import keras\nm = keras.Sequential([keras.Input((8192,)), keras.layers.Dense(8192)]); n = m"
-    gone: Gone = run(machine, after, [model], "%tf_gpu free m")
+def test_what_has_a_name_stays_and_what_another_name_keeps_is_told(machine: Machine) -> None:
+    gone: list[Gone] = run(machine, after_each, [(sources, names) for sources, names, _ in KEPT])
 
-    assert gone.after >= 256 * MIB
-    assert "is kept by other names: n.layers[0].kernel" in gone.text
+    for (_, _, told), one in zip(KEPT, gone, strict=True):
+        assert one.after >= 256 * MIB
+        assert told in one.text
+        assert "Out[" not in one.text
+    assert "`%tf_gpu tensors` shows what holds the rest." in gone[0].text
 
 
-@pytest.mark.parametrize(
-    ("line", "told"),
-    [
-        ("%tf_gpu free modle", "there is no name 'modle' here to delete. Did you mean 'model'?"),
-        ("%tf_gpu free model nothing_like_it", "there is no name 'nothing_like_it' here to delete."),
-        ("%tf_gpu free Out", "there is no name 'Out' here to delete."),
-    ],
-)
-def test_an_unknown_name_is_refused_and_nothing_is_let_go_of(machine: Machine, line: str, told: str) -> None:
-    gone: Gone = run(machine, after, [f"model = {BIG}", BIG], line)
+UNKNOWN = {
+    "modle": "there is no name 'modle' here to delete. Did you mean 'model'?",
+    "model nothing_like_it": "there is no name 'nothing_like_it' here to delete.",
+    "Out": "there is no name 'Out' here to delete.",
+}
 
-    assert told in gone.text
-    assert "UsageError" in gone.text
-    assert gone.after == gone.before >= 512 * MIB
+
+def test_an_unknown_name_is_refused_and_nothing_is_let_go_of(machine: Machine) -> None:
+    setup: tuple[list[str], str] = ([f"model = {BIG}", BIG], "modle")
+    gone: list[Gone] = run(machine, after_each, [setup, *(([], names) for names in UNKNOWN)])
+
+    for told, one in zip(UNKNOWN.values(), gone[1:], strict=True):
+        assert told in one.text
+        assert "UsageError" in one.text
+        assert one.after == one.before >= 512 * MIB
 
 
 def test_the_users_own_underscore_and_all_other_names_stay(machine: Machine) -> None:
@@ -248,6 +239,17 @@ def after(sources: Sequence[str], line: str, policy: str = "growth") -> Gone:
     """Run cells under a policy, then a line, and tell what became of the memory."""
     cells(f"%tf_gpu {policy}", "import tensorflow as tf")
     gc.disable()  # or garbage may go before the line does
+    return _gone(sources, line)
+
+
+def after_each(leaks: Sequence[tuple[Sequence[str], str]]) -> list[Gone]:
+    """Run each leak's cells, and free the names that are said, one after the other in one notebook."""
+    cells("%tf_gpu growth", "import tensorflow as tf")
+    gc.disable()
+    return [_gone(sources, f"%tf_gpu free {names}") for sources, names in leaks]
+
+
+def _gone(sources: Sequence[str], line: str) -> Gone:
     shown(*sources)
     before = in_use()
     (text,) = shown(line)

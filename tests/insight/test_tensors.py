@@ -6,12 +6,15 @@ import gc
 import sys
 import threading
 import weakref
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 
+import tfgpu_magic
 from tests.machines import machine_of
 from tests.magic.shell import Seen, cells
 from tests.processes import run
@@ -89,62 +92,61 @@ def test_a_model_in_training_with_adam_is_accounted_for_by_its_own_names(machine
     assert len(slots) == 4
 
 
-@pytest.mark.parametrize(
-    ("cell", "least"), [(TRAINED, 18), (FUNCTIONAL, 4), (OWN, 7)], ids=["sequential", "functional", "own"]
-)
-def test_what_is_written_gives_the_variable(machine: Machine, cell: str, least: int) -> None:
-    checked: dict[str, bool] = run(machine, evaluated, cell)
-
-    assert len(checked) >= least
-    assert [name for name, right in checked.items() if not right] == []
+WRITTEN = {
+    TRAINED: (18, set()),
+    FUNCTIONAL: (4, set()),
+    OWN: (7, {"own.first.kernel", "own.blocks[0].kernel", "own.blocks[1].bias", "own.scale"}),
+}
+"""Models, with how many variables each has at least, and how some are called."""
 
 
-def test_a_model_of_ones_own_is_shown_by_its_attributes(machine: Machine) -> None:
-    seen: Found = run(machine, found, OWN)
+def test_what_is_written_gives_the_variable(machine: Machine) -> None:
+    checked: list[dict[str, bool]] = run(machine, evaluated, [*WRITTEN])
 
-    names = {name.partition(";")[0] for name in seen.arrays}
-    assert {"own.first.kernel", "own.blocks[0].kernel", "own.blocks[1].bias", "own.scale"} <= names
+    for (least, names), rights in zip(WRITTEN.values(), checked, strict=True):
+        assert len(rights) >= least
+        assert names <= rights.keys()
+        assert [name for name, right in rights.items() if not right] == []
 
 
-@pytest.mark.parametrize(
-    ("cell", "arrays"),
-    [
-        (f"x = {zeros(4)}", {"x": 4}),
-        (f"x = tf.Variable({zeros(4)})", {"x": 4}),
-        (f"x = {{'a': [0, ({zeros(4)},)]}}", {"x['a'][1][0]": 4}),
-        (f"class Box: pass\nbox = Box(); box.x = {zeros(4)}; Box.y = {zeros(8)}", {"box.x": 4, "Box.y": 8}),
-        (f"def f(x=None):\n    x = {zeros(4)}\n    return lambda: x\ng = f()", {"x, closed over by g": 4}),
-        (
-            f"def f():\n    x = [{zeros(4)}]\n    yield 1\n    del x\ng = f(); next(g); None",
-            {"x[0], in the generator g": 4},
-        ),
-        (f"{zeros(4)}", {"Out[4]": 4}),
-        (f"def f(x):\n    y = x + 1\n    raise ValueError\nf({zeros(4)})", None),
-        (f"x = {zeros(8)}\nrow = x[2:4]\nflat = tf.reshape(x, [-1])", {"x; also flat; row": 8}),
-        (f"x = {zeros(8)}\nrow = x[2:4]\ndel x", {"row": 2}),
-        (f"x = {zeros(8)}\nxs = [x[n:] for n in range(8)]", {"x; also xs[0]; xs[1]; xs[2]; xs[3]": 8}),
-        (f"x = {zeros(8)}\nv = tf.Variable(x)", {"v": 8, "x": 8}),
-        (f"v = tf.Variable({zeros(8)})\nx = v.read_value()", {"v": 8, "x": 8}),
-        (f"with tf.device('CPU:0'):\n    x = {zeros(8)}\ny = {zeros(4)}", {"y": 4}),
-        (f"with tf.device('GPU:1'):\n    x = {zeros(8)}", {"x": 8}),
-        (
-            f"class M(tf.Module): pass\nm = M(); m.parts = [{zeros(4)}]; m.by = {{'a': {zeros(8)}}}",
-            {"m.parts[0]": 4, "m.by['a']": 8},
-        ),
-        (f"v = tf.Variable({zeros(4)})\n{READING}\ndel v, f", {"g (inside)": 4}),
-        (f"{DENSE}\nw = model.layers[0].kernel", {"w; also model.layers[0].kernel": 4}),
-        (f"x = {zeros(4)}\n@tf.function\ndef f():\n    return x\nf(); y = x\ndel x", None),
-    ],
-)
-def test_it_is_found_by_the_right_name(machine: Machine, cell: str, arrays: dict[str, int] | None) -> None:
-    seen: Found = run(machine, found, cell)
+NAMED: list[tuple[str, dict[str, int] | None]] = [
+    (f"x = {zeros(4)}", {"x": 4}),
+    (f"x = tf.Variable({zeros(4)})", {"x": 4}),
+    (f"x = {{'a': [0, ({zeros(4)},)]}}", {"x['a'][1][0]": 4}),
+    (f"class Box: pass\nbox = Box(); box.x = {zeros(4)}; Box.y = {zeros(8)}", {"box.x": 4, "Box.y": 8}),
+    (f"def f(x=None):\n    x = {zeros(4)}\n    return lambda: x\ng = f()", {"x, closed over by g": 4}),
+    (
+        f"def f():\n    x = [{zeros(4)}]\n    yield 1\n    del x\ng = f(); next(g); None",
+        {"x[0], in the generator g": 4},
+    ),
+    (f"{zeros(4)}", {"Out[4]": 4}),
+    (f"x = {zeros(8)}\nrow = x[2:4]\nflat = tf.reshape(x, [-1])", {"x; also flat; row": 8}),
+    (f"x = {zeros(8)}\nrow = x[2:4]\ndel x", {"row": 2}),
+    (f"x = {zeros(8)}\nxs = [x[n:] for n in range(8)]", {"x; also xs[0]; xs[1]; xs[2]; xs[3]": 8}),
+    (f"x = {zeros(8)}\nv = tf.Variable(x)", {"v": 8, "x": 8}),
+    (f"v = tf.Variable({zeros(8)})\nx = v.read_value()", {"v": 8, "x": 8}),
+    (f"with tf.device('CPU:0'):\n    x = {zeros(8)}\ny = {zeros(4)}", {"y": 4}),
+    (f"with tf.device('GPU:1'):\n    x = {zeros(8)}", {"x": 8}),
+    (
+        f"class M(tf.Module): pass\nm = M(); m.parts = [{zeros(4)}]; m.by = {{'a': {zeros(8)}}}",
+        {"m.parts[0]": 4, "m.by['a']": 8},
+    ),
+    (f"v = tf.Variable({zeros(4)})\n{READING}\ndel v, f", {"g (inside)": 4}),
+    (f"{DENSE}\nw = model.layers[0].kernel", {"w; also model.layers[0].kernel": 4}),
+    (f"x = {zeros(4)}\n@tf.function\ndef f():\n    return x\nf(); y = x\ndel x", None),
+]
 
-    large = {name: size for name, size in seen.arrays.items() if size}
-    if arrays is not None:
-        assert large == arrays
-    assert large
-    if "del x" not in cell:
-        assert seen.share >= ENOUGH
+
+def test_each_is_found_by_the_right_name(machine: Machine) -> None:
+    looks: list[Found] = run(machine, found_of_each, [cell for cell, _ in NAMED])
+
+    for (cell, arrays), seen in zip(NAMED, looks, strict=True):
+        large = {name: size for name, size in seen.arrays.items() if size}
+        assert large, cell
+        if arrays is not None:
+            assert large == arrays, cell
+        if "del x" not in cell:
+            assert seen.share >= ENOUGH, cell
 
 
 def test_what_an_error_keeps_is_found_with_its_function(machine: Machine) -> None:
@@ -218,9 +220,11 @@ def test_in_an_errors_handler_it_tells_the_largest(machine: Machine) -> None:
     assert names == [f"batches[{number}], in fill(), kept by the last error" for number in (0, 1)]
 
 
-def test_what_is_shown_has_sizes_devices_and_the_frameworks_figure(machine: Machine) -> None:
+def test_what_is_shown_has_sizes_devices_and_the_frameworks_figure_and_of_many_the_largest(machine: Machine) -> None:
     cell = f"x = {zeros(64)}\nv = tf.Variable({zeros(2)}, name='v')\ns = tf.zeros([3])"
-    *_, seen = run(machine, shown, cell, "%tf_gpu tensors")
+    many = "xs = [tf.zeros([n + 1]) for n in range(500)]"
+    told = [f"%tf_gpu tensors{flag}" for flag in ("", " --all", " 5")]
+    _, seen, _, few, every, refused = run(machine, shown, cell, "%tf_gpu tensors", many, *told)
 
     lines = [line.split() for line in seen.value.splitlines()]
     assert ["x", "64", "MiB", "tensor", "float32", "64×256×1024", "GPU:0"] in lines
@@ -229,22 +233,11 @@ def test_what_is_shown_has_sizes_devices_and_the_frameworks_figure(machine: Mach
     assert "TensorFlow has 66 MiB in use on GPU:0." in seen.value
     assert "<td>tensor float32 64×256×1024</td>" in seen.html
     assert seen.html.count("<tr>") == len([line for line in lines if "GPU:0" in line]) + 1
-
-
-def test_of_many_only_the_largest_are_shown_unless_all_are_asked_for(machine: Machine) -> None:
-    many = "xs = [tf.zeros([n + 1]) for n in range(500)]"
-    _, few, every = run(machine, shown, many, "%tf_gpu tensors", "%tf_gpu tensors --all")
-
     assert ["xs", "500", "tensors"] in [[*line.split()[:1], *line.split()[3:5]] for line in few.value.splitlines()]
     assert "`%tf_gpu tensors --all` shows each of the 5" in few.value
     assert every.value.count("xs[") == 500
-
-
-def test_another_flag_is_refused(machine: Machine) -> None:
-    *_, seen = run(machine, shown, "%tf_gpu tensors 5")
-
-    assert "`tensors 5` cannot be shown. Write `%tf_gpu tensors` or `%tf_gpu tensors --all`." in seen.text
-    assert seen.error == "UsageError"
+    assert "`tensors 5` cannot be shown. Write `%tf_gpu tensors` or `%tf_gpu tensors --all`." in refused.text
+    assert refused.error == "UsageError"
 
 
 SETUP = "%tf_gpu growth"
@@ -260,21 +253,32 @@ class Found:
 
     @property
     def share(self) -> float:
-        """The least part of what is in use on a GPU that is accounted for."""
-        return min(account.found / account.in_use for account in self.accounts if account.in_use)
+        """The least part of what is in use on a GPU that is accounted for, of those where a MiB or more is in use."""
+        return min(one.found / one.in_use for one in self.accounts if one.in_use and one.in_use >= MIB)
 
 
 def found(*sources: str) -> Found:
     """Run cells, and return what holds memory then."""
-    cells(SETUP, TENSORFLOW, *sources)
+    shown(*sources)
     return _found(inventory(everything=True))
+
+
+def found_of_each(sources: Sequence[str]) -> list[Found]:
+    """Run cells, each in a session of its own where the ones before left nothing, and return what holds memory then."""
+    return [found(source) for source in _apart(sources)]
+
+
+def _apart(sources: Sequence[str]) -> Iterator[str]:
+    for source in sources:
+        InteractiveShell.instance().reset(new_session=True)  # type: ignore[no-untyped-call]  # IPython's
+        tfgpu_magic.free()  # of the last error
+        yield source
 
 
 def in_training(model: str) -> list[Found]:
     """Train the model that a cell makes, as TensorFlow is by default, and return what holds memory at each step."""
     import keras
     import numpy as np
-    from IPython.core.interactiveshell import InteractiveShell
 
     looks: list[Found] = []
 
@@ -314,11 +318,13 @@ def bounds() -> list[int]:
     return found
 
 
-def evaluated(*sources: str) -> dict[str, bool]:
+def evaluated(sources: Sequence[str]) -> list[dict[str, bool]]:
     """Run cells; for each array that a name leads to, return whether the name gives it when it is evaluated."""
-    from IPython.core.interactiveshell import InteractiveShell
+    return [_evaluated(source) for source in _apart(sources)]
 
-    cells(SETUP, TENSORFLOW, *sources)
+
+def _evaluated(source: str) -> dict[str, bool]:
+    shown(source)
     names = InteractiveShell.instance().user_ns
     search = Search()
     rows = [Row(members=(one,)) for one in search.buffers]
