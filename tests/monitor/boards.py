@@ -14,6 +14,8 @@ from tests.sizes import GIB
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tfgpu_magic.monitor.board import Look
     from tfgpu_magic.simgpu import Machine
 
@@ -45,6 +47,33 @@ def end_collectors(machine: Machine) -> None:
     for process in collectors(machine):
         with contextlib.suppress(psutil.Error):
             process.kill()
+
+
+@contextlib.contextmanager
+def spoiled(board: Path, how: str) -> Iterator[None]:
+    """Have a board's directory be none of ours alone until the block ends: a "link", "another's", "open to others"."""
+    before, theirs = board.parent / "before", board.parent / "theirs"
+    if how == "link":
+        board.rename(before)
+        theirs.mkdir(mode=0o700)
+        board.symlink_to(theirs)
+    elif how == "open to others":
+        board.chmod(0o777)
+    elif os.geteuid() == 0:
+        os.chown(board, NOBODY, NOBODY)
+    else:
+        pytest.skip("only root can give a directory away")
+    try:
+        yield
+        assert how != "link" or not list(theirs.iterdir())
+    finally:
+        if how == "link":
+            board.unlink()
+            before.rename(board)
+        elif how == "another's":
+            os.chown(board, os.geteuid(), os.getegid())
+        else:
+            board.chmod(0o700)
 
 
 def descriptors(folder: Path) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.monitor.boards import NOBODY, PATIENCE, collectors, fresh, root_only
+from tests.monitor.boards import PATIENCE, collectors, fresh, root_only, spoiled
 from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
@@ -106,20 +106,16 @@ def test_a_driver_that_goes_is_said_and_one_that_comes_back_is_read(machine: Mac
 # --- what happens to the board ---
 
 
-def test_its_directory_removed_is_made_again(machine: Machine, live: Live, machine_folder: Path) -> None:
-    live.wait()
+def test_its_directory_removed_is_made_again_and_what_was_seen_last_stays_in_sight_meanwhile(
+    machine: Machine, live: Live, machine_folder: Path
+) -> None:
+    before = live.wait().message
     shutil.rmtree(machine_folder)
     removed = time.time()
 
+    assert live.look().message is before
     until(live.look, lambda seen: seen.snapshot.time > removed and fresh(seen), seconds=4)
     until(live.look, lambda _: len(collectors(machine)) == 1, seconds=4, every=0.5)
-
-
-def test_what_was_seen_last_stays_in_sight_meanwhile(live: Live, machine_folder: Path) -> None:
-    before = live.wait().message
-    shutil.rmtree(machine_folder)
-
-    assert live.look().message is before
 
 
 @pytest.mark.parametrize("how", ["link", "another's", "open to others"])
@@ -127,30 +123,10 @@ def test_its_directory_replaced_is_refused_left_alone_and_left(
     machine: Machine, live: Live, machine_folder: Path, how: str
 ) -> None:
     live.wait()
-    theirs = machine_folder.parent / "theirs"
-    if how == "link":
-        machine_folder.rename(machine_folder.parent / "before")
-        theirs.mkdir(mode=0o700)
-        machine_folder.symlink_to(theirs)
-    elif how == "open to others":
-        machine_folder.chmod(0o777)
-    elif os.geteuid() == 0:
-        os.chown(machine_folder, NOBODY, NOBODY)
-    else:
-        pytest.skip("only root can give a directory away")
-
-    with pytest.raises(MonitorError, match="TFGPU_MAGIC_DIR"):
-        live.look()
-    until(lambda: not collectors(machine), seconds=4, every=0.5)
-    assert how != "link" or not list(theirs.iterdir())
-
-    if how == "link":
-        machine_folder.unlink()
-        (machine_folder.parent / "before").rename(machine_folder)
-    elif how == "another's":
-        os.chown(machine_folder, 0, 0)
-    else:
-        machine_folder.chmod(0o700)
+    with spoiled(machine_folder, how):
+        with pytest.raises(MonitorError, match="TFGPU_MAGIC_DIR"):
+            live.look()
+        until(lambda: not collectors(machine), seconds=4, every=0.5)
     until(live.look, fresh, seconds=5)
 
 

@@ -194,7 +194,7 @@ def test_a_strangers_memory_is_not_laid_at_the_door_of_a_kernel_that_has_its_num
     seen = [owners.find([kernel, 2**40], {kernel: Notebook(name="quiet.ipynb")}) for _ in range(2)]
 
     assert [{(owner.who, owner.text) for owner in each.values()} for each in seen] == [{("unknown", "others")}] * 2
-    assert {owner.who for owner in by_user([kernel, 2**40]).values()} == {"unknown"}
+    assert {(owner.who, owner.text) for owner in by_user([kernel, 2**40]).values()} == {("unknown", "")}
 
 
 def test_a_pid_of_mine_that_has_no_driver_open_has_ended_where_others_are_named(start: Start) -> None:
@@ -202,7 +202,8 @@ def test_a_pid_of_mine_that_has_no_driver_open_has_ended_where_others_are_named(
     found = Owners(kernel=ELSE).find([mine, reused])
 
     assert [found[pid].text for pid in (mine, reused)] == ["eval.ipynb", "a process that ended"]
-    assert [by_user([mine, reused])[pid].who for pid in (mine, reused)] == ["mine", "gone"]
+    told = by_user([mine, reused])
+    assert [(told[pid].who, told[pid].text) for pid in (mine, reused)] == [("mine", ""), ("gone", "")]
 
 
 @pytest.mark.skipif(not Path("/dev/null").exists(), reason="there are no devices here")

@@ -88,8 +88,10 @@ async def nobody() -> dict[int, Notebook]:
     return {}
 
 
-def with_feed(test: Callable[[Feed], Awaitable[None]], kernels: Callable[[], Awaitable[Any]] = nobody) -> None:
-    """Run a test with a feed that asks `kernels` for notebooks, and end the feed after it."""
+def with_feed(
+    test: Callable[[Feed], Awaitable[None]], kernels: Callable[[], Awaitable[Any]] = nobody
+) -> Callable[[], None]:
+    """Make a function that runs a test with a feed that asks `kernels` for notebooks, and ends the feed after it."""
 
     async def run() -> None:
         feed = Feed(kernels, LOG, every=0.01)
@@ -97,4 +99,4 @@ def with_feed(test: Callable[[Feed], Awaitable[None]], kernels: Callable[[], Awa
         feed.close()
         await asyncio.sleep(0.05)
 
-    asyncio.run(run())
+    return lambda: asyncio.run(run())

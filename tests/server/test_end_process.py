@@ -28,7 +28,7 @@ from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.server import end as ending
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tfgpu_magic.simgpu import Machine
 
@@ -156,13 +156,18 @@ def test_what_is_parked_is_ended_though_it_has_left_the_driver(
     assert orphan.wait(30) == -9
 
 
-@pytest.mark.parametrize("descriptors", [True, False])
-def test_a_pid_that_another_process_gets_after_the_last_look_ends_nothing(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, descriptors: bool
-) -> None:
+@pytest.fixture(params=[True, False], ids=["descriptors", "no descriptors"])
+def ends(machine: Machine, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Callable[..., int]:
+    """The function that ends a process of the machine; also as in a Python that was built for an older Linux."""
     monkeypatch.setenv("TFGPU_SIMGPU", str(machine.path))
-    if not descriptors:  # as in a Python that was built for an older Linux
+    if not request.param:
         monkeypatch.delattr(os, "pidfd_open")
+    return ending.end
+
+
+def test_a_pid_that_another_process_gets_after_the_last_look_ends_nothing(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, ends: Callable[..., int]
+) -> None:
     first = script(machine)
     start = began(first.pid)
     assert start
@@ -173,22 +178,20 @@ def test_a_pid_that_another_process_gets_after_the_last_look_ends_nothing(
         return ()
 
     monkeypatch.setattr(ending, "ancestors", slow)  # the last that is read of it
-    answer = ending.end(first.pid, start, signal.SIGKILL, set())
+    answer = ends(first.pid, start, signal.SIGKILL, set())
     with later[0] as second:
         assert (answer, second.pid, second.poll()) == (404, first.pid, None)
         second.kill()
 
 
-def test_where_processes_have_no_descriptors_they_are_ended_all_the_same(
-    machine: Machine, orphan: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+def test_a_process_is_ended_and_not_one_that_began_later(
+    orphan: subprocess.Popen[str], ends: Callable[..., int]
 ) -> None:
-    monkeypatch.setenv("TFGPU_SIMGPU", str(machine.path))
-    monkeypatch.delattr(os, "pidfd_open")
     start = began(orphan.pid)
     assert start
 
-    assert ending.end(orphan.pid, start + 1, signal.SIGTERM, set()) == 404
-    assert ending.end(orphan.pid, start, signal.SIGTERM, set()) == 204
+    assert ends(orphan.pid, start + 1, signal.SIGTERM, set()) == 404
+    assert ends(orphan.pid, start, signal.SIGTERM, set()) == 204
     assert orphan.wait(30) == -15
 
 
@@ -225,11 +228,6 @@ def test_kernels_their_children_and_the_server_itself_are_never_ended(server: Se
         assert "began" not in row_of(server, lambda row: row.get("pid") == pid)
     finally:
         kernel.end()
-
-
-def test_strangers_end_nothing(server: Server, orphan: subprocess.Popen[str]) -> None:
-    assert end(server, {"pid": orphan.pid, "began": began(orphan.pid)}, headers={}) == 403
-    assert orphan.poll() is None
 
 
 def test_another_site_cannot_have_the_users_browser_do_it(server: Server, orphan: subprocess.Popen[str]) -> None:

@@ -1,76 +1,53 @@
-"""The feed by itself: each client is sent all that it may know, however slow it or another one is."""
+"""The feed by itself: each client is sent all that it may know, whatever happens to another one.
+
+Looks may hang, we may have faults, and kernels and managers may not be there to be asked. Clients that do not read, and
+that nobody looks when all have left, are in `test_end.py`, with a real server.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+import threading
+import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tornado.websocket import WebSocketClosedError
 
 from tests.server.pages import LOG, Page, nobody, with_feed
+from tests.slack import SLACK
+from tfgpu_magic.monitor.owners import Notebook
 from tfgpu_magic.monitor.rows import Table
 from tfgpu_magic.server.feed import Feed, States
+from tfgpu_magic.server.worker import Worker
 from tfgpu_magic.views import message
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 pytestmark = pytest.mark.usefixtures("quick_feed")
 
 
-def test_a_client_that_does_not_read_has_one_message_on_its_way_and_others_go_on() -> None:
-    async def test(feed: Feed) -> None:
-        deaf, page = Page(feed, takes=False), Page(feed)
-        await page.until(lambda: len(page.texts) > 30)
+@with_feed
+async def test_what_is_sent_to_many_is_written_once(feed: Feed) -> None:
+    pages = [Page(feed) for _ in range(40)]
+    await pages[0].until(lambda: len(pages[-1].texts) > 3)
 
-        assert deaf.kinds == ["full"]
-        deaf.taken.set_result(None)
-        await page.until(lambda: len(deaf.texts) > 1)
-        assert deaf.kinds == ["full", "full"]  # too much has happened: all of it once more
-
-    with_feed(test)
+    assert len({id(page.texts[2]) for page in pages}) == 1
+    assert len({id(page.texts[0]) for page in pages}) == 1
 
 
-def test_what_is_sent_to_many_is_written_once() -> None:
-    async def test(feed: Feed) -> None:
-        pages = [Page(feed) for _ in range(40)]
-        await pages[0].until(lambda: len(pages[-1].texts) > 3)
-
-        assert len({id(page.texts[2]) for page in pages}) == 1
-        assert len({id(page.texts[0]) for page in pages}) == 1
-
-    with_feed(test)
-
-
-def test_a_client_that_is_gone_harms_nobody() -> None:
-    async def test(feed: Feed) -> None:
-        gone, page = Page(feed), Page(feed)
-        gone.closed = True
-        lost = Page(feed, takes=False)
-        await page.until(lambda: lost.texts)
-        lost.taken.set_exception(WebSocketClosedError())
-        feed.leave(lost.client)
-        feed.leave(lost.client)
-        await page.until(lambda: len(page.texts) > 5)
-
-    with_feed(test)
-
-
-def test_nobody_looks_when_there_is_no_client() -> None:
-    async def test(feed: Feed) -> None:
-        page = Page(feed)
-        await page.until(lambda: page.texts)
-        feed.leave(page.client)
-        await asyncio.sleep(0.1)
-        board_reader: Any = feed._board_reader
-        before = board_reader.count
-        await asyncio.sleep(0.2)
-
-        assert board_reader.count == before
-        again = Page(feed)
-        await page.until(lambda: len(again.texts) > 2)
-        assert again.kinds[:2] == ["full", "tick"]
-
-    with_feed(test)
+@with_feed
+async def test_a_client_that_is_gone_harms_nobody(feed: Feed) -> None:
+    gone, page = Page(feed), Page(feed)
+    gone.closed = True
+    lost = Page(feed, takes=False)
+    await page.until(lambda: lost.texts)
+    lost.taken.set_exception(WebSocketClosedError())
+    feed.leave(lost.client)
+    feed.leave(lost.client)
+    await page.until(lambda: len(page.texts) > 5)
 
 
 def test_who_comes_after_the_end_is_sent_away() -> None:
@@ -87,14 +64,12 @@ def test_who_comes_after_the_end_is_sent_away() -> None:
     assert (late.closed, late.texts) == (True, [])
 
 
-def test_every_client_is_told_the_servers_pace() -> None:
-    async def test(feed: Feed) -> None:
-        page = Page(feed)
-        await page.until(lambda: page.texts)
+@with_feed
+async def test_every_client_is_told_the_servers_pace(feed: Feed) -> None:
+    page = Page(feed)
+    await page.until(lambda: page.texts)
 
-        assert [json.loads(text)["every"] for text in (page.texts[0], await feed.full())] == [0.01, 0.01]
-
-    with_feed(test)
+    assert [json.loads(text)["every"] for text in (page.texts[0], await feed.full())] == [0.01, 0.01]
 
 
 def test_the_same_state_is_not_new_and_who_has_neither_of_the_last_two_needs_all() -> None:
@@ -107,20 +82,123 @@ def test_the_same_state_is_not_new_and_who_has_neither_of_the_last_two_needs_all
     assert json.loads(states.tick(3) or "")["patch"] == {"time": 3}
 
 
-def test_lists_of_processes_are_wanted_as_long_as_one_client_looks_at_them() -> None:
+@with_feed
+async def test_lists_of_processes_are_wanted_as_long_as_one_client_looks_at_them(feed: Feed) -> None:
+    bar, panel = Page(feed), Page(feed)
+    board_reader: Any = feed._board_reader
+
+    async def wanted(bar_looks: bool, panel_looks: bool) -> bool:
+        feed.attend(bar.client, processes=bar_looks)
+        feed.attend(panel.client, processes=panel_looks)
+        count = len(board_reader.processes)
+        await bar.until(lambda: len(board_reader.processes) > count + 1)
+        return bool(board_reader.processes[-1])
+
+    assert [await wanted(*both) for both in ((True, True), (False, True), (False, False))] == [True, True, False]
+    feed.leave(panel.client)
+    assert await wanted(True, False)
+
+
+# --- in trouble ---
+
+
+@with_feed
+async def test_a_look_that_hangs_is_stale_holds_up_nothing_and_heals(feed: Feed) -> None:
+    page = Page(feed)
+    await page.until(lambda: len(page.texts) > 2)
+    board_reader: Any = feed._board_reader
+    board_reader.go.clear()
+    await page.until(lambda: b'"stale"' in page.texts[-1])
+    stale = json.loads(page.texts[-1])["patch"]["stale"]
+    sent, begun = len(page.texts), time.monotonic()
+    late = Page(feed)
+    answer = json.loads(await feed.full())
+    await page.until(lambda: late.texts)
+
+    assert time.monotonic() - begun < 0.5 * SLACK
+    await page.until(lambda: len(page.texts) > sent)  # it is told that we live
+    assert abs(time.time() - stale) < 2 * SLACK
+    assert "stale" in answer["state"]
+    assert "stale" in json.loads(late.texts[0])["state"]
+    board_reader.go.set()
+    await page.until(lambda: b'"stale":null' in page.texts[-1] or b'"stale"' not in page.texts[-1])
+
+
+def test_kernels_that_cannot_be_asked_are_said_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail() -> dict[int, Notebook]:
+        raise OSError("no database")
+
     async def test(feed: Feed) -> None:
-        bar, panel = Page(feed), Page(feed)
+        page = Page(feed)
+        await page.until(lambda: len(page.texts) > 5)
+
+    with_feed(test, fail)()
+
+    assert caplog.text.count("kernels are shown without their notebooks") == 1
+
+
+def test_a_fault_of_ours_ends_the_streams_and_the_next_one_begins_anew(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(feed: Feed) -> None:
+        page = Page(feed)
+        await page.until(lambda: page.texts)
+        with monkeypatch.context() as patching:
+            patching.setattr(States, "tick", lambda *_: 1 / 0)
+            await page.until(lambda: page.closed)
+        again = Page(feed)
+        await page.until(lambda: len(again.texts) > 2)
+
+    with_feed(test)()
+
+    assert "the streams end" in caplog.text
+
+
+def test_two_who_come_at_once_wait_for_the_same_answer_of_the_managers(caplog: pytest.LogCaptureFixture) -> None:
+    train = {7: Notebook(path="train.ipynb")}
+
+    async def take_a_moment() -> Mapping[int, Notebook]:
+        await asyncio.sleep(0.1)
+        return train
+
+    async def test(feed: Feed) -> None:
         board_reader: Any = feed._board_reader
+        await asyncio.gather(*(feed.full() for _ in range(3)))
 
-        async def wanted(bar_looks: bool, panel_looks: bool) -> bool:
-            feed.attend(bar.client, processes=bar_looks)
-            feed.attend(panel.client, processes=panel_looks)
-            count = len(board_reader.processes)
-            await bar.until(lambda: len(board_reader.processes) > count + 1)
-            return bool(board_reader.processes[-1])
+        assert board_reader.asked[0] == train
 
-        assert [await wanted(*both) for both in ((True, True), (False, True), (False, False))] == [True, True, False]
-        feed.leave(panel.client)
-        assert await wanted(True, False)
+    with_feed(test, take_a_moment)()
+    assert not caplog.records
 
-    with_feed(test)
+
+def test_managers_that_do_not_answer_stop_no_stream_and_are_asked_once(caplog: pytest.LogCaptureFixture) -> None:
+    asked = 0
+
+    async def hang() -> dict[int, Notebook]:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(60)
+        return {}
+
+    async def test(feed: Feed) -> None:
+        page = Page(feed)
+        await page.until(lambda: len(page.texts) > 30)
+
+        assert asked == 1
+
+    with_feed(test, hang)()
+    assert [record.message for record in caplog.records if "without their notebooks" in record.message] == [
+        "tfgpu_magic: kernels are shown without their notebooks: they do not answer"
+    ]
+
+
+def test_a_worker_hands_on_what_fails_and_ends_after_its_last_job() -> None:
+    async def run() -> list[object]:
+        worker, ended = Worker(), threading.Event()
+        with pytest.raises(ZeroDivisionError):
+            await worker.do(lambda: 1 / 0)
+        done = await worker.do(lambda: threading.current_thread().daemon)
+        worker.close(ended.set)
+        return [done, ended.wait(5)]
+
+    assert asyncio.run(run()) == [True, True]

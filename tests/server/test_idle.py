@@ -65,44 +65,37 @@ def page(server: Server, kernel: str, seconds: float) -> int:
     return asyncio.run(draw())
 
 
-def test_a_page_that_comes_back_gets_no_heap_of_old_states(tmp_path: Path) -> None:
-    with (
-        Machine.create("1x8GiB") as machine,
-        serving(machine, tmp_path, environment={"TFGPU_MAGIC_DIR": str(tmp_path / "board")}) as server,
-    ):
-        kernel = Kernel(server, "table.ipynb")
-        execute(kernel.client, f"%load_ext tfgpu_magic\n{BRIEF}\n%tf_gpu top")
-        seen = page(server, kernel.id, 2.5)
-        time.sleep(20)
-        heap = page(server, kernel.id, 2.5)
-        kernel.end()
+def test_a_page_that_comes_back_gets_no_heap_of_old_states(server: Server) -> None:
+    kernel = Kernel(server, "table.ipynb")
+    execute(kernel.client, f"%load_ext tfgpu_magic\n{BRIEF}\n%tf_gpu top")
+    seen = page(server, kernel.id, 2.5)
+    time.sleep(20)
+    heap = page(server, kernel.id, 2.5)
+    kernel.end()
 
     assert seen >= 1
     assert heap <= 4
 
 
-def test_a_kernel_with_a_detached_job_says_that_it_is_busy_until_the_job_ends(tmp_path: Path) -> None:
-    with (
-        Machine.create("1x8GiB") as machine,
-        serving(machine, tmp_path, environment={"TFGPU_MAGIC_DIR": str(tmp_path / "board")}) as server,
-    ):
-        kernel = Kernel(server, "job.ipynb")
-        pid = execute(kernel.client, "import os; print(os.getpid())").strip()
-        reports = (
-            "from tfgpu_magic.monitor.directory import BoardDirectory\n"
-            "from tfgpu_magic.monitor.report_files import ReportFiles\n"
-            "with BoardDirectory() as place: "
-            f"print([one.busy for one in ReportFiles(place).read() if one.pid == {pid}])"
-        )
-        execute(kernel.client, "%load_ext tfgpu_magic")
-        execute(kernel.client, "%%tf_gpu isolate --detach\nimport time; time.sleep(600)")
-        other = Kernel(server)
-        time.sleep(3)
-        during = execute(other.client, reports)
-        execute(kernel.client, "%tf_gpu jobs stop 1")
-        after = until(lambda: "False" in execute(other.client, reports), seconds=20)
-        for one in (kernel, other):
-            one.end()
+REPORTS = """
+from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.report_files import ReportFiles
+with BoardDirectory() as place:
+    print([one.busy for one in ReportFiles(place).read() if one.pid == {pid}])
+"""
+
+
+def test_a_kernel_with_a_detached_job_says_that_it_is_busy_until_the_job_ends(server: Server) -> None:
+    kernel, other = Kernel(server, "job.ipynb"), Kernel(server)
+    reports = REPORTS.format(pid=execute(kernel.client, "import os; print(os.getpid())").strip())
+    execute(kernel.client, "%load_ext tfgpu_magic")
+    execute(kernel.client, "%%tf_gpu isolate --detach\nimport time; time.sleep(600)")
+    time.sleep(3)
+    during = execute(other.client, reports)
+    execute(kernel.client, "%tf_gpu jobs stop 1")
+    after = until(lambda: "False" in execute(other.client, reports), seconds=20)
+    for one in (kernel, other):
+        one.end()
 
     assert during == "[True]\n"
     assert after

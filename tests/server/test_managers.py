@@ -12,9 +12,26 @@ from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from tfgpu_magic.monitor.owners import Notebook
 from tfgpu_magic.server.kernels import Kernels
 
+KNOWN = "0123abcd-and-more"
+
 
 def manager(**kernels: Any) -> Any:
     return SimpleNamespace(list_kernel_ids=lambda: list(kernels), get_kernel=kernels.__getitem__)
+
+
+def local(process: object = manager) -> Any:
+    """Return a kernel of pid 7 that this server started, with its process or without."""
+    provisioner: Any = LocalProvisioner()
+    provisioner.pid, provisioner.process = 7, process
+    return SimpleNamespace(provisioner=provisioner, kernel_name="python3")
+
+
+def noted(kernel: Any, *sessions: dict[str, Any]) -> Notebook:
+    """Return what is known of a kernel, whose sessions these are."""
+    listed = [{"kernel": {"id": KNOWN}, **session} for session in sessions]
+    kernels = Kernels(manager(**{KNOWN: kernel}), SimpleNamespace(list_sessions=lambda: listed))
+    (found,) = asyncio.run(kernels.notebooks()).values()
+    return found
 
 
 def test_kernels_that_run_elsewhere_are_left_out_and_their_gateway_is_not_asked() -> None:
@@ -35,9 +52,7 @@ def test_sessions_are_listed_again_for_a_new_kernel_and_else_rarely() -> None:
         count += 1
         return [{"kernel": {"id": "a"}, "type": "notebook", "path": "RTC:abc", "name": "train.ipynb"}]
 
-    local: Any = LocalProvisioner()
-    local.pid, local.process = 7, object()
-    kernel = SimpleNamespace(provisioner=local, kernel_name="python3")
+    kernel = local()
     known = {"a": kernel}
     kernels = Kernels(manager(**known), SimpleNamespace(list_sessions=listed))
 
@@ -53,11 +68,9 @@ def test_sessions_are_listed_again_for_a_new_kernel_and_else_rarely() -> None:
 
 
 def test_a_kernel_that_has_died_names_nobody_who_is_given_its_pid() -> None:
-    local = LocalProvisioner()
-    local.pid, local.process = 7, None  # as Jupyter leaves a kernel that it does not start again
-    kernels = Kernels(manager(a=SimpleNamespace(provisioner=local)), SimpleNamespace(list_sessions=list))
+    died = local(process=None)  # as Jupyter leaves a kernel that it does not start again
 
-    assert asyncio.run(kernels.notebooks()) == {}
+    assert asyncio.run(Kernels(manager(a=died), SimpleNamespace(list_sessions=list)).notebooks()) == {}
 
 
 @pytest.mark.parametrize(
@@ -72,31 +85,19 @@ def test_a_kernel_that_has_died_names_nobody_who_is_given_its_pid() -> None:
 def test_what_kernels_and_those_who_start_them_say_has_bounds(
     session: dict[str, Any], state: str | None, notebook: tuple[str, str, str]
 ) -> None:
-    known = "0123abcd-and-more"
-    local: Any = LocalProvisioner()
-    local.pid, local.process = 7, object()
-    kernel = SimpleNamespace(provisioner=local, kernel_name="R", execution_state=state)
-    listed = [{"kernel": {"id": known}, **session}] if session else []
-    kernels = Kernels(manager(**{known: kernel}), SimpleNamespace(list_sessions=lambda: listed))
-    (found,) = asyncio.run(kernels.notebooks()).values()
+    kernel = local()
+    kernel.kernel_name, kernel.execution_state = "R", state
+    found = noted(kernel, *([session] if session else []))
 
     assert (found.name, found.path, found.state) == notebook
 
 
 def test_a_kernel_of_several_is_named_by_its_oldest_notebook_and_the_others_are_told() -> None:
-    local: Any = LocalProvisioner()
-    local.pid, local.process = 7, object()
-    kernel = SimpleNamespace(provisioner=local, kernel_name="python3")
-    listed = [
-        {"kernel": {"id": "a"}, "type": kind, "path": path, "name": name}
-        for kind, path, name in [
-            ("console", "console-1-1f0e", "Console 1"),
-            ("notebook", "work/train.ipynb", "train.ipynb"),
-            ("notebook", "scratch.ipynb", "scratch.ipynb"),
-        ]
-    ]
-    kernels = Kernels(manager(a=kernel), SimpleNamespace(list_sessions=lambda: listed))
-    (found,) = asyncio.run(kernels.notebooks()).values()
+    found = noted(
+        local(),
+        {"type": "console", "path": "console-1-1f0e", "name": "Console 1"},
+        {"type": "notebook", "path": "work/train.ipynb", "name": "train.ipynb"},
+        {"type": "notebook", "path": "scratch.ipynb", "name": "scratch.ipynb"},
+    )
 
-    assert found.path == "work/train.ipynb"
-    assert found.also == ("scratch.ipynb", "Console 1")
+    assert (found.path, found.also) == ("work/train.ipynb", ("scratch.ipynb", "Console 1"))
