@@ -15,9 +15,9 @@ from tests.sizes import GIB, MIB
 from tfgpu_magic.config import parser
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.insight.fit import fit
+from tfgpu_magic.insight.session import how_much
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 from tfgpu_magic.simgpu import Machine
-from tfgpu_magic.views.fit import FitAnswer
 
 machine = machine_of("2x8GiB")
 
@@ -57,21 +57,21 @@ def test_the_line_gives_each_gpu_that_was_used_its_peak_and_a_margin(peaks: dict
 
 def test_without_a_peak_it_says_what_to_do() -> None:
     for peaks in ({}, {"TensorFlow": [pool(0, 0)]}):
-        answer = FitAnswer(fit(peaks, MACHINE))
+        answer = how_much(fit(peaks, MACHINE))
 
         assert "no peaks to go by. Run the cells that count" in repr(answer)
         assert "no peaks to go by" in answer._repr_html_()
 
 
 def test_where_the_driver_says_nothing_it_says_so_and_not_that_nothing_was_used() -> None:
-    answer = FitAnswer(fit({"TensorFlow": [pool(0, GIB)]}, Snapshot(time=0.0, error="it hangs.")), trouble="it hangs.")
+    answer = how_much(fit({"TensorFlow": [pool(0, GIB)]}, Snapshot(time=0.0, error="it hangs.")), trouble="it hangs.")
 
     assert repr(answer) == "How much to ask for is not known: it hangs."
     assert "it hangs." in answer._repr_html_()
 
 
 def test_what_the_gpu_is_to_have_free_counts_one_context_for_all_frameworks() -> None:
-    answer = FitAnswer(fit({"TensorFlow": [pool(0, GIB)], "PyTorch": [pool(0, 2 * GIB)]}, MACHINE))
+    answer = how_much(fit({"TensorFlow": [pool(0, GIB)], "PyTorch": [pool(0, 2 * GIB)]}, MACHINE))
 
     assert "GPU 0 is to have 3.7 GiB free: CUDA's context takes about 256 MiB beside that." in repr(answer)
 

@@ -6,9 +6,10 @@ import pytest
 
 from tests.sizes import GIB, MIB
 from tfgpu_magic.isolate.cells.facts import CellFacts
-from tfgpu_magic.isolate.cells.summary import Summary, summarise
+from tfgpu_magic.isolate.cells.summary import summarise
 from tfgpu_magic.monitor.report import Figure, GpuUse
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.views.answer import Quiet
 
 PID = 42
 
@@ -94,4 +95,4 @@ def test_in_html_nothing_of_a_cell_is_markup() -> None:
 
 
 def test_what_is_to_be_typed_is_marked_so_in_html() -> None:
-    assert "<code>--gpus 1</code>" in Summary(("`--gpus 1` gives a cell the GPU with most free memory.",))._repr_html_()
+    assert "<code>--gpus 1</code>" in Quiet("`--gpus 1` gives a cell the GPU with most free memory.")._repr_html_()

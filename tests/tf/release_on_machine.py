@@ -18,7 +18,7 @@ from tfgpu_magic.config.runtime import current_stage
 from tfgpu_magic.config.self_report import after_exit
 from tfgpu_magic.frameworks.tensorflow import TensorFlow
 from tfgpu_magic.simgpu import Machine
-from tfgpu_magic.views.plan import PlanAnswer
+from tfgpu_magic.views.plan import answer
 
 
 def zeros(size: int) -> Any:
@@ -201,7 +201,7 @@ def run_code() -> tuple[list[int], list[int]]:
 
 
 def views() -> tuple[str, str, str]:
-    shown = repr(PlanAnswer(tfgpu_magic.apply("growth --release"), ""))
+    shown = repr(answer(tfgpu_magic.apply("growth --release"), ""))
     waiting = repr(tfgpu_magic.status())
     touch_every_gpu()
     return shown, waiting, repr(tfgpu_magic.status())

@@ -14,7 +14,7 @@ from tfgpu_magic.insight.timeline import CellUse, Level, Sample, Timeline
 from tfgpu_magic.insight.usage import PoolUse
 from tfgpu_magic.views import chart
 from tfgpu_magic.views.chart import Curve
-from tfgpu_magic.views.track import CellLine, Session
+from tfgpu_magic.views.track import Session, line_of
 
 POOL = PoolUse(framework="TensorFlow", name="GPU:0", gpu="GPU-a", before=GIB, after=2 * GIB, peak=3 * GIB)
 CELL = CellUse(number=5, title="model.fit(x, y)", began=1010.0, ended=1020.0, pools=(POOL,))
@@ -184,7 +184,7 @@ def test_a_gpu_without_a_number_is_named_by_its_uuid() -> None:
 
 def test_the_line_below_a_cell_is_one_sentence_for_all_pools_that_changed() -> None:
     pools = (POOL, POOL._replace(framework="PyTorch", name="cuda:0", before=2 * GIB, after=GIB))
-    line = CellLine(pools)
+    line = line_of(pools)
 
     assert repr(line) == "GPU:0: +1 GiB, 2 GiB in use, peak 3 GiB; PyTorch cuda:0: -1 GiB, 1 GiB in use, peak 3 GiB"
     assert repr(line) in Page(line._repr_html_()).text

@@ -6,7 +6,8 @@ import argparse
 
 from tfgpu_magic import control
 from tfgpu_magic.command.wording import WORDS, frameworks, in_shell, translated
-from tfgpu_magic.views.plan import PlanAnswer, foreseen
+from tfgpu_magic.views.answer import Document
+from tfgpu_magic.views.plan import foreseen
 
 
 def prepare(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +23,6 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _answer(policy: str) -> PlanAnswer:
+def _answer(policy: str) -> Document:
     scope = frameworks(policy)
     return foreseen(control.plan(policy, frameworks=scope), policy, of_all=scope == "all")

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from tfgpu_magic import frameworks
-from tfgpu_magic.insight.fit import fit
+from tfgpu_magic.insight.fit import Fit, fit, together
 from tfgpu_magic.insight.timeline import TIMELINE
 from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
-from tfgpu_magic.views.fit import FitAnswer
+from tfgpu_magic.units import rounded
+from tfgpu_magic.views import phrases
+from tfgpu_magic.views.answer import Document, grid, headline
+from tfgpu_magic.views.measurement import pool_name
 from tfgpu_magic.views.track import Session
+
+_HEADS = ("<GPU", "<In use by", ">Highest peak", ">With a margin")
+_NOTHING = (
+    "No framework has used a GPU in this session, so there are no peaks to go by. Run the cells that count, and say it "
+    "again."
+)
+_LEAD = "To be said before the first use, in a new notebook or with `--restart`:"
+_GROWS = "It is taken at once; with `--grow` it is a cap, and is taken as it is needed."
 
 
 def timeline() -> Session:
@@ -27,8 +38,32 @@ def timeline() -> Session:
     return Session(TIMELINE, {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}, simulated=snapshot.simulated)
 
 
-def fitting() -> FitAnswer:
+def fitting() -> Document:
     """Return how much to ask for; the driver is asked for the GPUs' numbers and sizes."""
     snapshot = look(LOOK_TIMEOUT)
     found = fit(frameworks.session_peaks(), snapshot)
-    return FitAnswer(found, trouble=snapshot.error or "", simulated=snapshot.simulated)
+    return how_much(found, trouble=snapshot.error or "", simulated=snapshot.simulated)
+
+
+def how_much(found: Fit, *, trouble: str = "", simulated: bool = False) -> Document:
+    """Return how much to ask for.
+
+    Args:
+        found: the figures, and the words.
+        trouble: why the driver has not said which GPUs there are, in words; empty where it has.
+        simulated: whether the GPUs are those of a simulated machine.
+    """
+    if not found.words:
+        unknown = f"How much to ask for is not known: {phrases.plain(trouble, longest=400)}"
+        return Document(unknown if trouble else _NOTHING)
+    rows = [
+        (need.gpu, pool_name(need.framework, name), rounded(peak), rounded(limit))
+        for need in found.needs
+        for name, peak, limit in zip(need.pools, need.peaks, need.limits, strict=True)
+    ]
+    beside = [
+        f"GPU {gpu} is to have {rounded(whole)} free: CUDA's context takes about {rounded(context)} beside that."
+        for gpu, (whole, context) in together(found.needs).items()
+    ]
+    made_up = [phrases.SIMULATED] if simulated else []
+    return Document(headline(_LEAD, f"%{found.magic} {found.words}"), grid(_HEADS, rows), *beside, _GROWS, *made_up)

@@ -18,7 +18,7 @@ from tfgpu_magic.insight.measuring import Measuring, Pools
 from tfgpu_magic.insight.timeline import TIMELINE, CellUse, Sample, levels
 from tfgpu_magic.insight.usage import PoolUse
 from tfgpu_magic.units import MIB
-from tfgpu_magic.views.track import CellLine
+from tfgpu_magic.views.track import line_of
 
 LEAST = 64 * MIB
 """Bytes by which a cell has to change a pool for a line below it, if not said otherwise."""
@@ -74,7 +74,7 @@ class Tracker(CellWatch):
         TIMELINE.add_cell(cell)
         changed = tuple(pool for pool in pools if self._is_much(pool))
         if changed:
-            display(CellLine(changed))  # type: ignore[no-untyped-call]  # IPython's
+            display(line_of(changed))  # type: ignore[no-untyped-call]  # IPython's
 
     def _is_much(self, pool: PoolUse) -> bool:
         """Tell whether a pool changed much, or was never as full before by as much."""

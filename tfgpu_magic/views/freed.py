@@ -1,4 +1,4 @@
-"""The result of `%tf_gpu free`: what became free in the frameworks' pools, and what went back to the driver."""
+"""The answer of `%tf_gpu free`: what became free in the frameworks' pools, and what went back to the driver."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.monitor.report import TENSORFLOW
 from tfgpu_magic.units import rounded
-from tfgpu_magic.views import html
+from tfgpu_magic.views.answer import Answer
 from tfgpu_magic.views.tensors import called
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ _KEEPS = (
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Freed:
-    """What became free; IPython shows it as HTML or as text, and `print` as text.
+class Freed(Answer):
+    """What became free.
 
     Attributes:
         outcome: the figures before and after, and what is still kept of what the deleted names led to.
@@ -47,13 +47,7 @@ class Freed:
         held, given = self.outcome.held, self.outcome.given
         return sum(change.freed for change in held.values()) if held else sum(given.values()) if given else None
 
-    def __repr__(self) -> str:
-        return "\n".join(self._lines())
-
-    def _repr_html_(self) -> str:
-        return html.page("".join(map(html.remark, self._lines())))
-
-    def _lines(self) -> list[str]:
+    def _parts(self) -> list[str]:
         outcome = self.outcome
         used = {device: change for device, change in outcome.in_use.items() if change.before or change.after}
         lines = [_in_pool(*one) for one in used.items()] or ["No framework has memory of a GPU in use here."]

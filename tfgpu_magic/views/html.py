@@ -30,10 +30,10 @@ _STYLE = """
   border-bottom: 1px solid var(--jp-border-color2, rgba(128, 128, 128, .35)); font-variant-numeric: tabular-nums;
   overflow-wrap: break-word; white-space: normal; max-width: none; }
 .tfgpu.tfgpu table thead th { font-weight: 600; white-space: nowrap; }
-.tfgpu.tfgpu table tbody th { font-weight: 400; }
+.tfgpu.tfgpu table tbody th { font-weight: 400; white-space: nowrap; }
 .tfgpu.tfgpu table .tfgpu-n { text-align: right; white-space: nowrap; }
 .tfgpu.tfgpu table .tfgpu-held { min-width: 10em; white-space: nowrap; }
-.tfgpu.tfgpu table .tfgpu-name { min-width: 6em; overflow-wrap: anywhere; }
+.tfgpu.tfgpu table .tfgpu-name { min-width: 6em; overflow-wrap: anywhere; white-space: normal; }
 .tfgpu.tfgpu table .tfgpu-use { white-space: pre; }
 .tfgpu p { margin: .2em .5em; }
 .tfgpu code { overflow-wrap: anywhere; }
@@ -144,9 +144,10 @@ def cell(head: str, text: str) -> str:
     return f"<td{_side(head)}>{_safe(text)}</td>"
 
 
-def name(text: str) -> str:
-    """Draw the cell that names its row; where there is little room its text breaks anywhere."""
-    return f'<th scope="row" class="tfgpu-name">{_safe(text)}</th>'
+def name(head: str, text: str, *, long: bool) -> str:
+    """Draw the cell that names its row; where there is little room a long text breaks anywhere."""
+    side = ' class="tfgpu-name"' if long else _side(head)
+    return f'<th scope="row"{side}>{_safe(text)}</th>'
 
 
 def remark(text: str) -> str:

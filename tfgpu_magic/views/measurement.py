@@ -1,4 +1,4 @@
-"""The result of `measure`: what a part of a program did to GPU memory, as text and as HTML."""
+"""The answer of `measure`: what a part of a program did to GPU memory."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.insight.usage import Usage
 from tfgpu_magic.monitor.report import TENSORFLOW
 from tfgpu_magic.units import rounded
-from tfgpu_magic.views import html, phrases, text
+from tfgpu_magic.views import phrases
+from tfgpu_magic.views.answer import Answer, Part, grid, headline
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tfgpu_magic.insight.usage import PoolUse
 
 _HEADS = ("<In use", ">Before", ">After", ">Change", ">Peak", ">Limit")
@@ -21,8 +24,8 @@ _UNLISTED = "The driver does not name this process, as in some containers: what 
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
-class Measurement(Usage):
-    """A `Usage` that IPython shows as HTML or as text, and `print` as text.
+class Measurement(Answer, Usage):
+    """A `Usage` as an answer.
 
     Attributes:
         what: what was measured, as people call it; empty where that is plain.
@@ -30,20 +33,9 @@ class Measurement(Usage):
 
     what: str = ""
 
-    def __repr__(self) -> str:
-        lines = [_summary(self)]
-        if self.pools:
-            lines += text.columns(_HEADS, _pools(self))
-        if self.gpus:
-            lines += text.columns(_HELD_HEADS, _held(self))
-        return "\n".join([*lines, *_remarks(self)])
-
-    def _repr_html_(self) -> str:
-        body = f"<p><strong>{html.prose(_summary(self))}</strong></p>"
-        for heads, rows in ((_HEADS, _pools(self)), (_HELD_HEADS, _held(self))):
-            if rows:
-                body += html.grid("", heads, ["".join(map(html.cell, heads, row)) for row in rows])
-        return html.page(body + "".join(map(html.remark, _remarks(self))))
+    def _parts(self) -> Iterable[Part | str]:
+        tables = grid(_HEADS, _pools(self)), grid(_HELD_HEADS, _held(self))
+        return [headline(_summary(self)), *tables, *_remarks(self)]
 
 
 def pool_name(framework: str, name: str) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.units import rounded
-from tfgpu_magic.views import html
 from tfgpu_magic.views.phrases import plain, seconds, words
 
 if TYPE_CHECKING:
@@ -23,23 +21,6 @@ _WORDS = {
     "settles": "Waiting for the end of what an earlier helper process has begun.",
     "takes room": "Taking the room.",
 }
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Said:
-    """A sentence below a cell.
-
-    Attributes:
-        text: the sentence.
-    """
-
-    text: str
-
-    def __repr__(self) -> str:
-        return self.text
-
-    def _repr_html_(self) -> str:
-        return html.page(html.remark(self.text))
 
 
 def progress(progress: Progress, names: Mapping[int, str]) -> str:

@@ -9,14 +9,7 @@ from tfgpu_magic.host import here
 from tfgpu_magic.views import html, phrases, text
 
 if TYPE_CHECKING:
-    from typing import Protocol
-
     from tfgpu_magic.monitor.rows import Table
-
-    class _Printer(Protocol):
-        """The part of IPython's pretty printer that is needed here."""
-
-        def text(self, text: str) -> None: ...
 
 
 ONCE = "This is one look. The table that is drawn anew each second needs a notebook; here, say it again."
@@ -40,9 +33,6 @@ class Status:
 
     def __repr__(self) -> str:
         return text.render(self.table, here=self.here)
-
-    def _repr_pretty_(self, printer: _Printer, cycle: bool) -> None:
-        printer.text("Status(...)" if cycle else repr(self))
 
     def _repr_html_(self) -> str:
         return html.render(self.table, here=self.here)

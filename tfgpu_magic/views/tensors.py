@@ -1,4 +1,4 @@
-"""The result of `%tf_gpu tensors`: what holds memory of the GPUs, by name, as text and as HTML."""
+"""The answer of `%tf_gpu tensors`: what holds memory of the GPUs, by name."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.units import MIB, rounded
-from tfgpu_magic.views import html, phrases, text
+from tfgpu_magic.views import phrases
+from tfgpu_magic.views.answer import Answer, Part, grid
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from tfgpu_magic.insight.accounts import Account
     from tfgpu_magic.insight.names import Holding, Name, Scope
@@ -50,8 +51,8 @@ _CALLED = ("running", "function", "temporary")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Tensors:
-    """What holds this process's memory of the GPUs; IPython shows it as HTML or as text, and `print` as text.
+class Tensors(Answer):
+    """What holds this process's memory of the GPUs.
 
     It holds none of it: it has names, sizes and devices.
 
@@ -71,15 +72,9 @@ class Tensors:
         """What each framework has in use on each GPU, and how much of it the arrays take."""
         return self.inventory.accounts
 
-    def __repr__(self) -> str:
+    def _parts(self) -> Iterable[Part | str]:
         rows = self._rows()
-        lines = text.columns(_HEADS, rows) if rows else [_NOTHING]
-        return "\n".join([*lines, *self._remarks()])
-
-    def _repr_html_(self) -> str:
-        rows = [html.name(name) + "".join(map(html.cell, _HEADS[1:], row)) for name, *row in self._rows()]
-        table = html.grid("Memory by name", _HEADS, rows) if rows else f"<p>{_NOTHING}</p>"
-        return html.page(table + "".join(map(html.remark, self._remarks())))
+        return [grid(_HEADS, rows, "Memory by name", long=True) if rows else _NOTHING, *self._remarks()]
 
     def _rows(self) -> list[list[str]]:
         several = len({account.framework for account in self.accounts}) > 1

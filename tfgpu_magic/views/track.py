@@ -1,18 +1,18 @@
-"""The results of `track`: a line below a cell, and the session as a chart with a table by cell."""
+"""The answers of `track`: a line below a cell, and the session as a chart with a table by cell."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.units import rounded
-from tfgpu_magic.views import chart, html, phrases, text
+from tfgpu_magic.views import chart, phrases
+from tfgpu_magic.views.answer import Answer, Part, Quiet, grid
 from tfgpu_magic.views.chart import Curve, cell_name, cell_title
 from tfgpu_magic.views.measurement import change, peak, pool_name, took
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from tfgpu_magic.insight.timeline import CellUse, Timeline
     from tfgpu_magic.insight.usage import PoolUse
@@ -25,32 +25,15 @@ NOTHING = "No framework has used a GPU in this session since tfgpu_magic was loa
 OFF = "Cells are not tracked. `%tf_gpu track on` notes what each of them does."
 NONE_CHANGED = "No tracked cell has changed what is in use."
 
-_QUIET = (  # by itself: a notebook has many such lines, and each would carry the style of all tables
-    "font: var(--jp-ui-font-size0, .85em) var(--jp-ui-font-family, system-ui, sans-serif); "
-    "color: var(--jp-ui-font-color1, inherit); opacity: .75"
-)
+
+def line_of(pools: Iterable[PoolUse]) -> Quiet:
+    """Return the line below a cell that has changed memory in some pools."""
+    return Quiet("; ".join(map(_in_words, pools)))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class CellLine:
-    """The line below a cell that changed memory; IPython shows it as HTML or as text.
-
-    Attributes:
-        pools: what happened in the pools that changed.
-    """
-
-    pools: tuple[PoolUse, ...]
-
-    def __repr__(self) -> str:
-        return "; ".join(map(_in_words, self.pools))
-
-    def _repr_html_(self) -> str:
-        return f'<div style="{_QUIET}">{escape(repr(self))}</div>'
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Session:
-    """What a session had in use of each GPU, and what each cell did; IPython shows it as a chart or as text.
+class Session(Answer):
+    """What a session had in use of each GPU, and what each cell did.
 
     Attributes:
         record: the data: `Timeline.samples` and `cells`.
@@ -93,19 +76,9 @@ class Session:
         ]
         return pd.DataFrame(rows, columns=_COLUMNS)
 
-    def __repr__(self) -> str:
+    def _parts(self) -> Iterable[Part | str]:
         curves, rows = self._curves(), self._rows()
-        shown = rows[-_MOST:]
-        lines = [f"{curve.caption}\n  {chart.line(curve)}" for curve in curves] or [NOTHING]
-        return "\n".join([*lines, *(text.columns(_HEADS, shown) if shown else ()), *self._remarks(rows)])
-
-    def _repr_html_(self) -> str:
-        curves, rows = self._curves(), self._rows()
-        figures = _charts(curves) if curves else f"<p>{html.prose(NOTHING)}</p>"
-        heads = _HEADS if any(row[-1] for row in rows) else _HEADS[:-1]  # without an error, without its column
-        cells = ["".join(map(html.cell, heads, (_unbroken(row[0]), *row[1:]))) for row in rows[-_MOST:]]
-        table = html.grid("By cell", heads, cells) if cells else ""
-        return html.page(figures + table + "".join(map(html.remark, self._remarks(rows))))
+        return [_charts(curves) if curves else NOTHING, grid(_HEADS, rows[-_MOST:], "By cell"), *self._remarks(rows)]
 
     def _curves(self) -> list[Curve]:
         points: dict[str, list[tuple[float, int]]] = {}
@@ -155,17 +128,14 @@ _COLUMNS = (
 )
 
 
+def _charts(curves: list[Curve]) -> Part:
+    lines = [line for curve in curves for line in (curve.caption, f"  {chart.line(curve)}")]
+    return Part(lines, chart.STYLE + "".join(map(chart.draw, curves)) + chart.legend(curves))
+
+
 def _in_words(pool: PoolUse) -> str:
     changed = f"{change(pool.delta)}, " if pool.delta else ""
     return f"{pool_name(pool.framework, pool.name)}: {changed}{rounded(pool.after)} in use, peak {peak(pool)}"
-
-
-def _charts(curves: list[Curve]) -> str:
-    return chart.STYLE + "".join(map(chart.draw, curves)) + chart.legend(curves)
-
-
-def _unbroken(text: str) -> str:
-    return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def _changed(pool: PoolUse) -> bool:

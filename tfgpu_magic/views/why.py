@@ -1,9 +1,9 @@
-"""The result of `%tf_gpu why`: why a GPU ran out of memory and what would help, as text and as HTML."""
+"""The answer of `%tf_gpu why`: why a GPU ran out of memory, and what would help."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -11,6 +11,7 @@ from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.monitor.report import TENSORFLOW
 from tfgpu_magic.units import rounded
 from tfgpu_magic.views import html, phrases, ways_out
+from tfgpu_magic.views.answer import Answer, Part, headline
 from tfgpu_magic.views.tensors import called
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ _Line: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Why:
-    """Why a GPU ran out of memory; IPython shows it as HTML or as text, and `print` as text.
+class Why(Answer):
+    """Why a GPU ran out of memory.
 
     Attributes:
         explanation: the figures; None where nothing ran out of memory.
@@ -41,30 +42,20 @@ class Why:
 
     explanation: Explanation | None
 
-    def __repr__(self) -> str:
+    def _parts(self) -> Iterable[Part | str]:
         case = self.explanation
         if case is None:
-            return NONE
-        facts = [*_facts(case)]
-        width = max((len(label) for label, _ in facts), default=0)
-        named = ((label if at == 0 else "", *line) for label, of_it in facts for at, line in enumerate(of_it))
-        lines = [f"  {label:<{width}}  {f'{size:>8}  ' if size else ''}{text}" for label, size, text in named]
-        ways = list(ways_out.lines(case))
-        column = max((len(line) for line, _ in ways if line), default=0)
-        shown = [f"  {line:<{column}}   {text}".rstrip() if line else f"  {text}" for line, text in ways]
-        return "\n".join([_headline(case), *lines, *([ways_out.lead(case)] if ways else []), *shown, *_remarks(case)])
+            return [NONE]
+        return [headline(_headline(case)), _drawn(list(_facts(case))), _ways(case), *_remarks(case)]
 
-    def _repr_html_(self) -> str:
-        case = self.explanation
-        if case is None:
-            return html.page(f"<p>{html.prose(NONE)}</p>")
-        parts = [
-            f"<style>{' '.join(_STYLE.split())}</style>",
-            f"<p><strong>{html.prose(_headline(case))}</strong></p>",
-            html.rows("", [row for label, lines in _facts(case) for row in _rows(label, lines)]),
-            html.rows(ways_out.lead(case), [_way(line, text) for line, text in ways_out.lines(case)]),
-        ]
-        return html.page("".join(parts) + "".join(map(html.remark, _remarks(case))))
+
+def _drawn(facts: list[tuple[str, list[_Line]]]) -> Part:
+    """Draw what is known: labels, each with lines."""
+    width = max((len(label) for label, _ in facts), default=0)
+    named = [(label if at == 0 else "", *line) for label, of_it in facts for at, line in enumerate(of_it)]
+    lines = [f"  {label:<{width}}  {f'{size:>8}  ' if size else ''}{text}" for label, size, text in named]
+    rows = [row for label, of_it in facts for row in _rows(label, of_it)]
+    return Part(lines, f"<style>{' '.join(_STYLE.split())}</style>{html.rows('', rows)}")
 
 
 def _rows(label: str, lines: Sequence[_Line]) -> Iterator[str]:
@@ -74,6 +65,14 @@ def _rows(label: str, lines: Sequence[_Line]) -> Iterator[str]:
         amount = f'<td class="tfgpu-n tfgpu-fact">{html.prose(size)}</td><td' if size else '<td colspan="2"'
         yield f'{head}{amount} class="tfgpu-name">{html.prose(text)}</td>'
         head = ""
+
+
+def _ways(case: Explanation) -> Part:
+    """Draw the ways out; nothing where there are none."""
+    lead, ways = ways_out.lead(case), list(ways_out.lines(case))
+    width = max((len(line) for line, _ in ways if line), default=0)
+    lines = [f"  {line:<{width}}   {text}".rstrip() if line else f"  {text}" for line, text in ways]
+    return Part([lead, *lines] if ways else [], html.rows(lead, [_way(*way) for way in ways]))
 
 
 def _way(line: str, text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tfgpu_magic import control
 from tfgpu_magic.config import completions, script
 from tfgpu_magic.config.word import Line
-from tfgpu_magic.views.code import Code
+from tfgpu_magic.views.answer import Code
 
 offers = completions.policy
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.config.vocabulary import WIDTH, flags, usage
 from tfgpu_magic.config.word import Above, Line, Word
-from tfgpu_magic.views.code import Code
+from tfgpu_magic.views.answer import Code
 
 _LINE = f"""Set TensorFlow's GPU memory up before its first op, and see who holds what.
 

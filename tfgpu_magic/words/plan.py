@@ -7,18 +7,19 @@ from tfgpu_magic.config import completions
 from tfgpu_magic.config.runtime import current_stage
 from tfgpu_magic.config.word import Line
 from tfgpu_magic.errors import TooLate
-from tfgpu_magic.views.plan import PlanAnswer, foreseen
+from tfgpu_magic.views import plan as views
+from tfgpu_magic.views.answer import Document
 
 offers = completions.policy
 
 
-def answer(line: Line) -> PlanAnswer:
+def answer(line: Line) -> Document:
     """Return the plan."""
     policy, of_all = line.rest, line.frameworks == "all"
     if not policy:
-        return PlanAnswer(control.waiting(), control.standing(control.current(), current_stage()))
+        return views.answer(control.waiting(), control.standing(control.current(), current_stage()))
     try:
-        return foreseen(control.plan(policy, frameworks=line.frameworks), policy, of_all=of_all)
+        return views.foreseen(control.plan(policy, frameworks=line.frameworks), policy, of_all=of_all)
     except TooLate as error:
         plan = control.foresee(policy, line.frameworks)
-        return foreseen(plan, policy, of_all=of_all, lead=f"{error.beginning} After a restart, ")
+        return views.foreseen(plan, policy, of_all=of_all, lead=f"{error.beginning} After a restart, ")

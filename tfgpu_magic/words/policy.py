@@ -13,7 +13,8 @@ from tfgpu_magic.config.word import Line
 from tfgpu_magic.errors import TooLate
 from tfgpu_magic.host import host
 from tfgpu_magic.monitor.look import LOOK_TIMEOUT, Looking
-from tfgpu_magic.views.plan import PlanAnswer
+from tfgpu_magic.views import plan as views
+from tfgpu_magic.views.answer import Document
 
 
 def offers(tokens: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
@@ -21,7 +22,7 @@ def offers(tokens: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str
     return completions.policy(tokens, gpus, RESTART)
 
 
-def answer(line: Line) -> PlanAnswer:
+def answer(line: Line) -> Document:
     """Apply a policy here; or if it is too late and `--restart` is given, in a new kernel."""
     looking = line.looking or Looking(LOOK_TIMEOUT)  # it queries the GPUs while the words are parsed
     try:
@@ -33,7 +34,7 @@ def answer(line: Line) -> PlanAnswer:
         if host() != "kernel":
             raise
     else:
-        return PlanAnswer(plan, _standing(plan, line))
+        return views.answer(plan, _standing(plan, line))
     from tfgpu_magic.restart import restart  # it imports psutil and more, and restarts are rare
 
     return restart(str(plan.asked) or "default", str(administrator.said_to_others(plan)))

@@ -25,7 +25,7 @@ from tfgpu_magic.isolate.cells.facts import CellSettings
 from tfgpu_magic.isolate.cells.inputs import chosen, pickled
 from tfgpu_magic.isolate.cells.line import CellLine
 from tfgpu_magic.isolate.cells.names import names
-from tfgpu_magic.isolate.cells.summary import Summary, summarise
+from tfgpu_magic.isolate.cells.summary import summarise
 from tfgpu_magic.isolate.lease import Abandoned, Lease
 from tfgpu_magic.isolate.leases import LEASES
 from tfgpu_magic.isolate.process import exit_cause
@@ -35,6 +35,7 @@ from tfgpu_magic.isolate.sinks import Sink
 from tfgpu_magic.isolate.values.copies import copied
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.snapshot import Snapshot
+from tfgpu_magic.views.answer import Quiet
 from tfgpu_magic.views.why import Why
 
 _RUNNER = "tfgpu_magic.isolate.cells.shell:cell"
@@ -265,7 +266,7 @@ class Cell:
         before = self._before.processes if self._before is not None else ()
         return look() if answer.facts.uses or any(row.pid == self.pid for row in before) else None
 
-    def _show(self, summary: Summary | Why) -> None:
+    def _show(self, summary: Quiet | Why) -> None:
         """Show a summary at the end: of a cell, below its value or its error."""
         data, metadata = self._shell.display_formatter.format(summary)
         show = functools.partial(self.sink.show, {"data": data, "metadata": metadata})

@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from tfgpu_magic.isolate.cells.facts import CellFacts
 from tfgpu_magic.monitor.report import TENSORFLOW, Figure, GpuUse
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.units import MIB, rounded
-from tfgpu_magic.views import html, phrases
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Summary:
-    """The lines of a summary; IPython shows them as HTML or as text."""
-
-    lines: tuple[str, ...]
-
-    def __repr__(self) -> str:
-        return "\n".join(self.lines)
-
-    def _repr_html_(self) -> str:
-        lines = "<br>".join(map(html.prose, self.lines))
-        # JupyterLab's own indentation of text.
-        return f'<div style="color: var(--jp-ui-font-color2, gray); font-size: 0.9em; padding-left: 8px">{lines}</div>'
+from tfgpu_magic.views import phrases
+from tfgpu_magic.views.answer import Quiet
 
 
 def summarise(
@@ -39,7 +24,7 @@ def summarise(
     failed: bool = False,
     lost: Mapping[str, str] = MappingProxyType({}),
     hint: str | None = None,
-) -> Summary:
+) -> Quiet:
     """Return the summary of how a cell ended.
 
     Args:
@@ -56,7 +41,7 @@ def summarise(
     parts = [phrases.seconds(seconds), *_peaks(uses, before), _back(uses, before, after, pid)]
     lines = [f"Isolated: {', '.join(parts)}."]
     if facts is None:
-        return Summary(tuple(lines))
+        return Quiet(*lines)
     lines += [f"{name or 'Its value'} stays in its process: {why}" for name, why in facts.kept.items()]
     lines += [f"{name or 'Its value'} cannot be made again in this notebook: {why}" for name, why in lost.items()]
     if facts.lacks:
@@ -65,7 +50,7 @@ def summarise(
         lines.append(f"Gone with its process: {', '.join(facts.stays)}. To bring back: -o {','.join(facts.stays)}")
     if hint:
         lines.append(f"The notebook has {hint}, which the cell's text does not name. To send it too: -i +{hint}")
-    return Summary(tuple(lines))
+    return Quiet(*lines)
 
 
 def _peaks(uses: Sequence[GpuUse], before: Snapshot | None) -> list[str]:

@@ -9,6 +9,7 @@ from IPython.display import display
 
 from tfgpu_magic.monitor import one_look
 from tfgpu_magic.views import parking
+from tfgpu_magic.views.answer import Document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,9 +61,9 @@ class Shown:
         if not self._in_kernel:
             print(text, flush=True)
         elif self._place is None:
-            self._place = display(parking.Said(text), display_id=True)  # type: ignore[no-untyped-call]  # IPython's
+            self._place = display(Document(text), display_id=True)  # type: ignore[no-untyped-call]  # IPython's
         else:
-            self._place.update(parking.Said(text))
+            self._place.update(Document(text))
 
     def _owners(self, progress: Progress) -> Mapping[int, str]:
         pids = {pid for room in progress.rooms for pid, _ in room.holders} | {pid for pid, _ in progress.ahead}
