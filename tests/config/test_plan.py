@@ -1,4 +1,7 @@
-"""Plans and refusals, on GPUs that are only data: what the simulated machine cannot show, or not as quickly."""
+"""Plans, on GPUs that are only data: what the simulated machine cannot show, or not as quickly.
+
+Which GPUs a plan takes and how much of them, what it notes, and what is refused; `test_refusal` has how that is told.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import pytest
 
 from tests.sizes import GIB, MIB
 from tfgpu_magic.config.parser import parse
-from tfgpu_magic.config.plan import make
+from tfgpu_magic.config.plan import Plan, make
 from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.config.process_state import ProcessState, Stage
 from tfgpu_magic.errors import Refused, TooLate
@@ -27,40 +30,149 @@ def kernel(*gpus: Gpu, **more: Any) -> ProcessState:
     return ProcessState(shown=tuple(str(gpu.uuid) for gpu in gpus), **more)
 
 
+def planned(words: str, *gpus: Gpu, **more: Any) -> Plan:
+    """Plan words in a kernel that CUDA shows these GPUs, unless more is said of it."""
+    shown = more.pop("shown", tuple(str(gpu.uuid) for gpu in gpus))
+    return make(parse(words), snapshot(*gpus), ProcessState(shown=shown, **more))
+
+
+def labels(plan: Plan) -> list[str]:
+    return [device.gpu.label for device in plan.devices]
+
+
 FOUR = (gpu(0, 1), gpu(1, 7), gpu(2, 7.5), gpu(3, 7))
+OLD = gpu(0, 7.9, capability=(5, 2))
+MIG = (
+    gpu(0, mig=True),
+    Gpu(index=0, instance=1, uuid="MIG-aaaa", total=10 * GIB, free=1 * GIB),
+    Gpu(index=0, instance=2, uuid="MIG-bbbb", total=10 * GIB, free=9 * GIB),
+)
+LOST = gpu(0, lost=True, error="the GPU is lost. Others go on")
+NO_DRIVER = "There is no NVIDIA driver here."
+UNEQUAL = (gpu(0, 7.8), gpu(1, 8), gpu(2, 8), gpu(3, 7.99))
+LOTS = {"GPU-0": 0.1, "GPU-1": 1.2, "GPU-2": 0.5, "GPU-3": 0.3}
 
 
 @pytest.mark.parametrize(
-    ("words", "labels"),
+    ("words", "gpus", "here", "seen"),
     [
-        ("pick", ["2"]),
-        ("pick 2", ["2", "1"]),
-        ("pick 3 --need 6GiB", ["2", "1", "3"]),
-        ("visible 3,2", ["3", "2"]),
-        ("visible none", []),
-        ("visible GPU-1", ["1"]),
-        ("limit 512MiB", ["0", "1", "2", "3"]),
+        ("pick", FOUR, {}, ["2"]),
+        ("pick 2", FOUR, {}, ["2", "1"]),
+        ("pick 3 --need 6GiB", FOUR, {}, ["2", "1", "3"]),
+        ("visible 3,2", FOUR, {}, ["3", "2"]),
+        ("visible none", FOUR, {}, []),
+        ("visible GPU-1", FOUR, {}, ["1"]),
+        ("limit 512MiB", FOUR, {}, ["0", "1", "2", "3"]),
+        ("pick", (OLD, gpu(1, 6, capability=(8, 0))), {}, ["1"]),  # an old one is picked last
+        # Of GPUs that are as free, those with fewest others; lots are drawn only where nobody else is.
+        (
+            "pick 2",
+            (gpu(0, 7.5), gpu(1, 7.4), gpu(2, 7.45), gpu(3, 4)),
+            {"claims": {"GPU-0": 1.0, "GPU-2": 2.0}},
+            ["1", "0"],
+        ),
+        ("pick 4", UNEQUAL, {"claims": LOTS}, ["2", "3", "0", "1"]),
+        ("pick", MIG, {"shown": ("MIG-aaaa",)}, ["0.2"]),
+        ("pick --need 4GiB", MIG, {"shown": ("MIG-aaaa",)}, ["0.2"]),
+        ("visible 0.2; limit 0.2=1GiB", MIG, {"shown": ("MIG-aaaa",)}, ["0.2"]),
+        # Where a scheduler gave one, no other is picked.
+        ("pick", MIG, {"shown": ("MIG-aaaa",), "outside": {"CUDA_VISIBLE_DEVICES": "MIG-aaaa"}}, ["0.1"]),
     ],
 )
-def test_which_gpus_are_seen_and_in_which_order(words: str, labels: list[str]) -> None:
-    plan = make(parse(words), snapshot(*FOUR), kernel(*FOUR))
+def test_which_gpus_are_seen_and_in_which_order(
+    words: str, gpus: tuple[Gpu, ...], here: dict[str, Any], seen: list[str]
+) -> None:
+    assert labels(planned(words, *gpus, **here)) == seen
 
-    assert [device.gpu.label for device in plan.devices] == labels
+
+def test_a_mig_instance_is_named_to_cuda_by_its_uuid_and_has_the_limit_that_it_is_named_for() -> None:
+    plan = planned("visible 0.2; limit 0.2=1GiB", *MIG, shown=("MIG-aaaa",))
+
+    assert plan.environment["CUDA_VISIBLE_DEVICES"] == "MIG-bbbb"
+    assert [device.limits for device in plan.devices] == [(GIB,)]
+
+
+@pytest.mark.parametrize(
+    ("words", "gpus", "here", "told"),
+    [
+        ("growth", (LOST, gpu(1)), {}, "GPU 0: the GPU is lost"),
+        ("limit 40%", (Gpu(index=0, uuid="GPU-0", unified=True),), {}, "GPU 0: the driver does not tell how much"),
+        ("split 2", (Gpu(index=0, uuid="GPU-0", unified=True),), {}, "GPU 0: the driver does not tell how much"),
+        ("visible 0,GPU-0", FOUR, {}, "named twice"),
+        ("visible MIG-aaaa,MIG-bbbb", (*MIG, gpu(1)), {"shown": ("GPU-1",)}, "one MIG instance, and nothing beside it"),
+        ("visible 1,MIG-aaaa", (*MIG, gpu(1)), {"shown": ("GPU-1",)}, "one MIG instance, and nothing beside it"),
+        ("limit 1GiB --grow", (gpu(0, 0.1),), {}, "needs about 256 MiB for CUDA's context"),
+        (
+            "pick",
+            (gpu(0), gpu(1, total=16)),
+            {"shown": None, "outside": {"CUDA_VISIBLE_DEVICES": "1"}},
+            "CUDA did not say in time which GPUs that leaves",
+        ),
+        (
+            "limit 1GiB",
+            (OLD, gpu(1)),
+            {"stage": Stage.LISTED, "frozen": True, "tensorflow_sees": ("GPU-0",), "skipped": ("GPU-0",)},
+            "too few multiprocessors beside the others, or too old for its build",
+        ),
+        ("visible GPU-0", (Gpu(index=0, uuid="GPU-1f5c"), Gpu(index=1, uuid="GPU-0d1b")), {}, "GPU 0, write 0"),
+        ("visible 0", MIG, {}, "GPU 0 is in MIG mode; name an instance of it: 0.1, 0.2."),
+        ("visible 0; limit 1GiB", MIG, {}, "0.1, 0.2.\nFor those that are:   %tf_gpu limit 1GiB"),
+        ("visible MIG-bbbb,MIG-cccc", MIG, {}, "For those that are:   %tf_gpu visible MIG-bbbb"),
+        ("visible 0.1; limit 0.2=1GiB", MIG, {"shown": ("MIG-aaaa",)}, "Show it first:   %tf_gpu visible 0.2"),
+        ("visible 0.7", MIG, {}, "There is no GPU 0.7 here; there are GPUs 0, 0.1 and 0.2."),
+    ],
+)
+def test_what_cannot_be_is_refused(words: str, gpus: tuple[Gpu, ...], here: dict[str, Any], told: str) -> None:
+    with pytest.raises(Refused) as refused:
+        planned(words, *gpus, **here)
+
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "gpus", "here", "noted"),
+    [
+        (
+            "growth",
+            (gpu(0),),
+            {"frozen": True, "neighbour": "torch"},
+            "torch already uses a GPU in this kernel; what it takes comes on top of TensorFlow's limits.",
+        ),
+        (
+            "limit 1GiB",
+            (Gpu(index=0, uuid="GPU-0", total=8 * GIB),),
+            {},
+            "What is free on GPU 0 is unknown here, so whether it fits was not checked.",
+        ),
+        ("limit 4GiB --grow", (gpu(0, 2),), {}, "So much is not free now. GPU 0: the limit is 4 GiB"),
+        ("growth", (gpu(0),), {"old": "2.15.1"}, "TensorFlow 2.15.1 is older than 2.16"),
+        ("limit 1GiB", (OLD,), {}, "GPU 0 is older than compute capability 6.0"),
+        ("limit 2GiB", (gpu(0),), {"keras": "jax"}, "Keras' backend is jax here"),
+        ("growth", (gpu(0),), {"keras": "jax"}, "Keras' backend is jax here"),
+        ("visible 0", (gpu(0),), {"keras": "jax"}, ""),
+        ("limit 1GiB", (OLD,), {"stage": Stage.LISTED, "frozen": True, "tensorflow_sees": ("GPU-0",)}, ""),
+    ],
+)
+def test_what_to_know_of_a_plan_is_noted(words: str, gpus: tuple[Gpu, ...], here: dict[str, Any], noted: str) -> None:
+    notes = planned(words, *gpus, **here).notes
+
+    assert noted in "\n".join(notes)
+    assert noted or not notes
 
 
 def test_pick_is_settled_so_that_later_words_do_not_pick_again() -> None:
-    first = make(parse("pick"), snapshot(*FOUR), kernel(*FOUR))
+    first = planned("pick", *FOUR)
     busy = (gpu(0, 1), gpu(1, 7), gpu(2, 3), gpu(3, 7))
 
-    then = make(parse("limit 1GiB"), snapshot(*busy), kernel(*FOUR, asked=first.asked, settled=first.settled))
+    then = planned("limit 1GiB", *busy, asked=first.asked, settled=first.settled)
 
-    assert [device.gpu.label for device in then.devices] == ["2"]
+    assert labels(then) == ["2"]
     assert str(then.asked) == "pick; limit 1GiB"
 
 
 @pytest.mark.parametrize("words", ["growth", "limit 1GiB", "split 2", "split 4 --cpu", "visible all", "visible none"])
 def test_without_a_gpu_the_words_do_no_harm(words: str) -> None:
-    plan = make(parse(words), snapshot(error="There is no NVIDIA driver here.", absent=True), ProcessState())
+    plan = make(parse(words), snapshot(error=NO_DRIVER, absent=True), ProcessState())
 
     assert plan.notes == ("There is no NVIDIA driver here. TensorFlow will run on the CPU.",)
 
@@ -68,7 +180,7 @@ def test_without_a_gpu_the_words_do_no_harm(words: str) -> None:
 @pytest.mark.parametrize("words", ["limit 0=1GiB", "pick", "visible 1", "split 2 --gpu 0"])
 def test_without_a_gpu_words_that_name_one_are_refused(words: str) -> None:
     with pytest.raises(Refused, match="There is no NVIDIA driver here"):
-        make(parse(words), snapshot(error="There is no NVIDIA driver here.", absent=True), ProcessState())
+        make(parse(words), snapshot(error=NO_DRIVER, absent=True), ProcessState())
 
 
 def test_while_the_driver_hangs_growth_can_be_had_and_a_limit_cannot() -> None:
@@ -80,18 +192,16 @@ def test_while_the_driver_hangs_growth_can_be_had_and_a_limit_cannot() -> None:
         make(parse("limit 1GiB"), hangs, ProcessState())
 
 
-def test_a_lost_gpu_that_would_be_seen_is_refused_and_hiding_it_helps() -> None:
-    gpus = (gpu(0, lost=True, error="the GPU is lost. Others go on"), gpu(1))
+@pytest.mark.parametrize(
+    "one",
+    [Gpu(index=0, uuid="GPU-0"), gpu(0, listed=False, error="no list of processes: the driver gives no permission")],
+)
+def test_figures_that_the_driver_does_not_give_are_not_checked(one: Gpu) -> None:
+    assert planned("limit 1GiB", one).devices[0].limits == (GIB,)
 
-    with pytest.raises(Refused, match="GPU 0: the GPU is lost"):
-        make(parse("growth"), snapshot(*gpus), kernel(*gpus))
-    assert make(parse("visible 1; growth"), snapshot(*gpus), kernel(*gpus)).growth
 
-
-def test_figures_that_the_driver_does_not_give_are_not_checked() -> None:
-    unknown = Gpu(index=0, uuid="GPU-0")
-
-    assert make(parse("limit 1GiB"), snapshot(unknown), kernel(unknown)).devices[0].limits == (GIB,)
+def test_a_lost_gpu_that_is_hidden_hinders_nothing() -> None:
+    assert planned("visible 1; growth", LOST, gpu(1)).growth
 
 
 @pytest.mark.parametrize(
@@ -131,14 +241,6 @@ def test_words_that_change_nothing_are_in_force_already(asked: str, words: str) 
     assert plan.asked == before
 
 
-def test_another_library_on_the_gpu_is_noted() -> None:
-    plan = make(parse("growth"), snapshot(gpu(0)), kernel(gpu(0), frozen=True, neighbour="torch"))
-
-    assert plan.notes == (
-        "torch already uses a GPU in this kernel; what it takes comes on top of TensorFlow's limits.",
-    )
-
-
 @pytest.mark.parametrize(("total", "megabytes"), [(4, 256), (8, 256), (12, 384), (16, 512), (80, 512)])
 def test_room_for_a_context_grows_with_the_gpu_within_bounds(total: int, megabytes: int) -> None:
     device = gpu(0, free=total, total=total)
@@ -157,51 +259,11 @@ def test_what_somebody_changed_since_is_not_in_force() -> None:
         make(asked, snapshot(gpu(0, 1)), state)
 
 
-@pytest.mark.parametrize("words", ["limit 40%", "split 2"])
-def test_a_part_of_an_unknown_figure_is_refused(words: str) -> None:
-    unified = Gpu(index=0, uuid="GPU-0", unified=True)
-
-    with pytest.raises(Refused, match="GPU 0: the driver does not tell how much"):
-        make(parse(words), snapshot(unified), kernel(unified))
-
-
-def test_what_could_not_be_checked_is_said() -> None:
-    unknown = Gpu(index=0, uuid="GPU-0", total=8 * GIB)
-
-    plan = make(parse("limit 1GiB"), snapshot(unknown), kernel(unknown))
-
-    assert "What is free on GPU 0 is unknown here, so whether it fits was not checked." in plan.notes
-
-
-def test_a_missing_list_of_processes_hinders_nothing() -> None:
-    quiet = gpu(0, listed=False, error="no list of processes: the driver gives no permission to read it")
-
-    assert make(parse("limit 1GiB"), snapshot(quiet), kernel(quiet)).limited
-
-
-def test_a_gpu_that_is_named_twice_in_two_ways_is_refused() -> None:
-    with pytest.raises(Refused, match="named twice"):
-        make(parse("visible 0,GPU-0"), snapshot(*FOUR), kernel(*FOUR))
-
-
-@pytest.mark.parametrize("words", ["visible MIG-a,MIG-b", "visible 1,MIG-a"])
-def test_a_mig_instance_is_shown_alone(words: str) -> None:
-    gpus = (
-        gpu(0, mig=True),
-        Gpu(index=0, instance=1, uuid="MIG-a", total=GIB, free=GIB),
-        Gpu(index=0, instance=2, uuid="MIG-b", total=GIB, free=GIB),
-        gpu(1),
-    )
-
-    with pytest.raises(Refused, match="one MIG instance, and nothing beside it"):
-        make(parse(words), snapshot(*gpus), kernel(gpu(1)))
-
-
 def test_visible_all_leaves_the_choice_to_cuda() -> None:
     plan = make(parse("visible all"), snapshot(*FOUR), kernel(*FOUR[:1], outside={"CUDA_VISIBLE_DEVICES": "0"}))
 
     assert plan.environment["CUDA_VISIBLE_DEVICES"] is None
-    assert [device.gpu.label for device in plan.devices] == ["0", "1", "2", "3"]
+    assert labels(plan) == ["0", "1", "2", "3"]
 
 
 def test_a_later_order_does_not_hide_what_earlier_words_named() -> None:
@@ -214,41 +276,18 @@ def test_a_later_order_does_not_hide_what_earlier_words_named() -> None:
 
 
 def test_words_for_a_gpu_that_is_hidden_later_are_dropped_for_good() -> None:
-    first = make(parse("limit 0=512MiB 1=1GiB"), snapshot(*FOUR), kernel(*FOUR))
+    first = planned("limit 0=512MiB 1=1GiB", *FOUR)
 
-    then = make(parse("visible 1"), snapshot(*FOUR), kernel(*FOUR, asked=first.asked, settled=first.settled))
+    then = planned("visible 1", *FOUR, asked=first.asked, settled=first.settled)
 
     assert str(then.asked) == "limit 1=1GiB; visible 1"
     assert "GPU 0 is hidden now, so `limit 0=512MiB` no longer counts." in then.notes
 
 
-def test_a_cap_is_not_refused_for_memory_that_it_does_not_take() -> None:
-    plan = make(parse("limit 4GiB --grow"), snapshot(gpu(0, 2)), kernel(gpu(0, 2)))
-
-    assert any("So much is not free now. GPU 0: the limit is 4 GiB" in note for note in plan.notes)
-    with pytest.raises(Refused, match="needs about 256 MiB for CUDA's context"):
-        make(parse("limit 1GiB --grow"), snapshot(gpu(0, 0.1)), kernel(gpu(0, 0.1)))
-
-
-def test_pick_goes_where_fewest_others_are_of_gpus_that_are_as_free() -> None:
-    gpus = (gpu(0, 7.5), gpu(1, 7.4), gpu(2, 7.45), gpu(3, 4))
-    picked = make(parse("pick 2"), snapshot(*gpus), kernel(*gpus, claims={"GPU-0": 1.0, "GPU-2": 2.0}))
-
-    assert [device.gpu.label for device in picked.devices] == ["1", "0"]
-
-
-def test_pick_draws_lots_only_among_gpus_without_contexts_of_others() -> None:
-    gpus = (gpu(0, 7.8), gpu(1, 8), gpu(2, 8), gpu(3, 7.99))
-    lots = {"GPU-0": 0.1, "GPU-1": 1.2, "GPU-2": 0.5, "GPU-3": 0.3}
-    picked = make(parse("pick 4"), snapshot(*gpus), kernel(*gpus, claims=lots))
-
-    assert [device.gpu.label for device in picked.devices] == ["2", "3", "0", "1"]
-
-
 @pytest.mark.parametrize("words", ["pick --or-cpu", "pick 2 --or-cpu", "pick --need 7.4GiB --or-cpu"])
 def test_where_no_gpu_can_be_picked_the_cpu_goes_on_if_that_is_said(words: str) -> None:
     gpus = (gpu(0, 0.1), gpu(1, 7)) if "2" in words or "need" in words else (gpu(0, 0.1), gpu(1, 0.2))
-    made = make(parse(words), snapshot(*gpus), kernel(*gpus))
+    made = planned(words, *gpus)
 
     assert (made.devices, made.environment["CUDA_VISIBLE_DEVICES"]) == ((), "-1")
     assert (str(made.asked), str(made.settled)) == (words, "visible none")
@@ -256,25 +295,19 @@ def test_where_no_gpu_can_be_picked_the_cpu_goes_on_if_that_is_said(words: str) 
 
 
 def test_it_goes_on_with_a_gpu_where_there_is_one() -> None:
-    made = make(parse("pick --or-cpu; limit 1GiB"), snapshot(*FOUR), kernel(*FOUR))
+    made = planned("pick --or-cpu; limit 1GiB", *FOUR)
 
-    assert [device.gpu.label for device in made.devices] == ["2"]
+    assert labels(made) == ["2"]
     assert not any("CPU" in note for note in made.notes)
 
 
 @pytest.mark.parametrize("absent", [True, False])
 def test_it_goes_on_on_the_cpu_where_there_is_no_gpu_or_none_is_known(absent: bool) -> None:
-    nothing = snapshot(error="There is no NVIDIA driver here.", absent=absent)
+    nothing = snapshot(error=NO_DRIVER, absent=absent)
     made = make(parse("pick --or-cpu; growth"), nothing, ProcessState())
 
     assert made.environment["CUDA_VISIBLE_DEVICES"] == "-1"
     assert any(note.endswith("goes on on the CPU.") for note in made.notes)
-
-
-def test_nothing_is_picked_from_a_list_whose_gpus_are_unknown() -> None:
-    gpus = (gpu(0), gpu(1, total=16))
-    with pytest.raises(Refused, match="CUDA did not say in time which GPUs that leaves"):
-        make(parse("pick"), snapshot(*gpus), ProcessState(shown=None, outside={"CUDA_VISIBLE_DEVICES": "1"}))
 
 
 @pytest.mark.parametrize("words", ["visible 2; limit 1GiB", "pick; growth"])
@@ -285,7 +318,33 @@ def test_gpus_are_named_by_uuid_where_a_lost_one_may_shift_numbers(words: str) -
     assert plan.environment["CUDA_VISIBLE_DEVICES"] == "GPU-2"
 
 
-def test_a_tensorflow_that_is_too_old_to_know_is_said() -> None:
-    plan = make(parse("growth"), snapshot(gpu(0)), kernel(gpu(0), old="2.15.1"))
+@pytest.mark.parametrize(
+    ("capability", "reserve"), [((6, 1), 500), ((7, 5), 1050), ((8, 0), 1536), ((9, 0), 1800), (None, 1800)]
+)
+def test_equal_shares_leave_what_tensorflow_leaves_to_its_libraries(
+    capability: tuple[int, int] | None, reserve: int
+) -> None:
+    empty = gpu(0, 80, 80, capability=capability)
 
-    assert any("TensorFlow 2.15.1 is older than 2.16" in note for note in plan.notes)
+    plan = planned("split 2", empty)
+
+    assert plan.devices[0].limits == ((80 * 1024 - 512 - reserve) // 2 * MIB,) * 2
+    assert not any("Warning" in note for note in plan.notes)
+
+
+@pytest.mark.parametrize(
+    ("words", "warned"),
+    [
+        ("limit 99%", True),
+        ("split 39GiB 40GiB", True),
+        ("limit 97%", False),
+        ("limit 99% --grow", False),
+        ("growth", False),
+    ],
+)
+def test_a_limit_that_leaves_the_libraries_little_is_warned_of(words: str, warned: bool) -> None:
+    empty = gpu(0, 80, 80, capability=(8, 0))
+
+    notes = planned(words, empty).notes
+
+    assert any("Warning: of GPU 0 this leaves" in note for note in notes) is warned
