@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -23,44 +23,23 @@ MOST = int(0.4 * 8 * 1024) * MIB
 """What a pool may have of a GPU under it."""
 
 REFUSED, CAPPED = "The most that is allowed:", "The ceiling here is `limit 40%`"
-KEPT = "It can be lowered, and not raised"
+MORE = "%tf_gpu limit 90%"
 WAYS: list[tuple[str, ...]] = [
-    ("%tf_gpu limit 90%", REFUSED),
-    ("%tf_gpu limit 7GiB", REFUSED),
-    ("%tf_gpu limit 90% --grow", REFUSED),
-    ("%tf_gpu limit 0=90%", REFUSED),
-    ("%tf_gpu visible 1; limit 90%", REFUSED),
-    ("%tf_gpu pick; limit 90%", REFUSED),
-    ("%tf_gpu default; limit 90%", REFUSED),
-    ("%tf_gpu split 2", REFUSED),
-    ("%tf_gpu split 3GiB 3GiB --grow", REFUSED),
-    ("%tf_gpu plan limit 90%", REFUSED),
-    ("%tf_gpu code limit 90%", REFUSED),
-    ("%tf_gpu growth", CAPPED),
-    ("%tf_gpu growth off", CAPPED),
-    ("%tf_gpu default", CAPPED),
-    ("%tf_gpu visible all", CAPPED),
-    ("%tf_gpu visible 1", CAPPED),
-    ("%tf_gpu pick 2", CAPPED),
-    ("%tf_gpu split 2 --cpu", CAPPED),
-    ("%tf_gpu limit fair", "so this gets 3.2 GiB"),
-    ("%config TfGpuMagics.ceiling = 'limit 90%'", KEPT, "%tf_gpu limit 90%", REFUSED),
-    ("%config TfGpuMagics.ceiling = ''", KEPT, "%tf_gpu limit 90%", REFUSED),
-    ("%config TfGpuMagics.ceiling = 'growth'", "is no ceiling", "%tf_gpu limit 90%", REFUSED),
-    ("%config TfGpuMagics.policy = 'limit 90%'", REFUSED),
-    ("%reload_ext tfgpu_magic", "", "%tf_gpu limit 90%", REFUSED),
-    ("%unload_ext tfgpu_magic\n%load_ext tfgpu_magic", "", "%tf_gpu limit 90%", REFUSED),
-    ("get_ipython().config.TfGpuMagics.ceiling = ''\n%reload_ext tfgpu_magic", "", "%tf_gpu limit 90%", REFUSED),
-    ("%env TFGPU_CEILING=limit 100%", "", "%tf_gpu limit 90%", REFUSED),
-    ("%env TFGPU_CEILING=\n%reload_ext tfgpu_magic", "", "%tf_gpu limit 90%", REFUSED),
+    *((f"%tf_gpu {words}", REFUSED) for words in ("limit 90%", "limit 7GiB", "limit 90% --grow", "limit 0=90%")),
+    *((f"%tf_gpu {words}", REFUSED) for words in ("visible 1; limit 90%", "pick; limit 90%", "default; limit 90%")),
+    *((f"%tf_gpu {words}", REFUSED) for words in ("split 2", "split 3GiB 3GiB --grow")),
+    *((f"%tf_gpu {words}", REFUSED) for words in ("plan limit 90%", "code limit 90%")),
     ("import tfgpu_magic; tfgpu_magic.apply('limit 90%')", REFUSED),
-    (
-        "import tfgpu_magic\nfrom tfgpu_magic.config.parser import parse\ntfgpu_magic.apply(parse('limit 90%'))",
-        REFUSED,
-    ),
-    ("import tfgpu_magic; print(*tfgpu_magic.apply('growth').notes)", CAPPED),
+    ("from tfgpu_magic.config.parser import parse\ntfgpu_magic.apply(parse('limit 90%'))", REFUSED),
+    ("print(*tfgpu_magic.apply('growth').notes)", CAPPED),
+    ("%reload_ext tfgpu_magic", "", MORE, REFUSED),
+    ("%unload_ext tfgpu_magic\n%load_ext tfgpu_magic", "", MORE, REFUSED),
+    ("get_ipython().config.TfGpuMagics.ceiling = ''\n%reload_ext tfgpu_magic", "", MORE, REFUSED),
+    ("%env TFGPU_CEILING=limit 100%", "", MORE, REFUSED),
+    ("%env TFGPU_CEILING=\n%reload_ext tfgpu_magic", "", MORE, REFUSED),
+    ("%config TfGpuMagics.policy = 'limit 90%'", REFUSED),
 ]
-"""Cells, each followed by what it must say."""
+"""What somebody tries in one kernel: cells, each followed by what it must say."""
 
 ISOLATED = "from tests.tf.on_machine import *; touch_every_gpu(); print('HELD', *held())"
 """What an isolated cell does, to tell what it holds."""
@@ -69,10 +48,10 @@ REFUSED_CALLS = [
     f"%%tf_gpu isolate limit 90%\n{ISOLATED}",
     f"%%tf_gpu isolate --gpus 1 limit 90%\n{ISOLATED}",
     f"%%tf_gpu isolate\n%tf_gpu limit 90%\n{ISOLATED}",
-    f"%env TFGPU_CEILING=limit 100%\nget_ipython().run_cell_magic('tf_gpu', 'isolate limit 90%', {ISOLATED!r})",
     "tfgpu_magic.isolated(policy='limit 90%')(use)()",
     "tfgpu_magic.isolated(say)('limit 90%')",
     "with tfgpu_magic.IsolatedExecutor(policy='limit 90%') as calls: calls.submit(use).result()",
+    f"%env TFGPU_CEILING=limit 100%\nget_ipython().run_cell_magic('tf_gpu', 'isolate limit 90%', {ISOLATED!r})",
 ]
 ALLOWED_CALLS = [
     f"%%tf_gpu isolate\n{ISOLATED}",
@@ -87,15 +66,47 @@ ALLOWED_CALLS = [
 ]
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: str(way[0]).partition("\n")[0])
-def test_no_word_passes_it(machine: Machine, way: tuple[str, ...]) -> None:
-    said, most, sizes = run(machine, _use_after, way[::2], env=HELD)
+def test_no_word_passes_it(machine: Machine) -> None:
+    tried = [cell for way in WAYS for cell in way[::2]]
+    said, most, sizes = run(machine, _use_after, tried, env=HELD)
 
-    for told, expected in zip(said, way[1::2], strict=True):
-        assert expected in told
-        assert "Traceback" not in told or "apply(" in way[0]
+    for cell, told, expected in zip(tried, said, [part for way in WAYS for part in way[1::2]], strict=True):
+        assert expected in told, cell
+        assert "Traceback" not in told or "apply(" in cell, cell
     assert all(0 < size <= MOST for size in most)
-    assert all(0 < size <= MOST + CONTEXT for size in sizes if size)
+    assert all(0 < size <= MOST + CONTEXT for size in sizes)
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "told"),
+    [
+        ("limit 90%", "can be lowered, and not raised"),
+        ("", "can be lowered, and not raised"),
+        ("growth", "is no ceiling"),
+    ],
+)
+def test_it_cannot_be_raised_in_a_cell(machine: Machine, ceiling: str, told: str) -> None:
+    said, most, _ = run(machine, _use_after, [f"%config TfGpuMagics.ceiling = {ceiling!r}", MORE], env=HELD)
+
+    assert told in said[0]
+    assert REFUSED in said[1]
+    assert most == [MOST] * 2
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        *((words, CAPPED) for words in ("growth off", "visible 1", "pick 2", "split 2 --cpu")),
+        ("limit fair", "so this gets 3.2 GiB"),
+    ],
+)
+def test_words_without_a_limit_have_it_as_theirs(machine: Machine, words: str, told: str) -> None:
+    (said,), most, sizes = run(machine, _use_after, [f"%tf_gpu {words}"], env=HELD)
+
+    assert told in said
+    assert most
+    assert all(0 < size <= MOST for size in most)
+    assert all(size <= MOST + CONTEXT for size in sizes)
 
 
 @pytest.mark.parametrize("words", ["%tf_gpu growth", "%tf_gpu default", "pass"])
@@ -107,12 +118,10 @@ def test_what_grows_grows_up_to_it(machine: Machine, words: str) -> None:
     assert sizes[1] in LITTLE
 
 
-@pytest.mark.parametrize("call", REFUSED_CALLS, ids=lambda call: call.partition("\n")[0][:60])
-def test_an_isolated_call_that_would_pass_it_is_refused(machine: Machine, call: str) -> None:
-    (said,) = run(machine, _calls, call, env=HELD)
-
-    assert REFUSED in said
-    assert "HELD" not in said
+def test_an_isolated_call_that_would_pass_it_is_refused(machine: Machine) -> None:
+    for call, said in zip(REFUSED_CALLS, run(machine, _calls, *REFUSED_CALLS, env=HELD), strict=True):
+        assert REFUSED in said, call
+        assert "HELD" not in said, call
 
 
 def test_no_isolated_call_that_is_not_refused_passes_it(machine: Machine) -> None:
@@ -150,36 +159,38 @@ def test_a_program_that_takes_the_variable_away_or_says_nothing_is_not_held(mach
 @pytest.mark.parametrize(
     ("configured", "variable", "in_force"),
     [
-        ("limit 40%", None, "limit 40%"),
         ("limit 60%", "limit 40%", "limit 40%"),
         ("limit 40%", "limit 60%", "limit 40%"),
         ("limit 40%", "limit 2GiB", "limit 40%; limit 2GiB"),
-        ("", "limit 40%", "limit 40%"),
     ],
 )
 def test_of_the_configurations_and_the_environments_the_lower_holds(
-    machine: Machine, configured: str, variable: str | None, in_force: str
+    machine: Machine, configured: str, variable: str, in_force: str
 ) -> None:
-    env = {} if variable is None else {"TFGPU_CEILING": variable}
+    env = {"TFGPU_CEILING": variable}
     assert run(machine, _in_force, {"ceiling": configured}, env=env)[0] == in_force
 
 
-def test_one_that_is_misspelt_is_told_and_what_can_be_read_of_it_holds(machine: Machine) -> None:
-    in_force, said = run(machine, _in_force, {"ceiling": "limti 40%"})
-    none, why = run(machine, _in_force, {"ceiling": "little"})
+@pytest.mark.parametrize(
+    ("configured", "in_force", "told"),
+    [
+        ("limti 40%", "limit 40%", "The ceiling `limti 40%`, from the configuration, was not understood"),
+        ("little", "visible none", ""),
+        (
+            "limit 0=4GiB,1=8GiB",
+            "limit 4GiB",
+            "`limit 0=4GiB` is no ceiling. A ceiling is one limit for all GPUs alike: `limit 40%`",
+        ),
+    ],
+)
+def test_of_one_that_is_none_what_can_be_read_holds_and_that_is_told(
+    machine: Machine, configured: str, in_force: str, told: str
+) -> None:
+    held_to, said = run(machine, _in_force, {"ceiling": configured})
 
-    assert in_force == "limit 40%"
-    assert "The ceiling `limti 40%`, from the configuration, was not understood" in said
-    assert none == "visible none"
-    assert "`visible none` holds." in why
-
-
-def test_one_that_names_gpus_is_told_to_be_none_and_its_lowest_amount_holds_on_all(machine: Machine) -> None:
-    in_force, said = run(machine, _in_force, {"ceiling": "limit 0=4GiB,1=8GiB"})
-
-    assert in_force == "limit 4GiB"
-    assert "`limit 0=4GiB` is no ceiling. A ceiling is one limit for all GPUs alike: `limit 40%`" in said
-    assert "`limit 4GiB` holds." in said
+    assert held_to == in_force
+    assert told in said
+    assert f"`{in_force}` holds." in said
 
 
 def test_a_user_can_lower_it_and_what_waits_is_lowered_too(machine: Machine) -> None:
@@ -229,14 +240,7 @@ def test_a_full_gpu_is_left_out_under_it_and_the_others_are_held() -> None:
     assert sizes[7] == 0
 
 
-def test_where_the_driver_says_nothing_no_gpu_is_used_under_it(machine: Machine) -> None:
-    said, sizes = run(machine, _use_blindly, env=HELD, imported=False)
-
-    assert "`visible none` is in force instead" in said
-    assert sizes == [0, 0]
-
-
-def _use_after(lines: tuple[str, ...]) -> tuple[list[str], list[int], list[int]]:
+def _use_after(lines: Sequence[str]) -> tuple[list[str], list[int], list[int]]:
     """Return what each cell said, and TensorFlow's import; what TensorFlow's pools may take; what is held."""
     from tfgpu_magic.config.runtime import devices
 
@@ -306,15 +310,3 @@ def _in_force(configured: Mapping[str, Any], asked: str = "") -> tuple[str, str]
     from tfgpu_magic.config.runtime import RUNTIME
 
     return str(RUNTIME.ceiling), seen[0].text
-
-
-def _use_blindly() -> tuple[str, list[int]]:
-    from unittest import mock
-
-    from tfgpu_magic import administrator
-
-    loading()
-    with mock.patch.object(administrator, "look_well", side_effect=ValueError("today not")):
-        imported = cells("import tensorflow")[0]
-    touch_every_gpu()
-    return imported.text, held()
