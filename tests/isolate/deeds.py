@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import itertools
 import mmap
 import os
 import resource
@@ -65,12 +64,6 @@ def loop_in_python_deaf(mark: str = "") -> None:
     _touch(mark)
     while True:
         pass
-
-
-def loop_in_c(mark: str = "") -> None:
-    """Loop with the GIL held, where no signal's handler runs."""
-    _touch(mark)
-    sum(itertools.repeat(0))
 
 
 def hang_in_c(mark: str = "") -> None:
@@ -138,7 +131,7 @@ def print_everywhere() -> None:
     print("kept by python", end="", file=sys.__stdout__)
 
 
-def print_much_while_signals_come(size: int) -> None:
+def flood_while_signals_come(size: int) -> None:
     signal.signal(signal.SIGALRM, lambda *_: None)
     signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
     sys.stdout.write("x" * size)
@@ -178,10 +171,6 @@ def shape_of(array: Any) -> tuple[Any, ...]:
 def limited(limit: int, soft: int, size: int) -> bytes:
     resource.setrlimit(limit, (soft, resource.getrlimit(limit)[1]))
     return bytes(size)
-
-
-def threads() -> int:
-    return threading.active_count()
 
 
 def environment(name: str) -> str | None:

@@ -67,7 +67,7 @@ def outlive(processes: Sequence[psutil.Process], seconds: float) -> list[psutil.
 
 
 @pytest.mark.parametrize("group", [False, True], ids=["alone", "with its group"])
-@pytest.mark.parametrize("loop", ["loop_in_python_deaf", "loop_in_c", "hang_in_c"])
+@pytest.mark.parametrize("loop", ["loop_in_python_deaf", "hang_in_c"])
 def test_when_the_caller_is_killed_all_are_gone_within_a_second(loop: str, group: bool, tmp_path: Path) -> None:
     code = f"""
     threading.Thread(target=run, args=(deeds.{loop}, ("{tmp_path}/loop",), {{}})).start()
@@ -121,20 +121,6 @@ def test_a_ctrl_c_of_long_ago_ends_no_call_where_lines_are_typed() -> None:
     """
 
     assert told(code) == "None\n"
-
-
-def test_a_program_without_output_runs_calls_that_print() -> None:
-    code = """
-    out, sys.stdout = sys.stdout, None
-    value = run(print, ("heard by nobody",), {})
-    print(value, file=out)
-    """
-
-    assert told(code) == "None\n"
-
-
-def test_what_an_output_has_no_characters_for_is_written_in_others() -> None:
-    assert told("run(print, ('━━ ok',), {})", env={"PYTHONIOENCODING": "latin-1"}) == "\\u2501\\u2501 ok\n"
 
 
 def test_a_script_that_ends_leaves_no_process_and_no_warning() -> None:
@@ -206,18 +192,34 @@ def test_a_forked_child_has_no_leases_of_its_parent() -> None:
         assert told(code, env={**machine.environ(os.environ), "PYTHONWARNINGS": "ignore"}) == "1\n"
 
 
-def test_a_caller_that_blocks_and_ignores_signals_has_calls_that_do_not() -> None:
-    code = """
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    print(run(lambda: (signal.pthread_sigmask(signal.SIG_BLOCK, ()), run is None), (), {}))
-    """
-
-    assert told(code) == "(set(), False)\n"
-
-
-def test_odd_entries_of_the_search_path_do_no_harm() -> None:
-    assert told("sys.path += [Path('/there'), None]; print(run(deeds.nothing, (), {}))") == "1\n"
+@pytest.mark.parametrize(
+    ("code", "env", "says"),
+    [
+        (
+            """
+            out, sys.stdout = sys.stdout, None
+            value = run(print, ("heard by nobody",), {})
+            print(value, file=out)
+            """,
+            {},
+            "None\n",
+        ),
+        ("run(print, ('━━ ok',), {})", {"PYTHONIOENCODING": "latin-1"}, "\\u2501\\u2501 ok\n"),
+        (
+            """
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            print(run(lambda: (signal.pthread_sigmask(signal.SIG_BLOCK, ()), run is None), (), {}))
+            """,
+            {},
+            "(set(), False)\n",
+        ),
+        ("sys.path += [Path('/there'), None]; print(run(deeds.nothing, (), {}))", {}, "1\n"),
+    ],
+    ids=["no output", "characters that its output lacks", "blocked signals", "an odd search path"],
+)
+def test_calls_work_in_a_program_with(code: str, env: dict[str, str], says: str) -> None:
+    assert told(code, env=env) == says
 
 
 def test_a_shared_memory_of_a_megabyte_is_enough() -> None:

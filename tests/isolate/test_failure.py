@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
 import sys
 import threading
 import traceback
-from pathlib import Path
 
 import pytest
 
@@ -26,8 +24,6 @@ from tfgpu_magic.errors import (
 )
 
 pytestmark = pytest.mark.usefixtures("light")
-
-ROOT = str(Path(__file__).parents[2])
 
 
 def raised(error: BaseException) -> BaseException:
@@ -66,6 +62,7 @@ def test_an_odd_init_is_not_called_again() -> None:
         run(deeds.fail_counts, (), {})
 
     assert needs.value.path == "/there"
+    assert type(raised(deeds.Mute())) is deeds.Mute  # which has no words
 
 
 def test_of_what_cannot_be_sent_the_rest_arrives() -> None:
@@ -75,10 +72,6 @@ def test_of_what_cannot_be_sent_the_rest_arrives() -> None:
     assert caught.value.kept == 5
     assert "lock" in caught.value.args[1]
     assert not hasattr(caught.value, "lock")
-
-
-def test_an_exception_without_words_arrives() -> None:
-    assert type(raised(deeds.Mute())) is deeds.Mute
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no exception groups")
@@ -114,36 +107,6 @@ def test_what_cannot_come_home_is_told_without_frames_of_ours() -> None:
         run(deeds.numbers, (), {})
 
     assert "worker.py" not in str(caught.value.__cause__)
-
-
-def test_a_type_of_the_main_program_is_raised_as_that_type(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(
-        """
-from tfgpu_magic.isolate.pool import FORK_SERVER
-from tests.isolate.rig import run
-
-class Mine(Exception):
-    def __init__(self, *, code):
-        super().__init__(f"code {code}")
-        self.code = code
-
-def fail():
-    raise Mine(code=7)
-
-if __name__ == "__main__":
-    FORK_SERVER.preload = ()
-    try:
-        run(fail, (), {})
-    except Mine as error:
-        print("mine", error.code, error)
-"""
-    )
-    done = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, cwd=tmp_path, env={"PYTHONPATH": ROOT}, timeout=30
-    )
-
-    assert (done.stdout, done.stderr) == ("mine 7 code 7\n", "")
 
 
 def test_the_frames_of_the_call_are_in_its_story_and_not_once_more_in_the_error() -> None:

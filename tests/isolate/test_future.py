@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 import traceback
@@ -53,34 +52,6 @@ def test_a_call_that_waits_has_its_arguments_as_they_were_when_it_was_submitted(
         (tmp_path / "go").touch()
 
         assert [future.result() for future in futures] == [(n, n * 2**18) for n in (1, 2, 3)]
-
-
-@pytest.mark.usefixtures("light")
-def test_a_call_that_waits_has_the_globals_of_then(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(
-        textwrap.dedent("""
-            import sys, time
-            from tfgpu_magic import IsolatedExecutor
-            from tfgpu_magic.isolate.pool import FORK_SERVER
-
-            FORK_SERVER.preload = ()
-
-            def rate():
-                time.sleep(0.1)
-                return RATE
-
-            if __name__ == "__main__":
-                with IsolatedExecutor(1, gpus=0) as executor:
-                    futures = []
-                    for RATE in (1, 2, 3):
-                        futures.append(executor.submit(rate))
-                    print(*(future.result() for future in futures))
-        """)
-    )
-    done = subprocess.run([sys.executable, script], env={**os.environ, **QUIET}, capture_output=True, text=True)
-
-    assert done.stdout == "1 2 3\n"
 
 
 def test_an_array_that_many_calls_read_is_copied_once() -> None:

@@ -24,41 +24,29 @@ from tfgpu_magic.config.runtime import RUNTIME
 pytestmark = pytest.mark.usefixtures("light")
 
 
-def mode(path: Path) -> int:
+def surroundings(path: Path) -> tuple[int, str, tuple[int, int], set[int]]:
     path.touch()
-    return path.stat().st_mode & 0o777
+    limits, processors = resource.getrlimit(resource.RLIMIT_NOFILE), os.sched_getaffinity(0)
+    return path.stat().st_mode & 0o777, time.localtime().tm_zone, limits, processors
 
 
-def test_files_have_the_modes_that_the_callers_have(tmp_path: Path) -> None:
-    before = os.umask(0o077)
-    try:
-        assert run(mode, (tmp_path / "file",), {}) == 0o600
-    finally:
-        os.umask(before)
-
-
-def test_the_time_zone_is_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modes_of_files_time_zone_limits_and_processors_are_the_callers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mask, (soft, hard), processors = (
+        os.umask(0o077),
+        resource.getrlimit(resource.RLIMIT_NOFILE),
+        os.sched_getaffinity(0),
+    )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
+    os.sched_setaffinity(0, {min(processors)})
     monkeypatch.setenv("TZ", "Asia/Tokyo")
-
-    assert run(lambda: time.localtime().tm_zone, (), {}) == "JST"
-
-
-def test_limits_are_the_callers() -> None:
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (before[0] - 1, before[1]))
     try:
-        assert run(resource.getrlimit, (resource.RLIMIT_NOFILE,), {}) == (before[0] - 1, before[1])
+        assert run(surroundings, (tmp_path / "file",), {}) == (0o600, "JST", (soft - 1, hard), {min(processors)})
     finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-def test_processors_are_the_callers() -> None:
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(before)})
-    try:
-        assert run(os.sched_getaffinity, (0,), {}) == {min(before)}
-    finally:
-        os.sched_setaffinity(0, before)
+        os.umask(mask)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        os.sched_setaffinity(0, processors)
 
 
 def test_priority_and_options_of_the_interpreter_are_the_callers() -> None:

@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import tfgpu_magic
@@ -35,6 +36,7 @@ class TestWithoutAGpu:
         assert len(processes) == 1
         assert called == outer
         assert submitted != outer
+        assert not psutil.pid_exists(submitted)
 
     def test_a_module_is_imported_and_not_copied(self) -> None:
         assert [f.counted(), f.counted(), f.counted.submit().result()] == [1, 1, 1]
@@ -121,12 +123,33 @@ def train(steps):
 def factorial(n):
     return n * factorial(n - 1) if n else 1
 
+class Mine(Exception):
+    def __init__(self, *, code):
+        super().__init__(f"code {code}")
+        self.code = code
+
+@tfgpu_magic.isolated
+def fail():
+    raise Mine(code=7)
+
+@tfgpu_magic.isolated
+def rate():
+    return RATE
+
 HERE = os.getpid()
 print(train(2), [future.result() for future in [train.submit(3), train.submit(4)]])
 print(factorial(5), Point(1).grown().x, Point(1).grown.submit(by=2).result().x, isinstance(Point(1).grown(), Point))
 print(held(HERE), __name__)
+try:
+    fail()
+except Mine as error:
+    print("mine", error.code, error)
+futures = []
+for RATE in (1, 2, 3):  # those that wait have what it is now
+    futures.append(rate.submit())
+print(*(future.result() for future in futures))
 """
-SAYS = "(6, 768, True) [(9, 768, True), (12, 768, True)]\n120 2 3 True\n0 __main__\n"
+SAYS = "(6, 768, True) [(9, 768, True), (12, 768, True)]\n120 2 3 True\n0 __main__\nmine 7 code 7\n1 2 3\n"
 IN_A_SHELL = """
 from IPython.core.interactiveshell import InteractiveShell
 shell = InteractiveShell.instance()
