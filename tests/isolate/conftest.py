@@ -10,27 +10,10 @@ import psutil
 import pytest
 
 from tests.isolate.notebook import Notebook, notebook
-from tests.isolate.resident import Resident
 from tests.isolate.rig import belongings
 from tfgpu_magic.isolate.pool import FORK_SERVER
 from tfgpu_magic.isolate.preload import PRELOAD
 from tfgpu_magic.simgpu import Machine
-
-
-@pytest.fixture(scope="session")
-def four_gpus() -> Iterator[Resident]:
-    """A process on a machine of four GPUs of 8 GiB, for all tests: nothing of it may be held when one ends."""
-    with Machine.create("4x8GiB") as machine:
-        resident = Resident(machine)
-        yield resident
-        resident.close()
-
-
-@pytest.fixture
-def resident(four_gpus: Resident) -> Iterator[Resident]:
-    """The resident process, and the promise that every byte comes back."""
-    yield four_gpus
-    assert four_gpus.machine.held() == 0
 
 
 @pytest.fixture(scope="module")

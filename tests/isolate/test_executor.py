@@ -5,24 +5,92 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
+import socket
+import subprocess
+import sys
 import tempfile
 import time
+import traceback
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 import tfgpu_magic
 from tests.isolate.on_machine import Seen, hold, sees
-from tests.isolate.resident import Resident
 from tests.isolate.rig import belongings
+from tests.processes import PATIENCE, QUIET
 from tests.sizes import CONTEXT, GIB, MIB
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic import IsolatedExecutor, Refused, isolated
 from tfgpu_magic.simgpu import Machine
+
+T = TypeVar("T")
+
+
+class Resident:
+    """The process, and the machine that it is on."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        ours, theirs = socket.socketpair()
+        self._connection = Connection(ours.detach())
+        code = f"from tests.isolate.test_executor import serve; serve({theirs.fileno()})"
+        with theirs:
+            self._process: subprocess.Popen[bytes] = machine.popen(
+                [sys.executable, "-c", code], env=QUIET, pass_fds=[theirs.fileno()]
+            )
+
+    def run(self, function: Callable[..., T], *args: Any) -> T:
+        """Call a module's function there, and return what it returns."""
+        self._connection.send((function, args))
+        if not self._connection.poll(PATIENCE):
+            raise TimeoutError(f"{function.__name__} did not answer within {PATIENCE} s")
+        answer, trouble = self._connection.recv()
+        if trouble:
+            raise AssertionError(f"in the process of {function.__name__}:\n{trouble}")
+        value: T = answer
+        return value
+
+    def close(self) -> None:
+        """End it."""
+        self._connection.close()
+        assert self._process.wait(30) == 0
+
+
+def serve(descriptor: int) -> None:
+    """Call what is asked for, until the connection is closed."""
+    connection = Connection(descriptor)
+    while True:
+        try:
+            function, args = connection.recv()
+        except EOFError:
+            return
+        try:
+            connection.send((function(*args), None))
+        except BaseException:  # whatever it is, the test must be told
+            connection.send((None, traceback.format_exc()))
+
+
+@pytest.fixture(scope="module")
+def four_gpus() -> Iterator[Resident]:
+    """A process on a machine of four GPUs of 8 GiB, whose fork server stays warm."""
+    with Machine.create("4x8GiB") as machine:
+        resident = Resident(machine)
+        yield resident
+        resident.close()
+
+
+@pytest.fixture
+def resident(four_gpus: Resident) -> Iterator[Resident]:
+    """The resident process, and the promise that every byte comes back."""
+    yield four_gpus
+    assert four_gpus.machine.held() == 0
 
 
 def at_once(count: int | None, options: dict[str, Any], settings: str = "") -> list[Seen]:

@@ -1,10 +1,12 @@
-"""The simulated driver checkpoints processes as its documentation says: CUDA Driver API, "CUDA Checkpointing"."""
+"""The simulated driver checkpoints processes as CUDA's documentation says, and with what real drivers die of."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from tests.simgpu.checkpoint_on_machine import (
     FAILED,
     ILLEGAL_STATE,
     INVALID_VALUE,
+    LAUNCH_FAILED,
     LOCKED,
     NOT_INITIALIZED,
     NOT_READY,
@@ -25,8 +28,9 @@ from tests.simgpu.checkpoint_on_machine import (
     RUNNING,
     descriptors,
     resident,
+    uvm_mappings,
 )
-from tests.simgpu.talking import MOMENT, talker
+from tests.simgpu.talking import MOMENT, Talker, talker
 from tests.sizes import CONTEXT, GIB, MIB
 from tests.slack import SLACK
 from tests.waiting import until
@@ -283,3 +287,211 @@ def test_a_cgroup_without_room_for_it_kills_the_process_midway() -> None:
         assert caller.ask(f"park({held.pid})") == [OK, OPERATING_SYSTEM]
         assert held.end() == -signal.SIGKILL
         assert machine.held() == 0
+
+
+@contextmanager
+def two(machine: Machine, *first: str) -> Iterator[tuple[Talker, Talker]]:
+    """Start a program that holds memory, or does what it is told first, and one that checkpoints it."""
+    with talker(machine, *(first or ("hold(256 * MIB)",))) as held, talker(machine, "cuda('cuInit', 0)") as caller:
+        yield held, caller
+
+
+@pytest.mark.parametrize("what", ["context", "stream", "runtime"])
+def test_a_wait_for_a_device_or_a_stream_minds_no_lock_and_crashes_while_memory_is_away(what: str) -> None:
+    with Machine.create() as machine, two(machine) as (held, caller):
+        assert caller.ask(f"call('Lock', {held.pid})") == OK
+        assert held.ask(f"synchronise({what!r})") == OK  # at once
+        assert caller.ask(f"call('Checkpoint', {held.pid})") == OK
+        held.say(f"synchronise({what!r})")
+        assert held.end() == -signal.SIGSEGV
+
+
+def test_a_restore_without_room_is_final_and_keeps_what_it_took() -> None:
+    with Machine.create("8GiB") as machine, two(machine, "hold(4 * GIB)") as (held, caller):
+        assert caller.ask(f"park({held.pid})") == [OK, OK]
+        with machine.add_neighbour("6GiB@0"):
+            free = machine.gpus()[0].free
+            assert caller.ask(f"call('Restore', {held.pid})") == OUT_OF_MEMORY
+            assert machine.gpus()[0].free == 0
+        assert machine.held() == machine.held(pid=held.pid) == free
+        assert caller.ask("nvml(0, 'nvmlDeviceGetComputeRunningProcesses')") == []
+        assert caller.ask(f"calls({held.pid}, 'Restore', 'Unlock', 'Checkpoint', 'Restore')") == [
+            OPERATING_SYSTEM,
+            ILLEGAL_STATE,
+            ILLEGAL_STATE,
+            OPERATING_SYSTEM,
+        ]
+        assert caller.ask(f"state({held.pid})") == [OK, CHECKPOINTED]
+        held.end(signal.SIGKILL)
+        assert machine.held() == 0
+
+
+def test_a_restore_with_room_for_one_of_two_gpus_keeps_both() -> None:
+    with Machine.create("2x8GiB") as machine, two(machine, "hold(GIB)", "hold(4 * GIB, ordinal=1)") as (held, caller):
+        assert caller.ask(f"park({held.pid})") == [OK, OK]
+        with machine.add_neighbour("6GiB@1"):
+            assert caller.ask(f"call('Restore', {held.pid})") == OUT_OF_MEMORY
+        assert machine.held(gpu=0) == GIB + CONTEXT
+        assert 0 < machine.held(gpu=1) < 4 * GIB
+        assert caller.ask("nvml(0, 'nvmlDeviceGetComputeRunningProcesses')") == []
+
+
+@pytest.mark.parametrize("step", ["Checkpoint", "Restore"])
+def test_a_query_waits_for_what_is_under_way(step: str) -> None:
+    with Machine.create() as machine, two(machine) as (held, caller), talker(machine, "cuda('cuInit', 0)") as other:
+        before = {"Checkpoint": ["Lock"], "Restore": ["Lock", "Checkpoint"]}[step]
+        assert other.ask(f"calls({held.pid}, *{before})") == [OK] * len(before)
+        begin(machine, held, caller, step)
+        assert other.ask(f"state({held.pid})") == [OK, CHECKPOINTED if step == "Checkpoint" else LOCKED]
+        assert caller.hear() == OK
+
+
+def begin(machine: Machine, held: Talker, caller: Talker, step: str, *, rate: float = 0.4) -> None:
+    """Have the caller begin a step that takes a second or more, and return while it is under way."""
+    machine.set_checkpoints(out=rate, back=rate, host_memory=step == "Checkpoint")
+    size = resident(held.pid)
+    if step == "Lock":
+        machine.hang("cuLaunchKernel", 2 + 4 * SLACK)
+        held.ask("launch(beside=True)")
+        until(lambda: caller.ask(f"locks_in_vain({held.pid})"))
+    caller.say(f"call({step!r}, {held.pid})")
+    if step == "Checkpoint":
+        until(lambda: resident(held.pid) > size + 32 * MIB, every=0.01)
+    elif step == "Restore":
+        until(machine.held, every=0.01)  # it has its room, and copies
+    else:
+        assert not caller.answers(MOMENT * SLACK)
+
+
+@pytest.mark.parametrize(("step", "then"), [("Lock", LOCKED), ("Checkpoint", CHECKPOINTED), ("Restore", LOCKED)])
+def test_what_a_caller_began_and_died_in_is_completed(step: str, then: int) -> None:
+    steps = ["Lock", "Checkpoint", "Restore"]
+    with Machine.create() as machine, two(machine) as (held, caller), talker(machine, "cuda('cuInit', 0)") as next_one:
+        before = steps[: steps.index(step)]
+        assert next_one.ask(f"calls({held.pid}, *{before})") == [OK] * len(before)
+        begin(machine, held, caller, step)
+        caller.end(signal.SIGKILL)
+        assert next_one.ask(f"state({held.pid})") == [OK, then]
+        after = ["Restore", "Unlock"] if then == CHECKPOINTED else ["Unlock"]
+        assert next_one.ask(f"calls({held.pid}, *{after})") == [OK] * len(after)
+        assert held.ask("intact()")
+
+
+def test_a_process_killed_midway_gives_everything_back() -> None:
+    with Machine.create() as machine, two(machine) as (held, caller):
+        assert caller.ask(f"call('Lock', {held.pid})") == OK
+        begin(machine, held, caller, "Checkpoint", rate=0.01)
+        os.kill(held.pid, signal.SIGKILL)
+        assert caller.hear() == OPERATING_SYSTEM
+        assert caller.ask(f"state({held.pid})")[0] in (NOT_INITIALIZED, OPERATING_SYSTEM)
+        until(lambda: machine.held() == 0)
+
+
+@pytest.mark.parametrize("question", ["call('Lock', {}, 100)", "state({})"])
+def test_a_stopped_process_answers_nobody_whatever_the_timeout_is(question: str) -> None:
+    with Machine.create() as machine, two(machine) as (held, caller), talker(machine, "cuda('cuInit', 0)") as other:
+        held.stop()
+        for asker in (caller, other):
+            asker.say(question.format(held.pid))
+            assert not asker.answers(3 * MOMENT)
+        other.end(signal.SIGKILL)  # what it asked for is not done
+        os.kill(held.pid, signal.SIGCONT)
+        assert caller.hear() in (OK, [OK, RUNNING])
+        assert caller.ask(f"state({held.pid})") == [OK, LOCKED if "Lock" in question else RUNNING]
+
+
+def test_a_restore_of_a_stopped_process_hangs_and_is_not_done_once_its_caller_gave_up() -> None:
+    with Machine.create() as machine, two(machine) as (held, caller), talker(machine, "cuda('cuInit', 0)") as other:
+        assert caller.ask(f"park({held.pid})") == [OK, OK]
+        held.stop()
+        other.say(f"call('Restore', {held.pid})")
+        assert not other.answers(MOMENT)
+        other.end(signal.SIGKILL)
+        os.kill(held.pid, signal.SIGCONT)
+        assert caller.ask(f"state({held.pid})") == [OK, CHECKPOINTED]
+        assert caller.ask(f"unpark({held.pid})") == [OK, OK]
+        assert held.ask("intact()")
+
+
+@pytest.mark.parametrize(("driver", "afterwards"), [("580.178.04", OK), ("595.84", LAUNCH_FAILED)])
+def test_managed_memory_is_refused_and_its_mapping_seen(driver: str, afterwards: int) -> None:
+    with Machine.create() as machine, two(machine) as (held, caller):
+        machine.set_driver(driver)
+        assert uvm_mappings(held.pid) == 1
+        at = held.ask("hold(64 * MIB, function='cuMemAllocManaged')")
+        assert uvm_mappings(held.pid) == 2
+        assert caller.ask(f"park({held.pid})") == [OK, NOT_SUPPORTED]
+        assert caller.ask(f"call('Unlock', {held.pid})") == OK
+        assert held.ask(f"copied({at})") == afterwards
+
+
+@pytest.mark.parametrize(("driver", "outcome"), [("580.178.04", [OK, OK]), ("595.84", [OK, OPERATING_SYSTEM])])
+def test_nccl_in_a_process_is_its_end_on_595(driver: str, outcome: list[int]) -> None:
+    with Machine.create() as machine, two(machine, "hold(MIB)", "start_nccl()") as (held, caller):
+        machine.set_driver(driver)
+        assert caller.ask(f"park({held.pid})") == outcome
+        assert outcome[1] == OK or held.end() == -signal.SIGABRT
+
+
+@pytest.mark.parametrize(
+    ("driver", "shut_down", "outcome"),
+    [("595.84", False, OK), ("610.00.00", True, OK), ("610.00.00", False, OPERATING_SYSTEM)],
+)
+def test_an_nvml_unloaded_without_its_end_is_that_of_a_locked_process_on_610(
+    driver: str, shut_down: bool, outcome: int
+) -> None:
+    first = ["hold(MIB)", f"unload_nvml(shut_down={shut_down})"]
+    with Machine.create() as machine, two(machine, *first) as (held, caller):
+        machine.set_driver(driver)
+        assert caller.ask(f"call('Lock', {held.pid})") == outcome
+        assert outcome == OK or held.end() == -signal.SIGSEGV
+
+
+def test_on_another_gpu_a_process_keeps_its_contents_and_the_bus_id_of_the_old_one() -> None:
+    with Machine.create("2x8GiB,8GiB:sm=16") as machine, two(machine) as (held, caller):
+        old, new, other = machine.gpus()
+        assert caller.ask(f"park({held.pid})") == [OK, OK]
+        assert caller.ask(f"restore_to({held.pid}, {old.uuid!r}, {other.uuid!r})") == INVALID_VALUE  # of another kind
+        assert caller.ask(f"restore_to({held.pid}, {new.uuid!r}, {new.uuid!r})") == INVALID_VALUE  # nothing was there
+        assert caller.ask(f"restore_to({held.pid}, {old.uuid!r}, {new.uuid!r})") == OK
+        assert caller.ask(f"call('Unlock', {held.pid})") == OK
+        assert [machine.held(gpu=gpu) for gpu in range(3)] == [0, 256 * MIB + CONTEXT, 0]
+        assert held.ask("intact()")
+        assert held.ask("seen()")[1][0] == new.uuid.removeprefix("GPU-").replace("-", "")
+        assert held.ask("bus_id(0)") == old.pci
+
+
+def test_a_mig_instance_is_refused() -> None:
+    with Machine.create("40GiB:mig=2") as machine, two(machine) as (held, caller):
+        assert caller.ask(f"park({held.pid})") == [OK, NOT_SUPPORTED]
+        assert caller.ask(f"call('Unlock', {held.pid})") == OK
+        assert held.ask("intact()")
+
+
+@pytest.mark.parametrize(
+    ("open_module", "steps", "number", "hangs"),
+    [
+        (True, ["Lock", "Checkpoint", "Restore", "Unlock"], signal.SIGKILL, True),
+        (True, ["Lock", "Checkpoint", "Restore", "Unlock", "Lock", "Checkpoint"], signal.SIGKILL, False),
+        (True, ["Lock", "Checkpoint", "Restore", "Unlock"], None, False),
+        (True, [], signal.SIGKILL, False),
+        (False, ["Lock", "Checkpoint", "Restore", "Unlock"], signal.SIGKILL, False),
+    ],
+    ids=["restored", "away again", "ends by itself", "never restored", "proprietary"],
+)
+def test_killing_what_was_restored_hangs_the_host_on_the_open_module(
+    open_module: bool, steps: list[str], number: signal.Signals | None, hangs: bool
+) -> None:
+    with Machine.create() as machine, two(machine) as (held, caller):
+        machine.set_driver("595.71.05", open_module=open_module)
+        version = machine.path.with_name("machine.nvidia-version").read_text()
+        assert ("Open Kernel Module" in version, "595.71.05" in version) == (open_module, True)
+        assert caller.ask(f"calls({held.pid}, *{steps})") == [OK] * len(steps)
+        if number is None:
+            held.say("sys.exit(0)")
+        held.end(number)
+        assert machine.hung() == hangs
+        caller.say("nvml(None, 'nvmlDeviceGetCount')")
+        assert not hangs or not caller.answers(MOMENT)
+        machine.clear_faults()
+        assert caller.hear() == 1

@@ -1,0 +1,637 @@
+"""What TensorFlow and Keras make arrives in another process as plain values or as bytes, and wakes nothing there."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import resource
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+from unittest import mock
+
+import cloudpickle
+import numpy as np
+import pytest
+
+from tests.processes import run
+from tests.tf.on_machine import held
+from tfgpu_magic.errors import Unpicklable
+from tfgpu_magic.isolate.values import guard, plain
+from tfgpu_magic.isolate.values.guard import ROOTS, Unpickler
+from tfgpu_magic.isolate.values.keras_objects import ModelHandle, TrainingHistory
+from tfgpu_magic.simgpu import Machine
+
+Sent: TypeAlias = tuple[bytes, list[bytes]]
+"""A stream, and the memory that was pickled apart from it."""
+
+
+class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+    def reducer_override(self, obj: Any) -> Any:
+        reduced = plain.reduce(obj)
+        return super().reducer_override(obj) if reduced is NotImplemented else reduced
+
+
+def on_cpu(function: Callable[..., Any], *args: Any) -> Any:
+    """Run a function with TensorFlow imported and no GPU for it: the simulated ones' arithmetic gives zeros."""
+    with Machine.create("1x8GiB") as machine:
+        return run(machine, function, *args, env={"CUDA_VISIBLE_DEVICES": "-1"})
+
+
+def send(value: object) -> Sent:
+    stream, apart = io.BytesIO(), list[pickle.PickleBuffer]()
+    Pickler(stream, protocol=5, buffer_callback=apart.append).dump(value)
+    return stream.getvalue(), [bytes(buffer.raw()) for buffer in apart]
+
+
+def receive(sent: Sent) -> Any:
+    stream, apart = sent
+    return guard.Unpickler(io.BytesIO(stream), buffers=[bytearray(part) for part in apart]).load()
+
+
+def packages() -> frozenset[str]:
+    """Return which of the packages that take the GPU this process has imported."""
+    return guard.ROOTS & set(sys.modules)
+
+
+def is_awake() -> bool:
+    """Tell whether TensorFlow, imported here, has made its context, and with it one on every GPU."""
+    from tensorflow.python.eager import context
+
+    return bool(context.context()._initialized)
+
+
+def told(function: Callable[..., object], *args: object) -> str:
+    """Return what a function's error says."""
+    try:
+        function(*args)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+BIG = 2**18
+"""Numbers in an array that is to travel apart."""
+
+
+def many_kinds() -> dict[str, Sent]:
+    import keras
+    import tensorflow as tf
+
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        mirrored = tf.Variable([1.0, 2.0])
+    module = tf.Module()
+    module.kept = [1, {"a": (2, 3)}]
+    layer = keras.layers.Dense(1)
+    layer.kept = [1, {"a": (2, 3)}]
+    shared = tf.constant([1, 2])
+    values = {
+        "tensor": tf.constant([[1.0, 2.0]]),
+        "number": tf.constant(3),
+        "empty": tf.zeros((0, 3)),
+        "text": tf.constant("à"),
+        "texts": tf.constant(["a", "b"]),
+        "bfloat16": tf.cast([1.5, 2.5], tf.bfloat16),
+        "a bfloat16": tf.cast(1.5, tf.bfloat16),
+        "float8": tf.cast([1.5, 2.5], tf.dtypes.experimental.float8_e4m3fn),
+        "complex": tf.constant([1j]),
+        "variable": tf.Variable([1, 2]),
+        "mirrored": mirrored,
+        "keras": keras.Variable([1.0, 2.0]),
+        "ragged": tf.ragged.constant([[1], [2, 3]]),
+        "shape": tf.TensorShape([None, 2]),
+        "no shape": tf.TensorShape(None),
+        "dtype": tf.float32,
+        "bfloat16 dtype": tf.bfloat16,
+        "tracked": module.kept,
+        "tracked by keras": layer.kept,
+        "nested": {"deep": [(tf.constant(1.0), {tf.constant("k").numpy(): tf.constant(2)})]},
+        "twice": [shared, shared],
+        "others": [np.arange(3), {"a": 1}, "text", 1.5, None, len, ValueError("x")],
+    }
+    return {name: send(value) for name, value in values.items()}
+
+
+def as_received(sent: dict[str, Sent]) -> tuple[dict[str, Any], frozenset[str]]:
+    values = {name: receive(one) for name, one in sent.items()}
+    values["is one"] = values["twice"][0] is values["twice"][1]
+    values["writable"] = values["tensor"].flags.writeable
+    return values, packages()
+
+
+def test_values_arrive_equal_and_plain_where_tensorflow_is_not_imported() -> None:
+    sent = on_cpu(many_kinds)
+    values, imported = run(None, as_received, sent, fresh=True)
+
+    assert not imported
+    for name, expected in {
+        "tensor": np.array([[1, 2]], np.float32),
+        "number": np.int32(3),
+        "empty": np.zeros((0, 3), np.float32),
+        "texts": np.array([b"a", b"b"], object),
+        "complex": np.array([1j]),
+        "variable": np.array([1, 2], np.int32),
+        "mirrored": np.array([1, 2], np.float32),
+        "keras": np.array([1, 2], np.float32),
+    }.items():
+        assert type(values[name]) is type(expected), name
+        assert values[name].dtype == expected.dtype, name
+        assert values[name].tolist() == expected.tolist(), name
+    for name in ("bfloat16", "float8"):
+        assert values[name].dtype.name == {"float8": "float8_e4m3fn"}.get(name, name)
+        assert values[name].astype(float).tolist() == [1.5, 2.5]
+    assert float(values["a bfloat16"]) == 1.5
+    assert values["text"] == "à".encode()
+    assert values["ragged"] == [[1], [2, 3]]
+    assert (values["shape"], values["no shape"]) == ((None, 2), None)
+    assert values["dtype"] == np.dtype("float32")
+    assert values["bfloat16 dtype"].name == "bfloat16"
+    for name in ("tracked", "tracked by keras"):
+        assert (type(values[name]), type(values[name][1])) == (list, dict)
+        assert values[name] == [1, {"a": (2, 3)}]
+    assert values["nested"] == {"deep": [(1.0, {b"k": 2})]}
+    assert values["is one"]
+    assert values["writable"]
+    assert values["others"][3:6] == [1.5, None, len]
+
+
+def big_ones() -> dict[str, tuple[int, list[int], bool]]:
+    """Return the lengths of the stream and of what is apart from it, and whether that is the tensor's own memory."""
+    import tensorflow as tf
+
+    answers = {}
+    for name, value in {
+        "tensor": tf.zeros(BIG),
+        "bfloat16": tf.zeros(BIG, tf.bfloat16),
+        "variable": tf.Variable(tf.zeros(BIG)),
+    }.items():
+        stream, apart = io.BytesIO(), list[pickle.PickleBuffer]()
+        Pickler(stream, protocol=5, buffer_callback=apart.append).dump(value)
+        theirs = np.frombuffer(apart[0].raw(), np.uint8)
+        own = np.shares_memory(theirs, np.asarray(value.read_value() if name == "variable" else value).view(np.uint8))
+        answers[name] = len(stream.getvalue()), [buffer.raw().nbytes for buffer in apart], bool(own)
+    return answers
+
+
+def test_a_large_tensor_is_its_own_memory_apart_from_the_stream() -> None:
+    answers = on_cpu(big_ones)
+
+    for name, (stream, apart, own) in answers.items():
+        assert stream < 1000, name
+        assert apart == [BIG * (2 if name == "bfloat16" else 4)], name
+        assert own, name
+
+
+def on_a_gpu() -> tuple[Sent, str]:
+    import tensorflow as tf
+
+    with tf.device("GPU:0"):
+        tensor = tf.constant([1.0, 2.0])
+    return send(tensor), tensor.device
+
+
+def test_a_tensor_of_a_gpu_is_read_from_it() -> None:
+    with Machine.create("1x8GiB") as machine:
+        sent, device = run(machine, on_a_gpu)
+
+    assert device.endswith("GPU:0")
+    assert receive(sent).tolist() == [1.0, 2.0]
+
+
+def every_refusal() -> dict[str, str]:
+    import keras
+    import tensorflow as tf
+
+    function = tf.function(lambda x: x)
+    inside = []
+    tf.function(lambda x: inside.append(told(send, x)))(tf.constant(1))
+
+    class Mine(keras.callbacks.Callback):  # type: ignore[misc]
+        pass
+
+    values = {
+        "dataset": tf.data.Dataset.range(3),
+        "iterator": iter(tf.data.Dataset.range(3)),
+        "numpy iterator": tf.data.Dataset.range(3).as_numpy_iterator(),
+        "function": function,
+        "concrete": function.get_concrete_function(tf.TensorSpec([])),
+        "strategy": tf.distribute.MirroredStrategy(["CPU:0"]),
+        "sparse": tf.sparse.from_dense([0, 1]),
+        "slices": tf.IndexedSlices(tf.constant([1.0]), tf.constant([0])),
+        "array": tf.TensorArray(tf.float32, 1),
+        "resource": tf.Variable(1).handle,
+        "symbolic": keras.Input((2,)),
+        "layer": keras.layers.Dense(1),
+        "optimizer": keras.optimizers.Adam(),
+        "metric": keras.metrics.Mean(),
+        "callback": Mine(),
+        "module": tf.Module(),
+        "loss": keras.losses.MeanSquaredError(),
+        "tape": tf.GradientTape(),
+        "deep": [{"a": (tf.data.Dataset.range(3),)}],
+        "closure": (lambda one: lambda: one)(tf.data.Dataset.range(3)),
+    }
+    return {"in a function": inside[0]} | {name: told(send, value) for name, value in values.items()}
+
+
+def test_what_has_no_plain_form_is_refused_by_name() -> None:
+    refusals = on_cpu(every_refusal)
+    symbolic, resource = refusals.pop("in a function"), refusals.pop("resource")
+
+    assert "is symbolic" in symbolic
+    assert "Return it" in symbolic
+    assert "A tf.Tensor cannot be read" in resource
+    for what, said in refusals.items():
+        assert said.startswith("Unpicklable: "), what
+        assert "cannot leave the process that made it. Bring back numpy arrays" in said, what
+
+
+def a_history() -> tuple[Sent, int]:
+    import keras
+
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1000)])
+    model.compile("sgd", "mse")
+    history = model.fit(np.ones((4, 2)), np.ones((4, 1000)), epochs=3, verbose=0)
+    sent = send(history)
+    return sent, len(sent[0]) + sum(map(len, sent[1]))
+
+
+def a_received_history(sent: Sent) -> tuple[TrainingHistory, str, frozenset[str]]:
+    history = receive(sent)
+    return history, told(lambda: history.model), packages()
+
+
+def test_what_fit_returns_arrives_with_its_numbers_and_without_its_model() -> None:
+    sent, size = on_cpu(a_history)
+    history, about_model, imported = run(None, a_received_history, sent, fresh=True)
+
+    assert not imported
+    assert history.epoch == [0, 1, 2]
+    assert len(history.history["loss"]) == 3
+    assert history.params["epochs"] == 3
+    assert size < 1000
+    assert "Bring back the model beside it" in about_model
+
+
+def an_error() -> Any:
+    import tensorflow as tf
+
+    return plain.reduce(tf.errors.ResourceExhaustedError(None, None, "full")) is NotImplemented
+
+
+def test_tensorflows_exceptions_are_left_to_others() -> None:
+    assert on_cpu(an_error)
+
+
+@pytest.mark.parametrize("thing", [1, "a", [1], len, int, pickle, np.arange(3), np.float32(1), ValueError("x"), Sent])
+def test_what_is_not_tensorflows_is_left_alone(thing: object) -> None:
+    assert plain.reduce(thing) is NotImplemented
+
+
+def things() -> dict[str, Sent]:
+    """Return what a call's process may send, and tensors as TensorFlow itself pickles them, which it would not."""
+    import keras
+    import tensorflow as tf
+    from tensorflow import nn
+
+    namespace: dict[str, Any] = {"__name__": "__main__", "tf": tf, "keras": keras, "relu": nn.relu}
+    exec(  # as a cell does
+        "def by_module(x): return tf.nn.relu(x)\n"
+        "def by_keras(): return keras.layers\n"
+        "def by_name(x): return relu(x)\n"
+        "class Mine(keras.layers.Layer):\n    units = 3\n",
+        namespace,
+    )
+    ours = {name: send(namespace[name]) for name in ("by_module", "by_keras", "by_name", "Mine")}
+    ours |= {"lazy module": send(tf.keras), "module": send(tf), "method": send(tf.keras.Model.predict)}
+    theirs = {
+        "tensor": cloudpickle.dumps(tf.constant([1.0, 2.0])),
+        "variable": cloudpickle.dumps(tf.Variable(1.0)),
+        "error": cloudpickle.dumps(tf.errors.NotFoundError(None, None, "not there")),
+    }
+    return ours | {name: (stream, []) for name, stream in theirs.items()}
+
+
+def where_it_is_not_imported(sent: dict[str, Sent]) -> tuple[dict[str, str], frozenset[str]]:
+    return {name: told(receive, one) for name, one in sent.items()}, packages()
+
+
+def where_it_is_imported(sent: dict[str, Sent]) -> tuple[dict[str, str], bool, list[int]]:
+    from tests.tf.on_machine import held
+
+    answers = {name: told(receive, one) for name, one in sent.items()}
+    assert receive(sent["Mine"]).units == 3
+    assert str(receive(sent["error"])) == "not there"
+    return answers, is_awake(), held()
+
+
+def test_tensorflow_is_never_imported_and_never_woken() -> None:
+    with Machine.create("1x8GiB") as machine:
+        sent = run(machine, things)
+        absent, imported = run(None, where_it_is_not_imported, sent, fresh=True)
+        present, awake, held = run(machine, where_it_is_imported, sent)
+
+    for name, answer in absent.items():
+        assert answer.startswith("Unpicklable: "), name
+        assert "would import" in answer
+    assert not imported
+    assert not awake
+    assert held == [0]
+    assert {name for name, answer in present.items() if answer == "nothing"} == {
+        "by_module", "by_keras", "Mine", "error", "lazy module", "module",
+    }  # fmt: skip
+    assert "relu is of TensorFlow's or Keras' own functions" in present["by_name"]
+    assert "convert_to_tensor" in present["tensor"]
+    assert all(present[name].startswith("Unpicklable: ") for name in ("tensor", "variable", "method"))
+
+
+def names_it(module: str, name: str) -> io.BytesIO:
+    return io.BytesIO(f"c{module}\n{name}\n.".encode())
+
+
+@pytest.mark.parametrize(("module", "name"), [("keras", "Model"), ("tf_keras.src", "Model"), ("tensorflow", "Tensor")])
+def test_every_package_of_theirs_is_refused_by_name_where_it_is_not_imported(module: str, name: str) -> None:
+    with mock.patch.dict(sys.modules):
+        for root in ROOTS:
+            sys.modules.pop(root, None)
+        with pytest.raises(Unpicklable, match=f"{module}.{name} would import"):
+            Unpickler(names_it(module, name)).load()
+
+
+def test_a_package_that_only_begins_like_theirs_is_nobodys_business() -> None:
+    with pytest.raises(ModuleNotFoundError):
+        Unpickler(names_it("tensorflow_of_mine", "thing")).load()
+
+
+def test_everything_else_is_unpickled_as_ever() -> None:
+    values = [np.arange(5), {"a": {1, 2}}, ValueError("x"), pickle.PickleError, len]
+    again = receive(send(values))
+
+    assert again[0].tolist() == [0, 1, 2, 3, 4]
+    assert str(again[2]) == "x"
+    assert again[1::2] == [{"a": {1, 2}}, pickle.PickleError]
+    assert receive(send(lambda: values[4]))() is len
+
+
+INPUT = np.arange(6, dtype=np.float32).reshape(3, 2)
+STAND_IN = ModelHandle("mine", 3, b"new bytes", pickle.dumps({}))
+"""Bytes are bytes: writing them does not look into them."""
+
+
+def as_seen(model: Any) -> dict[str, Any]:
+    """Return everything of a model that must survive."""
+    return {
+        "name": model.name,
+        "weights": [weight.tolist() for weight in model.get_weights()],
+        "answers": model.predict(INPUT, verbose=0).tolist(),
+        "optimizer": [np.asarray(value).tolist() for value in model.optimizer.variables],
+        "iterations": int(model.optimizer.iterations),
+        "loss": model.evaluate(INPUT, INPUT[:, :1], verbose=0),
+    }
+
+
+def fitted(model: Any, loss: Any = "mse") -> Any:
+    model.compile("adam", loss, metrics=["mae"])
+    model.fit(INPUT, INPUT[:, :1], epochs=2, batch_size=1, verbose=0)
+    return model
+
+
+def plain_model() -> tuple[Sent, dict[str, Any]]:
+    import keras
+
+    model = fitted(keras.Sequential([keras.Input((2,)), keras.layers.Dense(300), keras.layers.Dense(1)], name="mine"))
+    return send({"model": model, "again": model}), as_seen(model)
+
+
+def cell_model() -> tuple[Sent, dict[str, Any]]:
+    """Return a model whose class, and all that it is made of, a notebook defined."""
+    import keras
+
+    namespace: dict[str, Any] = {"__name__": "__main__", "keras": keras}
+    cell = """
+def sharp(x): return 3 * keras.ops.relu(x)
+def odd(y, p): return 3 * keras.ops.mean(abs(y - p))
+class Twice(keras.layers.Layer):
+    def call(self, x): return x * 2
+class Net(keras.Model):
+    def __init__(self, units, activation=None, **rest):
+        super().__init__(**rest)
+        self.inner = keras.layers.Dense(units, activation)
+        self.out = [Twice(), keras.layers.Dense(1)]
+    def get_config(self):
+        return super().get_config() | {"units": self.inner.units, "activation": self.inner.activation}
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config | {"activation": keras.saving.deserialize_keras_object(config["activation"])})
+    def call(self, x):
+        x = self.inner(x)
+        for layer in self.out:
+            x = layer(x)
+        return x
+"""
+    exec(cell, namespace)
+    model = fitted(namespace["Net"](4, namespace["sharp"], name="net"), namespace["odd"])
+    return send({"model": model, "again": model}), as_seen(model)
+
+
+def functional_model() -> tuple[Sent, dict[str, Any]]:
+    """Return a graph of Keras' own layers and a notebook's, which the notebook has since defined otherwise."""
+    import keras
+
+    namespace: dict[str, Any] = {"__name__": "__main__", "keras": keras}
+    cell = """
+def sharp(x): return 3 * keras.ops.relu(x)
+def odd(y, p): return 3 * keras.ops.mean(abs(y - p))
+class Half(keras.regularizers.Regularizer):
+    def __call__(self, x): return 3 * keras.ops.sum(x)
+    def get_config(self): return {}
+@keras.saving.register_keras_serializable("mine")
+class Marked(keras.layers.Layer):
+    def call(self, x): return x + 3
+def local():
+    class Inside(keras.layers.Layer):
+        def call(self, x): return x * 3
+    return Inside()
+"""
+    exec(cell, namespace)
+    entry = keras.Input((2,))
+    x = keras.layers.Dense(4, activation=namespace["sharp"], kernel_regularizer=namespace["Half"]())(entry)
+    x = keras.layers.Lambda(lambda x: x + 1)(namespace["local"]()(namespace["Marked"]()(x)))
+    x = keras.layers.Dense(1)(keras.layers.Concatenate()([x, entry]))
+    model = fitted(keras.Model(entry, x), namespace["odd"])
+    exec(cell.replace("3", "7"), namespace)
+    return send({"model": model, "again": model}), as_seen(model)
+
+
+def loaded(sent: Sent) -> dict[str, Any]:
+    values = receive(sent)
+    assert values["model"] is values["again"]
+    return as_seen(values["model"].load())
+
+
+@pytest.mark.parametrize("make", [plain_model, cell_model, functional_model])
+def test_a_model_is_the_same_when_it_is_loaded_in_another_process(make: Callable[..., Any]) -> None:
+    sent, before = on_cpu(make)
+    after = on_cpu(loaded, sent)
+
+    assert after.pop("answers") == pytest.approx(np.array(before.pop("answers")))
+    assert after.pop("loss") == pytest.approx(before.pop("loss"))
+    assert after == before
+    assert before["iterations"] == 6
+
+
+def kept(sent: Sent, path: str) -> dict[str, Any]:
+    handle = receive(sent)["model"]
+    handle.save(path)
+    again = pickle.loads(pickle.dumps(handle, protocol=4))
+    stream, apart = send(handle)
+    return {
+        "imported": packages(),
+        "told": [handle.name, handle.parameters, handle.size],
+        "repr": repr(handle),
+        "same": again.load.__doc__ and bytes(again.archive) == bytes(handle.archive) == apart[0],
+        "stream": len(stream),
+    }
+
+
+def read(path: str) -> dict[str, Any]:
+    import keras
+
+    return as_seen(keras.saving.load_model(path))
+
+
+def test_a_handle_is_kept_sent_on_and_saved_without_tensorflow(tmp_path: Path) -> None:
+    path = tmp_path / "mine.keras"
+    sent, before = on_cpu(plain_model)
+    facts = run(None, kept, sent, str(path), fresh=True)
+    after = on_cpu(read, str(path))
+
+    assert not facts["imported"]
+    assert facts["told"] == ["mine", 2 * 300 + 300 + 300 + 1, path.stat().st_size]
+    assert facts["repr"].startswith(
+        "<Keras model 'mine' of another process: 1,201 parameters, below 1 MiB. load() makes"
+    )
+    assert facts["same"]
+    assert facts["stream"] < 1000
+    assert [len(part) for part in sent[1]] == [path.stat().st_size]  # once, apart from the stream
+    assert after["weights"] == before["weights"]
+    assert after["optimizer"] == before["optimizer"]
+
+
+def around_load(sent: Sent) -> list[tuple[bool, bool]]:
+    def state() -> tuple[bool, bool]:
+        return is_awake(), any(held())
+
+    handle = receive(sent)
+    before = state()
+    handle.load()
+    return [before, state()]
+
+
+def an_unfitted_model() -> Sent:
+    import keras
+
+    return send(keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]))
+
+
+def test_only_load_takes_the_gpu() -> None:
+    with Machine.create("1x8GiB") as machine:
+        sent = run(machine, an_unfitted_model)
+
+        assert run(machine, around_load, sent) == [(False, False), (True, True)]
+
+
+def with_a_lock() -> tuple[Sent, list[Any]]:
+    import threading
+
+    import keras
+
+    namespace: dict[str, Any] = {"__name__": "__main__", "keras": keras, "lock": threading.Lock()}
+    exec("class Locked(keras.layers.Layer):\n    def call(self, x):\n        with lock: return x", namespace)
+    model = keras.Sequential([keras.Input((2,)), namespace["Locked"](), keras.layers.Dense(1)], name="mine")
+    return send(model), model.get_weights()
+
+
+def given_the_lock(sent: Sent) -> tuple[str, list[Any]]:
+    import keras
+
+    class Locked(keras.layers.Layer):  # type: ignore[misc]
+        pass
+
+    handle = receive(sent)
+    return told(handle.load), handle.load({"Locked": Locked}).get_weights()
+
+
+def test_a_class_that_cannot_be_sent_is_asked_for_by_name() -> None:
+    sent, before = on_cpu(with_a_lock)
+    asked, after = on_cpu(given_the_lock, sent)
+
+    assert asked.startswith("Unpicklable: Locked, of which the model 'mine' is made, could not be brought along.")
+    assert "load(custom_objects={'Locked': …})" in asked
+    assert [weight.tolist() for weight in after] == [weight.tolist() for weight in before]
+
+
+def hard_ones() -> tuple[str, Any]:
+    import keras
+
+    class Odd(keras.Model):  # type: ignore[misc]
+        def __init__(self, _: object) -> None:
+            super().__init__(name="odd")
+
+        def call(self, x: Any) -> Any:
+            return x
+
+    unbuilt = receive(send(keras.Sequential([keras.layers.Dense(1)], name="unbuilt")))
+    return told(send, Odd(object())), (unbuilt.parameters, unbuilt.load().name)
+
+
+def test_a_model_that_keras_cannot_save_is_refused_with_its_reason_and_an_unbuilt_one_is_not() -> None:
+    refused, unbuilt = on_cpu(hard_ones)
+
+    assert refused.startswith("Unpicklable: The Keras model 'odd' cannot be saved whole")
+    assert "must override `get_config()`" in refused
+    assert "Bring back model.get_weights(), or give" in refused
+    assert unbuilt == (0, "unbuilt")
+
+
+@pytest.mark.parametrize("name", ["mine", "mine.h5", "mine.keras.zip", ".keras"])
+def test_a_name_that_keras_would_not_read_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"does not end in \.keras"):
+        STAND_IN.save(tmp_path / name)
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_is_replaced_through_a_link_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    file, link = tmp_path / "file.keras", tmp_path / "link.keras"
+    file.write_bytes(b"old bytes")
+    link.symlink_to(file)
+
+    STAND_IN.save(link)
+
+    assert file.read_bytes() == b"new bytes"
+    assert link.is_symlink()
+    assert {path.name for path in tmp_path.iterdir()} == {"file.keras", "link.keras"}
+
+
+def save_where_little_can_be_written(path: str) -> str:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4, 4))
+    return told(lambda: STAND_IN.save(path))
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "mine.keras"
+    path.write_bytes(b"old bytes")
+
+    error = on_cpu(save_where_little_can_be_written, str(path))
+
+    assert "the model 'mine' (9 B) was not saved: File too large" in error
+    assert str(path) in error
+    assert path.read_bytes() == b"old bytes"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="was not saved: No such file or directory"):
+        STAND_IN.save(tmp_path / "nowhere" / "mine.keras")
