@@ -5,8 +5,14 @@ from __future__ import annotations
 import builtins
 import importlib
 import inspect
+import itertools
 import symtable
 import sys
+import textwrap
+from collections.abc import Iterator
+from random import Random
+from types import CodeType
+from typing import Any
 
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
@@ -234,3 +240,132 @@ def test_an_expression_too_deep_to_walk_reads_every_word_in_it() -> None:
 )
 def test_names_in_a_query_are_read(cell: str) -> None:
     assert names(cell).reads == {"df", "cutoff"}
+
+
+# Random cells of these rows, run with all of the notebook and with only what they read of it: both come to the same.
+
+
+class Thing:
+    """A value that nearly everything can be done with, so that few cells stop early; `number` tells what was done."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number % 97
+
+    def __call__(self, *args: object) -> Thing:
+        return Thing(self.number + 5 + len(args))
+
+    def __add__(self, other: object) -> Thing:
+        return Thing(self.number * 3 + len(shown(other)))
+
+    __radd__ = __add__
+
+    def __getattr__(self, name: str) -> Thing:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Thing(self.number + len(name))
+
+    def __getitem__(self, key: object) -> Thing:
+        return Thing(self.number + 1)
+
+    def __setitem__(self, key: object, value: object) -> None:
+        self.number += 1
+
+    def __iter__(self) -> Iterator[Thing]:
+        return iter([Thing(self.number + turn) for turn in range(self.number % 4)])
+
+    def __enter__(self) -> Thing:
+        return Thing(self.number + 2)
+
+    def __exit__(self, kind: type | None, *_: object) -> bool:
+        return self.number % 2 == 0 and kind is not Endless  # it is as `suppress`, or not
+
+    def __bool__(self) -> bool:
+        return self.number % 3 != 0
+
+    def __repr__(self) -> str:
+        return f"Thing({self.number})"
+
+
+def shown(value: object, depth: int = 4) -> str:
+    """Return a value as text that is the same in both runs: without addresses, and finite where a list holds itself."""
+    if isinstance(value, list | tuple | dict) and depth:
+        parts = [part for item in value.items() for part in item] if isinstance(value, dict) else value
+        return f"{type(value).__name__}({', '.join(shown(part, depth - 1) for part in parts)})"
+    return repr(value) if isinstance(value, Thing | int | str | None) else type(value).__name__
+
+
+class Endless(BaseException):
+    """The cell went on for too long."""
+
+
+def run(cell: CodeType, notebook: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
+    """Return what a cell says, its end or its error last, and the names that it leaves."""
+    said: list[str] = []
+    space = {"say": lambda value: said.append(shown(value)), **notebook}
+    steps = itertools.count()
+
+    def trace(*_: object) -> Any:
+        if next(steps) > 300:
+            raise Endless
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        exec(cell, space)
+        said.append("the end")
+    except (Exception, Endless) as error:
+        said.append(f"{type(error).__name__}: {error if isinstance(error, NameError) else ''}")
+    finally:
+        sys.settrace(before)
+    return said, {name: shown(value) for name, value in space.items() if name in NOTEBOOK}
+
+
+SAYS = [
+    "say(x)",
+    "say(g())",
+    "say((a, b, c))",
+    "say([x for y in a])",
+    "f = lambda: say(x)\nf()",
+    "def g(): return x, y",
+]
+AROUND = ["if {}:", "for {} in [1, 2]:", "with {} as {}:", "def g({}=1):", "while {}():", "class {}:", "try:"]
+
+
+def block(random: Random, depth: int) -> str:
+    """Write some lines, some of which are around others."""
+    lines = []
+    for _ in range(random.randint(1, 4)):
+        around = random.choice(AROUND).format(*random.choices(sorted(NOTEBOOK), k=2))
+        if depth and random.random() < 0.4:
+            lines += [around, textwrap.indent(block(random, depth - 1), "    ")]
+            lines += ["except Exception: say('caught')"] if around == "try:" else []
+        else:
+            rows = SAYS if random.random() < 0.4 else [cell for cell, _ in (*STATEMENTS, *BRANCHES, *SCOPES) if cell]
+            lines.append(random.choice(rows))
+    return "\n".join(lines)
+
+
+def compiled(text: str) -> CodeType | None:
+    try:
+        return compile(text, "<cell>", "exec", dont_inherit=True)
+    except SyntaxError:
+        return None
+
+
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")
+@pytest.mark.parametrize("seed", range(8))
+def test_a_cell_does_the_same_with_only_what_it_reads(seed: int) -> None:
+    texts = [block(Random(100_000 * seed + each), depth=3) for each in range(250)]
+    cells = [(text, code) for text in texts if (code := compiled(text))]
+    for text, code in cells:
+        whole, part = ({name: Thing(number) for number, name in enumerate(sorted(NOTEBOOK))} for _ in range(2))
+        unsent = {name: part.pop(name) for name in NOTEBOOK - names(text).reads}
+
+        said, left = run(code, whole)
+        said_there, left_there = run(code, part)
+
+        unseen = {name: shown(value) for name, value in unsent.items() if name not in left_there and name in left}
+        assert said == said_there, text
+        assert left == {**unseen, **left_there}, text
+    assert len(cells) > 50
