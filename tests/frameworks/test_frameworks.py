@@ -1,4 +1,7 @@
-"""A framework is a file and a line: its figures are in every view, and its out-of-memory errors known everywhere."""
+"""A framework is a file and a line: its figures are in every view, and it is asked to give memory back if it can.
+
+That its out-of-memory errors are known everywhere is in `test_shortage.py`.
+"""
 
 from __future__ import annotations
 
@@ -57,31 +60,6 @@ def test_one_that_sleeps_or_fails_says_nothing_and_costs_the_others_nothing(
     ]
 
 
-@pytest.mark.parametrize(
-    ("said", "full"),
-    [
-        ("OOM when allocating tensor with shape[1024,1024]", True),
-        ("CUDA_ERROR_OUT_OF_MEMORY", True),
-        ("failed call to cuInit: Status: out of memory", True),
-        ("CUDA out of memory. Tried to allocate 2.00 GiB.", True),
-        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 256.00MiB.", True),
-        ("RESOURCE_EXHAUSTED: Failed to allocate request for 2.00GiB (2147483648B) on device ordinal 0", True),
-        ("RESOURCE_EXHAUSTED: quota exceeded", False),
-        ("There is no room for 3 GiB of memory", False),
-        ("zoom must be positive", False),
-    ],
-)
-def test_what_says_that_a_gpu_has_no_memory_left(said: str, full: bool) -> None:
-    assert frameworks.out_of_memory(RuntimeError(said)) == full
-
-
-def test_a_new_framework_runs_out_of_memory_in_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = frameworks.out_of_memory(MemoryError("Novum is full"))
-    monkeypatch.setattr(frameworks, "FRAMEWORKS", (*frameworks.FRAMEWORKS, Novum()))
-
-    assert (before, frameworks.out_of_memory(MemoryError("Novum is full"))) == (False, True)
-
-
 def test_a_policy_can_be_asked_of_each() -> None:
     assert [one.name for one in frameworks.FRAMEWORKS if one.runtime is RUNTIME] == ["TensorFlow"]
 
@@ -90,3 +68,45 @@ def _register() -> tuple[Seen, message.State]:
     frameworks.FRAMEWORKS = (*frameworks.FRAMEWORKS, Novum())
     shown = cells("%tf_gpu limit 1GiB", "import tensorflow as tf; kept = tf.zeros(2**20)", "%tf_gpu")[-1]
     return shown, message.state(tfgpu_magic.status().table)
+
+
+# --- memory is asked back of those that use a GPU and can give it ---
+
+
+class Giving(Novum):
+    """One that gives back."""
+
+    gives_back = True
+
+    def give_back(self) -> dict[str, int]:
+        return {"GPU-1": 3, "GPU-2": 1}
+
+
+class Keeping(Novum):
+    """One that could, and was not set up for it."""
+
+    name = "Keeping"
+    gives_back = False
+
+    def give_back(self) -> dict[str, int]:
+        raise AssertionError("it was asked")
+
+
+def test_what_each_gave_is_told_in_one_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = (Giving(), Keeping(), Novum(), Giving(), Giving(Stage.LISTED))
+    monkeypatch.setattr(frameworks, "FRAMEWORKS", there)
+
+    assert tfgpu_magic.give_back() == 8
+
+
+def test_where_none_can_it_is_refused_and_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frameworks, "FRAMEWORKS", (Giving(Stage.IMPORTED), Keeping(), Novum()))
+
+    with pytest.raises(tfgpu_magic.Refused, match="Keeping and Novum keep the GPU memory that was taken until this"):
+        tfgpu_magic.give_back()
+
+
+def test_where_none_uses_a_gpu_there_is_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frameworks, "FRAMEWORKS", (Giving(Stage.IMPORTED), Keeping(Stage.ABSENT)))
+
+    assert tfgpu_magic.give_back() == 0

@@ -1,8 +1,10 @@
-"""JAX's stage and figures by its interface, also where JAX is not installed: `test_jax.py` has the real one."""
+"""JAX's stage, figures and variables, also where JAX is not installed: `test_jax.py` has the real one."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +15,15 @@ from tests.figures import jax
 from tfgpu_magic import frameworks
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.frameworks.jax import Jax
+from tfgpu_magic.frameworks.jax_settings import (
+    ALLOCATOR,
+    FORMER_FRACTION,
+    FRACTION,
+    PREALLOCATE,
+    remarks,
+    uncapped,
+    variables,
+)
 from tfgpu_magic.monitor.report import Figure
 
 BFC = {"bytes_in_use": 1, "peak_bytes_in_use": 1, "pool_bytes": 4, "bytes_limit": 8, "num_allocs": 1}
@@ -73,3 +84,62 @@ def test_without_a_pool_what_is_in_use_is_what_it_holds_and_no_limit_is_not_zero
     in_use = Figure(framework="JAX", what="in use", size=3, used=True, taken=True)
 
     assert Jax().figures() == {"GPU-1": (in_use, Figure(framework="JAX", what="peak", size=5, peak=True))}
+
+
+# --- a policy's variables: one fraction, under the name that the installed jaxlib knows, and nothing else lost ---
+
+ONE = {"GPU-1": Decimal("0.25")}
+
+
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [
+        ((0, 4, 31), FORMER_FRACTION),
+        ((0, 4, 32), FRACTION),
+        ((0, 10, 2), FRACTION),
+        ((), FRACTION),
+    ],
+)
+def test_the_fraction_goes_by_the_name_that_jaxlib_knows(version: tuple[int, ...], name: str) -> None:
+    assert variables(ONE, False, {}, version) == {name: "0.25"}
+
+
+@pytest.mark.parametrize(("version", "name"), [((0, 4, 31), FORMER_FRACTION), ((0, 10, 2), FRACTION)])
+def test_of_two_names_one_is_left(version: tuple[int, ...], name: str) -> None:
+    both = {FRACTION: "0.5", FORMER_FRACTION: "0.5"}
+
+    left = both | variables(ONE, False, both, version)
+
+    assert {key: value for key, value in left.items() if value is not None} == {name: "0.25"}
+
+
+@pytest.mark.parametrize(
+    ("fractions", "grows", "environment", "found"),
+    [
+        ({}, False, {FRACTION: "0.5", PREALLOCATE: "false"}, {}),
+        ({}, True, {FRACTION: "0.5"}, {PREALLOCATE: "false"}),
+        (ONE, True, {}, {FRACTION: "0.25", PREALLOCATE: "false"}),
+        (ONE, False, {PREALLOCATE: "0"}, {FRACTION: "0.25", PREALLOCATE: None}),
+        (ONE, False, {PREALLOCATE: "true", ALLOCATOR: "bfc"}, {FRACTION: "0.25"}),
+    ],
+)
+def test_only_what_was_asked_for_is_set(
+    fractions: Mapping[str, Decimal], grows: bool, environment: Mapping[str, str], found: Mapping[str, str | None]
+) -> None:
+    assert variables(fractions, grows, environment) == found
+
+
+def test_of_several_fractions_the_smallest_holds() -> None:
+    assert variables({**ONE, "GPU-2": Decimal("0.5")}, False, {}) == {FRACTION: "0.25"}
+
+
+def test_growth_without_a_limit_is_capped_by_jax_itself_and_that_is_said() -> None:
+    assert remarks({}, True, {}) == ["JAX grows to 75% of a GPU at most, its own default, where no limit is set."]
+    assert remarks({}, True, {FRACTION: ".9"}) == remarks(ONE, True, {}) == remarks({}, False, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("chosen", "found"), [(None, None), ("BFC", None), ("default", None), ("platform", "platform"), ("vmm", "vmm")]
+)
+def test_an_allocator_that_no_fraction_limits_is_named(chosen: str | None, found: str | None) -> None:
+    assert uncapped({} if chosen is None else {ALLOCATOR: chosen}) == found

@@ -113,6 +113,20 @@ def test_what_an_error_says_of_memory(text: str, said: Shortage | None, monkeypa
     monkeypatch.setattr(frameworks, "FRAMEWORKS", (*frameworks.FRAMEWORKS, Novum()))
 
     assert frameworks.shortage(RuntimeError(text)) == said
+    if said is not None:
+        assert frameworks.out_of_memory(RuntimeError(text)) == (said.kind != "library")
+
+
+def test_what_says_that_a_gpu_has_no_memory_left() -> None:
+    texts = {
+        "CUDA_ERROR_OUT_OF_MEMORY": True,
+        "failed call to cuInit: Status: out of memory": True,
+        "RESOURCE_EXHAUSTED: quota exceeded": False,
+        "There is no room for 3 GiB of memory": False,
+        "zoom must be positive": False,
+    }
+
+    assert {text: frameworks.out_of_memory(RuntimeError(text)) for text in texts} == texts
 
 
 def test_the_framework_that_raised_it_is_asked_first() -> None:
