@@ -51,13 +51,6 @@ def test_names_imports_and_magics_of_the_cell_are_the_notebooks(machine: Machine
     assert "'shell'" in value(used)
 
 
-def test_a_semicolon_hides_the_value(machine: Machine) -> None:
-    (seen,) = told(machine, "%%tf_gpu measure\n6 * 7;")
-
-    assert "Measured:" in seen.value
-    assert value(seen) == ""
-
-
 def test_an_error_is_the_cells_own_at_its_line_and_what_it_took_is_shown(machine: Machine) -> None:
     (seen,) = told(machine, f"%%tf_gpu measure\nx = {TAKE}\n\n1 / 0  # here")
 
@@ -95,27 +88,22 @@ def test_cells_and_blocks_nest(machine: Machine) -> None:
     assert "peak 128 MiB" in shown.text
 
 
-def test_a_line_measures_the_rest_of_its_cell(machine: Machine) -> None:
-    seen, after = told(
-        machine, f"{TAKE};\n%gpu measure --as m\nx = tf.zeros(32 * 2**18)\nx.shape[0]", "m.peak // 2**20"
+def test_a_line_measures_the_rest_of_its_cell_and_cells_that_await_or_run_others_are_measured(machine: Machine) -> None:
+    seen, after, awaits, runs, silent = told(
+        machine,
+        f"{TAKE};\n%gpu measure --as m\nx = tf.zeros(32 * 2**18)\nx.shape[0]",
+        "m.peak // 2**20",
+        "%%tf_gpu measure\nimport asyncio\nz = tf.zeros(128 * 2**18)\nawait asyncio.sleep(0.01)\n6 * 7",
+        "%tf_gpu measure\nget_ipython().run_cell('y = 1'); u = tf.zeros(256 * 2**18)",
+        "%%tf_gpu measure\n6 * 7;",
     )
 
     assert "peak 32 MiB, 32 MiB stayed." in seen.text
     assert (value(seen), value(after)) == (str(32 * 2**18), "32")
-
-
-def test_a_cell_that_awaits_is_measured(machine: Machine) -> None:
-    (seen,) = told(machine, f"%%tf_gpu measure\nimport asyncio\nx = {TAKE}\nawait asyncio.sleep(0.01)\n6 * 7")
-
-    assert "peak 64 MiB, 64 MiB stayed." in seen.text
-    assert (value(seen), seen.error) == ("42", "")
-
-
-def test_cells_that_the_cell_runs_are_a_part_of_it(machine: Machine) -> None:
-    (seen,) = told(machine, f"%tf_gpu measure\nget_ipython().run_cell('y = 1'); x = {TAKE}")
-
-    assert seen.text.count("Measured:") == 1
-    assert "peak 64 MiB, 64 MiB stayed." in seen.text
+    assert "128 MiB stayed." in awaits.text
+    assert (value(awaits), awaits.error) == ("42", "")
+    assert (runs.text.count("Measured:"), silent.text.count("Measured:"), value(silent)) == (1, 1, "")
+    assert "256 MiB stayed." in runs.text
 
 
 def test_the_other_words_still_have_names_replaced(machine: Machine) -> None:

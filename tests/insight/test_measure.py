@@ -1,14 +1,19 @@
-"""`measure` beside the driver, the framework's start and other readers: nobody sees another peak for it."""
+"""`measure` beside the driver, the framework's start and other readers: nobody sees another peak for it.
+
+`@measure` measures each call of a function.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import Any
 from unittest import mock
 
 import pytest
 
 import tfgpu_magic
-from tests.insight.programs import take
+from tests.insight.programs import PATIENCE, take
 from tests.insight.shell import patiently
 from tests.machines import machine_of
 from tests.processes import run
@@ -38,16 +43,13 @@ def test_a_framework_that_becomes_ready_in_the_block_has_its_peak_and_its_contex
     assert "TensorFlow began to use the GPUs meanwhile" in text
 
 
-def test_where_tensorflow_is_not_imported_it_is_not_imported_for_it(machine: Machine) -> None:
-    modules, measured, text = run(machine, _without_tensorflow, imported=False)
+def test_where_tensorflow_is_not_imported_or_not_started_it_is_not_for_it(machine: Machine) -> None:
+    modules, measured, text, held = run(machine, _without_tensorflow, imported=False)
 
     assert "tensorflow" not in modules
     assert (measured.peak, measured.delta, measured.held, measured.pools) == (0, 0, 0, ())
     assert "No framework uses a GPU here" in text
-
-
-def test_where_tensorflow_is_only_imported_it_is_not_started_for_it(machine: Machine) -> None:
-    assert run(machine, _only_imported) == [0]
+    assert held == [0]
 
 
 def test_a_neighbour_that_takes_memory_meanwhile_is_in_no_figure(machine: Machine) -> None:
@@ -101,6 +103,32 @@ def test_a_driver_that_does_not_answer_leaves_the_rest_and_says_so(machine: Mach
     assert "What the driver gave is not known: it hangs" in text
 
 
+def test_a_decorated_function_reports_each_call_and_returns_and_raises_its_own(machine: Machine) -> None:
+    reports, value, error = run(machine, _decorated)
+
+    assert [round(one.peak / MIB) for one in reports] == [64, 128, 256, 192]
+    assert [one.what.rpartition(".")[2] for one in reports] == ["double", "double", "later", "double"]
+    assert [one.error for one in reports] == ["", "", "", "ZeroDivisionError"]
+    assert value == 42
+    assert "by zero" in error
+
+
+def test_calls_that_are_measured_in_threads_do_not_disturb_one_another(machine: Machine) -> None:
+    peaks, base = run(machine, _in_threads)
+
+    assert len(peaks) == 40
+    assert all(peak >= base for peak in peaks)
+    assert max(peaks) <= base + 4 * 17 * MIB
+
+
+def test_a_generator_function_is_refused_since_its_call_does_nothing() -> None:
+    with pytest.raises(TypeError, match="Measure the loop"):
+
+        @tfgpu_magic.measure
+        def numbers() -> Any:
+            yield 1
+
+
 def _ready(words: str = "growth") -> None:
     patiently()
     tfgpu_magic.apply(words)
@@ -126,21 +154,18 @@ def _first_use() -> tuple[int, tuple[str, ...], int | None, str]:
     return m.peak, m.result.started, m.held, repr(m)
 
 
-def _without_tensorflow() -> tuple[set[str], Measurement, str]:
+def _without_tensorflow() -> tuple[set[str], Measurement, str, list[int]]:
     import sys
 
     patiently()
     with tfgpu_magic.measure() as m:
         pass
-    return set(sys.modules), m.result, repr(m)
-
-
-def _only_imported() -> list[int]:
+    modules = set(sys.modules)
     import tensorflow  # noqa: F401
 
     with tfgpu_magic.measure():
         pass
-    return held()
+    return modules, m.result, repr(m), held()
 
 
 def _beside_a_neighbour(neighbour: str) -> tuple[int, int, int | None]:
@@ -252,3 +277,56 @@ def _with_a_mute_driver() -> tuple[int, int | None, str]:
     ):
         take(10)
     return m.peak, m.held, repr(m)
+
+
+def _decorated() -> tuple[list[Measurement], object, str]:
+    tfgpu_magic.apply("limit 4GiB")
+    import tensorflow as tf
+
+    base = tf.config.experimental.get_memory_info("GPU:0")["current"]
+    reports: list[Measurement] = []
+
+    @tfgpu_magic.measure(driver=False, report=reports.append)
+    def double(mib: int, depth: int) -> int:
+        take(mib)
+        if depth:
+            double(mib // 2, depth - 1)
+        return 42 // (mib != 192)
+
+    @tfgpu_magic.measure(driver=False, report=reports.append)
+    async def later() -> None:
+        await asyncio.sleep(0)
+        take(256)
+
+    value = double(128, 1)
+    asyncio.run(later())
+    error = ""
+    try:
+        double(192, 0)
+    except ZeroDivisionError as one:
+        error = str(one)
+    assert base < MIB
+    return reports, value, error
+
+
+def _in_threads() -> tuple[list[int], int]:
+    import tensorflow as tf
+
+    tfgpu_magic.apply("limit 4GiB")
+    reports: list[Measurement] = []
+
+    @tfgpu_magic.measure(driver=False, report=reports.append)
+    def call() -> None:
+        take(16)
+
+    def many() -> None:
+        for _ in range(10):
+            call()
+
+    base = tf.config.experimental.get_memory_info("GPU:0")["current"]
+    threads = [threading.Thread(target=many) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    return [one.peak for one in reports], base + 16 * MIB

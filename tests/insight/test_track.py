@@ -56,7 +56,7 @@ def test_a_line_stands_below_each_cell_that_changes_much_or_is_higher_than_all_b
     ]
 
 
-def test_the_size_from_which_on_a_line_stands_can_be_said_and_said_anew(machine: Machine) -> None:
+def test_the_size_from_which_on_a_line_stands_can_be_said_anew_and_unloaded_there_is_none(machine: Machine) -> None:
     seen = run(
         machine,
         cells,
@@ -65,9 +65,12 @@ def test_the_size_from_which_on_a_line_stands_can_be_said_and_said_anew(machine:
         "x = tf.zeros(12 * 2**18)",
         "%tf_gpu track on --above 1GiB",
         "y = tf.zeros(100 * 2**18)",
+        "%tf_gpu track on --above 10MiB",
+        "%unload_ext tfgpu_magic",
+        "z = tf.zeros(100 * 2**18)",
     )
 
-    assert [line is not None for line in lines(seen)] == [False, False, True, False, False]
+    assert [line is not None for line in lines(seen)] == [False, False, True, *[False] * 5]
 
 
 def test_the_cell_in_which_tensorflow_starts_has_a_line(machine: Machine) -> None:
@@ -78,12 +81,14 @@ def test_the_cell_in_which_tensorflow_starts_has_a_line(machine: Machine) -> Non
 
 def test_what_each_cell_did_is_kept_with_its_number_and_its_error(machine: Machine) -> None:
     found: tuple[CellUse, ...] = run(machine, _cells_of_a_session)
-    training, failing, measuring = found[-3:]
+    training, failing, measuring, inner, outer = found[-5:]
 
     assert (training.number, training.title, training.error) == (4, "x = tf.zeros(100 * 2**18)", "")
     assert (failing.number, failing.error) == (5, "ZeroDivisionError")
     assert [round(pool.peak / 2**20) for pool in failing.pools] == [150]
     assert [round(pool.peak / 2**20) for pool in measuring.pools] == [120]  # also with a measurement in the cell
+    # Cells within a cell are cells, and the outer one counts all.
+    assert [round(pool.peak / 2**20) for one in (inner, outer) for pool in one.pools] == [200, 300]
 
 
 def test_a_cell_that_is_interrupted_while_it_awaits_is_one_too(machine: Machine) -> None:
@@ -91,12 +96,6 @@ def test_a_cell_that_is_interrupted_while_it_awaits_is_one_too(machine: Machine)
 
     assert (cell.number, cell.title, cell.error) == (None, "await later()", "KeyboardInterrupt")
     assert not re.search(r"insight|reporter", said)
-
-
-def test_cells_within_a_cell_are_cells_and_the_outer_one_counts_all(machine: Machine) -> None:
-    found: tuple[CellUse, ...] = run(machine, _nested_cells)
-
-    assert [round(pool.peak / 2**20) for one in found[-2:] for pool in one.pools] == [100, 200]
 
 
 def test_the_session_is_shown_as_a_chart_and_by_cell(machine: Machine) -> None:
@@ -127,12 +126,6 @@ def test_without_tracking_the_session_is_there_and_says_what_is_missing(machine:
     assert "Cells are not tracked. `%tf_gpu track on` notes" in seen.value
 
 
-def test_before_anything_is_used_it_says_so(machine: Machine) -> None:
-    *_, seen = run(machine, cells, "%tf_gpu track")
-
-    assert "No framework has used a GPU in this session" in seen.value
-
-
 def test_a_frame_has_a_row_for_each_cell_and_pool(machine: Machine) -> None:
     rows = run(machine, _frame)
 
@@ -150,17 +143,12 @@ MISTAKES = {
 }
 
 
-def test_a_mistake_says_what_to_write(machine: Machine) -> None:
-    _, *seen = run(machine, cells, "", *(f"%tf_gpu {line}" for line in MISTAKES))
+def test_before_anything_is_used_it_says_so_and_a_mistake_says_what_to_write(machine: Machine) -> None:
+    unused, *seen = run(machine, cells, "%tf_gpu track", *(f"%tf_gpu {line}" for line in MISTAKES))
 
+    assert "No framework has used a GPU in this session" in unused.value
     assert [one.error for one in seen] == ["UsageError"] * len(MISTAKES)
     assert [why for why, one in zip(MISTAKES.values(), seen, strict=True) if why not in one.text] == []
-
-
-def test_with_the_extension_unloaded_nothing_is_tracked_any_more(machine: Machine) -> None:
-    *_, seen = run(machine, cells, READY, "%tf_gpu track on", "%unload_ext tfgpu_magic", "x = tf.zeros(100 * 2**18)")
-
-    assert lines([seen]) == [None]
 
 
 def _cells_of_a_session() -> tuple[CellUse, ...]:
@@ -170,14 +158,6 @@ def _cells_of_a_session() -> tuple[CellUse, ...]:
         "# a comment\nx = tf.zeros(100 * 2**18)",
         "tf.zeros(50 * 2**18); 1 / 0",
         "%%tf_gpu measure\ntf.zeros(20 * 2**18);",
-    )
-    return TIMELINE.cells()
-
-
-def _nested_cells() -> tuple[CellUse, ...]:
-    cells(
-        READY,
-        "%tf_gpu track on",
         "tf.zeros(200 * 2**18); get_ipython().run_cell('y = tf.zeros(100 * 2**18)')",
     )
     return TIMELINE.cells()

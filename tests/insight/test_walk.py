@@ -1,21 +1,54 @@
-"""The walk finds objects wherever Python keeps them, by the names that people write."""
+"""The walk finds objects wherever Python keeps them, by the names that people write.
+
+It runs no code of what it passes, keeps none of it, and bears that other threads change it.
+"""
 
 from __future__ import annotations
 
 import functools
 import gc
 import sys
+import threading
 import weakref
 from collections import defaultdict, deque, namedtuple
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.insight.passed import Array, Box, found, generating
-from tfgpu_magic.insight.names import Name, Step
+from tfgpu_magic.insight.names import Step
+from tfgpu_magic.insight.search import without_collections
 from tfgpu_magic.insight.walk import NOWHERE, Walk
+from tfgpu_magic.views.tensors import called
+
+
+class Array:
+    """What is looked for."""
+
+
+class Box:
+    """A class of a user's, with attributes."""
+
+    shared: object = None
+
+    def __init__(self, **attributes: object) -> None:
+        vars(self).update(attributes)
+
+
+def found(array: object, **names: object) -> str | None:
+    """Return how the array is called, found from these names."""
+    walk = Walk({id(array)}, [sys.modules])
+    walk.start((Step(name), value) for name, value in names.items())
+    walk.run(to_the_end=True)
+    place = walk.place(array)
+    return None if place == NOWHERE else called(walk.name(place))
+
+
+def generating(array: object) -> Generator[object, None, None]:
+    """Return a generator that has a local variable."""
+    batch = [array]
+    yield len(batch)
 
 
 class Slotted:
@@ -108,34 +141,35 @@ def test_what_a_coroutine_waits_with_is_found() -> None:
     waiting.close()
 
 
+def names_of(array: object, *start: tuple[str, object], **more: Any) -> list[str]:
+    """Return the names that lead to an array from these, the one that it is shown by first."""
+    walk = Walk({id(array)}, **more)
+    walk.start([(Step(name), value) for name, value in start])
+    walk.run(to_the_end=True)
+    place = walk.place(array)
+    return [name.expression for name in (walk.name(place), *walk.others(place))]
+
+
 def test_the_shortest_name_wins_and_others_are_told() -> None:
     array = Array()
-    walk = Walk({id(array)})
-    walk.start([(Step("deep"), [[array]]), (Step("x"), array), (Step("y"), array), (Step("box"), {"a": array})])
-    walk.run(to_the_end=True)
+    start = [("deep", [[array]]), ("x", array), ("y", array), ("box", {"a": array})]
 
-    assert walk.name(walk.place(array)) == Name(("x",))
-    assert [name.expression for name in walk.others(walk.place(array))] == ["y", "box['a']", "deep[0][0]"]
+    assert names_of(array, *start) == ["x", "y", "box['a']", "deep[0][0]"]
 
 
 def test_another_name_of_what_leads_to_it_is_told() -> None:
     array = Array()
     model = Box(kernel=array)
-    walk = Walk({id(array)})
-    walk.start([(Step("model"), model), (Step("Out[3]"), model)])
-    walk.run(to_the_end=True)
 
-    assert [name.expression for name in walk.others(walk.place(array))] == ["Out[3].kernel"]
+    assert names_of(array, ("model", model), ("Out[3]", model)) == ["model.kernel", "Out[3].kernel"]
 
 
 def test_other_ways_to_what_wraps_it_are_told() -> None:
     array = Array()
     variable = Slotted(array)
-    walk = Walk({id(array)}, wrappers=frozenset({id(Slotted)}))
-    walk.start([(Step("v"), variable), (Step("model"), Box(kernel=variable))])
-    walk.run(to_the_end=True)
+    start = [("v", variable), ("model", Box(kernel=variable))]
 
-    assert [name.expression for name in walk.others(walk.place(array))] == ["model.kernel.x"]
+    assert names_of(array, *start, wrappers=frozenset({id(Slotted)})) == ["v.x", "model.kernel.x"]
 
 
 def test_it_stops_where_all_is_found() -> None:
@@ -174,8 +208,124 @@ def test_a_chain_longer_than_pythons_stack_is_followed_to_its_end() -> None:
     chain: list[object] = [array]
     for _ in range(2 * sys.getrecursionlimit()):
         chain = [chain]
-    walk = Walk({id(array)})
-    walk.start([(Step("x"), chain)])
-    walk.run(to_the_end=True)
 
-    assert walk.name(walk.place(array)).expression == "x" + "[0]" * (2 * sys.getrecursionlimit() + 1)
+    assert names_of(array, ("x", chain)) == ["x" + "[0]" * (2 * sys.getrecursionlimit() + 1)]
+
+
+# --- what is passed is not touched ---
+
+
+class Touched(BaseException):
+    """What is raised where code of an object's runs; no code of ours swallows it."""
+
+
+def touch(*_: object, **__: object) -> Any:
+    raise Touched
+
+
+def hostile() -> tuple[Any, Any]:
+    """Return an object of classes that have code for all that can be asked of them, and a place for one in it.
+
+    The classes are made here, since pytest asks all that a module has.
+    """
+
+    class Meta(type):
+        """A class whose classes cannot be hashed, compared or asked for an attribute."""
+
+        __hash__ = __eq__ = __instancecheck__ = __subclasscheck__ = __getattribute__ = touch
+
+    class Touchy(metaclass=Meta):
+        __getattr__ = __getattribute__ = __repr__ = __str__ = __len__ = __iter__ = __bool__ = touch
+        __eq__ = __hash__ = touch
+        __class__ = property(touch)
+        kernel = property(touch)
+
+    class WithDict:
+        __slots__ = ("x",)
+        __dict__ = property(touch)
+
+    class TouchyList(list[Any]):
+        __iter__ = __getitem__ = __len__ = touch
+
+    class TouchyDict(dict[Any, Any]):
+        __iter__ = __getitem__ = __len__ = items = values = keys = touch
+
+    class Spaced:
+        pass
+
+    class Key:
+        __repr__ = __str__ = touch
+
+    place: Any = TouchyDict()
+    touchy = object.__new__(Touchy)
+    spaced = Spaced()
+    spaced.__dict__ = TouchyDict(inner=TouchyList([place]))
+    object.__setattr__(touchy, "inner", {Key(): spaced})
+    slotted: Any = WithDict()
+    slotted.x = touchy
+    return slotted, place
+
+
+def test_no_code_of_the_users_is_run() -> None:
+    array = Array()
+    slotted, place = hostile()
+    dict.__setitem__(place, "a", array)
+
+    assert found(array, x=[slotted]) == "x[0].x.inner[<Key>].inner[0]['a']"
+
+
+def test_what_is_found_and_passed_is_not_kept() -> None:
+    array, box = Array(), Box()
+    box.x = [array]  # type: ignore[attr-defined]
+    before = [sys.getrefcount(one) for one in (array, box, box.x)]  # type: ignore[attr-defined]
+    gone = weakref.ref(array)
+
+    assert found(array, x=box) == "x.x[0]"
+    assert [sys.getrefcount(one) for one in (array, box, box.x)] == before  # type: ignore[attr-defined]
+    del array, box
+    assert gone() is None
+
+
+def test_local_variables_that_are_read_do_not_outlive_their_function() -> None:
+    array = Array()
+    gone = weakref.ref(array)
+    generator = generating(array)
+    next(generator)
+    assert found(array, x=generator) == "array, in the generator x"
+    del array
+    generator.close()
+
+    assert gone() is None
+
+
+def test_what_a_function_has_of_its_own_locals_stays() -> None:
+    def function(array: object) -> Iterator[dict[str, object]]:
+        yield locals()
+
+    array = Array()
+    generator = function(array)
+    mine = next(generator)
+    found(array, x=generator)
+
+    assert mine == {"array": array}
+
+
+def test_another_thread_may_change_what_is_passed() -> None:
+    array, over = Array(), threading.Event()
+    changing: dict[Any, Any] = dict.fromkeys(range(10_000)) | {"a": array}
+
+    def change() -> None:
+        while not over.is_set():
+            changing[-1] = changing.pop(-1, None)
+
+    thread, interval = threading.Thread(target=change), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread.start()
+    try:
+        with without_collections():  # as every search is made
+            names = {found(array, x=changing) for _ in range(9)}
+    finally:
+        over.set()
+        sys.setswitchinterval(interval)
+        thread.join()
+    assert names == {"x['a']"}
