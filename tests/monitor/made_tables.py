@@ -10,7 +10,7 @@ from tfgpu_magic.monitor.owners import Notebook, Owner
 from tfgpu_magic.monitor.report import Figure, GpuUse, LogicalGpu, Report
 from tfgpu_magic.monitor.rows import Table
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.tabulate import make
+from tfgpu_magic.monitor.tabulate import Known, make
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +46,7 @@ def table(
     )
     owners = {pid: Owner(pid=pid, who=who, text=text) for pid, (who, text) in OWNERS.items()}
     notebooks = {one.pid: Notebook(path=one.notebook) for one in reports if one.notebook}
-    return make(snapshot, owners, report, reports, notebooks)
+    return make(snapshot, Known(owners=owners, own=report, reports=reports, notebooks=notebooks))
 
 
 def kernel(*figures: Figure, gpu: str = "0", policy: str = "growth", pid: int = 1) -> Report:

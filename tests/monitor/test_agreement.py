@@ -17,7 +17,7 @@ from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.monitor import live as living
 from tfgpu_magic.monitor.live import Live
-from tfgpu_magic.monitor.owners import Notebook, by_user
+from tfgpu_magic.monitor.owners import Notebook, Owners
 from tfgpu_magic.monitor.tabulate import UNATTRIBUTED
 from tfgpu_magic.monitor.watcher import Watcher
 from tfgpu_magic.simgpu.build import libraries
@@ -122,7 +122,7 @@ def program(
 
 def summaries(live: Live) -> list[str]:
     live.look()
-    return sorted(report.summary for report in live.reports())
+    return sorted(report.summary for report in live.posted().reports)
 
 
 def test_a_server_and_kernels_of_other_environments_meet_on_one_board(machine: Machine, users: Path) -> None:
@@ -232,7 +232,7 @@ def test_foreign_pids_name_nobody_here_and_a_kernel_of_the_same_number_keeps_its
 
     assert [(row.who, row.owner, row.notebook) for row in table.processes] == [("unknown", "others", None)] * 2
     assert UNATTRIBUTED in table.notes
-    assert {owner.who for owner in by_user([quiet.pid, 2**22 - 7]).values()} == {"unknown"}
+    assert {owner.who for owner in Owners(0).find([quiet.pid, 2**22 - 7]).values()} == {"unknown"}
 
 
 def test_slow_readings_in_a_row_do_not_take_figures_out_of_sight(machine: Machine, live: Live) -> None:

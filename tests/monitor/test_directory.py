@@ -145,7 +145,7 @@ def test_looks_go_on_beside_a_home_that_cannot_be_looked_into(
     monkeypatch.setattr(live, "start", lambda *_: None)
     with Live() as one:
         assert one.look().message is board.NOTHING
-        assert one.reports() == ()
+        assert one.posted().reports == ()
 
 
 def test_looks_that_fail_leave_no_directory_open(homes: Path, monkeypatch: pytest.MonkeyPatch) -> None:

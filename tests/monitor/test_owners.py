@@ -14,7 +14,7 @@ import pytest
 
 from tfgpu_magic.monitor import owners as owning
 from tfgpu_magic.monitor import pids
-from tfgpu_magic.monitor.owners import _FIRST, SIMULATED_USER, Notebook, Owner, Owners, by_user
+from tfgpu_magic.monitor.owners import _FIRST, SIMULATED_USER, Notebook, Owner, Owners
 from tfgpu_magic.monitor.pids import began, holder_began, opens_driver
 from tfgpu_magic.monitor.program_names import short_command
 
@@ -194,7 +194,6 @@ def test_a_strangers_memory_is_not_laid_at_the_door_of_a_kernel_that_has_its_num
     seen = [owners.find([kernel, 2**40], {kernel: Notebook(name="quiet.ipynb")}) for _ in range(2)]
 
     assert [{(owner.who, owner.text) for owner in each.values()} for each in seen] == [{("unknown", "others")}] * 2
-    assert {(owner.who, owner.text) for owner in by_user([kernel, 2**40]).values()} == {("unknown", "")}
 
 
 def test_a_pid_of_mine_that_has_no_driver_open_has_ended_where_others_are_named(start: Start) -> None:
@@ -202,8 +201,6 @@ def test_a_pid_of_mine_that_has_no_driver_open_has_ended_where_others_are_named(
     found = Owners(kernel=ELSE).find([mine, reused])
 
     assert [found[pid].text for pid in (mine, reused)] == ["eval.ipynb", "a process that ended"]
-    told = by_user([mine, reused])
-    assert [(told[pid].who, told[pid].text) for pid in (mine, reused)] == [("mine", ""), ("gone", "")]
 
 
 @pytest.mark.skipif(not Path("/dev/null").exists(), reason="there are no devices here")
@@ -223,7 +220,6 @@ def test_the_only_process_that_has_just_ended_is_no_container(monkeypatch: pytes
     owner = Owners().find([2**22 + 1])[2**22 + 1]
 
     assert (owner.who, owner.text) == ("gone", "a process that ended")
-    assert by_user([2**22 + 1])[2**22 + 1].who == "gone"
 
 
 def test_a_program_that_becomes_another_one_is_called_so(start: Start, tmp_path: Path) -> None:

@@ -10,12 +10,11 @@ import pytest
 from tests.figures import tensorflow
 from tests.monitor.made_tables import other
 from tests.sizes import GIB
-from tfgpu_magic.monitor.assemble import assemble, together
-from tfgpu_magic.monitor.owners import Owner
+from tfgpu_magic.monitor.owners import Owner, together
 from tfgpu_magic.monitor.report import GpuUse, Report
 from tfgpu_magic.monitor.rows import Parked, ParkedState, ProcessRow, Table
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.tabulate import UNATTRIBUTED
+from tfgpu_magic.monitor.tabulate import UNATTRIBUTED, Known, make
 from tfgpu_magic.parking.record import Entry, Held
 from tfgpu_magic.parking.states import Phase
 
@@ -44,7 +43,7 @@ def table(*entries: Entry, held: dict[int, int] | None = None, reports: tuple[Re
         gpus=(first, gpus[1]),
         processes=tuple(Process(gpu="0", pid=pid, kind="C", held=size) for pid, size in rows.items()),
     )
-    return assemble(snapshot, OWNERS, None, reports, together(reports, {}), parked=entries)
+    return make(snapshot, Known(owners=OWNERS, reports=reports, notebooks=together(reports, {}), parked=entries))
 
 
 def row(made: Table, pid: int = 2, gpu: str = "0") -> ProcessRow:
@@ -126,7 +125,7 @@ def test_where_the_driver_fails_it_is_not_said_to_hold_what_it_reports() -> None
     broken = Snapshot(time=1.0, error="The driver hangs.")
     use = GpuUse(gpu="GPU-0", figures=tensorflow(GIB))
     reports = (Report(pid=2, summary="", uses=(use,)), Report(pid=1, summary="", uses=(use,)))
-    made = assemble(broken, OWNERS, None, reports, together(reports, {}), parked=(entry(),))
+    made = make(broken, Known(owners=OWNERS, reports=reports, notebooks=together(reports, {}), parked=(entry(),)))
 
     assert [one.pid for one in made.processes] == [1]
 

@@ -11,7 +11,7 @@ from tests.monitor.made_tables import OWNERS, kernel, owners_of, table
 from tests.sizes import GIB
 from tfgpu_magic.monitor.owners import Notebook, Owner
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.tabulate import SMALLEST_REST, TONES, UNATTRIBUTED, make
+from tfgpu_magic.monitor.tabulate import SMALLEST_REST, TONES, UNATTRIBUTED, Known, make
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,13 +34,13 @@ def test_processes_are_in_the_order_of_the_gpus() -> None:
         processes=(Process(gpu="9", pid=1, kind="C", held=2), Process(gpu="10", pid=2, kind="C", held=1)),
     )
 
-    assert [row.gpu for row in make(snapshot, {}).processes] == ["10", "9"]
+    assert [row.gpu for row in make(snapshot, Known()).processes] == ["10", "9"]
 
 
 def test_a_process_that_uses_its_gpu_is_not_unused_whatever_the_record_has() -> None:
     uses = (Process(gpu="0", pid=pid, kind="C", held=pid, utilisation=use) for pid, use in ((2, 0), (1, 40)))
     snapshot = Snapshot(time=0.0, gpus=(Gpu(index=0, uuid="GPU-0"),), processes=tuple(uses))
-    made = make(snapshot, {}, unused={("GPU-0", 1): 5.0, ("GPU-0", 2): 5.0})
+    made = make(snapshot, Known(unused={("GPU-0", 1): 5.0, ("GPU-0", 2): 5.0}))
 
     assert [row.unused for row in made.processes] == [5.0, None]
 
@@ -119,7 +119,7 @@ def test_names_lose_the_maker_and_keep_the_simulation() -> None:
 
 
 def test_an_error_is_passed_on() -> None:
-    made = make(Snapshot(time=0.0, error="No driver.", absent=True), {}, kernel())
+    made = make(Snapshot(time=0.0, error="No driver.", absent=True), Known(own=kernel()))
 
     assert (made.error, made.absent, made.summary, made.gpus) == ("No driver.", True, "Ready.", ())
 
@@ -149,7 +149,7 @@ def test_a_notebook_has_one_look_on_every_gpu_whoever_looks_and_no_two_have_the_
             )
             for pid in order for more in (0, 100)
         }  # fmt: skip
-        rows = make(snapshot, owners).processes
+        rows = make(snapshot, Known(owners=owners)).processes
         for row in rows:
             assert {other.tone for other in rows if other.kernel == row.kernel} == {row.tone}
         return {row.kernel: row.tone for row in rows}

@@ -8,7 +8,7 @@ from tfgpu_magic.monitor.owners import Notebook
 from tfgpu_magic.monitor.report import GpuUse, Report
 from tfgpu_magic.monitor.rows import Table
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
-from tfgpu_magic.monitor.tabulate import UNREAD, make, self_reported
+from tfgpu_magic.monitor.tabulate import UNREAD, Known, make
 from tfgpu_magic.views import html, text
 
 BROKEN = Snapshot(time=1.0, error="The NVIDIA driver changed under the running system.")
@@ -20,7 +20,7 @@ def kernel(pid: int, size: int | None, gpu: str = "GPU-0123abcd-4567") -> Report
 
 
 def table(*reports: Report, snapshot: Snapshot = BROKEN, this: Report | None = None) -> Table:
-    return self_reported(make(snapshot, {}, this, reports), this, reports, {7: Notebook(path="eval.ipynb")})
+    return make(snapshot, Known(own=this, reports=reports, notebooks={7: Notebook(path="eval.ipynb")}))
 
 
 def test_kernels_that_use_gpus_are_shown_with_what_the_driver_says_instead() -> None:
@@ -48,4 +48,4 @@ def test_where_no_kernel_uses_any_the_error_stands_alone() -> None:
 def test_where_the_driver_is_read_nothing_changes() -> None:
     read = Snapshot(time=1.0, gpus=(Gpu(index=0, uuid="GPU-0123abcd-4567", used=0),))
 
-    assert table(kernel(7, GIB), snapshot=read) == make(read, {}, None, [kernel(7, GIB)])
+    assert [(gpu.gpu, gpu.error) for gpu in table(kernel(7, GIB), snapshot=read).gpus] == [("0", None)]

@@ -42,7 +42,7 @@ def every(seconds: float, start: float, end: float) -> list[float]:
 
 
 def since(ledger: Ledger, pid: int, now: float) -> float | None:
-    return ledger.record().unused(now).get(("GPU-0", pid))
+    return ledger.record().unused(now, lambda *_: True).get(("GPU-0", pid))
 
 
 def test_a_day_of_one_that_computes_one_that_holds_and_one_that_is_there_for_two_hours() -> None:
@@ -193,7 +193,7 @@ def test_five_hundred_processes_are_counted_each_by_itself() -> None:
     for at in every(10, WEDNESDAY, now):
         ledger.step(reading(at, {pid: 50 if pid % 2 else 0 for pid in range(1, 501)}), began)
 
-    assert {pid for _, pid in ledger.record().unused(now)} == set(range(2, 501, 2))
+    assert {pid for _, pid in ledger.record().unused(now, lambda *_: True)} == set(range(2, 501, 2))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"time":1}', '{"time":1,"lines":{"0":{"x":[1]}}}'])

@@ -12,8 +12,7 @@ from tornado.websocket import websocket_connect
 from tests.jupyter import Server, execute, serving, until
 from tests.server.acting import Kernel
 from tests.server.streaming import end
-from tfgpu_magic.monitor.assemble import together
-from tfgpu_magic.monitor.owners import Notebook
+from tfgpu_magic.monitor.owners import Notebook, together
 from tfgpu_magic.monitor.report import Report
 from tfgpu_magic.simgpu import Machine
 

@@ -22,7 +22,7 @@ from tests.sizes import GIB
 from tests.slack import SLACK
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.board import Look, Message
-from tfgpu_magic.monitor.owners import by_user
+from tfgpu_magic.monitor.live import Posted
 from tfgpu_magic.monitor.report import Figure, GpuUse, Report
 from tfgpu_magic.monitor.rows import GpuRow, Parked, ParkedState, ProcessRow, Table
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
@@ -253,15 +253,9 @@ class Board:
         snapshot = Snapshot(time=1.7e9, gpus=(gpu,), processes=(stranger,), listed_at=1.7e9)
         return Look(Message(1, snapshot.to_json()), 0.0, None)
 
-    def reports(self) -> tuple[Report, ...]:
+    def posted(self) -> Posted:
         use = GpuUse(gpu="GPU-1", figures=self.figures)
-        return (Report(pid=os.getpid(), summary="", uses=(use,), used_since=1.6e9),)
-
-    def unused(self) -> None:
-        return None
-
-    def parked(self) -> tuple[()]:
-        return ()
+        return Posted((Report(pid=os.getpid(), summary="", uses=(use,), used_since=1.6e9),))
 
 
 @pytest.mark.parametrize("figures", [pytorch(0, GIB), jax(0, GIB, 3 * GIB)])
@@ -280,7 +274,7 @@ def test_own_is_what_kernels_say_where_the_driver_names_nobody_here(
 def test_a_process_that_hangs_where_it_is_read_holds_up_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     never = threading.Event()
     monkeypatch.setattr(metrics, "Live", Board)
-    monkeypatch.setattr(metrics, "by_user", lambda pids: never.wait(60) and by_user(pids))
+    monkeypatch.setattr(Posted, "known", lambda *_: never.wait(60))
     source = metrics.Source()
     begun = time.monotonic()
     tables = [source.read().table for _ in range(3)]

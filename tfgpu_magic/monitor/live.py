@@ -5,22 +5,27 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import lockfile
 from tfgpu_magic.monitor.board import LOCK, NOTHING, Look, Message, Reader
 from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.owners import together
 from tfgpu_magic.monitor.report_files import AllReportFiles
 from tfgpu_magic.monitor.schedule import Wanted
 from tfgpu_magic.monitor.settings import LINGER, READING_TIMEOUT
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.monitor.starting import begin, start
+from tfgpu_magic.monitor.tabulate import Known
 from tfgpu_magic.monitor.unused_file import RecordReader
 from tfgpu_magic.parking import client
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from tfgpu_magic.monitor.history import History
+    from tfgpu_magic.monitor.owners import Notebook, Owners
     from tfgpu_magic.monitor.report import Report
     from tfgpu_magic.monitor.unused import Record
     from tfgpu_magic.parking.record import Entry
@@ -33,6 +38,54 @@ PLACE_EVERY = 5.0
 
 UNWATCHED_LISTS_EVERY = 10.0
 """Seconds between two lists of processes, at the least, while no viewer shows them."""
+
+
+class Posted(NamedTuple):
+    """What is posted on the board beside the snapshots.
+
+    Attributes:
+        reports: the other kernels' reports.
+        parked: what the parker's record has of processes that live.
+        record: the collector's record of memory that is held without use; None where there is none.
+    """
+
+    reports: tuple[Report, ...] = ()
+    parked: tuple[Entry, ...] = ()
+    record: Record | None = None
+
+    @property
+    def away(self) -> frozenset[int]:
+        """The pids of what the parker's record has."""
+        return frozenset(entry.pid for entry in self.parked)
+
+    def known(
+        self,
+        owners: Owners,
+        snapshot: Snapshot,
+        served: Mapping[int, Notebook],
+        still: Callable[[int, int], bool] = lambda _pid, _began: True,
+    ) -> Known:
+        """Return what is known of a snapshot's processes.
+
+        Args:
+            owners: finds whose they are.
+            snapshot: the driver's figures.
+            served: what a server has of its kernels, by pid.
+            still: as in `Record.unused`.
+        """
+        notebooks = together(self.reports, served)
+        return Known(
+            owners=owners.find({process.pid for process in snapshot.processes}, notebooks, self.away),
+            reports=self.reports,
+            notebooks=notebooks,
+            unused=self.record.unused(snapshot.listed_at, still) if self.record and snapshot.listed_at else {},
+            parked=self.parked,
+        )
+
+
+def read_posted(files: AllReportFiles, records: RecordReader) -> Posted:
+    """Read what is posted on the board now."""
+    return Posted(files.read(), client.entries(files.places), records.read(files.places[0]))
 
 
 class Live:
@@ -132,32 +185,16 @@ class Live:
         """
         return self._open().history()
 
-    def unused(self) -> Record | None:
-        """Return the collector's record of memory that is held without use; None where there is none.
+    def posted(self) -> Posted:
+        """Read what is posted beside the snapshots.
 
         Raises:
             MonitorError: as `look`.
         """
         self._open()
-        return self._records.read(self._place) if self._place is not None else None
-
-    def reports(self) -> tuple[Report, ...]:
-        """Read the other kernels' reports.
-
-        Raises:
-            MonitorError: as `look`.
-        """
-        self._open()
-        return self._report_files.read() if self._report_files is not None else ()
-
-    def parked(self) -> tuple[Entry, ...]:
-        """Return what the parker's record has of processes that live.
-
-        Raises:
-            MonitorError: as `look`.
-        """
-        self._open()
-        return client.entries(self._report_files.places) if self._report_files is not None else ()
+        if self._report_files is None:
+            raise AssertionError("ensure opens it")
+        return read_posted(self._report_files, self._records)
 
     def ensure(self) -> None:
         """Ensure that there is a collector, and record that it has a viewer. Looks do that.

@@ -4,37 +4,26 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor import unused_file
-from tfgpu_magic.monitor.assemble import assemble, together
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.live import Posted, read_posted
 from tfgpu_magic.monitor.look import look
-from tfgpu_magic.monitor.owners import Owners
+from tfgpu_magic.monitor.owners import Owners, together
 from tfgpu_magic.monitor.pids import began
 from tfgpu_magic.monitor.report_files import AllReportFiles
-from tfgpu_magic.monitor.rows import Table
-from tfgpu_magic.monitor.tabulate import UNATTRIBUTED
-from tfgpu_magic.parking import client
+from tfgpu_magic.monitor.tabulate import UNATTRIBUTED, Known, make
+from tfgpu_magic.monitor.unused_file import RecordReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from tfgpu_magic.monitor.owners import Notebook, Owner
+    from tfgpu_magic.monitor.owners import Owner
     from tfgpu_magic.monitor.report import Report
+    from tfgpu_magic.monitor.rows import Table
     from tfgpu_magic.monitor.snapshot import Snapshot
-    from tfgpu_magic.parking.record import Entry
-
-    Known = tuple[
-        Mapping[int, Owner],
-        tuple[Report, ...],
-        Mapping[int, Notebook],
-        Mapping[tuple[str, int], float],
-        tuple[Entry, ...],
-    ]
 
 HANGS = "Whose the processes are is not known: this machine's processes cannot be read at the moment."
 
@@ -50,9 +39,8 @@ def table(report: Callable[[Snapshot], Report] | None = None, *, timeout: float 
         The rows, even where there is no driver or it hangs: then the table's `error` says so.
     """
     snapshot = look(timeout)
-    known = within(timeout, partial(_known, {process.pid for process in snapshot.processes}, snapshot.listed_at))
-    owners, reports, notebooks, unused, parked = known or ({}, (), {}, {}, ())
-    made = assemble(snapshot, owners, report(snapshot) if report else None, reports, notebooks, unused, parked)
+    known = within(timeout, lambda: _posted().known(Owners(), snapshot, {}, _still))
+    made = make(snapshot, replace(known or Known(), own=report(snapshot) if report else None))
     if known is None:
         made = replace(made, notes=(*(note for note in made.notes if note != UNATTRIBUTED), HANGS))
     return made
@@ -65,8 +53,12 @@ def owners(pids: Collection[int], *, timeout: float = 1.5) -> Mapping[int, Owner
         pids: the process ids.
         timeout: seconds to wait.
     """
-    known = within(timeout, partial(_known, pids))
-    return known[0] if known else {}
+
+    def find() -> Mapping[int, Owner]:
+        posted = _posted()
+        return Owners().find(pids, together(posted.reports, {}), posted.away)
+
+    return within(timeout, find) or {}
 
 
 def reporting(pids: Collection[int], *, timeout: float = 1.5) -> Mapping[int, Owner]:
@@ -76,25 +68,7 @@ def reporting(pids: Collection[int], *, timeout: float = 1.5) -> Mapping[int, Ow
         pids: the process ids.
         timeout: seconds to wait.
     """
-    return within(timeout, lambda: Owners().name(pids, together(_reports()[0], {}))) or {}
-
-
-def _known(pids: Collection[int], listed_at: float | None = None) -> Known:
-    """Find the owners of pids, the other kernels' reports, their notebooks, what is held without use, and is parked."""
-    reports, parked = _reports()
-    notebooks = together(reports, {})
-    owners = Owners().find(pids, notebooks, {entry.pid for entry in parked})
-    return owners, reports, notebooks, _unused(listed_at), parked
-
-
-def _unused(listed_at: float | None) -> Mapping[tuple[str, int], float]:
-    """Read what a collector has found of memory that is held without use; nothing where none looks now."""
-    with contextlib.suppress(MonitorError), BoardDirectory() as place:
-        record = unused_file.kept(place)
-        if record is not None and listed_at is not None:
-            lines = {(gpu, pid): line for gpu, rows in record.lines.items() for pid, line in rows.items()}
-            return {key: one for key, one in record.unused(listed_at).items() if _still(key[1], lines[key].began)}
-    return {}
+    return within(timeout, lambda: Owners().name(pids, together(_posted().reports, {}))) or {}
 
 
 def _still(pid: int, start: int) -> bool:
@@ -102,12 +76,12 @@ def _still(pid: int, start: int) -> bool:
     return start != 0 and began(pid) == start
 
 
-def _reports() -> tuple[tuple[Report, ...], tuple[Entry, ...]]:
-    """Read the other kernels' reports and what is parked; nothing where the board cannot be used."""
+def _posted() -> Posted:
+    """Read what is posted on the board; nothing where it cannot be used."""
     with (
         contextlib.suppress(MonitorError),
         BoardDirectory() as place,
         contextlib.closing(AllReportFiles(place)) as everywhere,
     ):
-        return everywhere.read(), client.entries(everywhere.places)
-    return (), ()
+        return read_posted(everywhere, RecordReader())
+    return Posted()

@@ -61,6 +61,27 @@ def notebook_of(report: Report) -> Notebook:
     return Notebook(path=report.notebook, state=state, active=report.active)
 
 
+def together(reports: Iterable[Report], served: Mapping[int, Notebook]) -> dict[int, Notebook]:
+    """Join what kernels report of themselves and what their server has of them, by pid.
+
+    Names and paths are the server's. Since when a kernel is idle is the kernel's own figure: a server counts whatever
+    passes for activity, a page that connects too. A kernel is busy if either reports it: one that runs no cell may be.
+
+    Args:
+        reports: the kernels' reports.
+        served: what a server has of its kernels, by pid.
+    """
+    known = {one.pid: notebook_of(one) for one in reports}
+    for pid, one in served.items():
+        own = known.get(pid)
+        if own is not None and own.state and one.state in ("idle", "busy", ""):
+            state = "busy" if "busy" in (own.state, one.state) else own.state
+            known[pid] = replace(one, state=state, active=own.active)
+        else:
+            known[pid] = one
+    return known
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
     """The owner of a pid.
@@ -186,18 +207,6 @@ class Owners:
         name = known.title if known else ""
         text = f"{name}'s {read.command}" if name and kernel != pid else name or read.command
         return Owner(pid=pid, who="mine", text=text, notebook=known, kernel=kernel, call=call, began=read.began)
-
-
-def by_user(pids: Iterable[int]) -> dict[int, Owner]:
-    """Tell this user's pids from other users', without names; each of the former takes a tenth of a millisecond.
-
-    Args:
-        pids: the process ids; as in `Owners.find`, where none of them exists here all are unknown.
-    """
-    found: dict[int, Who] = {pid: whose(pid) for pid in pids}
-    if _foreign(found.values()):
-        found = dict.fromkeys(found, "unknown")
-    return {pid: Owner(pid=pid, who=who, text="") for pid, who in found.items()}
 
 
 def _foreign(found: Iterable[Who]) -> bool:

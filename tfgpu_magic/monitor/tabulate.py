@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.monitor import parked_rows
@@ -44,28 +44,34 @@ SMALLEST_REST = 256 * BINARY["MiB"]
 """Bytes in use without a process from which on they get a row: the driver itself takes less."""
 
 
-def make(
-    snapshot: Snapshot,
-    owners: Mapping[int, Owner],
-    report: Report | None = None,
-    reports: Sequence[Report] = (),
-    notebooks: Mapping[int, Notebook] | None = None,
-    unused: Mapping[tuple[str, int], float] | None = None,
-    parked: Sequence[Entry] = (),
-) -> Table:
-    """Make the rows that every view shows.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is known of processes beside the driver's figures.
 
-    Args:
-        snapshot: the driver's figures.
-        owners: the owner of each pid in it.
-        report: this kernel's own report.
+    Attributes:
+        owners: the owner of each pid.
+        own: this kernel's own report.
         reports: the other kernels' reports.
-        notebooks: what is known of kernels, by pid.
+        notebooks: what is known of kernels, by pid, as `owners.together` returns it.
         unused: since when memory is held without use, as `unused.Record.unused` returns it.
         parked: what the parker's record has.
     """
+
+    owners: Mapping[int, Owner] = field(default_factory=dict)
+    own: Report | None = None
+    reports: Sequence[Report] = ()
+    notebooks: Mapping[int, Notebook] = field(default_factory=dict)
+    unused: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    parked: Sequence[Entry] = ()
+
+
+def make(snapshot: Snapshot, known: Known) -> Table:
+    """Make the rows that every view shows, from the driver's figures, and where there are none, from reports alone."""
+    report, parked = known.own, known.parked
+    told = parked_rows.silenced([one for one in (report, *known.reports) if one], parked)
+    if snapshot.error and (using := [(one, use) for one in told for use in one.uses if use.taken]):
+        return _self_reported(snapshot, using, known)
     labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}
-    told = parked_rows.silenced([one for one in (report, *reports) if one], parked)
     reported = [(one, {labels.get(use.gpu, use.gpu): use for use in one.uses}) for one in told]
     foreign = _foreign_pids(snapshot, reported)
     own = reported[0][1] if report else {}
@@ -76,11 +82,11 @@ def make(
     parks = {one.pid for one in told if one.parks}
     for gpu in snapshot.gpus:
         uses = {one.pid: of.get(gpu.label) for one, of in reported}
-        rows = list(_rows(gpu, listed.get(gpu.label, ()), owners, uses, parks, unused or {}))
+        rows = list(_rows(gpu, listed.get(gpu.label, ()), known, uses, parks))
         if foreign or not gpu.listed:
-            rows += _self_reported_rows(gpu.label, {row.pid for row in rows}, notebooks or {}, reported, this)
+            rows += _self_reported_rows(gpu.label, {row.pid for row in rows}, known.notebooks, reported, this)
         if parked:
-            rows = parked_rows.joined(gpu, rows, parked, owners, uses, snapshot.listed_at or snapshot.time)
+            rows = parked_rows.joined(gpu, rows, parked, known.owners, uses, snapshot.listed_at or snapshot.time)
         rows.sort(key=_largest_first)
         rest = _rest(gpu, rows)
         gpus.append(_gpu_row(gpu, rows, own.get(gpu.label)))
@@ -102,33 +108,25 @@ def make(
     )
 
 
-def self_reported(
-    table: Table, report: Report | None, reports: Sequence[Report], notebooks: Mapping[int, Notebook] | None = None
-) -> Table:
-    """Return a table with the kernels that use GPUs, where there would be an error alone, as after a driver's update.
+def _self_reported(snapshot: Snapshot, using: Sequence[tuple[Report, GpuUse]], known: Known) -> Table:
+    """Make a row for each GPU and kernel that uses it, where the driver tells nothing, as after its update.
 
-    Args:
-        table: the rows that the driver's figures make.
-        report: this kernel's own report.
-        reports: the other kernels' reports.
-        notebooks: what is known of kernels, by pid.
-
-    Returns:
-        The same table where the driver was read, or no kernel uses a GPU; else one with a row for each GPU and kernel,
-        and the error as the first note.
+    The driver's error is the first note.
     """
-    told = [(one, use) for one in (report, *reports) if one for use in one.uses if use.taken]
-    if not table.error or table.gpus or not told:
-        return table
     gpus: dict[str, GpuRow] = {}
     rows: dict[str, list[ProcessRow]] = {}
-    for one, use in told:
-        label, notebook = use.gpu[:_SHORT], (notebooks or {}).get(one.pid)
+    this = known.own.pid if known.own else None
+    for one, use in using:
+        label, notebook = use.gpu[:_SHORT], known.notebooks.get(one.pid)
         gpus.setdefault(label, GpuRow(gpu=label, name="N/A", uuid=use.gpu, error=UNREAD))
-        rows.setdefault(label, []).append(_self_reported_row(label, one, use, notebook, this=one is report))
-    processes = _toned([row for on_one in rows.values() for row in sorted(on_one, key=_largest_first)])
-    notes = (table.error, *table.notes)
-    return replace(table, gpus=tuple(gpus.values()), processes=processes, error=None, absent=False, notes=notes)
+        rows.setdefault(label, []).append(_self_reported_row(label, one, use, notebook, this=one.pid == this))
+    return Table(
+        gpus=tuple(gpus.values()),
+        processes=_toned([row for on_one in rows.values() for row in sorted(on_one, key=_largest_first)]),
+        summary=known.own.summary if known.own else "",
+        notes=(snapshot.error or "", *snapshot.notes, *(known.own.notes if known.own else ())),
+        time=snapshot.time,
+    )
 
 
 def _foreign_pids(snapshot: Snapshot, reported: _Reported) -> bool:
@@ -151,14 +149,13 @@ def _foreign_pids(snapshot: Snapshot, reported: _Reported) -> bool:
 def _rows(
     gpu: Gpu,
     processes: Sequence[Process],
-    owners: Mapping[int, Owner],
+    known: Known,
     uses: Mapping[int, GpuUse | None],
     parks: Collection[int],
-    unused: Mapping[tuple[str, int], float],
 ) -> Iterable[ProcessRow]:
     key = gpu.uuid or gpu.label
     for process in processes:
-        owner = owners.get(process.pid) or Owner(pid=process.pid, who="unknown", text="others")
+        owner = known.owners.get(process.pid) or Owner(pid=process.pid, who="unknown", text="others")
         yield ProcessRow(
             gpu=gpu.label,
             pid=process.pid,
@@ -171,7 +168,7 @@ def _rows(
             kernel=owner.kernel,
             call=owner.call,
             utilisation=process.utilisation,
-            unused=None if process.utilisation else unused.get((key, process.pid)),
+            unused=None if process.utilisation else known.unused.get((key, process.pid)),
             began=owner.began,
             parks=owner.who in ("this", "mine") and process.pid in parks,
         )

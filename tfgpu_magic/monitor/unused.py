@@ -78,11 +78,12 @@ class Record:
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a record: {error}") from error
 
-    def unused(self, now: float) -> dict[tuple[str, int], float]:
+    def unused(self, now: float, still: Callable[[int, int], bool]) -> dict[tuple[str, int], float]:
         """Return since when memory is held without use, in seconds since the epoch, by GPU and pid.
 
         Args:
             now: when the lists were read that it is told with, in seconds since the epoch.
+            still: tells whether a pid is still that of the process that began then (`pids.began`).
         """
         if now - self.time > TRUE_FOR:
             return {}
@@ -90,7 +91,7 @@ class Record:
             (gpu, pid): line.since
             for gpu, rows in self.lines.items()
             for pid, line in rows.items()
-            if line.counted and line.since is not None
+            if line.counted and line.since is not None and still(pid, line.began)
         }
 
 

@@ -6,21 +6,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.assemble import assemble, together
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners import Owners
 from tfgpu_magic.monitor.rows import Table
+from tfgpu_magic.monitor.tabulate import make
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tfgpu_magic.monitor.board import Look
-    from tfgpu_magic.monitor.history import History
+    from tfgpu_magic.monitor.live import Posted
     from tfgpu_magic.monitor.owners import Notebook
     from tfgpu_magic.monitor.report import Report
     from tfgpu_magic.monitor.snapshot import Snapshot
-    from tfgpu_magic.monitor.unused import Record
-    from tfgpu_magic.parking.record import Entry
 
 PID_TRUSTED_FOR = 10.0
 """Seconds in which no pid is reused by another process on the same GPU."""
@@ -53,8 +51,7 @@ class Watcher:
         Raises:
             MonitorError: as `Live.look`.
         """
-        live = self.live
-        return self._table(live.look(), live.reports(), notebooks or {}, live.unused(), live.parked())
+        return self._table(self.live.look(), self.live.posted(), notebooks or {})
 
     def news(self, notebooks: Mapping[int, Notebook]) -> Table | None:
         """Return the table; None while board, reports and notebooks are unchanged, which takes microseconds.
@@ -63,40 +60,20 @@ class Watcher:
             MonitorError: as `Live.look`.
         """
         before, self._before = self._before, ()  # a failure is news, and so is what follows it
-        look, reports, record, parked = self.live.look(), self.live.reports(), self.live.unused(), self.live.parked()
-        now = _identity(look), reports, notebooks, record.time if record else None, parked
-        table = self._table(look, reports, notebooks, record, parked) if now != before else None
+        look, posted = self.live.look(), self.live.posted()
+        now = _identity(look), posted, notebooks
+        table = self._table(look, posted, notebooks) if now != before else None
         self._before = now
         return table
-
-    def history(self) -> History:
-        """Return what was used in the last hour.
-
-        Raises:
-            MonitorError: as `Live.look`.
-        """
-        return self.live.history()
 
     def close(self) -> None:
         """Close the board."""
         self.live.close()
 
-    def _table(
-        self,
-        look: Look,
-        reports: tuple[Report, ...],
-        notebooks: Mapping[int, Notebook],
-        record: Record | None,
-        parked: tuple[Entry, ...],
-    ) -> Table:
-        snapshot, known = look.snapshot, together(reports, notebooks)
-        own = self._own(snapshot)
-        owners = self._owners.find(
-            {process.pid for process in snapshot.processes}, known, {entry.pid for entry in parked}
-        )
-        unused = record.unused(snapshot.listed_at) if record and snapshot.listed_at else {}
-        table = assemble(snapshot, owners, own, reports, known, unused, parked)
-        return replace(table, stale_since=look.stale_since, every=look.every)
+    def _table(self, look: Look, posted: Posted, notebooks: Mapping[int, Notebook]) -> Table:
+        snapshot = look.snapshot
+        known = replace(posted.known(self._owners, snapshot, notebooks), own=self._own(snapshot))
+        return replace(make(snapshot, known), stale_since=look.stale_since, every=look.every)
 
     def _own(self, snapshot: Snapshot) -> Report | None:
         """Make this kernel's report, with the time since when the driver's lists should have it."""

@@ -64,7 +64,7 @@ class BoardReader:
     def full(self, sequence: int, state: State, every: float) -> bytes:
         """Return the full message of a state with the history before it, as `message.full`. Raise nothing."""
         try:
-            history = self._watcher.history()
+            history = self._watcher.live.history()
         except MonitorError:
             history = History()
         return message.full(sequence, state, history, every).encode()

@@ -13,9 +13,10 @@ from prometheus_client.core import GaugeMetricFamily
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.live import Live
-from tfgpu_magic.monitor.owners import by_user
+from tfgpu_magic.monitor.owners import Owners
 from tfgpu_magic.monitor.rows import ParkedState, Table, by_gpu
-from tfgpu_magic.monitor.tabulate import make
+from tfgpu_magic.monitor.tabulate import Known, make
+from tfgpu_magic.monitor.watcher import PID_TRUSTED_FOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -66,6 +67,7 @@ class Source:
 
     def __init__(self) -> None:
         self._live = Live(linger=LINGER, every=READING_EVERY)
+        self._owners = Owners(0, trust=PID_TRUSTED_FOR)
         self._linger = LINGER
         self._scraped_at = float("-inf")
         self._lock = threading.Lock()
@@ -75,17 +77,16 @@ class Source:
         with self._lock:
             self._stay_for(time.monotonic())
             try:
-                look, reports, record = self._live.look(), self._live.reports(), self._live.unused()
-                parked = self._live.parked()
+                look, posted = self._live.look(), self._live.posted()
             except MonitorError:
                 return Reading()
         snapshot = look.snapshot
         if look.age is None or look.stale_since is not None:
             return Reading(None, snapshot.time)
-        pids = {process.pid for process in snapshot.processes}
-        owners = within(OWNERS_TIMEOUT, lambda: by_user(pids)) or {}
-        unused = record.unused(snapshot.listed_at) if record and snapshot.listed_at else {}
-        return Reading(make(snapshot, owners, reports=reports, unused=unused, parked=parked), snapshot.time)
+        if snapshot.error:
+            return Reading(Table(error=snapshot.error), snapshot.time)
+        known = within(OWNERS_TIMEOUT, lambda: posted.known(self._owners, snapshot, {}))
+        return Reading(make(snapshot, known or Known(reports=posted.reports, parked=posted.parked)), snapshot.time)
 
     def close(self) -> None:
         """Close the board."""

@@ -224,7 +224,7 @@ class _Ticker:
                 watcher.live.wait(1.5)  # a table that opens with figures is worth the wait
         self._looked_at = time.monotonic()
         table = watcher.see()
-        return table, message.past(watcher.history(), seconds=600, most=HISTORY_POINTS) if past else None
+        return table, message.past(watcher.live.history(), seconds=600, most=HISTORY_POINTS) if past else None
 
     def _run(self) -> None:
         while (table := self._next()) is not None:

@@ -119,7 +119,7 @@ def explain_call(
     owners = one_look.owners({process.pid for process in then.processes})
     if pid is not None and pid in owners:  # it held the memory, and has ended since
         owners = {**owners, pid: Owner(pid=pid, who="this", text="this notebook's isolated cell")}
-    table = tabulate.make(then, owners)
+    table = tabulate.make(then, tabulate.Known(owners=owners))
     failed = [_at_failure(pool, shortage) for pool in pools if pool.framework == shortage.framework]
     case = _case(shortage, type(error).__name__, number, failed, table)
     if case is None:
