@@ -82,7 +82,7 @@ def names(snapshot: Snapshot, promises: Sequence[Promise] = ()) -> dict[int, str
 
     holding = {process.pid for process in snapshot.processes}
     waiting = {promise.pid for promise in promises if promise.pid is not None} - holding
-    found = {**one_look.owners(holding), **(one_look.reporting(waiting) if waiting else {})}
+    found = one_look.owners(holding, waiting)
     return {
         pid: owner.text.replace("this notebook", f"this {here()}", 1) if owner.who == "this" else owner.text
         for pid, owner in found.items()

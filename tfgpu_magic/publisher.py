@@ -15,7 +15,7 @@ from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.insight.timeline import TIMELINE, Sample, levels
 from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.program_names import notebook_path
+from tfgpu_magic.monitor.pids import notebook_path
 from tfgpu_magic.monitor.report import Report
 from tfgpu_magic.monitor.report_files import AT_LEAST_EVERY, ReportFile
 

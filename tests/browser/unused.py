@@ -9,10 +9,9 @@ from unittest import mock
 
 from tests.browser.scene import Scene
 from tests.monitor.boards import end_collectors
-from tfgpu_magic.monitor import unused_file
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.pids import began
-from tfgpu_magic.monitor.unused import Line, Record
+from tfgpu_magic.monitor.unused import Line, Record, keep
 
 if TYPE_CHECKING:
     from tests.jupyter import Notebook
@@ -39,5 +38,5 @@ def unused(scene: Scene, *notebooks: Notebook) -> None:
         mock.patch.dict(os.environ, TFGPU_SIMGPU=str(scene.machine.path)),
         BoardDirectory(scene.server.home / "board") as place,
     ):
-        unused_file.keep(place, Record(now, lines))
+        keep(place, Record(now, lines))
     end_collectors(scene.machine)  # a page that is open may have started one, which has not read this

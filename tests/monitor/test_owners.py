@@ -15,8 +15,7 @@ import pytest
 from tfgpu_magic.monitor import owners as owning
 from tfgpu_magic.monitor import pids
 from tfgpu_magic.monitor.owners import _FIRST, SIMULATED_USER, Notebook, Owner, Owners
-from tfgpu_magic.monitor.pids import began, holder_began, opens_driver
-from tfgpu_magic.monitor.program_names import short_command
+from tfgpu_magic.monitor.pids import began, holder_began, opens_driver, short_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

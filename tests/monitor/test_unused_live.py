@@ -9,7 +9,7 @@ import pytest
 
 from tests.monitor.boards import collectors
 from tests.waiting import until
-from tfgpu_magic.monitor import one_look, unused_file
+from tfgpu_magic.monitor import one_look, unused
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.pids import began
 from tfgpu_magic.monitor.unused import Line, Record
@@ -37,7 +37,7 @@ def counted(machine: Machine, *pids: int, ago: float = 30.0, late: int = 0) -> N
     lines = {pid: Line((began(pid) or 0) + late, now - HOUR, True) for pid in pids}
     uuid = machine.gpus()[0].uuid
     with BoardDirectory() as place:
-        unused_file.keep(place, Record(now - ago, {uuid: lines}))
+        unused.keep(place, Record(now - ago, {uuid: lines}))
 
 
 def counting_since(watcher: Watcher, time: float) -> bool:
@@ -106,11 +106,11 @@ def test_a_record_that_is_not_whole_is_none(machine: Machine, machine_folder: Pa
     holds = machine.add_neighbour("2GiB@0")
     counted(machine, holds.pid)
     with BoardDirectory() as place:
-        path = place.path / place.name(unused_file.NAME)
+        path = place.path / place.name(unused.NAME)
         whole = path.read_bytes()
         found = []
         for data in (whole, whole[:-1], b"", whole.replace(b"true", b"TRUE"), whole[:8] + b"[]"):
             path.write_bytes(data)
-            found.append(unused_file.kept(place) is not None)
+            found.append(unused.kept(place) is not None)
 
     assert found == [True, False, False, False, False]

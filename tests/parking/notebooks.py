@@ -37,7 +37,7 @@ def _wait():
     from tfgpu_magic.monitor import look, one_look
     from tfgpu_magic.parking.inside import asking, notebook
     look.look.__defaults__ = (60.0,)
-    for function in (one_look.table, one_look.owners, one_look.reporting):
+    for function in (one_look.table, one_look.owners):
         function.__kwdefaults__["timeout"] = 60.0
     asking.BEGIN_TIMEOUT = notebook.QUESTION_TIMEOUT = notebook.QUIET_TIMEOUT = 60.0
 _wait()

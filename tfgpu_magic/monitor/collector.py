@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic._version import __version__
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor import lockfile, unused_file
+from tfgpu_magic.monitor import lockfile, unused
 from tfgpu_magic.monitor.board import BOARD, LOCK, Writer
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.directory import BoardDirectory
@@ -105,7 +105,7 @@ def _write(place: BoardDirectory, lock: int, writer: Writer, *, linger: float, p
         if now - looked > linger:
             readings.keep()
             if place.simulated:  # this machine will not come back
-                for name in (BOARD, LOCK, unused_file.NAME):
+                for name in (BOARD, LOCK, unused.NAME):
                     place.remove(name)
             return
         with contextlib.suppress(OSError):  # a full disk: readers find the writer missing until there is room
@@ -120,7 +120,7 @@ class _Readings:
         folders = [folder for folder in os.environ.get(LIBRARIES, "").split(":") if folder]
         self._reader, self._schedule, self._driver_sleep = Readers(folders), Schedule(), DriverSleep()
         self._place, self._lock, self._writer, self._patience = place, lock, writer, patience
-        self._ledger = Ledger(unused_file.kept(place))
+        self._ledger = Ledger(unused.kept(place))
         self._snapshot: Snapshot | None = None
         self._listed: dict[str, int | None] = {}
         self._opened = self._succeeded = False
@@ -146,7 +146,7 @@ class _Readings:
     def keep(self) -> None:
         """Keep since when memory is held without use, unless the disk is full."""
         with contextlib.suppress(MonitorError, OSError):
-            unused_file.keep(self._place, self._ledger.record())
+            unused.keep(self._place, self._ledger.record())
 
     def _quiet(self) -> dict[int, float]:
         """Return since when kernels run no cell, by pid, as they report."""

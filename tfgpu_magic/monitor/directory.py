@@ -7,6 +7,7 @@ import glob
 import os
 import pwd
 import stat
+import struct
 import time
 import zlib
 from functools import cache
@@ -20,6 +21,9 @@ _SIMULATED = "TFGPU_SIMGPU"
 _OF_A_VIEW = ("board-", "lock-", "unused-", "parked-", "parker-")
 """Prefixes of the files that belong to one view of the GPUs; all others belong to the whole machine."""
 _RUNTIME, _TEMPORARY = Path("/run/user"), Path("/tmp")  # noqa: S108  BoardDirectory checks the owner
+CHECK = 8
+"""Bytes that a text's length and checksum take before it (`checked`)."""
+_HEAD = struct.Struct("<II")
 _FORGOTTEN = 30 * 86400.0  # seconds: no process writes any more to what an earlier boot or a container has left
 
 
@@ -189,6 +193,20 @@ def close_own(fd: int, opened: os.stat_result) -> None:
     with contextlib.suppress(OSError):
         if os.path.samestat(os.fstat(fd), opened):
             os.close(fd)
+
+
+def checked(text: bytes) -> bytes:
+    """Return a text as it is kept in a file: after its length and its checksum."""
+    return _HEAD.pack(len(text), zlib.crc32(text)) + text
+
+
+def whole(data: bytes) -> bytes | None:
+    """Return the text of what `checked` returned; None when it is half written, or missing."""
+    if len(data) < CHECK:
+        return None
+    length, check = _HEAD.unpack_from(data)
+    text = data[CHECK : CHECK + length]
+    return text if len(text) == length and zlib.crc32(text) == check else None
 
 
 def other_directories(place: BoardDirectory) -> list[BoardDirectory]:

@@ -11,6 +11,8 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tfgpu_magic.monitor.directory import checked, whole
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -160,13 +162,8 @@ def write(fd: int, data: bytes, offset: int) -> None:
 
 
 def _table(columns: tuple[str, ...]) -> bytes:
-    text = json.dumps(columns).encode()
-    return struct.pack("<II", len(text), zlib.crc32(text)) + text
+    return checked(json.dumps(columns).encode())
 
 
 def _names(table: bytes) -> tuple[str, ...]:
-    if len(table) < 8:
-        return ()
-    length, check = struct.unpack_from("<II", table)
-    text = table[8 : 8 + length]
-    return tuple(json.loads(text)) if text and zlib.crc32(text) == check else ()
+    return tuple(json.loads(whole(table) or b"[]"))

@@ -18,7 +18,7 @@ from tfgpu_magic.monitor.settings import LINGER, READING_TIMEOUT
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.monitor.starting import begin, start
 from tfgpu_magic.monitor.tabulate import Known
-from tfgpu_magic.monitor.unused_file import RecordReader
+from tfgpu_magic.monitor.unused import RecordReader
 from tfgpu_magic.parking import client
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic import probe
-from tfgpu_magic.monitor.libraries import search_path
-from tfgpu_magic.monitor.sources import checks, names
+from tfgpu_magic.monitor.sources import checks, names, search_path
 from tfgpu_magic.probe import Probe, any_hangs
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from tfgpu_magic.monitor.owners import Owners, together
 from tfgpu_magic.monitor.pids import began
 from tfgpu_magic.monitor.report_files import AllReportFiles
 from tfgpu_magic.monitor.tabulate import UNATTRIBUTED, Known, make
-from tfgpu_magic.monitor.unused_file import RecordReader
+from tfgpu_magic.monitor.unused import RecordReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -46,29 +46,20 @@ def table(report: Callable[[Snapshot], Report] | None = None, *, timeout: float 
     return made
 
 
-def owners(pids: Collection[int], *, timeout: float = 1.5) -> Mapping[int, Owner]:
+def owners(pids: Collection[int], here: Collection[int] = (), *, timeout: float = 1.5) -> Mapping[int, Owner]:
     """Find the owners of pids, as a table names them; none where this machine's processes cannot be read in time.
 
     Args:
         pids: the process ids.
+        here: further pids, of processes that report of themselves or make calls, whether they hold memory or not.
         timeout: seconds to wait.
     """
 
     def find() -> Mapping[int, Owner]:
         posted = _posted()
-        return Owners().find(pids, together(posted.reports, {}), posted.away)
+        return Owners().find(pids, together(posted.reports, {}), {*posted.away, *here})
 
     return within(timeout, find) or {}
-
-
-def reporting(pids: Collection[int], *, timeout: float = 1.5) -> Mapping[int, Owner]:
-    """Find the owners of pids that report of themselves, or make calls, whether they hold memory or not.
-
-    Args:
-        pids: the process ids.
-        timeout: seconds to wait.
-    """
-    return within(timeout, lambda: Owners().name(pids, together(_posted().reports, {}))) or {}
 
 
 def _still(pid: int, start: int) -> bool:

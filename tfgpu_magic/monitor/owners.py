@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal
 
-from tfgpu_magic.monitor.pids import ancestors, began, command, lives, notebook, user, whose
-from tfgpu_magic.monitor.program_names import ISOLATED
+from tfgpu_magic.monitor.pids import ISOLATED, ancestors, began, command, lives, notebook, user, whose
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -160,15 +159,6 @@ class Owners:
             owners = {pid: Owner(pid=pid, who="unknown", text="others") for pid in owners}
         known = {pid: self._find(pid, before.get(pid), notebooks or {}, reports=True) for pid in here}
         return _with_distinct_names({**owners, **known})
-
-    def name(self, pids: Iterable[int], notebooks: Mapping[int, Notebook]) -> dict[int, Owner]:
-        """Find the owner of pids that report of themselves: they are here, though they may not have the driver open.
-
-        Args:
-            pids: the process ids.
-            notebooks: as in `find`.
-        """
-        return _with_distinct_names({pid: self._find(pid, None, notebooks, reports=True) for pid in pids})
 
     def _find(
         self, pid: int, before: _Seen | None, notebooks: Mapping[int, Notebook], *, reports: bool = False

@@ -12,11 +12,10 @@ import fcntl
 import os
 import struct
 import time
-import zlib
 from dataclasses import replace
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.directory import BoardDirectory, close_own, other_directories
+from tfgpu_magic.monitor.directory import CHECK, BoardDirectory, checked, close_own, other_directories, whole
 from tfgpu_magic.monitor.report import Report
 
 VERSION = 2
@@ -30,7 +29,6 @@ AT_LEAST_EVERY = 30.0
 FIGURES_EXPIRE_AFTER = 45.0
 """Seconds after which the figures of a kernel that should have posted again are unknown: it hangs, or cannot write."""
 
-_HEAD = struct.Struct("<II")  # length and checksum of the JSON that follows
 _FLOCK = struct.Struct("hhqqi")  # struct flock: type, whence, start, length, pid. Source: fcntl_locking(2), Linux
 _ours: set[str] = set()
 """Files of this process. To open and close one would release its lock, as POSIX locks work."""
@@ -78,8 +76,7 @@ class ReportFile:
         Raises:
             OSError: it could not be written.
         """
-        text = report.to_json().encode()
-        os.pwrite(self._fd, _HEAD.pack(len(text), zlib.crc32(text)) + text, 0)
+        os.pwrite(self._fd, checked(report.to_json().encode()), 0)
 
     def is_there(self) -> bool:
         """Tell whether readers still find the file: it and its directory exist, and this is not a forked child."""
@@ -133,11 +130,11 @@ class ReportFiles:
             if pid is None:
                 self.place.remove(name)
                 return None
-            data = os.pread(fd, _HEAD.size + LARGEST_REPORT, 0)
+            data = os.pread(fd, CHECK + LARGEST_REPORT, 0)
             age = time.time() - os.fstat(fd).st_mtime
         finally:
             os.close(fd)
-        text = _text(data)
+        text = whole(data)
         if text is not None and (before is None or before[0] != text):
             before = text, Report.from_json(text.decode())
         if before is None:
@@ -190,15 +187,6 @@ class AllReportFiles:
         for one in self._others:
             one.close()
         self._others = []
-
-
-def _text(data: bytes) -> bytes | None:
-    """Return the JSON in a file; None when it is half written or missing."""
-    if len(data) < _HEAD.size:
-        return None
-    length, check = _HEAD.unpack_from(data)
-    text = data[_HEAD.size : _HEAD.size + length]
-    return text if len(text) == length and zlib.crc32(text) == check else None
 
 
 def _holder(fd: int) -> int | None:

@@ -1,4 +1,4 @@
-"""Finds since when processes hold memory without using the GPU. Pure; `unused_file` keeps what it has found.
+"""Finds since when processes hold memory without using the GPU. The collector keeps it on the board.
 
 A process uses a GPU when its kernels run there, by the driver's samples of each process. Where the driver has none, a
 GPU on which nothing runs is used by nobody, and one with a single process by that; of others it is not known.
@@ -6,17 +6,28 @@ GPU on which nothing runs is used by nobody, and one with a single process by th
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor.directory import CHECK, checked, whole
+from tfgpu_magic.monitor.history import write
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from tfgpu_magic.monitor.directory import BoardDirectory
     from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
+NAME = "unused-2"
+"""The file's name, with the version of its content."""
+LARGEST = 2**22
+"""The largest record, in bytes; what is longer is neither written nor read."""
 AFTER = 60.0
 """Seconds without use from which on memory counts as held without use, and does so from the last use on."""
 LONGEST_GAP = 180.0
@@ -187,3 +198,60 @@ def _processes(lines: Lines) -> tuple[set[tuple[str, int, int]], set[tuple[str, 
     """Return the processes, and those of them that count, each by its GPU, its pid and when it began."""
     found = {(gpu, pid, line.began): line.counted for gpu, rows in lines.items() for pid, line in rows.items()}
     return set(found), {one for one, counted in found.items() if counted}
+
+
+def keep(place: BoardDirectory, record: Record) -> None:
+    """Replace the record.
+
+    Raises:
+        OSError: it could not be written; the one before stays.
+        MonitorError: something else is in its place.
+    """
+    text = record.to_json().encode()
+    if len(text) > LARGEST:
+        return
+    new = f"{NAME}-new"
+    place.remove(new)
+    fd = place.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    try:
+        write(fd, checked(text), 0)
+        place.replace(new, NAME)
+    finally:
+        os.close(fd)
+
+
+def kept(place: BoardDirectory) -> Record | None:
+    """Return the record; None where there is none, or none that is whole."""
+    return RecordReader().read(place)
+
+
+class RecordReader:
+    """A reader of the record, which parses it when it is new."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[int, int, int] | None = None
+        self._record: Record | None = None
+
+    def read(self, place: BoardDirectory) -> Record | None:
+        """Return the record, the same object as long as it is the same; None as `kept`."""
+        try:
+            fd = place.open(NAME, os.O_RDONLY)
+        except (FileNotFoundError, MonitorError):
+            self._seen = self._record = None
+            return None
+        try:
+            about = os.fstat(fd)
+            seen = about.st_dev, about.st_ino, about.st_mtime_ns
+            if seen != self._seen:
+                self._seen, self._record = seen, _record(os.pread(fd, CHECK + LARGEST, 0))
+        except OSError:
+            self._seen = self._record = None
+        finally:
+            os.close(fd)
+        return self._record
+
+
+def _record(data: bytes) -> Record | None:
+    with contextlib.suppress(ValueError):
+        return Record.from_json((whole(data) or b"").decode())
+    return None
