@@ -25,7 +25,7 @@ from tfgpu_magic.monitor.pids import began
 from tfgpu_magic.parking import record
 from tfgpu_magic.parking.record import Entry, Record
 from tfgpu_magic.parking.states import Phase
-from tfgpu_magic.server import end as ending
+from tfgpu_magic.server import actions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -146,13 +146,13 @@ def test_what_is_parked_is_ended_though_it_has_left_the_driver(
 ) -> None:
     monkeypatch.setenv("TFGPU_SIMGPU", str(machine.path))
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(server.home / "board"))
-    monkeypatch.setattr(ending, "opens_driver", lambda _: False)
+    monkeypatch.setattr(actions, "opens_driver", lambda _: False)
     start = began(orphan.pid)
     assert start
 
-    assert ending.end(orphan.pid, start, signal.SIGKILL, set()) == 404
+    assert actions.end(orphan.pid, start, signal.SIGKILL, set()) == 404
     recorded(server, machine, orphan.pid, Phase.PARKED, returns=1)
-    assert ending.end(orphan.pid, start, signal.SIGKILL, set()) == 204
+    assert actions.end(orphan.pid, start, signal.SIGKILL, set()) == 204
     assert orphan.wait(30) == -9
 
 
@@ -177,7 +177,7 @@ def test_a_pid_that_another_process_gets_after_the_last_look_ends_nothing(
         later.append(follow(machine, first))
         return ()
 
-    monkeypatch.setattr(ending, "ancestors", slow)  # the last that is read of it
+    monkeypatch.setattr(actions, "ancestors", slow)  # the last that is read of it
     answer = ends(first.pid, start, signal.SIGKILL, set())
     with later[0] as second:
         assert (answer, second.pid, second.poll()) == (404, first.pid, None)

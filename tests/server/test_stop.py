@@ -33,8 +33,8 @@ DEAF = JOB.replace("while True:\n    time", "import signal; signal.signal(2, sig
 
 HANGING = """
 import threading
-from tfgpu_magic.server import stop
-stop.stop = lambda *_: threading.Event().wait(60)
+from tfgpu_magic.server import actions
+actions.stop = lambda *_: threading.Event().wait(60)
 """
 """Reads a process that a driver holds."""
 SILENT = """

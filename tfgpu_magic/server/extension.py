@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 from jupyter_server.extension.application import ExtensionApp
 from traitlets import Bool, Float
 
-from tfgpu_magic.server.end import EndHandler
+from tfgpu_magic.server.actions import EndHandler, StopHandler
 from tfgpu_magic.server.feed import Feed
 from tfgpu_magic.server.handlers import SnapshotHandler, StreamHandler
 from tfgpu_magic.server.kernels import Kernels
 from tfgpu_magic.server.metrics import Source, start, stop
 from tfgpu_magic.server.park import ParkHandler, Returns
-from tfgpu_magic.server.stop import StopHandler
 
 if TYPE_CHECKING:
     from jupyter_server.serverapp import ServerApp
