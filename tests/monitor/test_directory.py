@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.monitor.boards import NOBODY, descriptors, root_only, snapshot
+from tests.monitor.boards import NOBODY, root_only, snapshot
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import board, directory, live
 from tfgpu_magic.monitor.board import BOARD, LOCK, Reader, Writer
@@ -146,20 +146,6 @@ def test_looks_go_on_beside_a_home_that_cannot_be_looked_into(
     with Live() as one:
         assert one.look().message is board.NOTHING
         assert one.posted().reports == ()
-
-
-def test_looks_that_fail_leave_no_directory_open(homes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(_: BoardDirectory) -> None:
-        raise MonitorError("no")
-
-    monkeypatch.setattr(live, "AllReportFiles", fails)
-    with Live() as one:
-        before = descriptors(homes)
-        for _ in range(3):
-            with pytest.raises(MonitorError):
-                one.look()
-
-        assert descriptors(homes) == before
 
 
 def test_it_and_its_files_are_for_nobody_else(folder: Path, here: BoardDirectory, writer: Writer) -> None:

@@ -50,9 +50,9 @@ def alone() -> Iterator[BoardDirectory | None]:
 
 def reports(place: BoardDirectory) -> tuple[Report, ...]:
     """Return the reports of all other kernels and programs of this user that are alive."""
-    from tfgpu_magic.monitor.report_files import AllReportFiles  # speed of %load_ext, as below
+    from tfgpu_magic.monitor.report_files import ReportFiles  # speed of %load_ext, as below
 
-    with contextlib.suppress(MonitorError), contextlib.closing(AllReportFiles(place)) as everywhere:
+    with contextlib.suppress(MonitorError), contextlib.closing(ReportFiles(place)) as everywhere:
         return everywhere.read()
     return ()
 

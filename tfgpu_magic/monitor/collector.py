@@ -28,7 +28,7 @@ from tfgpu_magic.monitor.driver_sleep import ASLEEP, DriverSleep
 from tfgpu_magic.monitor.fill_in import fill_in
 from tfgpu_magic.monitor.pids import holder_began
 from tfgpu_magic.monitor.readers import Readers
-from tfgpu_magic.monitor.report_files import AllReportFiles
+from tfgpu_magic.monitor.report_files import ReportFiles
 from tfgpu_magic.monitor.schedule import Schedule, Wanted
 from tfgpu_magic.monitor.settings import LIBRARIES, LINGER, PROCESS_NAME, READING_TIMEOUT
 from tfgpu_magic.monitor.snapshot import Snapshot
@@ -150,7 +150,7 @@ class _Readings:
 
     def _quiet(self) -> dict[int, float]:
         """Return since when kernels run no cell, by pid, as they report."""
-        with contextlib.suppress(MonitorError), contextlib.closing(AllReportFiles(self._place)) as reports:
+        with contextlib.suppress(MonitorError), contextlib.closing(ReportFiles(self._place)) as reports:
             idle = [one for one in reports.read() if one.busy is False]
             return {one.pid: one.active for one in idle if one.active is not None}
         return {}

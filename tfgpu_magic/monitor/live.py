@@ -12,7 +12,7 @@ from tfgpu_magic.monitor import lockfile
 from tfgpu_magic.monitor.board import LOCK, NOTHING, Look, Message, Reader
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.owners import together
-from tfgpu_magic.monitor.report_files import AllReportFiles
+from tfgpu_magic.monitor.report_files import ReportFiles
 from tfgpu_magic.monitor.schedule import Wanted
 from tfgpu_magic.monitor.settings import LINGER, READING_TIMEOUT
 from tfgpu_magic.monitor.snapshot import Snapshot
@@ -83,7 +83,7 @@ class Posted(NamedTuple):
         )
 
 
-def read_posted(files: AllReportFiles, records: RecordReader) -> Posted:
+def read_posted(files: ReportFiles, records: RecordReader) -> Posted:
     """Read what is posted on the board now."""
     return Posted(files.read(), client.entries(files.places), records.read(files.places[0]))
 
@@ -109,8 +109,8 @@ class Live:
         self._options = (str(linger), str(patience))
         self._wanted = Wanted(every, 2.0 * every)
         self._place: BoardDirectory | None = None
-        self._reader: Reader | None = None
-        self._report_files: AllReportFiles | None = None
+        self._reader: Reader  # this and the next are there as long as the place is
+        self._report_files: ReportFiles
         self._check_at = self._place_at = 0.0
         self._records = RecordReader()
 
@@ -132,13 +132,11 @@ class Live:
 
     def close(self) -> None:
         """Close the board. A later look opens it again."""
-        if self._reader is not None:
-            self._reader.close()
-        if self._report_files is not None:
-            self._report_files.close()
         if self._place is not None:
+            self._reader.close()
+            self._report_files.close()
             self._place.close()
-        self._place = self._reader = self._report_files = None
+        self._place = None
 
     @property
     def passed_over(self) -> str:
@@ -192,8 +190,6 @@ class Live:
             MonitorError: as `look`.
         """
         self._open()
-        if self._report_files is None:
-            raise AssertionError("ensure opens it")
         return read_posted(self._report_files, self._records)
 
     def ensure(self) -> None:
@@ -218,42 +214,31 @@ class Live:
 
     def _placed(self) -> BoardDirectory:
         """Return the directory, searched again now and then: a login brings a better one, and a driver other GPUs."""
-        place, now = self._place, time.monotonic()
-        if place is not None and place.is_there():
-            if now < self._place_at:
-                return place
-            new = BoardDirectory()
-            if new.same(place):
-                place.passed_over = new.passed_over
-                new.close()
-                new = place
-        else:
-            new = BoardDirectory()
+        before, now = self._place, time.monotonic()
+        there = before is not None and before.is_there()
+        if before is not None and there and now < self._place_at:
+            return before
+        place = BoardDirectory()
         self._place_at = now + PLACE_EVERY
-        if new is not place:
-            try:
-                report_files = AllReportFiles(new)
-            except BaseException:
-                new.close()
-                raise
-            self._reader = self._reader or Reader(new)
-            self._reader.move(new)
-            if self._report_files is not None:
-                self._report_files.close()
-            self._report_files, self._place = report_files, new
-            if place is not None:
-                place.close()
-        elif self._report_files is not None:
+        if before is not None and there and place.same(before):
+            before.passed_over = place.passed_over
+            place.close()
             self._report_files.find()
-        return new
+            return before
+        if before is None:
+            self._reader = Reader(place)
+        else:
+            self._reader.move(place)
+            self._report_files.close()
+            before.close()
+        self._report_files, self._place = ReportFiles(place), place
+        return place
 
     def _open(self) -> Reader:
         now = time.monotonic()
         if self._place is None or now >= self._check_at or not self._place.is_there():
             self.ensure()
             self._check_at = now + CHECK_EVERY
-        if self._reader is None:
-            raise AssertionError("ensure opens it")
         return self._reader
 
     def _reason(self) -> str:

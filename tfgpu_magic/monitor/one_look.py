@@ -13,7 +13,7 @@ from tfgpu_magic.monitor.live import Posted, read_posted
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.owners import Owners, together
 from tfgpu_magic.monitor.pids import began
-from tfgpu_magic.monitor.report_files import AllReportFiles
+from tfgpu_magic.monitor.report_files import ReportFiles
 from tfgpu_magic.monitor.tabulate import UNATTRIBUTED, Known, make
 from tfgpu_magic.monitor.unused import RecordReader
 
@@ -72,7 +72,7 @@ def _posted() -> Posted:
     with (
         contextlib.suppress(MonitorError),
         BoardDirectory() as place,
-        contextlib.closing(AllReportFiles(place)) as everywhere,
+        contextlib.closing(ReportFiles(place)) as everywhere,
     ):
         return read_posted(everywhere, RecordReader())
     return Posted()

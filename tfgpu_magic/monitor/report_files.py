@@ -13,10 +13,14 @@ import os
 import struct
 import time
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.directory import CHECK, BoardDirectory, checked, close_own, other_directories, whole
 from tfgpu_magic.monitor.report import Report
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 VERSION = 2
 """The version of the report's fields. Older reports are read, without their figures; newer ones are not."""
@@ -93,19 +97,30 @@ class ReportFile:
 
 
 class ReportFiles:
-    """All kernels' reports in one directory but this process's own. Dead kernels' files are removed.
+    """All kernels' reports but this process's own, in all directories where kernels may have begun to post.
+
+    Which directory is the best may change while kernels run: a login makes one, and its end removes it. Dead kernels'
+    files are removed.
 
     Args:
-        place: the directory, which `close` closes.
+        place: where the board is; its owner closes it.
     """
 
     def __init__(self, place: BoardDirectory) -> None:
-        self.place = place
-        self._known: dict[str, tuple[bytes, Report]] = {}
+        self.places = (place, *other_directories(place))
+        self._before: dict[tuple[Path, str], tuple[bytes, Report]] = {}
+        self._known = self._before
+
+    def find(self) -> None:
+        """Find the directories that exist now."""
+        self.close()
+        self.places = (self.places[0], *other_directories(self.places[0]))
 
     def close(self) -> None:
-        """Close the directory."""
-        self.place.close()
+        """Close the other directories."""
+        for place in self.places[1:]:
+            place.close()
+        self.places = self.places[:1]
 
     def read(self) -> tuple[Report, ...]:
         """Read every report that is there now, in some 10 µs each. Of one that is half written, return the one before.
@@ -113,80 +128,36 @@ class ReportFiles:
         Pids are those of this process's namespace, and negative for kernels that are in none that can be seen from it.
         Figures are left out where they are too old.
         """
-        before, self._known = self._known, {}
+        self._before, self._known = self._known, {}
         found: list[Report] = []
-        for name in self.place.names("report-"):
-            if not name.startswith(_READ) or self.place.name(name) in _ours:
-                continue
-            with contextlib.suppress(OSError, ValueError, MonitorError):
-                if (report := self._read(name, before.get(name))) is not None:
-                    found.append(report)
+        for place in self.places:
+            for name in place.names("report-"):
+                if not name.startswith(_READ) or place.name(name) in _ours:
+                    continue
+                with contextlib.suppress(OSError, ValueError, MonitorError):
+                    if (report := self._read(place, name)) is not None:
+                        found.append(report)
         return tuple(found)
 
-    def _read(self, name: str, before: tuple[bytes, Report] | None) -> Report | None:
-        fd = self.place.open(name, os.O_RDWR)
+    def _read(self, place: BoardDirectory, name: str) -> Report | None:
+        fd = place.open(name, os.O_RDWR)
         try:
             pid = _holder(fd)
             if pid is None:
-                self.place.remove(name)
+                place.remove(name)
                 return None
             data = os.pread(fd, CHECK + LARGEST_REPORT, 0)
             age = time.time() - os.fstat(fd).st_mtime
         finally:
             os.close(fd)
-        text = whole(data)
+        text, before = whole(data), self._before.get((place.path, name))
         if text is not None and (before is None or before[0] != text):
             before = text, Report.from_json(text.decode())
         if before is None:
             return None
-        self._known[name] = before
+        self._known[place.path, name] = before
         report = before[1].without_figures() if before[1].goes_on and age > FIGURES_EXPIRE_AFTER else before[1]
         return replace(report, pid=pid or -int(name.rpartition("-")[2], 16) - 1)
-
-
-class AllReportFiles:
-    """The reports in all directories where kernels may have begun to post, as long as these are there.
-
-    Which directory is the best may change while kernels run: a login makes one, and its end removes it.
-
-    Args:
-        place: where the board is; its owner closes it.
-    """
-
-    def __init__(self, place: BoardDirectory) -> None:
-        self._here = ReportFiles(place)
-        self._others: list[ReportFiles] = []
-        self.find()
-
-    def find(self) -> None:
-        """Find the directories that exist now."""
-        before, self._others = {one.place.path: one for one in self._others}, []
-        for place in other_directories(self._here.place):
-            known = before.pop(place.path, None)
-            if known is not None and known.place.same(place):
-                place.close()
-                self._others.append(known)
-            else:
-                self._others.append(ReportFiles(place))
-                if known is not None:
-                    known.close()
-        for one in before.values():
-            one.close()
-
-    @property
-    def places(self) -> tuple[BoardDirectory, ...]:
-        """The directories, the best first."""
-        return (self._here.place, *(one.place for one in self._others))
-
-    def read(self) -> tuple[Report, ...]:
-        """Read every report that is there now, as `ReportFiles.read`."""
-        return tuple(report for one in (self._here, *self._others) for report in one.read())
-
-    def close(self) -> None:
-        """Close the other directories."""
-        for one in self._others:
-            one.close()
-        self._others = []
 
 
 def _holder(fd: int) -> int | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tfgpu_magic import host
 from tfgpu_magic.errors import MonitorError, PolicyError, Refused
 from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.report_files import AllReportFiles
+from tfgpu_magic.monitor.report_files import ReportFiles
 from tfgpu_magic.parking import client, record
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.inside import asking, automatic, cells, kernel, notebook
@@ -126,7 +126,7 @@ def parked_names() -> list[str]:
 def _reports() -> dict[int, Report]:
     """Return the reports of this user's other notebooks, by pid."""
     with BoardDirectory() as place:
-        files = AllReportFiles(place)
+        files = ReportFiles(place)
         try:
             return {one.pid: one for one in files.read() if one.busy is not None and one.pid > 0}
         finally:
