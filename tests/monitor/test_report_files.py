@@ -180,32 +180,14 @@ def test_a_kernel_that_sleeps_need_not_post_again(here: BoardDirectory, start: S
     assert ReportFiles(here).read()[0].uses[0].figures == pytorch(4, 5)
 
 
-def test_a_kernel_of_the_version_before_is_seen_without_its_figures_and_one_of_the_next_is_not(
-    here: BoardDirectory, start: Start
-) -> None:
-    old = (
-        '{"pid":7,"summary":"","uses":[{"gpu":"GPU-1","policy":"growth","logical":[{"name":"GPU:0","in_use":1,"peak":2,'
-        '"limit":3}],"torch":{"allocated":4,"reserved":5}}],"notes":[],"stage":"","notebook":"/a.ipynb","busy":false,'
-        '"active":1.5,"used_since":1.0}'
-    )
-    post = f"from unittest import mock; mock.patch.object(Report, 'to_json', lambda _: {old!r}).start()"
-    kernel = start(then=f"{post}; report_file.post(Report(pid=1, summary=''))")
-    (file,) = here.path.iterdir()
-    older = file.rename(file.with_name(file.name.replace(PREFIX, "report-1-")))
-    (seen,) = ReportFiles(here).read()
-    older.rename(file.with_name(file.name.replace(PREFIX, "report-3-")))
-    unseen = ReportFiles(here).read()
-
-    assert (seen.pid, seen.notebook) == (kernel.pid, "/a.ipynb")
-    assert seen.uses == (GpuUse(gpu="GPU-1", policy="growth", logical=(LogicalGpu(name="GPU:0", limit=3),)),)
-    assert unseen == ()
-
-
 def test_kernels_of_packages_that_know_more_and_less_of_a_report_are_both_seen() -> None:
     """Whether it parks is a field that packages before had not, and later ones add others."""
     fields = json.loads(replace(REPORT, parks=True).to_json())
     del fields["parks"]
-    older, later = json.dumps(fields), json.dumps({**fields, "parks": True, "unheard": 1})
+    older = json.dumps(fields)
+    for part in (fields, *(each for use in fields["uses"] for each in (use, *use["figures"], *use["logical"]))):
+        part["unheard"] = 1
+    later = json.dumps({**fields, "parks": True})
 
     assert Report.from_json(older) == replace(REPORT, parks=False)
     assert Report.from_json(later) == replace(REPORT, parks=True)

@@ -5,7 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Data = TypeVar("Data")
 
 TENSORFLOW = "TensorFlow"
 """The framework whose policy `%tf_gpu` sets; views show its figures in a place of their own, beside the policy."""
@@ -129,29 +134,28 @@ class Report:
 
     @classmethod
     def from_json(cls, text: str) -> Report:
-        """Read what `to_json` wrote; of a report of version 1, all but its figures, and of earlier ones no limits.
+        """Read what `to_json` wrote.
 
-        What a later package adds without another version is passed over, so that both see each other meanwhile.
+        What a later package adds without another version is passed over, and what an earlier one lacks has its default,
+        so that both see each other meanwhile.
 
         Raises:
             ValueError: the text is not a report.
         """
         try:
             fields = json.loads(text)
-            uses = tuple(map(_use, fields.pop("uses")))
-            known = {field.name: fields[field.name] for field in dataclasses.fields(cls) if field.name in fields}
-            return cls(**{**known, "uses": uses, "notes": tuple(fields["notes"])})
+            uses = tuple(map(_use, fields["uses"]))
+            return _made(cls, {**fields, "uses": uses, "notes": tuple(fields["notes"])})
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a report: {error}") from error
 
 
 def _use(fields: dict[str, Any]) -> GpuUse:
-    return GpuUse(
-        gpu=fields["gpu"],
-        policy=fields["policy"],
-        logical=tuple(LogicalGpu(name=one["name"], limit=one["limit"]) for one in fields["logical"]),
-        figures=tuple(Figure(**one) for one in fields.get("figures", ())),
-        limit=fields.get("limit"),
-        fair=fields.get("fair", False),
-        asked=fields.get("asked"),
-    )
+    logical = tuple(_made(LogicalGpu, one) for one in fields["logical"])
+    figures = tuple(_made(Figure, one) for one in fields["figures"])
+    return _made(GpuUse, {**fields, "logical": logical, "figures": figures})
+
+
+def _made(cls: Callable[..., Data], fields: dict[str, Any]) -> Data:
+    """Make a dataclass of those of the fields that it has."""
+    return cls(**{name: fields[name] for name in cls.__slots__ if name in fields})  # type: ignore[attr-defined]

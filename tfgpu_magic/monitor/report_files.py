@@ -22,10 +22,8 @@ from tfgpu_magic.monitor.report import Report
 if TYPE_CHECKING:
     from pathlib import Path
 
-VERSION = 2
-"""The version of the report's fields. Older reports are read, without their figures; newer ones are not."""
-PREFIX = f"report-{VERSION}-"
-_READ = tuple(f"report-{version}-" for version in range(1, VERSION + 1))
+PREFIX = "report-2-"
+"""How the files' names begin, with the version of the report's fields; others are not read."""
 LARGEST_REPORT = 2**16
 """The largest report, in bytes; what is longer is not read."""
 AT_LEAST_EVERY = 30.0
@@ -131,11 +129,9 @@ class ReportFiles:
         self._before, self._known = self._known, {}
         found: list[Report] = []
         for place in self.places:
-            for name in place.names("report-"):
-                if not name.startswith(_READ) or place.name(name) in _ours:
-                    continue
+            for name in place.names(PREFIX):
                 with contextlib.suppress(OSError, ValueError, MonitorError):
-                    if (report := self._read(place, name)) is not None:
+                    if place.name(name) not in _ours and (report := self._read(place, name)) is not None:
                         found.append(report)
         return tuple(found)
 

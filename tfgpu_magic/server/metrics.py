@@ -19,13 +19,13 @@ from tfgpu_magic.monitor.tabulate import Known, make
 from tfgpu_magic.monitor.watcher import PID_TRUSTED_FOR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
     from tfgpu_magic.monitor.owners import Who
-    from tfgpu_magic.monitor.rows import ProcessRow
+    from tfgpu_magic.monitor.rows import GpuRow, ProcessRow
 
 LINGER = 150.0
 """Seconds at the least that a collector started here stays: long enough for a scrape every two minutes."""
@@ -44,6 +44,28 @@ _OWNERS: dict[str, tuple[Who, ...]] = {
     "other_users": ("other",),
     "unattributed": ("gone", "unknown"),
 }
+
+_GAUGES: dict[str, tuple[str, ...]] = {
+    "error": ("Whether a GPU's figures cannot be read.",),
+    "memory_total_bytes": ("Memory of a GPU.",),
+    "memory_used_bytes": ("Memory of a GPU that is in use by anyone.",),
+    "memory_held_bytes": (
+        "Memory of a GPU that processes hold: the server's user's own, other users', or not known whose.",
+        "owner",
+    ),
+    "utilization_ratio": ("Time in which a GPU ran any kernel.",),
+    "temperature_celsius": ("Temperature of a GPU.",),
+    "power_watts": ("Power that a GPU draws.",),
+    "held_unused_bytes": (
+        "Memory of a GPU that processes hold which have not used it for a minute or longer.",
+        "owner",
+    ),
+    "parked_bytes": (
+        "Memory that the user's parked processes keep in host memory, and had of a GPU.",
+        "state",
+    ),
+}
+"""The gauges of each GPU, by their names' ends: what each tells, and its label beside the GPU's, if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,83 +165,37 @@ def _families(reading: Reading) -> list[Metric]:
     read = GaugeMetricFamily("tfgpu_magic_last_reading_timestamp_seconds", "When the GPUs were last read.")
     if reading.time:
         read.add_metric([], reading.time)
-    return [up, read, *_memory(table), *_use(table), _parked(table)]
-
-
-def _memory(table: Table) -> list[Metric]:
-    prefix, labels = "tfgpu_magic_gpu_memory", ["gpu", "uuid"]
-    total = GaugeMetricFamily(f"{prefix}_total_bytes", "Memory of a GPU.", labels=labels)
-    used = GaugeMetricFamily(f"{prefix}_used_bytes", "Memory of a GPU that is in use by anyone.", labels=labels)
-    held = GaugeMetricFamily(
-        f"{prefix}_held_bytes",
-        "Memory of a GPU that processes hold: the server's user's own, other users', or not known whose.",
-        labels=[*labels, "owner"],
-    )
-    error = GaugeMetricFamily("tfgpu_magic_gpu_error", "Whether a GPU's figures cannot be read.", labels=labels)
-    processes = by_gpu(table.processes)
+    families = {
+        name: GaugeMetricFamily(f"tfgpu_magic_gpu_{name}", text, labels=["gpu", "uuid", *more])
+        for name, (text, *more) in _GAUGES.items()
+    }
+    rows = by_gpu(table.processes)
     for gpu in table.gpus:
-        at = [gpu.gpu, gpu.uuid or ""]
-        error.add_metric(at, gpu.error is not None)
-        if gpu.total is not None:
-            total.add_metric(at, gpu.total)
-        if gpu.used is not None and not gpu.mig:
-            used.add_metric(at, gpu.used)
-        rows = processes.get(gpu.gpu, [])
-        if gpu.error or gpu.mig or gpu.used is None or any(row.untold for row in rows):
-            continue
-        for owner, who in _OWNERS.items():
-            if (size := _held([row for row in rows if row.who in who])) is not None:
-                held.add_metric([*at, owner], size)
-    return [error, total, used, held]
-
-
-def _use(table: Table) -> list[Metric]:
-    """Return how much the GPUs are used, their sensors, and what is held by processes that do not use them."""
-    prefix, labels = "tfgpu_magic_gpu", ["gpu", "uuid"]
-    ratio = GaugeMetricFamily(f"{prefix}_utilization_ratio", "Time in which a GPU ran any kernel.", labels=labels)
-    celsius = GaugeMetricFamily(f"{prefix}_temperature_celsius", "Temperature of a GPU.", labels=labels)
-    watts = GaugeMetricFamily(f"{prefix}_power_watts", "Power that a GPU draws.", labels=labels)
-    unused = GaugeMetricFamily(
-        f"{prefix}_held_unused_bytes",
-        "Memory of a GPU that processes hold which have not used it for a minute or longer.",
-        labels=[*labels, "owner"],
-    )
-    processes = by_gpu(row for row in table.processes if row.kind not in ("", "G"))
-    for gpu in table.gpus:
-        at = [gpu.gpu, gpu.uuid or ""]
-        for family, value in ((ratio, _part(gpu.utilisation, 100)), (watts, _part(gpu.power, 1000))):
+        for name, value, *more in _figures(gpu, rows.get(gpu.gpu, [])):
             if value is not None:
-                family.add_metric(at, value)
-        if gpu.temperature is not None:
-            celsius.add_metric(at, gpu.temperature)
-        rows = processes.get(gpu.gpu, [])
-        for owner, who in _OWNERS.items():
-            theirs = [row for row in rows if row.who in who]
-            if not gpu.error and not gpu.mig and all(row.utilisation is not None for row in theirs):
-                size = _held([row for row in theirs if row.unused is not None])
-                if size is not None:
-                    unused.add_metric([*at, owner], size)
-    return [ratio, celsius, watts, unused]
+                families[name].add_metric([gpu.gpu, gpu.uuid or "", *more], value)
+    return [up, read, *families.values()]
 
 
-def _parked(table: Table) -> Metric:
-    """Return what parked processes keep in host memory that was a GPU's, by how far they have come."""
-    family = GaugeMetricFamily(
-        "tfgpu_magic_gpu_parked_bytes",
-        "Memory that the user's parked processes keep in host memory, and had of a GPU.",
-        labels=["gpu", "uuid", "state"],
-    )
-    processes = by_gpu(table.processes)
-    for gpu in table.gpus:
-        parked = [row.parked for row in processes.get(gpu.gpu, ()) if row.parked is not None]
-        for state in get_args(ParkedState):
-            size = sum(one.size for one in parked if one.state == state)
-            family.add_metric([gpu.gpu, gpu.uuid or "", state], size)
-    return family
-
-
-def _part(value: int | None, whole: int) -> float | None:
-    return None if value is None else value / whole
+def _figures(gpu: GpuRow, rows: list[ProcessRow]) -> Iterator[tuple[str, float | None] | tuple[str, float | None, str]]:
+    """Give each figure of a GPU: its gauge, its value, and its label, if it has one."""
+    yield "error", gpu.error is not None
+    yield "memory_total_bytes", gpu.total
+    yield "memory_used_bytes", None if gpu.mig else gpu.used
+    yield "utilization_ratio", None if gpu.utilisation is None else gpu.utilisation / 100
+    yield "temperature_celsius", gpu.temperature
+    yield "power_watts", None if gpu.power is None else gpu.power / 1000
+    listed = not gpu.error and not gpu.mig
+    for owner, who in _OWNERS.items():
+        theirs = [row for row in rows if row.who in who]
+        if listed and gpu.used is not None and not any(row.untold for row in rows):
+            yield "memory_held_bytes", _held(theirs), owner
+        theirs = [row for row in theirs if row.kind not in ("", "G")]
+        if listed and all(row.utilisation is not None for row in theirs):
+            yield "held_unused_bytes", _held([row for row in theirs if row.unused is not None]), owner
+    parked = [row.parked for row in rows if row.parked is not None]
+    for state in get_args(ParkedState):
+        yield "parked_bytes", sum(one.size for one in parked if one.state == state), state
 
 
 def _held(rows: list[ProcessRow]) -> int | None:
