@@ -162,7 +162,7 @@ def ends(machine: Machine, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
     monkeypatch.setenv("TFGPU_SIMGPU", str(machine.path))
     if not request.param:
         monkeypatch.delattr(os, "pidfd_open")
-    return ending.end
+    return actions.end
 
 
 def test_a_pid_that_another_process_gets_after_the_last_look_ends_nothing(
