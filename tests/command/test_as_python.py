@@ -8,11 +8,12 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 
-from tests.command.shell import TFGPU, run, running, tfgpu
+from tests.command.shell import TFGPU, Done, run, running, tfgpu
 from tests.machines import machine_of
 from tests.processes import QUIET
 from tfgpu_magic.monitor.directory import BoardDirectory
@@ -20,6 +21,19 @@ from tfgpu_magic.monitor.report_files import ReportFiles
 from tfgpu_magic.simgpu import Machine
 
 machine = machine_of("2x8GiB")
+
+
+def both(machine: Machine, folder: Path, *words: str, **options: Any) -> tuple[Done, Done]:
+    """Run a command by itself and under `tfgpu run`."""
+    return (
+        run(machine, *words, cwd=folder, **options),
+        tfgpu(machine, "run", "growth", "--", *words, cwd=folder, **options),
+    )
+
+
+def told(done: Done) -> tuple[str, str, int]:
+    return done.stdout, done.stderr, done.returncode
+
 
 ALIKE = {
     "what it sees": "import sys; print(sys.argv, __file__, sys.path[0], list(globals()), __spec__, type(__loader__))",
@@ -58,7 +72,7 @@ def test_a_script_is_run_as_python_runs_it(machine: Machine, tmp_path: Path, cod
     expected = run(machine, sys.executable, *words, cwd=tmp_path, input="in\n")
     done = tfgpu(machine, "run", "growth", "--", *words, cwd=tmp_path, input="in\n")
 
-    assert (done.stdout, done.stderr, done.returncode) == (expected.stdout, expected.stderr, expected.returncode)
+    assert told(done) == told(expected)
 
 
 SHOW = "import sys; print(sys.argv, sys.path[0], __name__, __spec__ and __spec__.name, sys.flags, len(sys.warnoptions))"
@@ -90,16 +104,14 @@ def test_modules_code_and_archives_too(machine: Machine, tmp_path: Path, words: 
     done = tfgpu(machine, "run", "growth", "--script", "--", *words, cwd=tmp_path)
 
     said = expected.stderr.replace(f"{sys.executable}: can't", "tfgpu: can't")
-    assert (done.stdout, done.stderr, done.returncode) == (expected.stdout, said, expected.returncode)
+    assert told(done) == (expected.stdout, said, expected.returncode)
 
 
 @pytest.mark.parametrize("options", [(), ("-O", "-X", "dev"), ("-uWerror",), ("-Bc", SHOW), ("-mtimeit", "-h")])
 def test_a_python_with_options_keeps_them(machine: Machine, tmp_path: Path, options: tuple[str, ...]) -> None:
     (tmp_path / "show").write_text(SHOW)
-    command = (sys.executable, *options, "show", "a b")
-
-    expected = run(machine, *command, cwd=tmp_path)
-    done = tfgpu(machine, "run", "growth", "--", *command, cwd=tmp_path, env={"PYTHONPATH": os.pathsep.join(sys.path)})
+    paths = {**QUIET, "PYTHONPATH": os.pathsep.join(sys.path)}
+    expected, done = both(machine, tmp_path, sys.executable, *options, "show", "a b", env=paths)
 
     assert done.returncode == expected.returncode
     assert done.stdout.replace("safe_path=False", "") == expected.stdout.replace("safe_path=False", "")
@@ -110,12 +122,9 @@ def test_modules_of_the_current_folder_are_not_in_the_way(machine: Machine, tmp_
         (tmp_path / f"{name}.py").write_text("raise LookupError('theirs')")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "program.py").write_text(SHOW)
-    command = (sys.executable, "folder/program.py")
+    expected, done = both(machine, tmp_path, sys.executable, "folder/program.py")
 
-    expected = run(machine, *command, cwd=tmp_path)
-    done = tfgpu(machine, "run", "growth", "--", *command, cwd=tmp_path)
-
-    assert (done.stdout, done.stderr, done.returncode) == (expected.stdout, "", 0)
+    assert told(done) == (expected.stdout, "", 0)
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="-P is new in Python 3.11")
@@ -126,23 +135,17 @@ def test_python_that_searches_nowhere_finds_what_is_in_an_archive(
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "__main__.py").write_text("import own; print(own.__file__)")
     (tmp_path / "folder" / "own.py").touch()
-    command = (sys.executable, "-P", program)
+    expected, done = both(machine, tmp_path, sys.executable, "-P", program)
 
-    expected = run(machine, *command, cwd=tmp_path)
-    done = tfgpu(machine, "run", "growth", "--", *command, cwd=tmp_path)
-
-    assert (done.stdout, done.stderr, done.returncode) == (expected.stdout, expected.stderr, expected.returncode)
+    assert told(done) == told(expected)
 
 
 @pytest.mark.parametrize("code", ["own = 'seen'", "import sys; own = 'seen'; sys.exit(3)"])
 def test_python_that_stays_after_a_program_stays(machine: Machine, tmp_path: Path, code: str) -> None:
     (tmp_path / "program.py").write_text(code)
-    command = (sys.executable, "-i", "program.py")
+    expected, done = both(machine, tmp_path, sys.executable, "-i", "program.py", input="print(own)\n")
 
-    expected = run(machine, *command, cwd=tmp_path, input="print(own)\n")
-    done = tfgpu(machine, "run", "growth", "--", *command, cwd=tmp_path, input="print(own)\n")
-
-    assert (done.stdout, done.stderr, done.returncode) == (expected.stdout, expected.stderr, expected.returncode)
+    assert told(done) == told(expected)
 
 
 def test_descriptors_that_a_program_closes_are_its_own(machine: Machine, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -83,19 +84,22 @@ def test_without_being_asked_it_tries_nothing(machine: Machine, own_board: Path)
     assert not own_board.exists()
 
 
-def test_without_a_driver_nothing_is_tried(machine: Machine) -> None:
-    machine.remove_driver()
-
-    assert look("parking", here=Here(park=True)).names == []
-
-
-@pytest.mark.parametrize("park", [False, True])
-def test_where_the_driver_does_not_tell_what_a_process_holds_nothing_can_be_parked(
-    machine: Machine, park: bool
+@pytest.mark.parametrize(
+    ("change", "options", "names"),
+    [
+        (lambda machine: machine.remove_driver(), {"park": True}, []),
+        (lambda machine: machine.hide_memory(), {"park": False}, ["unlisted"]),
+        (lambda machine: machine.hide_memory(), {"park": True}, ["unlisted"]),
+        (lambda machine: machine.set_driver("595.71.05", open_module=True), {"park": True}, ["open-module"]),
+        (lambda machine: machine.set_driver("595.71.05", open_module=True), {"allow_open_module": True}, ["not-tried"]),
+    ],
+)
+def test_where_it_could_not_work_or_is_not_allowed_nothing_is_tried(
+    machine: Machine, change: Callable[[Machine], object], options: dict[str, bool], names: list[str]
 ) -> None:
-    machine.hide_memory()
+    change(machine)
 
-    assert look("pids", "parking", here=Here(park=park)).names == ["pids.no-sizes", "parking.unlisted"]
+    assert look("parking", here=Here(**options)).names == [f"parking.{name}" for name in names]
 
 
 @pytest.mark.parametrize(
@@ -117,13 +121,6 @@ def test_what_speaks_against_it_on_this_machine_is_told_in_parkings_own_words(
     assert (names[0] not in why.REASONS) or report.rows[0]["found"] == reasons(
         [why.REASONS[names[0]](*report.rows[0]["facts"].values())]
     )
-
-
-def test_with_the_open_kernel_module_it_is_tried_only_where_that_is_said(machine: Machine) -> None:
-    machine.set_driver("595.71.05", open_module=True)
-
-    assert look("parking", here=Here(park=True)).names == ["parking.open-module"]
-    assert look("parking", here=Here(allow_open_module=True)).names == ["parking.not-tried"]
 
 
 @pytest.mark.parametrize("gpus", ["40GiB:mig=2"])

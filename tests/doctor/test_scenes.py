@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
@@ -81,23 +82,20 @@ def test_mig_instances_are_named_and_the_one_that_programs_see(machine: Machine)
     assert report.facts("cuda.works")["shown"] == report.facts("tensorflow.finds")["gpus"] == ["GPU 0.1"]
 
 
-def test_in_a_container_whose_driver_names_other_pids_that_is_told(machine: Machine) -> None:
-    machine.add_neighbour("1GiB@0")
-    machine.host_pids()
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda machine: (machine.add_neighbour("1GiB@0"), machine.host_pids()), "foreign"),  # as in a container
+        (lambda machine: machine.fault("nvmlDeviceGetComputeRunningProcesses", 3), "untold"),
+        (lambda machine: machine.hide_memory(), "no-sizes"),
+    ],
+)
+def test_what_the_driver_says_of_processes_is_told(
+    machine: Machine, change: Callable[[Machine], object], expected: str
+) -> None:
+    change(machine)
 
-    assert look("cuda", "pids").names == ["cuda.works", "pids.foreign"]
-
-
-def test_where_the_driver_lists_no_process_that_is_told(machine: Machine) -> None:
-    machine.fault("nvmlDeviceGetComputeRunningProcesses", 3)
-
-    assert look("pids").names == ["pids.untold"]
-
-
-def test_where_the_driver_tells_no_sizes_that_is_told(machine: Machine) -> None:
-    machine.hide_memory()
-
-    assert look("pids").names == ["pids.no-sizes"]
+    assert look("cuda", "pids").names == ["cuda.works", f"pids.{expected}"]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -58,14 +57,6 @@ def test_the_kernel_module_is_known_by_what_it_says_of_itself(
         (tmp_path / "driver/nvidia/version").write_text(text)
 
     assert facts.open_module(tmp_path) is expected
-
-
-def test_a_stopped_process_is_seen(process: subprocess.Popen[str]) -> None:
-    assert not facts.stopped(process.pid)
-    os.kill(process.pid, signal.SIGSTOP)
-    until(lambda: facts.stopped(process.pid))
-    os.kill(process.pid, signal.SIGCONT)
-    until(lambda: not facts.stopped(process.pid))
 
 
 def test_descendants_are_found_and_only_those_with_the_driver_open_are_in_the_way(

@@ -47,18 +47,26 @@ def test_whatever_comes_first_finds_the_state_back(site: Site, trained: tuple[No
     assert digest_in(notebook.run("print(*seen, digest())")) == digest
 
 
-def test_a_widgets_callback_finds_the_state_back(site: Site, trained: tuple[Notebook, str]) -> None:
-    notebook, digest = trained
-    number = notebook.run(
+def button(notebook: Notebook, does: str) -> str:
+    """Make a button that does something, and return its number."""
+    return notebook.run(
         "import ipywidgets\n"
-        "seen = []\n"
-        "button = ipywidgets.Button()\n"
-        "button.on_click(lambda _: seen.append(digest()))\n"
+        "seen, button = [], ipywidgets.Button()\n"
+        f"button.on_click(lambda _: {does})\n"
         "print(button.comm.comm_id)"
     ).split()[-1]
+
+
+def send_custom(notebook: Notebook, number: str, **content: str) -> None:
+    """Send what a page says to a widget."""
+    send(notebook, "comm_msg", {"comm_id": number, "data": {"method": "custom", "content": content}})
+
+
+def test_a_widgets_callback_finds_the_state_back(site: Site, trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    number = button(notebook, "seen.append(digest())")
     park(notebook)
-    data = {"method": "custom", "content": {"event": "click"}}
-    send(notebook, "comm_msg", {"comm_id": number, "data": data})
+    send_custom(notebook, number, event="click")
     until(lambda: site.holds(notebook))
 
     assert notebook.run("print(*seen)").split() == [digest]
@@ -66,14 +74,8 @@ def test_a_widgets_callback_finds_the_state_back(site: Site, trained: tuple[Note
 
 def test_parking_that_no_cell_asks_for_is_refused(trained: tuple[Notebook, str]) -> None:
     notebook, _ = trained
-    number = notebook.run(
-        "import ipywidgets\n"
-        "button = ipywidgets.Button()\n"
-        "button.on_click(lambda _: get_ipython().run_line_magic('tf_gpu', 'park'))\n"
-        "print(button.comm.comm_id)"
-    ).split()[-1]
-    data = {"method": "custom", "content": {"event": "click"}}
-    send(notebook, "comm_msg", {"comm_id": number, "data": data})
+    number = button(notebook, "get_ipython().run_line_magic('tf_gpu', 'park')")
+    send_custom(notebook, number, event="click")
     until(lambda: heard(notebook), lambda text: "when a cell has ended" in text)
 
     assert not is_parked(notebook)
@@ -93,30 +95,25 @@ def test_the_debugger_finds_the_state_back(trained: tuple[Notebook, str]) -> Non
     until(lambda: heard(notebook), lambda text: digest in text)
 
 
-@pytest.mark.parametrize("apart", [True, False])
-def test_an_async_task_goes_on_when_the_state_is_back(site: Site, trained: tuple[Notebook, str], apart: bool) -> None:
+TASK = f"""
+import asyncio
+async def later():
+    await asyncio.sleep({3 * SLACK})
+    seen.append(digest())
+task = asyncio.get_event_loop().create_task(later())
+"""
+TIMER = f"import threading; threading.Timer({3 * SLACK}, lambda: seen.append(digest())).start()\n"
+
+
+@pytest.mark.parametrize(("later", "apart"), [(TASK, True), (TASK, False), (TIMER, True)])
+def test_what_is_to_happen_later_waits_for_the_state(
+    site: Site, trained: tuple[Notebook, str], later: str, apart: bool
+) -> None:
     notebook, digest = trained
-    begin = (
-        "import asyncio\n"
-        "seen = []\n"
-        "async def later():\n"
-        f"    await asyncio.sleep({3 * SLACK})\n"
-        "    seen.append(digest())\n"
-        "task = asyncio.get_event_loop().create_task(later())\n"
-    )
+    begin = f"seen = []\n{later}"
     if apart:
         notebook.run(begin)
     said = notebook.run("%tf_gpu park" if apart else begin + "%tf_gpu park")
-    assert "Parked: " in said, said  # it may be on its way back by now
-    until(lambda: site.holds(notebook))
-
-    until(lambda: notebook.run("print(*seen)").split(), lambda said: said == [digest])
-
-
-def test_a_timer_waits_for_the_state(site: Site, trained: tuple[Notebook, str]) -> None:
-    notebook, digest = trained
-    notebook.run(f"import threading; seen = []; threading.Timer({3 * SLACK}, lambda: seen.append(digest())).start()")
-    said = notebook.run("%tf_gpu park")
     assert "Parked: " in said, said  # it may be on its way back by now
     until(lambda: site.holds(notebook))
 
@@ -174,9 +171,8 @@ def test_a_live_table_that_a_page_draws_brings_nothing_back(site: Site, trained:
         -1
     ]
     park(notebook)
-    drawn = {"method": "custom", "content": {"type": "drawn"}}
     for _ in range(2):
-        send(notebook, "comm_msg", {"comm_id": number, "data": drawn})
+        send_custom(notebook, number, type="drawn")
         until(lambda: _draws(notebook, number))
     assert ask(notebook, "kernel_info_request", {})["status"] == "ok"  # those before it have been heard
 

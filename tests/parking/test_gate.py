@@ -44,8 +44,12 @@ class Back:
         self.gate.open()
 
 
-def at_once(do: Any) -> None:
-    do()
+def gate_of(loop: Any, back: Back | None = None) -> Gate:
+    """Return a gate before an event loop."""
+    made = Gate(back or Back(), [partial(event_loop.hold, loop, in_background=lambda do: do())])
+    if back is not None:
+        back.gate = made
+    return made
 
 
 async def turns() -> None:
@@ -69,7 +73,7 @@ def test_what_a_loop_has_waiting_is_done_when_the_state_is_back() -> None:
         loop.call_soon(said.append, "soon")
         task = loop.create_task(later())
         timer = loop.call_later(0.01, said.append, "later")
-        gate = back.gate = Gate(back, [partial(event_loop.hold, loop, in_background=at_once)])
+        gate = gate_of(loop, back)
         assert gate.close() == ()
         await asyncio.to_thread(lambda: until(lambda: len(back.asked) >= 1))
         loop.call_later(0.05, lambda: None)
@@ -94,7 +98,7 @@ def test_what_was_cancelled_meanwhile_is_not_done() -> None:
         loop, said, back = asyncio.get_running_loop(), list[str](), Back()
         back.refuses = True
         timer, other = loop.call_later(0.01, said.append, "later"), loop.call_soon(said.append, "soon")
-        gate = Gate(back, [partial(event_loop.hold, loop, in_background=at_once)])
+        gate = gate_of(loop, back)
         gate.close()
         while not back.asked:
             await asyncio.sleep(0.02)
@@ -111,7 +115,7 @@ def test_what_a_loop_has_begun_with_when_the_gate_is_opened_is_done_all_the_same
     async def show() -> list[str]:
         loop, said = asyncio.get_running_loop(), list[str]()
         timer = loop.call_later(60, said.append, "there")
-        gate = Gate(Back(), [partial(event_loop.hold, loop, in_background=at_once)])
+        gate = gate_of(loop)
         gate.close()
         begun: Any = timer._callback  # type: ignore[attr-defined]
         gate.open()
@@ -121,23 +125,33 @@ def test_what_a_loop_has_begun_with_when_the_gate_is_opened_is_done_all_the_same
     assert asyncio.run(show()) == ["there"]
 
 
-def test_a_handler_of_a_signal_in_a_loop_cannot_be_held() -> None:
+@pytest.mark.parametrize(
+    ("watch", "named"),
+    [
+        (lambda loop, _: loop.add_signal_handler(signal.SIGUSR2, print), "handler of SIGUSR2"),
+        (lambda loop, file: loop.add_reader(file, print), "callback print"),
+    ],
+)
+def test_a_signal_and_a_file_that_a_loop_watches_for_the_user_cannot_be_held(watch: Any, named: str) -> None:
     async def show() -> tuple[str, ...]:
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGUSR2, print)
-        gate = Gate(Back(), [partial(event_loop.hold, loop, in_background=at_once)])
+        loop, (read, write) = asyncio.get_running_loop(), os.pipe()
+        watch(loop, read)
+        gate = gate_of(loop)
         try:
             return gate.close()
         finally:
             gate.open()
             loop.remove_signal_handler(signal.SIGUSR2)
+            loop.remove_reader(read)
+            os.close(read)
+            os.close(write)
 
-    assert asyncio.run(show()) == ("handler of SIGUSR2",)
+    assert asyncio.run(show()) == (named,)
 
 
 def test_a_loop_whose_parts_are_not_known_here_cannot_be_held() -> None:
     loop: Any = asyncio.new_event_loop()
-    gate = Gate(Back(), [partial(event_loop.hold, loop, in_background=at_once)])
+    gate = gate_of(loop)
     scheduled = loop.__dict__.pop("_scheduled")
     try:
         (said,) = gate.close()
@@ -147,23 +161,6 @@ def test_a_loop_whose_parts_are_not_known_here_cannot_be_held() -> None:
         loop.close()
 
     assert said.startswith("a library of another version than is known here")
-
-
-def test_a_file_that_a_loop_watches_for_the_user_cannot_be_held() -> None:
-    async def show() -> tuple[str, ...]:
-        loop, (read, write) = asyncio.get_running_loop(), os.pipe()
-        loop.add_reader(read, print)
-        try:
-            gate = Gate(Back(), [partial(event_loop.hold, loop, in_background=at_once)])
-            found = gate.close()
-            gate.open()
-            return found
-        finally:
-            loop.remove_reader(read)
-            os.close(read)
-            os.close(write)
-
-    assert asyncio.run(show()) == ("callback print",)
 
 
 # --- threads ---

@@ -90,20 +90,6 @@ def test_the_room_of_one_is_anothers_meanwhile(machine: Machine, programs: Start
     assert other.ask("intact()")
 
 
-def test_who_waits_may_go_and_is_parked_as_before(machine: Machine, programs: Start) -> None:
-    one = programs(GIB)
-    park(one.pid)
-    other = programs(GIB)
-    left = threading.Event()
-    coming = Asking(client.unpark, one.pid, tell=lambda _: left.set(), wanted=lambda: not left.is_set())
-
-    assert coming.outcome().refusals == (why.CANCELLED(),)
-    assert phase(one.pid) is Phase.PARKED
-    other.end(signal.SIGKILL)
-    assert client.unpark(one.pid).done
-    assert one.ask("intact()")
-
-
 def test_two_who_want_it_back_are_told_the_same_and_each_may_go(machine: Machine, programs: Start) -> None:
     one = programs(GIB)
     park(one.pid)
@@ -119,6 +105,7 @@ def test_two_who_want_it_back_are_told_the_same_and_each_may_go(machine: Machine
 
     assert second.outcome().refusals == (why.CANCELLED(),)
     assert not first.done
+    assert phase(one.pid) is Phase.PARKED
     other.end(signal.SIGKILL)
     assert first.outcome().done
     assert one.ask("intact()")
