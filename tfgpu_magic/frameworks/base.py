@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tfgpu_magic.config import import_hook
 from tfgpu_magic.config.framework_plan import FrameworkPlan
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.frameworks.shortage import Shortage
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.config.framework_plan import FrameworkState, Wanted
     from tfgpu_magic.config.runtime import Runtime
     from tfgpu_magic.frameworks.array import Array
+    from tfgpu_magic.frameworks.counters import Counters
     from tfgpu_magic.frameworks.objects import Objects
     from tfgpu_magic.frameworks.pool import Pool
 
@@ -32,6 +34,8 @@ class Framework:
         comes_with_tensorflow: whether TensorFlow imports it where it is installed, so that nobody need want it.
         fixed_once_used: whether nothing can be changed any more once it uses a GPU.
         resets: whether its counters of peaks can be reset.
+        counters: those counters; None where they cannot be.
+        module: the module whose import brings them.
         gives_back: whether it can give GPU memory back to the driver while it lives, as it is set up in this process.
     """
 
@@ -43,7 +47,11 @@ class Framework:
     comes_with_tensorflow = False
     fixed_once_used = False
     resets = False
+    counters: Counters | None = None
+    module = ""
     gives_back = False
+
+    _between: Callable[[Callable[[], None]], None]
 
     def stage(self) -> Stage:
         """Return its stage in this process, without changing it."""
@@ -94,6 +102,13 @@ class Framework:
 
     def share_peaks(self, between: Callable[[Callable[[], None]], None]) -> None:
         """Have the resets of others done by `between`, from its import on; called often, always with that function."""
+        if self.counters is not None:
+            self._between = between
+            import_hook.call_at_import(self._share, self.module)
+
+    def _share(self) -> None:
+        if self.counters is not None:
+            self.counters.share(self._between)
 
     def arrays(self, objects: Objects) -> Iterable[Array] | None:  # noqa: ARG002  # for those that have no list
         """Return its arrays on GPUs, or None if it does not tell them; no code of the user's runs for that.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.config import cuda, import_hook, runtime
+from tfgpu_magic.config import cuda, runtime
 from tfgpu_magic.config.process_state import ALLOCATOR, ASYNC, Stage
 from tfgpu_magic.config.runtime import RUNTIME, current_stage, devices
 from tfgpu_magic.config.runtime.environ import variable
@@ -18,7 +18,7 @@ from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library, size
 from tfgpu_magic.monitor.report import TENSORFLOW
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from tfgpu_magic.frameworks.array import Array
     from tfgpu_magic.frameworks.objects import Objects
@@ -45,6 +45,12 @@ _DEVICE = re.compile(r"device:(GPU:\d+)")
 _HOST = re.compile(r"by allocator (?:cpu|gpu_host|cuda_host)|DefaultCPUAllocator")
 
 
+def _logical_gpu(_: object, dev: str) -> str:
+    """Return a logical GPU's name from any way to write it, as ``/device:GPU:0``."""
+    number = re.search(r"GPU:(\d+)$", dev)
+    return f"GPU:{int(number[1])}" if number else "GPU:0"  # TensorFlow takes `GPU:*` where there is only one
+
+
 class TensorFlow(Framework):
     """TensorFlow as a `Framework`; its limits are in its policy, and its reserve under `growth --release` is CUDA's."""
 
@@ -58,9 +64,11 @@ class TensorFlow(Framework):
     runtime = RUNTIME
     words = ("in use", "", "")
     resets = True
+    module = "tensorflow"
+    # Source: TensorFlow 2.16 to 2.21, `eager/context.py` and `framework/config.py`.
+    counters = Counters(lambda: [context_class()], "get_memory_info", "reset_memory_stats", _logical_gpu)
 
     def __init__(self) -> None:
-        self._between: Callable[[Callable[[], None]], None] = lambda reset: reset()
         self._logical: Mapping[str, tuple[LogicalGpu, ...]] = {}
         self._releases = False
 
@@ -106,13 +114,18 @@ class TensorFlow(Framework):
                 self.name,
                 one.name,
                 uuid,
-                *_counted(one.name),
+                *self._counted(one.name),
                 limit=None if releases else one.limit or None,  # CUDA's own pool keeps to none
                 releases=releases,
             )
             for uuid, logical in there.items()
             for one in logical
         ]
+
+    def _counted(self, name: str) -> tuple[int, int, int]:
+        """Return the bytes that a logical GPU's pool has in use, its peak as TensorFlow tells it, and since a reset."""
+        figures = self.counters.tell(eager_context(), name)
+        return figures["current"], max(figures["peak"], self.counters.before((), None, name)), figures["peak"]
 
     def with_settings(self, pool: Pool) -> Pool:
         """Return a pool with what the settings say of it, and with what CUDA's own pool has taken."""
@@ -141,35 +154,11 @@ class TensorFlow(Framework):
         """Reset the counters of its logical GPUs."""
         for logical in devices.logical().values():
             for one in logical:
-                _COUNTERS.reset(eager_context(), one.name)
-
-    def share_peaks(self, between: Callable[[Callable[[], None]], None]) -> None:
-        """Have the resets of others done by a function, from TensorFlow's import on."""
-        self._between = between
-        import_hook.call_at_import(self._share)
-
-    def _share(self) -> None:
-        _COUNTERS.share(self._between)
+                self.counters.reset(eager_context(), one.name)
 
     def arrays(self, objects: Objects) -> Iterable[Array]:
         """Return its tensors and variables on GPUs."""
         return tensorflow_arrays.arrays(objects)
-
-
-def _logical_gpu(_: object, dev: str) -> str:
-    """Return a logical GPU's name from any way to write it, as ``/device:GPU:0``."""
-    number = re.search(r"GPU:(\d+)$", dev)
-    return f"GPU:{int(number[1])}" if number else "GPU:0"  # TensorFlow takes `GPU:*` where there is only one
-
-
-# Source: TensorFlow 2.16 to 2.21, `eager/context.py` and `framework/config.py`.
-_COUNTERS = Counters(lambda: [context_class()], "get_memory_info", "reset_memory_stats", _logical_gpu)
-
-
-def _counted(name: str) -> tuple[int, int, int]:
-    """Return the bytes that a logical GPU's pool has in use, its peak as TensorFlow tells it, and since any reset."""
-    figures = _COUNTERS.tell(eager_context(), name)
-    return figures["current"], max(figures["peak"], _COUNTERS.before((), None, name)), figures["peak"]
 
 
 def _shape(text: str) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -51,6 +51,18 @@ _DRIVER = re.compile(r"CUDA error: out of memory|CUDA driver error: out of memor
 _LIBRARY = re.compile(r"CUDA error: CU\w+_STATUS|cuDNN error:|valid cuDNN algorithm|find an engine|cusolver error")
 
 
+def _cuda() -> Any:
+    return getattr(sys.modules.get("torch"), "cuda", None)
+
+
+def _index(device: Any = None) -> int:
+    """Return the number of a device in any way to say it: None, 1, ``"cuda:1"``, `torch.device`."""
+    if isinstance(device, int):
+        return device
+    index = None if device is None else sys.modules["torch"].device(device).index
+    return int(_cuda().current_device()) if index is None else int(index)
+
+
 class Torch(Framework):
     """PyTorch as a `Framework`."""
 
@@ -60,12 +72,20 @@ class Torch(Framework):
     out_of_memory = re.compile(r"CUDA (error: )?out of memory", re.IGNORECASE)
     words = ("allocated", "reserved", "limit")
     resets = True
+    # PyTorch's own functions look for them in the second module, and people in the first. All figures of `torch.cuda`
+    # come from the one function, and all its resets of peaks go to the other; `torch.accelerator` asks the allocator by
+    # itself: a reset through it is not seen, and what it tells is since the last reset by anybody.
+    counters = Counters(
+        lambda: [_cuda(), *filter(None, [sys.modules.get("torch.cuda.memory")])],
+        "memory_stats_as_nested_dict",
+        "reset_peak_memory_stats",
+        _index,
+    )
     gives_back = True  # what its cache keeps, at any time
 
     def __init__(self) -> None:
         self._plan = FrameworkPlan(framework=self.name)
         self._queued = False
-        self._between: Callable[[Callable[[], None]], None] = lambda reset: reset()
         self._told: dict[int, tuple[float, float]] = {}
         """The fraction of each GPU that would hold without ours, and ours, by PyTorch's number."""
 
@@ -96,9 +116,9 @@ class Torch(Framework):
         if self.stage() is not Stage.READY:
             return found
         for number, uuid in enumerate(cuda.shown()):  # PyTorch numbers them as CUDA does
-            told = _COUNTERS.tell(number)
+            told = self.counters.tell(number)
             allocated, reserved = told["allocated_bytes"]["all"], told["reserved_bytes"]["all"]
-            limit = next(iter(_limit(module, number)), None)
+            limit = _limit(module, number)
             if reserved["peak"] or limit is not None:
                 found.append(
                     Pool(
@@ -106,7 +126,7 @@ class Torch(Framework):
                         name=f"cuda:{number}",
                         gpu=uuid,
                         in_use=allocated["current"],
-                        peak=max(allocated["peak"], _COUNTERS.before(("allocated_bytes", "all"), number)),
+                        peak=max(allocated["peak"], self.counters.before(("allocated_bytes", "all"), number)),
                         counted=allocated["peak"],
                         touched=bool(reserved["peak"]),
                         limit=limit,
@@ -121,15 +141,7 @@ class Torch(Framework):
     def reset_peaks(self) -> None:
         """Reset the peaks of every GPU."""
         for number, _ in enumerate(cuda.shown()):
-            _COUNTERS.reset(number)
-
-    def share_peaks(self, between: Callable[[Callable[[], None]], None]) -> None:
-        """Have the resets of others done by a function, from PyTorch's import on."""
-        self._between = between
-        import_hook.call_at_import(self._share, self.module)
-
-    def _share(self) -> None:
-        _COUNTERS.share(self._between)
+            self.counters.reset(number)
 
     def arrays(self, objects: Objects) -> list[Array]:
         """Return its tensors on GPUs, and their gradients."""
@@ -221,33 +233,10 @@ _TOLERANCE = 1e-5
 """The difference up to which fractions are the same: PyTorch keeps one as bytes."""
 
 
-def _limit(module: Any, number: int) -> list[int]:
-    """Return the bytes that its allocator may reserve of a GPU: one figure, or none where nothing limits it."""
+def _limit(module: Any, number: int) -> int | None:
+    """Return the bytes that its allocator may reserve of a GPU; None where nothing limits it."""
     fraction = _fraction(module, number)
-    return [int(fraction * module.get_device_properties(number).total_memory)] if fraction < 1 else []
-
-
-def _cuda() -> Any:
-    return getattr(sys.modules.get("torch"), "cuda", None)
-
-
-def _index(device: Any = None) -> int:
-    """Return the number of a device in any way to say it: None, 1, ``"cuda:1"``, `torch.device`."""
-    if isinstance(device, int):
-        return device
-    index = None if device is None else sys.modules["torch"].device(device).index
-    return int(_cuda().current_device()) if index is None else int(index)
-
-
-# PyTorch's own functions look for them in the second module, and people in the first. All figures of `torch.cuda` come
-# from the one, and all its resets of peaks go to the other; `torch.accelerator` asks the allocator by itself: a reset
-# through it is not seen, and what it tells is since the last reset by anybody.
-_COUNTERS = Counters(
-    lambda: [_cuda(), *filter(None, [sys.modules.get("torch.cuda.memory")])],
-    "memory_stats_as_nested_dict",
-    "reset_peak_memory_stats",
-    _index,
-)
+    return int(fraction * module.get_device_properties(number).total_memory) if fraction < 1 else None
 
 
 def _variable(wanted: Wanted, state: FrameworkState) -> dict[str, str | None]:
