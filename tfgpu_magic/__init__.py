@@ -28,8 +28,7 @@ if TYPE_CHECKING:
         Unpicklable,
         WorkerDied,
     )
-    from tfgpu_magic.giving_back import give_back
-    from tfgpu_magic.holdings import free, tensors
+    from tfgpu_magic.holdings import free, give_back, tensors
     from tfgpu_magic.insight.measuring import measure
     from tfgpu_magic.insight.session import timeline
     from tfgpu_magic.insight.why.showing import why
@@ -92,7 +91,7 @@ _HOMES = {
     "WorkerDied": "errors",
     "apply": "control",
     "free": "holdings",
-    "give_back": "giving_back",
+    "give_back": "holdings",
     "isolated": "isolate.isolated",
     "look": "monitor.look",
     "measure": "insight.measuring",

@@ -11,6 +11,7 @@ import threading
 import time
 from typing import Any
 
+from tfgpu_magic.cell_watch import CellWatch
 from tfgpu_magic.config import cuda
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.isolate import lease_file
@@ -27,7 +28,7 @@ PARK_TIMEOUT = 600.0
 """Seconds after which a parking that the loop was given, and has not begun, is given up."""
 
 
-class Automatic:
+class Automatic(CellWatch):
     """The parking of one process by itself.
 
     Args:
@@ -37,30 +38,28 @@ class Automatic:
     """
 
     def __init__(self, shell: Any, after: float, *, when_needed: bool) -> None:
-        self._shell, self._after, self._when_needed = shell, after, when_needed
+        super().__init__(shell)
+        self._idle_for, self._when_needed = after, when_needed
         self._notebook = notebook.of(shell)
         self._running = True  # the cell that sets it up
         self._idle_since = self._not_before = float("-inf")
         self._pause = AGAIN_AFTER
         self._ended = threading.Event()
-        self._events = (("pre_run_cell", self._begins), ("post_run_cell", self._ends))
 
     def start(self) -> None:
         """Begin to look."""
-        for name, callback in self._events:
-            self._shell.events.register(name, callback)
+        super().start()
         threading.Thread(target=self._run, name="tfgpu_magic-parking", daemon=True).start()
 
     def stop(self) -> None:
         """Look no more."""
         self._ended.set()
-        for name, callback in self._events:
-            self._shell.events.unregister(name, callback)
+        super().stop()
 
-    def _begins(self, _: object) -> None:
+    def _before(self, _: object) -> None:
         self._running = True
 
-    def _ends(self, _: object) -> None:
+    def _after(self, _: object) -> None:
         self._running, self._idle_since, self._pause = False, time.monotonic(), AGAIN_AFTER
 
     def _run(self) -> None:
@@ -72,7 +71,7 @@ class Automatic:
 
     def _due(self) -> bool:
         now = time.monotonic()
-        idle = not self._running and now - max(self._idle_since, self._notebook.active) >= self._after
+        idle = not self._running and now - max(self._idle_since, self._notebook.active) >= self._idle_for
         if not idle or self._notebook.parked or now < self._not_before:
             return False
         ours = set(cuda.pools())
