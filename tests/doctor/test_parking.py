@@ -95,7 +95,7 @@ def test_without_being_asked_it_tries_nothing(machine: Machine, own_board: Path)
     ],
 )
 def test_where_it_could_not_work_or_is_not_allowed_nothing_is_tried(
-    machine: Machine, change: Callable[[Machine], object], options: dict[str, bool], names: list[str]
+    machine: Machine, change: Callable[[Machine], object], options: dict[str, Any], names: list[str]
 ) -> None:
     change(machine)
 
