@@ -6,7 +6,6 @@ import argparse
 
 from tfgpu_magic.monitor import one_look
 from tfgpu_magic.monitor.history import History
-from tfgpu_magic.monitor.rows import Table
 from tfgpu_magic.views import message, text
 
 UNSEEN = 1
@@ -33,9 +32,4 @@ def run(options: argparse.Namespace) -> int:
     """Print what is to be seen now."""
     table = one_look.table()
     print(message.full(0, message.state(table), History()) if options.json else text.render(table, here="program"))
-    return status(table)
-
-
-def status(table: Table) -> int:
-    """Return the exit status for what was seen."""
     return UNSEEN if table.error else 0

@@ -6,11 +6,10 @@ and `backend/common/variables.py`.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tfgpu_magic.frameworks.objects import attributes, derived_from, derives, has_property, is_a, items
+from tfgpu_magic.frameworks.objects import attributes, derived_from, derives, has_property, is_a, items, of_module
 from tfgpu_magic.frameworks.tensorflow_containers import container
 
 _LAYER = ("keras.src.layers.layer", "Layer")
@@ -29,7 +28,7 @@ def is_model(kind: type) -> bool:
 
 def variables() -> list[type]:
     """Return the classes of its variables, which wrap those of the framework; none where it is not imported."""
-    base = _class(_VARIABLE)
+    base = of_module(*_VARIABLE)
     return [] if base is None else derived_from(base)
 
 
@@ -79,9 +78,5 @@ def _numbered(name: str, values: object) -> Iterator[tuple[str, object]]:
 
 
 def _is(kind: type, place: tuple[str, str]) -> bool:
-    base = _class(place)
+    base = of_module(*place)
     return base is not None and derives(kind, base)
-
-
-def _class(place: tuple[str, str]) -> Any:
-    return getattr(sys.modules.get(place[0]), place[1], None)

@@ -57,6 +57,11 @@ def derived_from(base: type) -> list[type]:
     return list(found.values())
 
 
+def of_module(module: str, name: str) -> Any:
+    """Return what a module has by a name; None where it is not imported, or has none."""
+    return getattr(sys.modules.get(module), name, None)
+
+
 class Objects:
     """Very many objects, which are found by their classes. It keeps the objects."""
 

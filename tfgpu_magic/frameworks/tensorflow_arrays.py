@@ -16,7 +16,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from tfgpu_magic.frameworks.array import Array, allocated
-from tfgpu_magic.frameworks.objects import Objects, derived_from, namespace
+from tfgpu_magic.frameworks.objects import Objects, derived_from, namespace, of_module
 
 _UNIT = 256
 _TENSOR = ("tensorflow.python.framework.ops", "EagerTensor")
@@ -39,13 +39,13 @@ def arrays(objects: Objects) -> Iterator[Array]:
     A variable has no address: to ask for its value may copy it. An iterator does not tell how much it has prefetched.
     The function that has read a variable keeps its handle, and with it the memory, when the variable itself is gone.
     """
-    tensor, variable = _class(*_TENSOR), _class(_VARIABLES, "BaseResourceVariable")
+    tensor, variable = of_module(*_TENSOR), of_module(_VARIABLES, "BaseResourceVariable")
     if tensor is None or variable is None:
         return
     find: dict[int, Callable[[Any], Array | None]] = {id(kind): _variable for kind in derived_from(variable)}
-    find.pop(id(_class(_VARIABLES, "_UnreadVariable")), None)  # what an assignment returns: the variable once more
+    find.pop(id(of_module(_VARIABLES, "_UnreadVariable")), None)  # what an assignment returns: the variable once more
     variables = frozenset(find)
-    find |= {id(tensor): _tensor, id(_class(*_ITERATOR)): _iterator}
+    find |= {id(tensor): _tensor, id(of_module(*_ITERATOR)): _iterator}
     things = list(objects.of(find))
     handles = {id(namespace(one).get("_handle")) for one in things if id(type(one)) in variables}
     for thing in things:
@@ -82,7 +82,8 @@ def _variable_of(handle: Any) -> Array | None:
 
 def _variable(variable: object) -> Array | None:
     own = namespace(variable)
-    device = _gpu(own["_handle"].device) if type(own["_handle"]) is _class(*_TENSOR) else None  # else it is a graph's
+    handle = own["_handle"]
+    device = _gpu(handle.device) if type(handle) is of_module(*_TENSOR) else None  # else it is a graph's
     if device is None or not own["_shape"].is_fully_defined():
         return None
     number, shape = own["_dtype"].as_datatype_enum, tuple(own["_shape"].as_list())
@@ -104,7 +105,7 @@ def _type_and_size(number: int, shape: tuple[int, ...]) -> tuple[str, int]:
 @cache
 def _type(number: int) -> tuple[str, int]:
     """Return the name of a type by its number, and the bytes of one element; to ask each tensor for them takes long."""
-    dtype = _class("tensorflow.python.framework.dtypes", "as_dtype")(number)
+    dtype = of_module("tensorflow.python.framework.dtypes", "as_dtype")(number)
     return dtype.name, dtype.size
 
 
@@ -132,7 +133,7 @@ def _elements(dataset: Any) -> int:
     """Return how many elements datasets on a GPU prefetch; 0 where TensorFlow chooses that."""
     found = 0
     while dataset is not None and _gpu(dataset._variant_tensor.device):
-        if type(dataset) is _class(*_PREFETCHING):
+        if type(dataset) is of_module(*_PREFETCHING):
             number = int(dataset._buffer_size)
             if number < 0:
                 return 0
@@ -156,7 +157,3 @@ def _address(tensor: object) -> int | None:
         return None
     # The first field of DLPack's struct is the address of the data.
     return ctypes.c_void_p.from_address(_pointer(capsule, b"dltensor")).value
-
-
-def _class(module: str, name: str) -> Any:
-    return getattr(sys.modules.get(module), name, None)

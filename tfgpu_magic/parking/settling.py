@@ -9,7 +9,7 @@ from tfgpu_magic.parking import facts
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.calls import TROUBLES
 from tfgpu_magic.parking.messages import Progress
-from tfgpu_magic.parking.states import UNSETTLED, Action, Found, Phase, State, reconcile, settled
+from tfgpu_magic.parking.states import SETTLED, UNSETTLED, Action, Found, Phase, State, reconcile
 
 if TYPE_CHECKING:
     from tfgpu_magic.parking.calls import Asked, Calls
@@ -83,7 +83,7 @@ class Settling:
             action = reconcile(phase, State.RUNNING, returned=returned)
         if action is Action.WAIT:
             return self._ledger.note(entry, SILENT)
-        after = settled(action)
+        after = SETTLED[action]
         if after is None:
             self._ledger.forget(entry)
             return None

@@ -86,6 +86,11 @@ FOLLOWS: MappingProxyType[Phase | None, frozenset[Phase | None]] = MappingProxyT
 )
 """The phases that may follow each; None is no entry in the record."""
 
+SETTLED: MappingProxyType[Action, Phase | None] = MappingProxyType(
+    {Action.FORGET: None, Action.RETURN: Phase.BACK, Action.KEEP: Phase.PARKED, Action.FAIL: Phase.FAILED}
+)
+"""The phase that an action leads to, if it succeeds; None is no entry. After `UNLOCK` it is asked again."""
+
 UNSETTLED = frozenset({Phase.LOCKING, Phase.CHECKPOINTING, Phase.RESTORING, Phase.UNLOCKING})
 """The phases in which a call may be under way; without a living helper they are to be set right."""
 
@@ -114,14 +119,3 @@ def reconcile(phase: Phase, found: State | Found, *, returned: bool = False) -> 
     if found is State.CHECKPOINTED:
         return Action.FAIL if phase is Phase.FAILED else Action.KEEP
     return Action.RETURN if returned or phase is not Phase.LOCKING else Action.FORGET
-
-
-def settled(action: Action) -> Phase | None:
-    """Return the phase that an action leads to, if it succeeds; None is no entry.
-
-    Raises:
-        ValueError: the action leads to none: `WAIT` leaves everything as it is, and after `UNLOCK` it is asked again.
-    """
-    if action in (Action.WAIT, Action.UNLOCK):
-        raise ValueError(f"{action} leads to no phase")
-    return {Action.RETURN: Phase.BACK, Action.KEEP: Phase.PARKED, Action.FAIL: Phase.FAILED}.get(action)
