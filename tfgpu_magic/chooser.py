@@ -21,7 +21,7 @@ from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.config.runtime import RUNTIME, current_stage
 from tfgpu_magic.config.self_report import after_exit
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError, TooLate
-from tfgpu_magic.host import shell
+from tfgpu_magic.host import magics, shell
 from tfgpu_magic.monitor.look import look, still_asked
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
@@ -61,7 +61,7 @@ def state(words: str = "") -> Answer:
     asked = control.current().asked
     facts: dict[str, object] = {
         "now": time.monotonic(),
-        "loaded": _loaded(),
+        "loaded": magics(shell()) is not None,
         "late": late,
         "policy": str(asked),
         "chooses": asked.choice is not None,
@@ -111,7 +111,7 @@ def resume(words: str, others: str) -> Answer:
 def _apply(do: Callable[[], Plan]) -> Answer:
     heard = io.StringIO()
     with contextlib.redirect_stdout(heard), contextlib.redirect_stderr(heard):  # a silent request shows no output
-        loads = not _loaded()
+        loads = magics(shell()) is None
         if loads:
             shell().run_line_magic("load_ext", "tfgpu_magic")
         answer: Mapping[str, object]
@@ -123,13 +123,8 @@ def _apply(do: Callable[[], Plan]) -> Answer:
             answer = _refused(error)
         else:
             answer = {"outcome": "applied", "standing": control.standing(made, current_stage()), **_planned(made)}
-    shell().magics_manager.registry["TfGpuMagics"].reporter.note_idle()  # this runs in no cell, and is news for tables
+    magics(shell()).reporter.note_idle()  # this runs in no cell, and is news for tables
     return Answer({**answer, "loads": loads, "said": heard.getvalue().strip()})
-
-
-def _loaded() -> bool:
-    """Tell whether the magics are registered with this kernel's shell."""
-    return "TfGpuMagics" in shell().magics_manager.registry
 
 
 def _gpu(gpu: Gpu) -> dict[str, object]:

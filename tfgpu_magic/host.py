@@ -30,6 +30,11 @@ def here() -> str:
     return "notebook" if what == "kernel" else what
 
 
+def magics(shell: Any) -> Any:
+    """Return the magics of a shell; None where the extension is not loaded."""
+    return shell.magics_manager.registry.get("TfGpuMagics")
+
+
 def starting(shell: Any) -> bool:
     """Tell whether a shell is that of a kernel that starts, and has no cell yet below which to show anything."""
     return hasattr(shell, "kernel") and not getattr(shell, "parent_header", None)

@@ -17,6 +17,7 @@ from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.config.variables import CEILING, POLICY
 from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.host import host, starting
+from tfgpu_magic.host import magics as magics_of
 from tfgpu_magic.isolate.preload import PRELOAD
 from tfgpu_magic.magic import MAGICS, TfGpuMagics
 from tfgpu_magic.monitor import claims
@@ -104,7 +105,7 @@ def resume(words: str, others: str = "") -> None:
     """
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "tfgpu_magic")
-    shell.magics_manager.registry[TfGpuMagics.__name__].reporter.note_idle()  # this runs in no cell
+    magics_of(shell).reporter.note_idle()  # this runs in no cell
     _apply(shell, words, others, _print_later)  # what this request prints is seen by nobody
 
 

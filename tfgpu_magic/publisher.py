@@ -13,6 +13,7 @@ from tfgpu_magic import frameworks
 from tfgpu_magic.config import cuda, self_report
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.host import magics
 from tfgpu_magic.insight.timeline import TIMELINE, Sample, levels
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.pids import notebook_path
@@ -95,12 +96,12 @@ def parks(shell: Any) -> bool:
 
     A session in a terminal parks itself only: nobody else can ask it.
     """
-    magics = shell.magics_manager.registry.get("TfGpuMagics")
-    if getattr(magics, "parking", "off") == "off" or not hasattr(shell, "kernel"):
+    own = magics(shell)
+    if getattr(own, "parking", "off") == "off" or not hasattr(shell, "kernel"):
         return False
     from tfgpu_magic.parking import facts  # nothing of parking is imported where it is off
 
-    return facts.open_module() in ((False, True) if magics.parking_on_open_module else (False,))
+    return facts.open_module() in ((False, True) if own.parking_on_open_module else (False,))
 
 
 def notebook_of(shell: Any) -> str:

@@ -24,7 +24,7 @@ def park(before: float) -> None:
         before: when the question is too old, in seconds since the epoch.
     """
     shell = host.shell()
-    refused = _refused(shell.magics_manager.registry.get("TfGpuMagics"), before)
+    refused = _refused(host.magics(shell), before)
 
     def answer() -> Mapping[str, str]:
         try:

@@ -153,7 +153,7 @@ def _parked(shell: Any) -> Mapping[str, str]:
 
 
 def _refuse_if_off() -> None:
-    if host.shell().magics_manager.registry["TfGpuMagics"].parking == OFF:
+    if host.magics(host.shell()).parking == OFF:
         raise Refused(parking.off(), verdict="Not parked.")
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tfgpu_magic.config import cuda
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.host import here
+from tfgpu_magic.host import magics as magics_of
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
@@ -134,13 +135,13 @@ class Notebook:
         inside = facts.read(self._shell, cannot)
         return client.check(
             inside=Inside(threads=inside.threads, nccl=inside.nccl, shared=inside.shared),
-            allow_open_module=_magics(self._shell).parking_on_open_module,
+            allow_open_module=magics_of(self._shell).parking_on_open_module,
         )
 
     def _parked(
         self, cannot: tuple[str, ...], tell: Callable[[Progress], None], interrupted: threading.Event
     ) -> Outcome:
-        magics = _magics(self._shell)
+        magics = magics_of(self._shell)
         inside, allowed = facts.read(self._shell, cannot), magics.parking_on_open_module
         if inside != Inside():
             return client.check(inside=inside, allow_open_module=allowed)
@@ -254,7 +255,7 @@ class Notebook:
         if threading.current_thread() is threading.main_thread():
             # The end is under way: Jupyter Server's comes after half of the time that it gives.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        careful = _magics(self._shell).parking_on_open_module
+        careful = magics_of(self._shell).parking_on_open_module
         timeout = CAREFUL_EXIT_TIMEOUT if careful else EXIT_TIMEOUT
         end = time.monotonic() + timeout
         with contextlib.suppress(MonitorError, KeyboardInterrupt):
@@ -296,10 +297,6 @@ def of(shell: Any) -> Notebook:
 
 
 _notebook: Notebook | None = None
-
-
-def _magics(shell: Any) -> Any:
-    return shell.magics_manager.registry["TfGpuMagics"]
 
 
 def _in_background(do: Callable[[], None], what: str) -> None:
