@@ -16,10 +16,10 @@ import tfgpu_magic
 from tests.sizes import GIB, MIB
 from tfgpu_magic import frameworks
 from tfgpu_magic.config import cuda, import_hook
-from tfgpu_magic.frameworks import torch as pytorch
 from tfgpu_magic.frameworks.base import Framework
 from tfgpu_magic.frameworks.peaks import SharedPeaks
 from tfgpu_magic.frameworks.pool import Pool
+from tfgpu_magic.frameworks.torch import Torch
 
 
 class One(Framework):
@@ -186,7 +186,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> list[Gpu]:
     monkeypatch.setitem(sys.modules, "torch", module)
     monkeypatch.setitem(sys.modules, "torch.cuda.memory", memory)
     monkeypatch.setattr(cuda, "shown", lambda: ("GPU-a", "GPU-b"))
-    monkeypatch.setattr(pytorch._COUNTERS, "_others", {})
+    monkeypatch.setattr(Torch.counters, "_others", {})
     monkeypatch.setattr(import_hook, "_given", set())  # as in a process that has imported this one
     return gpus
 
