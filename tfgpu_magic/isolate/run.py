@@ -19,7 +19,7 @@ from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.lease import Lease
 from tfgpu_magic.isolate.leases import LEASES
 from tfgpu_magic.isolate.options import Options
-from tfgpu_magic.isolate.process import inherited, keras_settings
+from tfgpu_magic.isolate.process import inherited
 from tfgpu_magic.isolate.process.order import Order
 from tfgpu_magic.monitor.report import TENSORFLOW
 
@@ -105,7 +105,6 @@ def order(lease: Lease, runner: str, *, for_all: Policy = NOTHING) -> Order:
         frameworks="all" if together else "tensorflow",
         others=NOTHING if together else others,
         snapshot=lease.snapshot,
-        precision=keras_settings.read(),
     )
 
 

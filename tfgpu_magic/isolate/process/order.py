@@ -35,7 +35,6 @@ class Order:
         frameworks: for which frameworks the policy is, as `apply` takes it.
         others: what the frameworks beside TensorFlow are asked, where the policy is for TensorFlow alone.
         snapshot: the GPUs as they were when the policy was chosen; None to read them anew.
-        precision: Keras' settings for the whole process, as `keras_settings.read` gives them.
         lingers: whether the process waits for `LEAVE` when it has answered, so that its memory can be read and its
             answer unpickled.
         ending: seconds that threads may go on when the call has ended.
@@ -52,7 +51,6 @@ class Order:
     frameworks: str = "tensorflow"
     others: Policy = NOTHING
     snapshot: Snapshot | None = None
-    precision: Mapping[str, object] = field(default_factory=dict)
     lingers: bool = False
     ending: float = 5.0
 

@@ -21,7 +21,7 @@ from tfgpu_magic import frameworks
 from tfgpu_magic.config import self_report
 from tfgpu_magic.config.runtime import RUNTIME, adopt
 from tfgpu_magic.errors import Unpicklable, WorkerDied
-from tfgpu_magic.isolate.process import inherited, inside, keras_settings, wire
+from tfgpu_magic.isolate.process import inherited, inside, wire
 from tfgpu_magic.isolate.process.order import ANSWER, APART, LEAVE, Facts, Order
 from tfgpu_magic.isolate.process.shutdown import shut_down
 from tfgpu_magic.isolate.values import failure, pickling, plain
@@ -169,7 +169,6 @@ def _set_up(order: Order) -> None:
     random.seed()
     if "numpy" in sys.modules:  # all calls are forks of one process, and would draw the same numbers
         sys.modules["numpy"].random.seed()
-    keras_settings.apply(order.precision)
     if order.others.requests:
         RUNTIME.ask_others(order.others)
     if order.policy.requests or order.others.requests:
