@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.sizes import GIB, MIB
-from tfgpu_magic.isolate.cells.facts import CellFacts
+from tfgpu_magic.isolate.cells.exchange import CellFacts
 from tfgpu_magic.isolate.cells.summary import summarise
 from tfgpu_magic.monitor.report import Figure, GpuUse
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot

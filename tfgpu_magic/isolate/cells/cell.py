@@ -18,11 +18,9 @@ from tfgpu_magic.insight.why.explaining import explain_call
 from tfgpu_magic.isolate import allocation, user_code
 from tfgpu_magic.isolate.answer import Answer
 from tfgpu_magic.isolate.call import Call
-from tfgpu_magic.isolate.cells.arrival import Arrival, arrive
 from tfgpu_magic.isolate.cells.deferred import afterwards, deferred, display_once
 from tfgpu_magic.isolate.cells.errors import debug_no_frames, hint, not_run, raised, without_frames
-from tfgpu_magic.isolate.cells.facts import CellSettings
-from tfgpu_magic.isolate.cells.inputs import chosen, pickled
+from tfgpu_magic.isolate.cells.exchange import Arrival, CellSettings, arrive, chosen, pickled
 from tfgpu_magic.isolate.cells.line import CellLine
 from tfgpu_magic.isolate.cells.names import names
 from tfgpu_magic.isolate.cells.summary import summarise

@@ -23,7 +23,7 @@ from traitlets.config import Config
 from tfgpu_magic.cell_source import ends_quietly
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.isolate.cells.displays import DisplayChannel, Hook, Publisher, as_json
-from tfgpu_magic.isolate.cells.facts import CellFacts, CellSettings
+from tfgpu_magic.isolate.cells.exchange import CellFacts, CellSettings
 from tfgpu_magic.isolate.process import host_memory, worker
 from tfgpu_magic.isolate.process.worker import Result, raised
 from tfgpu_magic.isolate.values import pickling, plain

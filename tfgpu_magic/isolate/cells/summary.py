@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from tfgpu_magic.isolate.cells.facts import CellFacts
+from tfgpu_magic.isolate.cells.exchange import CellFacts
 from tfgpu_magic.monitor.report import TENSORFLOW, Figure, GpuUse
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.units import MIB, rounded

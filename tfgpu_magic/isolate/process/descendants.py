@@ -1,4 +1,4 @@
-"""The descendants of calls that have ended: they get SIGTERM, then SIGKILL, and each belongs to one call.
+"""The descendants of calls that have ended: they get SIGTERM, then SIGKILL, and a call is over when they are gone.
 
 Only the fork server can see them: it adopts the children of a call that has ended, and their children.
 Source: prctl(2) on PR_SET_CHILD_SUBREAPER; proc(5), ``/proc/pid/task/tid/children``.
@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +20,8 @@ TERM_TIMEOUT = 1.0
 KILL_TIMEOUT = 1.0
 """Seconds in which a killed descendant is waited for: it may hang in a driver."""
 
+_TICK = 0.1  # seconds between two looks at them
+
 
 @dataclass(slots=True, eq=False)
 class Ended:
@@ -28,29 +30,27 @@ class Ended:
     Attributes:
         status_pipe: the pipe that its exit status is written to.
         status: its exit status.
-        left: its descendants that are still alive.
         when: when it ended.
     """
 
     status_pipe: int
     status: int
-    left: set[int] = field(default_factory=set)
     when: float = field(default_factory=time.monotonic)
 
 
 class Descendants:
-    """The descendants of ended calls, and when each is signalled or given up.
+    """The descendants of ended calls, and when each was first seen.
 
     Attributes:
-        ended: the calls that have ended and whose descendants may still be alive.
+        ended: the calls that have ended while descendants of calls are still alive, theirs or others'.
     """
 
     def __init__(self) -> None:
         self.ended: list[Ended] = []
-        self._unkillable: set[int] = set()
+        self._seen: dict[int, float] = {}
 
     def end(self, living: set[int], new: Sequence[Ended]) -> list[Ended]:
-        """Signal descendants, with SIGKILL where they have had SIGTERM. Return the calls that have none left.
+        """Signal descendants, with SIGKILL where they have had SIGTERM. Return the calls that are over.
 
         Args:
             living: all living descendants. Only this process can reap them, so their pids are not reused.
@@ -58,28 +58,22 @@ class Descendants:
         """
         now = time.monotonic()
         self.ended += new
-        self._unkillable &= living
-        fresh = living.difference(self._unkillable, *(one.left for one in self.ended))
-        heirs = [one for one in self.ended if one in new or not one.left <= living]  # a descendant of theirs has ended
-        _signal(fresh, signal.SIGTERM if heirs else signal.SIGKILL)
-        if not heirs:
-            self._unkillable |= fresh
-        for one in self.ended:
-            one.left = (one.left | fresh if one in heirs else one.left) & living
-            if now >= one.when + TERM_TIMEOUT:
-                _signal(one.left, signal.SIGKILL)
-            if now >= one.when + TERM_TIMEOUT + KILL_TIMEOUT:
-                self._unkillable |= one.left
-                one.left = set()
-        finished = [one for one in self.ended if not one.left]
-        self.ended = [one for one in self.ended if one.left]
-        return finished
+        ending = any(now < one.when + TERM_TIMEOUT for one in self.ended)
+        for pid in living:
+            tidies_up = ending and now < self._seen.get(pid, now) + TERM_TIMEOUT
+            if pid not in self._seen or not tidies_up:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGTERM if tidies_up else signal.SIGKILL)
+        self._seen = {pid: self._seen.get(pid, now) for pid in living}
+        waits = self.due() is not None
+        over = [one for one in self.ended if not waits or now >= one.when + TERM_TIMEOUT + KILL_TIMEOUT]
+        self.ended = [one for one in self.ended if one not in over]
+        return over
 
     def due(self) -> float | None:
-        """Return the seconds until `end` must be invoked again; None where there are no descendants."""
-        now = time.monotonic()
-        ends = [one.when + more for one in self.ended for more in (TERM_TIMEOUT, TERM_TIMEOUT + KILL_TIMEOUT)]
-        return min((end - now for end in ends if end > now), default=0.0) if ends else None
+        """Return the seconds until `end` must be invoked again; None where no descendant is waited for."""
+        last = max(self._seen.values(), default=None)
+        return None if last is None or time.monotonic() >= last + TERM_TIMEOUT + KILL_TIMEOUT else _TICK
 
 
 def children() -> set[int]:
@@ -101,9 +95,3 @@ def kill(group: int, session: int) -> None:
             _, _, *ids = entry.read_text(errors="replace").rpartition(")")[2].split()[:4]
             if ids == [str(group), str(session)]:
                 os.kill(int(entry.parent.name), signal.SIGKILL)
-
-
-def _signal(pids: Collection[int], number: int) -> None:
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            os.kill(pid, number)

@@ -69,7 +69,7 @@ class ForkServer:
                 ready = {key.fd for key, _ in selector.select(self.descendants.due())}
                 if wake in ready:
                     os.read(wake, 4096)
-                if wake in ready or self.descendants.ended:
+                if wake in ready or self.descendants.due():
                     self._reap()
                 if self.kernel in ready or (self.control.fileno() in ready and not self._obey(own)):
                     break
@@ -161,7 +161,7 @@ class ForkServer:
             os._exit(status)
 
     def _reap(self) -> None:
-        """Reap all ended children; report a call's exit status once its descendants have ended too."""
+        """Reap all ended children; report the exit status of a call that is over."""
         new = self._reap_calls()
         left = children()
         while more := self._reap_calls():  # a call has ended meanwhile, and some of these are its descendants

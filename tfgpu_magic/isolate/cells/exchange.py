@@ -1,0 +1,168 @@
+"""What a notebook and the process of its cell exchange: names and settings are sent, and facts and values come back."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfgpu_magic.errors import PolicyError, Unpicklable
+from tfgpu_magic.isolate.cells.line import CellLine
+from tfgpu_magic.isolate.values import pickling
+from tfgpu_magic.isolate.values.guard import Unpickler
+from tfgpu_magic.isolate.values.pickling import Pickled
+
+_SHELLS_OWN = frozenset({"get_ipython", "exit", "quit", "open"})
+"""The names that every shell puts into its namespace for itself. Other names that are hidden from `%who` belong to the
+notebook all the same: `_`, `Out`, and those that a startup file defines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellSettings:
+    """The settings of a cell for its process.
+
+    Attributes:
+        source: its text.
+        number: its number in the notebook.
+        outputs: the names to bring back.
+        unsent: why names that it may read could not be sent, by name.
+        passing: the names that nothing but its imports and loops bind.
+        shell: traits of the notebook's shell that the cell's shell takes over.
+        traceback: the mode of its tracebacks.
+        cells: the notebook's cells, for tracebacks that go through their functions: number and text, by the file name
+            that the compiler has for them.
+    """
+
+    source: str
+    number: int
+    outputs: tuple[str, ...] = ()
+    unsent: Mapping[str, str] = field(default_factory=dict)
+    passing: frozenset[str] = frozenset()
+    shell: Mapping[str, object]
+    traceback: str = "Context"
+    cells: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellFacts:
+    """The facts about a cell that has ended.
+
+    Attributes:
+        stays: names that it has bound and that stay behind.
+        lacks: names to bring back that it has not bound.
+        kept: why something cannot be brought back, by name; the value's name is empty.
+        shown: how its value is displayed there, data and metadata; None if it is not.
+        given: the pickles of what is brought back: the names in each, and how many of the parts after this one it has;
+            the value's name is empty.
+    """
+
+    stays: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+    kept: Mapping[str, str]
+    shown: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
+    given: tuple[tuple[tuple[str, ...], int], ...] = ()
+
+
+def chosen(shell: Any, reads: frozenset[str], line: CellLine) -> dict[str, object]:
+    """Return the names to send, with their values.
+
+    Args:
+        shell: the notebook's IPython.
+        reads: the names that the cell reads.
+        line: what its line asks.
+
+    Raises:
+        PolicyError: a name to send is not in the notebook.
+    """
+    there, hidden = shell.user_ns, shell.user_ns_hidden
+    named = (*(line.inputs or ()), *line.also)
+    for name in named:
+        if name not in there:
+            raise PolicyError(f"-i {name}: this notebook has no {name!r}.")
+    if line.inputs is not None:
+        return {name: there[name] for name in named}
+    own = {name for name in _SHELLS_OWN & there.keys() if there[name] is hidden.get(name)}
+    return {name: there[name] for name in sorted((reads & (there.keys() - own)) | set(named))}
+
+
+def pickled(inputs: Mapping[str, object], surely: frozenset[str]) -> tuple[Pickled, dict[str, str]]:
+    """Pickle the names together, so that what two of them share stays shared.
+
+    Args:
+        inputs: the names, with their values.
+        surely: those that the cell cannot do without.
+
+    Returns:
+        The pickle, and why others could not be sent, by name.
+
+    Raises:
+        Unpicklable: something that the cell cannot do without cannot be sent; the message names all such.
+    """
+    try:
+        return pickling.dump(dict(inputs)), {}
+    except Unpicklable:
+        errors = {name: error for name, value in inputs.items() if (error := _error(name, value)) is not None}
+    refused = [error for name, error in errors.items() if name in surely]
+    if refused:
+        text = "\n".join([*map(str, refused), "Make it in the cell, or name with -i what to send."])
+        raise Unpicklable(text, what=", ".join(error.what for error in refused)) from None
+    sent = {name: value for name, value in inputs.items() if name not in errors}
+    return pickling.dump(sent), {name: str(error) for name, error in errors.items()}
+
+
+def _error(name: str, value: object) -> Unpicklable | None:
+    try:
+        pickling.dump(value, name)
+    except Unpicklable as error:
+        return error
+    return None
+
+
+@dataclass(slots=True)
+class Arrival:
+    """What has arrived of a cell.
+
+    Attributes:
+        facts: the facts that its process reports.
+        values: what was unpickled, by name; the name of the cell's value is empty.
+        lost: why a value could not be unpickled, by name.
+    """
+
+    facts: CellFacts
+    values: dict[str, object] = field(default_factory=dict)
+    lost: dict[str, str] = field(default_factory=dict)
+
+
+def arrive(parts: Sequence[memoryview]) -> Arrival:
+    """Unpickle what a cell returns: each pickle by itself, with all that is in it.
+
+    Args:
+        parts: the parts of what it returns, its facts first.
+    """
+    facts: CellFacts = pickle.loads(parts[0])  # noqa: S301  # from our own process
+    arrival, at = Arrival(facts), 1
+    for names, count in facts.given:
+        try:
+            with _interruptible():
+                arrival.values |= pickling.load(parts[at : at + count], Unpickler)
+        except (Exception, KeyboardInterrupt) as error:  # a module that is not here; an object's own __setstate__
+            arrival.lost |= dict.fromkeys(names, str(error) or type(error).__name__)
+        at += count
+    return arrival
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C break off what takes long here; otherwise it would go to the call, which is over."""
+    if threading.current_thread() is not threading.main_thread() or not callable(signal.getsignal(signal.SIGINT)):
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
