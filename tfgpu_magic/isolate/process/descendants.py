@@ -65,15 +65,18 @@ class Descendants:
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGTERM if tidies_up else signal.SIGKILL)
         self._seen = {pid: self._seen.get(pid, now) for pid in living}
-        waits = self.due() is not None
+        waits = self._are_young()
         over = [one for one in self.ended if not waits or now >= one.when + TERM_TIMEOUT + KILL_TIMEOUT]
         self.ended = [one for one in self.ended if one not in over]
         return over
 
     def due(self) -> float | None:
-        """Return the seconds until `end` must be invoked again; None where no descendant is waited for."""
-        last = max(self._seen.values(), default=None)
-        return None if last is None or time.monotonic() >= last + TERM_TIMEOUT + KILL_TIMEOUT else _TICK
+        """Return the seconds until `end` must be invoked again; None where nothing is waited for."""
+        return _TICK if self.ended or self._are_young() else None
+
+    def _are_young(self) -> bool:
+        """Tell whether one may still end: what has been killed a while ago hangs, and is not waited for."""
+        return any(time.monotonic() < when + TERM_TIMEOUT + KILL_TIMEOUT for when in self._seen.values())
 
 
 def children() -> set[int]:
