@@ -92,15 +92,38 @@ def test_a_command_is_a_file_and_a_line() -> None:
     assert files - common == {command.name for command in COMMANDS} - {"help"}
 
 
-def test_only_the_terminals_view_knows_rich_and_its_command_imports_it_late() -> None:
-    assert [room for room in ROOMS if any(name.startswith("rich") for name in imports(room))] == ["views/terminal.py"]
-    assert "rich" not in imported_after("import tfgpu_magic.command.top")
+@pytest.mark.parametrize(
+    ("theirs", "places"),
+    [
+        (("rich",), ["views/terminal.py"]),
+        (("pynvml",), ["monitor/nvml_calls.py"]),
+        (("torch", "jax", "jaxlib", "cupy"), []),
+        (("dask", "distributed"), ["isolate/dask.py"]),
+        (("jupyter_server", "tornado", "prometheus_client"), ["server"]),
+        (("tfgpu_magic.parking.driver.Driver",), ["parking/worker.py"]),
+    ],
+)
+def test_only_one_place_knows_it(theirs: tuple[str, ...], places: list[str]) -> None:
+    knowing = [
+        room for room in ROOMS if any(f"{name}.".startswith(f"{one}.") for name in imports(room) for one in theirs)
+    ]
+
+    assert {room if room in places else room.partition("/")[0] for room in knowing} == set(places)
 
 
-def test_only_nvml_calls_py_imports_pynvml() -> None:
-    importing = [room for room in ROOMS if any(name.startswith("pynvml") for name in imports(room))]
+@pytest.mark.parametrize(("module", "theirs"), [("command.top", {"rich"}), ("isolate.dask", {"dask", "distributed"})])
+def test_what_few_need_is_imported_late(module: str, theirs: set[str]) -> None:
+    assert not imported_after(f"import tfgpu_magic.{module}") & theirs
 
-    assert importing == ["monitor/nvml_calls.py"]
+
+@pytest.mark.parametrize(
+    ("name", "place"), [("libcuda.so.1", "config/cuda.py"), ("cuCheckpointProcessLock", "parking/driver.py")]
+)
+def test_only_one_place_names_it(name: str, place: str) -> None:
+    def names(node: ast.AST) -> bool:
+        return isinstance(node, ast.Constant) and node.value == name
+
+    assert [room for room in ROOMS if not room.startswith("simgpu/") and any(map(names, nodes(room)))] == [place]
 
 
 def test_nvml_py_knows_no_notebook() -> None:
@@ -124,12 +147,6 @@ def test_only_runtime_touches_tensorflow_and_a_handle_makes_its_model() -> None:
     assert {Path(room).parent.as_posix() for room in configuring} == {"config/runtime"}
 
 
-def test_no_other_framework_is_imported_anywhere() -> None:
-    theirs = {"torch", "jax", "jaxlib", "cupy"}
-
-    assert not [room for room in ROOMS if theirs & {name.partition(".")[0] for name in imports(room)}]
-
-
 def test_only_errors_py_says_the_verdict_of_a_refusal() -> None:
     def says(node: ast.AST) -> bool:
         text = node.value if isinstance(node, ast.Constant) else ""
@@ -147,20 +164,6 @@ def test_the_server_wakes_neither_tensorflow_nor_nvml() -> None:
     assert "jupyter_server" not in imported_after("import tfgpu_magic.server")  # until a server asks for it
 
 
-def test_only_the_server_knows_jupyter_server() -> None:
-    theirs = ("jupyter_server", "tornado", "prometheus_client")
-    importing = {Path(room).parent.as_posix() for room in ROOMS if any(n.startswith(theirs) for n in imports(room))}
-
-    assert importing == {"server"}
-
-
-def test_only_one_place_knows_dask_and_imports_it_late() -> None:
-    importing = [room for room in ROOMS if any(name.startswith(("dask", "distributed")) for name in imports(room))]
-
-    assert importing == ["isolate/dask.py"]
-    assert not imported_after("import tfgpu_magic.isolate.dask") & {"dask", "distributed"}
-
-
 def test_what_runs_in_a_calls_process_knows_no_room_above_it() -> None:
     known = {name for room in ROOMS if room.startswith("isolate/process/") for name in imports(room)}
     below = ("probe.", "config.", "errors.", "frameworks", "isolate.process.", "isolate.values.", "monitor.", "units.")
@@ -170,28 +173,6 @@ def test_what_runs_in_a_calls_process_knows_no_room_above_it() -> None:
         for name in known
         if name.startswith("tfgpu_magic.") and not name.removeprefix("tfgpu_magic.").startswith(below)
     ]
-
-
-def test_only_cuda_py_loads_libcuda() -> None:
-    ours = [room for room in ROOMS if not room.startswith("simgpu/")]
-    loading = [
-        room for room in ours if any(isinstance(n, ast.Constant) and n.value == "libcuda.so.1" for n in nodes(room))
-    ]
-
-    assert loading == ["config/cuda.py"]
-
-
-def test_only_parkings_driver_calls_for_checkpoints_and_only_its_worker_imports_it() -> None:
-    ours = [room for room in ROOMS if not room.startswith("simgpu/")]
-    calling = [
-        room
-        for room in ours
-        if any(isinstance(n, ast.Constant) and n.value == "cuCheckpointProcessLock" for n in nodes(room))
-    ]
-    opening = [room for room in ours if "tfgpu_magic.parking.driver.Driver" in imports(room)]
-
-    assert calling == ["parking/driver.py"]
-    assert opening == ["parking/worker.py"]
 
 
 def test_nothing_of_parking_is_imported_before_it_is_asked_for() -> None:
