@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tests.sizes import GIB
-from tfgpu_magic.monitor.fill_in import fill_in
 from tfgpu_magic.monitor.nvml import Reader
+from tfgpu_magic.monitor.readers import fill_in
 
 from .driver import COMPUTE, Device, Driver
 

@@ -25,12 +25,11 @@ from tfgpu_magic.monitor.board import BOARD, LOCK, Writer
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.driver_sleep import ASLEEP, DriverSleep
-from tfgpu_magic.monitor.fill_in import fill_in
+from tfgpu_magic.monitor.lockfile import LIBRARIES, LINGER, PROCESS_NAME, READING_TIMEOUT
 from tfgpu_magic.monitor.pids import holder_began
-from tfgpu_magic.monitor.readers import Readers
+from tfgpu_magic.monitor.readers import Readers, fill_in
 from tfgpu_magic.monitor.report_files import ReportFiles
 from tfgpu_magic.monitor.schedule import Schedule, Wanted
-from tfgpu_magic.monitor.settings import LIBRARIES, LINGER, PROCESS_NAME, READING_TIMEOUT
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.monitor.unused import Ledger
 

@@ -11,10 +11,10 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import lockfile
 from tfgpu_magic.monitor.board import LOCK, NOTHING, Look, Message, Reader
 from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.lockfile import LINGER, READING_TIMEOUT
 from tfgpu_magic.monitor.owners import together
 from tfgpu_magic.monitor.report_files import ReportFiles
 from tfgpu_magic.monitor.schedule import Wanted
-from tfgpu_magic.monitor.settings import LINGER, READING_TIMEOUT
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.monitor.starting import begin, start
 from tfgpu_magic.monitor.tabulate import Known

@@ -1,4 +1,7 @@
-"""The lock file's content beside the lock: when collectors were started, of which version, and what viewers want."""
+"""What the collector and its starters share: names, timeouts, and the lock file's content beside the lock.
+
+That is when collectors were started, of which version, and what viewers want.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,18 @@ import struct
 import time
 
 from tfgpu_magic.monitor.schedule import Wanted
+
+LINGER = 30.0
+"""Seconds that the collector stays after the last look."""
+READING_TIMEOUT = 60.0
+"""Seconds that a reading may take: a driver without persistence takes many to start, on many GPUs."""
+
+LIBRARIES = "TFGPU_MAGIC_LIBRARIES"
+"""The variable with the folders where a driver's library may be, for systems that do not find it by themselves."""
+PROCESS_NAME = "tfgpu-collector"
+"""The process's name, also as a zombie; Linux keeps 15 characters."""
+PARKER_NAME, PARKING_NAME = "tfgpu-parker", "tfgpu-parking"
+"""The names of the helper that parks processes, which is started in the same way, and of its workers."""
 
 WANT_HOLDS_FOR = 5.0
 """Seconds for which a viewer that wants a thing less often changes nothing; all viewers write their wish repeatedly."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import lockfile
 from tfgpu_magic.monitor.board import LOCK
-from tfgpu_magic.monitor.settings import LIBRARIES, PARKER_NAME, PARKING_NAME, PROCESS_NAME
+from tfgpu_magic.monitor.lockfile import LIBRARIES, PARKER_NAME, PARKING_NAME, PROCESS_NAME
 from tfgpu_magic.monitor.sources import search_path
 
 if TYPE_CHECKING:

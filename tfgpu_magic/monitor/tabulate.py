@@ -69,13 +69,12 @@ def make(snapshot: Snapshot, known: Known) -> Table:
     """Make the rows that every view shows, from the driver's figures, and where there are none, from reports alone."""
     report, parked = known.own, known.parked
     told = parked_rows.silenced([one for one in (report, *known.reports) if one], parked)
-    if snapshot.error and (using := [(one, use) for one in told for use in one.uses if use.taken]):
-        return _self_reported(snapshot, using, known)
+    if snapshot.error and any(use.taken for one in told for use in one.uses):
+        return _self_reported(snapshot, told, known)
     labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}
     reported = [(one, {labels.get(use.gpu, use.gpu): use for use in one.uses}) for one in told]
     foreign = _foreign_pids(snapshot, reported)
     own = reported[0][1] if report else {}
-    this = reported[0][0] if report else None
     gpus: list[GpuRow] = []
     processes: list[ProcessRow] = []
     listed = {} if foreign else by_gpu(snapshot.processes)
@@ -84,7 +83,7 @@ def make(snapshot: Snapshot, known: Known) -> Table:
         uses = {one.pid: of.get(gpu.label) for one, of in reported}
         rows = list(_rows(gpu, listed.get(gpu.label, ()), known, uses, parks))
         if foreign or not gpu.listed:
-            rows += _self_reported_rows(gpu.label, {row.pid for row in rows}, known.notebooks, reported, this)
+            rows += _self_reported_rows(gpu.label, {row.pid for row in rows}, known, reported)
         if parked:
             rows = parked_rows.joined(gpu, rows, parked, known.owners, uses, snapshot.listed_at or snapshot.time)
         rows.sort(key=_largest_first)
@@ -108,25 +107,20 @@ def make(snapshot: Snapshot, known: Known) -> Table:
     )
 
 
-def _self_reported(snapshot: Snapshot, using: Sequence[tuple[Report, GpuUse]], known: Known) -> Table:
+def _self_reported(snapshot: Snapshot, told: Sequence[Report], known: Known) -> Table:
     """Make a row for each GPU and kernel that uses it, where the driver tells nothing, as after its update.
 
     The driver's error is the first note.
     """
-    gpus: dict[str, GpuRow] = {}
-    rows: dict[str, list[ProcessRow]] = {}
-    this = known.own.pid if known.own else None
-    for one, use in using:
-        label, notebook = use.gpu[:_SHORT], known.notebooks.get(one.pid)
-        gpus.setdefault(label, GpuRow(gpu=label, name="N/A", uuid=use.gpu, error=UNREAD))
-        rows.setdefault(label, []).append(_self_reported_row(label, one, use, notebook, this=one.pid == this))
-    return Table(
-        gpus=tuple(gpus.values()),
-        processes=_toned([row for on_one in rows.values() for row in sorted(on_one, key=_largest_first)]),
-        summary=known.own.summary if known.own else "",
-        notes=(snapshot.error or "", *snapshot.notes, *(known.own.notes if known.own else ())),
-        time=snapshot.time,
-    )
+    reported = [(one, {use.gpu[:_SHORT]: use for use in one.uses if use.taken}) for one in told]
+    uuids = {label: use.gpu for _, uses in reported for label, use in uses.items()}
+    gpus = tuple(GpuRow(gpu=label, name="N/A", uuid=uuid, error=UNREAD) for label, uuid in uuids.items())
+    rows = [
+        row for label in uuids for row in sorted(_self_reported_rows(label, (), known, reported), key=_largest_first)
+    ]
+    notes = (snapshot.error or "", *snapshot.notes, *(known.own.notes if known.own else ()))
+    summary = known.own.summary if known.own else ""
+    return Table(gpus=gpus, processes=_toned(rows), summary=summary, notes=notes, time=snapshot.time)
 
 
 def _foreign_pids(snapshot: Snapshot, reported: _Reported) -> bool:
@@ -175,31 +169,25 @@ def _rows(
 
 
 def _self_reported_rows(
-    gpu: str,
-    listed: Collection[int | None],
-    notebooks: Mapping[int, Notebook],
-    reported: _Reported,
-    this: Report | None,
+    gpu: str, listed: Collection[int | None], known: Known, reported: _Reported
 ) -> Iterable[ProcessRow]:
     """Give rows for the kernels that report to use a GPU, where the driver's list does not have them."""
     for one, uses in reported:
-        use = uses.get(gpu)
-        if use is not None and use.taken is not None and one.pid not in listed:
-            yield _self_reported_row(gpu, one, use, notebooks.get(one.pid), this=one is this)
-
-
-def _self_reported_row(gpu: str, one: Report, use: GpuUse, notebook: Notebook | None, *, this: bool) -> ProcessRow:
-    return ProcessRow(
-        gpu=gpu,
-        pid=one.pid,
-        kind="",
-        who="this" if this else "mine",
-        owner="this notebook" if this else (notebook and notebook.title) or "a kernel",
-        held=None,
-        use=use,
-        notebook=notebook,
-        kernel=one.pid,
-    )
+        use, notebook = uses.get(gpu), known.notebooks.get(one.pid)
+        if use is None or use.taken is None or one.pid in listed:
+            continue
+        this = known.own is not None and one.pid == known.own.pid
+        yield ProcessRow(
+            gpu=gpu,
+            pid=one.pid,
+            kind="",
+            who="this" if this else "mine",
+            owner="this notebook" if this else (notebook and notebook.title) or "a kernel",
+            held=None,
+            use=use,
+            notebook=notebook,
+            kernel=one.pid,
+        )
 
 
 def _toned(rows: Sequence[ProcessRow]) -> tuple[ProcessRow, ...]:

@@ -23,8 +23,8 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.isolate.lease_file import LeaseFile
 from tfgpu_magic.monitor import lockfile
 from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.lockfile import PARKER_NAME
 from tfgpu_magic.monitor.pids import began, family
-from tfgpu_magic.monitor.settings import PARKER_NAME
 from tfgpu_magic.parking import record
 from tfgpu_magic.parking.calls import Asked, Timeouts
 from tfgpu_magic.parking.ledger import Ledger

@@ -12,8 +12,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
+from tfgpu_magic.monitor.lockfile import LIBRARIES, PARKING_NAME
 from tfgpu_magic.monitor.readers import Readers
-from tfgpu_magic.monitor.settings import LIBRARIES, PARKING_NAME
 from tfgpu_magic.parking.driver import NO_CUDA, NO_SUCH_PROCESS, Driver, DriverError
 from tfgpu_magic.parking.states import Found
 
