@@ -92,8 +92,8 @@ class Live:
     """The GPUs as they are from second to second, for a viewer that looks repeatedly.
 
     Every look costs microseconds, however many viewers there are: one process asks the drivers for all of the user's.
-    It is started by the first look, started again when it was killed, and ends when there was no look for a while. Not
-    thread-safe.
+    It is started by the first look, started again when it was killed, and ends when there was no look for a while. What
+    reads the board raises `MonitorError`, as `look`. Not thread-safe.
 
     Args:
         linger: seconds that a collector stays after the last look, if it is started here.
@@ -164,9 +164,6 @@ class Live:
 
         Args:
             seconds: the longest wait.
-
-        Raises:
-            MonitorError: as `look`.
         """
         end = time.monotonic() + seconds
         while True:
@@ -176,28 +173,16 @@ class Live:
             time.sleep(0.02)
 
     def history(self) -> History:
-        """Return what was used of each GPU in the last hour, as far as there were viewers.
-
-        Raises:
-            MonitorError: as `look`.
-        """
+        """Return what was used of each GPU in the last hour, as far as there were viewers."""
         return self._open().history()
 
     def posted(self) -> Posted:
-        """Read what is posted beside the snapshots.
-
-        Raises:
-            MonitorError: as `look`.
-        """
+        """Read what is posted beside the snapshots."""
         self._open()
         return read_posted(self._report_files, self._records)
 
     def ensure(self) -> None:
-        """Ensure that there is a collector, and record that it has a viewer. Looks do that.
-
-        Raises:
-            MonitorError: as `look`.
-        """
+        """Ensure that there is a collector, and record that it has a viewer. Looks do that."""
         place = self._placed()
         try:
             fd = place.open(LOCK, os.O_RDWR | os.O_CREAT)

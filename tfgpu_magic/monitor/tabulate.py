@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, field, replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.monitor import parked_rows
 from tfgpu_magic.monitor.owners import Owner
-from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Share, Table, by_gpu
+from tfgpu_magic.monitor.rows import GpuRow, Parked, ParkedState, ProcessRow, Share, Table, by_gpu
 from tfgpu_magic.monitor.sources import product
+from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.units import BINARY
 
 if TYPE_CHECKING:
@@ -44,6 +45,16 @@ SMALLEST_REST = 256 * BINARY["MiB"]
 """Bytes in use without a process from which on they get a row: the driver itself takes less."""
 
 
+_STATES: Mapping[Phase, ParkedState] = {
+    Phase.LOCKING: "parking",
+    Phase.CHECKPOINTING: "parking",
+    Phase.PARKED: "parked",
+    Phase.RESTORING: "restoring",
+    Phase.UNLOCKING: "restoring",
+    Phase.FAILED: "failed",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
     """What is known of processes beside the driver's figures.
@@ -68,7 +79,7 @@ class Known:
 def make(snapshot: Snapshot, known: Known) -> Table:
     """Make the rows that every view shows, from the driver's figures, and where there are none, from reports alone."""
     report, parked = known.own, known.parked
-    told = parked_rows.silenced([one for one in (report, *known.reports) if one], parked)
+    told = _silenced([one for one in (report, *known.reports) if one], parked)
     if snapshot.error and any(use.taken for one in told for use in one.uses):
         return _self_reported(snapshot, told, known)
     labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}
@@ -85,7 +96,7 @@ def make(snapshot: Snapshot, known: Known) -> Table:
         if foreign or not gpu.listed:
             rows += _self_reported_rows(gpu.label, {row.pid for row in rows}, known, reported)
         if parked:
-            rows = parked_rows.joined(gpu, rows, parked, known.owners, uses, snapshot.listed_at or snapshot.time)
+            rows = _with_parked(gpu, rows, known, uses, snapshot.listed_at or snapshot.time)
         rows.sort(key=_largest_first)
         rest = _rest(gpu, rows)
         gpus.append(_gpu_row(gpu, rows, own.get(gpu.label)))
@@ -188,6 +199,79 @@ def _self_reported_rows(
             notebook=notebook,
             kernel=one.pid,
         )
+
+
+def _silenced(reports: Iterable[Report], entries: Iterable[Entry]) -> tuple[Report, ...]:
+    """Return reports without the figures of what is parked: frameworks go on counting what no GPU holds for them."""
+    gone = {entry.pid for entry in entries if entry.phase in _STATES}
+    return tuple(one.without_figures() if one.pid in gone else one for one in reports)
+
+
+def _with_parked(
+    gpu: Gpu, rows: Sequence[ProcessRow], known: Known, uses: Mapping[int, GpuUse | None], listed_at: float
+) -> list[ProcessRow]:
+    """Return a GPU's rows with what the parker's record has of them, and a row for each process that is in no list.
+
+    While its memory is copied, the driver answers no question about a process; when it is parked, no list has it.
+    """
+    listed, made = {row.pid: row for row in rows}, list(rows)
+    for entry in known.parked:
+        pid, row = entry.pid, listed.get(entry.pid)
+        size = sum(held.size for held in entry.held if held.gpu == gpu.uuid)
+        state = _parked_state(entry, listed=row is not None, old=listed_at <= entry.since)
+        if state is None or (row is None and size == 0):
+            continue
+        if row is None:
+            row = _parked_row(gpu.label, entry, known.owners.get(pid), uses.get(pid))
+            made.append(row)
+        behind = _largest(rows, pid) if state == "waiting" else ""
+        parked = Parked(state=state, size=size, since=entry.since, behind=behind, trouble=entry.trouble)
+        made[made.index(row)] = replace(row, parked=parked, unused=None)
+    return made
+
+
+def _parked_state(entry: Entry, *, listed: bool, old: bool) -> ParkedState | None:
+    """Return how far a process's parking has come; None where all is as usual.
+
+    Args:
+        entry: the process.
+        listed: whether it is in the driver's list.
+        old: whether that is older than what the record says: all figures of a table are to be of one time.
+    """
+    if entry.phase is Phase.BACK:
+        return "restoring" if old and not listed else None
+    if entry.phase is Phase.PARKED and old and listed:
+        return "parking"
+    return "waiting" if entry.phase is Phase.PARKED and entry.wanted else _STATES[entry.phase]
+
+
+def _parked_row(gpu: str, entry: Entry, owner: Owner | None, use: GpuUse | None) -> ProcessRow:
+    """Return the row of a process that holds nothing of a GPU, since its memory is in the host's."""
+    known = owner if owner is not None and owner.who in ("this", "mine") else None
+    return ProcessRow(
+        gpu=gpu,
+        pid=entry.pid,
+        kind="",
+        who="mine" if known is None else known.who,  # the record is of this user's own processes
+        owner=_called(entry) if known is None else known.text,
+        held=None if entry.phase is Phase.FAILED else 0,
+        use=use,
+        notebook=None if known is None else known.notebook,
+        kernel=entry.pid if known is None else known.kernel,
+        call=known is not None and known.call,
+        began=entry.began,
+    )
+
+
+def _called(entry: Entry) -> str:
+    """Return a process's name as the record has it, which may be a path."""
+    return PurePath(entry.name).name or f"process {entry.pid}"
+
+
+def _largest(rows: Sequence[ProcessRow], pid: int) -> str:
+    """Return whose row is the largest, but for that of one process."""
+    others = [row for row in rows if row.pid != pid and row.known]
+    return max(others, key=lambda row: row.known or 0).owner if others else ""
 
 
 def _toned(rows: Sequence[ProcessRow]) -> tuple[ProcessRow, ...]:

@@ -25,7 +25,7 @@ PID_TRUSTED_FOR = 10.0
 
 
 class Watcher:
-    """A watcher of the GPUs. Not thread-safe.
+    """A watcher of the GPUs, which raises `MonitorError` as `Live.look` does. Not thread-safe.
 
     Args:
         live: the board; None opens one.
@@ -47,18 +47,11 @@ class Watcher:
 
         Args:
             notebooks: what a server has of its kernels, by pid.
-
-        Raises:
-            MonitorError: as `Live.look`.
         """
         return self._table(self.live.look(), self.live.posted(), notebooks or {})
 
     def news(self, notebooks: Mapping[int, Notebook]) -> Table | None:
-        """Return the table; None while board, reports and notebooks are unchanged, which takes microseconds.
-
-        Raises:
-            MonitorError: as `Live.look`.
-        """
+        """Return the table; None while board, reports and notebooks are unchanged, which takes microseconds."""
         before, self._before = self._before, ()  # a failure is news, and so is what follows it
         look, posted = self.live.look(), self.live.posted()
         now = _identity(look), posted, notebooks
