@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.config.test_plan import gpu, kernel, snapshot
+from tests.config.test_plan import gpu, kernel, planned, snapshot
 from tests.sizes import GIB, MIB
 from tfgpu_magic.config import fallback
 from tfgpu_magic.config.ceiling import Ceiling, read, safe
@@ -22,7 +22,7 @@ BLIND = Snapshot(time=0.0, error="NVML says nothing.")
 
 
 def plan(words: str, most: str = "limit 40%", gpus: tuple[Gpu, ...] = ROOM, **more: Any) -> Plan:
-    return make(parse(words), snapshot(*gpus), kernel(*gpus, ceiling=read(most), **more))
+    return planned(words, *gpus, ceiling=read(most), **more)
 
 
 @pytest.mark.parametrize(
@@ -105,12 +105,6 @@ def test_a_fair_part_is_the_lower_of_both() -> None:
     assert [device.limits for device in plan("limit fair", "limit 90%").devices] == [
         device.limits for device in plan("limit fair", "limit 100%").devices
     ]
-
-
-def test_what_was_asked_before_the_ceiling_was_lowered_is_lowered() -> None:
-    made = plan("visible 0", "limit 1GiB", asked=parse("limit 2GiB"), settled=parse("limit 2GiB"))
-
-    assert [device.limits for device in made.devices] == [(GIB,)]
 
 
 @pytest.mark.parametrize(("words", "in_force"), [("growth", True), ("limit 1GiB", False)])

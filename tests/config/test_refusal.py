@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 
-from tests.config.test_plan import FOUR, gpu, kernel, snapshot
-from tests.sizes import GIB, MIB
+from tests.config.test_plan import FOUR, gpu, kernel, planned, snapshot
+from tests.sizes import MIB
 from tfgpu_magic.config.parser import parse
 from tfgpu_magic.config.plan import make
 from tfgpu_magic.config.policy import NOTHING
-from tfgpu_magic.config.process_state import ProcessState, Stage
+from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.errors import Refused, TooLate
-from tfgpu_magic.host import Host
 from tfgpu_magic.monitor.snapshot import Process
 
 
@@ -50,78 +50,59 @@ from tfgpu_magic.monitor.snapshot import Process
 )
 def test_what_cannot_be_had_is_refused_with_the_figures_and_the_way_out(words: str, told: str) -> None:
     with pytest.raises((Refused, ValueError)) as caught:
-        make(parse(words), snapshot(*FOUR), kernel(*FOUR))
+        planned(words, *FOUR)
 
     assert told in str(caught.value)
 
 
-def test_who_holds_the_missing_memory_is_named_the_largest_first() -> None:
-    processes = tuple(Process(gpu="0", pid=pid, kind="C", held=pid * MIB) for pid in range(1, 9))
+def test_who_holds_the_missing_memory_is_named_the_largest_first_and_where_none_is_missing_nobody() -> None:
+    rows = tuple(Process(gpu="0", pid=pid, kind="C", held=pid * MIB) for pid in range(1, 9))
 
-    with pytest.raises(Refused) as caught:
-        make(parse("limit 7.5GiB"), snapshot(gpu(0), processes=processes), kernel(gpu(0)), lambda: {8: "train.ipynb"})
+    def told(words: str) -> list[str]:
+        with pytest.raises(Refused) as caught:
+            make(parse(words), snapshot(gpu(0), processes=rows), kernel(gpu(0)), lambda: {8: "train.ipynb"})
+        return str(caught.value).splitlines()
 
-    lines = str(caught.value).splitlines()
+    lines = told("limit 7.5GiB")
     assert lines[1].split() == ["8", "MiB", "train.ipynb"]
     assert lines[6].split() == ["and", "3", "more"]
-
-
-@pytest.mark.parametrize("words", ["limit 1MiB", "limit 9GiB"])
-def test_who_holds_memory_is_not_told_where_none_is_missing(words: str) -> None:
-    processes = (Process(gpu="0", pid=1, kind="C", held=GIB),)
-
-    with pytest.raises(Refused) as caught:
-        make(parse(words), snapshot(gpu(0), processes=processes), kernel(gpu(0)))
-
-    assert "pid 1" not in str(caught.value)
+    for words in ("limit 1MiB", "limit 9GiB"):
+        assert "train.ipynb" not in "\n".join(told(words))
 
 
 def test_gpus_that_lack_the_same_are_told_of_together() -> None:
-    alike = (gpu(0, 1), gpu(1, 1), gpu(2, 1))
-
     with pytest.raises(Refused, match=r"GPU 0, 1, 2: the limit is 2 GiB"):
-        make(parse("limit 2GiB"), snapshot(*alike), kernel(*alike))
+        planned("limit 2GiB", gpu(0, 1), gpu(1, 1), gpu(2, 1))
+
+
+RESTART = "%tf_gpu limit 40% --restart"
 
 
 @pytest.mark.parametrize(
     ("state", "told"),
     [
-        (ProcessState(stage=Stage.READY, since="since In [3] (x = 1)"), "since In [3] (x = 1), so its memory"),
-        (ProcessState(stage=Stage.POISONED), "accept the setting and not enforce it"),
-        (ProcessState(stage=Stage.LISTED, forked=True), "forked from one in which CUDA was running"),
-        (ProcessState(stage=Stage.LISTED, broken=True), "Leave it alone, and restart"),
+        ({"since": "since In [3] (x = 1)"}, ["since In [3] (x = 1), so its memory", RESTART]),
+        ({"stage": Stage.POISONED}, ["accept the setting and not enforce it", RESTART]),
+        ({"stage": Stage.LISTED, "broken": True}, ["Leave it alone, and restart", RESTART]),
+        ({"stage": Stage.LISTED, "forked": True}, ["forked from one in which CUDA was running"]),
+        ({"host": "kernel"}, ["in this kernel", f"Restart and apply:   {RESTART}"]),
+        ({"host": "session"}, ["in this session", "Leave IPython, start it again and say first:   %tf_gpu limit 40% "]),
+        ({"host": "cell"}, ["in this cell", "Say it above the cell:   %%tf_gpu isolate limit 40%"]),
+        ({"host": "program"}, ["in this program", 'tfgpu_magic.apply("limit 40%")']),
     ],
 )
-def test_too_late_is_told_with_the_restart_that_helps(state: ProcessState, told: str) -> None:
+def test_too_late_is_told_with_why_and_with_the_way_from_where_one_is(state: dict[str, Any], told: list[str]) -> None:
     with pytest.raises(TooLate) as caught:
-        make(parse("limit 40%"), snapshot(gpu(0)), state)
+        planned("limit 40%", gpu(0), **{"stage": Stage.READY, **state})
 
-    assert told in str(caught.value)
-    assert ("%tf_gpu limit 40% --restart" in str(caught.value)) is not state.forked
-
-
-@pytest.mark.parametrize(
-    ("host", "way"),
-    [
-        ("kernel", "Restart and apply:   %tf_gpu limit 40% --restart"),
-        ("session", "Leave IPython, start it again and say first:   %tf_gpu limit 40% "),
-        ("cell", "Say it above the cell:   %%tf_gpu isolate limit 40%"),
-        ("program", 'tfgpu_magic.apply("limit 40%")'),
-    ],
-)
-def test_too_late_is_told_with_the_way_from_where_one_is(host: Host, way: str) -> None:
-    with pytest.raises(TooLate) as caught:
-        make(parse("limit 40%"), snapshot(gpu(0)), ProcessState(stage=Stage.READY, host=host))
-
-    assert way in str(caught.value)
-    assert f"in this {host}" in str(caught.value)
+    assert [part for part in told if part not in str(caught.value)] == []
+    assert not (state.get("forked") and RESTART in str(caught.value))
+    assert caught.value.reason == str(caught.value).partition("\n")[0]
 
 
 def test_too_late_for_a_gpu_advises_all_the_words() -> None:
-    shown = kernel(gpu(0), frozen=True, stage=Stage.LISTED)
-
     with pytest.raises(TooLate, match=r"%tf_gpu visible 1; limit 2GiB --restart"):
-        make(parse("visible 1; limit 2GiB"), snapshot(*FOUR), shown)
+        planned("visible 1; limit 2GiB", *FOUR, shown=("GPU-0",), frozen=True, stage=Stage.LISTED)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +138,7 @@ def test_ways_to_agree_on_growth_lose_no_other_words_and_can_be_had(
 
 def test_a_refusal_tells_its_ways_as_data_and_where_they_are_to_be_said() -> None:
     with pytest.raises(Refused) as caught:
-        make(parse("limit 95%"), snapshot(*FOUR), kernel(*FOUR))
+        planned("limit 95%", *FOUR)
 
     error: Refused = pickle.loads(pickle.dumps(caught.value))
     assert error.ways == ("pick; limit 7.2GiB", "limit 760MiB")
@@ -166,11 +147,3 @@ def test_a_refusal_tells_its_ways_as_data_and_where_they_are_to_be_said() -> Non
     assert error.text("%%tf_gpu isolate").endswith("  %%tf_gpu isolate limit 760MiB")
     assert error.reason.startswith("GPU 0")
     assert str(error).startswith(f"Not applied. {error.reason}")
-
-
-def test_a_refusal_that_comes_too_late_tells_why_apart_from_the_restart() -> None:
-    with pytest.raises(TooLate) as caught:
-        make(parse("growth"), snapshot(gpu(0)), kernel(gpu(0), stage=Stage.READY))
-
-    assert caught.value.reason == str(caught.value).partition("\n")[0]
-    assert caught.value.reason.endswith("so its memory cannot be changed any more.")

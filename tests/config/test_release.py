@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.config.test_plan import gpu, kernel, snapshot
+from tests.config.test_plan import gpu, kernel, planned, snapshot
 from tfgpu_magic.config import fallback, script
 from tfgpu_magic.config.ceiling import read
 from tfgpu_magic.config.parser import parse
-from tfgpu_magic.config.plan import Plan, in_words, make
+from tfgpu_magic.config.plan import Plan, make
 from tfgpu_magic.config.process_state import ALLOCATOR, DEVICE_CAP, GROWTH, PREALLOCATION, Stage
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate.allocation import asked, lowered, settle
@@ -20,7 +20,7 @@ NO_LIMIT = "keeps to no limit"
 
 
 def plan(words: str, **more: Any) -> Plan:
-    return make(parse(words), snapshot(*TWO), kernel(*TWO, **more))
+    return planned(words, *TWO, **more)
 
 
 def after(words: str) -> dict[str, Any]:
@@ -42,19 +42,8 @@ def test_it_sets_both_variables_and_the_price_is_said_beside_it() -> None:
     (note,) = made.notes
     assert "goes back to the driver once no cell has run for a while (`c.TfGpuMagics.release_after`)" in note
     assert NO_LIMIT in note
-    assert in_words((), grows=True, releases=True) == "growth, gives back"
-
-
-def test_in_a_program_no_cell_is_spoken_of() -> None:
-    (note,) = plan("growth --release", host="program").notes
-
+    (note,) = plan("growth --release", host="program").notes  # which has no cells
     assert note.startswith("What TensorFlow does not use goes back to the driver by `tfgpu_magic.give_back()`.")
-
-
-def test_without_it_nothing_is_said_or_set() -> None:
-    made = plan("growth")
-
-    assert (made.environment, made.notes, made.releases) == ({GROWTH: "true"}, (), False)
 
 
 @pytest.mark.parametrize(
@@ -145,11 +134,11 @@ def test_a_gpu_without_memory_pools_is_refused() -> None:
     old = (gpu(0), gpu(1, capability=(5, 2)))
 
     with pytest.raises(Refused, match="GPU 1 is too old for CUDA's memory pools") as refused:
-        make(parse("growth --release"), snapshot(*old), kernel(*old))
+        planned("growth --release", *old)
 
     assert refused.value.ways == ("growth", "visible 0; growth --release")
     for way in refused.value.ways:
-        assert make(parse(way), snapshot(*old), kernel(*old)).growth
+        assert planned(way, *old).growth
 
 
 def test_variables_of_others_that_would_undo_it_are_overruled_and_that_is_said() -> None:

@@ -6,11 +6,10 @@ import pytest
 
 from tests.config import half
 from tests.config.half import Half
-from tests.config.test_plan import gpu, kernel, snapshot
+from tests.config.test_plan import gpu, kernel, planned, snapshot
 from tests.sizes import GIB, MIB
 from tfgpu_magic.config import fallback, requests, script
 from tfgpu_magic.config.parser import parse
-from tfgpu_magic.config.plan import make
 from tfgpu_magic.config.request import Memory
 from tfgpu_magic.config.vocabulary import usage
 from tfgpu_magic.errors import PolicyError, Refused
@@ -44,7 +43,7 @@ def test_its_mistakes_are_told_like_those_of_others() -> None:
 
 
 def test_it_is_planned_gpu_by_gpu() -> None:
-    plan = make(parse("half --gpu 1"), snapshot(*TWO), kernel(*TWO))
+    plan = planned("half --gpu 1", *TWO)
 
     assert [device.limits for device in plan.devices] == [(), (SPARE,)]
     assert plan.limited
@@ -52,7 +51,7 @@ def test_it_is_planned_gpu_by_gpu() -> None:
 
 
 def test_code_and_env_say_it() -> None:
-    plan = make(parse("half --grow"), snapshot(EMPTY), kernel(EMPTY))
+    plan = planned("half --grow", EMPTY)
 
     assert f"memory_limit={SPARE // MIB})" in script.python(plan)
     assert "TF_FORCE_GPU_ALLOW_GROWTH=true" in script.shell(plan)
@@ -103,13 +102,13 @@ def test_each_word_offers_the_values_that_may_stand_beside_those_said(
 
 def test_it_must_agree_on_growth_with_others() -> None:
     with pytest.raises(Refused) as caught:
-        make(parse("half; limit 0=1GiB --grow"), snapshot(*TWO), kernel(*TWO))
+        planned("half; limit 0=1GiB --grow", *TWO)
 
     assert "half --grow; limit 0=1GiB --grow" in caught.value.ways
 
 
 def test_an_isolated_call_has_its_gpu_to_itself_and_is_told_it() -> None:
-    (device,) = make(parse("half --grow"), snapshot(EMPTY), kernel(EMPTY)).devices
+    (device,) = planned("half --grow", EMPTY).devices
 
     leased = lowered(asked(device))
 
@@ -121,7 +120,7 @@ def test_where_it_cannot_be_had_it_is_refused_or_falls_to_what_can() -> None:
     full = gpu(0, 0.3, capability=(8, 0))
 
     with pytest.raises(Refused, match="of the 307 MiB that are free is too little"):
-        make(parse("half"), snapshot(full), kernel(full))
+        planned("half", full)
     plan, why = fallback.nearest(parse("half"), snapshot(full), kernel(full))
     assert str(plan.asked) == "growth"
     assert "too little" in why
