@@ -23,9 +23,9 @@ from tfgpu_magic.config import policy
 from tfgpu_magic.config.parser import parse
 from tfgpu_magic.config.promises import Promise
 from tfgpu_magic.errors import Refused
+from tfgpu_magic.isolate import lease
 from tfgpu_magic.isolate import lease_file as book_module
-from tfgpu_magic.isolate import offer
-from tfgpu_magic.isolate.claims import Claim
+from tfgpu_magic.isolate.allocation import Claim
 from tfgpu_magic.isolate.lease import Abandoned, Lease
 from tfgpu_magic.isolate.lease_file import ABSENT, Entry, LeaseFile, LeaseTable, Page, leases
 from tfgpu_magic.isolate.leases import Leases
@@ -47,7 +47,7 @@ def machine(gpus: int) -> Snapshot:
 @pytest.fixture
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> Leases:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(offer, "look", lambda *_: machine(2))
+    monkeypatch.setattr(lease, "look", lambda *_: machine(2))
     return Leases(LeaseTable())
 
 
@@ -122,7 +122,7 @@ def test_who_needs_two_gpus_is_not_passed_for_ever_by_those_who_need_one(two_gpu
 
 
 def test_a_driver_that_does_not_answer_is_not_the_absence_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offer, "look", lambda *_: Snapshot(time=time.time(), error="NVML hangs."))
+    monkeypatch.setattr(lease, "look", lambda *_: Snapshot(time=time.time(), error="NVML hangs."))
     led = Leases(LeaseTable())
 
     with pytest.raises(Refused, match=r"(?s)NVML hangs\..*gpus=0"):
@@ -214,7 +214,7 @@ def test_a_lease_that_ends_while_a_survey_looks_refuses_nobody(
             return Snapshot(time=time.time(), gpus=full)
         return machine(2)
 
-    monkeypatch.setattr(offer, "look", ending)
+    monkeypatch.setattr(lease, "look", ending)
 
     assert two_gpus.survey(parse("limit 1GiB"), 1) == 12
 
@@ -250,7 +250,7 @@ def here(shared: LeaseFile) -> Iterator[BoardDirectory]:
 OTHER = """
     import sys, time
     from tfgpu_magic.isolate.lease_file import Entry, LeaseFile, leases
-    from tfgpu_magic.isolate.claims import Claim
+    from tfgpu_magic.isolate.allocation import Claim
 
     book = LeaseFile()
     with book.turn() as page:

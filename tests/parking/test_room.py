@@ -13,7 +13,7 @@ import pytest
 
 from tests.parking.made_up import me
 from tests.sizes import GIB, MIB
-from tfgpu_magic.isolate import claims, lease_file
+from tfgpu_magic.isolate import allocation, lease_file
 from tfgpu_magic.isolate.lease_file import LeaseTable
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
@@ -43,7 +43,7 @@ def snapshot(*free: int, total: int = 8 * GIB) -> Snapshot:
 def call(table: LeaseTable, *, claimed: bool = False) -> int:
     """Write an isolated call into the table, which waits for the GPU or has it."""
     with table.turn() as page:
-        ticket, taken = page.number(), (claims.Claim("GPU-0", None),) if claimed else ()
+        ticket, taken = page.number(), (allocation.Claim("GPU-0", None),) if claimed else ()
         now = time.monotonic()
         page.put(lease_file.Entry(ticket=ticket, slot=7, seen=now, needs=() if claimed else ("GPU-0",), claims=taken))
     return ticket

@@ -1,18 +1,29 @@
-"""What a call demands of GPUs, and its lease: what it may have of them while it runs, as `leases` decides."""
+"""What is on offer to a call of the GPUs, what it demands, and its lease: what it may have of them while it runs."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from tfgpu_magic import control, idle_notebooks, other_processes
+from tfgpu_magic.config import fallback
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.policy import Policy
-from tfgpu_magic.errors import Refused
-from tfgpu_magic.isolate import allocation, offer
+from tfgpu_magic.config.process_state import DEVICES
+from tfgpu_magic.config.resolver import is_old, is_skipped, resolve
+from tfgpu_magic.errors import NOT_STARTED, Refused
+from tfgpu_magic.isolate import allocation
+from tfgpu_magic.isolate.allocation import Holding
+from tfgpu_magic.monitor.look import look
+from tfgpu_magic.monitor.pids import elsewhere
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.other_processes import OtherProcesses
+
+T = TypeVar("T")
+
+_SECOND_TIMEOUT = 10.0  # seconds for a driver that did not answer at once: it may have to be started first
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,11 +73,11 @@ class Demand:
 
     def devices(self, here: Policy, snapshot: Snapshot) -> tuple[Device, ...] | None:
         """Return the GPUs to choose from under this process's policy `here`; None if there is no GPU to share out."""
-        return offer.offered(here, self.policy, snapshot, self.gpus)
+        return offered(here, self.policy, snapshot, self.gpus)
 
     def offers(self, snapshot: Snapshot) -> Iterator[tuple[Policy, tuple[Device, ...] | Refused | None]]:
         """Give this process's policy and its fallbacks, each with its `devices`, or why there can be none."""
-        for here in offer.nearest_first(snapshot):
+        for here in nearest_first(snapshot):
             try:
                 yield here, self.devices(here, snapshot)
             except Refused as error:
@@ -89,7 +100,7 @@ class Demand:
 
     def _fits(self, then: Snapshot, _: OtherProcesses) -> bool:
         devices = self.devices(control.current().settled, then)
-        return devices is None or allocation.choose(devices, offer.holding(then), (), self.count(devices)) is not None
+        return devices is None or allocation.choose(devices, holding(then), (), self.count(devices)) is not None
 
 
 class DemandForAll(Demand):
@@ -97,7 +108,7 @@ class DemandForAll(Demand):
 
     def devices(self, here: Policy, snapshot: Snapshot) -> tuple[Device, ...] | None:
         """Return the GPUs on which the policy takes a fixed amount; None if there are none."""
-        return tuple(device for device in offer.seen(here, self.policy, snapshot) if device.limits) or None
+        return tuple(device for device in seen(here, self.policy, snapshot) if device.limits) or None
 
     def count(self, devices: tuple[Device, ...]) -> int:
         """Return their number: it needs all of them."""
@@ -111,3 +122,107 @@ class DemandForAll(Demand):
     def refuse(self, error: Refused) -> None:
         """Ignore the refusal: applying the policy raises it."""
         del error
+
+
+def nearest_first(snapshot: Snapshot) -> Iterator[Policy]:
+    """Give this process's policy for a call; while it is not judged yet, also its fallbacks, the nearest first.
+
+    A call that cannot have one of them tries the next: it is never refused because of this process's own policy.
+    """
+    yield control.current().settled
+    if not control.current().judged:
+        fallen = control.inherited(snapshot)
+        yield fallen
+        yield fallen.then(fallback.GROWS)
+
+
+def first(attempts: Iterable[Callable[[], T]]) -> T:
+    """Return the result of the first attempt that is not refused.
+
+    Raises:
+        Refused: all are; the error is the first one's, which is about the policy as it was written.
+    """
+    refused: Refused | None = None
+    for attempt in attempts:
+        try:
+            return attempt()
+        except Refused as error:
+            refused = refused or error
+    assert refused is not None  # noqa: S101  # there is a first one
+    raise refused
+
+
+def candidates(here: Policy, policy: Policy, snapshot: Snapshot) -> tuple[Device, ...]:
+    """Return the GPUs that a process which starts from here may use, and what a call is to take of each.
+
+    Args:
+        here: the policy of this process.
+        policy: the call's own policy, in addition to it.
+        snapshot: the machine's GPUs now.
+
+    Raises:
+        Refused: the policy names a GPU that is not there, or is hidden.
+    """
+    fallen = here != control.current().settled
+
+    def may_be_less(device: Device) -> bool:
+        """Tell whether a call may have less of a GPU, on which neither it nor this process insists."""
+        words = device.words
+        return device.capped or (fallen and words in here.requests and words not in policy.requests)
+
+    devices = (allocation.asked(device) for device in seen(here, policy, snapshot))
+    return tuple(allocation.lowered(device) if may_be_less(device) else device for device in devices)
+
+
+def seen(here: Policy, policy: Policy, snapshot: Snapshot) -> Iterator[Device]:
+    """Give the same GPUs with what a process takes that applies the policy as written: a percentage is of its pool.
+
+    Raises:
+        Refused: as `candidates` does.
+    """
+    kernel = control.anew(snapshot)
+    if any(request.divided for request in here.then(policy).memory):
+        others = other_processes.now()
+        shared = tuple(lease for lease in others.leases if lease.size is not None)  # for another, a call waits its turn
+        kernel = replace(others, leases=shared).added_to(kernel, snapshot)
+    demand = resolve(here, policy, snapshot, kernel)
+    if demand.choice is None and DEVICES not in kernel.outside and any(gpu.mig for gpu in snapshot.gpus):
+        demand.seen = [gpu for gpu in snapshot.gpus if not gpu.mig]  # CUDA shows a process one instance: any, if named
+    used = [device for device in demand.devices() if not is_skipped(device.gpu, demand.seen, kernel)]
+    return iter([device for device in used if not is_old(device.gpu, kernel)] or used)
+
+
+def offered(here: Policy, policy: Policy, snapshot: Snapshot, gpus: int | None) -> tuple[Device, ...] | None:
+    """Return the GPUs to choose from; None if there are none and no number of them is asked for."""
+    devices = candidates(here, policy, snapshot)
+    if not devices and gpus is not None and snapshot.error:
+        raise Refused(f"{allocation.gpus(gpus)} for each call cannot be had. {snapshot.error}", verdict=NOT_STARTED)
+    return devices if devices or gpus is not None else None
+
+
+def see() -> Snapshot:
+    """Look at the GPUs; give a driver that does not answer a second, longer time.
+
+    Raises:
+        Refused: it does not answer. That there is no GPU is an answer.
+    """
+    snapshot = look()
+    if snapshot.error and not snapshot.absent:
+        snapshot = look(_SECOND_TIMEOUT)
+    if snapshot.error and not snapshot.absent:
+        raise Refused(
+            f"Nobody knows which GPUs are free. {snapshot.error}\nCalls that need none run with gpus=0.",
+            verdict=NOT_STARTED,
+        )
+    return snapshot
+
+
+def holding(snapshot: Snapshot) -> Holding:
+    """Return what each process holds; pids that do not exist here belong to another namespace."""
+    return Holding(snapshot.processes, frozenset(strangers(snapshot)))
+
+
+def strangers(snapshot: Snapshot | None) -> tuple[int, ...]:
+    """Return the pids in a snapshot that do not exist here."""
+    rows = () if snapshot is None else snapshot.processes
+    return tuple(sorted(elsewhere(row.pid for row in rows)))

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from tfgpu_magic.config.promises import Promise
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.isolate.claims import Claim
+from tfgpu_magic.isolate.allocation import Claim
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.pids import began
 
@@ -49,7 +49,7 @@ class Entry:
         slot: the number of its process.
         seen: when its process last renewed it, by the machine's monotonic clock.
         came: when the call was made, in seconds since the epoch.
-        needs: the GPUs that it waits for, or some of them, as `claims.key` names them; none while that is not known.
+        needs: the GPUs that it waits for, or some of them, by their `allocation.key`; none while that is not known.
         blocked: whether others than our calls have what it needs, so that nobody waits behind it.
         claims: what it has.
     """
@@ -311,7 +311,7 @@ def leases(place: BoardDirectory) -> Iterator[Promise]:
 
 
 def needed(place: BoardDirectory) -> set[str]:
-    """Return the GPUs for which a call, or a notebook that comes back from parking, waits now, as `claims.key` has it.
+    """Return the GPUs, by `allocation.key`, for which a call or a notebook that comes back from parking waits now.
 
     Args:
         place: where the table is.

@@ -17,8 +17,8 @@ from tfgpu_magic import control, other_processes
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.isolate import allocation, offer
-from tfgpu_magic.isolate.claims import Claim, is_fair, key, size
+from tfgpu_magic.isolate import allocation, lease
+from tfgpu_magic.isolate.allocation import Claim, is_fair, key, size
 from tfgpu_magic.isolate.lease import Abandoned, Demand, DemandForAll, Lease
 from tfgpu_magic.isolate.lease_file import Entry, LeaseFile, LeaseTable, Page
 from tfgpu_magic.isolate.process import inside
@@ -69,15 +69,15 @@ class Leases:
                     break
 
         def room(here: Policy) -> int | None:
-            devices = offer.offered(here, policy, snapshot, gpus)
+            devices = lease.offered(here, policy, snapshot, gpus)
             if devices is None:
                 return None
             allocation.choose(
-                devices, offer.holding(snapshot), claims, gpus or 1, lambda: other_processes.names(snapshot)
+                devices, lease.holding(snapshot), claims, gpus or 1, lambda: other_processes.names(snapshot)
             )
             return allocation.places(devices, claims, gpus or 1)
 
-        return offer.first(functools.partial(room, here) for here in offer.nearest_first(snapshot))
+        return lease.first(functools.partial(room, here) for here in lease.nearest_first(snapshot))
 
     def lease(
         self,
@@ -183,7 +183,7 @@ class Leases:
             with self._turn() as page:
                 if page.ended != ended:  # the snapshot has, as if others', what a call held that ended meanwhile
                     continue
-                found = offer.first(functools.partial(self._found, page, demand, *one) for one in offers)
+                found = lease.first(functools.partial(self._found, page, demand, *one) for one in offers)
                 if found is not None:
                     self._grant(page, demand, found[1])
                     return found
@@ -200,7 +200,7 @@ class Leases:
         if not devices:
             page.drop(demand.ticket)
             return
-        known = offer.strangers(demand.snapshot)
+        known = lease.strangers(demand.snapshot)
         claims = tuple(Claim(key(device.gpu), size(device), known=known, fair=is_fair(device)) for device in devices)
         page.put(replace(page.entries[demand.ticket], needs=(), claims=claims))
 
@@ -234,7 +234,7 @@ class Leases:
         snapshot = demand.snapshot or Snapshot(time=0.0)
         chosen = allocation.choose(
             devices,
-            offer.holding(snapshot),
+            lease.holding(snapshot),
             _others(page),
             demand.count(devices),
             lambda: other_processes.names(snapshot),
@@ -248,7 +248,7 @@ class Leases:
             with self._turn() as page:
                 ended = page.ended
             if self._seen[0] != ended or self._seen[1].time < since:
-                self._seen = (ended, offer.see())
+                self._seen = (ended, lease.see())
             return self._seen
 
     def _wait(self, changes: int, demand: Demand) -> None:

@@ -15,7 +15,7 @@ from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.memory import LEAST_LIMIT, context_bytes
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import allocation
-from tfgpu_magic.isolate.claims import Claim, Holding
+from tfgpu_magic.isolate.allocation import Claim, Holding
 from tfgpu_magic.isolate.lease_file import Entry, LeaseTable
 from tfgpu_magic.monitor.pids import elsewhere
 from tfgpu_magic.parking import checks
