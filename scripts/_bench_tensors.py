@@ -79,12 +79,12 @@ class _Box:
 
 
 def _times(runs: int) -> list[float]:
-    from tfgpu_magic.insight.tensors import inventory
+    from tfgpu_magic.insight.tensors import tensors
 
     found = []
     for _ in range(runs):
         start = time.perf_counter()
-        taken = inventory()
+        taken = tensors()
         found.append(time.perf_counter() - start)
         assert taken.holdings
     return found

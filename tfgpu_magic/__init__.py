@@ -28,10 +28,11 @@ if TYPE_CHECKING:
         Unpicklable,
         WorkerDied,
     )
-    from tfgpu_magic.holdings import free, give_back, tensors
+    from tfgpu_magic.insight.freeing import free, give_back
     from tfgpu_magic.insight.measuring import measure
     from tfgpu_magic.insight.session import timeline
-    from tfgpu_magic.insight.why.showing import why
+    from tfgpu_magic.insight.tensors import tensors
+    from tfgpu_magic.insight.why.explaining import why
     from tfgpu_magic.isolate.executor import IsolatedExecutor
     from tfgpu_magic.isolate.isolated import isolated
     from tfgpu_magic.monitor.look import look
@@ -90,16 +91,16 @@ _HOMES = {
     "Unpicklable": "errors",
     "WorkerDied": "errors",
     "apply": "control",
-    "free": "holdings",
-    "give_back": "holdings",
+    "free": "insight.freeing",
+    "give_back": "insight.freeing",
     "isolated": "isolate.isolated",
     "look": "monitor.look",
     "measure": "insight.measuring",
     "plan": "control",
     "status": "control",
-    "tensors": "holdings",
+    "tensors": "insight.tensors",
     "timeline": "insight.session",
-    "why": "insight.why.showing",
+    "why": "insight.why.explaining",
 }
 
 

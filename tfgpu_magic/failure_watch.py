@@ -49,9 +49,9 @@ class FailureWatch(CellWatch):
         if error is None or not self._wanted() or not (NAMES.keys() | {_CALLS}) & sys.modules.keys():
             return
         with contextlib.suppress(BaseException):  # the user's error is what must be seen, and its class may have code
-            from tfgpu_magic.insight.why import showing  # few cells end so, and loading the extension needs none of it
+            from tfgpu_magic.insight.why import explaining  # few cells end so: loading the extension needs none of it
 
-            showing.show(error, getattr(result, "execution_count", None))
+            explaining.show(error, getattr(result, "execution_count", None))
 
 
 def _id_of_last() -> int:

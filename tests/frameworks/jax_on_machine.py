@@ -13,7 +13,7 @@ from tests.waiting import until
 from tfgpu_magic import frameworks
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.frameworks.jax import Jax
-from tfgpu_magic.insight.tensors import inventory
+from tfgpu_magic.insight.tensors import tensors
 from tfgpu_magic.monitor.report import Figure
 from tfgpu_magic.simgpu import Machine
 
@@ -131,6 +131,6 @@ def by_name() -> tuple[dict[str, int], list[tuple[str, int | None]]]:
     main: Any = sys.modules["__main__"]
     main.x = array(64)
     main.pair = {"a": [array(32, 1)]}
-    taken = inventory()
+    taken = tensors()
     found = {one.name.expression: one.size // MIB for one in taken.holdings}
     return found, [(account.device, account.unaccounted) for account in taken.accounts]

@@ -21,7 +21,7 @@ from tests.frameworks import torch_stand_in
 from tests.sizes import MIB
 from tfgpu_magic import frameworks
 from tfgpu_magic.frameworks.torch import Torch
-from tfgpu_magic.insight.tensors import inventory
+from tfgpu_magic.insight.tensors import tensors
 from tfgpu_magic.monitor.report import Figure
 
 ALLOCATED, PEAK, RESERVED = 64 * MIB, 128 * MIB, 256 * MIB
@@ -218,5 +218,5 @@ def by_name() -> tuple[dict[str, int], int | None]:
         main.w.grad = on_gpu(4 * MIB)
         main.batch = [on_gpu(2 * MIB)]
         main.row = main.batch[0][16:32]
-    taken = inventory()
+    taken = tensors()
     return {one.name.expression: one.size for one in taken.holdings}, taken.accounts[0].in_use

@@ -24,9 +24,9 @@ from tfgpu_magic.frameworks.objects import Objects
 from tfgpu_magic.insight.accounts import Account
 from tfgpu_magic.insight.fold import Row
 from tfgpu_magic.insight.search import Search
-from tfgpu_magic.insight.tensors import Inventory, holders, inventory
+from tfgpu_magic.insight.tensors import holders, tensors
 from tfgpu_magic.simgpu import Machine
-from tfgpu_magic.views.tensors import called
+from tfgpu_magic.views.tensors import Tensors, called
 
 machine = machine_of("2x8GiB")
 
@@ -260,7 +260,7 @@ class Found:
 def found(*sources: str) -> Found:
     """Run cells, and return what holds memory then."""
     shown(*sources)
-    return _found(inventory(everything=True))
+    return _found(tensors(everything=True))
 
 
 def found_of_each(sources: Sequence[str]) -> list[Found]:
@@ -284,7 +284,7 @@ def in_training(model: str) -> list[Found]:
 
     class Look(keras.callbacks.Callback):  # type: ignore[misc]  # mypy does not know it
         def on_train_batch_end(self, *_: object, **__: object) -> None:
-            looks.append(_found(inventory(everything=True)))
+            looks.append(_found(tensors(everything=True)))
 
     cells(TENSORFLOW, model)
     made = InteractiveShell.instance().user_ns["model"]
@@ -298,10 +298,10 @@ def gone(model: str) -> Found:
     train = "model.fit(np.zeros((16, 1024)), np.zeros((16, 10)), verbose=0); None"
     cells(train, "del model; keras.utils.clear_session()")
     gc.collect()
-    return _found(inventory(everything=True))
+    return _found(tensors(everything=True))
 
 
-def _found(taken: Inventory) -> Found:
+def _found(taken: Tensors) -> Found:
     return Found({called(one.name, one.others): one.size >> 20 for one in taken.holdings}, taken.accounts)
 
 
@@ -349,7 +349,7 @@ def in_a_program() -> Found:
 
     main: Any = sys.modules["__main__"]
     main.x = [tf.zeros([1024, 1024])]
-    return _found(inventory(everything=True))
+    return _found(tensors(everything=True))
 
 
 def in_threads_and_modules() -> Found:
@@ -371,7 +371,7 @@ def in_threads_and_modules() -> Found:
     thread = threading.Thread(target=train)
     thread.start()
     begun.wait()
-    seen = _found(inventory(everything=True))
+    seen = _found(tensors(everything=True))
     over.set()
     thread.join()
     return seen
@@ -384,9 +384,9 @@ def before_and_after() -> tuple[list[int], list[int], bool, int]:
     arrays = [tf.zeros([1024, 1024]), tf.Variable(tf.zeros([1024, 1024]))]
     box = {"a": arrays}
     gone = weakref.ref(arrays[0])
-    inventory()  # what is made once is made
+    tensors()  # what is made once is made
     before = [sys.getrefcount(one) for one in (*arrays, arrays, box)]
-    taken = inventory()
+    taken = tensors()
     after = [sys.getrefcount(one) for one in (*arrays, arrays, box)]
     del arrays, box
     assert len(taken.holdings) == 2

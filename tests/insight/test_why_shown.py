@@ -75,7 +75,7 @@ def test_it_keeps_nothing_of_the_error(machine: Machine) -> None:
     [
         "tfgpu_magic.insight.why.explaining:_look",
         "tfgpu_magic.insight.why.errors:shortage",
-        "tfgpu_magic.insight.why.showing:display",
+        "tfgpu_magic.insight.why.explaining:display",
     ],
 )
 def test_a_defect_of_ours_is_not_seen(machine: Machine, where: str) -> None:

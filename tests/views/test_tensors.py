@@ -9,10 +9,8 @@ import pytest
 from tests.insight.cases import holding
 from tests.sizes import GIB, MIB
 from tfgpu_magic.insight.accounts import Account
-from tfgpu_magic.insight.freeing import Change, Outcome
 from tfgpu_magic.insight.names import Name, Scope
-from tfgpu_magic.insight.tensors import Inventory
-from tfgpu_magic.views.freed import Freed
+from tfgpu_magic.views.freed import Change, Freed
 from tfgpu_magic.views.tensors import Tensors, called
 
 
@@ -34,12 +32,12 @@ def test_a_name_is_written_as_people_say_it(name: Name, text: str) -> None:
 
 
 def test_what_no_array_takes_is_a_row_and_explained() -> None:
-    taken = Inventory(
+    taken = Tensors(
         holdings=(holding("x", MIB),),
         accounts=(Account(framework="TensorFlow", device="GPU:0", in_use=9 * MIB, found=MIB),),
     )
 
-    *lines, explained = repr(Tensors(taken)).splitlines()
+    *lines, explained = repr(taken).splitlines()
     assert explained.startswith("What is unaccounted has no object of Python's")
     assert lines == [
         " Name   Size  What                   On",
@@ -51,16 +49,16 @@ def test_what_no_array_takes_is_a_row_and_explained() -> None:
 
 def test_arrays_that_come_to_more_than_is_in_use_are_explained() -> None:
     account = Account(framework="TensorFlow", device="GPU:0", in_use=8 * MIB, found=16 * MIB)
-    taken = Inventory(holdings=(holding("v", 8 * MIB, what="variable"), holding("x", 8 * MIB)), accounts=(account,))
+    taken = Tensors(holdings=(holding("v", 8 * MIB, what="variable"), holding("x", 8 * MIB)), accounts=(account,))
 
-    assert repr(Tensors(taken)).splitlines()[-2:] == [
+    assert repr(taken).splitlines()[-2:] == [
         "TensorFlow has 8 MiB in use on GPU:0, 8 MiB less than the arrays come to.",
         "A variable does not tell where its memory is: a tensor that shares it counts beside it.",
     ]
 
 
 def test_several_frameworks_are_told_apart_and_a_silent_one_is_named() -> None:
-    taken = Inventory(
+    taken = Tensors(
         holdings=(holding("x", MIB), holding("y", MIB, framework="JAX", device="cuda:0")),
         accounts=(
             Account(framework="JAX", device="cuda:0", in_use=None, found=MIB),
@@ -68,7 +66,7 @@ def test_several_frameworks_are_told_apart_and_a_silent_one_is_named() -> None:
         ),
         silent=("Novum",),
     )
-    text = repr(Tensors(taken))
+    text = repr(taken)
 
     assert "TensorFlow GPU:0" in text
     assert "JAX cuda:0" in text
@@ -78,7 +76,7 @@ def test_several_frameworks_are_told_apart_and_a_silent_one_is_named() -> None:
 
 
 def test_html_has_the_rows_of_the_text_and_escapes_names() -> None:
-    html = Tensors(Inventory(holdings=(holding("x['<b>']", MIB),)))._repr_html_()
+    html = Tensors(holdings=(holding("x['<b>']", MIB),))._repr_html_()
 
     assert '<th scope="row" class="tfgpu-name">x[&#x27;&lt;b&gt;&#x27;]</th>' in html
     assert '<td class="tfgpu-n">1 MiB</td>' in html
@@ -86,45 +84,45 @@ def test_html_has_the_rows_of_the_text_and_escapes_names() -> None:
 
 def test_what_became_free_and_what_went_back_are_said_apart() -> None:
     in_use = {("PyTorch", "cuda:0"): (3 * GIB, GIB), ("TensorFlow", "GPU:0"): (0, 0)}
-    outcome = Outcome(
+    outcome = Freed(
         names=(),
         in_use={device: Change(before=before, after=after) for device, (before, after) in in_use.items()},
         held={"0": Change(before=4 * GIB, after=2 * GIB)},
     )
 
-    assert repr(Freed(outcome)).splitlines() == [
+    assert repr(outcome).splitlines() == [
         "PyTorch on cuda:0: 2 GiB became free, and 1 GiB are still in use.",
         "2 GiB of GPU 0 went back to the driver, and this process still holds 2 GiB.",
         "`%tf_gpu tensors` shows what holds the rest.",
     ]
-    assert Freed(outcome).to_driver == Freed(outcome).in_pools == 2 * GIB
+    assert outcome.to_driver == outcome.in_pools == 2 * GIB
 
 
 @pytest.mark.parametrize(("given", "kept"), [({}, True), ({"PyTorch": GIB}, True), ({"TensorFlow": 0}, False)])
 def test_that_tensorflow_keeps_it_is_said_unless_it_gives_back(given: dict[str, int], kept: bool) -> None:
     in_use = {("TensorFlow", "GPU:0"): Change(before=GIB, after=0)}
     held = {"0": Change(before=2 * GIB, after=2 * GIB - sum(given.values()))}
-    outcome = Outcome(names=(), in_use=in_use, held=held, given=given)
+    outcome = Freed(names=(), in_use=in_use, held=held, given=given)
 
-    assert ("TensorFlow keeps what became free" in repr(Freed(outcome))) == kept
+    assert ("TensorFlow keeps what became free" in repr(outcome)) == kept
 
 
 def test_a_driver_that_does_not_tell_is_said() -> None:
-    outcome = Outcome(names=(), in_use={("TensorFlow", "GPU:0"): Change(before=GIB, after=0)}, held={})
+    outcome = Freed(names=(), in_use={("TensorFlow", "GPU:0"): Change(before=GIB, after=0)}, held={})
 
-    assert "What went back to the driver is not known" in repr(Freed(outcome))
-    assert Freed(outcome).to_driver is None
+    assert "What went back to the driver is not known" in repr(outcome)
+    assert outcome.to_driver is None
 
 
 def test_where_the_driver_does_not_tell_the_frameworks_own_account_counts() -> None:
     in_use = {("TensorFlow", "GPU:0"): Change(before=GIB, after=0)}
-    outcome = Outcome(names=(), in_use=in_use, held={}, given={"TensorFlow": 2 * GIB, "PyTorch": 0})
+    outcome = Freed(names=(), in_use=in_use, held={}, given={"TensorFlow": 2 * GIB, "PyTorch": 0})
 
-    (free, back) = repr(Freed(outcome)).splitlines()
+    (free, back) = repr(outcome).splitlines()
 
     assert free == "TensorFlow on GPU:0: 1 GiB became free, and nothing is in use any more."
     assert back.startswith("TensorFlow gave 2 GiB and PyTorch gave nothing back to the driver, which does not tell")
-    assert Freed(outcome).to_driver == 2 * GIB
+    assert outcome.to_driver == 2 * GIB
 
 
 def test_several_arrays_are_counted_and_how_to_see_each_is_said() -> None:
@@ -135,7 +133,7 @@ def test_several_arrays_are_counted_and_how_to_see_each_is_said() -> None:
         holding("", MIB, what="array", count=1200, partial=True),
         holding("x", MIB),
     ]
-    *lines, every = repr(Tensors(Inventory(holdings=tuple(together)))).splitlines()
+    *lines, every = repr(Tensors(holdings=tuple(together))).splitlines()
 
     assert [re.split(" {2,}", line.strip()) for line in lines[1:]] == [
         ["model", "60 MiB", "60 other variables", "GPU:0"],
@@ -149,9 +147,9 @@ def test_several_arrays_are_counted_and_how_to_see_each_is_said() -> None:
 
 def test_where_nothing_went_back_it_is_said_once_what_is_held() -> None:
     held = {gpu: Change(before=size, after=size) for gpu, size in {"0": 2 * GIB, "3": GIB}.items()}
-    outcome = Outcome(names=(), in_use={("TensorFlow", "GPU:0"): Change(before=GIB, after=GIB)}, held=held)
+    outcome = Freed(names=(), in_use={("TensorFlow", "GPU:0"): Change(before=GIB, after=GIB)}, held=held)
 
-    assert repr(Freed(outcome)).splitlines() == [
+    assert repr(outcome).splitlines() == [
         "TensorFlow on GPU:0: nothing became free, and 1 GiB are in use.",
         "Nothing went back to the driver: this process holds 2 GiB of GPU 0, 1 GiB of GPU 3.",
         "`%tf_gpu tensors` shows what holds the rest.",
@@ -160,6 +158,6 @@ def test_where_nothing_went_back_it_is_said_once_what_is_held() -> None:
 
 def test_what_allocators_round_up_has_no_row() -> None:
     account = Account(framework="TensorFlow", device="GPU:0", in_use=GIB, found=GIB - MIB)
-    taken = Inventory(holdings=(holding("x", GIB - MIB),), accounts=(account,))
+    taken = Tensors(holdings=(holding("x", GIB - MIB),), accounts=(account,))
 
-    assert " unaccounted " not in repr(Tensors(taken))
+    assert " unaccounted " not in repr(taken)

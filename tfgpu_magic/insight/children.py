@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from inspect import CO_OPTIMIZED
 from types import (
     AsyncGeneratorType,
     BuiltinFunctionType,
@@ -30,7 +31,6 @@ from weakref import ReferenceType
 from tfgpu_magic.frameworks import keras
 from tfgpu_magic.frameworks.objects import derives, is_users
 from tfgpu_magic.frameworks.tensorflow_containers import container, of_graph, stands_in
-from tfgpu_magic.insight.frame_locals import local_variables
 from tfgpu_magic.insight.names import Kind, Scope, Step
 
 Child: TypeAlias = "tuple[Step | None, object]"
@@ -166,3 +166,22 @@ _CHILDREN: dict[int, Callable[[Any], Iterable[Child]]] = {
     id(AsyncGeneratorType): _of_async_generator,
 }
 """By the id of the class: one of the user's need not have a hash."""
+
+
+def local_variables(frame: FrameType) -> dict[str, object]:
+    """Return a frame's local variables by their names; none of a module's, which are its global ones.
+
+    Before Python 3.13 a frame keeps the dictionary that it gives, and with it all values, until it is asked again or
+    ends. So that is emptied, unless somebody else has it: a debugger, or `locals()` in that function.
+    """
+    if not frame.f_code.co_flags & CO_OPTIMIZED:
+        return {}
+    given = frame.f_locals
+    found = dict(given)
+    if type(given) is dict and sys.getrefcount(given) <= _OURS and frame.f_trace is None:
+        given.clear()
+    return found
+
+
+_OURS = 3
+"""References to the dictionary of locals while only its frame has it: the frame's, ours, and that of the question."""

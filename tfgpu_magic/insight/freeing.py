@@ -5,67 +5,33 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from tfgpu_magic import frameworks
+from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.config.requests.growth import Growth
 from tfgpu_magic.config.vocabulary import nearest
-from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.errors import PolicyError, Refused
 from tfgpu_magic.frameworks import custom_gradients
+from tfgpu_magic.host import here
 from tfgpu_magic.insight import shell
-from tfgpu_magic.insight.accounts import Device
-from tfgpu_magic.insight.names import Holding
 from tfgpu_magic.insight.search import Identity, figures, reached_from
 from tfgpu_magic.insight.tensors import still_there
 from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
+from tfgpu_magic.views.freed import Change, Freed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """A figure before and after.
-
-    Attributes:
-        before: bytes.
-        after: bytes.
-    """
-
-    before: int
-    after: int
-
-    @property
-    def freed(self) -> int:
-        """Bytes that became free; none where others took more meanwhile."""
-        return max(self.before - self.after, 0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What became free.
-
-    Attributes:
-        names: the names that were deleted.
-        in_use: what each framework has in use on each GPU.
-        held: what the driver says that this process holds, by GPU as `nvidia-smi` numbers it; empty where it does not
-            tell.
-        remaining: arrays that the deleted names led to, and that something else keeps.
-        given: the bytes that each framework gave back to the driver, by its own account; only of those that can.
-    """
-
-    names: tuple[str, ...]
-    in_use: Mapping[Device, Change]
-    held: Mapping[str, Change]
-    remaining: tuple[Holding, ...] = ()
-    given: Mapping[str, int] = field(default_factory=dict)
-
-
-def free(names: Sequence[str] = ()) -> Outcome:
-    """Let go of memory.
+def free(*names: str) -> Freed:
+    """Let go of what IPython keeps of results and errors, of names, of garbage and of caches.
 
     Args:
-        names: names of the notebook to delete.
+        names: names of the notebook, or of a program's main module, to delete.
+
+    Returns:
+        What became free in the frameworks' pools, and what went back to the driver, in bytes.
 
     Raises:
-        PolicyError: one of them is not there; nothing is let go of then.
+        PolicyError: one of the names is not there; nothing is let go of then.
     """
     unknown = [name for name in names if name not in shell.names()]
     if unknown:
@@ -78,13 +44,37 @@ def free(names: Sequence[str] = ()) -> Outcome:
     gc.collect()
     given = _give_back()
     in_use_after, held_after = figures(), _held()
-    return Outcome(
+    return Freed(
         names=tuple(dict.fromkeys(names)),
         in_use={device: Change(before=size, after=in_use_after.get(device, 0)) for device, size in in_use.items()},
         held={gpu: Change(before=size, after=held_after[gpu]) for gpu, size in held.items() if gpu in held_after},
         remaining=still_there(led_to) if led_to else (),
         given=given,
     )
+
+
+def give_back() -> int:
+    """Give GPU memory that is kept and not used back to the driver, while this process lives.
+
+    TensorFlow gives back where `growth --release` is in force, and PyTorch what its cache keeps; JAX cannot. It waits
+    until the GPUs have done their work. What something refers to stays, and no framework is started for it.
+
+    Returns:
+        The bytes that went back, of all GPUs together, by the driver's account or by PyTorch's.
+
+    Raises:
+        Refused: no framework that uses the GPUs can give memory back.
+    """
+    can = frameworks.freeing()
+    keeping = [framework.name for framework in frameworks.FRAMEWORKS if framework.stage() is Stage.READY]
+    if keeping and not can:
+        keep = "keeps" if len(keeping) == 1 else "keep"
+        raise Refused(
+            f"{' and '.join(keeping)} {keep} the GPU memory that was taken until this {here()} ends. TensorFlow gives "
+            f"back what it does not use where `{Growth(release=True)}` was said before its first operation.",
+            verdict="",
+        )
+    return sum(sum(framework.give_back().values()) for framework in can)
 
 
 def _no_such_name(name: str) -> str:

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TypeAlias
+from types import FrameType, ModuleType
+from typing import Any, TypeAlias
 
 from tfgpu_magic import frameworks
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.frameworks import keras
 from tfgpu_magic.frameworks.array import Array
-from tfgpu_magic.frameworks.objects import Objects
-from tfgpu_magic.insight import roots
+from tfgpu_magic.frameworks.objects import Objects, is_users_module, namespace
+from tfgpu_magic.insight import shell
 from tfgpu_magic.insight.accounts import Buffer, Device, buffers
-from tfgpu_magic.insight.children import Child
+from tfgpu_magic.insight.children import Child, of_frame
 from tfgpu_magic.insight.fold import Row
 from tfgpu_magic.insight.names import Holding, Name, Scope, Step
 from tfgpu_magic.insight.walk import MOST_NAMES, NOWHERE, Walk
@@ -120,7 +122,7 @@ def reached_from(things: Iterable[object]) -> set[Identity]:
     """Return the identities of the arrays to which objects lead."""
     with without_collections():
         arrays, _ = _arrays()
-        walk = Walk({id(one.thing) for _, one in arrays}, [arrays, *roots.closed()])
+        walk = Walk({id(one.thing) for _, one in arrays}, [arrays, *_closed()])
         walk.start((Step(), thing) for thing in things)
         walk.run(to_the_end=False)
         return {identity(framework, one) for framework, one in arrays if walk.place(one.thing) != NOWHERE}
@@ -173,14 +175,67 @@ def _ready() -> list[frameworks.Framework]:
 def _walked(arrays: list[tuple[str, Array]]) -> Walk:
     """Return a walk to arrays, on which those with the best names are reached first."""
     wrappers = frozenset(map(id, keras.variables()))
-    walk = Walk({id(one.thing) for _, one in arrays}, [arrays, *roots.closed()], wrappers)
-    walk.start(roots.named())
+    walk = Walk({id(one.thing) for _, one in arrays}, [arrays, *_closed()], wrappers)
+    walk.start(_named())
     walk.run(to_the_end=False)
-    walk.start(roots.kept())
+    walk.start(_kept())
     walk.run(to_the_end=True)
-    rest: list[Iterable[Child]] = [roots.running(users=True), roots.modules(), roots.running(users=False)]
+    rest: list[Iterable[Child]] = [_running(users=True), _modules(), _running(users=False)]
     for more in rest:
         if walk.missing:
             walk.start(child for child in more if walk.place(child[1]) == NOWHERE)  # what has a name needs no other
             walk.run(to_the_end=False)
     return walk
+
+
+# The places in which Python keeps objects alive, in the order in which their names serve people best.
+
+
+def _closed() -> Iterator[object]:
+    """Return what a walk does not enter: modules and the notebook, whose names are roots by themselves, and IPython."""
+    here: Any = shell.shell()
+    for module in list(sys.modules.values()):
+        yield namespace(module)
+    yield sys.modules
+    if here is not None:
+        yield from (here, here.user_ns, here.user_ns_hidden, here.user_ns.get("_oh"), here.InteractiveTB)
+        yield from (here.displayhook, here.last_execution_result)
+
+
+def _named() -> Iterator[Child]:
+    """Return what the notebook's names have, models first: their parts are called by their names."""
+    names = list(shell.names().items())
+    for name, value in sorted(names, key=lambda item: not keras.is_model(type(item[1]))):
+        yield Step(name), value
+
+
+def _kept() -> Iterator[Child]:
+    """Return the results and errors that IPython and Python keep."""
+    for name, value in shell.results():
+        yield Step(name) if name else Step(scope=Scope("result")), value
+    for error in shell.errors():
+        yield Step(scope=Scope("error")), error
+
+
+def _running(*, users: bool) -> Iterator[Child]:
+    """Return the variables of the functions that run now, in all threads.
+
+    Args:
+        users: whether those of the user's own functions are meant, or those of packages.
+    """
+    for innermost in list(sys._current_frames().values()):
+        frame: FrameType | None = innermost
+        while frame is not None:
+            module = frame.f_globals.get("__name__")
+            ours = type(module) is str and module.startswith(f"{__name__.partition('.')[0]}.")
+            if not ours and type(module) is str and is_users_module(module) == users:
+                yield from of_frame(frame, "running")
+            frame = frame.f_back
+
+
+def _modules() -> Iterator[Child]:
+    """Return what the names of the user's own modules have, the notebook itself aside."""
+    for name, module in list(sys.modules.items()):
+        if type(module) is ModuleType and name != "__main__" and is_users_module(name):
+            for own, value in list(namespace(module).items()):
+                yield Step(f"{name}.{own}"), value

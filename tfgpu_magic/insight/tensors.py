@@ -1,4 +1,4 @@
-"""What holds this process's memory of the GPUs, by name: `inventory` of all of it, `holders` for the most of it.
+"""What holds this process's memory of the GPUs, by name: `tensors` of all of it, `holders` for the most of it.
 
 Nothing that is found is kept: the results have names, sizes and devices, and no objects.
 """
@@ -6,42 +6,33 @@ Nothing that is found is kept: the results have names, sizes and devices, and no
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 
 from tfgpu_magic.insight import fold
-from tfgpu_magic.insight.accounts import Account, accounts
+from tfgpu_magic.insight.accounts import accounts
 from tfgpu_magic.insight.fold import Row
 from tfgpu_magic.insight.names import Holding
 from tfgpu_magic.insight.search import Identity, Search, without_collections
+from tfgpu_magic.views.tensors import Tensors
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inventory:
-    """What holds this process's memory of the GPUs at one time.
+def tensors(*, everything: bool = False) -> Tensors:
+    """Return what holds this process's memory of the GPUs, by name. No framework is started for it.
 
-    Attributes:
-        holdings: what holds it, the largest first; none shares memory with another.
-        accounts: what each framework has in use on each GPU, and how much of it is found.
-        silent: the names of frameworks that use a GPU and do not tell which objects are theirs.
-    """
-
-    holdings: tuple[Holding, ...] = ()
-    accounts: tuple[Account, ...] = ()
-    silent: tuple[str, ...] = ()
-
-
-def inventory(*, everything: bool = False) -> Inventory:
-    """Return what holds this process's memory of the GPUs; under a second for 50,000 arrays.
-
-    Code of the user's that runs in other threads meanwhile may make arrays that are missed.
+    Names lead to arrays from a notebook's variables, from what IPython keeps of results and errors, from functions
+    that run, and from modules of your own. Code that runs in other threads meanwhile may make arrays that are missed.
 
     Args:
-        everything: whether each array is a holding of its own, and not what is small together with its neighbours.
+        everything: whether each array stands by itself; else those that are small stand together with their
+            neighbours, as soon as there are more than twenty.
+
+    Returns:
+        What holds the memory, for all frameworks that use a GPU, the largest first, sizes in bytes; and what each
+        framework has in use on each GPU by its own figure. It keeps nothing alive.
     """
     with without_collections():
         search = Search()
         rows = fold.rows(search.buffers, search.leaves, search.parents, everything=everything)
-        return Inventory(
+        return Tensors(
             holdings=tuple(search.holdings(rows)),
             accounts=tuple(accounts(search.buffers, search.in_use)),
             silent=search.silent,

@@ -63,48 +63,6 @@ class Held:
         return None if self.before is None or self.after is None else self.after - self.before
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
-    """What a part of a program did to GPU memory. Sizes are bytes.
-
-    Attributes:
-        seconds: how long it took.
-        pools: a `PoolUse` for each pool of the frameworks that use a GPU; empty where none does.
-        gpus: a `Held` for each GPU of which this process held memory; empty where it held none.
-        asked: whether the driver was asked.
-        trouble: why it has no figures, in words; empty where it has.
-        started: the frameworks that began to use a GPU meanwhile.
-        error: the name of the class of the error that ended it; empty where none did.
-        simulated: whether the GPUs are those of a simulated machine.
-    """
-
-    seconds: float
-    pools: tuple[PoolUse, ...] = ()
-    gpus: tuple[Held, ...] = ()
-    asked: bool = False
-    trouble: str = ""
-    started: tuple[str, ...] = ()
-    error: str = ""
-    simulated: bool = False
-
-    @property
-    def peak(self) -> int:
-        """The highest peak of any pool; 0 where no framework uses a GPU."""
-        return max((pool.peak for pool in self.pools), default=0)
-
-    @property
-    def delta(self) -> int:
-        """What stayed in use of all pools together, less what was given back."""
-        return sum(pool.delta for pool in self.pools)
-
-    @property
-    def held(self) -> int | None:
-        """What came to what the driver gives this process, on all GPUs together; None where that is unknown."""
-        changes = [gpu.delta for gpu in self.gpus if gpu.delta is not None]
-        known = self.asked and not self.trouble and len(changes) == len(self.gpus)
-        return sum(changes) if known else None
-
-
 def pool_uses(framework: str, before: Mapping[str, Pool], after: Iterable[Pool]) -> tuple[PoolUse, ...]:
     """Return what happened in each pool; one that was not there before was empty.
 

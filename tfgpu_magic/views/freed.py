@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.monitor.report import TENSORFLOW
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tfgpu_magic.insight.accounts import Device
-    from tfgpu_magic.insight.freeing import Change, Outcome
+    from tfgpu_magic.insight.names import Holding
 
 _MOST_NAMES = 5
 _KEEPS = (
@@ -23,20 +23,47 @@ _KEEPS = (
 )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A figure before and after.
+
+    Attributes:
+        before: bytes.
+        after: bytes.
+    """
+
+    before: int
+    after: int
+
+    @property
+    def freed(self) -> int:
+        """Bytes that became free; none where others took more meanwhile."""
+        return max(self.before - self.after, 0)
+
+
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class Freed(Answer):
     """What became free.
 
     Attributes:
-        outcome: the figures before and after, and what is still kept of what the deleted names led to.
+        names: the names that were deleted.
+        in_use: what each framework has in use on each GPU.
+        held: what the driver says that this process holds, by GPU as `nvidia-smi` numbers it; empty where it does not
+            tell.
+        remaining: arrays that the deleted names led to, and that something else keeps.
+        given: the bytes that each framework gave back to the driver, by its own account; only of those that can.
     """
 
-    outcome: Outcome
+    names: tuple[str, ...]
+    in_use: Mapping[Device, Change]
+    held: Mapping[str, Change]
+    remaining: tuple[Holding, ...] = ()
+    given: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def in_pools(self) -> int:
         """Bytes that became free in the frameworks' pools."""
-        return sum(change.freed for change in self.outcome.in_use.values())
+        return sum(change.freed for change in self.in_use.values())
 
     @property
     def to_driver(self) -> int | None:
@@ -44,22 +71,22 @@ class Freed(Answer):
 
         They are the driver's own figure, or where it does not tell what this process holds, that of the frameworks.
         """
-        held, given = self.outcome.held, self.outcome.given
-        return sum(change.freed for change in held.values()) if held else sum(given.values()) if given else None
+        if self.held:
+            return sum(change.freed for change in self.held.values())
+        return sum(self.given.values()) if self.given else None
 
     def _parts(self) -> list[str]:
-        outcome = self.outcome
-        used = {device: change for device, change in outcome.in_use.items() if change.before or change.after}
+        used = {device: change for device, change in self.in_use.items() if change.before or change.after}
         lines = [_in_pool(*one) for one in used.items()] or ["No framework has memory of a GPU in use here."]
-        if outcome.held:
-            lines += _to_driver(outcome.held)
-        elif used or any(outcome.given.values()):
-            lines.append(_by_frameworks(outcome.given))
+        if self.held:
+            lines += _to_driver(self.held)
+        elif used or any(self.given.values()):
+            lines.append(_by_frameworks(self.given))
         kept = any(framework == TENSORFLOW and change.freed for (framework, _), change in used.items())
-        if kept and TENSORFLOW not in outcome.given:
+        if kept and TENSORFLOW not in self.given:
             lines.append(_KEEPS)
-        if outcome.remaining:
-            lines.append(_remaining(outcome))
+        if self.remaining:
+            lines.append(_remaining(self))
         if any(change.after for change in used.values()):
             lines.append("`%tf_gpu tensors` shows what holds the rest.")
         return lines
@@ -95,10 +122,10 @@ def _by_frameworks(given: Mapping[str, int]) -> str:
     return f"{gave} back to the driver, which does not tell what this process holds."
 
 
-def _remaining(outcome: Outcome) -> str:
-    names = ", ".join(f"`{name}`" for name in outcome.names)
-    kept = "; ".join(called(one.name, one.others) for one in outcome.remaining[:_MOST_NAMES])
-    more = len(outcome.remaining) - _MOST_NAMES
-    total = rounded(sum(one.size for one in outcome.remaining))
+def _remaining(freed: Freed) -> str:
+    names = ", ".join(f"`{name}`" for name in freed.names)
+    kept = "; ".join(called(one.name, one.others) for one in freed.remaining[:_MOST_NAMES])
+    more = len(freed.remaining) - _MOST_NAMES
+    total = rounded(sum(one.size for one in freed.remaining))
     beside = f"; and {more} more" if more > 0 else ""
     return f"{names}: {total} of what was there is kept by other names: {kept}{beside}."

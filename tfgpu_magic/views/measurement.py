@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.insight.usage import Usage
 from tfgpu_magic.monitor.report import TENSORFLOW
 from tfgpu_magic.units import rounded
 from tfgpu_magic.views import phrases
@@ -14,7 +13,7 @@ from tfgpu_magic.views.answer import Answer, Part, grid, headline
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tfgpu_magic.insight.usage import PoolUse
+    from tfgpu_magic.insight.usage import Held, PoolUse
 
 _HEADS = ("<In use", ">Before", ">After", ">Change", ">Peak", ">Limit")
 _HELD_HEADS = ("<Held", ">Before", ">After", ">Change")
@@ -24,14 +23,47 @@ _UNLISTED = "The driver does not name this process, as in some containers: what 
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
-class Measurement(Answer, Usage):
-    """A `Usage` as an answer.
+class Measurement(Answer):
+    """What a part of a program did to GPU memory. Sizes are bytes.
 
     Attributes:
+        seconds: how long it took.
+        pools: a `PoolUse` for each pool of the frameworks that use a GPU; empty where none does.
+        gpus: a `Held` for each GPU of which this process held memory; empty where it held none.
+        asked: whether the driver was asked.
+        trouble: why it has no figures, in words; empty where it has.
+        started: the frameworks that began to use a GPU meanwhile.
+        error: the name of the class of the error that ended it; empty where none did.
+        simulated: whether the GPUs are those of a simulated machine.
         what: what was measured, as people call it; empty where that is plain.
     """
 
+    seconds: float
+    pools: tuple[PoolUse, ...] = ()
+    gpus: tuple[Held, ...] = ()
+    asked: bool = False
+    trouble: str = ""
+    started: tuple[str, ...] = ()
+    error: str = ""
+    simulated: bool = False
     what: str = ""
+
+    @property
+    def peak(self) -> int:
+        """The highest peak of any pool; 0 where no framework uses a GPU."""
+        return max((pool.peak for pool in self.pools), default=0)
+
+    @property
+    def delta(self) -> int:
+        """What stayed in use of all pools together, less what was given back."""
+        return sum(pool.delta for pool in self.pools)
+
+    @property
+    def held(self) -> int | None:
+        """What came to what the driver gives this process, on all GPUs together; None where that is unknown."""
+        changes = [gpu.delta for gpu in self.gpus if gpu.delta is not None]
+        known = self.asked and not self.trouble and len(changes) == len(self.gpus)
+        return sum(changes) if known else None
 
     def _parts(self) -> Iterable[Part | str]:
         tables = grid(_HEADS, _pools(self)), grid(_HELD_HEADS, _held(self))
@@ -75,7 +107,7 @@ def _stayed(delta: int) -> str:
     return f"{rounded(delta)} stayed" if delta > 0 else f"{rounded(-delta)} given back"
 
 
-def _pools(usage: Usage) -> list[tuple[str, ...]]:
+def _pools(usage: Measurement) -> list[tuple[str, ...]]:
     return [
         (
             pool_name(one.framework, one.name),
@@ -89,11 +121,11 @@ def _pools(usage: Usage) -> list[tuple[str, ...]]:
     ]
 
 
-def _held(usage: Usage) -> list[tuple[str, ...]]:
+def _held(usage: Measurement) -> list[tuple[str, ...]]:
     return [(f"GPU {one.gpu}", rounded(one.before), rounded(one.after), change(one.delta)) for one in usage.gpus]
 
 
-def _remarks(usage: Usage) -> list[str]:
+def _remarks(usage: Measurement) -> list[str]:
     lines = [f"What the driver gave is not known: {usage.trouble}"] if usage.trouble and usage.pools else []
     if not usage.pools:
         lines.append(NO_POOL)

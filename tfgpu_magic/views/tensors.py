@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.insight.accounts import Account
     from tfgpu_magic.insight.names import Holding, Name, Scope
-    from tfgpu_magic.insight.tensors import Inventory
 
 _HEADS = ("<Name", ">Size", "<What", "<On")  # where there is little room, the last are out of sight first
 _NOTHING = "Nothing of this process takes memory of a GPU."
@@ -50,27 +49,22 @@ _WHERE = {
 _CALLED = ("running", "function", "temporary")
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class Tensors(Answer):
     """What holds this process's memory of the GPUs.
 
     It holds none of it: it has names, sizes and devices.
 
     Attributes:
-        inventory: what holds the memory, by name, and what each framework has in use.
+        holdings: what holds the memory, the largest first; none shares memory with another. Small arrays are together,
+            unless all are shown.
+        accounts: what each framework has in use on each GPU, and how much of it the arrays take.
+        silent: the names of frameworks that use a GPU and do not tell which objects are theirs.
     """
 
-    inventory: Inventory
-
-    @property
-    def holdings(self) -> tuple[Holding, ...]:
-        """What holds the memory, the largest first; small arrays are together, unless all are shown."""
-        return self.inventory.holdings
-
-    @property
-    def accounts(self) -> tuple[Account, ...]:
-        """What each framework has in use on each GPU, and how much of it the arrays take."""
-        return self.inventory.accounts
+    holdings: tuple[Holding, ...] = ()
+    accounts: tuple[Account, ...] = ()
+    silent: tuple[str, ...] = ()
 
     def _parts(self) -> Iterable[Part | str]:
         rows = self._rows()
@@ -97,7 +91,7 @@ class Tensors(Answer):
         if any(one.count > 1 for one in self.holdings):
             number = sum(one.count for one in self.holdings)
             remarks.append(f"`%tf_gpu tensors --all` shows each of the {number:,} arrays.")
-        return remarks + [f"{name} does not tell which objects hold its memory." for name in self.inventory.silent]
+        return remarks + [f"{name} does not tell which objects hold its memory." for name in self.silent]
 
 
 def called(name: Name, others: Sequence[Name] = ()) -> str:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from tfgpu_magic import holdings
 from tfgpu_magic.config.word import Line
 from tfgpu_magic.insight import shell
+from tfgpu_magic.insight.freeing import free
 from tfgpu_magic.views.freed import Freed
 
 
 def answer(line: Line) -> Freed:
     """Let go, and return what became free."""
-    return holdings.free(*(name for name in re.split(r"[\s,;]+", line.rest) if name))
+    return free(*(name for name in re.split(r"[\s,;]+", line.rest) if name))
 
 
 def offers(tokens: Sequence[str], _gpus: Callable[[], Sequence[str]]) -> list[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tfgpu_magic import holdings
 from tfgpu_magic.config.word import Line
 from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.insight.tensors import tensors
 from tfgpu_magic.views.tensors import Tensors
 
 _ALL = "--all"
@@ -14,4 +14,4 @@ def answer(line: Line) -> Tensors:
     """Return what holds it."""
     if line.rest not in ("", _ALL):
         raise PolicyError(f"`tensors {line.rest}` cannot be shown.{line.word.forms}")
-    return holdings.tensors(everything=line.rest == _ALL)
+    return tensors(everything=line.rest == _ALL)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tfgpu_magic.config.word import Line
-from tfgpu_magic.insight.why import showing
+from tfgpu_magic.insight.why import explaining
 from tfgpu_magic.views.why import Why
 
 
 def answer(_: Line) -> Why:
     """Return what was shown below the cell."""
-    return showing.last()
+    return explaining.last()
