@@ -9,7 +9,7 @@ from tfgpu_magic.monitor.report import GpuUse, Report
 from tfgpu_magic.monitor.rows import Table
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.tabulate import UNREAD, Known, make
-from tfgpu_magic.views import html, text
+from tfgpu_magic.views.status import Status
 
 BROKEN = Snapshot(time=1.0, error="The NVIDIA driver changed under the running system.")
 
@@ -36,7 +36,7 @@ def test_kernels_that_use_gpus_are_shown_with_what_the_driver_says_instead() -> 
         ("GPU-ffffffff", "mine", "a kernel", None, 3 * GIB),
     ]
     assert (made.error, made.notes) == (None, (BROKEN.error,))
-    for shown in (text.render(made), html.render(made)):
+    for shown in (repr(Status(made)), Status(made)._repr_html_()):
         assert "eval.ipynb" in shown
         assert "The NVIDIA driver changed" in shown
 

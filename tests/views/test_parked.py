@@ -12,13 +12,14 @@ from rich.console import Console
 
 from tests.sizes import GIB
 from tests.views.tables import BUSY, HOSTILE, process
-from tests.views.test_html import Page
 from tests.views.test_message import live
 from tests.views.test_message import row as sent
+from tests.views.test_table import Page
 from tfgpu_magic.monitor.owners import Notebook
 from tfgpu_magic.monitor.rows import Parked, ParkedState, ProcessRow, Table
-from tfgpu_magic.views import html, message, phrases, terminal, text
+from tfgpu_magic.views import message, phrases, terminal
 from tfgpu_magic.views.phrases import parked
+from tfgpu_magic.views.status import Status
 
 NOW = time.time()
 CLOCK = time.strftime("%H:%M", time.localtime(NOW))
@@ -42,7 +43,7 @@ def table(*rows: ProcessRow) -> Table:
 
 
 def test_it_says_how_much_is_in_host_memory_and_since_when() -> None:
-    said = text.render(table(row()))
+    said = repr(Status(table(row())))
 
     assert re.search(r"eval\.ipynb +0\.0 GiB", said)
     assert f"  parked, 9.8 GiB in host memory, since {CLOCK}" in said
@@ -70,7 +71,7 @@ def test_it_says_how_much_is_in_host_memory_and_since_when() -> None:
 def test_every_state_says_what_is_and_what_to_do(made: ProcessRow, said: str) -> None:
     assert parked(made) == [said]
     assert "parking failed" not in said  # where the state is lost, it was the return that failed
-    assert said.replace("`", "") in " ".join(Page(html.render(table(made))).text.split())
+    assert said.replace("`", "") in " ".join(Page(Status(table(made))._repr_html_()).text.split())
 
 
 def test_another_day_has_its_date() -> None:
@@ -83,10 +84,10 @@ def test_another_day_has_its_date() -> None:
 
 def test_a_hostile_name_stays_a_name() -> None:
     made = row("waiting", behind=HOSTILE)
-    drawn = html.render(table(made))
+    drawn = Status(table(made))._repr_html_()
 
     assert "<img" not in drawn
-    assert "\u202e" not in drawn + text.render(table(made))
+    assert "\u202e" not in drawn + repr(Status(table(made)))
 
 
 def test_the_terminal_says_it_in_the_processs_line() -> None:

@@ -74,19 +74,25 @@ def test_what_is_special_about_a_gpu_stands_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "active", "shown"),
+    ("state", "active", "unused", "shown"),
     [
-        ("", None, "eval.ipynb"),
-        ("busy", 0.0, "eval.ipynb, busy"),
-        ("idle", 1000.0, "eval.ipynb, idle"),
-        ("idle", None, "eval.ipynb, idle"),
-        ("idle", 400.0, "eval.ipynb, idle 10 min"),
-        ("idle", 1000.0 - 7200, "eval.ipynb, idle 2 h"),
-        ("idle", 1000.0 - 3 * 86400, "eval.ipynb, idle 3 d"),
+        ("", None, None, "eval.ipynb"),
+        ("busy", 0.0, None, "eval.ipynb, busy"),
+        ("idle", 1000.0, None, "eval.ipynb, idle"),
+        ("idle", None, None, "eval.ipynb, idle"),
+        ("idle", 400.0, None, "eval.ipynb, idle 10 min"),
+        ("idle", 1000.0 - 7200, None, "eval.ipynb, idle 2 h"),
+        ("idle", 1000.0 - 3 * 86400, None, "eval.ipynb, idle 3 d"),
+        ("idle", 400.0, 1000.0 - 7200, "eval.ipynb, unused 2 h"),
+        ("idle", 400.0, 990.0, "eval.ipynb, idle 10 min"),
+        ("busy", 400.0, 1000.0 - 7200, "eval.ipynb, busy, unused 2 h"),
+        ("", 400.0, 1000.0 - 7200, "eval.ipynb, unused 2 h"),
     ],
 )
-def test_a_notebook_says_what_it_does(state: str, active: float | None, shown: str) -> None:
-    row = replace(process(), notebook=Notebook(path="/work/eval.ipynb", state=state, active=active))
+def test_a_notebook_says_what_it_does_and_that_its_memory_is_unused(
+    state: str, active: float | None, unused: float | None, shown: str
+) -> None:
+    row = replace(process(), notebook=Notebook(path="/work/eval.ipynb", state=state, active=active), unused=unused)
 
     assert phrases.owner(row, 1000.0, longest=40) == shown
 
@@ -95,23 +101,6 @@ def test_this_notebook_need_not_say_that_it_is_busy() -> None:
     row = replace(process(), who="this", owner="this notebook", notebook=Notebook(state="busy"))
 
     assert phrases.owner(row, 1000.0, longest=40) == "this notebook"
-
-
-@pytest.mark.parametrize(
-    ("state", "since", "shown"),
-    [
-        ("idle", 1000.0 - 7200, "eval.ipynb, unused 2 h"),
-        ("idle", 990.0, "eval.ipynb, idle 10 min"),
-        ("busy", 1000.0 - 7200, "eval.ipynb, busy, unused 2 h"),
-        ("busy", None, "eval.ipynb, busy"),
-        ("", 1000.0 - 7200, "eval.ipynb, unused 2 h"),
-    ],
-)
-def test_memory_that_is_held_without_use_is_said(state: str, since: float | None, shown: str) -> None:
-    notebook = Notebook(path="/work/eval.ipynb", state=state, active=400.0)
-    row = replace(process(), notebook=notebook, unused=since)
-
-    assert phrases.owner(row, 1000.0, longest=40) == shown
 
 
 def test_of_another_users_process_it_is_said_too() -> None:

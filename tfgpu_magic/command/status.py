@@ -6,7 +6,8 @@ import argparse
 
 from tfgpu_magic.monitor import one_look
 from tfgpu_magic.monitor.history import History
-from tfgpu_magic.views import message, text
+from tfgpu_magic.views import message
+from tfgpu_magic.views.status import Status
 
 UNSEEN = 1
 """The exit status where no GPU could be looked at."""
@@ -31,5 +32,5 @@ def prepare(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print what is to be seen now."""
     table = one_look.table()
-    print(message.full(0, message.state(table), History()) if options.json else text.render(table, here="program"))
+    print(message.full(0, message.state(table), History()) if options.json else repr(Status(table, "program")))
     return UNSEEN if table.error else 0

@@ -57,21 +57,9 @@ _STYLE_LINE = " ".join(_STYLE.split())
 
 _KEYS = {"this": "this", "mine": "mine", "other": "others", "gone": "others", "unknown": "others"}
 _ORDER: tuple[ShareOf, ...] = ("this", "mine", "others", "free")
+_LONGEST = 60  # characters of a name; of a longer one the end is shown
 _GPU_HEADS = (">GPU", "<Name", "<Held", ">Free")
 _PROCESS_HEADS = (">GPU", ">PID", "<Type", "<Owner", ">Held")
-
-
-def render(table: Table, *, longest: int = 60, here: str = "notebook") -> str:
-    """Return a table as an HTML fragment.
-
-    Args:
-        table: the rows.
-        longest: how many characters of a name are shown; longer ones are cut on the left.
-        here: the kind of the viewing process.
-    """
-    body = _error(table) if table.error else _tables(table, longest, here)
-    remarks = "".join(map(remark, phrases.remarks(table)))
-    return page(body + remarks)
 
 
 def page(body: str) -> str:
@@ -79,23 +67,17 @@ def page(body: str) -> str:
     return f'<div class="tfgpu"><style>{_STYLE_LINE}</style>{body}</div>'
 
 
-def _error(table: Table) -> str:
-    page = f"<p><strong>{_safe(phrases.plain(table.error or '', longest=400))}</strong></p>"
-    return page + (f"<p>{_safe(phrases.TRY)}<br><code>{_safe(phrases.TRY_COMMAND)}</code></p>" if table.absent else "")
-
-
-def _tables(table: Table, longest: int, here: str) -> str:
+def gpus(table: Table, here: str) -> str:
+    """Draw a row for each GPU, with what the kernel has said of it; `here` is the kind of the viewing process."""
     kernel = phrases.of_kernel(table)
     heads = _GPU_HEADS + (("<TF", f"<This {here}", "<Policy") if kernel else ())
-    gpus = grid("GPU memory", heads, (_gpu(row) + (_kernel(row) if kernel else "") for row in table.gpus))
-    legend = _legend(table)
-    if not table.processes:
-        return gpus + legend + "".join(f"<p>{_safe(line)}</p>" for line in phrases.no_holders(table))
-    return (
-        gpus
-        + legend
-        + grid("Processes", _PROCESS_HEADS, (_process(row, table.time, longest) for row in table.processes))
-    )
+    rows = (_gpu(row) + (_kernel(row) if kernel else "") for row in table.gpus)
+    return grid("GPU memory", heads, rows) + _legend(table)
+
+
+def processes(table: Table) -> str:
+    """Draw the rows of the processes."""
+    return grid("Processes", _PROCESS_HEADS, (_process(row, table.time) for row in table.processes))
 
 
 def _legend(table: Table) -> str:
@@ -193,11 +175,11 @@ def _bar(row: GpuRow) -> str:
     return f'<div class="tfgpu-bar" role="img" aria-label="{label}" title="{label}">{parts}</div>'
 
 
-def _process(row: ProcessRow, now: float, longest: int) -> str:
+def _process(row: ProcessRow, now: float) -> str:
     # bdi: a right-to-left name stays in its cell.
     more = [*map(prose, phrases.parked(row)), *map(_safe, phrases.figures(row))]
     figures = "".join(f"<br>{line}" for line in more)
-    owner = f"{_key(_KEYS[row.who])}<bdi>{_safe(phrases.owner(row, now, longest=longest))}</bdi>{figures}"
+    owner = f"{_key(_KEYS[row.who])}<bdi>{_safe(phrases.owner(row, now, longest=_LONGEST))}</bdi>{figures}"
     return (
         f'<td class="tfgpu-n">{_safe(row.gpu)}</td><td class="tfgpu-n">{phrases.pid(row)}</td>'
         f'<td>{_safe(row.kind or "-")}</td><th scope="row" class="tfgpu-name">{owner}</th>'

@@ -1,4 +1,4 @@
-"""The result of `%tf_gpu`: one look at the GPUs, in a form that every front end can show."""
+"""The answer of `%tf_gpu`: one look at the GPUs."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.host import here
 from tfgpu_magic.views import html, phrases, text
+from tfgpu_magic.views.answer import Answer, Part, headline
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tfgpu_magic.monitor.rows import Table
 
 
 ONCE = "This is one look. The table that is drawn anew each second needs a notebook; here, say it again."
+_TRY = Part([phrases.TRY, f"  {phrases.TRY_COMMAND}"], f"<p>{phrases.TRY}<br><code>{phrases.TRY_COMMAND}</code></p>")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Status:
-    """The rows of one look; IPython shows them as HTML or as text, and `print` as text.
+class Status(Answer):
+    """The rows of one look.
 
     Attributes:
         table: the rows.
@@ -31,11 +35,18 @@ class Status:
         """Return the same with a note that it is not a live table."""
         return replace(self, table=replace(self.table, notes=(*self.table.notes, ONCE)))
 
-    def __repr__(self) -> str:
-        return text.render(self.table, here=self.here)
-
-    def _repr_html_(self) -> str:
-        return html.render(self.table, here=self.here)
+    def _parts(self) -> Iterable[Part | str]:
+        table = self.table
+        if table.error:
+            yield headline(phrases.plain(table.error, longest=400))
+            if table.absent:
+                yield _TRY
+        else:
+            yield Part(text.gpus(table, self.here), html.gpus(table, self.here))
+            if table.processes:
+                yield Part(text.processes(table), html.processes(table))
+            yield from phrases.no_holders(table)
+        yield from phrases.remarks(table)
 
 
 def shown(table: Table) -> Status:

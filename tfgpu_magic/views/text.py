@@ -12,28 +12,22 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
 
-_PROCESS_COLUMNS = (">GPU", ">PID", ">Type", "<Owner", ">Held", "<Policy")
+_LONGEST = 40  # characters of a name; of a longer one the end is shown
 
 
-def render(table: Table, *, longest: int = 40, here: str = "notebook") -> str:
-    """Return a table as text, without a line end after its last line.
+def gpus(table: Table, here: str) -> list[str]:
+    """Draw a row for each GPU, with what the kernel has said of it; `here` is the kind of the viewing process."""
+    none = "-" if phrases.of_kernel(table) else ""
+    rows = [_gpu(row, none=none) for row in table.gpus]
+    return columns((">GPU", "<Name", "<TF", ">Held", ">Free", f"<This {here}", "<Policy"), rows)
 
-    Args:
-        table: the rows.
-        longest: how many characters of a name are shown; longer ones are cut on the left.
-        here: the kind of the viewing process.
-    """
-    if table.error:
-        lines = [phrases.plain(table.error, longest=400)]
-        lines += [phrases.TRY, "  " + phrases.TRY_COMMAND] if table.absent else []
-        return "\n".join([*lines, *phrases.remarks(table)])
-    own = phrases.of_kernel(table)
-    gpus = [_gpu(row, none="-" if own else "") for row in table.gpus]
+
+def processes(table: Table) -> list[str]:
+    """Draw the rows of the processes."""
     # Beside a notebook's own policy, which stands with the GPUs, there is no room for all others.
-    processes = [line for row in table.processes for line in _process(row, table.time, longest, policy=not own)]
-    lines = columns((">GPU", "<Name", "<TF", ">Held", ">Free", f"<This {here}", "<Policy"), gpus)
-    lines += columns(_PROCESS_COLUMNS, processes) if processes else phrases.no_holders(table)
-    return "\n".join([*lines, *phrases.remarks(table)])
+    policy = not phrases.of_kernel(table)
+    rows = [line for row in table.processes for line in _process(row, table.time, policy=policy)]
+    return columns((">GPU", ">PID", ">Type", "<Owner", ">Held", "<Policy"), rows)
 
 
 def _gpu(row: GpuRow, *, none: str) -> list[str]:
@@ -43,8 +37,8 @@ def _gpu(row: GpuRow, *, none: str) -> list[str]:
     return [*start, phrases.held(row), phrases.with_unit(row.free), phrases.use(row), phrases.plain(row.policy)]
 
 
-def _process(row: ProcessRow, now: float, longest: int, *, policy: bool) -> list[list[str]]:
-    owner = phrases.owner(row, now, longest=longest)
+def _process(row: ProcessRow, now: float, *, policy: bool) -> list[list[str]]:
+    owner = phrases.owner(row, now, longest=_LONGEST)
     asked = phrases.plain(row.use.policy) if policy and row.use else ""
     line = [row.gpu, phrases.pid(row), row.kind or "-", owner, phrases.with_unit(row.held), asked]
     more = [*phrases.parked(row), *phrases.figures(row)]

@@ -22,8 +22,9 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.rows import Table
 from tfgpu_magic.monitor.watcher import Watcher, failure
-from tfgpu_magic.views import html, message, text
+from tfgpu_magic.views import message
 from tfgpu_magic.views.presence import STATE_EVERY, Presence
+from tfgpu_magic.views.status import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -162,7 +163,8 @@ class MemoryTable(anywidget.AnyWidget):
     def _repr_mimebundle_(self, **options: Any) -> Any:
         bundle = super()._repr_mimebundle_(**options)
         if bundle:
-            bundle[0].update({"text/plain": text.render(self._rows), "text/html": html.render(self._rows)})
+            now = Status(self._rows)
+            bundle[0].update({"text/plain": repr(now), "text/html": now._repr_html_()})
         return bundle
 
     @default("kernel")
