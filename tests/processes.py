@@ -7,7 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -34,6 +34,24 @@ def runs(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def ours(machine: Machine, module: str) -> list[psutil.Process]:
+    """Return the living processes of a machine that run a module of ours, by the beginning of its name."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            there = process.environ().get("TFGPU_SIMGPU") == str(machine.path)
+            if there and any(module in word for word in process.cmdline()) and runs(process):
+                found.append(process)
+    return found
+
+
+def kill(*processes: psutil.Process) -> None:
+    """Kill processes, some of which may have ended by themselves when others did."""
+    for process in processes:
+        with suppress(psutil.Error):
+            process.kill()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from playwright.sync_api import expect
 from tests.browser.panel import open_panel, visit
 from tests.browser.scene import Scene, lab_only, shot, soon
 from tests.browser.unused import unused
-from tests.parking.conftest import helpers, kill
+from tests.parking.conftest import helpers
+from tests.processes import kill
 from tests.sizes import GIB
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def notebook(scene: Scene) -> Iterator[Notebook]:
     notebook = scene.notebook("train.ipynb", ASK, HOLD)
     yield notebook
     scene.server.open(f"api/sessions/{notebook.session}", method="DELETE").close()
-    kill(*helpers(scene.machine, "tfgpu_magic.parking."))
+    kill(*helpers(scene.machine))
 
 
 def test_the_panels_button_parks_and_brings_back(scene: Scene, page: Page, notebook: Notebook) -> None:

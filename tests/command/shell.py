@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,3 +68,51 @@ def running(
     finally:
         process.kill()
         process.communicate()
+
+
+SIZED = {"TERM": "xterm", "COLUMNS": "", "LINES": ""}
+"""The variables of a terminal whose size is its own, and not that of the one that the tests were started in."""
+
+
+class Terminal:
+    """A terminal of 80 by 24, and a process that has it for its own."""
+
+    def __init__(self, machine: Machine, command: tuple[str, ...]) -> None:
+        self.said = ""
+        self._ours, theirs = pty.openpty()
+        self.resize(80, 24)
+        self.before = termios.tcgetattr(theirs)
+        self.process = machine.popen(
+            list(command), stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, env=SIZED
+        )
+        self._theirs = theirs
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def resize(self, columns: int, lines: int) -> None:
+        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def press(self, keys: str) -> None:
+        os.write(self._ours, keys.encode())
+
+    def modes(self) -> list[object]:
+        return list(termios.tcgetattr(self._theirs))
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._theirs)
+
+    def _read(self) -> None:
+        with contextlib.suppress(OSError):
+            while data := os.read(self._ours, 65536):
+                self.said += data.decode(errors="replace")
+
+
+@contextlib.contextmanager
+def terminal_of(machine: Machine, *command: str) -> Iterator[Terminal]:
+    """Run a command in a terminal, and end it with the block."""
+    terminal = Terminal(machine, command)
+    try:
+        yield terminal
+    finally:
+        terminal.close()

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
-import pty
 import signal
-import struct
 import sys
-import termios
-import threading
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 
-from tests.command.shell import TFGPU
+from tests.command.shell import TFGPU, Terminal, terminal_of
 from tests.machines import machine_of
 from tests.slack import SLACK
 from tests.waiting import until
@@ -27,51 +21,8 @@ IN, OUT, CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
 """What a terminal is told: to show another screen, to show its own again, and to show its cursor."""
 
 
-SIZED = {"TERM": "xterm", "COLUMNS": "", "LINES": ""}
-"""The variables of a terminal whose size is its own, and not that of the one that the tests were started in."""
-
-
-class Terminal:
-    """A terminal of 80 by 24, and a process that has it for its own."""
-
-    def __init__(self, machine: Machine, command: tuple[str, ...]) -> None:
-        self.said = ""
-        self._ours, theirs = pty.openpty()
-        self.resize(80, 24)
-        self.before = termios.tcgetattr(theirs)
-        self.process = machine.popen(
-            list(command), stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, env=SIZED
-        )
-        self._theirs = theirs
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def resize(self, columns: int, lines: int) -> None:
-        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-
-    def press(self, keys: str) -> None:
-        os.write(self._ours, keys.encode())
-
-    def modes(self) -> list[object]:
-        return list(termios.tcgetattr(self._theirs))
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._theirs)
-
-    def _read(self) -> None:
-        with contextlib.suppress(OSError):
-            while data := os.read(self._ours, 65536):
-                self.said += data.decode(errors="replace")
-
-
-@contextlib.contextmanager
-def top(machine: Machine, *command: str) -> Iterator[Terminal]:
-    terminal = Terminal(machine, command or (*TFGPU, "top"))
-    try:
-        yield terminal
-    finally:
-        terminal.close()
+def top(machine: Machine, *command: str) -> AbstractContextManager[Terminal]:
+    return terminal_of(machine, *(command or (*TFGPU, "top")))
 
 
 def test_it_is_drawn_and_follows_the_machine_and_the_terminals_size(machine: Machine) -> None:

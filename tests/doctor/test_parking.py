@@ -16,7 +16,8 @@ from tests.doctor.test_memory import V2
 from tests.doctor.test_memory import machine as memory_of
 from tests.gpu import verified
 from tests.machines import machine_of
-from tests.parking.conftest import PARKER, WORKER, helpers, kill
+from tests.parking.conftest import helpers
+from tests.processes import kill
 from tests.sizes import CONTEXT, GIB, MIB
 from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.checks import parking
@@ -50,7 +51,7 @@ def own_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def end_helpers(machine: Machine) -> None:
-    kill(*helpers(machine, PARKER), *helpers(machine, WORKER))
+    kill(*helpers(machine))
 
 
 def test_a_process_of_tensorflow_goes_and_comes_back_and_the_rates_are_the_drivers(

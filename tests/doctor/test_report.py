@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import ast
 import inspect
-import os
-import pty
 import re
 import string
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -17,10 +14,10 @@ from types import ModuleType
 
 import pytest
 
-from tests.command.shell import TFGPU
+from tests.command.shell import TFGPU, terminal_of
 from tests.doctor import looking
 from tests.machines import machine_of
-from tests.processes import PATIENCE, QUIET
+from tests.processes import PATIENCE
 from tests.waiting import until
 from tfgpu_magic.doctor import table
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
@@ -169,21 +166,11 @@ def test_the_json_has_no_secret_and_no_home(absent: Machine, tmp_path: Path) -> 
 
 def test_in_a_terminal_it_has_colours_and_elsewhere_none(absent: Machine) -> None:
     absent.hang("nvmlInit", 3600)  # TensorFlow is left alone then
-    ours, theirs = pty.openpty()
-    command = [*TFGPU, "doctor"]
-    process = absent.popen(command, stdout=theirs, stderr=subprocess.STDOUT, env={**QUIET, "TERM": "xterm"})
-    os.close(theirs)
-    shown = b""
-    try:
-        while piece := os.read(ours, 65536):
-            shown += piece
-    except OSError:  # the terminal's other end is closed
-        pass
-    finally:
-        os.close(ours)
+    with terminal_of(absent, *TFGPU, "doctor") as terminal:
+        status = terminal.process.wait(PATIENCE)
+        until(lambda: "\x1b[1;31mfault  \x1b[0m" in terminal.said)
     piped = looking.doctor(absent, env={"TERM": "xterm"})
 
-    assert (process.wait(), piped.returncode) == (1, 1)
-    assert b"\x1b[1;31mfault  \x1b[0m" in shown
+    assert (status, piped.returncode) == (1, 1)
     assert "\x1b" not in piped.stdout
     assert " fault    Driver" in piped.stdout

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from tests.processes import kill, ours
 from tests.sizes import GIB
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
@@ -33,20 +34,12 @@ def snapshot(processes: int = 1, *, at: float = 1e9, used: int | None = GIB, uui
 
 def collectors(machine: Machine) -> list[psutil.Process]:
     """Return the collectors of this machine, and the processes that are to become one."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            ours = process.environ().get("TFGPU_SIMGPU") == str(machine.path)
-            if ours and any(MODULE in word for word in process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+    return ours(machine, MODULE)
 
 
 def end_collectors(machine: Machine) -> None:
     """Kill the collectors of this machine that are left."""
-    for process in collectors(machine):
-        with contextlib.suppress(psutil.Error):
-            process.kill()
+    kill(*collectors(machine))
 
 
 @contextlib.contextmanager

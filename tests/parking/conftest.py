@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.jupyter import Notebook
 from tests.parking.house import House, parkable
 from tests.parking.made_up import Driver
 from tests.parking.notebooks import Site, standing
+from tests.processes import kill, ours
 from tests.simgpu.talking import Talker, talker
 from tests.sizes import GIB
 from tests.slack import SLACK
@@ -101,7 +103,7 @@ def machine(gpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         for name, value in machine.environ().items():
             monkeypatch.setenv(name, value)
         yield machine
-        kill(*helpers(machine, PARKER), *helpers(machine, WORKER))
+        kill(*helpers(machine))
 
 
 @pytest.fixture
@@ -111,16 +113,9 @@ def programs(machine: Machine) -> Iterator[Start]:
         yield lambda size=GIB: started.enter_context(talker(machine, f"hold({size})"))
 
 
-def helpers(machine: Machine, module: str) -> list[psutil.Process]:
-    """Return the processes of this machine that run a module of ours."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if not any(module in word for word in process.cmdline()):
-                continue
-            if process.environ().get("TFGPU_SIMGPU") == str(machine.path) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+def helpers(machine: Machine, module: str = "tfgpu_magic.parking.") -> list[psutil.Process]:
+    """Return the helper and its workers on this machine, or those of them that run one module."""
+    return ours(machine, module)
 
 
 @pytest.fixture
@@ -130,11 +125,13 @@ def held(machine: Machine) -> Iterator[Talker]:
         yield held
 
 
-def kill(*processes: psutil.Process) -> None:
-    """Kill processes, some of which may have ended by themselves when others did."""
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            process.kill()
+def all_die(machine: Machine, pid: int, when: Callable[[], object]) -> None:
+    """Have another process ask for a parked one, and kill that and all helpers as soon as something is so."""
+    code = "import sys; from tfgpu_magic.parking import client; client.unpark(int(sys.argv[1]))"
+    with machine.popen([sys.executable, "-c", code, str(pid)]) as asker:
+        until(when)
+        asker.kill()
+        kill(*helpers(machine))
 
 
 def only_helper(machine: Machine) -> psutil.Process:

@@ -9,7 +9,8 @@ import sys
 import psutil
 import pytest
 
-from tests.parking.conftest import PARKER, WORKER, Asking, Start, helpers, kill, park, phase
+from tests.parking.conftest import PARKER, WORKER, Asking, Start, all_die, helpers, park, phase
+from tests.processes import kill
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
 from tfgpu_magic.parking import client
@@ -62,7 +63,7 @@ def test_nothing_is_lost_or_locked_whatever_is_killed(
     doomed = {
         "helper": helpers(machine, PARKER),
         "worker": helpers(machine, WORKER),
-        "both": helpers(machine, PARKER) + helpers(machine, WORKER),
+        "both": helpers(machine),
         "process": [psutil.Process(program.pid)],
     }[victim]
     assert doomed
@@ -116,12 +117,7 @@ def test_whoever_looks_next_sets_right_what_all_have_died_over(machine: Machine,
     program = programs()
     park(program.pid)
     machine.hang("cuCheckpointProcessUnlock", 600.0)
-    code = "import sys; from tfgpu_magic.parking import client; client.unpark(int(sys.argv[1]))"
-    asker = machine.popen([sys.executable, "-c", code, str(program.pid)])
-    until(lambda: phase(program.pid) is Phase.UNLOCKING)
-    asker.kill()
-    kill(*helpers(machine, PARKER), *helpers(machine, WORKER))
-    asker.wait()
+    all_die(machine, program.pid, lambda: phase(program.pid) is Phase.UNLOCKING)
     machine.clear_faults()
 
     def look() -> Phase | None:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.jupyter import Notebook, execute, reply_to
-from tests.parking.conftest import PARKER, helpers, kill, phase
+from tests.parking.conftest import PARKER, helpers, phase
 from tests.parking.notebooks import SIZE, Site, digest_in, heard, is_parked, park
+from tests.processes import kill
 from tests.sizes import CONTEXT, GIB
 from tests.slack import SLACK
 from tests.waiting import until

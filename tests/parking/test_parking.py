@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.parking.conftest import PARKER, WORKER, Asking, Start, entry, helpers, only_helper, park, phase
+from tests.simgpu.talking import Talker
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
 from tfgpu_magic.monitor.directory import BoardDirectory
@@ -68,14 +69,19 @@ def test_many_cycles_leave_nothing_behind(machine: Machine, programs: Start) -> 
     assert found.returns == 11
 
 
-def test_the_room_of_one_is_anothers_meanwhile(machine: Machine, programs: Start) -> None:
+def one_that_waits(programs: Start) -> tuple[Talker, Talker, Asking, list[Progress]]:
+    """Give a program that was parked and waits to come back, the one that has its room, and what the first is told."""
     one = programs(GIB)
     assert park(one.pid).done
-    other = programs(GIB)
-    said: list[Progress] = []
+    other, said = programs(GIB), list[Progress]()
     coming = Asking(client.unpark, one.pid, tell=said.append)
-    waits = until(lambda: next((each for each in said if each.step == "waits"), None))
-    assert waits is not None
+    until(lambda: any(each.step == "waits" for each in said))
+    return one, other, coming, said
+
+
+def test_the_room_of_one_is_anothers_meanwhile(machine: Machine, programs: Start) -> None:
+    one, other, coming, said = one_that_waits(programs)
+    waits = next(each for each in said if each.step == "waits")
     room = waits.rooms[0]
 
     assert room.holders == ((other.pid, GIB + CONTEXT),)
@@ -91,12 +97,7 @@ def test_the_room_of_one_is_anothers_meanwhile(machine: Machine, programs: Start
 
 
 def test_two_who_want_it_back_are_told_the_same_and_each_may_go(machine: Machine, programs: Start) -> None:
-    one = programs(GIB)
-    park(one.pid)
-    other = programs(GIB)
-    first_said: list[Progress] = []
-    first = Asking(client.unpark, one.pid, tell=first_said.append)
-    until(lambda: any(each.step == "waits" for each in first_said))
+    one, other, first, first_said = one_that_waits(programs)
     second_said: list[Progress] = []
     left = threading.Event()
     second = Asking(client.unpark, one.pid, tell=second_said.append, wanted=lambda: not left.is_set())
@@ -185,12 +186,7 @@ def test_what_could_be_parked_is_told_without_parking_it(machine: Machine, progr
 
 
 def test_who_waits_is_handed_over_to_the_next_helper(machine: Machine, programs: Start) -> None:
-    one = programs(GIB)
-    park(one.pid)
-    other = programs(GIB)
-    said: list[Progress] = []
-    coming = Asking(client.unpark, one.pid, tell=said.append)
-    until(lambda: any(each.step == "waits" for each in said))
+    one, other, coming, _ = one_that_waits(programs)
     helper = only_helper(machine)
     helper.terminate()
     until(lambda: helper.pid not in [each.pid for each in helpers(machine, PARKER)], every=0.5)

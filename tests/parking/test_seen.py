@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.parking.conftest import PARKER, WORKER, Start, entry, helpers, kill, park
+from tests.parking.conftest import Start, all_die, entry, park
 from tests.parking.made_up import me
 from tests.sizes import GIB
 from tests.waiting import until
@@ -68,12 +68,7 @@ def test_one_whose_waiting_nobody_ends_is_set_right_by_whoever_looks(machine: Ma
     one = programs(GIB)
     assert park(one.pid).done
     programs(GIB)
-    code = "import sys; from tfgpu_magic.parking import client; client.unpark(int(sys.argv[1]))"
-    asker = machine.popen([sys.executable, "-c", code, str(one.pid)])
-    until(lambda: (found := entry(one.pid)) is not None and found.wanted)
-    asker.kill()
-    kill(*helpers(machine, PARKER), *helpers(machine, WORKER))
-    asker.wait()
+    all_die(machine, one.pid, lambda: (found := entry(one.pid)) is not None and found.wanted)
 
     def wanted() -> bool:
         with BoardDirectory() as place:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,8 @@ import psutil
 import pytest
 
 from tests.jupyter import Server, execute
-from tests.parking.conftest import kill
+from tests.parking.conftest import helpers
+from tests.processes import kill
 from tests.server.acting import Kernel, post, row_of
 from tests.server.streaming import State, rows, streaming
 from tests.sizes import GIB
@@ -45,17 +45,6 @@ def server(serve: Serve) -> Server:
 def no_helper_is_left(machine: Machine) -> Iterator[None]:
     yield
     kill(*helpers(machine))
-
-
-def helpers(machine: Machine) -> list[psutil.Process]:
-    """Return the processes that park on this machine."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            ours = any("tfgpu_magic.parking." in word for word in process.cmdline())
-            if ours and process.environ().get("TFGPU_SIMGPU") == str(machine.path):
-                found.append(process)
-    return found
 
 
 class Notebook(Kernel):
