@@ -8,6 +8,7 @@ from tfgpu_magic.config import import_hook
 from tfgpu_magic.config.framework_plan import FrameworkPlan
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.frameworks.shortage import Shortage
+from tfgpu_magic.frameworks.versions import installed
 from tfgpu_magic.monitor.report import Figure
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Framework:
         resets: whether its counters of peaks can be reset.
         counters: those counters; None where they cannot be.
         module: the module whose import brings them.
+        package: what tells its version, of one beside TensorFlow that can be told what it may take; else "".
         gives_back: whether it can give GPU memory back to the driver while it lives, as it is set up in this process.
     """
 
@@ -49,6 +51,7 @@ class Framework:
     resets = False
     counters: Counters | None = None
     module = ""
+    package = ""
     gives_back = False
 
     _between: Callable[[Callable[[], None]], None]
@@ -127,7 +130,7 @@ class Framework:
 
     def version(self) -> tuple[int, ...]:
         """Return the version that is installed, of one beside TensorFlow that can be told what it may take; else ()."""
-        return ()
+        return installed(self.package) if self.package else ()
 
     def plan(self, wanted: Wanted, state: FrameworkState) -> FrameworkPlan:  # noqa: ARG002
         """Decide what is done about it. Pure.

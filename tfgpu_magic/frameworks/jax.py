@@ -24,7 +24,6 @@ from tfgpu_magic.frameworks.base import Framework
 from tfgpu_magic.frameworks.objects import Objects
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library
-from tfgpu_magic.frameworks.versions import installed
 
 # Errors: what jaxlib 0.10.2 raises on a simulated machine, and jaxlib 0.4's texts: `bfc_allocator.cc`,
 # `pjrt_client.cc`, `se_gpu_pjrt_client.cc`, `cuda_dnn.cc`, `solver_handle_pool.cc`.
@@ -46,6 +45,7 @@ class Jax(Framework):
     out_of_memory = re.compile(r"RESOURCE_EXHAUSTED: (Out of memory|Failed to allocate)")
     comes_with_tensorflow = True
     fixed_once_used = True
+    package = "jaxlib"  # which reads the variables
 
     def stage(self) -> Stage:
         """Return its stage; a backend for the CPU alone uses no GPU, and never will."""
@@ -109,10 +109,6 @@ class Jax(Framework):
             with contextlib.suppress(Exception):
                 if not array.is_deleted():
                     yield from _shards(array)
-
-    def version(self) -> tuple[int, ...]:
-        """Return the version of jaxlib that is installed, which reads the variables; empty where none is."""
-        return installed("jaxlib")
 
     def plan(self, wanted: Wanted, state: FrameworkState) -> FrameworkPlan:
         """Decide what is done about it. Pure.

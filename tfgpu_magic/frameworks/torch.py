@@ -27,7 +27,6 @@ from tfgpu_magic.frameworks.counters import Counters
 from tfgpu_magic.frameworks.objects import Objects
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library
-from tfgpu_magic.frameworks.versions import installed
 from tfgpu_magic.units import rounded
 
 OPTIONS, CUDA_OPTIONS = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
@@ -67,7 +66,7 @@ class Torch(Framework):
     """PyTorch as a `Framework`."""
 
     name = "PyTorch"
-    module = "torch"
+    module = package = "torch"
     # "CUDA out of memory. Tried to allocate 2.00 GiB."; "CUDA error: out of memory".
     out_of_memory = re.compile(r"CUDA (error: )?out of memory", re.IGNORECASE)
     words = ("allocated", "reserved", "limit")
@@ -146,10 +145,6 @@ class Torch(Framework):
     def arrays(self, objects: Objects) -> list[Array]:
         """Return its tensors on GPUs, and their gradients."""
         return torch_arrays.arrays(objects)
-
-    def version(self) -> tuple[int, ...]:
-        """Return the version that is installed; empty where none is."""
-        return installed(self.module)
 
     def give_back(self) -> dict[str, int]:
         """Empty its cache; return the bytes that went back, by the UUID of each GPU."""
