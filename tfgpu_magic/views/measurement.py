@@ -66,7 +66,7 @@ class Measurement(Answer):
         return sum(changes) if known else None
 
     def _parts(self) -> Iterable[Part | str]:
-        tables = grid(_HEADS, _pools(self)), grid(_HELD_HEADS, _held(self))
+        tables = grid(_HEADS, _pools(self), long=True), grid(_HELD_HEADS, _held(self))
         return [headline(_summary(self)), *tables, *_remarks(self)]
 
 
