@@ -14,8 +14,8 @@ import pytest
 
 from tfgpu_magic.monitor import owners as owning
 from tfgpu_magic.monitor import pids
-from tfgpu_magic.monitor.owners import _FIRST, SIMULATED_USER, Notebook, Owner, Owners
-from tfgpu_magic.monitor.pids import began, holder_began, opens_driver, short_command
+from tfgpu_magic.monitor.owners import _FIRST, SIMULATED_USER, Owner, Owners
+from tfgpu_magic.monitor.pids import began, family, holder_began, opens_driver, short_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -84,22 +84,20 @@ def test_its_children_are_this_notebooks_and_named_by_their_script(start: Start)
     assert owner.text.endswith(" train.py")
 
 
-def test_another_kernel_of_mine_is_named_by_its_notebook(start: Start) -> None:
-    owner = find(start(JPY_SESSION_NAME="/home/me/work/eval.ipynb"))
+@pytest.mark.parametrize(
+    ("session", "name"),
+    [
+        ({"JPY_SESSION_NAME": "/home/me/work/eval.ipynb"}, "eval.ipynb"),
+        ({"JPY_SESSION_NAME": "/home/me/work/"}, "python train.py"),  # a session without a name
+        ({}, "python train.py"),  # and no other argument
+    ],
+)
+def test_another_process_of_mine_is_named_by_its_notebook_or_by_its_script(
+    start: Start, session: dict[str, str], name: str
+) -> None:
+    owner = find(start(**session))
 
-    assert (owner.who, owner.text) == ("mine", "eval.ipynb")
-
-
-def test_a_session_without_a_name_has_none(start: Start) -> None:
-    assert find(start(JPY_SESSION_NAME="/home/me/work/")).text.endswith(" train.py")
-
-
-def test_another_process_of_mine_is_named_by_its_script_and_no_other_argument(start: Start) -> None:
-    owner = find(start())
-
-    assert owner.who == "mine"
-    assert owner.text.endswith(" train.py")
-    assert "hunter2" not in owner.text
+    assert (owner.who, owner.text) == ("mine", name)
 
 
 @needs_root
@@ -146,6 +144,7 @@ def test_a_process_that_is_trusted_is_not_read_again_and_its_end_is_seen_at_once
     first = owners.find([pid])
     with monkeypatch.context() as patch:
         patch.delattr(owning, "began")
+        patch.delattr(owning, "notebook")
         again = owners.find([pid])
     psutil.Process(pid).kill()
     os.waitpid(pid, 0)
@@ -165,15 +164,6 @@ def test_a_pid_that_was_given_anew_is_another_owner(start: Start, monkeypatch: p
     assert owners.find([pid])[pid].text == "second.ipynb"
 
 
-def test_an_owner_is_read_once(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    pid = start(JPY_SESSION_NAME="eval.ipynb")
-    owners = Owners(kernel=ELSE)
-    before = owners.find([pid])
-    monkeypatch.delattr(owning, "notebook")
-
-    assert owners.find([pid]) == before
-
-
 @pytest.mark.usefixtures("driver")
 def test_one_unknown_pid_among_known_ones_has_ended() -> None:
     assert find(2**22 + 1).who == "gone"
@@ -184,15 +174,6 @@ def test_pids_of_which_none_lives_here_are_unknown() -> None:
     owners = Owners().find([2**22 + 1, 2**40])
 
     assert {(owner.who, owner.text) for owner in owners.values()} == {("unknown", "others")}
-
-
-def test_a_strangers_memory_is_not_laid_at_the_door_of_a_kernel_that_has_its_number_here(start: Start) -> None:
-    # The kernel has not touched a GPU: what the driver lists is the host's process of this number.
-    kernel = start(JPY_SESSION_NAME="quiet.ipynb", drives=False)
-    owners = Owners(kernel=ELSE)
-    seen = [owners.find([kernel, 2**40], {kernel: Notebook(name="quiet.ipynb")}) for _ in range(2)]
-
-    assert [{(owner.who, owner.text) for owner in each.values()} for each in seen] == [{("unknown", "others")}] * 2
 
 
 def test_a_pid_of_mine_that_has_no_driver_open_has_ended_where_others_are_named(start: Start) -> None:
@@ -300,3 +281,9 @@ def test_what_has_ended_or_has_no_driver_open_is_not_what_the_driver_means(start
     os.waitpid(ended, 0)
 
     assert (holder_began(holds), holder_began(without), holder_began(ended)) == (began(holds), None, None)
+
+
+def test_the_first_process_of_a_container_is_of_its_own_family() -> None:
+    """A notebook's kernel may be that."""
+    assert family(1) == {1}
+    assert {os.getpid(), os.getppid(), 1} <= family()

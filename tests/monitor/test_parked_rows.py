@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tests.figures import tensorflow
-from tests.monitor.made_tables import other
 from tests.sizes import GIB
 from tfgpu_magic.monitor.owners import Owner, together
 from tfgpu_magic.monitor.report import GpuUse, Report
@@ -44,6 +43,12 @@ def table(*entries: Entry, held: dict[int, int] | None = None, reports: tuple[Re
         processes=tuple(Process(gpu="0", pid=pid, kind="C", held=size) for pid, size in rows.items()),
     )
     return make(snapshot, Known(owners=OWNERS, reports=reports, notebooks=together(reports, {}), parked=entries))
+
+
+def report(pid: int = 2, in_use: int = GIB, *, parks: bool = False) -> Report:
+    """Return what a kernel reports that uses the first GPU."""
+    use = GpuUse(gpu="0", policy="growth", figures=tensorflow(in_use))
+    return Report(pid=pid, summary="", uses=(use,), parks=parks)
 
 
 def row(made: Table, pid: int = 2, gpu: str = "0") -> ProcessRow:
@@ -114,7 +119,7 @@ def test_one_that_was_on_two_gpus_has_a_row_on_each() -> None:
 
 def test_what_its_framework_goes_on_counting_is_not_taken_for_the_gpus() -> None:
     """Else the driver's list would lack a kernel that uses the GPU, and count as that of another namespace."""
-    made = table(entry(), held={3: GIB}, reports=(other(3 * GIB),))
+    made = table(entry(), held={3: GIB}, reports=(report(in_use=3 * GIB),))
 
     assert [(one.owner, one.held) for one in made.processes] == [("maria", GIB), ("eval.ipynb", 0)]
     assert UNATTRIBUTED not in made.notes
@@ -137,7 +142,7 @@ def test_a_process_that_nobody_knows_by_now_has_the_records_name() -> None:
 
 
 def test_whether_a_notebook_lets_itself_be_parked_is_in_its_row() -> None:
-    reports = (replace(other(), parks=True), replace(other(pid=3), parks=True))
+    reports = (report(parks=True), report(3, parks=True))
     made = table(held={1: GIB, 2: GIB, 3: GIB}, reports=reports)
 
     assert [one.pid for one in made.processes if one.parks] == [2]  # another user's says what it likes

@@ -94,21 +94,17 @@ def test_what_is_no_report_is_a_value_error(text: str) -> None:
         Report.from_json(text)
 
 
-def test_every_kernel_is_seen(here: BoardDirectory, start: Start) -> None:
-    one, two = start("One."), start("Two.")
-
-    assert summaries(here) == ["One.", "Two."]
-    assert {report.pid for report in ReportFiles(here).read()} == {one.pid, two.pid}
-
-
 def test_a_kernel_that_ends_takes_its_report_away(here: BoardDirectory, start: Start) -> None:
     start().communicate()
 
     assert files(here) == []
 
 
-def test_the_report_of_a_killed_kernel_is_gone_and_cleared_away(here: BoardDirectory, start: Start) -> None:
-    kernel = start()
+@pytest.mark.parametrize(
+    "then", ["", "if os.fork() == 0: sys.stdin.read(); os._exit(0)"], ids=["alone", "with a child"]
+)
+def test_the_report_of_a_killed_kernel_is_gone_and_cleared_away(here: BoardDirectory, start: Start, then: str) -> None:
+    kernel = start(then=then)
     kernel.send_signal(signal.SIGKILL)
     kernel.wait()
 
@@ -116,19 +112,12 @@ def test_the_report_of_a_killed_kernel_is_gone_and_cleared_away(here: BoardDirec
     assert files(here) == []
 
 
-def test_a_child_that_outlives_its_kernel_does_not_keep_the_report(here: BoardDirectory, start: Start) -> None:
-    kernel = start(then="if os.fork() == 0: sys.stdin.read(); os._exit(0)")
-    kernel.send_signal(signal.SIGKILL)
-    kernel.wait()
-
-    assert summaries(here) == []
-
-
-def test_a_kernel_that_reads_the_others_stays_in_sight(here: BoardDirectory, start: Start) -> None:
-    start("Other.")
-    start("Reader.", then="assert [one.summary for one in ReportFiles(BoardDirectory()).read()] == ['Other.']")
+def test_every_kernel_is_seen_also_one_that_reads_the_others(here: BoardDirectory, start: Start) -> None:
+    read = "assert [one.summary for one in ReportFiles(BoardDirectory()).read()] == ['Other.']"
+    one, two = start("Other."), start("Reader.", then=read)
 
     assert summaries(here) == ["Other.", "Reader."]
+    assert {report.pid for report in ReportFiles(here).read()} == {one.pid, two.pid}
 
 
 def test_a_report_replaces_the_one_before(here: BoardDirectory, start: Start) -> None:

@@ -1,20 +1,77 @@
-"""What every view shows, from a snapshot and the owners of its processes."""
+"""What every view shows, from a snapshot, the owners of its processes, and what kernels report of themselves.
+
+A report stands beside the driver's figures, and in their place where there are none.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.monitor.made_tables import OWNERS, kernel, owners_of, table
+from tests.figures import pytorch, tensorflow
 from tests.sizes import GIB
 from tfgpu_magic.monitor.owners import Notebook, Owner
+from tfgpu_magic.monitor.report import Figure, GpuUse, LogicalGpu, Report
+from tfgpu_magic.monitor.rows import ProcessRow, Table
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.tabulate import SMALLEST_REST, TONES, UNATTRIBUTED, Known, make
+from tfgpu_magic.monitor.tabulate import SMALLEST_REST, TONES, UNATTRIBUTED, UNREAD, Known, make
+from tfgpu_magic.views.status import Status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from tfgpu_magic.monitor.owners import Who
+
+RESERVED = 2
+"""Bytes that every other kernel's PyTorch has taken besides."""
+
+OWNERS: dict[int, tuple[Who, str]] = {
+    1: ("this", "this notebook"),
+    2: ("mine", "eval.ipynb"),
+    3: ("other", "maria"),
+    4: ("gone", "a process that ended"),
+    9: ("unknown", "others"),
+}
+
+
+def table(
+    *held: tuple[int, int | None],
+    used: int | None = 10 * GIB,
+    report: Report | None = None,
+    reports: Sequence[Report] = (),
+    **gpu: object,
+) -> Table:
+    """Make the table of one GPU of 16 GiB from (pid, held) pairs; the pid tells the owner."""
+    known = {"total": 16 * GIB, "used": used, "free": None if used is None else 16 * GIB - used} | gpu
+    snapshot = Snapshot(
+        time=100.0,
+        listed_at=90.0,  # lists are not read each time
+        gpus=(Gpu(index=0, **known),),  # type: ignore[arg-type]
+        processes=tuple(Process(gpu="0", pid=pid, kind="C", held=size) for pid, size in held),
+    )
+    owners = {pid: Owner(pid=pid, who=who, text=text) for pid, (who, text) in OWNERS.items()}
+    notebooks = {one.pid: Notebook(path=one.notebook) for one in reports if one.notebook}
+    return make(snapshot, Known(owners=owners, own=report, reports=reports, notebooks=notebooks))
+
+
+def kernel(*figures: Figure, gpu: str = "0", policy: str = "growth", pid: int = 1) -> Report:
+    use = GpuUse(gpu=gpu, policy=policy, logical=(LogicalGpu(name="GPU:0"),), figures=figures)
+    return Report(pid=pid, summary="Ready.", uses=(use,), notes=("Note.",))
+
+
+def other(
+    in_use: int = 3, *, pid: int = 2, gpu: str = "0", used_since: float | None = None, notebook: str = ""
+) -> Report:
+    use = GpuUse(gpu=gpu, policy="growth", figures=(*tensorflow(in_use, 5), *pytorch(1, RESERVED)))
+    return Report(pid=pid, summary="", uses=(use,), notebook=notebook, used_since=used_since)
+
+
+def owners_of(made: Table) -> list[str]:
+    return [row.owner for row in made.processes]
 
 
 def test_the_largest_comes_first_and_the_unknown_last() -> None:
@@ -53,22 +110,17 @@ def test_what_no_process_accounts_for_is_others() -> None:
     assert made.notes == ()  # a newer container lists its own pids: they can be named
 
 
-def test_what_the_driver_itself_takes_is_no_row() -> None:
-    assert owners_of(table((1, 10 * GIB - SMALLEST_REST))) == ["this notebook"]
-
-
-def test_an_unknown_figure_leaves_no_rest_to_blame_on_others() -> None:
-    made = table((1, None), (3, GIB))
-
-    assert owners_of(made) == ["maria", "this notebook"]
-    assert [share.text for share in made.gpus[0].shares] == ["not told whose", "free"]
-
-
-def test_a_refused_list_blames_nobody() -> None:
-    made = table(listed=False, error="no list of processes")
-
-    assert owners_of(made) == ["not told whose"]
-    assert [share.text for share in made.gpus[0].shares] == ["not told whose", "free"]
+@pytest.mark.parametrize(
+    ("made", "owners", "shares"),
+    [
+        (table((1, 10 * GIB - SMALLEST_REST)), ["this notebook"], ["this notebook", "others", "free"]),  # the driver's
+        (table((1, None), (3, GIB)), ["maria", "this notebook"], ["not told whose", "free"]),  # a figure is unknown
+        (table(listed=False, error="no list of processes"), ["not told whose"], ["not told whose", "free"]),
+    ],
+)
+def test_nobody_is_blamed_for_what_is_not_known(made: Table, owners: list[str], shares: list[str]) -> None:
+    assert owners_of(made) == owners
+    assert [share.text for share in made.gpus[0].shares] == shares
 
 
 def test_used_memory_and_no_process_at_all_means_that_nothing_can_be_attributed() -> None:
@@ -82,21 +134,17 @@ def test_unknown_owners_are_said_once() -> None:
     assert table((9, GIB), (9, GIB)).notes == (UNATTRIBUTED,)
 
 
-def test_shares_say_whose_memory_is() -> None:
-    made = table((1, 4 * GIB), (2, 3 * GIB), (3, 2 * GIB), (4, GIB)).gpus[0]
+@pytest.mark.parametrize(
+    ("held", "shares"),
+    [
+        ([(1, 4), (2, 3), (3, 2), (4, 1)], [("this", 4), ("mine", 3), ("others", 3), ("free", 6)]),
+        ([(1, 9), (3, 2)], [("this", 9), ("others", 2), ("free", 6)]),  # the sum is older than the rows
+    ],
+)
+def test_shares_say_whose_memory_is(held: list[tuple[int, int]], shares: list[tuple[str, int]]) -> None:
+    made = table(*((pid, size * GIB) for pid, size in held)).gpus[0]
 
-    assert [(share.who, share.size // GIB) for share in made.shares] == [
-        ("this", 4),
-        ("mine", 3),
-        ("others", 3),
-        ("free", 6),
-    ]
-
-
-def test_others_have_what_their_rows_say_though_the_sum_is_newer_or_older() -> None:
-    made = table((1, 9 * GIB), (3, 2 * GIB)).gpus[0]
-
-    assert [(share.who, share.size // GIB) for share in made.shares] == [("this", 9), ("others", 2), ("free", 6)]
+    assert [(share.who, share.size // GIB) for share in made.shares] == shares
 
 
 def test_unknown_stays_unknown() -> None:
@@ -158,3 +206,178 @@ def test_a_notebook_has_one_look_on_every_gpu_whoever_looks_and_no_two_have_the_
 
     assert sorted(tone for tone in server.values() if tone is not None) == list(range(TONES))
     assert looks(10, list(names)[::-1]) == server
+
+
+# --- what kernels report ---
+
+
+def test_pids_that_only_look_like_ours_are_not_named() -> None:
+    # This kernel uses the GPU and its own pid is not listed: the pids are another namespace's.
+    made = table((2, 5 * GIB), report=kernel(*tensorflow(GIB, GIB), pid=77))
+
+    assert [(row.owner, row.pid, row.held) for row in made.processes] == [
+        ("this notebook", 77, None),
+        ("others", None, 9 * GIB),
+    ]
+    assert [(share.text, share.size) for share in made.gpus[0].shares][:2] == [
+        ("this notebook", GIB),
+        ("others", 9 * GIB),
+    ]
+    assert UNATTRIBUTED in made.notes
+
+
+def test_a_kernel_that_holds_nothing_need_not_be_listed() -> None:
+    assert owners_of(table((2, 10 * GIB), report=kernel(pid=77))) == ["eval.ipynb"]
+
+
+def test_the_kernels_word_stands_beside_the_drivers() -> None:
+    row = table((1, 10 * GIB), report=kernel(*tensorflow(3, 5), policy="limit 8 GiB")).gpus[0]
+
+    assert (row.logical, row.figures, row.policy) == ("GPU:0", tensorflow(3, 5), "limit 8 GiB")
+
+
+def test_another_kernels_word_stands_beside_its_process_also_where_it_names_the_gpu_by_its_uuid() -> None:
+    for gpu in ("0", "GPU-7"):
+        row = table((2, 10 * GIB), uuid="GPU-7", reports=[other(3, gpu=gpu)]).processes[0]
+
+        assert row.use == other(3, gpu=gpu).uses[0]
+        assert (row.use.used, row.use.taken, row.held) == (3 + 1, 3 + RESERVED, 10 * GIB)
+
+
+def test_another_users_pid_has_no_report_of_mine() -> None:
+    # A kernel of mine in another container may have the pid that another user's process has here.
+    assert [row.use for row in table((3, 10 * GIB), reports=[other(3, pid=3)]).processes] == [None]
+
+
+@pytest.mark.parametrize(
+    ("held", "report", "owners"),
+    [
+        ((3, 10 * GIB), other(3, used_since=89.0), ["maria"]),  # it is not listed yet
+        ((2, 10 * GIB), other(3 * GIB, pid=-7, used_since=80.0), ["eval.ipynb"]),  # it is in another container
+    ],
+)
+def test_a_kernel_that_need_not_be_listed_shows_nothing_of_the_pids_here(
+    held: tuple[int, int], report: Report, owners: list[str]
+) -> None:
+    made = table(held, reports=[report])
+
+    assert (owners_of(made), made.notes) == (owners, ())
+
+
+def test_kernels_that_the_driver_never_lists_are_shown_by_their_own_word() -> None:
+    made = table((3, 10 * GIB), reports=[other(3 * GIB, used_since=80.0, notebook="/home/me/eval.ipynb")])
+
+    assert [(row.owner, row.held, row.known) for row in made.processes] == [
+        ("eval.ipynb", None, 3 * GIB + RESERVED),
+        ("others", 7 * GIB - RESERVED, 7 * GIB - RESERVED),
+    ]
+    assert made.notes == (UNATTRIBUTED,)
+
+
+def test_what_only_pytorch_has_taken_is_the_kernels_own_word_too() -> None:
+    use = GpuUse(gpu="0", figures=pytorch(GIB, 2 * GIB))
+    made = table((3, 10 * GIB), reports=[Report(pid=2, summary="", uses=(use,), used_since=80.0)])
+
+    assert [(row.owner, row.known) for row in made.processes] == [("a kernel", 2 * GIB), ("others", 8 * GIB)]
+    assert made.notes == (UNATTRIBUTED,)
+
+
+def test_one_kernel_that_is_listed_shows_that_the_pids_are_ours() -> None:
+    made = table((2, 10 * GIB), reports=[other(3), other(4, pid=77, used_since=0.0)])
+
+    assert (owners_of(made), made.notes) == (["eval.ipynb"], ())
+
+
+def test_where_the_driver_refuses_the_list_kernels_speak_for_themselves() -> None:
+    made = table(listed=False, error="no list of processes", reports=[other(3 * GIB)])
+
+    assert owners_of(made) == ["a kernel", "not told whose"]
+
+
+def test_logical_gpus_are_named_together_and_figures_that_are_not_known_are_none() -> None:
+    two = GpuUse(gpu="0", logical=(LogicalGpu(name="GPU:0"), LogicalGpu(name="GPU:1")))
+
+    made = table(report=Report(pid=1, summary="", uses=(two,))).gpus[0]
+    assert (made.logical, made.figures, two.used, two.taken) == ("GPU:0 GPU:1", (), None, None)
+
+
+def test_memory_is_worth_asking_back_where_a_notebook_of_mine_has_long_been_idle_and_keeps_much() -> None:
+    idle = ProcessRow(
+        gpu="0", pid=2, kind="C", who="mine", owner="eval.ipynb", held=10 * GIB, kernel=2,
+        use=GpuUse(gpu="0", figures=tensorflow(GIB)), notebook=Notebook(state="idle", active=0.0),
+    )  # fmt: skip
+
+    def using(*figures: Figure) -> ProcessRow:
+        return replace(idle, use=GpuUse(gpu="0", figures=figures))
+
+    most = int(9.9 * GIB)
+    assert idle.spare(300.0)
+    assert not idle.spare(299.0)
+    assert not replace(idle, notebook=Notebook(state="busy", active=0.0)).spare(300.0)
+    assert not replace(idle, notebook=None).spare(300.0)
+    assert not replace(idle, who="other").spare(300.0)
+    assert not replace(idle, who="this").spare(300.0)
+    assert not replace(idle, kernel=1).spare(300.0)  # a child: to shut it down is its kernel's
+    assert not replace(idle, held=None).spare(300.0)
+    assert not using(*tensorflow(GIB), *pytorch(int(8.9 * GIB), 9 * GIB)).spare(300.0)
+    assert using(*pytorch(GIB, most)).spare(300.0)  # what it has reserved and does not use comes back, too
+    assert not using(*tensorflow(most)).spare(300.0)
+    assert not using().spare(300.0)
+
+
+def test_summary_and_notes_are_kept_and_a_report_of_a_gpu_that_is_not_here_changes_nothing_else() -> None:
+    made = table(used=0, report=kernel(gpu="7"))
+
+    assert (made.summary, made.notes, made.gpus) == ("Ready.", ("Note.",), table(used=0).gpus)
+
+
+def test_where_the_driver_lists_no_processes_notebooks_have_the_share_that_they_say_themselves() -> None:
+    told = other(GIB, used_since=80.0)
+    silent = table((3, 6 * GIB), used=6 * GIB, reports=[told]).gpus[0]
+    listed = table((2, None), used=6 * GIB, reports=[told]).gpus[0]  # held is not told, as on WSL
+
+    assert next((share.who, share.size) for share in silent.shares) == ("mine", GIB + RESERVED)
+    assert [share.who for share in listed.shares] == ["others", "free"]
+
+
+# --- GPUs that the driver tells nothing of ---
+
+
+BROKEN = Snapshot(time=1.0, error="The NVIDIA driver changed under the running system.")
+
+
+def uses(pid: int, size: int | None, gpu: str = "GPU-0123abcd-4567") -> Report:
+    figures = () if size is None else tensorflow(size)
+    return Report(pid=pid, summary="", uses=(GpuUse(gpu=gpu, figures=figures),))
+
+
+def spoken(*reports: Report, snapshot: Snapshot = BROKEN, this: Report | None = None) -> Table:
+    return make(snapshot, Known(own=this, reports=reports, notebooks={7: Notebook(path="eval.ipynb")}))
+
+
+def test_kernels_that_use_gpus_are_shown_with_what_the_driver_says_instead() -> None:
+    made = spoken(uses(7, GIB), uses(8, 3 * GIB, "GPU-ffffffff-1"), this=uses(9, 2 * GIB))
+
+    assert [(gpu.gpu, gpu.used, gpu.error) for gpu in made.gpus] == [
+        ("GPU-0123abcd", None, UNREAD),
+        ("GPU-ffffffff", None, UNREAD),
+    ]
+    assert [(row.gpu, row.who, row.owner, row.held, row.known) for row in made.processes] == [
+        ("GPU-0123abcd", "this", "this notebook", None, 2 * GIB),
+        ("GPU-0123abcd", "mine", "eval.ipynb", None, GIB),
+        ("GPU-ffffffff", "mine", "a kernel", None, 3 * GIB),
+    ]
+    assert (made.error, made.notes) == (None, (BROKEN.error,))
+    for shown in (repr(Status(made)), Status(made)._repr_html_()):
+        assert "eval.ipynb" in shown
+        assert "The NVIDIA driver changed" in shown
+
+
+def test_where_no_kernel_uses_any_the_error_stands_alone() -> None:
+    assert spoken(uses(7, None)).error == BROKEN.error
+
+
+def test_where_the_driver_is_read_nothing_changes() -> None:
+    read = Snapshot(time=1.0, gpus=(Gpu(index=0, uuid="GPU-0123abcd-4567", used=0),))
+
+    assert [(gpu.gpu, gpu.error) for gpu in spoken(uses(7, GIB), snapshot=read).gpus] == [("0", None)]

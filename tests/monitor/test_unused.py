@@ -83,17 +83,6 @@ def test_what_nobody_saw_is_not_counted_but_for_kernels_that_ran_no_cell() -> No
         assert since(ledger, 2, later) == (WEDNESDAY if goes_on else None)
 
 
-def test_a_pid_that_another_process_has_by_now_begins_anew() -> None:
-    ledger = Ledger()
-    stepped(ledger, every(2, WEDNESDAY, WEDNESDAY + HOUR), lambda _: {2: 0})
-    again = Ledger(Record.from_json(ledger.record().to_json()))
-    now = WEDNESDAY + HOUR + 10
-    again.step(reading(now, {2: 0}), lambda _: 999)
-
-    assert since(again, 2, now) is None
-    assert again.record().lines["GPU-0"][2].began == 999
-
-
 def test_a_pause_of_less_than_a_minute_is_use() -> None:
     ledger = Ledger()
     end = WEDNESDAY + HOUR

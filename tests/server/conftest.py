@@ -12,8 +12,6 @@ import pytest
 
 from tests.jupyter import Server, serving
 from tests.monitor.boards import end_collectors
-from tests.server.pages import Counting
-from tfgpu_magic.server import feed
 from tfgpu_magic.simgpu import Machine
 
 ROOT = Path(__file__).parents[2]
@@ -51,11 +49,3 @@ def serve(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.fixture(scope="module")
 def server(serve: Serve) -> Server:
     return serve()
-
-
-@pytest.fixture
-def quick_feed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a feed count in hundredths of seconds, and look at what the test makes up."""
-    monkeypatch.setattr(feed, "LOOK_EVERY", 0.01)
-    monkeypatch.setattr(feed, "LOOK_TIMEOUT", 0.2)
-    monkeypatch.setattr(feed, "BoardReader", Counting)

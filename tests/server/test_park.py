@@ -164,15 +164,6 @@ def test_its_row_goes_with_it_when_it_is_killed(server: Server, notebook: Notebo
         assert stream.until(gone, 30)
 
 
-def test_its_row_is_true_after_the_parkers_death(machine: Machine, notebook: Notebook) -> None:
-    assert notebook.parked()
-    kill(*helpers(machine))
-
-    assert notebook.seen(lambda row: row.get("parking") == "parked")
-    assert notebook.post(back=True) in SOON
-    assert notebook.seen(lambda row: "parking" not in row)
-
-
 def test_its_way_is_seen_and_what_the_parker_dies_over_is_set_right(
     machine: Machine, server: Server, notebook: Notebook
 ) -> None:
@@ -185,6 +176,8 @@ def test_its_way_is_seen_and_what_the_parker_dies_over_is_set_right(
             stream.until(lambda state: (notebook.row(state) or {}).get("parking") == "parked", 60)
             assert asked.result(120) in SOON
             assert machine.held(pid=notebook.pid) == 0
+            kill(*helpers(machine))
+            assert notebook.seen(lambda row: row.get("parking") == "parked")
             back = threads.submit(notebook.post, back=True)
             stream.until(lambda state: (notebook.row(state) or {}).get("parking") == "restoring", 60)
             stream.until(lambda state: "parking" not in (notebook.row(state) or {"parking": ""}), 60)
