@@ -33,31 +33,26 @@ def shapes(found: Iterable[Buffer]) -> list[tuple[int, tuple[int, ...]]]:
     return sorted((one.size, one.arrays) for one in found)
 
 
-def test_arrays_at_places_of_their_own_stay_what_they_are() -> None:
-    arrays = [array(MIB, 0), array(MIB, MIB), array(MIB), array(MIB)]
-
-    assert shapes(shared(arrays)) == [(MIB, (place,)) for place in range(4)]
-
-
-@pytest.mark.parametrize("at", [0, 4096])
-def test_a_view_joins_its_array(at: int) -> None:
-    assert shapes(shared([array(1024, at), array(MIB, 0)])) == [(MIB, (1, 0))]
-
-
-def test_of_two_that_are_the_same_the_first_comes_first() -> None:
-    assert shapes(shared([array(MIB, 0), array(MIB, 0)])) == [(MIB, (0, 1))]
-
-
-def test_parts_that_overlap_take_what_they_cover_together() -> None:
-    assert shapes(shared([array(6 * MIB, 0), array(6 * MIB, 4 * MIB)])) == [(10 * MIB, (0, 1))]
-
-
-def test_a_view_whose_size_is_rounded_up_does_not_reach_the_next_array() -> None:
-    assert shapes(shared([array(1024, 0), array(1024, 4), array(1024, 1024)])) == [(1024, (0, 1)), (1024, (2,))]
-
-
-def test_the_same_address_on_another_gpu_is_another_place() -> None:
-    assert shapes(shared([array(MIB, 0), array(MIB, 0, device="GPU:1")])) == [(MIB, (0,)), (MIB, (1,))]
+@pytest.mark.parametrize(
+    ("arrays", "found"),
+    [
+        (  # at places of their own
+            [array(MIB, 0), array(MIB, MIB), array(MIB), array(MIB)],
+            [(MIB, (place,)) for place in range(4)],
+        ),
+        ([array(1024, 0), array(MIB, 0)], [(MIB, (1, 0))]),  # a view joins its array
+        ([array(1024, 4096), array(MIB, 0)], [(MIB, (1, 0))]),
+        ([array(MIB, 0), array(MIB, 0)], [(MIB, (0, 1))]),  # of two that are the same the first comes first
+        ([array(6 * MIB, 0), array(6 * MIB, 4 * MIB)], [(10 * MIB, (0, 1))]),  # parts that overlap
+        # A view whose size is rounded up does not reach the next array.
+        ([array(1024, 0), array(1024, 4), array(1024, 1024)], [(1024, (0, 1)), (1024, (2,))]),
+        ([array(MIB, 0), array(MIB, 0, device="GPU:1")], [(MIB, (0,)), (MIB, (1,))]),
+    ],
+)
+def test_what_shares_memory_counts_once(
+    arrays: list[tuple[str, Array]], found: list[tuple[int, tuple[int, ...]]]
+) -> None:
+    assert shapes(shared(arrays)) == found
 
 
 def test_an_iterator_takes_what_no_array_does_up_to_its_bound() -> None:

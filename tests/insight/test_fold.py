@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,30 +50,42 @@ def tree(*made: tuple[Path, int]) -> Tree:
     return Tree([(path, size, "GPU:0") for path, size in made])
 
 
-def test_a_few_arrays_have_a_row_each() -> None:
+MANY = [(("xs", f"[{number}]"), 1) for number in range(5000)]
+SMALL = [(("model", f".layers[{n}]", f".{part}"), 1) for n in range(30) for part in ("kernel", "bias")]
+LARGE = [(("model", ".layers[30]", ".kernel"), 40), (("model", ".optimizer", ".variables[0]"), 40)]
+
+
+@pytest.mark.parametrize(
+    ("made", "written"),
+    [
+        (tree(*MANY), [("xs", 5000, 5000)]),
+        (tree(*MANY[:100], (("xs", "[100]"), 50)), [("xs", 100, 100), ("xs[100]", 1, 50)]),
+        (
+            tree(*SMALL, *LARGE),
+            [("model", 60, 60), ("model.layers[30].kernel", 1, 40), ("model.optimizer.variables[0]", 1, 40)],
+        ),
+        (
+            Tree([(path, size, f"GPU:{number % 2}") for number, (path, size) in enumerate(MANY[:100])]),
+            [("xs", 50, 50), ("xs", 50, 50)],
+        ),
+        (
+            tree(((), 50), *(((), 1) for _ in range(50)), (("x",), 30)),
+            [("", 1, 50), ("", 50, 50), ("x", 1, 30)],
+        ),
+    ],
+    ids=["a list", "a list with a large one", "a model", "on two GPUs", "what nothing leads to"],
+)
+def test_many_are_one_row_and_what_is_large_has_its_own(made: Tree, written: list[tuple[str, int, int]]) -> None:
+    assert made.written() == written
+
+
+def test_a_row_beside_one_that_it_would_have_is_partial() -> None:
+    assert [row.partial for row in tree(*MANY[:100], (("xs", "[100]"), 50)).rows()] == [True, False]
+
+
+def test_a_few_arrays_have_a_row_each_and_on_demand_all() -> None:
     assert len(tree(*(((f"x{number}",), 1) for number in range(MOST))).rows()) == MOST
-
-
-def test_a_list_of_many_is_one_row() -> None:
-    assert tree(*(((("xs", f"[{number}]")), 1) for number in range(5000))).written() == [("xs", 5000, 5000)]
-
-
-def test_what_is_large_in_a_list_of_many_has_its_row() -> None:
-    many = tree(*((("xs", f"[{number}]"), 1) for number in range(100)), (("xs", "[100]"), 50))
-
-    assert many.written() == [("xs", 100, 100), ("xs[100]", 1, 50)]
-    assert [row.partial for row in many.rows()] == [True, False]
-
-
-def test_a_model_is_shown_by_its_large_layers() -> None:
-    small = [(("model", f".layers[{n}]", f".{part}"), 1) for n in range(30) for part in ("kernel", "bias")]
-    large = [(("model", ".layers[30]", ".kernel"), 40), (("model", ".optimizer", ".variables[0]"), 40)]
-
-    assert tree(*small, *large).written() == [
-        ("model", 60, 60),
-        ("model.layers[30].kernel", 1, 40),
-        ("model.optimizer.variables[0]", 1, 40),
-    ]
+    assert len(tree(*MANY).rows(everything=True)) == 5000
 
 
 def test_of_many_names_the_smallest_are_one_row_at_the_end() -> None:
@@ -84,30 +97,12 @@ def test_of_many_names_the_smallest_are_one_row_at_the_end() -> None:
     assert len(found) == MOST
 
 
-def test_what_is_on_two_gpus_is_two_rows() -> None:
-    many = Tree([(("xs", f"[{number}]"), 1, f"GPU:{number % 2}") for number in range(100)])
-
-    assert many.written() == [("xs", 50, 50), ("xs", 50, 50)]
-
-
-def test_of_what_nothing_leads_to_the_large_have_rows_and_the_small_one_together() -> None:
-    many = tree(((), 50), *(((), 1) for _ in range(50)), (("x",), 30))
-
-    assert many.written() == [("", 1, 50), ("", 50, 50), ("x", 1, 30)]
-
-
 def test_a_long_chain_is_folded() -> None:
     chain = tuple("[0]" for _ in range(5000))
     found = tree(*((("x", *chain[:length], "[1]"), 1) for length in range(0, 5000, 100))).rows()
 
     assert sum(len(row.members) for row in found) == 50
     assert len(found) <= MOST
-
-
-def test_on_demand_each_has_its_row() -> None:
-    many = tree(*((("xs", f"[{number}]"), 1) for number in range(5000)))
-
-    assert len(many.rows(everything=True)) == 5000
 
 
 @given(st.lists(st.tuples(PATHS, SIZES, GPUS), max_size=60))

@@ -36,7 +36,7 @@ print('it', 'fits')
 
 
 def test_a_tensor_that_does_not_fit_into_a_limit(machine: Machine) -> None:
-    before, found, again = run(machine, followed, "%tf_gpu limit 1GiB", AWAKE, TWO_GIB, fresh=True)
+    before, found, again = run(machine, followed, "%tf_gpu limit 1GiB", AWAKE, TWO_GIB, imported=False)
 
     assert before[2].error == "ResourceExhaustedError"
     assert "Traceback" in before[2].text

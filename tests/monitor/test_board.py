@@ -50,6 +50,8 @@ def fill(disk: Path) -> Path:
 def test_what_is_published_is_what_is_seen(writer: Writer, reader: Reader) -> None:
     writer.publish(snapshot(3))
     first = reader.look()
+    writer.beat()
+    assert reader.look().message is first.message  # what has not changed is the same object
     writer.publish(snapshot(4))
     second = reader.look()
 
@@ -59,19 +61,16 @@ def test_what_is_published_is_what_is_seen(writer: Writer, reader: Reader) -> No
     assert 0 <= (second.age or -1) < 60
 
 
-def test_what_has_not_changed_is_the_same_object(writer: Writer, reader: Reader) -> None:
-    writer.publish(snapshot())
-    before = reader.look().message
-    writer.beat()
-
-    assert reader.look().message is before
-
-
-def test_before_anything_is_published_that_is_said(writer: Writer, reader: Reader) -> None:
+def test_before_anything_is_published_that_is_said_and_a_writer_that_never_came_is_missed(
+    writer: Writer, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen = reader.look()
+    monkeypatch.setattr(board, "STALE_AFTER", 0.0)
+    missed = reader.look().stale_since
 
     assert (seen.age, seen.stale_since, seen.message.sequence) == (None, None, 0)
     assert seen.snapshot.error == "The GPUs are being asked for the first time."
+    assert missed == pytest.approx(time.time(), abs=5)
 
 
 def test_a_writer_that_is_missed_is_said_with_the_time_it_was_last_here(
@@ -102,12 +101,6 @@ def test_figures_that_are_older_than_was_meant_are_stale_though_the_writer_is_he
 
     assert (rare.stale_since, round(rare.every)) == (None, 11)
     assert late.stale_since == pytest.approx(read, abs=5)
-
-
-def test_a_writer_that_never_came_is_missed_too(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(board, "STALE_AFTER", 0.0)
-
-    assert reader.look().stale_since == pytest.approx(time.time(), abs=5)
 
 
 def test_a_new_writer_goes_on_where_one_ended(here: BoardDirectory, writer: Writer, reader: Reader) -> None:
@@ -187,27 +180,21 @@ def test_a_writer_that_died_in_the_middle_leaves_the_message_before(
     assert reader.look().snapshot == snapshot(3)
 
 
-@pytest.mark.parametrize("content", [b"", b"short", b"\0" * 10_000, b"#!/bin/sh\n" * 1000])
-def test_a_file_that_is_no_board_is_replaced(folder: Path, content: bytes) -> None:
-    with BoardDirectory() as here:
-        (folder / here.name(BOARD)).write_bytes(content)
-        reader = Reader(here)
-        seen = reader.look()
-        writer = Writer(here)
-        writer.publish(snapshot(3))
-
-        assert seen.message is board.NOTHING
-        assert reader.look().snapshot == snapshot(3)
-        reader.close()
-        writer.close()
-
-
-@pytest.mark.parametrize("what", ["VERSION", "boot"])
-def test_a_board_of_another_layout_or_boot_is_replaced(
-    here: BoardDirectory, writer: Writer, reader: Reader, monkeypatch: pytest.MonkeyPatch, what: str
+@pytest.mark.parametrize("what", ["VERSION", "boot", b"", b"short", b"\0" * 10_000, b"#!/bin/sh\n" * 1000])
+def test_a_board_of_another_layout_or_boot_and_what_is_no_board_is_replaced(
+    folder: Path,
+    here: BoardDirectory,
+    writer: Writer,
+    reader: Reader,
+    monkeypatch: pytest.MonkeyPatch,
+    what: str | bytes,
 ) -> None:
     writer.publish(snapshot(3))
-    monkeypatch.setattr(board, what, 77 if what == "VERSION" else lambda: 77)
+    if isinstance(what, bytes):
+        (folder / here.name(BOARD)).unlink()
+        (folder / here.name(BOARD)).write_bytes(what)
+    else:
+        monkeypatch.setattr(board, what, 77 if what == "VERSION" else lambda: 77)
     seen = reader.look()
     new = Writer(here)
 

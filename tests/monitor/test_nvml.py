@@ -69,22 +69,25 @@ def test_facts_are_read(driver: Driver) -> None:
     assert (gpu.total, gpu.used, gpu.free, gpu.reserved) == (16 * GIB, 4 * GIB, 11 * GIB, GIB)
 
 
-def test_a_list_longer_than_the_buffer_is_read_whole(driver: Driver) -> None:
-    driver.devices[0].lists = {COMPUTE: [(pid, 1) for pid in range(1, 500)]}
+@pytest.mark.parametrize(
+    ("lists", "rows"),
+    [
+        ({COMPUTE: [(pid, 1) for pid in range(1, 500)]}, [(pid, "C", 1) for pid in range(1, 500)]),  # more than fit
+        # A pid in both lists is one row with the larger figure.
+        (
+            {COMPUTE: [(10, 2 * GIB)], GRAPHICS: [(10, 3 * GIB)], MPS: [(11, GIB)]},
+            [(10, "C+G", 3 * GIB), (11, "M+C", GIB)],
+        ),
+        ({COMPUTE: [(10, NOT_AVAILABLE), (11, 0)]}, [(10, "C", None), (11, "C", None)]),  # unknown, and never zero
+    ],
+    ids=["long", "both", "not available"],
+)
+def test_lists_are_read_whole_and_as_one(
+    driver: Driver, lists: dict[str, list[tuple[int, ...]]], rows: list[tuple[int, str, int | None]]
+) -> None:
+    driver.devices[0].lists = lists
 
-    assert len(read_rows()) == 499
-
-
-def test_a_pid_in_both_lists_is_one_row_with_the_larger_figure(driver: Driver) -> None:
-    driver.devices[0].lists = {COMPUTE: [(10, 2 * GIB)], GRAPHICS: [(10, 3 * GIB)], MPS: [(11, GIB)]}
-
-    assert read_rows() == [(10, "C+G", 3 * GIB), (11, "M+C", GIB)]
-
-
-def test_memory_that_is_not_available_is_unknown_and_never_zero(driver: Driver) -> None:
-    driver.devices[0].lists = {COMPUTE: [(10, NOT_AVAILABLE), (11, 0)]}
-
-    assert read_rows() == [(10, "C", None), (11, "C", None)]
+    assert read_rows() == rows
 
 
 @pytest.mark.parametrize("lacking", [{"_v3"}, {"_v3", "_v2"}])
@@ -157,23 +160,24 @@ def test_pids_of_a_host_with_more_of_them_than_here_are_none_of_the_drivers_faul
     assert len(snapshot.notes) == (pid > 2**22)
 
 
-def test_no_memory_and_no_list_is_an_error_and_not_unified(driver: Driver) -> None:
-    calls = ("nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetMemoryInfo", COMPUTE + "_v3")
-    driver.devices[0].codes = dict.fromkeys(calls, 3)
+@pytest.mark.parametrize(
+    ("calls", "code", "used", "error"),
+    [
+        (
+            ("nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetMemoryInfo", COMPUTE + "_v3"), 3, None,
+            "the driver does not support it on this GPU",
+        ),
+        ((COMPUTE + "_v3",), 4, 4 * GIB, "no list of processes: the driver gives no permission to read it"),
+    ],
+)  # fmt: skip
+def test_no_list_is_said_and_leaves_the_memory_that_is_told(
+    driver: Driver, calls: tuple[str, ...], code: int, used: int | None, error: str
+) -> None:
+    driver.devices[0].codes = dict.fromkeys(calls, code)
 
     gpu = Reader().read().gpus[0]
 
-    assert (gpu.unified, gpu.used, gpu.listed) == (False, None, False)
-    assert gpu.error == "the driver does not support it on this GPU"
-
-
-def test_a_refused_list_leaves_the_memory_and_is_said(driver: Driver) -> None:
-    driver.devices[0].codes = {COMPUTE + "_v3": 4}
-
-    gpu = Reader().read().gpus[0]
-
-    assert (gpu.used, gpu.listed) == (4 * GIB, False)
-    assert gpu.error == "no list of processes: the driver gives no permission to read it"
+    assert (gpu.unified, gpu.used, gpu.listed, gpu.error) == (False, used, False, error)
 
 
 @pytest.mark.parametrize(("code", "words"), [(15, "lost"), (16, "reset"), (999, "unknown error"), (77, "error 77")])
