@@ -215,19 +215,6 @@ def test_pytorch_is_measured_by_gpu_and_its_own_functions_tell_the_same_as_befor
     assert sys.modules["torch.cuda.memory"].memory_stats_as_nested_dict(0)["reserved_bytes"]["all"]["peak"] == 2 * GIB
 
 
-def test_a_reset_by_the_user_of_pytorch_counts_for_them_alone(torch: list[Gpu]) -> None:
-    gpu = torch[1]
-    gpu.use(800 * MIB)
-    with tfgpu_magic.measure(driver=False) as m:
-        gpu.use(500 * MIB)
-        sys.modules["torch"].cuda.reset_peak_memory_stats("cuda:1")
-        gpu.use(600 * MIB)
-        gpu.use(10 * MIB)
-
-    assert [one.peak for one in m.result.pools] == [0, 800 * MIB]
-    assert theirs("cuda:1") == 600 * MIB
-
-
 def test_jax_tells_a_peak_only_where_it_is_higher_than_before_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -73,13 +73,6 @@ def test_a_limit_that_could_not_be_left_for_cudas_start_is_left_at_the_next_word
     assert told == [framework._tell]
 
 
-def test_giving_back_empties_its_cache_and_tells_how_much_that_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", torch(allocated=[1, 3], reserved=[8, 3]))
-
-    assert Torch().give_back() == {"GPU-1": 7, "GPU-2": 0}
-    assert Torch().held() == {"GPU-1": 1, "GPU-2": 3}
-
-
 @pytest.mark.processes
 def test_letting_go_has_it_give_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", torch(allocated=[3, 0], reserved=[8, 0]))

@@ -32,22 +32,17 @@ m.compile("sgd", "mse")
 m.fit(np.zeros((8, 8192), "f"), np.zeros((8, 8192), "f"), verbose=0);
 """
 LEAKS = [
-    ([f"def train():\n    x = {BIG}\n    raise ValueError", "train()"], ""),
-    ([f"def train():\n    x = {BIG}\n    raise ValueError", "train()", "%tb"], ""),
-    ([BIG], ""),
     ([f"x = {BIG}", "x", "del x"], ""),
-    ([f"x = {BIG}", "x", "del x", "Out.clear()"], ""),
-    ([f"x = {BIG}", "x", "del x", "%reset -f out"], ""),
     ([BIG, "1", "2", "3"], ""),
     ([f"x = {BIG}", "_ = x", "x", "del x, _"], ""),
     ([f"x = {BIG}"], "x"),
     ([f"x = {BIG}", "x", "y = [1]"], "x, y"),
-    ([f"a = [{BIG}]; a.append(a); del a"], ""),
     ([f"class A: pass\na = A(); a.me = a; a.x = {BIG}; del a"], ""),
     ([f"@tf.function\ndef f():\n    return x\nx = {BIG}\nf()"], "f x"),
     ([f"{MODEL}; m.compile()"], "m"),
     ([TRAINED], "m"),
 ]
+"""Cells, and the names that are freed; more of what IPython keeps is in a real kernel below."""
 
 
 def test_each_leak_is_freed_by_tensorflows_figure(machine: Machine) -> None:

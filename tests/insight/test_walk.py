@@ -274,18 +274,6 @@ def test_no_code_of_the_users_is_run() -> None:
     assert found(array, x=[slotted]) == "x[0].x.inner[<Key>].inner[0]['a']"
 
 
-def test_what_is_found_and_passed_is_not_kept() -> None:
-    array, box = Array(), Box()
-    box.x = [array]  # type: ignore[attr-defined]
-    before = [sys.getrefcount(one) for one in (array, box, box.x)]  # type: ignore[attr-defined]
-    gone = weakref.ref(array)
-
-    assert found(array, x=box) == "x.x[0]"
-    assert [sys.getrefcount(one) for one in (array, box, box.x)] == before  # type: ignore[attr-defined]
-    del array, box
-    assert gone() is None
-
-
 def test_local_variables_that_are_read_do_not_outlive_their_function() -> None:
     array = Array()
     gone = weakref.ref(array)
