@@ -24,6 +24,28 @@ NOBODY = 65534
 MODULE = "tfgpu_magic.monitor.collector"
 PATIENCE = 2.0
 """Seconds that NVML may take, for collectors that tests start."""
+KERNEL = """
+import os, sys
+from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.report_files import ReportFile, ReportFiles
+from tfgpu_magic.monitor.report import Report
+report_file = ReportFile(BoardDirectory())
+report_file.post(Report(pid=os.getpid(), summary=sys.argv[-1]))
+{then}
+print(flush=True)
+sys.stdin.read()
+report_file.close()
+"""
+"""A kernel that posts a report with a summary, then does something, and waits to be told to end."""
+LOOKER = """
+import select, sys
+from tfgpu_magic.monitor.live import Live
+with Live(linger=3) as live:
+    print(live.wait(240).snapshot.error, flush=True)
+    while not select.select([sys.stdin], [], [], 0.2)[0]:
+        live.look()
+"""
+"""A program that looks until its standard input ends."""
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away or mount a disk")
 
 

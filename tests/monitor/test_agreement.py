@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.monitor import boards
 from tests.monitor.boards import collectors, fresh, root_only
 from tests.sizes import GIB
 from tests.waiting import until
@@ -34,31 +35,7 @@ from pathlib import Path
 from tfgpu_magic.monitor import directory
 directory._RUNTIME, directory._TEMPORARY = Path(sys.argv[1], "run"), Path(sys.argv[1], "tmp")
 """
-KERNEL = (
-    BEGIN
-    + """
-from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.report_files import ReportFile
-from tfgpu_magic.monitor.report import Report
-report_file = ReportFile(BoardDirectory())
-report_file.post(Report(pid=os.getpid(), summary=sys.argv[2]))
-print(flush=True)
-sys.stdin.read()
-report_file.close()
-"""
-)
-LOOKER = (
-    BEGIN
-    + """
-from tfgpu_magic.monitor.live import Live
-live = Live(linger=3)
-seen = live.wait(240).snapshot
-print(seen.error, flush=True)
-import select
-while not select.select([sys.stdin], [], [], 0.2)[0]:
-    live.look()
-"""
-)
+KERNEL, LOOKER = (BEGIN + program for program in (boards.KERNEL.format(then=""), boards.LOOKER))
 ZOMBIES = (
     BEGIN
     + """

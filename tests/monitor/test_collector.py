@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tests.monitor.boards import MODULE, collectors, fresh
+from tests.monitor.boards import LOOKER, MODULE, collectors, fresh
 from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
@@ -24,16 +24,6 @@ from tfgpu_magic.monitor.live import Live
 
 if TYPE_CHECKING:
     from tfgpu_magic.simgpu import Machine
-
-LOOKER = """
-import select, sys
-from tfgpu_magic.monitor.live import Live
-with Live(linger=3) as live:
-    print(live.wait(20).message.sequence, flush=True)
-    while not select.select([sys.stdin], [], [], 0.2)[0]:
-        live.look()
-"""
-"""Looks until its standard input ends."""
 
 
 @pytest.fixture

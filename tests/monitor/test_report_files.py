@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from tests.figures import pytorch, tensorflow
+from tests.monitor.boards import KERNEL
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.report import GpuUse, LogicalGpu, Report
@@ -44,18 +45,6 @@ REPORT = Report(
     active=1.5,
     used_since=1.0,
 )
-KERNEL = """
-import os, sys
-from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.report_files import ReportFile, ReportFiles
-from tfgpu_magic.monitor.report import Report
-report_file = ReportFile(BoardDirectory())
-report_file.post(Report(pid=os.getpid(), summary=sys.argv[1]))
-{then}
-print(flush=True)
-sys.stdin.read()
-report_file.close()
-"""
 
 
 @pytest.fixture

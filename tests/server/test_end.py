@@ -103,7 +103,9 @@ def test_what_a_client_does_not_read_is_not_kept_for_it_and_holds_up_nobody(
     assert max(later - earlier for earlier, later in pairwise(times[1:])) < 2.5 * SLACK
 
 
-def test_when_all_have_left_nobody_looks(machine: Machine, serve: Serve) -> None:
+def test_when_all_have_left_nobody_looks_and_a_server_that_ends_ends_its_streams_and_leaves_nothing(
+    machine: Machine, serve: Serve
+) -> None:
     server = serve()
     with streaming(server) as stream:
         stream.until(fresh, 5)
@@ -115,10 +117,6 @@ def test_when_all_have_left_nobody_looks(machine: Machine, serve: Serve) -> None
 
     assert max(path.stat().st_mtime for path in (server.home / "board").glob("lock*")) == looked
     assert sum(process.cpu_times()[:2]) - sum(before[:2]) < 0.2 * SLACK
-
-
-def test_a_server_that_ends_ends_its_streams_and_leaves_nothing(machine: Machine, serve: Serve) -> None:
-    server = serve()
     with streaming(server) as stream:
         stream.until(fresh, 5)
         urllib.request.urlopen(f"http://{server.base}metrics?token={server.token}", timeout=240).close()

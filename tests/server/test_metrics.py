@@ -51,27 +51,27 @@ def scraped(server: Server) -> Figures:
         return parsed(answer.read().decode())
 
 
-@pytest.mark.parametrize("watched", [False, True], ids=["read from the board", "with a page open"])
-def test_memory_is_told_by_gpu_and_kind_of_owner(machine: Machine, serve: Serve, watched: bool) -> None:
+def test_memory_is_told_by_gpu_and_kind_of_owner_read_from_the_board_and_with_a_page_open(
+    machine: Machine, serve: Serve
+) -> None:
     server = serve()
     foreign = machine.add_foreign("2GiB@1")
     with machine.add_neighbour("5GiB@0"), machine.add_neighbour("1GiB@1"), foreign:
         with server.open("metrics") as answer:
             first = answer.read().decode()
-        if watched:
-            with streaming(server) as stream:
-                stream.until(fresh, 5)
-                figures = until(lambda: scraped(server), seconds=5)
-        else:
-            figures = until(lambda: scraped(server), seconds=5)
+        alone = until(lambda: scraped(server), seconds=5)
+        with streaming(server) as stream:
+            stream.until(fresh, 5)
+            watched = until(lambda: scraped(server), seconds=5)
 
     assert parsed(first) == {}  # nobody had looked: not zeros
     assert "tfgpu_magic_up 0.0" in first
-    assert {name: size / GIB for name, size in figures.items()} == {
+    assert {name: size / GIB for name, size in alone.items()} == {
         ("total", "0", ""): 16, ("total", "1", ""): 16, ("used", "0", ""): 5, ("used", "1", ""): 3,
         ("held", "0", "own"): 5, ("held", "0", "other_users"): 0, ("held", "0", "unattributed"): 0,
         ("held", "1", "own"): 1, ("held", "1", "other_users"): 2, ("held", "1", "unattributed"): 0,
     }  # fmt: skip
+    assert watched == alone
 
 
 def test_scraping_takes_milliseconds_and_wakes_a_collector_by_itself(server: Server) -> None:
