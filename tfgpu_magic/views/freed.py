@@ -48,7 +48,7 @@ class Freed(Answer):
     Attributes:
         names: the names that were deleted.
         in_use: what each framework has in use on each GPU.
-        held: what the driver says that this process holds, by GPU as `nvidia-smi` numbers it; empty where it does not
+        held: what the driver says that this process holds, by GPU as the driver numbers it; empty where it does not
             tell.
         remaining: arrays that the deleted names led to, and that something else keeps.
         given: the bytes that each framework gave back to the driver, by its own account; only of those that can.
