@@ -13,12 +13,12 @@ import pytest
 import tfgpu_magic
 from tests.processes import run
 from tests.sizes import CONTEXT, GIB, LITTLE
-from tests.tf.on_machine import held, refused, touch_every_gpu
-from tests.tf.test_calls import limited_and_ready, listed, user_growth_on_one, user_limit
+from tests.tf.on_machine import first_op, held, refused, touch_every_gpu
+from tests.tf.test_calls import ALL, limited_and_ready, listed, nothing, user_growth_on_one, user_limit
 from tfgpu_magic.config.runtime import RUNTIME, stage
 from tfgpu_magic.simgpu import Machine
 
-ALL = range(6 * GIB, 8 * GIB)
+LIMITED = range(GIB + CONTEXT, GIB + CONTEXT + 1)
 
 
 def limit_of_4096() -> None:
@@ -62,18 +62,25 @@ def test_before_the_first_op_saying_it_again_mends_what_was_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "then", "holds"),
+    ("before", "first", "then", "holds"),
     [
-        ("visible 1", "default", (ALL, ALL)),
-        ("growth", "default", (ALL, ALL)),
-        ("visible 1; growth", "visible all", (LITTLE, LITTLE)),
-        ("limit 1GiB", "visible 1", (range(1), range(GIB + CONTEXT, GIB + CONTEXT + 1))),
-        ("split 2 --cpu", "growth", (LITTLE, LITTLE)),
+        (nothing, "growth", "limit 1GiB", (LIMITED, LIMITED)),
+        (nothing, "split 2", "limit 1GiB", (LIMITED, LIMITED)),
+        (nothing, "limit 1GiB", "default", (ALL, ALL)),
+        (nothing, "split 2 --cpu", "default", (ALL, ALL)),
+        (nothing, "limit 1GiB --grow", "growth off", (ALL, ALL)),
+        (listed, "visible 1", "default", (ALL, ALL)),
+        (listed, "growth", "default", (ALL, ALL)),
+        (listed, "visible 1; growth", "visible all", (LITTLE, LITTLE)),
+        (listed, "limit 1GiB", "visible 1", (range(1), LIMITED)),
+        (listed, "split 2 --cpu", "growth", (LITTLE, LITTLE)),
     ],
 )
-def test_what_was_set_after_the_list_is_taken_back(first: str, then: str, holds: tuple[range, range]) -> None:
+def test_until_the_first_op_later_words_replace_earlier_ones_also_after_the_list(
+    before: Callable[[], None], first: str, then: str, holds: tuple[range, range]
+) -> None:
     with Machine.create("2x8GiB") as machine:
-        sizes = run(machine, _after_the_list, first, then)
+        sizes = run(machine, _replace, before, first, then)
 
     assert [size in expected for size, expected in zip(sizes, holds, strict=True)] == [True, True]
 
@@ -149,12 +156,10 @@ def _mend() -> list[int]:
     return held()
 
 
-def _after_the_list(first: str, then: str) -> list[int]:
-    listed()
+def _replace(before: Callable[[], None], first: str, then: str) -> list[int]:
+    before()
     tfgpu_magic.apply(first)
-    tfgpu_magic.apply(then)
-    touch_every_gpu()
-    return held()
+    return first_op(then)
 
 
 def _hide_and_list(words: str, hide: str) -> tuple[str, str]:

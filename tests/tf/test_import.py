@@ -17,9 +17,9 @@ import pytest
 
 import tfgpu_magic
 from tests.processes import run
-from tests.sizes import CONTEXT, GIB, MIB
+from tests.sizes import CONTEXT, GIB
 from tests.slack import SLACK
-from tests.tf.on_machine import first_op, held, refused, touch_every_gpu
+from tests.tf.on_machine import held, refused, touch_every_gpu
 from tfgpu_magic.simgpu import Machine
 
 
@@ -98,24 +98,6 @@ def test_a_gpu_is_found_at_its_number_where_another_is_lost() -> None:
     assert sizes == [0, 0, 0, GIB + CONTEXT]
 
 
-@pytest.mark.parametrize(
-    ("first", "then", "expected"),
-    [
-        ("limit 1GiB", "growth", range(CONTEXT, CONTEXT + 64 * MIB)),
-        ("growth", "limit 1GiB", range(GIB + CONTEXT, GIB + CONTEXT + 1)),
-        ("split 2", "limit 1GiB", range(GIB + CONTEXT, GIB + CONTEXT + 1)),
-        ("limit 1GiB", "default", range(6 * GIB, 8 * GIB)),
-        ("split 2 --cpu", "default", range(6 * GIB, 8 * GIB)),
-        ("limit 1GiB --grow", "growth off", range(6 * GIB, 8 * GIB)),
-    ],
-)
-def test_until_the_first_op_later_words_replace_earlier_ones(first: str, then: str, expected: range) -> None:
-    with Machine.create("1x8GiB") as machine:
-        (size,) = run(machine, _replace, first, then)
-
-    assert size in expected
-
-
 @pytest.mark.smoke
 def test_default_leaves_the_environment_as_it_was() -> None:
     outside = {"CUDA_VISIBLE_DEVICES": "1", "TF_FORCE_GPU_ALLOW_GROWTH": "false"}
@@ -188,11 +170,6 @@ def _import_with_a_broken_plan() -> tuple[str, str]:
     from tfgpu_magic import control
 
     return heard.getvalue(), str(control.current().asked)
-
-
-def _replace(first: str, then: str) -> list[int]:
-    tfgpu_magic.apply(first)
-    return first_op(then)
 
 
 def _variables(words: str) -> list[dict[str, str]]:
