@@ -1,4 +1,4 @@
-"""What `%tf_gpu` answers in a real IPython, on a simulated machine: text, HTML, code and help."""
+"""What `%tf_gpu` answers in a real IPython, on a simulated machine: text, HTML, code, help and mistakes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,27 @@ from tfgpu_magic.simgpu import Machine
 LINES = ["", "status", "limit 1GiB", "plan growth", "code growth", "env growth", "default"]
 CODE = [("code limit 1GiB", "python"), ("env growth", "sh")]
 HELP = ["help", "--help", "-h"]
+MISTAKES = [
+    ("statsu", "Did you mean 'status'?"),
+    ("growth; status", "`status` is no policy: it stands alone"),
+    ("plan isolate", "`isolate` is no policy: it stands alone"),
+    ("memory", "`%tf_gpu status`"),
+    ("code watch", "The live table is `%tf_gpu top`."),
+    ("limit 7=1GiB", "There is no GPU 7 here; there are GPUs 0 and 1."),
+    ("limit 100GiB", "more than the 8 GiB it has"),
+    ("plan limit 100GiB", "more than the 8 GiB it has"),
+    ("pick 3", "3 GPUs cannot be had now; 2 can."),
+    ("jobs --restart", "`jobs` sets nothing, so --restart has no place beside it."),
+    ("status now", "`status` stands alone; 'now' is too much."),
+    ("top --restart", "`top` sets nothing"),
+    ("--restart", "--restart of what?"),
+    ("growth; free", "`free` is no policy: it stands alone"),
+    ("release", "'release' is not a word of %tf_gpu. `%tf_gpu free` lets go of what nobody needs"),
+    ("growth; gc", "'gc' is not a word of %tf_gpu. `%tf_gpu free` lets go of what nobody needs"),
+    *((line, "would undo") for line in ("growth; limit 2GiB", "limit 2GiB; growth", "visible 0; pick")),
+    ("limit 0=1GiB; limit 1GiB", "would undo"),
+]
+"""Lines, each with what it is told; the grammar has more of them."""
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +42,7 @@ def answers() -> dict[str, Seen]:
     """What each line answers: one process for all of them."""
     with Machine.create("2x8GiB") as machine:
         found: dict[str, Seen] = run(
-            machine, each, [f"%tf_gpu {line}" for line in (*LINES, *(line for line, _ in CODE), *HELP)]
+            machine, each, [f"%tf_gpu {line}" for line in (*LINES, *(line for line, _ in CODE + MISTAKES), *HELP)]
         )
     return found
 
@@ -51,6 +72,17 @@ def test_help_is_answered(answers: dict[str, Seen], line: str) -> None:
 
     assert "limit 0=1GiB 1=4GiB 2=25%" in seen.value
     assert not seen.error
+
+
+@pytest.mark.parametrize(("line", "told"), MISTAKES, ids=[line for line, _ in MISTAKES])
+def test_a_mistake_is_told_in_a_sentence_without_a_traceback_and_stops_the_run(
+    answers: dict[str, Seen], line: str, told: str
+) -> None:
+    seen = answers[f"%tf_gpu {line}"]
+
+    assert told in seen.text
+    assert "Traceback" not in seen.text
+    assert seen.error == "UsageError"
 
 
 def test_code_of_nothing_is_no_more_than_the_import() -> None:

@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
 import pytest
 
-from tests.magic import made_up
 from tests.magic.shell import Seen, cells, each
 from tests.processes import run
+from tfgpu_magic.config.word import Above, Flag, Line, Word
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.words import table
+
+BARK = Word(
+    "bark",
+    ("bark [N]",),
+    "says woof, N times",
+    flags=(("--twice", False),),
+    takes=True,
+    tried=("woof",),
+    instead="A dog is `%tf_gpu bark`.",
+    home=__name__,
+)
+HOWL = Word(
+    "howl",
+    ("%%tf_gpu howl",),
+    "says the cell",
+    above=Above((Flag("--loud", "N", "so loud"),), "WORDS", "Write it.", "A wolf says the cell."),
+    home=__name__,
+)
+"""Two words as a stranger would add them: their entries in the table, and a module, which is this one."""
 
 ANSWERED = [
     ("%tf_gpu bark", "woof"),
@@ -85,9 +107,25 @@ def _seen(sources: list[str], lines: list[str]) -> tuple[dict[str, Seen], list[l
     from IPython.core.completer import provisionalcompleter
     from IPython.core.interactiveshell import InteractiveShell
 
-    table.WORDS = (*table.WORDS, made_up.BARK, made_up.HOWL)
+    table.WORDS = (*table.WORDS, BARK, HOWL)
     answers = each(sources)
     cells("images = 1")
     with provisionalcompleter():
         shell = InteractiveShell.instance()
         return answers, [sorted(one.text for one in shell.Completer.completions(line, len(line))) for line in lines]
+
+
+def answer(said: Line) -> str:
+    return " ".join(["woof"] * int(said.rest or 1))
+
+
+def offers(said: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
+    return [] if said else ["2", "3"]
+
+
+def prepare(said: Line, cell: str, _: Any) -> Callable[[], object]:
+    return lambda: f"{cell.strip()} {said.rest}"
+
+
+def offers_above(_: Sequence[str], gpus: Callable[[], Sequence[str]], names: Callable[[], Iterable[str]]) -> list[str]:
+    return ["--loud", *gpus(), *names()]
