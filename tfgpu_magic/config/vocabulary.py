@@ -1,13 +1,14 @@
-"""The words of a policy, and what all words need: to be found by name, explained, and suggested. Pure."""
+"""The words of a policy, and what all words need: to be found by name, explained, completed and suggested. Pure."""
 
 from __future__ import annotations
 
 import itertools
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+from tfgpu_magic.config.arguments import SIZES
 from tfgpu_magic.config.requests import REQUESTS, default
 from tfgpu_magic.config.word import Flag, Word
 from tfgpu_magic.errors import UnknownWord
@@ -24,6 +25,9 @@ _IMPOSSIBLE = dict.fromkeys(("reset", "clear", "unset"), f"{default.DROPS} {_GIV
 
 _FLAGS = dict.fromkeys(("--growth", "--cap"), "--grow")
 """Flags that people may try instead of a policy's, and that do not look like them."""
+
+_FLAG_VALUES = {"--need": SIZES}
+"""What to offer behind a flag that takes something else than GPUs."""
 
 WIDTH = 80
 """Characters in a line of the help: a cell of a notebook shows so many in one line beside an open sidebar."""
@@ -86,3 +90,27 @@ def nearest(wrong: str, known: Iterable[str], tried: Mapping[str, str] = Mapping
     near = [tried[wrong.lower()]] if tried.get(wrong.lower()) in known else []
     near = near or difflib.get_close_matches(wrong.lower(), known, n=1, cutoff=0.6)
     return f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(known)}." if known else ""
+
+
+def offers(typed: Sequence[str], gpus: Callable[[], Sequence[str]], *more: str) -> list[str]:
+    """Return what may follow in a policy.
+
+    Args:
+        typed: its tokens so far.
+        gpus: returns the labels of the GPUs that can be named.
+        more: what may follow a request besides its own values and flags.
+    """
+    request = " ".join(typed).rpartition(";")[2]
+    tokens = request.replace(",", " ").lower().split()
+    if not tokens:
+        return [row.WORD.name for row in REQUESTS]
+    row = next((row for row in REQUESTS if row.WORD.name == tokens[0]), None)
+    if row is None:
+        return []
+    flags, last = dict(row.WORD.flags), tokens[-1].rstrip("=")
+    if flags.get(last):
+        return list(_FLAG_VALUES.get(last) or gpus())
+    if request.endswith("="):
+        return list(SIZES)
+    offered = [*row.offers(tokens[1:], gpus), *flags, *more]
+    return [word for word in offered if word.lower() not in tokens]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tfgpu_magic import control
-from tfgpu_magic.config import completions, script
+from tfgpu_magic.config import script, vocabulary
 from tfgpu_magic.config.word import Line
 from tfgpu_magic.views.answer import Code
 
-offers = completions.policy
+offers = vocabulary.offers
 
 
 def answer(line: Line) -> Code:

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tfgpu_magic.config import completions
+from tfgpu_magic.config import vocabulary
 from tfgpu_magic.config.flags import part
-from tfgpu_magic.config.vocabulary import POLICY_WORDS
 from tfgpu_magic.config.word import Line
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.words.table import ISOLATED
@@ -51,6 +50,6 @@ def offers_above(
     except PolicyError:
         return []
     # The words of a policy may be written as flags here.
-    begun = re.sub(rf"(?:^| )--({'|'.join(word.name for word in POLICY_WORDS)})\b", r";\1", " ".join(policy))
+    begun = re.sub(rf"(?:^| )--({'|'.join(word.name for word in vocabulary.POLICY_WORDS)})\b", r";\1", " ".join(policy))
     offered = [flag.name for flag in ISOLATED.flags if flag.name not in flags]
-    return completions.policy([begun.lstrip(";")], gpus) + offered
+    return vocabulary.offers([begun.lstrip(";")], gpus) + offered

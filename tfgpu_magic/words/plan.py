@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from tfgpu_magic import control
-from tfgpu_magic.config import completions
+from tfgpu_magic.config import vocabulary
 from tfgpu_magic.config.runtime import current_stage
 from tfgpu_magic.config.word import Line
 from tfgpu_magic.errors import TooLate
 from tfgpu_magic.views import plan as views
 from tfgpu_magic.views.answer import Document
 
-offers = completions.policy
+offers = vocabulary.offers
 
 
 def answer(line: Line) -> Document:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tfgpu_magic import administrator, control
-from tfgpu_magic.config import completions
+from tfgpu_magic.config import vocabulary
 from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.runtime import current_stage
@@ -19,7 +19,7 @@ from tfgpu_magic.views.answer import Document
 
 def offers(tokens: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
     """Return what may follow in a policy, of which the line's word is a part."""
-    return completions.policy(tokens, gpus, RESTART)
+    return vocabulary.offers(tokens, gpus, RESTART)
 
 
 def answer(line: Line) -> Document:
