@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar, NoReturn, Protocol, TypeAlias
 
 from tfgpu_magic.config.amount import Amount
@@ -35,9 +36,9 @@ class _Request(ABC):
         """Return it as text that is parsed as the same request."""
 
     @property
-    @abstractmethod
     def names_gpus(self) -> bool:
         """Whether it is possible only where GPUs are known, as it names some or counts them."""
+        return False
 
     @abstractmethod
     def replaces(self, earlier: Request) -> bool:
@@ -163,6 +164,31 @@ class Memory(_Request):
         return self if self.gpu is None or is_there(self.gpu) else None
 
 
+class Sized(Memory):
+    """A request for so much of every visible GPU, or of one; its class is a dataclass with these fields.
+
+    Attributes:
+        grow: whether the size is a cap that is grown into, and not taken at once.
+    """
+
+    __slots__ = ()
+
+    grow: bool = False
+
+    @property
+    def grows(self) -> bool:
+        """Whether it is a cap."""
+        return self.grow
+
+    def growing(self, *, on: bool) -> Memory:
+        """Return the same as a cap, or as a limit that is taken at once."""
+        return replace(self, grow=on)  # type: ignore[type-var]  # see above
+
+    def on_gpu(self, gpu: GpuRef | None) -> Memory:
+        """Return the same for one GPU, or for every one."""
+        return replace(self, gpu=gpu)  # type: ignore[type-var]  # as above
+
+
 class Candidates(Protocol):
     """The GPUs that a choice is made from, as things are now."""
 
@@ -252,11 +278,6 @@ class Cpus(_Request):
     def count(self) -> int:
         """The number of logical CPUs that TensorFlow is to make."""
 
-    @property
-    def names_gpus(self) -> bool:
-        """Whether it names a GPU, which it never does."""
-        return False
-
     def replaces(self, earlier: Request) -> bool:
         """Tell whether both divide the CPU."""
         return isinstance(earlier, Cpus)
@@ -271,11 +292,6 @@ class Reset(_Request):
     """A request to drop whatever was asked before."""
 
     __slots__ = ()
-
-    @property
-    def names_gpus(self) -> bool:
-        """Whether it names a GPU, which it never does."""
-        return False
 
     def replaces(self, earlier: Request) -> bool:
         """Tell whether it replaces an earlier request, which it always does."""

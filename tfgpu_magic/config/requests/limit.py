@@ -9,7 +9,7 @@ from typing import ClassVar
 from tfgpu_magic.config import arguments
 from tfgpu_magic.config.amount import Amount, Share, amount_text
 from tfgpu_magic.config.memory import Figures, whole
-from tfgpu_magic.config.request import GpuRef, Memory
+from tfgpu_magic.config.request import GpuRef, Memory, Sized
 from tfgpu_magic.config.word import Word
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.units import rounded
@@ -32,7 +32,7 @@ WORD = Word(
 
 
 @dataclass(frozen=True, slots=True)
-class Limit(Memory):
+class Limit(Sized):
     """A memory limit on every visible GPU (`gpu` None) or on one; `grow` makes it a cap that is grown into."""
 
     of_free: ClassVar[bool] = False
@@ -46,11 +46,6 @@ class Limit(Memory):
         return f"limit {target}{amount_text(self.amount)}{' --grow' * self.grow}"
 
     @property
-    def grows(self) -> bool:
-        """Whether it is a cap."""
-        return self.grow
-
-    @property
     def need(self) -> Amount:
         """The amount of the limit."""
         return self.amount
@@ -58,14 +53,6 @@ class Limit(Memory):
     def sizes(self, gpu: Figures) -> tuple[int, ...]:
         """Return the amount in bytes."""
         return (gpu.bytes(self.amount),)
-
-    def growing(self, *, on: bool) -> Limit:
-        """Return the same as a cap, or as a limit that is taken at once."""
-        return replace(self, grow=on)
-
-    def on_gpu(self, gpu: GpuRef | None) -> Limit:
-        """Return the same for one GPU, or for every one."""
-        return replace(self, gpu=gpu)
 
     def less(self, size: int) -> Limit:
         """Return a limit of that size."""
@@ -105,7 +92,7 @@ class Limit(Memory):
 
 
 @dataclass(frozen=True, slots=True)
-class FairLimit(Memory):
+class FairLimit(Sized):
     """A fair part of every visible GPU (`gpu` None) or of one, as a limit; `grow` makes it a cap.
 
     It has no fixed size before it is taken: until then it becomes smaller with each other process that asks for one,
@@ -123,22 +110,9 @@ class FairLimit(Memory):
         target = "" if self.gpu is None else f"{self.gpu}="
         return f"limit {target}{FAIR}{' --grow' * self.grow}"
 
-    @property
-    def grows(self) -> bool:
-        """Whether it is a cap."""
-        return self.grow
-
     def sizes(self, gpu: Figures) -> tuple[int, ...]:
         """Return the part in bytes, as things are now."""
         return (whole(gpu.fair),)
-
-    def growing(self, *, on: bool) -> FairLimit:
-        """Return the same as a cap, or as a limit that is taken at once."""
-        return replace(self, grow=on)
-
-    def on_gpu(self, gpu: GpuRef | None) -> FairLimit:
-        """Return the same for one GPU, or for every one."""
-        return replace(self, gpu=gpu)
 
     def less(self, size: int) -> None:
         """Return None: a part is as large as it can be, and a smaller limit would take what is promised to others."""

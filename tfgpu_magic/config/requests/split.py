@@ -9,7 +9,7 @@ from typing import ClassVar
 from tfgpu_magic.config import amount, arguments
 from tfgpu_magic.config.amount import Amount, amount_text, part
 from tfgpu_magic.config.memory import Figures, whole
-from tfgpu_magic.config.request import Cpus, GpuRef, Memory
+from tfgpu_magic.config.request import Cpus, GpuRef, Sized
 from tfgpu_magic.config.word import Word
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.units import rounded
@@ -24,7 +24,7 @@ WORD = Word(
 
 
 @dataclass(frozen=True, slots=True)
-class Split(Memory):
+class Split(Sized):
     """Logical GPUs on every visible GPU (`gpu` None) or on one: equal shares of what is free, or named sizes."""
 
     of_any_framework: ClassVar[bool] = False  # only TensorFlow has logical GPUs
@@ -37,11 +37,6 @@ class Split(Memory):
         parts = str(self.parts) if isinstance(self.parts, int) else " ".join(map(amount_text, self.parts))
         target = "" if self.gpu is None else f" --gpu {self.gpu}"
         return f"split {parts}{target}{' --grow' * self.grow}"
-
-    @property
-    def grows(self) -> bool:
-        """Whether its parts are caps."""
-        return self.grow
 
     @property
     def of_free(self) -> bool:
@@ -58,14 +53,6 @@ class Split(Memory):
         if isinstance(self.parts, int):
             return (whole(gpu.spare // self.parts),) * self.parts
         return tuple(map(gpu.bytes, self.parts))
-
-    def growing(self, *, on: bool) -> Split:
-        """Return the same with parts that are caps, or that are taken at once."""
-        return replace(self, grow=on)
-
-    def on_gpu(self, gpu: GpuRef | None) -> Split:
-        """Return the same for one GPU, or for every one."""
-        return replace(self, gpu=gpu)
 
     def less(self, size: int) -> Split | None:
         """Return the same number of equal shares of what is free; None with one part, or with equal shares already."""
