@@ -199,7 +199,7 @@ def test_only_runtime_writes_the_environment() -> None:
     assert [room for room in ours if any(map(writes, nodes(room)))] == ["config/runtime/environ.py"]
 
 
-DECIDING = ("policy", "parser", "resolver", "plan", "plan_notes", "fit", "fallback", "refusal")
+DECIDING = ("policy", "parser", "resolver", "plan", "fit", "fallback", "refusal")
 DESCRIBING = ("environment", "visible", "script", "process_state")
 PURE = DECIDING + DESCRIBING
 DATA = ("request", "amount", "memory", "arguments", "advice")

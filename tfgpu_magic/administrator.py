@@ -1,6 +1,6 @@
 """The policy from the configuration: when a framework is imported, the nearest that can be had is applied to it.
 
-The ceiling is in `process_ceiling`, and this applies what is asked under it.
+The ceiling is in `configuration`, and this applies what is asked under it.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ def enforce(text: str, where: str, warn: Callable[[str], None] = import_hook.war
     _configured = ConfiguredPolicy(text, where, policy, warn)
     plan = replace(fallback.waits(policy, RUNTIME.ceiling), configured=True)
     if current_stage() is Stage.ABSENT:
-        RUNTIME.apply(plan.with_others_of(RUNTIME.plan))
+        RUNTIME.apply(plan if RUNTIME.plan is None else replace(plan, others=RUNTIME.plan.others))
         import_hook.call_at_import(at_import)
         return
     if RUNTIME.plan is None:
-        RUNTIME.fall_back(Plan(asked=NOTHING, settled=NOTHING, others=plan.others))
+        RUNTIME.fall_back(Plan(others=plan.others))
     _enforce_now(_configured)
 
 
@@ -75,16 +75,6 @@ def enforce_nearest() -> None:
         _enforce_now(_configured)
     else:
         enforce(str(fallback.GROWS), "the ceiling")
-
-
-def has_policy() -> bool:
-    """Tell whether a policy is in force or waits in this process."""
-    return RUNTIME.plan is not None
-
-
-def current() -> Plan:
-    """Return the plan in force or waiting; where nothing was asked, one that does nothing."""
-    return RUNTIME.plan or Plan(asked=NOTHING, settled=NOTHING)
 
 
 def hold_others() -> None:
@@ -110,12 +100,12 @@ def tell_others() -> None:
 
     The GPUs of a configured policy are chosen then, and parts of no fixed size are fixed.
     """
-    plan = current()
+    plan = RUNTIME.current
     try:
         if not importing():  # TensorFlow imports JAX; what is for itself is decided when it is imported
             _choose(plan)
-        plan = current()
-        if not (plan.others.requests or RUNTIME.ceiling):
+        plan = RUNTIME.current
+        if not (plan.others.asked.requests or RUNTIME.ceiling):
             return
         from tfgpu_magic import everywhere  # speed of a first `%tf_gpu` line
 
@@ -125,8 +115,8 @@ def tell_others() -> None:
         process = other_processes.now().added_to(RUNTIME.observe(snapshot.gpus), snapshot)
         made = everywhere.with_others(plan, plan, snapshot, process)
         apply_everywhere(made)
-        for part in made.frameworks:
-            if part.unmet and part not in plan.frameworks:  # else it was said before
+        for part in made.others.parts:
+            if part.unmet and part not in plan.others.parts:  # else it was said before
                 import_hook.warn(f"tfgpu_magic: {part.unmet}")
     except Exception:  # whatever it is, the ceiling holds
         if RUNTIME.ceiling is not None:
@@ -138,8 +128,8 @@ def _choose(plan: Plan) -> None:
     """Choose the GPUs of a configured policy that waits, for all frameworks, and fix the parts that all have."""
     if plan.configured and not plan.judged and (plan.asked.choice is not None or plan.divides):
         enforce_nearest()
-    if current().judged and current().divides and current().others.divides:
-        _divide(current())
+    if RUNTIME.current.judged and RUNTIME.current.divides and RUNTIME.current.others.asked.divides:
+        _divide(RUNTIME.current)
 
 
 def _looked() -> Snapshot:
@@ -156,7 +146,7 @@ def apply_everywhere(plan: Plan) -> None:
     Raises:
         Refused: a framework rejected it; everything is as it was.
     """
-    if plan.frameworks or (RUNTIME.plan is not None and RUNTIME.plan.frameworks):
+    if plan.others.parts or RUNTIME.current.others.parts:
         from tfgpu_magic import everywhere  # speed of a first `%tf_gpu` line
 
         everywhere.apply(plan)
@@ -171,8 +161,8 @@ def policy_of(plan: Plan) -> Policy:
 
 def said_to_others(plan: Plan) -> Policy:
     """Return what a user asks of the frameworks beside TensorFlow; what is configured, a new process has by itself."""
-    configured = NOTHING if _configured is None else fallback.waits(_configured.policy).others
-    return NOTHING if plan.others == configured else plan.others
+    configured = NOTHING if _configured is None else fallback.waits(_configured.policy).others.asked
+    return NOTHING if plan.others.asked == configured else plan.others.asked
 
 
 def at_import() -> None:
@@ -216,7 +206,7 @@ def _divide(plan: Plan) -> None:
         now, why = fallback.nearest(plan.settled, snapshot, process, lambda: other_processes.names(snapshot))
         now = replace(now, settled=in_bytes(now.settled, now.devices), configured=plan.configured)
         now = now if why else replace(now, asked=plan.asked)
-        RUNTIME.apply(now.with_others_of(plan))
+        RUNTIME.apply(replace(now, others=plan.others))
     head = f"tfgpu_magic: `{plan.asked}`"
     if why:
         import_hook.warn(f"{head} cannot be had in full. `{now.asked}` is in force instead.\n{why}")
@@ -240,7 +230,7 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
     """Enforce as much of the policy as is possible now."""
     quoted = f"`{configured.words}`, from {configured.where},"
     head, held = f"tfgpu_magic: {quoted} ", True
-    before = current()
+    before = RUNTIME.current
     policy = before.settled if before.configured and before.judged else configured.policy  # its GPUs are chosen
     try:
         snapshot = look_well()
@@ -252,7 +242,7 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
                 plan = replace(plan, notes=(f"{quoted} cannot be had in full.", *plan.notes))
             elif policy is before.settled:
                 plan = replace(plan, asked=before.asked)
-            RUNTIME.apply(replace(plan, configured=True).with_others_of(before))
+            RUNTIME.apply(replace(plan, configured=True, others=before.others))
     except TooLate as error:
         plan, why = replace(_least(policy), configured=True), str(error)
         if process.stage is Stage.READY or process.forked:

@@ -26,7 +26,7 @@ def resume(words: str, others: str = "", *, asked: str = "") -> Plan:
     try:
         return _apply(words, others)
     except Refused as error:
-        there = current().others
+        there = current().others.asked
         held = f" `{there}` is, for every framework." if others and there.requests else ""
         error.verdict = f"`{words}`{asked} is NOT in force.{held}"
         raise

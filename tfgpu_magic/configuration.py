@@ -6,22 +6,29 @@ import grp
 import os
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tfgpu_magic import administrator, process_ceiling
-from tfgpu_magic.config import import_hook, parser
+from tfgpu_magic import administrator, other_processes
+from tfgpu_magic.config import fallback, import_hook, parser
+from tfgpu_magic.config.ceiling import read
+from tfgpu_magic.config.plan import Plan, make
+from tfgpu_magic.config.policy import NOTHING
+from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.config.runtime import RUNTIME, current_stage
 from tfgpu_magic.config.runtime import environ as variables
 from tfgpu_magic.config.variables import CEILING, POLICY
-from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.host import shell
+from tfgpu_magic.errors import PolicyError, Refused, TooLate
+from tfgpu_magic.host import here, shell
 from tfgpu_magic.units import seconds
 
 if TYPE_CHECKING:
     from tfgpu_magic.config.word import Magic
 
-lower_ceiling = process_ceiling.lower
-ceiling_in_force = process_ceiling.in_force
 quieten = variables.quieten
+
+CONFIGURATION = "the configuration"
+"""The source of what `c.TfGpuMagics` says, as a phrase."""
 
 
 def enforce(policy: str, policies: Mapping[str, str], ceiling: str, warn: Callable[[str], None]) -> str:
@@ -36,12 +43,10 @@ def enforce(policy: str, policies: Mapping[str, str], ceiling: str, warn: Callab
     Returns:
         The ceiling that holds, as text; an empty one where there is none.
     """
-    held = ""
-    if (ceiling or CEILING in os.environ) and process_ceiling.restrict(ceiling, warn):
-        held = process_ceiling.in_force()
+    held = _restrict(ceiling, warn) if ceiling or CEILING in os.environ else ""
     given, where = policy_for_user(policy, policies)
     if given or held:
-        if not administrator.has_policy():  # else this is loaded again, and what was asked meanwhile stays in force
+        if RUNTIME.plan is None:  # else this is loaded again, and what was asked meanwhile stays in force
             administrator.enforce(given or "growth", where if given else "the ceiling", warn)
         administrator.hold_others()
     return held
@@ -56,7 +61,7 @@ def policy_for_user(
     for group, of_group in policies.items():
         if _is_member(group):
             return of_group, f"the configuration for the group {group}"
-    return policy, "the configuration"
+    return policy, CONFIGURATION
 
 
 def _is_member(group: str) -> bool:
@@ -65,6 +70,91 @@ def _is_member(group: str) -> bool:
         return grp.getgrnam(group).gr_gid in {os.getegid(), *os.getgroups()}
     except KeyError:
         return False
+
+
+def _restrict(text: str, warn: Callable[[str], None]) -> str:
+    """Hold this process, and what was asked in it already, under the configuration's ceiling and the environment's."""
+    before = RUNTIME.ceiling
+    if text.strip():
+        RUNTIME.lower_ceiling(text, CONFIGURATION)
+    held = RUNTIME.ceiling
+    if held != before and RUNTIME.plan is not None:  # something was asked before the extension was loaded
+        try:
+            _apply_anew()
+        except TooLate as error:
+            warn(f"tfgpu_magic: {error}")
+    for flaw in () if held is None else held.flaws:
+        warn(f"tfgpu_magic: {flaw}")
+    return ceiling_in_force()
+
+
+def lower_ceiling(text: str) -> str:
+    """Lower the ceiling of this process, and what is in force with it; return the ceiling that holds now, as text.
+
+    Raises:
+        PolicyError: the text is no ceiling.
+        Refused: it is higher than the one that holds; or TensorFlow uses the GPUs already.
+    """
+    now, held = RUNTIME.ceiling, ceiling_in_force()
+    if text.strip() == held:
+        return held
+    if now is not None and not text.strip():
+        raise Refused(f"The ceiling here is `{now}`. It can be lowered, and not raised or removed.", verdict="")
+    asked = read(text)
+    if now is not None and now.lower_of(asked).amounts == now.amounts:
+        if asked.amounts == now.amounts:
+            return held
+        raise Refused(
+            f"The ceiling here is `{now}`. It can be lowered, and not raised: `{asked}` is no lower.", verdict=""
+        )
+    RUNTIME.lower_ceiling(text, CONFIGURATION)
+    administrator.hold_others()
+    _apply_anew()
+    return ceiling_in_force()
+
+
+def ceiling_in_force() -> str:
+    """Return the ceiling of this process as text; an empty one where there is none."""
+    return "" if RUNTIME.ceiling is None else str(RUNTIME.ceiling)
+
+
+def _apply_anew() -> None:
+    """Apply what is in force or waits again, under the ceiling of now.
+
+    Raises:
+        TooLate: TensorFlow uses the GPUs, and keeps what it has; the other frameworks are held.
+    """
+    plan = RUNTIME.plan
+    if current_stage() is Stage.READY:
+        administrator.tell_others()
+        raise TooLate(
+            f"The ceiling is `{RUNTIME.ceiling}` now, for what this {here()} starts. TensorFlow is using the GPUs "
+            "already: what it may take of them can no longer be changed. Restart, and say it in the first cell.",
+            verdict="",
+        )
+    if plan is None:
+        administrator.enforce_nearest()
+    elif plan.judged:
+        _lower(plan)
+    else:  # it is checked when a framework is imported
+        waits = fallback.waits(plan.asked, RUNTIME.ceiling)
+        RUNTIME.apply(replace(waits, configured=plan.configured, others=plan.others))
+    administrator.tell_others()
+
+
+def _lower(plan: Plan) -> None:
+    """Apply a plan again, lowered to the ceiling; where that cannot be, what an administrator has configured."""
+    try:
+        snapshot = administrator.look_well()
+        process = other_processes.now().added_to(RUNTIME.observe(snapshot.gpus), snapshot)
+        made = replace(make(NOTHING, snapshot, process), configured=plan.configured, others=plan.others)
+        made = made.hiding_all() if plan.hides_all else made
+        administrator.apply_everywhere(made)
+        if made.needs_tensorflow and current_stage() is Stage.ABSENT:
+            import_hook.call_at_import(administrator.at_import)
+    except Refused as error:
+        import_hook.warn(f"tfgpu_magic: {error}")
+        administrator.enforce_nearest()
 
 
 def magic_for(policy: str) -> Magic:

@@ -85,8 +85,6 @@ def _for(
     snapshot: Snapshot,
     process: ProcessState,
     make: Callable[[Policy, ProcessState], Plan],
-    *,
-    anew: bool = False,
 ) -> Plan:
     """Return the plan for the frameworks that words are for; what the others were told before stays.
 
@@ -96,10 +94,9 @@ def _for(
         snapshot: the machine's GPUs.
         process: this process, or a new one.
         make: returns the plan for TensorFlow.
-        anew: whether it is for a new process.
     """
     others = NAMES.keys() & sys.modules.keys() - {"tensorflow"}
-    told = current().others.requests or process.ceiling
+    told = current().others.asked.requests or process.ceiling
     if frameworks == "tensorflow" and not (others or told):
         return make(asked, process)
     from tfgpu_magic import (
@@ -108,10 +105,10 @@ def _for(
     )  # speed of a first `%tf_gpu` line: most kernels have TensorFlow alone
 
     if frameworks == "all":
-        return everywhere.plan(asked, make, current(), snapshot, process, anew=anew)
+        return everywhere.plan(asked, make, current(), snapshot, process)
     made = make(asked, process)
     if told:
-        made = everywhere.with_others(made, current(), snapshot, process, anew=anew)
+        made = everywhere.with_others(made, current(), snapshot, process)
     return framework_notes.noted(made, process)
 
 
@@ -151,9 +148,9 @@ def apply(
             administrator.apply_everywhere(made)
             if made.needs_tensorflow and current_stage() is Stage.ABSENT:
                 import_hook.call_at_import(administrator.at_import)
-        elif not made.others.asks_the_same(current().others):
-            RUNTIME.ask_others(made.others)  # none of them is installed yet
-        if made.others.requests or RUNTIME.ceiling:
+        elif not made.others.asked.asks_the_same(current().others.asked):
+            RUNTIME.ask_others(made.others.asked)  # none of them is installed yet
+        if made.others.asked.requests or RUNTIME.ceiling:
             administrator.hold_imports()  # also those that will be installed later in this process
     return made
 
@@ -209,7 +206,7 @@ def sketch(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:
     def make(asked: Policy, process: ProcessState) -> Plan:
         return planning.draft(asked, snapshot, process)
 
-    return _for(frameworks, asked, snapshot, process, make, anew=True)
+    return _for(frameworks, asked, snapshot, process, make)
 
 
 def order() -> tuple[str, ...]:
@@ -244,16 +241,19 @@ def foresee(policy: str, frameworks: Frameworks = "tensorflow", *, see: Callable
         owners = lambda: other_processes.names(then, process.promises)  # noqa: E731
         return planning.make(asked, then, process, owners, restart=restart)
 
-    return _for(frameworks, parser.parse(policy), then, process, make, anew=True)
+    return _for(frameworks, parser.parse(policy), then, process, make)
 
 
-current = administrator.current
+def current() -> Plan:
+    """Return the plan in force or waiting; where nothing was asked, one that does nothing."""
+    return RUNTIME.current
 
 
 def anew(snapshot: Snapshot) -> ProcessState:
     """Return the state of a new process with this one's policy, in which TensorFlow is not imported yet."""
     here = RUNTIME.observe(snapshot.gpus)
     return ProcessState(
+        anew=True,
         host=here.host,
         keras=here.keras,
         old=here.old,

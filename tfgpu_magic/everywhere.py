@@ -9,7 +9,7 @@ from tfgpu_magic import framework_notes, frameworks
 from tfgpu_magic.config import fallback, refusal, visible
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wanted
-from tfgpu_magic.config.plan import Plan, draft, in_bytes
+from tfgpu_magic.config.plan import Others, Plan, draft, in_bytes
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import DEVICES, ProcessState, Stage
 from tfgpu_magic.config.request import Memory, Reset
@@ -27,8 +27,6 @@ def plan(
     current: Plan,
     snapshot: Snapshot,
     process: ProcessState,
-    *,
-    anew: bool = False,
 ) -> Plan:
     """Return the plan for what a user asks of every framework.
 
@@ -38,7 +36,6 @@ def plan(
         current: the plan in force or waiting, with what the others were asked before.
         snapshot: the machine's GPUs now.
         process: this process, or a new one.
-        anew: whether it is for a new process, in which no framework is imported yet.
 
     Raises:
         PolicyError: a word is for TensorFlow only.
@@ -47,28 +44,29 @@ def plan(
     """
     there, alone, own = frameworks.limited(), replace(process, keras=None), _for_tensorflow(asked)
     now = Policy(tuple(request for request in asked if isinstance(request, Memory | Reset)))
-    if current.others.then(now).divides:
-        alone = replace(alone, fixed_by="a framework" if anew or not frameworks.imported() else "")
-    before = {} if anew else {one.framework: one for one in current.frameworks}
+    words = current.others.asked.then(now)
+    if words.divides:
+        alone = replace(alone, fixed_by="a framework" if process.anew or not frameworks.imported() else "")
+    before = {} if process.anew else {one.framework: one for one in current.others.parts}
 
     def extended(made: Plan) -> Plan:
         if made.show and asked.choice is not None and len(made.devices) < len(process.shown or ()):
             raise refusal.shown_to_others(asked, process)
-        made = replace(made, others=current.others.then(now))
-        settled = _settled(made, current, snapshot, process, anew=anew)
-        words = (current.others if anew else current.of_others, now)
-        if settled is not None:
-            made, words = replace(made, settled=in_bytes(made.settled, made.devices)), (settled, NOTHING)
+        settled = _settled(words, made, current, snapshot, process)
+        earlier = current.others.asked if process.anew else current.others.settled
+        asks = (earlier, now) if settled == words else (settled, NOTHING)
+        if settled != words:
+            made = replace(made, settled=in_bytes(made.settled, made.devices))
         parts = []
         for one in there:
-            wanted = _wanted(one, *words, made, snapshot, process)
-            part = one.plan(wanted, _state(one, anew=anew))
-            if not (anew or part.asks_the_same(before.get(one.name))) and _is_fixed(one):
+            wanted = _wanted(one, *asks, made, snapshot, process)
+            part = one.plan(wanted, _state(one, process))
+            if not (process.anew or part.asks_the_same(before.get(one.name))) and _is_fixed(one):
                 raise refusal.framework_too_late(one.name, one.since, asked, process)
             parts.append(part)
-        return _with(replace(made, settled_others=settled), parts, before)
+        return _with(made, Others(words, settled, tuple(parts)), before)
 
-    if not anew and any(map(_is_fixed, there)):
+    if not process.anew and any(map(_is_fixed, there)):
         extended(draft(own, snapshot, alone))  # what is free does not matter where it is too late
     return _without_gpus(framework_notes.noted(extended(make(own, alone)), process), process)
 
@@ -78,7 +76,7 @@ def needed() -> bool:
     return bool(frameworks.limited())
 
 
-def with_others(made: Plan, current: Plan, snapshot: Snapshot, process: ProcessState, *, anew: bool = False) -> Plan:
+def with_others(made: Plan, current: Plan, snapshot: Snapshot, process: ProcessState) -> Plan:
     """Return a plan for TensorFlow, extended by what the others were asked before, under the ceiling.
 
     Nobody asks anything of them now, so nothing is refused: of each the nearest holds that can be had.
@@ -88,49 +86,36 @@ def with_others(made: Plan, current: Plan, snapshot: Snapshot, process: ProcessS
         current: the plan in force or waiting.
         snapshot: the machine's GPUs now.
         process: this process, or a new one.
-        anew: whether it is for a new process, in which no framework is imported yet.
     """
-    before = {} if anew else {one.framework: one for one in current.frameworks}
-    made = replace(made, environment=_own(made, current), others=current.others)
-    made = replace(made, settled_others=_settled(made, current, snapshot, process, anew=anew))
-    parts = [_nearest(one, made, before.get(one.name), snapshot, process, anew=anew) for one in frameworks.limited()]
-    return _with(made, parts, before)
+    before = {} if process.anew else {one.framework: one for one in current.others.parts}
+    words = current.others.asked
+    settled = _settled(words, made, current, snapshot, process)
+    made = replace(made, others=Others(words, settled))
+    parts = [_nearest(one, made, before.get(one.name), snapshot, process) for one in frameworks.limited()]
+    return _with(made, Others(words, settled, tuple(parts)), before)
 
 
-def _own(made: Plan, current: Plan) -> Mapping[str, str | None]:
-    """Return the variables of a plan that are TensorFlow's own: the current one has those of the others, too."""
-    if not (made is current or made.in_force):
-        return made.environment
-    theirs = {name for part in current.frameworks for name in part.environment}
-    return {name: value for name, value in made.environment.items() if name not in theirs}
-
-
-def _with(made: Plan, parts: Sequence[FrameworkPlan], before: Mapping[str, FrameworkPlan]) -> Plan:
+def _with(made: Plan, others: Others, before: Mapping[str, FrameworkPlan]) -> Plan:
     """Return a plan for TensorFlow with what is done about the others."""
-    theirs = {name: value for part in parts for name, value in part.environment.items()}
-    return replace(
-        made,
-        frameworks=tuple(parts),
-        environment={**made.environment, **theirs},
-        in_force=made.in_force and all(part.asks_the_same(before.get(part.framework)) for part in parts),
-    )
+    same = all(part.asks_the_same(before.get(part.framework)) for part in others.parts)
+    return replace(made, others=others, in_force=made.in_force and same)
 
 
-def _settled(made: Plan, current: Plan, snapshot: Snapshot, process: ProcessState, *, anew: bool) -> Policy | None:
-    """Return what the others are asked with fair parts by their bytes; None where there is none, or none is fixed yet.
+def _settled(words: Policy, made: Plan, current: Plan, snapshot: Snapshot, process: ProcessState) -> Policy:
+    """Return what the others are asked with fair parts by their bytes; the words themselves while none is fixed.
 
     A part is fixed when a framework is imported, and then stays.
     """
-    if anew or not made.others.divides:
-        return None
-    if current.settled_others is not None and made.others.asks_the_same(current.others):
-        return current.settled_others
+    if process.anew or not words.divides:
+        return words
+    if current.others.settled != current.others.asked and words.asks_the_same(current.others.asked):
+        return current.others.settled
     if all(one.stage() is Stage.ABSENT for one in frameworks.FRAMEWORKS):
-        return None
+        return words
     try:
-        return in_bytes(made.others, _resolved(NOTHING, made.others, made, snapshot, process).devices())
+        return in_bytes(words, _resolved(NOTHING, words, made, snapshot, process).devices())
     except Refused:
-        return None
+        return words
 
 
 def _for_tensorflow(policy: Policy) -> Policy:
@@ -154,8 +139,6 @@ def _nearest(
     before: FrameworkPlan | None,
     snapshot: Snapshot,
     process: ProcessState,
-    *,
-    anew: bool,
 ) -> FrameworkPlan:
     """Return what is done about one framework of which nothing is asked now: the nearest that can be had.
 
@@ -165,12 +148,11 @@ def _nearest(
         before: what was done about it before; None where nothing was.
         snapshot: the machine's GPUs now.
         process: this process, or a new one.
-        anew: whether it is for a new process.
     """
     if before is not None and before.limits and not (snapshot.gpus or snapshot.absent):
         return before  # it was decided when the figures could be had
-    part = _possible(framework, plan, snapshot, process, _state(framework, anew=anew))
-    if anew or part.asks_the_same(before) or not _is_fixed(framework):
+    part = _possible(framework, plan, snapshot, process, _state(framework, process))
+    if process.anew or part.asks_the_same(before) or not _is_fixed(framework):
         return part
     kept = before or FrameworkPlan(framework=framework.name)
     if kept.is_within(part):
@@ -185,7 +167,7 @@ def _possible(
 ) -> FrameworkPlan:
     """Return the nearest to what was asked of a framework that can be had; no GPU where nobody knows what that is."""
     why = ""
-    memory = plan.of_others.memory
+    memory = plan.others.settled.memory
     none = process.ceiling is not None and not process.ceiling.amounts
     for words in () if none else (memory, *fallback.easier(memory, snapshot.gpus, process)):
         try:
@@ -194,7 +176,8 @@ def _possible(
         except Refused as error:
             why = why or error.reason
             continue
-        return replace(part, unmet=f"{framework.name} is not held to all of `{plan.of_others}`. {why}") if why else part
+        unmet = f"{framework.name} is not held to all of `{plan.others.settled}`. {why}"
+        return replace(part, unmet=unmet) if why else part
     known = {gpu.uuid: gpu for gpu in snapshot.gpus}
     gpus = [known.get(uuid, Gpu(index=0, uuid=uuid)) for uuid in process.shown or ()]
     nothing = tuple(Device(gpu=replace(gpu, total=gpu.total or 1), limits=(0,)) for gpu in gpus)
@@ -219,12 +202,12 @@ def apply(plan: Plan) -> None:
     Raises:
         Refused: a framework rejected it; everything is as it was.
     """
-    before = () if RUNTIME.plan is None else RUNTIME.plan.frameworks
+    before = RUNTIME.current.others.parts
     try:
-        _configure(plan.frameworks, before)
+        _configure(plan.others.parts, before)
         RUNTIME.apply(plan)
     except BaseException:
-        _configure(before, plan.frameworks)
+        _configure(before, plan.others.parts)
         raise
 
 
@@ -287,9 +270,9 @@ def _resolved(earlier: Policy, now: Policy, plan: Plan, snapshot: Snapshot, proc
     return resolve(earlier, now, snapshot, alone)
 
 
-def _state(framework: Framework, *, anew: bool) -> FrameworkState:
+def _state(framework: Framework, process: ProcessState) -> FrameworkState:
     return FrameworkState(
         environment=RUNTIME.environment_for_children(),
         version=framework.version(),
-        held={} if anew else framework.held(),
+        held={} if process.anew else framework.held(),
     )

@@ -17,7 +17,7 @@ from tfgpu_magic.units import rounded
 def noted(plan: Plan, process: ProcessState) -> Plan:
     """Return a plan with notes on what the frameworks beside TensorFlow take."""
     there = frameworks.limited()
-    if not plan.frameworks:
+    if not plan.others.parts:
         return replace(plan, notes=(*plan.notes, *_left_free(plan, there)))
     return replace(plan, notes=(*plan.notes, *_each(plan), *_kept(plan), *_together(plan, process)))
 
@@ -25,8 +25,8 @@ def noted(plan: Plan, process: ProcessState) -> Plan:
 def standing(plan: Plan) -> str:
     """Return one sentence on what an applied plan does for every framework."""
     tensorflow = [TENSORFLOW] if frameworks.has_tensorflow() else []
-    names = _all([*([] if plan.hides_all else tensorflow), *(part.framework for part in plan.frameworks)])
-    if not plan.others.requests and not plan.asked.requests:
+    names = _all([*([] if plan.hides_all else tensorflow), *(part.framework for part in plan.others.parts)])
+    if not plan.others.asked.requests and not plan.asked.requests:
         return f"No policy is set: the defaults of {names} hold."
     asked = plan.asked_of_all
     return f"`{asked}` is in force already." if plan.in_force else f"`{asked}` holds for {names}, from first use on."
@@ -35,7 +35,7 @@ def standing(plan: Plan) -> str:
 def left_out(plan: Plan) -> str:
     """Return a sentence on the installed frameworks that a policy for TensorFlow alone leaves out; else nothing."""
     there = [one.name for one in frameworks.limited()]
-    if plan.frameworks or plan.asked.of_any_framework or not there:
+    if plan.others.parts or plan.asked.of_any_framework or not there:
         return ""
     take = "takes what it wants" if len(there) == 1 else "take what they want"
     return f"`{plan.asked}` is for TensorFlow alone: {_all(there)} {take}. A `limit` is for every framework."
@@ -54,7 +54,7 @@ def _left_free(plan: Plan, there: Sequence[Framework]) -> tuple[str, ...]:
 
 def _each(plan: Plan) -> Iterator[str]:
     """Give what is done about each framework, and why one is not held."""
-    for part in plan.frameworks:
+    for part in plan.others.parts:
         if part.takes:
             yield f"{part.framework} takes {part.takes}."
         yield from part.notes
@@ -64,8 +64,8 @@ def _each(plan: Plan) -> Iterator[str]:
 
 def _kept(plan: Plan) -> Iterator[str]:
     """Give a note on the frameworks that keep what they have taken, where TensorFlow gives back."""
-    if plan.releases and any(request.releases for request in plan.others.memory):
-        others = _all([part.framework for part in plan.frameworks])
+    if plan.releases and any(request.releases for request in plan.others.asked.memory):
+        others = _all([part.framework for part in plan.others.parts])
         yield f"--release is TensorFlow's alone: nothing that {others} took goes back by itself."
 
 
@@ -75,9 +75,8 @@ def _together(plan: Plan, process: ProcessState) -> Iterator[str]:
     for device in plan.devices:
         sizes = {TENSORFLOW: sum(device.limits)} if process.stage is not Stage.ABSENT and device.limits else {}
         uuid, total = str(device.gpu.uuid), device.gpu.total or 0
-        sizes |= {
-            one.framework: one.limits[uuid] for one in plan.frameworks if one.framework in awake and uuid in one.limits
-        }
+        parts = [one for one in plan.others.parts if one.framework in awake]
+        sizes |= {one.framework: one.limits[uuid] for one in parts if uuid in one.limits}
         if len(sizes) > 1:
             each = ", ".join(f"{name} {rounded(size)}" for name, size in sizes.items())
             yield (

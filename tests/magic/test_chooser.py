@@ -118,7 +118,7 @@ def test_a_new_kernel_has_what_every_framework_was_asked_too(server: Server, cli
     planned = ask(client, "state('visible 0; limit 1GiB')")["plan"]
     fresh = server.connect(server.call("kernels", {"name": "python3"})["id"])
     facts = ask(fresh, f"resume({planned['policy']!r}, {planned['others']!r})")
-    others = execute(fresh, "from tfgpu_magic import control; print(control.current().others)")
+    others = execute(fresh, "from tfgpu_magic import control; print(control.current().others.asked)")
     fresh.stop_channels()
 
     assert (planned["outcome"], planned["others"]) == ("late", "limit 2GiB")
@@ -128,7 +128,7 @@ def test_a_new_kernel_has_what_every_framework_was_asked_too(server: Server, cli
 
 def test_a_new_kernel_says_what_holds_where_tensorflows_words_are_refused(client: BlockingKernelClient) -> None:
     facts = ask(client, "resume('limit 99GiB', 'limit 1GiB')")
-    others = execute(client, "from tfgpu_magic import control; print(control.current().others)")
+    others = execute(client, "from tfgpu_magic import control; print(control.current().others.asked)")
 
     assert facts["outcome"] == "refused"
     assert facts["reason"].startswith("`limit 99GiB` is NOT in force. `limit 1GiB` is, for every framework. GPU 0")

@@ -41,4 +41,4 @@ def test_a_process_that_starts_from_here_is_told_what_this_one_is(monkeypatch: p
 
     anew = control.anew(snapshot(gpu(0)))
 
-    assert anew == ProcessState(host="session", keras="jax", old="2.15.1")
+    assert anew == ProcessState(anew=True, host="session", keras="jax", old="2.15.1")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.config import fit, refusal, visible
 from tfgpu_magic.config.memory import context_bytes
-from tfgpu_magic.config.plan import Plan, draft
+from tfgpu_magic.config.plan import Others, Plan, draft
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import DEVICES, GROWTH, ProcessState
 from tfgpu_magic.config.request import Choice, Memory, reference
@@ -32,12 +32,13 @@ def waits(policy: Policy, ceiling: Ceiling | None = None) -> Plan:
     """
     grows = any(request.limited or request.grows for request in policy.memory)
     hidden = visible.variable(()) if ceiling is not None and not ceiling.amounts else {}
+    of_all = Policy(tuple(request for request in policy.memory if request.of_any_framework))
     return Plan(
         asked=policy,
         settled=policy,
         environment={**({GROWTH: "true"} if grows else {}), **hidden},
         judged=False,
-        others=Policy(tuple(request for request in policy.memory if request.of_any_framework)),
+        others=Others(of_all, of_all),
     )
 
 
@@ -87,7 +88,7 @@ def foreseen(plan: Plan, snapshot: Snapshot, process: ProcessState) -> Plan:
     except TooLate as error:
         return replace(plan, notes=(str(error),))
     notes = (f"`{plan.asked}` cannot be had in full now. {why}", *now.notes) if why else now.notes
-    return replace(now, notes=notes, judged=False, configured=plan.configured).with_others_of(plan)
+    return replace(now, notes=notes, judged=False, configured=plan.configured, others=plan.others)
 
 
 def least(policy: Policy, ceiling: Ceiling | None = None, *, frozen: bool = False) -> Plan:

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.config import advice, environment, fit, plan_notes, promises, refusal
+from tfgpu_magic.config import advice, environment, fit, promises, refusal
 from tfgpu_magic.config.fit import Device
+from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import ALLOCATOR, ASYNC, GROWTH, ProcessState, Stage
 from tfgpu_magic.config.request import Memory, Request, reference
-from tfgpu_magic.config.resolver import lowered, resolve
+from tfgpu_magic.config.resolver import Resolved, lowered, resolve
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.units import rounded
 
 if TYPE_CHECKING:
     from tfgpu_magic.config.framework_plan import FrameworkPlan
+
+_OLD = "TensorFlow {} is older than 2.16, the oldest that tfgpu_magic was tested with."
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """What the frameworks beside TensorFlow are asked, in force or waiting, and what is done about each.
+
+    Attributes:
+        asked: what they are asked.
+        settled: the same with each fair part by its bytes, once one of them is imported.
+        parts: what is done about each of those that are installed.
+    """
+
+    asked: Policy = NOTHING
+    settled: Policy = NOTHING
+    parts: tuple[FrameworkPlan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +46,7 @@ class Plan:
         asked: the whole policy that counts, the new requests included.
         settled: the same with each choice of GPUs replaced by the GPUs that were chosen, and, once TensorFlow is
             imported, each fair part by its bytes.
-        environment: the variables that the policy decides; None removes one.
+        environment: the variables that the policy decides for TensorFlow; None removes one.
         devices: the GPUs that TensorFlow will see, in its order.
         show: whether to set TensorFlow's visible devices as well, because CUDA no longer reads its variable.
         cpus: how many logical CPUs; None leaves TensorFlow's one.
@@ -39,13 +57,11 @@ class Plan:
         blind: whether the GPUs are unknown, though there may be some.
         notes: what else the user should know, a sentence each.
         configured: whether an administrator asks for it, and not the user.
-        others: what the frameworks beside TensorFlow are asked, in force or waiting.
-        settled_others: the same with each fair part by its bytes, once one of them is imported; None until then.
-        frameworks: what is done about each of those.
+        others: what holds for the frameworks beside TensorFlow.
     """
 
-    asked: Policy
-    settled: Policy
+    asked: Policy = NOTHING
+    settled: Policy = NOTHING
     environment: Mapping[str, str | None] = field(default_factory=dict)
     devices: tuple[Device, ...] = ()
     show: bool = False
@@ -57,27 +73,13 @@ class Plan:
     blind: bool = False
     notes: tuple[str, ...] = ()
     configured: bool = False
-    others: Policy = NOTHING
-    settled_others: Policy | None = None
-    frameworks: tuple[FrameworkPlan, ...] = ()
-
-    def with_others_of(self, other: Plan | None) -> Plan:
-        """Return the plan with what another one does about the frameworks beside TensorFlow."""
-        if other is None:
-            return self
-        theirs = {name: value for part in other.frameworks for name, value in part.environment.items()}
-        return replace(
-            self,
-            others=other.others,
-            settled_others=other.settled_others,
-            frameworks=other.frameworks,
-            environment={**self.environment, **theirs},
-        )
+    others: Others = Others()
 
     @property
-    def of_others(self) -> Policy:
-        """What the frameworks beside TensorFlow are asked, with fair parts by their bytes where those are fixed."""
-        return self.others if self.settled_others is None else self.settled_others
+    def variables(self) -> dict[str, str | None]:
+        """The variables for every framework; None removes one."""
+        theirs = {name: value for part in self.others.parts for name, value in part.environment.items()}
+        return {**self.environment, **theirs}
 
     @property
     def limited(self) -> bool:
@@ -96,23 +98,17 @@ class Plan:
     @property
     def asked_of_all(self) -> Policy:
         """What is asked of every framework; of TensorFlow alone, where nothing is asked of the others."""
-        return _of_all(self.asked, self.others)
+        return _of_all(self.asked, self.others.asked)
 
     @property
     def settled_of_all(self) -> Policy:
         """The same as it is settled."""
-        return _of_all(self.settled, self.of_others)
+        return _of_all(self.settled, self.others.settled)
 
     @property
     def divides(self) -> bool:
         """Whether it gives TensorFlow a fair part, which is fixed only when it is taken."""
         return not self.hides_all and self.settled.divides
-
-    @property
-    def others_divide(self) -> bool:
-        """Whether it gives the frameworks beside TensorFlow nothing but fair parts, and none is fixed yet."""
-        memory = self.others.memory
-        return self.settled_others is None and bool(memory) and all(request.divided for request in memory)
 
     @property
     def hides_all(self) -> bool:
@@ -235,9 +231,46 @@ def draft(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Plan:
             *(f"This replaces `{gone}`." for gone in process.asked if gone not in (*asked, *resolved.dropped, *policy)),
             *resolved.notes,
             *environment.conflicts(process, resolved, devices, variables),
-            *plan_notes.notes(resolved, devices, snapshot, process),
+            *_on_the_rest(resolved, devices, snapshot),
+            *_maybe_broken(snapshot, process),
+            *([_OLD.format(process.old)] if process.old else []),
         ),
     )
+
+
+def _on_the_rest(resolved: Resolved, devices: Sequence[Device], snapshot: Snapshot) -> Iterator[str]:
+    """Give notes on the GPUs that no request is about, and on what is not taken at once."""
+    hidden = [gpu.label for gpu in snapshot.gpus if gpu not in resolved.seen and not gpu.mig]
+    if resolved.choice is not None and hidden:
+        yield f"Hidden from TensorFlow: GPU {', '.join(hidden)}."
+    unlimited = [device.gpu.label for device in devices if not device.limits]
+    if resolved.by_gpu and resolved.everywhere is None and unlimited:
+        what = (
+            "TensorFlow takes memory there as it needs it"
+            if resolved.growth
+            else "TensorFlow takes all that is free there"
+        )
+        yield f"No limit is set for GPU {', '.join(unlimited)}: {what}. To hide a GPU, name the others with `visible`."
+    blind = [device.gpu.label for device in devices if device.words is not None and device.gpu.free is None]
+    if blind:
+        yield f"What is free on GPU {', '.join(blind)} is unknown here, so whether it fits was not checked."
+    total = sum(sum(device.limits) for device in devices)
+    if total and resolved.growth and not unlimited:
+        most = f"up to {rounded(total)} in all, as far as that much is free then"
+        yield f"Nothing is taken at the start; memory grows {most}."
+    if far := fit.out_of_reach(devices):
+        yield f"So much is not free now. {fit.describe(far, (), {})}"
+
+
+def _maybe_broken(snapshot: Snapshot, process: ProcessState) -> Iterator[str]:
+    """Give a note where an op may have failed on a full GPU, and its error was caught: TensorFlow keeps no record."""
+    shown = [gpu for gpu in snapshot.gpus if gpu.uuid in (process.shown or ()) and gpu.free is not None]
+    full = [gpu.label for gpu in shown if (gpu.free or 0) < context_bytes(gpu.total or 0)]
+    if process.stage is Stage.LISTED and full:
+        yield (
+            f"GPU {', '.join(full)} is full. If an operation has failed for that in this {process.host} already, "
+            "restart it: TensorFlow may hang at the next one."
+        )
 
 
 def renew(plan: Plan, snapshot: Snapshot, *, waits: bool) -> Plan:

@@ -43,6 +43,7 @@ class ProcessState:
     """What matters about this process when a policy is to be applied.
 
     Attributes:
+        anew: whether it is still to start, so that no framework is imported in it yet.
         stage: TensorFlow's stage.
         environment: those of `VARIABLES` that are set now.
         outside: the same without what we changed.
@@ -72,6 +73,7 @@ class ProcessState:
             where every framework has one; empty where they are fixed.
     """
 
+    anew: bool = False
     stage: Stage = Stage.ABSENT
     environment: Mapping[str, str] = field(default_factory=dict)
     outside: Mapping[str, str] = field(default_factory=dict)

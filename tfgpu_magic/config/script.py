@@ -20,11 +20,11 @@ def python(plan: Plan, order: Sequence[str] = ()) -> str:
             process TensorFlow's visible devices may be only some of them.
     """
     uuids = [str(device.gpu.uuid) for device in plan.devices]
-    chosen = bool(uuids) and DEVICES not in plan.environment and set(uuids) < set(order)
+    chosen = bool(uuids) and DEVICES not in plan.variables and set(uuids) < set(order)
     places = [order.index(uuid) for uuid in uuids] if chosen else list(range(len(uuids)))
     lines = [
         f'os.environ["{name}"] = "{value}"' if value is not None else f'os.environ.pop("{name}", None)'
-        for name, value in plan.environment.items()
+        for name, value in plan.variables.items()
     ]
     lines = ["import os", "", *lines, ""] if lines else []
     if plan.releases:
@@ -74,14 +74,14 @@ def _configure(gpu: str, parts: list[str]) -> list[str]:
 
 def variables(plan: Plan) -> dict[str, str | None]:
     """Return what a program is started with that is under a plan as far as variables can say it; None removes one."""
-    return {**plan.environment, POLICY: str(plan.settled)}
+    return {**plan.variables, POLICY: str(plan.settled)}
 
 
 def shell(plan: Plan) -> str:
     """Return shell lines that do what the plan does for programs started after them, as far as variables can."""
     lines = [
         f"export {name}={shlex.quote(value)}" if value is not None else f"unset {name}"
-        for name, value in plan.environment.items()
+        for name, value in plan.variables.items()
     ]
     if plan.limited or plan.cpus is not None:
         lines += [

@@ -48,14 +48,13 @@ def _kept(make: Callable[P, Report]) -> Callable[P, Report]:
 def report(snapshot: Snapshot) -> Report:
     """Return this process's report on each GPU of the snapshot."""
     process = RUNTIME.observe(snapshot.gpus, timeout=ORDER_TIMEOUT)
-    plan = None if RUNTIME.plan is None else foreseen(RUNTIME.plan, snapshot, process)
+    plan = foreseen(RUNTIME.current, snapshot, process)
     labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}
     uses = _uses(process, plan, labels)
     if uses or process.shown is not None:
         named = {use.gpu for use in uses}
         uses += [GpuUse(gpu=label, policy="hidden") for label in labels.values() if label not in named]
-    waiting = plan is not None and process.stage is not Stage.READY
-    notes = renew(plan, snapshot, waits=plan.judged).notes if plan is not None and waiting else ()
+    notes = () if process.stage is Stage.READY else renew(plan, snapshot, waits=plan.judged).notes
     return Report(
         pid=os.getpid(),
         summary=_summary(process, plan),
@@ -72,9 +71,10 @@ def brief() -> Report:
     It queries no GPU, so any thread may call it at any time; it takes less than a millisecond after the first call.
     """
     process = RUNTIME.observe((), timeout=0.0)
-    promised = _most(RUNTIME.plan, _limits(process, RUNTIME.plan), promised=True)
-    uses = tuple(replace(use, limit=promised.get(use.gpu)) for use in _uses(process, RUNTIME.plan, {}))
-    if not uses and process.stage is Stage.ABSENT and RUNTIME.plan is not None and RUNTIME.plan.divides:
+    plan = RUNTIME.current
+    promised = _most(plan, _limits(process, plan), promised=True)
+    uses = tuple(replace(use, limit=promised.get(use.gpu)) for use in _uses(process, plan, {}))
+    if not uses and process.stage is Stage.ABSENT and plan.divides:
         uses = (GpuUse(gpu=EVERY_GPU, fair=True, asked=RUNTIME.asked_at),)  # it knows no GPU yet, and has its part
     return Report(pid=os.getpid(), summary="", uses=uses, stage=process.stage.value)
 
@@ -104,7 +104,7 @@ def after_exit(snapshot: Snapshot) -> Snapshot:
 
 def _pools(gpu: Gpu, *, grows: bool) -> int:
     """Return the bytes that TensorFlow holds of a GPU by its own figures: its pools, and an estimate of the context."""
-    if RUNTIME.plan is not None and RUNTIME.plan.releases:  # its peak is no longer held
+    if RUNTIME.current.releases:  # its peak is no longer held
         pool = cuda.pools().get(str(gpu.uuid))
         return 0 if pool is None else pool + context_bytes(gpu.total or 0)
     pools = [one for one in frameworks.pools() if (one.framework, one.gpu) == (TENSORFLOW, str(gpu.uuid))]
@@ -118,13 +118,13 @@ def _freed(gpu: Gpu, own: int) -> int:
     return most if gpu.total is None else min(most, gpu.total)
 
 
-def _uses(process: ProcessState, plan: Plan | None, labels: Mapping[str, str]) -> list[GpuUse]:
+def _uses(process: ProcessState, plan: Plan, labels: Mapping[str, str]) -> list[GpuUse]:
     """Return the use of each GPU that TensorFlow sees or will see, and of those that only other frameworks use."""
     ready, figures = devices.logical(), frameworks.figures()
     seen, limits, fair = _seen(process, plan), _limits(process, plan), _fair(process, plan)
     most = _most(plan, {uuid: limits[uuid] for uuid in seen if uuid in limits})
-    grows = runtime.growth_in_force(process) if plan is None or plan.judged else plan.grows
-    releases = plan is not None and plan.releases and not process.changed
+    grows = runtime.growth_in_force(process) if plan.judged else plan.grows
+    releases = plan.releases and not process.changed
     uses: list[GpuUse] = []
     number = 0
     for uuid in seen:
@@ -157,23 +157,23 @@ def _uses(process: ProcessState, plan: Plan | None, labels: Mapping[str, str]) -
     return uses
 
 
-def _seen(process: ProcessState, plan: Plan | None) -> Sequence[str]:
+def _seen(process: ProcessState, plan: Plan) -> Sequence[str]:
     """Return the UUIDs of the GPUs that TensorFlow sees or will see, in its order."""
     if process.tensorflow_sees is not None:
         return process.tensorflow_sees
-    if plan is not None and not process.frozen:
+    if RUNTIME.plan is not None and not process.frozen:
         return [str(device.gpu.uuid) for device in plan.devices]
     return process.shown or ()
 
 
-def _limits(process: ProcessState, plan: Plan | None) -> Mapping[str, tuple[int, ...]]:
+def _limits(process: ProcessState, plan: Plan) -> Mapping[str, tuple[int, ...]]:
     """Return the bytes of each GPU's logical GPUs: TensorFlow's own figures once it has a list, else the plan's."""
     if process.tensorflow_sees is not None:
         return runtime.limits_now()
-    return {} if plan is None else {str(device.gpu.uuid): device.limits for device in plan.devices}
+    return {str(device.gpu.uuid): device.limits for device in plan.devices}
 
 
-def _most(plan: Plan | None, limits: Mapping[str, Sequence[int]], *, promised: bool = False) -> dict[str, int]:
+def _most(plan: Plan, limits: Mapping[str, Sequence[int]], *, promised: bool = False) -> dict[str, int]:
     """Return the bytes of each GPU that the imported frameworks may take together; where none is, the most of any.
 
     What only the ceiling allows a framework that is not imported is left out.
@@ -184,10 +184,10 @@ def _most(plan: Plan | None, limits: Mapping[str, Sequence[int]], *, promised: b
         promised: whether what only the ceiling limits is left out: it grows, and promises nothing.
     """
     imported = frameworks.imported()
-    capped = {str(device.gpu.uuid) for device in plan.devices if device.capped} if plan is not None and promised else ()
-    of_all = plan is not None and any(request.limited for request in plan.others.memory)
+    capped = {str(device.gpu.uuid) for device in plan.devices if device.capped} if promised else ()
+    of_all = any(request.limited for request in plan.others.asked.memory)
     asked = {TENSORFLOW: {uuid: sum(sizes) for uuid, sizes in limits.items() if uuid not in capped}}
-    for part in () if plan is None else plan.frameworks:
+    for part in plan.others.parts:
         if of_all or part.framework in imported:
             free = part.ceilings if promised else ()
             asked[part.framework] = {uuid: size for uuid, size in part.limits.items() if uuid not in free}
@@ -199,13 +199,14 @@ def _most(plan: Plan | None, limits: Mapping[str, Sequence[int]], *, promised: b
     return most
 
 
-def _fair(process: ProcessState, plan: Plan | None) -> Mapping[str, str]:
+def _fair(process: ProcessState, plan: Plan) -> Mapping[str, str]:
     """Return the GPUs of which this process will have a fair part, by UUID, each with the words for that."""
-    if plan is None or process.stage is not Stage.ABSENT:
+    if process.stage is not Stage.ABSENT:
         return {}
     found: dict[str, str] = {}
-    if plan.others_divide:
-        found = {uuid: str(plan.others) for part in plan.frameworks for uuid in part.limits}
+    others = plan.others
+    if others.settled.memory and all(request.divided for request in others.settled.memory):
+        found = {uuid: str(others.asked) for part in others.parts for uuid in part.limits}
     for one in plan.devices if plan.divides else ():
         if one.words is not None and one.words.divided:
             found[str(one.gpu.uuid)] = str(one.words)
@@ -230,15 +231,15 @@ def _expected(number: int, limits: Sequence[int]) -> tuple[LogicalGpu, ...]:
     return tuple(LogicalGpu(name=f"GPU:{number + n}", limit=limit) for n, limit in enumerate(limits or (None,)))
 
 
-def _summary(process: ProcessState, plan: Plan | None) -> str:
+def _summary(process: ProcessState, plan: Plan) -> str:
     """Return a sentence on TensorFlow's stage and what was asked of it."""
     module = runtime.tensorflow()
     version = f"TensorFlow {module.__version__}" if module is not None else "TensorFlow"
-    asked = f"`{plan.asked}`" if plan is not None and plan.asked.requests else ""
+    asked = f"`{plan.asked}`" if plan.asked.requests else ""
     in_force = f" In force: {asked}." if asked and not process.changed else ""
     if process.old:
         version += " (older than 2.16, the oldest that tfgpu_magic was tested with)"
-    if plan is not None and plan.acts_on_nothing:
+    if plan.acts_on_nothing:
         in_force = f" {asked} has no effect here: TensorFlow sees no GPU."
     if process.forked:
         return f"{version} used the GPUs when this process was forked, and cannot use them in it."
@@ -250,7 +251,7 @@ def _summary(process: ProcessState, plan: Plan | None) -> str:
     if process.stage is Stage.POISONED:
         return f"{version} is imported, and something holds a CUDA context; nothing can be set until a restart."
     if process.stage is Stage.ABSENT:
-        waits = f" {asked} waits for its import." if plan is not None and plan.needs_tensorflow else in_force
+        waits = f" {asked} waits for its import." if plan.needs_tensorflow else in_force
         return f"TensorFlow is not imported yet.{waits if asked else ' No policy is set.'}"
     standing = in_force or ("" if asked else " No policy is set.")
     return f"{version} is imported and has not used a GPU yet.{standing}"

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.config import cuda, keras, visible
-from tfgpu_magic.config.plan import Plan
-from tfgpu_magic.config.policy import NOTHING, Policy
+from tfgpu_magic.config.plan import Others, Plan
+from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.config.process_state import ALLOCATOR, ASYNC, DEVICES, GROWTH, VARIABLES, ProcessState, Stage
 from tfgpu_magic.config.runtime import devices
 from tfgpu_magic.config.runtime.devices import Settings
@@ -70,6 +70,11 @@ class Runtime:
         ] = {}  # CUDA's order does not change while this process runs
 
     @property
+    def current(self) -> Plan:
+        """The plan in force or waiting; where nothing was asked, one that does nothing."""
+        return self.plan or Plan()
+
+    @property
     def ceiling(self) -> Ceiling | None:
         """The most that each framework here may take of each GPU; None without one. It can be lowered, and not raised.
 
@@ -100,8 +105,7 @@ class Runtime:
 
     def ask_others(self, others: Policy) -> None:
         """Record what the frameworks beside TensorFlow are asked: it is in force with the next plan that is applied."""
-        before = Plan(asked=NOTHING, settled=NOTHING) if self.plan is None else self.plan
-        self.plan = replace(before, others=others, settled_others=None)
+        self.plan = replace(self.current, others=Others(others, others, self.current.others.parts))
 
     def observe(self, gpus: Sequence[Gpu], *, timeout: float = cuda.CUDA_TIMEOUT) -> ProcessState:
         """Return the state of this process on a machine with these GPUs. Nothing is changed or started.
@@ -129,8 +133,8 @@ class Runtime:
             limits={uuid: _bytes(parts) for uuid, parts in theirs.parts.items() if parts and uuid != devices.CPU},
             neighbour=_neighbour() if cuda.has_context() and stage is not Stage.READY else None,
             forked=forked(),
-            asked=self.plan.asked if self.plan else NOTHING,
-            settled=self.plan.settled if self.plan else NOTHING,
+            asked=self.current.asked,
+            settled=self.current.settled,
             changed=self._changed(),
             since=self.since,
             broken=self.broken and stage is not Stage.READY,
@@ -138,7 +142,7 @@ class Runtime:
             host=host(),
             keras=keras.other_backend(),
             ceiling=self.ceiling,
-            fixed_by="a framework" if self.plan and self.plan.others.divides else "TensorFlow",
+            fixed_by="a framework" if self.current.others.asked.divides else "TensorFlow",
         )
 
     def apply(self, plan: Plan) -> None:
@@ -150,12 +154,12 @@ class Runtime:
         Raises:
             Refused: TensorFlow rejected it; everything is as it was.
         """
-        before = Plan(asked=NOTHING, settled=NOTHING) if self.plan is None else self.plan
+        before = self.current
         differs = (plan.settled, plan.devices) != (before.settled, before.devices)
         if plan.judged and plan.needs_tensorflow and differs and importing():
             raise Refused("TensorFlow is being imported at this moment; say it again when that is done.")
         with self._changes.undone_on_error():
-            self._changes.write(plan.environment)
+            self._changes.write(plan.variables)
             if tensorflow() is not None:
                 self.configure(plan)
         self._keep(plan)
@@ -194,8 +198,9 @@ class Runtime:
 
     def fall_back(self, plan: Plan) -> None:
         """Set only a plan's variables, where TensorFlow's own settings cannot be made."""
-        plan = plan.with_others_of(self.plan)
-        self._changes.write(plan.environment)
+        if self.plan is not None:
+            plan = replace(plan, others=self.plan.others)
+        self._changes.write(plan.variables)
         self._keep(plan)
 
     def _keep(self, plan: Plan) -> None:
@@ -215,8 +220,8 @@ class Runtime:
         plan = self.plan
         if plan is None or forked():
             return ()
-        now = {name: os.environ.get(name) for name in plan.environment}
-        found = [f"{name} is {now[name]!r}" for name, value in plan.environment.items() if now[name] != value]
+        now = {name: os.environ.get(name) for name in plan.variables}
+        found = [f"{name} is {now[name]!r}" for name, value in plan.variables.items() if now[name] != value]
         if plan.limited and os.environ.get(ALLOCATOR) == ASYNC:
             found.append(f"{ALLOCATOR} is {ASYNC!r}")
         planned = {str(device.gpu.uuid): device for device in plan.devices}
@@ -224,7 +229,7 @@ class Runtime:
             there = {uuid: tuple(gpu.limit or 0 for gpu in logical) for uuid, logical in devices.logical().items()}
             # Without a limit of the plan's, what TensorFlow calls the limit is what it found free.
             expected = {uuid: device.limits for uuid, device in planned.items() if device.limits}
-            if DEVICES in plan.environment and not plan.blind and set(there) != set(planned):
+            if DEVICES in plan.variables and not plan.blind and set(there) != set(planned):
                 found.append("TensorFlow sees other GPUs")
         elif listed() and plan.growth is not None:
             there, expected = limits_now(), {uuid: device.limits for uuid, device in planned.items()}

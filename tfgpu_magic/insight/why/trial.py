@@ -66,7 +66,7 @@ class Planned:
         if fit.problems(plan.devices):
             return False
         used = [device for device in plan.devices if device.gpu.uuid == self._gpu] or list(plan.devices)
-        limits = {part.framework: part.limits for part in plan.frameworks}.get(self._framework, {})
+        limits = {part.framework: part.limits for part in plan.others.parts}.get(self._framework, {})
         return any(limits.get(str(device.gpu.uuid), self._room(device)) >= need for device in used)
 
     def _room(self, device: Device) -> int:
