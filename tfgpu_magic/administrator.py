@@ -61,8 +61,7 @@ def enforce(text: str, where: str, warn: Callable[[str], None] = import_hook.war
     _configured = ConfiguredPolicy(text, where, policy, warn)
     plan = replace(fallback.waits(policy, RUNTIME.ceiling), configured=True)
     if current_stage() is Stage.ABSENT:
-        RUNTIME.apply(plan if RUNTIME.plan is None else replace(plan, others=RUNTIME.plan.others))
-        import_hook.call_at_import(at_import)
+        apply(plan if RUNTIME.plan is None else replace(plan, others=RUNTIME.plan.others))
         return
     if RUNTIME.plan is None:
         RUNTIME.fall_back(Plan(others=plan.others))
@@ -114,7 +113,7 @@ def tell_others() -> None:
         snapshot = _looked()
         process = other_processes.now().added_to(RUNTIME.observe(snapshot.gpus), snapshot)
         made = everywhere.with_others(plan, plan, snapshot, process)
-        apply_everywhere(made)
+        apply(made)
         for part in made.others.parts:
             if part.unmet and part not in plan.others.parts:  # else it was said before
                 import_hook.warn(f"tfgpu_magic: {part.unmet}")
@@ -140,8 +139,10 @@ def _looked() -> Snapshot:
         return Snapshot(time=0.0, error=str(error) or type(error).__name__)
 
 
-def apply_everywhere(plan: Plan) -> None:
+def apply(plan: Plan) -> None:
     """Apply a plan to TensorFlow, and to the frameworks beside it that it, or the one before it, is about.
+
+    What only TensorFlow's own API can do waits for its import.
 
     Raises:
         Refused: a framework rejected it; everything is as it was.
@@ -152,6 +153,8 @@ def apply_everywhere(plan: Plan) -> None:
         everywhere.apply(plan)
     else:
         RUNTIME.apply(plan)
+    if plan.needs_tensorflow and current_stage() is Stage.ABSENT:
+        import_hook.call_at_import(at_import)
 
 
 def policy_of(plan: Plan) -> Policy:

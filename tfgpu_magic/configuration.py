@@ -149,9 +149,7 @@ def _lower(plan: Plan) -> None:
         process = other_processes.now().added_to(RUNTIME.observe(snapshot.gpus), snapshot)
         made = replace(make(NOTHING, snapshot, process), configured=plan.configured, others=plan.others)
         made = made.hiding_all() if plan.hides_all else made
-        administrator.apply_everywhere(made)
-        if made.needs_tensorflow and current_stage() is Stage.ABSENT:
-            import_hook.call_at_import(administrator.at_import)
+        administrator.apply(made)
     except Refused as error:
         import_hook.warn(f"tfgpu_magic: {error}")
         administrator.enforce_nearest()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tfgpu_magic import administrator, idle_notebooks, other_processes
 from tfgpu_magic.administrator import look_well
-from tfgpu_magic.config import fallback, import_hook, parser, promises
+from tfgpu_magic.config import fallback, parser, promises
 from tfgpu_magic.config import plan as planning
 from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.config.frameworks import NAMES
@@ -145,9 +145,7 @@ def apply(
     with other_processes.settling(Policy((*waits, *asked))) as processes:
         made = _plan(asked, frameworks, snapshot, processes)
         if not made.in_force:
-            administrator.apply_everywhere(made)
-            if made.needs_tensorflow and current_stage() is Stage.ABSENT:
-                import_hook.call_at_import(administrator.at_import)
+            administrator.apply(made)
         elif not made.others.asked.asks_the_same(current().others.asked):
             RUNTIME.ask_others(made.others.asked)  # none of them is installed yet
         if made.others.asked.requests or RUNTIME.ceiling:

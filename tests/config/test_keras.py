@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tfgpu_magic.config import keras
+from tfgpu_magic.config.runtime import stage
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,6 @@ def test_the_backend_is_what_keras_would_take(
         monkeypatch.setenv("KERAS_BACKEND", variable)
     if file:
         (tmp_path / "keras.json").write_text(file)
-    monkeypatch.setattr(keras, "_from_file", keras._from_file.__wrapped__)  # which remembers
+    monkeypatch.setattr(stage, "_from_file", stage._from_file.__wrapped__)  # which remembers
 
-    assert keras.other_backend() == other
+    assert stage.other_backend() == other

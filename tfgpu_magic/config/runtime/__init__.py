@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.config import cuda, keras, visible
+from tfgpu_magic.config import cuda, visible
 from tfgpu_magic.config.plan import Others, Plan
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.config.process_state import ALLOCATOR, ASYNC, DEVICES, GROWTH, VARIABLES, ProcessState, Stage
-from tfgpu_magic.config.runtime import devices
+from tfgpu_magic.config.runtime import devices, stage
 from tfgpu_magic.config.runtime.devices import Settings
 from tfgpu_magic.config.runtime.environ import EnvironmentChanges, adopt, environment, export, quieten
 from tfgpu_magic.config.runtime.stage import current_stage, forked, frozen, importing, listed, tensorflow, too_old
@@ -114,14 +114,14 @@ class Runtime:
             gpus: the machine's GPUs.
             timeout: seconds to wait for CUDA's order of GPUs, where only CUDA has it.
         """
-        stage, fixed = current_stage(), frozen()
+        reached, fixed = current_stage(), frozen()
         outside = self._changes.outside()
         environment = {name: os.environ[name] for name in VARIABLES if name in os.environ}
         shown = cuda.shown() if fixed else self._predict(gpus, outside, timeout)
         ours = environment.get(DEVICES) != outside.get(DEVICES)
         sees, theirs = self._listed()
         return ProcessState(
-            stage=stage,
+            stage=reached,
             environment=environment,
             outside=outside,
             frozen=fixed,
@@ -131,16 +131,16 @@ class Runtime:
             skipped=tuple(uuid for uuid in shown or () if uuid not in theirs.growth) if listed() else (),
             growth=theirs.growth,
             limits={uuid: _bytes(parts) for uuid, parts in theirs.parts.items() if parts and uuid != devices.CPU},
-            neighbour=_neighbour() if cuda.has_context() and stage is not Stage.READY else None,
+            neighbour=_neighbour() if cuda.has_context() and reached is not Stage.READY else None,
             forked=forked(),
             asked=self.current.asked,
             settled=self.current.settled,
             changed=self._changed(),
             since=self.since,
-            broken=self.broken and stage is not Stage.READY,
+            broken=self.broken and reached is not Stage.READY,
             old=too_old(),
             host=host(),
-            keras=keras.other_backend(),
+            keras=stage.other_backend(),
             ceiling=self.ceiling,
             fixed_by="a framework" if self.current.others.asked.divides else "TensorFlow",
         )

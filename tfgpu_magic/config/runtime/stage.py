@@ -1,11 +1,16 @@
-"""The stage of TensorFlow in this process, found without changing it.
+"""The stage of TensorFlow in this process, and the backend of Keras, found without changing or importing either.
 
-Source: TensorFlow 2.16 to 2.21, `eager/context.py`; there is no public way to ask.
+Sources: TensorFlow 2.16 to 2.21, `eager/context.py`; there is no public way to ask. Keras 3,
+`keras/src/backend/config.py`: the variable outweighs the file, and the first import decides.
 """
 
 from __future__ import annotations
 
+import functools
+import json
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from tfgpu_magic.config import cuda
@@ -75,3 +80,20 @@ def forked() -> bool:
     context = eager_context()
     gpus = [device for device in getattr(context, "_physical_devices", None) or () if device.device_type == "GPU"]
     return bool(gpus) and not cuda.initialised()
+
+
+def other_backend() -> str | None:
+    """Return Keras' backend if it is another than TensorFlow; None where it is TensorFlow, or not set."""
+    config = sys.modules.get("keras.src.backend.config")
+    backend = getattr(config, "_BACKEND", None) or os.environ.get("KERAS_BACKEND") or _from_file()
+    return backend if isinstance(backend, str) and backend and backend != "tensorflow" else None
+
+
+@functools.cache  # it is called every second; the content of the file at the first call counts
+def _from_file() -> object:
+    """Return the backend in `keras.json`; None where that cannot be read."""
+    try:
+        folder = Path(os.environ.get("KERAS_HOME") or Path("~/.keras").expanduser())
+        return json.loads((folder / "keras.json").read_text()).get("backend")
+    except (OSError, ValueError, AttributeError, RuntimeError):
+        return None
