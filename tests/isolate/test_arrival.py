@@ -219,11 +219,6 @@ def test_a_class_that_its_own_methods_change_is_said(book: Notebook) -> None:
     assert "Model stays in its process: it is a class of the notebook" in book.isolated("Model.made += 1").closing
 
 
-def test_a_loops_own_variables_are_not_missed(book: Notebook) -> None:
-    assert "Gone" not in book.isolated("for i, (a, b) in enumerate([(1, 2)]): pass").closing
-    assert "Gone with its process: kept." in book.isolated("for kept in [1]: pass\nkept = 2").closing
-
-
 def test_names_in_a_query_are_sent_and_others_can_be_added(book: Notebook) -> None:
     book.run("import pandas as pd\ndf, cutoff = pd.DataFrame({'a': [1, 2, 3]}), 1\nword = 'cutoff'")
 

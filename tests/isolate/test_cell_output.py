@@ -119,18 +119,17 @@ def test_a_widget_shows_its_text(book: Notebook) -> None:
     assert value.value == ""
 
 
-def test_asking_for_input_is_refused_in_words(book: Notebook) -> None:
-    ran = book.isolated("input('name?')")
+@pytest.mark.parametrize(
+    ("body", "instead"),
+    [("input('name?')", "ask in a cell before it"), ("x = 1\nbreakpoint()", "run it as a plain cell")],
+)
+def test_asking_for_input_and_stopping_for_a_debugger_are_refused_in_words(
+    book: Notebook, body: str, instead: str
+) -> None:
+    ran = book.isolated(body)
 
     assert ran.error["ename"] == "StdinNotImplementedError"
-    assert "ask in a cell before it" in ran.error["evalue"]
-
-
-def test_stopping_for_a_debugger_is_refused_in_words(book: Notebook) -> None:
-    ran = book.isolated("x = 1\nbreakpoint()")
-
-    assert ran.error["ename"] == "StdinNotImplementedError"
-    assert "run it as a plain cell" in ran.error["evalue"]
+    assert instead in ran.error["evalue"]
     assert "bdb.py" not in ran.traceback
 
 

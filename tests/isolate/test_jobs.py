@@ -98,9 +98,6 @@ def test_only_a_job_that_runs_can_be_stopped(book: Notebook) -> None:
     assert "`jobs stop 99` cannot be done. No job runs." in book.run("%tf_gpu jobs stop 99").stream("stderr")
     assert "`jobs park 1` cannot be done. No job runs." in book.run("%tf_gpu jobs park 1").stream("stderr")
     assert "`jobs stopp 1` cannot be done." in book.run("%tf_gpu jobs stopp 1").stream("stderr")
-
-
-def test_without_jobs_the_list_says_how_to_begin_one(book: Notebook) -> None:
     with Notebook(book.server) as other:
         assert "`%%tf_gpu isolate --detach` begins one" in listed(other)
 

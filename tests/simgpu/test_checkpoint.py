@@ -140,13 +140,9 @@ def test_what_a_pool_reserves_goes_and_comes_back_whether_it_is_used_or_not() ->
         assert held.ask("trim()") == OK
         assert machine.held() == GIB + CONTEXT
         assert held.ask("intact()")
-
-
-def test_a_restore_needs_room_for_what_a_pool_reserves_too() -> None:
-    with Machine.create("8GiB") as machine, talker(machine) as held, talker(machine) as caller:
-        held.ask("hold_more_than_used(GIB, 3 * GIB)")
+    with Machine.create("8GiB") as machine, two(machine, "hold_more_than_used(GIB, 3 * GIB)") as (held, caller):
         assert caller.ask(f"park({held.pid})") == [OK, OK]
-        with machine.add_neighbour("5GiB@0"):
+        with machine.add_neighbour("5GiB@0"):  # which leaves room for what is used of it
             assert caller.ask(f"call('Restore', {held.pid})") == OUT_OF_MEMORY
 
 

@@ -30,13 +30,9 @@ OUT_OF_MEMORY = 2
 UNKNOWN = 999
 
 
-def test_nothing_works_before_cu_init() -> None:
+def test_nothing_works_before_cu_init_nor_in_a_child_forked_after_it() -> None:
     with Machine.create() as machine:
         assert run(machine, before_cu_init) == [NOT_INITIALIZED] * 4
-
-
-def test_nothing_works_in_a_child_forked_after_cu_init() -> None:
-    with Machine.create() as machine:
         assert run(machine, after_fork) == [NOT_INITIALIZED] * 2
 
 
@@ -118,7 +114,7 @@ def test_mapped_memory_is_held_until_neither_a_handle_nor_a_mapping_is_left() ->
         assert run(machine, mapped, GIB) == [OUT_OF_MEMORY]
 
 
-def test_a_lost_gpu_fails_and_the_others_work() -> None:
+def test_a_lost_gpu_fails_and_the_others_work_and_a_fault_can_strike_them_too() -> None:
     with Machine.create("2x8GiB") as machine:
         machine.lose(0)
         uuids = [gpu.uuid.removeprefix("GPU-").replace("-", "") for gpu in machine.gpus()]
@@ -127,12 +123,7 @@ def test_a_lost_gpu_fails_and_the_others_work() -> None:
 
         machine.restore(0)
         assert run(machine, seen) == (0, uuids)
-
-
-def test_a_fault_can_strike_the_cuda_driver_too() -> None:
-    with Machine.create() as machine:
         machine.fault("cuMemAlloc", UNKNOWN)
-
         assert run(machine, allocate, MIB) == [0, 0, UNKNOWN]
 
 

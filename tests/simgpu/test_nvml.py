@@ -1,4 +1,4 @@
-"""The stand-in for NVML: figures that agree with the machine's, and every fault that the project must live with."""
+"""The stand-in for NVML: figures that agree with the machine's, every fault that we must live with, and use."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 
 from tests.machines import machine_of
-from tests.processes import run
-from tests.simgpu.on_machine import drawn_then_computed, nvml, probe, timed
+from tests.processes import program, run
+from tests.simgpu.on_machine import drawn_then_computed, launched, nvml, probe, timed, trained
 from tests.sizes import GIB, MIB
+from tests.waiting import until
 from tfgpu_magic.errors import SimulatorError
 from tfgpu_magic.simgpu import Machine
 
 machine = machine_of("8GiB", scope="function")
 
 ROOT = Path(__file__).parents[2]
-UNKNOWN, LOST, NO_DRIVER, INSUFFICIENT_SIZE = 999, 15, 9, 7
+UNKNOWN, LOST, NO_DRIVER, INSUFFICIENT_SIZE, NOT_SUPPORTED, NOT_FOUND = 999, 15, 9, 7, 3, 6
 MEMORY_V2 = 0x02000028
 COMPUTE, GRAPHICS = "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"
 HIDDEN = None  # what pynvml makes of 2**64 - 1
@@ -256,3 +257,62 @@ def test_a_file_that_is_no_machine_is_refused(tmp_path: Path) -> None:
     (tmp_path / "machine").write_text("not one")
     with pytest.raises(SimulatorError, match="no machine of this version"):
         Machine.attach(tmp_path / "machine")
+
+
+# What it tells of use: by the kernels that programs launch, or as the machine is told
+
+mixed = machine_of("2x8GiB,40GiB:mig=2", scope="function")
+
+
+def rates(machine: Machine, gpu: int) -> Any:
+    """Return the utilisation of a GPU in percent, or an error's code."""
+    answer = run(machine, nvml, gpu, "nvmlDeviceGetUtilizationRates")
+    return answer["gpu"] if isinstance(answer, dict) else answer
+
+
+def samples(machine: Machine, gpu: int, since: int = 0) -> Any:
+    """Return each process's last sample on a GPU as (pid, percent), or an error's code."""
+    answer = run(machine, nvml, gpu, "nvmlDeviceGetProcessUtilization", since)
+    return [(pid, percent) for pid, _, percent, *_ in answer] if isinstance(answer, list) else answer
+
+
+def test_a_process_that_launches_kernels_uses_its_gpu_for_a_moment_and_no_other(mixed: Machine) -> None:
+    mixed.add_neighbour("1GiB@1")
+    with program(mixed, launched) as busy:
+        assert samples(mixed, 0) == [(busy.pid, 100)]
+        assert samples(mixed, 1) == NOT_FOUND
+        until(lambda: rates(mixed, 0) == 0)
+        assert samples(mixed, 0) == [(busy.pid, 100)]  # it is there for those who have not read it
+        last = run(mixed, nvml, 0, "nvmlDeviceGetProcessUtilization", 0)[0][1]
+        assert samples(mixed, 0, last) == NOT_FOUND
+
+
+def test_what_tensorflow_computes_is_use(mixed: Machine) -> None:
+    with program(mixed, trained) as busy:
+        assert samples(mixed, 0) == [(busy.pid, 100)]
+
+
+def test_what_the_machine_is_told_is_what_nvml_tells(mixed: Machine) -> None:
+    neighbour = mixed.add_neighbour("1GiB@0")
+    row = mixed.add_row(4242, 0, "1GiB")
+    mixed.use(neighbour.pid, 40)
+    mixed.use(row.pid, 7)
+    mixed.sense(1, utilisation=12, celsius=54, watts=61.5)
+
+    assert (rates(mixed, 0), rates(mixed, 1)) == (40, 12)
+    assert sorted(samples(mixed, 0)) == sorted([(neighbour.pid, 40), (4242, 7)])
+    assert run(mixed, nvml, 1, "nvmlDeviceGetTemperature", 0) == 54
+    assert run(mixed, nvml, 1, "nvmlDeviceGetPowerUsage") == 61_500
+    mixed.use(neighbour.pid, None)
+    assert samples(mixed, 0) == [(4242, 7)]
+
+
+@pytest.mark.parametrize("function", ["nvmlDeviceGetPowerUsage", "nvmlDeviceGetTemperature"])
+def test_a_gpu_has_no_sensors_unless_it_is_told(mixed: Machine, function: str) -> None:
+    sensor = (0,) if "Temperature" in function else ()
+
+    assert run(mixed, nvml, 0, function, *sensor) == NOT_SUPPORTED
+
+
+def test_mig_has_no_utilisation(mixed: Machine) -> None:
+    assert (rates(mixed, 2), samples(mixed, 2)) == (NOT_SUPPORTED, NOT_SUPPORTED)
