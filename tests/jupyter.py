@@ -14,7 +14,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -119,28 +118,28 @@ class Server:
         return client
 
 
-@dataclass(frozen=True, slots=True)
 class Notebook:
-    """A notebook with a running kernel."""
+    """A running kernel: of a notebook, whose file need not be there, or of none if no path is given."""
 
-    path: str
-    session: str
-    kernel: str
-    pid: int
-    client: BlockingKernelClient
+    def __init__(self, server: Server, path: str = "", *, kind: str = "notebook", name: str = "") -> None:
+        self.server, self.path, self.session = server, path, ""
+        asked: dict[str, Any] = {"name": "python3"}
+        if path:
+            named = name or Path(path).name
+            made = server.call("sessions", {"path": path, "name": named, "type": kind, "kernel": asked})
+            self.session, self.kernel = made["id"], made["kernel"]["id"]
+        else:
+            self.kernel = server.call("kernels", asked)["id"]
+        self.client = server.connect(self.kernel)
+        self.pid = int(execute(self.client, "import os; print(os.getpid())"))
 
     def run(self, source: str) -> str:
+        """Run a cell to its end, and return all of its text."""
         return execute(self.client, source)
 
-
-def open_notebook(server: Server, path: str) -> Notebook:
-    """Start a kernel for a notebook, whose file need not be there."""
-    session = server.call(
-        "sessions", {"path": path, "name": Path(path).name, "type": "notebook", "kernel": {"name": "python3"}}
-    )
-    kernel = session["kernel"]["id"]
-    client = server.connect(kernel)
-    return Notebook(path, session["id"], kernel, int(execute(client, "import os; print(os.getpid())")), client)
+    def end(self) -> None:
+        self.client.stop_channels()
+        self.server.open(f"api/kernels/{self.kernel}", method="DELETE").close()
 
 
 def configure(home: Path, **settings: object) -> None:

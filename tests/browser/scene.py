@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, Playwright
 
 from scripts._frontend import ROOT
 from tests import waiting
-from tests.jupyter import Notebook, Server, open_notebook, until
+from tests.jupyter import Notebook, Server, until
 from tests.sizes import MIB
 from tfgpu_magic.simgpu import Machine
 
@@ -65,7 +65,7 @@ class Scene:
         made = nbformat.v4.new_notebook(cells=both)  # type: ignore[no-untyped-call]
         (self.server.home / path).parent.mkdir(exist_ok=True)
         self.server.call(f"contents/{path}", {"type": "notebook", "content": made}, method="PUT")
-        notebook = open_notebook(self.server, path)
+        notebook = Notebook(self.server, path)
         for source in ("%load_ext tfgpu_magic", *cells):
             notebook.run(source)
         return notebook

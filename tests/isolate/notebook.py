@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from jupyter_client.blocking.client import BlockingKernelClient
 
+from tests import jupyter
 from tests.jupyter import Server, serving
 from tests.processes import QUIET
 from tests.waiting import until
@@ -75,17 +75,14 @@ class Ran:
         return self.stream() + self.stream("stderr") + self.traceback + self.value
 
 
-class Notebook:
+class Notebook(jupyter.Notebook):
     """A kernel with the extension."""
 
     def __init__(self, server: Server, *lines: str) -> None:
-        self.server = server
-        self.id = server.call("kernels", {"name": "python3"})["id"]
-        self.client: BlockingKernelClient = server.connect(self.id)
+        super().__init__(server)
         self.run("\n".join(["%load_ext tfgpu_magic", "%colors nocolor", *lines]))
-        self.pid = int(self.run("import os; print(os.getpid())").stream())
 
-    def run(self, code: str) -> Ran:
+    def run(self, source: str) -> Ran:  # type: ignore[override]  # more than the text of it
         """Run a cell to its end."""
         begin = time.monotonic()
         ran = Ran("", [])
@@ -93,7 +90,7 @@ class Notebook:
         def hear(message: dict[str, Any]) -> None:
             ran.messages.append((time.monotonic() - begin, message["msg_type"], message["content"]))
 
-        reply = self.client.execute_interactive(code, timeout=120, output_hook=hear, stop_on_error=False)
+        reply = self.client.execute_interactive(source, timeout=120, output_hook=hear, stop_on_error=False)
         return Ran(reply["content"]["status"], ran.messages)
 
     def isolated(self, body: str, line: str = "") -> Ran:
@@ -101,14 +98,13 @@ class Notebook:
         return self.run(f"%%tf_gpu isolate {line}\n{body}")
 
     def interrupt(self) -> None:
-        self.server.open(f"api/kernels/{self.id}/interrupt", {}).close()
+        self.server.open(f"api/kernels/{self.kernel}/interrupt", {}).close()
 
     def __enter__(self) -> Notebook:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.client.stop_channels()
-        self.server.open(f"api/kernels/{self.id}", method="DELETE").close()
+        self.end()
         until(lambda: not psutil.pid_exists(self.pid))
 
     def family(self) -> list[psutil.Process]:

@@ -213,10 +213,10 @@ def test_a_kernel_that_goes_takes_its_cells_along(book: Notebook, machine: Machi
     if how == "killed":
         os.kill(one.pid, signal.SIGKILL)
     else:
-        book.server.open(f"api/kernels/{one.id}/restart", {}).close()
+        book.server.open(f"api/kernels/{one.kernel}/restart", {}).close()
     one.client.stop_channels()
 
     psutil.wait_procs(family, timeout=240)
     assert [child for child in family if child.is_running()] == []
     assert sum(process.held or 0 for process in machine.processes()) == 0
-    book.server.open(f"api/kernels/{one.id}", method="DELETE").close()
+    book.server.open(f"api/kernels/{one.kernel}", method="DELETE").close()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.jupyter import Notebook, Server, open_notebook, serving
+from tests.jupyter import Notebook, Server, serving
 from tests.parking.notebooks import PATIENT
 from tests.server.conftest import ENABLED, ROOT
 from tests.sizes import GIB
@@ -43,7 +43,7 @@ def server(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def notebook(server: Server, path: str, *cells: str) -> Notebook:
-    made = open_notebook(server, path)
+    made = Notebook(server, path)
     for cell in ("%load_ext tfgpu_magic", PATIENT, *cells):
         made.run(cell)
     return made

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.jupyter import Notebook, Server, open_notebook, serving
+from tests.jupyter import Notebook, Server, serving
 from tests.magic.shell import cells
 from tests.processes import QUIET, program
 from tests.sizes import CONTEXT, MIB
@@ -36,7 +36,7 @@ def notebooks(server: Server, *names: str) -> Iterator[list[Notebook]]:
     started: list[Notebook] = []
     try:
         for name in names:
-            started.append(open_notebook(server, name))
+            started.append(Notebook(server, name))
             started[-1].run("%load_ext tfgpu_magic\n%colors nocolor")
         yield started
     finally:

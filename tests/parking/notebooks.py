@@ -13,7 +13,7 @@ from urllib.error import HTTPError
 
 import pytest
 
-from tests.jupyter import Notebook, Server, configure, open_notebook, reply_to, serving
+from tests.jupyter import Notebook, Server, configure, reply_to, serving
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
 from tfgpu_magic.parking import client
@@ -56,7 +56,7 @@ class Site:
     @contextmanager
     def notebook(self, path: str) -> Iterator[Notebook]:
         """Open a notebook, and shut it down in the end."""
-        notebook = open_notebook(self.server, path)
+        notebook = Notebook(self.server, path)
         try:
             yield notebook
         finally:

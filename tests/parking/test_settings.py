@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.jupyter import configure, open_notebook, serving
+from tests.jupyter import Notebook, configure, serving
 from tests.magic.shell import cells, loading
 from tests.processes import run
 from tests.server.conftest import ENABLED, ROOT
@@ -82,7 +82,7 @@ def test_a_kernel_whose_administrator_says_so_parks_itself(machine: Machine, tmp
     configure(home, parking="auto 2s")
     environment = {"TFGPU_MAGIC_DIR": str(home / "board"), "PYTHONPATH": str(ROOT)}
     with serving(machine, home, options=[ENABLED], environment=environment) as server:
-        notebook = open_notebook(server, "train.ipynb")
+        notebook = Notebook(server, "train.ipynb")
         notebook.run(f"from tests.simgpu.on_machine import allocate; allocate({GIB})")
         until(lambda: machine.held(pid=notebook.pid) == 0)
         held = "from tfgpu_magic.simgpu import Machine; print(Machine.current().held(pid=os.getpid()))"

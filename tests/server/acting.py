@@ -7,36 +7,20 @@ import json
 import urllib.error
 from typing import TYPE_CHECKING, Any
 
+from tests.jupyter import Notebook
 from tests.server.streaming import State, rows, streaming
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jupyter_client.blocking.client import BlockingKernelClient
-
     from tests.jupyter import Server
 
 
-class Kernel:
-    """A kernel with a session, or without."""
-
-    def __init__(self, server: Server, path: str = "", *, kind: str = "notebook", name: str = "") -> None:
-        self.server = server
-        self.session = ""
-        if path:
-            asked = {"path": path, "name": name, "type": kind, "kernel": {"name": "python3"}}
-            made = server.call("sessions", asked)
-            self.session, self.id = made["id"], made["kernel"]["id"]
-        else:
-            self.id = server.call("kernels", {"name": "python3"})["id"]
-        self.client: BlockingKernelClient = server.connect(self.id)
-
-    def end(self) -> None:
-        self.client.stop_channels()
-        self.server.open(f"api/kernels/{self.id}", method="DELETE").close()
+class Kernel(Notebook):
+    """A kernel with a session, or without, and its row in what pages get."""
 
     def row(self, state: State) -> dict[str, Any] | None:
-        return next((row for row in rows(state) if row.get("kernel") == self.id), None)
+        return next((row for row in rows(state) if row.get("kernel") == self.kernel), None)
 
 
 def row_of(server: Server, wanted: Callable[[State], object]) -> State:

@@ -38,14 +38,14 @@ def test_a_kernel_that_had_a_table_is_culled_and_one_with_a_detached_job_is_not(
             execute(kernel.client, f"%load_ext tfgpu_magic\n{BRIEF}")
         execute(job.client, "%%tf_gpu isolate --detach\nimport time; time.sleep(600)")
         execute(table.client, "%tf_gpu top")
-        culled = until(lambda: not any(one["id"] == table.id for one in server.call("kernels")), seconds=90)
+        culled = until(lambda: not any(one["id"] == table.kernel for one in server.call("kernels")), seconds=90)
         time.sleep(10)
         alive = [one["id"] for one in server.call("kernels")]
         for kernel in (table, job):
             kernel.client.stop_channels()
 
     assert culled
-    assert alive == [job.id]
+    assert alive == [job.kernel]
 
 
 def page(server: Server, kernel: str, seconds: float) -> int:
@@ -67,9 +67,9 @@ def page(server: Server, kernel: str, seconds: float) -> int:
 def test_a_page_that_comes_back_gets_no_heap_of_old_states(server: Server) -> None:
     kernel = Kernel(server, "table.ipynb")
     execute(kernel.client, f"%load_ext tfgpu_magic\n{BRIEF}\n%tf_gpu top")
-    seen = page(server, kernel.id, 2.5)
+    seen = page(server, kernel.kernel, 2.5)
     time.sleep(20)
-    heap = page(server, kernel.id, 2.5)
+    heap = page(server, kernel.kernel, 2.5)
     kernel.end()
 
     assert seen >= 1

@@ -76,7 +76,7 @@ def test_a_child_of_a_kernel_is_its_notebooks(server: Server, kernels: list[Kern
 
     assert seen
     assert seen["owner"].startswith("parent.ipynb's python")
-    assert (seen["path"], seen["kernel"]) == ("parent.ipynb", kernel.id)
+    assert (seen["path"], seen["kernel"]) == ("parent.ipynb", kernel.kernel)
 
 
 def test_kernels_without_a_notebook_are_named_and_lead_to_no_file(server: Server, kernels: list[Kernel]) -> None:
@@ -88,12 +88,12 @@ def test_kernels_without_a_notebook_are_named_and_lead_to_no_file(server: Server
         state = stream.until(lambda state: bare.row(state) and console.row(state), 5)
 
     names = [(row["owner"], row.get("path")) for row in (bare.row(state), console.row(state)) if row]
-    assert names == [(f"python3 {bare.id[:8]}", None), ("Console 1", None)]
+    assert names == [(f"python3 {bare.kernel[:8]}", None), ("Console 1", None)]
 
 
 def test_who_else_is_on_a_kernel_is_told(server: Server, kernels: list[Kernel]) -> None:
     kernel = started(kernels, server, "work/train.ipynb")
-    shared = {"path": "scratch.ipynb", "name": "", "type": "notebook", "kernel": {"id": kernel.id}}
+    shared = {"path": "scratch.ipynb", "name": "", "type": "notebook", "kernel": {"id": kernel.kernel}}
     server.call("sessions", shared)
     with streaming(server) as stream:
         execute(kernel.client, HOLD)

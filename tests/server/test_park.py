@@ -54,11 +54,11 @@ class Notebook(Kernel):
         super().__init__(server, path)
         if setup:
             execute(self.client, setup)
-        self.pid = int(execute(self.client, f"import os; {HOLDS % size}; print(os.getpid())").split()[-1])
+        execute(self.client, HOLDS % size)
 
     def post(self, **fields: object) -> tuple[int, str]:
         """Ask the server to park it; return the answer's status and message."""
-        body: dict[str, object] = {"kernel": self.id, "pid": self.pid, **fields}
+        body: dict[str, object] = {"kernel": self.kernel, "pid": self.pid, **fields}
         return post(self.server, "park", body)
 
     def parked(self) -> tuple[int, str]:
@@ -67,7 +67,7 @@ class Notebook(Kernel):
 
     def seen(self, holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         """Return its row, once it is so."""
-        return row_of(self.server, lambda row: row.get("kernel") == self.id and holds(row))
+        return row_of(self.server, lambda row: row.get("kernel") == self.kernel and holds(row))
 
 
 def told(server: Server) -> float:
@@ -120,7 +120,7 @@ def test_one_that_does_not_allow_it_says_how_to_and_is_left_alone(server: Server
 def test_a_busy_one_is_not_parked_now_nor_when_its_cell_ends(notebook: Notebook, machine: Machine) -> None:
     held = machine.held(pid=notebook.pid)
     notebook.client.execute("import time; time.sleep(20)")
-    until(lambda: notebook.server.call(f"kernels/{notebook.id}")["execution_state"] == "busy")
+    until(lambda: notebook.server.call(f"kernels/{notebook.kernel}")["execution_state"] == "busy")
     status, said = notebook.post()
 
     assert (status, said) in [(409, "A cell runs there: it is parked between cells only."), (202, "")]

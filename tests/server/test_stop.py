@@ -62,7 +62,7 @@ def kernel(server: Server) -> Iterator[Kernel]:
 
 def call_of(kernel: Kernel) -> dict[str, object]:
     """Return the row of a kernel's isolated call, once it holds memory."""
-    return row_of(kernel.server, lambda row: row.get("call") and row.get("kernel") == kernel.id)
+    return row_of(kernel.server, lambda row: row.get("call") and row.get("kernel") == kernel.kernel)
 
 
 def stop(server: Server, pid: object, **more: object) -> int:
