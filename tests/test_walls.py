@@ -202,7 +202,7 @@ def test_only_runtime_writes_the_environment() -> None:
 DECIDING = ("policy", "parser", "resolver", "plan", "fit", "fallback", "refusal")
 DESCRIBING = ("environment", "visible", "script", "process_state")
 PURE = DECIDING + DESCRIBING
-DATA = ("request", "amount", "memory", "arguments", "advice")
+DATA = ("request", "amount", "memory", "arguments")
 REQUESTS = [room for room in ROOMS if room.startswith("config/requests/")]
 
 
@@ -212,7 +212,7 @@ def test_the_pure_rooms_touch_nothing(room: str) -> None:
 
 
 def test_what_can_be_asked_knows_no_stage_that_asks_it() -> None:
-    stages = {f"tfgpu_magic.config.{room}" for room in (*PURE, "vocabulary", "advice")}
+    stages = {f"tfgpu_magic.config.{room}" for room in (*PURE, "vocabulary")}
     known = {name for room in [*REQUESTS, "config/request.py"] for name in imports(room)}
 
     assert not {name for name in known if name.rpartition(".")[0] in stages or name in stages}

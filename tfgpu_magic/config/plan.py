@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.config import advice, environment, fit, promises, refusal
+from tfgpu_magic.config import environment, fit, promises, refusal
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.policy import NOTHING, Policy
@@ -178,7 +178,7 @@ def make(
     plan = draft(policy, snapshot, process)
     found = fit.at_start(plan.devices)
     if found:
-        ways = [way for way in advice.ways(policy, found, plan.devices, snapshot) if _fits(way, snapshot, process)]
+        ways = [way for way in fit.ways(policy, found, plan.devices, snapshot) if _fits(way, snapshot, process)]
         names = owners()
         short = [device for device, _ in found]
         lines = [fit.describe(found, snapshot.processes, names), *promises.against(short, process.promises, names)]
