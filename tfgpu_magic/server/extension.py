@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from jupyter_server.extension.application import ExtensionApp
@@ -15,6 +16,8 @@ from tfgpu_magic.server.metrics import Source, start, stop
 from tfgpu_magic.server.park import ParkHandler, Returns
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jupyter_server.serverapp import ServerApp
 
 
@@ -41,9 +44,7 @@ class TfGpuServer(ExtensionApp):
         "being logged in, and no Authorizer of one's own, which /metrics never asks, decides who sees what.",
     ).tag(config=True)
 
-    _feed: Feed | None = None
-    _source: Source | None = None
-    _returns: Returns | None = None
+    _ends: tuple[Callable[[], None], ...] = ()
 
     def initialize_handlers(self) -> None:
         """Make the feed and the metrics, and register the handlers."""
@@ -51,28 +52,25 @@ class TfGpuServer(ExtensionApp):
         if server is None:
             raise AssertionError("an extension is loaded by a server")
         kernels = Kernels(server.kernel_manager, server.session_manager)
-        self._feed = Feed(kernels.notebooks, self.log, every=self.floor)
+        feed, returns = Feed(kernels.notebooks, self.log, every=self.floor), Returns()
+        self._ends = (feed.close, returns.close)
         if _open_to_all(server) if self.metrics is None else self.metrics:
-            self._source = Source()
-            start(self._source)
-        self._returns = Returns()
+            source = Source()
+            start(source)
+            self._ends += (partial(stop, source),)
         self.handlers.extend([
-            (r"/tfgpu-magic/snapshot", SnapshotHandler, {"feed": self._feed}),
-            (r"/tfgpu-magic/stream", StreamHandler, {"feed": self._feed}),
-            (r"/tfgpu-magic/stop", StopHandler, {"kernels": self._feed.notebooks}),
-            (r"/tfgpu-magic/end", EndHandler, {"kernels": self._feed.notebooks}),
-            (r"/tfgpu-magic/park", ParkHandler, {"kernels": self._feed.notebooks, "returns": self._returns}),
+            (r"/tfgpu-magic/snapshot", SnapshotHandler, {"feed": feed}),
+            (r"/tfgpu-magic/stream", StreamHandler, {"feed": feed}),
+            (r"/tfgpu-magic/stop", StopHandler, {"kernels": feed.notebooks}),
+            (r"/tfgpu-magic/end", EndHandler, {"kernels": feed.notebooks}),
+            (r"/tfgpu-magic/park", ParkHandler, {"kernels": feed.notebooks, "returns": returns}),
         ])  # fmt: skip
 
     async def stop_extension(self) -> None:
         """Close the streams and the board, and remove the figures from /metrics."""
-        if self._source is not None:
-            stop(self._source)
-        if self._feed is not None:
-            self._feed.close()
-        if self._returns is not None:
-            self._returns.close()
-        self._source = self._feed = self._returns = None
+        ends, self._ends = self._ends, ()
+        for end in ends:
+            end()
 
 
 def _open_to_all(server: ServerApp) -> bool:

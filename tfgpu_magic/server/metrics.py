@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 from prometheus_client import REGISTRY
@@ -39,6 +38,8 @@ READING_EVERY = 5.0
 OWNERS_TIMEOUT = 0.25
 """Seconds to wait for the processes' owners; each takes a tenth of a millisecond."""
 
+_STALE = "There are no fresh figures."
+
 _OWNERS: dict[str, tuple[Who, ...]] = {
     "own": ("this", "mine"),
     "other_users": ("other",),
@@ -68,19 +69,6 @@ _GAUGES: dict[str, tuple[str, ...]] = {
 """The gauges of each GPU, by their names' ends: what each tells, and its label beside the GPU's, if it has one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """The figures at one time.
-
-    Attributes:
-        table: the rows as they are now; None while the GPUs were not read, or the figures are stale.
-        time: when the GPUs were last read, in seconds since the epoch; 0 when they never were.
-    """
-
-    table: Table | None = None
-    time: float = 0.0
-
-
 class Source:
     """The source of one server's figures: the board, whether a page is open or not. Thread-safe.
 
@@ -94,21 +82,21 @@ class Source:
         self._scraped_at = float("-inf")
         self._lock = threading.Lock()
 
-    def read(self) -> Reading:
-        """Read the board; where there is no collector, this starts one for the next scrape."""
+    def read(self) -> Table:
+        """Read the board, or why it has no fresh figures; where there is no collector, this starts one."""
         with self._lock:
             self._stay_for(time.monotonic())
             try:
                 look, posted = self._live.look(), self._live.posted()
-            except MonitorError:
-                return Reading()
+            except MonitorError as error:
+                return Table(error=str(error))
         snapshot = look.snapshot
         if look.age is None or look.stale_since is not None:
-            return Reading(None, snapshot.time)
+            return Table(error=_STALE, time=snapshot.time)
         if snapshot.error:
-            return Reading(Table(error=snapshot.error), snapshot.time)
+            return Table(error=snapshot.error, time=snapshot.time)
         known = within(OWNERS_TIMEOUT, lambda: posted.known(self._owners, snapshot, {}))
-        return Reading(make(snapshot, known or Known(reports=posted.reports, parked=posted.parked)), snapshot.time)
+        return make(snapshot, known or Known(reports=posted.reports, parked=posted.parked))
 
     def close(self) -> None:
         """Close the board."""
@@ -132,12 +120,12 @@ class Collector:
 
     def describe(self) -> Iterable[Metric]:
         """Name the figures."""
-        return _families(Reading())
+        return _families(Table(error=_STALE))
 
     def collect(self) -> Iterable[Metric]:
         """Return the figures; unknown ones are left out."""
-        readings = [source.read() for source in tuple(self.sources)]
-        return _families(next((reading for reading in readings if reading.table is not None), readings[0]))
+        tables = [source.read() for source in tuple(self.sources)]
+        return _families(next((table for table in tables if table.error is None), tables[0]))
 
 
 _COLLECTOR = Collector()
@@ -158,13 +146,13 @@ def stop(source: Source, registry: CollectorRegistry = REGISTRY) -> None:
     source.close()
 
 
-def _families(reading: Reading) -> list[Metric]:
-    table = reading.table or Table()
-    well = reading.table is not None and table.error is None
-    up = GaugeMetricFamily("tfgpu_magic_up", "Whether the GPUs' figures are there and fresh.", value=well)
+def _families(table: Table) -> list[Metric]:
+    up = GaugeMetricFamily(
+        "tfgpu_magic_up", "Whether the GPUs' figures are there and fresh.", value=table.error is None
+    )
     read = GaugeMetricFamily("tfgpu_magic_last_reading_timestamp_seconds", "When the GPUs were last read.")
-    if reading.time:
-        read.add_metric([], reading.time)
+    if table.time:
+        read.add_metric([], table.time)
     families = {
         name: GaugeMetricFamily(f"tfgpu_magic_gpu_{name}", text, labels=["gpu", "uuid", *more])
         for name, (text, *more) in _GAUGES.items()

@@ -99,7 +99,9 @@ class ParkHandler(ActionHandler):
         entry = client.parked(pid)
         if entry is not None and entry.wanted:
             return self._say(409, WAITED_FOR)
-        return await self._done(partial(_busy if known.state == "busy" else asking.park, pid), PARK_TIMEOUT)
+        if known.state == "busy":
+            return self._say(409, reasons((why.BUSY(),)))
+        return await self._done(partial(asking.park, pid), PARK_TIMEOUT)
 
     async def _done(self, do: Callable[[], Outcome], timeout: float) -> int:
         """Do something on a thread, and return the answer's status."""
@@ -115,7 +117,3 @@ class ParkHandler(ActionHandler):
         """Write a message as it is, and return the status: an `HTTPError` would double its per cent signs."""
         self.write({"message": message})
         return status
-
-
-def _busy(_: int) -> Outcome:
-    return Outcome(refusals=(why.BUSY(),))
