@@ -71,13 +71,7 @@ def merge(
             kinds, before = merged[pid]
             merged[pid] = kinds if kind in kinds else kinds + kind, max(held or 0, before or 0) or None
     processes = [
-        Process(
-            gpu=gpu,
-            pid=pid,
-            kind=_KINDS[kinds],
-            held=held,
-            utilisation=None if utilisation is None else utilisation.get(pid, 0),
-        )
+        Process(gpu, pid, _KINDS[kinds], held, None if utilisation is None else utilisation.get(pid, 0))
         for pid, (kinds, held) in merged.items()
     ]
     return processes, dropped
