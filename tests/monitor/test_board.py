@@ -264,4 +264,4 @@ def test_a_limit_on_files_is_an_error_in_words(here: BoardDirectory) -> None:
 def test_a_change_of_the_messages_fields_is_another_version() -> None:
     fields = " ".join((*Snapshot.__slots__, *Gpu.__slots__, *Process._fields))
 
-    assert (board.VERSION, zlib.crc32(fields.encode())) == (6, 770080946)
+    assert (board.VERSION, zlib.crc32(fields.encode())) == (7, 770080946)

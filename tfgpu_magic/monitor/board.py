@@ -30,7 +30,7 @@ from tfgpu_magic.monitor.snapshot import Snapshot
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.directory import BoardDirectory
 
-VERSION = 6
+VERSION = 7
 """The version of this layout and of the messages' JSON. Files of different versions have different names."""
 BOARD, LOCK = f"board-{VERSION}", f"lock-{VERSION}"
 STALE_AFTER = 2.5

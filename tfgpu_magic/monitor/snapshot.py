@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import partial
-from itertools import groupby, repeat, starmap
+from functools import lru_cache, partial
+from itertools import chain, groupby, repeat, starmap
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 SIMULATED = "Simulated"
 """The prefix of the name of every GPU of a simulated machine."""
+
+_JSON = json.JSONEncoder(separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +127,9 @@ class Snapshot:
     def to_json(self) -> str:
         """Return the snapshot as one line of JSON: GPUs field by field, and processes that lie on one GPU together."""
         gpus = {name: [getattr(gpu, name) for gpu in self.gpus] for name in Gpu.__slots__}
-        processes = [_columns(alike) for _, alike in groupby(self.processes, itemgetter(0, 2))]
+        processes = [_text(alike) for _, alike in groupby(self.processes, itemgetter(0, 2))]
         fields = {name: getattr(self, name) for name in self.__slots__} | {"gpus": gpus, "processes": processes}
-        return json.dumps(fields, separators=(",", ":"))
+        return _JSON.encode(fields)
 
     @classmethod
     def from_json(cls, text: str) -> Snapshot:
@@ -140,12 +142,9 @@ class Snapshot:
             fields: dict[str, Any] = json.loads(text)
             gpus = fields["gpus"]
             gpus["capability"] = [one and tuple(one) for one in gpus["capability"]]
-            processes: list[Process] = []
-            for gpu, kind, pids, *others in fields["processes"]:
-                processes += map(_process, zip(repeat(gpu), pids, repeat(kind), *others))
             return cls(**fields | {
                 "gpus": tuple(starmap(Gpu, zip(*gpus.values(), strict=True))),
-                "processes": tuple(processes),
+                "processes": tuple(chain.from_iterable(map(_alike, fields["processes"]))),
                 "notes": tuple(fields["notes"]),
             })  # fmt: skip
         except (TypeError, KeyError, IndexError, AttributeError) as error:
@@ -156,7 +155,14 @@ _process = partial(tuple.__new__, Process)
 """Makes a process of its fields, in two thirds of the time that `Process._make` takes."""
 
 
-def _columns(alike: Iterable[Process]) -> tuple[Any, ...]:
-    """Return processes of one kind on one GPU field by field: there may be thousands, and few differ in these two."""
+def _text(alike: Iterable[Process]) -> str:
+    """Return processes of one kind on one GPU as a text: field by field, but for the two that they have in common."""
     gpu, pid, kind, held, utilisation = zip(*alike, strict=True)
-    return gpu[0], kind[0], pid, held, utilisation
+    return _JSON.encode((gpu[0], kind[0], pid, held, utilisation))
+
+
+@lru_cache(128)
+def _alike(text: str) -> tuple[Process, ...]:
+    """Parse what `_text` returned, unless it was just so before: few GPUs' processes change from second to second."""
+    gpu, kind, pids, *others = json.loads(text)
+    return tuple(map(_process, zip(repeat(gpu), pids, repeat(kind), *others)))
