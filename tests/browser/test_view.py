@@ -22,6 +22,22 @@ _GROUNDS = """bar => [...bar.children].map(part => {
   return `${backgroundColor} ${backgroundImage}`;
 })"""
 
+_CHURN = """async ([first, last]) => {
+  const state = window.make(1e9);  // what each holds moves with the time, and which rows are in sight with that
+  for (let number = first; number < last; number += 1) {
+    const guest = { gpu: '0', pid: number, kind: 'C', who: 'mine', owner: 'guest', held: 2 ** 34 };
+    window.model.set('state', { ...state, rows: { ...state.rows, [`0:${number}`]: guest } });
+    await new Promise(requestAnimationFrame);
+    await new Promise(requestAnimationFrame);
+    if (!document.querySelector(`[data-key="0:${number}"]`)) throw new Error(`${number} was not drawn`);
+  }
+  let count = 0;
+  const nodes = document.createNodeIterator(document.querySelector('.tfgpu-view'));
+  while (nodes.nextNode()) count += 1;
+  return count;
+}"""
+"""Has processes come and go beside the view, and counts what is in the page then."""
+
 
 @pytest.fixture
 def view(browser: Browser) -> Iterator[Page]:
@@ -136,3 +152,13 @@ def test_what_is_parked_says_so_in_a_narrow_view_and_a_name_stays_a_name(browser
     assert "restart its kernel, which frees what it holds" in rows["failed.ipynb"].detail
     assert rows["failed.ipynb"].held == "N/A"
     assert whole == [True] * 5
+
+
+def test_a_hundred_processes_that_came_and_went_leave_nothing_in_the_page(browser: Browser) -> None:
+    page = recorded(browser, "crowd")
+    few = page.evaluate(_CHURN, [10_000, 10_010])
+    many = page.evaluate(_CHURN, [10_010, 10_110])
+    page.close()
+
+    assert few > 1000
+    assert many == few
