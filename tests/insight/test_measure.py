@@ -26,20 +26,25 @@ machine = machine_of("1x16GiB")
 
 
 @pytest.mark.smoke
-def test_what_stays_and_what_the_driver_gives_are_told_beside_the_peak(machine: Machine) -> None:
-    peak, delta, given, before, after = run(machine, _kept_and_freed)
+def test_what_stays_and_what_the_driver_gives_are_told_beside_the_peak_and_a_neighbour_is_in_no_figure(
+    machine: Machine,
+) -> None:
+    unbegun, so_far, m, before, after = run(machine, _kept_and_freed)
 
-    assert 128 * MIB <= delta < 129 * MIB
-    assert 640 * MIB <= peak < 642 * MIB
-    assert given == after[0] - before[0] > 512 * MIB
+    assert "Nothing is measured yet" in unbegun
+    assert 128 * MIB <= so_far < 129 * MIB
+    assert 128 * MIB <= m.delta < 129 * MIB
+    assert 640 * MIB <= m.peak < 642 * MIB
+    assert m.held == after[0] - before[0]
+    assert 512 * MIB < m.held < 1024 * MIB
 
 
-def test_a_framework_that_becomes_ready_in_the_block_has_its_peak_and_its_context(machine: Machine) -> None:
-    peak, started, given, text = run(machine, _first_use)
+def test_a_framework_that_is_imported_and_ready_in_the_block_has_its_peak_and_its_context(machine: Machine) -> None:
+    m, text = run(machine, _first_use, imported=False)
 
-    assert 256 * MIB <= peak < 258 * MIB
-    assert started == ("TensorFlow",)
-    assert given >= 256 * MIB + CONTEXT
+    assert 256 * MIB <= m.peak < 258 * MIB  # though others have reset the counter
+    assert m.started == ("TensorFlow",)
+    assert m.held >= 256 * MIB + CONTEXT
     assert "TensorFlow began to use the GPUs meanwhile" in text
 
 
@@ -52,14 +57,6 @@ def test_where_tensorflow_is_not_imported_or_not_started_it_is_not_for_it(machin
     assert held == [0]
 
 
-def test_a_neighbour_that_takes_memory_meanwhile_is_in_no_figure(machine: Machine) -> None:
-    alone = run(machine, _beside_a_neighbour, "")
-    beside = run(machine, _beside_a_neighbour, "2GiB@0")
-
-    assert beside == alone
-    assert beside[2] == 0
-
-
 def test_other_readers_see_the_peaks_that_they_would_see_without_it(machine: Machine) -> None:
     theirs, of_view = run(machine, _others_peaks, True)
 
@@ -69,30 +66,15 @@ def test_other_readers_see_the_peaks_that_they_would_see_without_it(machine: Mac
     assert of_view == theirs
 
 
-def test_a_reset_by_others_within_changes_no_measurement(machine: Machine) -> None:
-    outer, inner, afterwards = run(machine, _reset_within)
+def test_a_reset_by_others_within_changes_no_measurement_and_tensorflow_says_itself_what_is_wrong_with_a_device(
+    machine: Machine,
+) -> None:
+    outer, inner, afterwards, wrong = run(machine, _reset_within)
 
     assert 700 * MIB <= outer < 701 * MIB
     assert 300 * MIB <= inner < 301 * MIB
     assert 100 * MIB <= afterwards < 101 * MIB
-
-
-def test_a_reset_by_others_in_the_block_that_first_imports_tensorflow_changes_nothing(machine: Machine) -> None:
-    peak = run(machine, _import_use_and_reset, imported=False)
-
-    assert 256 * MIB <= peak < 258 * MIB
-
-
-def test_tensorflow_still_says_itself_what_is_wrong_with_a_device(machine: Machine) -> None:
-    assert run(machine, _wrong_devices) == ["ValueError"] * 4
-
-
-def test_in_the_block_the_figures_so_far_are_there_and_before_it_none(machine: Machine) -> None:
-    so_far, final, unbegun = run(machine, _so_far)
-
-    assert 100 * MIB <= so_far < 101 * MIB
-    assert 300 * MIB <= final < 301 * MIB
-    assert "Nothing is measured yet" in unbegun
+    assert wrong == ["ValueError"] * 4
 
 
 def test_a_driver_that_does_not_answer_leaves_the_rest_and_says_so(machine: Machine) -> None:
@@ -135,23 +117,34 @@ def _ready(words: str = "growth") -> None:
     take(1)
 
 
-def _kept_and_freed() -> tuple[int, int, int | None, list[int], list[int]]:
+def _kept_and_freed() -> tuple[str, int, Measurement, list[int], list[int]]:
     _ready()
+    current = Machine.current()
+    assert current is not None
     before = held()
-    with tfgpu_magic.measure() as m:
+    measuring = tfgpu_magic.measure()
+    with pytest.raises(RuntimeError) as unbegun:
+        measuring.peak  # noqa: B018
+    with measuring as m:
         kept = take(128)
+        so_far = m.peak
+        neighbour = current.add_neighbour("2GiB@0")
         take(512)
     after = held()
+    neighbour.stop()
     del kept
-    return m.peak, m.delta, m.held, before, after
+    return str(unbegun.value), so_far, m.result, before, after
 
 
-def _first_use() -> tuple[int, tuple[str, ...], int | None, str]:
+def _first_use() -> tuple[Measurement, str]:
     patiently()
     tfgpu_magic.apply("growth")
     with tfgpu_magic.measure() as m:
+        import tensorflow as tf
+
         take(256)
-    return m.peak, m.result.started, m.held, repr(m)
+        tf.config.experimental.reset_memory_stats("GPU:0")
+    return m.result, repr(m)
 
 
 def _without_tensorflow() -> tuple[set[str], Measurement, str, list[int]]:
@@ -166,19 +159,6 @@ def _without_tensorflow() -> tuple[set[str], Measurement, str, list[int]]:
     with tfgpu_magic.measure():
         pass
     return modules, m.result, repr(m), held()
-
-
-def _beside_a_neighbour(neighbour: str) -> tuple[int, int, int | None]:
-    _ready("limit 2GiB")
-    current = Machine.current()
-    assert current is not None
-    with tfgpu_magic.measure() as m:
-        kept = take(64)
-        holder = current.add_neighbour(neighbour) if neighbour else None
-    if holder is not None:
-        holder.stop()
-    del kept
-    return m.peak, m.delta, m.held
 
 
 def _others_peaks(measuring: bool) -> tuple[list[int], list[int]]:
@@ -213,7 +193,7 @@ def _others_peaks(measuring: bool) -> tuple[list[int], list[int]]:
     return [first for first, _ in found], [second for _, second in found]
 
 
-def _reset_within() -> tuple[int, int, int]:
+def _reset_within() -> tuple[int, int, int, list[str]]:
     import tensorflow as tf
 
     _ready("limit 4GiB")
@@ -224,47 +204,14 @@ def _reset_within() -> tuple[int, int, int]:
             tf.config.experimental.reset_memory_stats("GPU:0")
             take(100)
     theirs = tf.config.experimental.get_memory_info("GPU:0")["peak"]
-    return outer.peak, inner.peak, theirs
-
-
-def _import_use_and_reset() -> int:
-    with tfgpu_magic.measure(driver=False) as m:
-        import tensorflow as tf
-
-        take(256)
-        tf.config.experimental.reset_memory_stats("GPU:0")
-    return m.peak
-
-
-def _wrong_devices() -> list[str]:
-    import tensorflow as tf
-
-    _ready("limit 4GiB")
-    with tfgpu_magic.measure(driver=False):
-        pass
-    found = []
+    wrong = []
     for ask in (tf.config.experimental.get_memory_info, tf.config.experimental.reset_memory_stats):
         for device in ("GPU:7", "nonsense"):
             try:
                 ask(device)
             except ValueError as error:
-                found.append(type(error).__name__)
-    return found
-
-
-def _so_far() -> tuple[int, int, str]:
-    _ready("limit 4GiB")
-    measuring = tfgpu_magic.measure(driver=False)
-    unbegun = ""
-    try:
-        measuring.peak  # noqa: B018
-    except RuntimeError as error:
-        unbegun = str(error)
-    with measuring as m:
-        take(100)
-        so_far = m.peak
-        take(300)
-    return so_far, m.peak, unbegun
+                wrong.append(type(error).__name__)
+    return outer.peak, inner.peak, theirs, wrong
 
 
 def _with_a_mute_driver() -> tuple[int, int | None, str]:

@@ -80,9 +80,14 @@ def test_the_cell_in_which_tensorflow_starts_has_a_line(machine: Machine) -> Non
 
 
 def test_what_each_cell_did_is_kept_with_its_number_and_its_error(machine: Machine) -> None:
-    found: tuple[CellUse, ...] = run(machine, _cells_of_a_session)
+    found, frame = run(machine, _cells_of_a_session)
     training, failing, measuring, inner, outer = found[-5:]
 
+    rows = frame[-5:]  # one for each cell and pool
+    assert [row["cell"] for row in rows[:3]] == [4, 5, 6]
+    assert rows[0]["delta"] == rows[0]["after"] - rows[0]["before"] == 100 * 2**20
+    assert [(row["framework"], row["pool"]) for row in rows] == [("TensorFlow", "GPU:0")] * 5
+    assert [row["error"] for row in rows[:2]] == ["", "ZeroDivisionError"]
     assert (training.number, training.title, training.error) == (4, "x = tf.zeros(100 * 2**18)", "")
     assert (failing.number, failing.error) == (5, "ZeroDivisionError")
     assert [round(pool.peak / 2**20) for pool in failing.pools] == [150]
@@ -126,14 +131,6 @@ def test_without_tracking_the_session_is_there_and_says_what_is_missing(machine:
     assert "Cells are not tracked. `%tf_gpu track on` notes" in seen.value
 
 
-def test_a_frame_has_a_row_for_each_cell_and_pool(machine: Machine) -> None:
-    rows = run(machine, _frame)
-
-    assert [row["cell"] for row in rows] == [4, 5]
-    assert rows[0]["delta"] == rows[0]["after"] - rows[0]["before"] == 100 * 2**20
-    assert [(row["framework"], row["pool"], row["error"]) for row in rows] == [("TensorFlow", "GPU:0", "")] * 2
-
-
 MISTAKES = {
     "track maybe": "`track maybe` cannot be done.",
     "track on --above": "--above which size?",
@@ -151,7 +148,7 @@ def test_before_anything_is_used_it_says_so_and_a_mistake_says_what_to_write(mac
     assert [why for why, one in zip(MISTAKES.values(), seen, strict=True) if why not in one.text] == []
 
 
-def _cells_of_a_session() -> tuple[CellUse, ...]:
+def _cells_of_a_session() -> tuple[tuple[CellUse, ...], list[dict[str, object]]]:
     cells(
         READY,
         "%tf_gpu track on",
@@ -160,19 +157,13 @@ def _cells_of_a_session() -> tuple[CellUse, ...]:
         "%%tf_gpu measure\ntf.zeros(20 * 2**18);",
         "tf.zeros(200 * 2**18); get_ipython().run_cell('y = tf.zeros(100 * 2**18)')",
     )
-    return TIMELINE.cells()
+    return TIMELINE.cells(), tfgpu_magic.timeline().frame().to_dict("records")
 
 
 def _untracked() -> Seen:
     cells(READY, "x = tf.zeros(100 * 2**18)")
     until(lambda: any(level.in_use >= 100 * 2**20 for one in TIMELINE.samples() for level in one.levels))
     return cells("%tf_gpu track")[-1]
-
-
-def _frame() -> list[dict[str, object]]:
-    cells(READY, "%tf_gpu track on", "x = tf.zeros(100 * 2**18)", "1 + 1")
-    found: list[dict[str, object]] = tfgpu_magic.timeline().frame().to_dict("records")
-    return found
 
 
 def _interrupted() -> tuple[str, CellUse]:
