@@ -205,10 +205,10 @@ SCENES = {
     ),
     # A policy that the ceiling lowers, or that the machine has not
     "a policy above the ceiling": Scene(
-        f"take(3) -> {CAPPED}", f"take(1) -> {FREE}", env={"TFGPU_POLICY": "limit 6GiB", **CEILING}
-    ),
-    "a policy above the ceiling, JAX": Scene(
-        "start_jax() -> [2304, 2304]", env={"TFGPU_POLICY": "limit 6GiB", **CEILING}
+        f"take(3) -> {CAPPED}",
+        f"take(1) -> {FREE}",
+        "jax_limits() -> [2047, 2047]",
+        env={"TFGPU_POLICY": "limit 6GiB", **CEILING},
     ),
     "a policy that names an absent GPU": Scene(
         "import torch -> There is no GPU 5 here", f"take(5) -> {CAPPED}", env={"TFGPU_POLICY": "limit 5=2GiB 0=2GiB"}
@@ -226,9 +226,9 @@ SCENES = {
         env={"TFGPU_POLICY": "growth --release", **CEILING},
     ),
     # A ceiling without any GPU
-    "no GPU, PyTorch": Scene(f"take(3) -> {NO_GPU}", env=NONE),
-    "no GPU, JAX": Scene("start_jax() -> [0, 0]", env=NONE),
-    "no GPU for a child process": Scene("os.environ['CUDA_VISIBLE_DEVICES'] -> '-1'", env=NONE),
+    "no GPU": Scene(
+        "os.environ['CUDA_VISIBLE_DEVICES'] -> '-1'", f"take(3) -> {NO_GPU}", "start_jax() -> [0, 0]", env=NONE
+    ),
     "no GPU, a policy": Scene(f"take(3) -> {NO_GPU}", env={"TFGPU_POLICY": "pick; limit 1GiB", **NONE}),
     "a ceiling that is misspelt": Scene(f"take(3) -> {NO_GPU}", env={"TFGPU_CEILING": "little"}),
     "no GPU, where PyTorch has one": Scene(f"take(1) -> {CAPPED}", env=NONE, before="take(1)"),
@@ -241,13 +241,13 @@ SCENES = {
     ),
     "no GPU, said later": Scene("%config TfGpuMagics.ceiling = 'visible none'", f"take(1) -> {NO_GPU}", env=CEILING),
     # A configured choice of GPUs
-    "a policy that chooses, PyTorch": Scene(
+    "a policy that chooses": Scene(
         f"take(1) -> {FREE}",
         f"take(2) -> {CAPPED}",
         "mib() -> [0, 1280]",
+        "start_jax() -> [0, 3328]",
         env={"TFGPU_POLICY": "visible 1; limit 2GiB"},
     ),
-    "a policy that chooses, JAX": Scene("start_jax() -> [0, 2304]", env={"TFGPU_POLICY": "visible 1; limit 2GiB"}),
     "a policy that picks": Scene("sorted(start_jax()) -> [0, 4352]", env={"TFGPU_POLICY": "pick; limit 25%"}),
     "a policy that hides every GPU": Scene(f"take(1) -> {NO_GPU}", env={"TFGPU_POLICY": "visible none"}),
     "a policy that picks, then TensorFlow": Scene(
@@ -337,12 +337,12 @@ SCENES = {
     "a lower fraction of the user's own, JAX, and words": Scene(
         "%gpu limit 2GiB", "jax_limits() -> [2047, 2047]", env={"XLA_CLIENT_MEM_FRACTION": "0.05", **CEILING}
     ),
-    "a fraction of 0 for JAX, which is none": Scene(
-        "jax_limits() -> [2047, 2047]", env={"XLA_CLIENT_MEM_FRACTION": "0", **CEILING}
-    ),
-    "a fraction for JAX that is none": Scene(
-        "jax_limits() -> [2047, 2047]", env={"XLA_CLIENT_MEM_FRACTION": "all", **CEILING}
-    ),
+    **{
+        f"a fraction for JAX that is none, {fraction}": Scene(
+            "jax_limits() -> [2047, 2047]", env={"XLA_CLIENT_MEM_FRACTION": fraction, **CEILING}
+        )
+        for fraction in ("0", "all")
+    },
     "JAX's own default": Scene("12000 < max(jax_limits()) < 12300 -> True", env={"TFGPU_CEILING": "limit 90%"}),
     # GPUs that only TensorFlow does not see
     "a GPU that is hidden from TensorFlow": Scene(
@@ -418,8 +418,10 @@ SCENES = {
     "a policy, a line, PyTorch": Scene(
         "%tf_gpu limit 1GiB", f"take(3) -> {CAPPED}", env={"TFGPU_POLICY": "limit 2GiB"}
     ),
-    "a policy that a user drops": Scene("%gpu default", f"take(3) -> {FREE}", env={"TFGPU_POLICY": "limit 2GiB"}),
-    "a policy that a user replaces": Scene("%gpu limit 4GiB", f"take(3) -> {FREE}", env={"TFGPU_POLICY": "limit 2GiB"}),
+    **{
+        f"a policy, and then {word}": Scene(f"%gpu {word}", f"take(3) -> {FREE}", env={"TFGPU_POLICY": "limit 2GiB"})
+        for word in ("default", "limit 4GiB")
+    },
     "a policy of the session": Scene(
         "import torch", "%config TfGpuMagics.policy = 'limit 2GiB' -> PyTorch takes up to 2 GiB", f"take(3) -> {CAPPED}"
     ),
