@@ -71,6 +71,8 @@ def test_a_script_is_asked_to_end_and_ends(server: Server, orphan: subprocess.Po
     row = row_of(server, lambda row: row.get("pid") == orphan.pid)
 
     assert (row["who"], "kernel" in row, row["began"]) == ("mine", False, began(orphan.pid))
+    assert [end(server, {"pid": orphan.pid, "began": row["began"] + off}) for off in (-1, 1)] == [404, 404]
+    assert orphan.poll() is None  # one that began at another time is another
     assert end(server, {"pid": orphan.pid, "began": row["began"]}) == 204
     assert orphan.wait(30) == -15
 
@@ -84,14 +86,6 @@ def test_one_that_does_not_end_is_killed_when_that_is_asked(server: Server, mach
     assert end(server, asked | {"kill": True}) == 204
     assert process.wait(30) == -9
     process.communicate()
-
-
-def test_a_process_that_began_at_another_time_is_another(server: Server, orphan: subprocess.Popen[str]) -> None:
-    start = began(orphan.pid)
-    assert start
-
-    assert [end(server, {"pid": orphan.pid, "began": start + off}) for off in (-1, 1)] == [404, 404]
-    assert orphan.poll() is None
 
 
 def follow(machine: Machine, first: subprocess.Popen[str]) -> subprocess.Popen[str]:
