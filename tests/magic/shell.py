@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
+from traitlets.config import Config
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,12 @@ def loading(*sources: str) -> list[Seen]:
     """Return the same, with what loading the extension gave."""
     shell = InteractiveShell.instance(colors="nocolor")
     return [_cell(shell, source) for source in ("%load_ext tfgpu_magic", *sources)]
+
+
+def configured(settings: Mapping[str, Any], *sources: str) -> list[Seen]:
+    """Return the same where the magics have these settings by configuration."""
+    InteractiveShell.instance(config=Config({"TfGpuMagics": dict(settings)}))
+    return loading(*sources)
 
 
 def shown(*sources: str) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.machines import machine_of
-from tests.magic.shell import Seen, cells, loading
+from tests.magic.shell import cells, configured, loading
 from tests.processes import QUIET, run
 from tests.sizes import CONTEXT, GIB, LITTLE, MIB
 from tests.tf.on_machine import fill, held, touch_every_gpu
@@ -157,7 +157,7 @@ def test_a_program_that_takes_the_variable_away_or_says_nothing_is_not_held(mach
 
 
 @pytest.mark.parametrize(
-    ("configured", "variable", "in_force"),
+    ("ceiling", "variable", "in_force"),
     [
         ("limit 60%", "limit 40%", "limit 40%"),
         ("limit 40%", "limit 60%", "limit 40%"),
@@ -165,14 +165,14 @@ def test_a_program_that_takes_the_variable_away_or_says_nothing_is_not_held(mach
     ],
 )
 def test_of_the_configurations_and_the_environments_the_lower_holds(
-    machine: Machine, configured: str, variable: str, in_force: str
+    machine: Machine, ceiling: str, variable: str, in_force: str
 ) -> None:
     env = {"TFGPU_CEILING": variable}
-    assert run(machine, _in_force, {"ceiling": configured}, env=env)[0] == in_force
+    assert run(machine, _in_force, {"ceiling": ceiling}, env=env)[0] == in_force
 
 
 @pytest.mark.parametrize(
-    ("configured", "in_force", "told"),
+    ("ceiling", "in_force", "told"),
     [
         ("limti 40%", "limit 40%", "The ceiling `limti 40%`, from the configuration, was not understood"),
         ("little", "visible none", ""),
@@ -184,9 +184,9 @@ def test_of_the_configurations_and_the_environments_the_lower_holds(
     ],
 )
 def test_of_one_that_is_none_what_can_be_read_holds_and_that_is_told(
-    machine: Machine, configured: str, in_force: str, told: str
+    machine: Machine, ceiling: str, in_force: str, told: str
 ) -> None:
-    held_to, said = run(machine, _in_force, {"ceiling": configured})
+    held_to, said = run(machine, _in_force, {"ceiling": ceiling})
 
     assert held_to == in_force
     assert told in said
@@ -297,16 +297,12 @@ def _use_what_was_asked_before() -> list[int]:
     return [sum(gpu.limit or 0 for gpu in gpus) for gpus in devices.logical().values()]
 
 
-def _in_force(configured: Mapping[str, Any], asked: str = "") -> tuple[str, str]:
+def _in_force(settings: Mapping[str, Any], asked: str = "") -> tuple[str, str]:
     import tfgpu_magic
 
     if asked:
         tfgpu_magic.apply(asked)
-    from IPython.core.interactiveshell import InteractiveShell
-    from traitlets.config import Config
-
-    InteractiveShell.instance(config=Config({"TfGpuMagics": dict(configured)}))
-    seen: list[Seen] = loading()
+    (loaded,) = configured(settings)
     from tfgpu_magic.config.runtime import RUNTIME
 
-    return str(RUNTIME.ceiling), seen[0].text
+    return str(RUNTIME.ceiling), loaded.text

@@ -2,33 +2,50 @@
 
 from __future__ import annotations
 
+import grp
+import os
 import sys
+from typing import Any
 from unittest import mock
 
 import pytest
 
-from tests.magic.shell import Seen, cells, last, loading
+from tests.magic.shell import Seen, cells, configured, last
 from tests.processes import QUIET, run
 from tfgpu_magic.probe import Probe
 from tfgpu_magic.simgpu import Machine
 
+MINE, OTHERS = grp.getgrgid(os.getgid()).gr_name, "nobody-has-this-group"
+
 
 @pytest.mark.parametrize(
-    ("env", "configured", "asked"),
+    ("env", "settings", "plan"),
     [
-        ({"TFGPU_POLICY": "limit 1GiB"}, "", "limit 1GiB"),
-        ({}, "growth", "growth"),
-        ({"TFGPU_POLICY": "limit 1GiB"}, "growth", "limit 1GiB"),
+        ({"TFGPU_POLICY": "limit 1GiB"}, {}, "`limit 1GiB` is in force"),
+        ({"TFGPU_POLICY": "limit 1GiB"}, {"policy": "growth"}, "`limit 1GiB` is in force"),
+        ({"TFGPU_POLICY": "limit 1GiB"}, {"policies": {MINE: "limit 25%"}}, "`limit 1GiB` is in force"),
+        ({"TFGPU_POLICY": ""}, {"policy": "growth"}, "No policy is set"),
+        # Of policies by group, that of the first one that the user is in.
+        ({}, {"policies": {OTHERS: "limit 10%", MINE: "limit 25%"}, "policy": "growth"}, "`limit 25%` is in force"),
+        ({}, {"policies": {MINE: "limit 25%", OTHERS: "limit 10%"}, "policy": "growth"}, "`limit 25%` is in force"),
+        ({}, {"policies": {OTHERS: "limit 10%"}, "policy": "growth"}, "`growth` is in force"),
     ],
 )
 def test_an_administrators_policy_holds_when_the_extension_is_loaded_and_nothing_is_said_of_it(
-    env: dict[str, str], configured: str, asked: str
+    env: dict[str, str], settings: dict[str, Any], plan: str
 ) -> None:
     with Machine.create("1x8GiB") as machine:
-        seen: Seen = run(machine, _load_with, configured, env=env)
+        loaded, planned = run(machine, configured, settings, "%tf_gpu plan", env=env)
 
-    assert seen.text == ""
-    assert f"`{asked}`" in seen.value
+    assert loaded.text == ""
+    assert planned.value.startswith(plan)
+
+
+def test_a_policy_of_a_group_that_is_misspelt_is_told_with_its_group() -> None:
+    with Machine.create("1x8GiB") as machine:
+        (loaded,) = run(machine, configured, {"policies": {MINE: "limti 25%"}})
+
+    assert f"`limti 25%`, from the configuration for the group {MINE}, is NOT in force" in loaded.text
 
 
 @pytest.mark.parametrize("first", ["limit 2GiB", "help"])
@@ -47,13 +64,6 @@ def test_a_first_policy_imports_nothing_that_only_other_frameworks_a_ceiling_or_
     assert done.returncode == 0, done.stderr
     assert "tfgpu_magic.config.plan" in imported
     assert not imported & {"secrets", "psutil", "tensorflow", *(f"tfgpu_magic.{room}" for room in rooms)}
-
-
-def test_an_empty_variable_switches_configuration_off() -> None:
-    with Machine.create("1x8GiB") as machine:
-        seen: Seen = run(machine, _load_with, "growth", env={"TFGPU_POLICY": ""})
-
-    assert seen.value.startswith("No policy is set")
 
 
 @pytest.mark.smoke
@@ -88,15 +98,6 @@ def test_the_extension_can_be_unloaded_and_loaded_again() -> None:
 
     assert "not found" in gone.text
     assert back.error == ""
-
-
-def _load_with(configured: str) -> Seen:
-    from IPython.core.interactiveshell import InteractiveShell
-    from traitlets.config import Config
-
-    InteractiveShell.instance(config=Config({"TfGpuMagics": {"policy": configured}}) if configured else None)
-    loaded, plan = loading("%tf_gpu plan")
-    return Seen(loaded.text, plan.value, plan.error)
 
 
 def _unload_and_load() -> tuple[Seen, Seen]:

@@ -1,8 +1,7 @@
-"""Policies by group, and what an administrator may leave unsaid: in a real IPython, with real TensorFlow."""
+"""What an administrator may leave unsaid: in a real IPython, with real TensorFlow."""
 
 from __future__ import annotations
 
-import grp
 import os
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.machines import machine_of
-from tests.magic.shell import Seen, loading
+from tests.magic.shell import Seen, cells, configured
 from tests.processes import run
 from tfgpu_magic.config.runtime import quieten
 from tfgpu_magic.simgpu import Machine
@@ -20,7 +19,6 @@ from tfgpu_magic.simgpu import Machine
 machine = machine_of("1x8GiB")
 
 OURS = "tfgpu_magic: `limit 1GiB` is in force."
-MINE = grp.getgrgid(os.getgid()).gr_name
 
 NOISY = """
 from IPython.core.interactiveshell import InteractiveShell
@@ -34,50 +32,20 @@ print("LEVEL", __import__("os").environ.get("TF_CPP_MIN_LOG_LEVEL"))
 
 @pytest.mark.parametrize(("quiet", "said"), [(True, ""), (False, f"{OURS}\n")])
 def test_what_is_in_force_in_full_need_not_be_said(machine: Machine, quiet: bool, said: str) -> None:
-    _, _, imported = run(machine, _cells, {"quiet": quiet}, "%tf_gpu limit 1GiB", "import tensorflow", imported=False)
+    _, _, imported = run(
+        machine, configured, {"quiet": quiet}, "%tf_gpu limit 1GiB", "import tensorflow", imported=False
+    )
 
     assert imported.text == said
 
 
 def test_a_warning_is_said_all_the_same(machine: Machine) -> None:
-    configured = {"quiet": True, "policy": "limit 100GiB"}
-    _, imported = run(machine, _cells, configured, "import tensorflow", imported=False)
+    settings = {"quiet": True, "policy": "limit 100GiB"}
+    _, imported = run(machine, configured, settings, "import tensorflow", imported=False)
     _, _, changed = run(machine, _cells_beside_a_neighbour, {"quiet": True}, imported=False)
 
     assert "`limit 100GiB`, from the configuration, cannot be had in full" in imported.text
     assert f"{OURS}\nWarning: it does not fit any more." in changed.text
-
-
-@pytest.mark.parametrize(
-    ("policies", "policy"),
-    [
-        ({MINE: "limit 25%"}, "limit 25%"),
-        ({"nobody-has-this-group": "limit 10%", MINE: "limit 25%"}, "limit 25%"),
-        ({MINE: "limit 25%", "nobody-has-this-group": "limit 10%"}, "limit 25%"),
-        ({"nobody-has-this-group": "limit 10%"}, "growth"),
-        ({}, "growth"),
-    ],
-)
-def test_the_policy_is_that_of_the_first_group_that_the_user_is_in(
-    machine: Machine, policies: dict[str, str], policy: str
-) -> None:
-    loaded, plan = run(machine, _cells, {"policies": policies, "policy": "growth"}, "%tf_gpu plan")
-
-    assert loaded.text == ""
-    assert plan.value.startswith(f"`{policy}` is in force")
-
-
-def test_the_variable_outweighs_the_groups_policies(machine: Machine) -> None:
-    env = {"TFGPU_POLICY": "limit 1GiB"}
-    _, plan = run(machine, _cells, {"policies": {MINE: "limit 25%"}}, "%tf_gpu plan", env=env)
-
-    assert plan.value.startswith("`limit 1GiB` is in force")
-
-
-def test_a_policy_of_a_group_that_is_misspelt_is_told_with_its_group(machine: Machine) -> None:
-    loaded, _ = run(machine, _cells, {"policies": {MINE: "limti 25%"}}, "%tf_gpu plan")
-
-    assert f"`limti 25%`, from the configuration for the group {MINE}, is NOT in force" in loaded.text
 
 
 @pytest.mark.parametrize("quiet", [True, False])
@@ -93,10 +61,6 @@ def test_its_errors_are_shown(machine: Machine) -> None:
     assert "cuInit" in _log(dict(os.environ), quiet=True)
 
 
-def test_a_level_that_the_user_has_set_stays(machine: Machine) -> None:
-    assert "cpu_feature_guard" in _log(machine.environ() | {"TF_CPP_MIN_LOG_LEVEL": "0"}, quiet=True)
-
-
 def test_what_few_configurations_have_is_not_imported_for_others() -> None:
     code = "import tfgpu_magic.loading, sys; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
@@ -104,18 +68,8 @@ def test_what_few_configurations_have_is_not_imported_for_others() -> None:
     assert not set(modules) & {f"tfgpu_magic.{name}" for name in ("config.ceiling", "configuration", "config.runtime")}
 
 
-def _cells(configured: Mapping[str, Any], *sources: str) -> list[Seen]:
-    from IPython.core.interactiveshell import InteractiveShell
-    from traitlets.config import Config
-
-    InteractiveShell.instance(config=Config({"TfGpuMagics": dict(configured)}))
-    return loading(*sources)
-
-
-def _cells_beside_a_neighbour(configured: Mapping[str, Any]) -> list[Seen]:
-    from tests.magic.shell import cells
-
-    said = _cells(configured, "%tf_gpu limit 1GiB")
+def _cells_beside_a_neighbour(settings: Mapping[str, Any]) -> list[Seen]:
+    said = configured(settings, "%tf_gpu limit 1GiB")
     machine = Machine.current()
     assert machine is not None
     machine.add_neighbour("7.5GiB@0")
