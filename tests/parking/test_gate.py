@@ -22,7 +22,7 @@ from tests.processes import run
 from tests.waiting import until
 from tfgpu_magic.isolate import local
 from tfgpu_magic.isolate.cells.jobs import Job
-from tfgpu_magic.isolate.local import CallFuture, Local
+from tfgpu_magic.isolate.local import Local
 from tfgpu_magic.isolate.options import Options
 from tfgpu_magic.parking.inside import asking, event_loop, threads
 from tfgpu_magic.parking.inside.gate import Gate, NotBack, Way
@@ -255,10 +255,7 @@ def job(seen: list[str]) -> None:
 
 def call(seen: list[str]) -> None:
     """Begin a call that ends at once, and note when its value is made and its callback runs."""
-    one: Any = CallFuture("call")
-    one.work = SimpleNamespace(parts=())
-    one.add_done_callback(lambda _: seen.append("called"))
-    Local(Options(gpus=0)).add(one)
+    Local(Options(gpus=0)).submit(print, (), {}).add_done_callback(lambda _: seen.append("called"))
 
 
 @pytest.mark.parametrize(("begin", "expected"), [(job, ["called"]), (call, ["made", "called"])])

@@ -146,12 +146,7 @@ class Local:
             call.work = copies.copied(pickling.dump_call(function, args, kwargs, reduce=reduce))
         except Unpicklable as error:
             call.set_exception(error)
-        else:
-            self.add(call)
-        return call
-
-    def add(self, call: CallFuture[Any]) -> None:
-        """Run a call in a thread, when there is room for it."""
+            return call
         with self._changed:
             self._check()
             self._waiting.append(call)
@@ -159,6 +154,7 @@ class Local:
                 # Daemons, so that a process that ends by Ctrl-C, or is restarted, waits for no thread; see above.
                 threading.Thread(target=self._work, name="tfgpu_magic-call", daemon=True).start()
                 self._threads += 1  # its work begins when the lock is released
+        return call
 
     def shutdown(self, *, wait: bool, cancel: bool) -> None:
         """Accept no more calls; those that it has go on to their end.
