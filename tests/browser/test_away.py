@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import psutil
+import pytest
 
 from tests.browser.panel import View, table_of, visit
 from tests.browser.scene import Scene, lab_only, shot, soon
@@ -76,7 +77,7 @@ def collectors(scene: Scene) -> list[int]:
 
 
 @lab_only
-def test_a_table_that_is_seen_draws_and_its_kernel_is_idle(scene: Scene, page: Page) -> None:
+def test_a_table_that_is_seen_draws_with_an_idle_kernel_and_one_in_a_hidden_tab_rests(scene: Scene, page: Page) -> None:
     notebook, view = shown(scene, page, "seen.ipynb")
     quiet(notebook)
     neighbour = scene.machine.add_neighbour("5GiB@1")
@@ -86,6 +87,12 @@ def test_a_table_that_is_seen_draws_and_its_kernel_is_idle(scene: Scene, page: P
     shot(page, f"{scene.application}-top-live")
     since = idle(scene, notebook)
     neighbour.stop()
+    tab = page.evaluate("jupyterapp.shell.currentWidget.id")
+    page.evaluate("jupyterapp.commands.execute('launcher:create')")
+    soon(lambda: not view.root.is_visible())
+    quiet(notebook)
+    page.evaluate("tab => jupyterapp.shell.activateById(tab)", tab)
+    soon(lambda: view.root.is_visible() and view.link().startswith("live"), 30)
 
     assert heard == []
     assert since > 5
@@ -121,27 +128,16 @@ def test_when_the_page_is_closed_everything_rests_and_a_new_page_is_live(
 
 
 @lab_only
-def test_a_table_in_a_hidden_tab_rests(scene: Scene, page: Page) -> None:
-    notebook, view = shown(scene, page, "hidden.ipynb")
-    tab = page.evaluate("jupyterapp.shell.currentWidget.id")
-    page.evaluate("jupyterapp.commands.execute('launcher:create')")
-    soon(lambda: not view.root.is_visible())
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_table_ends_with_its_kernel_also_when_that_is_restarted_from_elsewhere(
+    scene: Scene, page: Page, restarted: bool
+) -> None:
+    notebook, view = shown(scene, page, f"ended-{restarted}.ipynb")
     quiet(notebook)
-    page.evaluate("tab => jupyterapp.shell.activateById(tab)", tab)
-    soon(lambda: view.root.is_visible() and view.link().startswith("live"), 30)
-
-
-@lab_only
-def test_a_table_ends_with_its_kernel(scene: Scene, page: Page) -> None:
-    notebook, view = shown(scene, page, "ended.ipynb")
-    scene.server.open(f"api/kernels/{notebook.kernel}", method="DELETE").close()
+    kernel = f"api/kernels/{notebook.kernel}"
+    if restarted:
+        scene.server.open(f"{kernel}/restart", {}, method="POST").close()
+    else:
+        scene.server.open(kernel, method="DELETE").close()
     soon(lambda: view.link().startswith("as of "), 30)
     shot(page, f"{scene.application}-top-ended")
-
-
-@lab_only
-def test_a_table_ends_when_its_kernel_is_restarted_from_elsewhere(scene: Scene, page: Page) -> None:
-    notebook, view = shown(scene, page, "restarted.ipynb")
-    quiet(notebook)
-    scene.server.call(f"kernels/{notebook.kernel}/restart", {}, method="POST")
-    soon(lambda: view.link().startswith("as of "))
