@@ -24,7 +24,7 @@ class Order:
     """How a worker process is to be set up, before it unpickles any value of the call.
 
     Attributes:
-        runner: the function that runs the call, ``module:name``; see `result.Runner`.
+        runner: the function that runs the call, ``module:name``; see `worker.Runner`.
         environment: every environment variable.
         directory: the working directory.
         path: where modules are imported from.

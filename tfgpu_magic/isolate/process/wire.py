@@ -3,7 +3,7 @@
 What a kernel and its fork server send each other is plain bytes: `ORDER`, `READY`, and `FIGURE` over a pipe a call.
 
 A large part is written once, into a memfd, which the other side maps: it is not copied again, and needs no room in
-/dev/shm. What the parts mean is left to `order` and `result`.
+/dev/shm. What the parts mean is left to `order` and `worker`.
 Source: memfd_create(2); mmap(2); unix(7) on SCM_RIGHTS and SOCK_SEQPACKET.
 """
 
