@@ -17,8 +17,7 @@ from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.inside.coming_back import ComingBack
-from tfgpu_magic.parking.messages import Outcome
-from tfgpu_magic.parking.settings import SOCKET
+from tfgpu_magic.parking.messages import SOCKET, Outcome
 
 
 @pytest.fixture(autouse=True)

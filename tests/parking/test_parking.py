@@ -21,9 +21,8 @@ from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.parking import client, parker
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
-from tfgpu_magic.parking.messages import Outcome, Progress
+from tfgpu_magic.parking.messages import LOCK, SOCKET, Outcome, Progress
 from tfgpu_magic.parking.record import Record
-from tfgpu_magic.parking.settings import LOCK, SOCKET
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 

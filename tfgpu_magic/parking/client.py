@@ -19,8 +19,7 @@ from tfgpu_magic.monitor.starting import begin, launch
 from tfgpu_magic.parking import facts, record
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
-from tfgpu_magic.parking.messages import CALL_OFF, Outcome, Progress, Request, reply
-from tfgpu_magic.parking.settings import LOCK, SILENCE, SOCKET, START_TIMEOUT
+from tfgpu_magic.parking.messages import CALL_OFF, LOCK, SILENCE, SOCKET, Outcome, Progress, Request, reply
 from tfgpu_magic.parking.states import UNSETTLED, Phase
 
 if TYPE_CHECKING:
@@ -34,6 +33,8 @@ CODE = (
 )
 """What a helper runs; it forks at once, so that its starter has a child for milliseconds only."""
 
+START_TIMEOUT = 60.0
+"""Seconds in which a helper that was started listens."""
 TRIES = 3
 """How often a request is made again when the helper has died over it."""
 _UNTOLD = {

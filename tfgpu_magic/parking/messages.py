@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 Deed: TypeAlias = Literal["park", "unpark", "check"]
 """What can be asked: to park a process, to bring it back, and whether it could be parked."""
 
+SOCKET = "parker-2"
+"""The helper's socket on the board, with the version of what is said."""
+LOCK = "lock-parker-1"
+"""The file whose lock makes one helper the only one."""
+HEARTBEAT = 1.0
+"""Seconds between two lines to whoever waits, at the most."""
+SILENCE = 30.0
+"""Seconds without a line after which the helper hangs."""
+
 ANSWER = "tfgpu_magic.parked"
 """The name, in the metadata of a message's end, of an outcome with which a kernel answers who has asked it to park."""
 

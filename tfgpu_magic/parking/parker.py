@@ -28,16 +28,20 @@ from tfgpu_magic.monitor.pids import began, family
 from tfgpu_magic.parking import record
 from tfgpu_magic.parking.calls import Asked, Timeouts
 from tfgpu_magic.parking.ledger import Ledger
-from tfgpu_magic.parking.messages import Outcome, Progress, Request
+from tfgpu_magic.parking.messages import HEARTBEAT, LOCK, SOCKET, Outcome, Progress, Request
 from tfgpu_magic.parking.operations import Operations
 from tfgpu_magic.parking.refusals import CANCELLED, ENDED, NOT_YOURS
 from tfgpu_magic.parking.room import Waiting
-from tfgpu_magic.parking.settings import HEARTBEAT, LINGER, LOCK, SOCKET, WORKERS_LOCK
 from tfgpu_magic.parking.states import UNSETTLED
 from tfgpu_magic.parking.workers import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+WORKERS_LOCK = "lock-parker-workers-1"
+"""The file whose lock every worker of a helper keeps, also when the helper has died."""
+LINGER = 60.0
+"""Seconds that the helper stays when nothing is parked and nobody has asked for anything."""
 
 _TICK = 1.0  # seconds between two looks at what is parked
 _REQUEST_TIMEOUT = 10.0  # seconds in which who connects says what is wanted
