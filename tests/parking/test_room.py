@@ -40,6 +40,16 @@ def snapshot(*free: int, total: int = 8 * GIB) -> Snapshot:
     return Snapshot(time=1.0, gpus=tuple(gpus), processes=tuple(rows), listed_at=1.0)
 
 
+@pytest.fixture
+def table() -> LeaseTable:
+    return LeaseTable()
+
+
+@pytest.fixture
+def waiting(table: LeaseTable) -> Waiting:
+    return Waiting(table)
+
+
 def call(table: LeaseTable, *, claimed: bool = False) -> int:
     """Write an isolated call into the table, which waits for the GPU or has it."""
     with table.turn() as page:
@@ -49,9 +59,7 @@ def call(table: LeaseTable, *, claimed: bool = False) -> int:
     return ticket
 
 
-def test_room_that_is_free_is_claimed_and_given_up_again() -> None:
-    table = LeaseTable()
-    waiting = Waiting(table)
+def test_room_that_is_free_is_claimed_and_given_up_again(table: LeaseTable, waiting: Waiting) -> None:
     place = waiting.enter(entry())
 
     assert waiting.claim(place, snapshot(8 * GIB))
@@ -63,16 +71,14 @@ def test_room_that_is_free_is_claimed_and_given_up_again() -> None:
         assert not page.entries
 
 
-def test_the_margin_and_a_context_for_the_placeholder_must_be_free_too() -> None:
-    waiting = Waiting(LeaseTable())
+def test_the_margin_and_a_context_for_the_placeholder_must_be_free_too(waiting: Waiting) -> None:
     place = waiting.enter(entry())
 
     assert not waiting.claim(place, snapshot(5 * GIB + 511 * MIB))
     assert waiting.claim(place, snapshot(5 * GIB + 512 * MIB))
 
 
-def test_one_gpu_has_one_at_a_time_and_two_gpus_two() -> None:
-    waiting = Waiting(LeaseTable())
+def test_one_gpu_has_one_at_a_time_and_two_gpus_two(waiting: Waiting) -> None:
     first, second, third = (waiting.enter(entry(GIB, gpu)) for gpu in ("GPU-0", "GPU-0", "GPU-1"))
     now = snapshot(8 * GIB, 8 * GIB)
 
@@ -84,16 +90,14 @@ def test_one_gpu_has_one_at_a_time_and_two_gpus_two() -> None:
     assert waiting.claim(second, now)
 
 
-def test_all_gpus_of_a_process_or_none() -> None:
-    waiting = Waiting(LeaseTable())
+def test_all_gpus_of_a_process_or_none(waiting: Waiting) -> None:
     place = waiting.enter(entry(5 * GIB, "GPU-0", "GPU-1"))
 
     assert not waiting.claim(place, snapshot(8 * GIB, GIB))
     assert waiting.claim(place, snapshot(8 * GIB, 8 * GIB))
 
 
-def test_who_came_first_is_first_if_there_is_room_for_it() -> None:
-    waiting = Waiting(LeaseTable())
+def test_who_came_first_is_first_if_there_is_room_for_it(waiting: Waiting) -> None:
     first, second = waiting.enter(entry()), waiting.enter(entry())
     assert not waiting.claim(first, snapshot(GIB))
     assert not waiting.claim(second, snapshot(GIB))
@@ -102,8 +106,7 @@ def test_who_came_first_is_first_if_there_is_room_for_it() -> None:
     assert waiting.claim(first, snapshot(8 * GIB))
 
 
-def test_nobody_waits_behind_one_that_other_programs_keep_out() -> None:
-    waiting = Waiting(LeaseTable())
+def test_nobody_waits_behind_one_that_other_programs_keep_out(waiting: Waiting) -> None:
     large, small = waiting.enter(entry(5 * GIB)), waiting.enter(entry(GIB))
     now = snapshot(2 * GIB)
 
@@ -112,9 +115,7 @@ def test_nobody_waits_behind_one_that_other_programs_keep_out() -> None:
     assert waiting.claim(small, now)
 
 
-def test_an_isolated_call_that_has_the_gpu_is_waited_for() -> None:
-    table = LeaseTable()
-    waiting = Waiting(table)
+def test_an_isolated_call_that_has_the_gpu_is_waited_for(table: LeaseTable, waiting: Waiting) -> None:
     ticket = call(table, claimed=True)
     place = waiting.enter(entry())
 
@@ -141,17 +142,14 @@ def test_a_claim_ends_with_its_helper_and_not_with_the_process_that_comes_back(
         assert list(lease_file.leases(place)) == []
 
 
-def test_an_isolated_call_that_came_first_is_served_first() -> None:
-    table = LeaseTable()
-    waiting = Waiting(table)
+def test_an_isolated_call_that_came_first_is_served_first(table: LeaseTable, waiting: Waiting) -> None:
     call(table)
     place = waiting.enter(entry())
 
     assert not waiting.claim(place, snapshot(8 * GIB))
 
 
-def test_a_gpu_that_is_not_there_is_waited_for() -> None:
-    waiting = Waiting(LeaseTable())
+def test_a_gpu_that_is_not_there_is_waited_for(waiting: Waiting) -> None:
     place = waiting.enter(entry(GIB, "GPU-9"))
 
     assert not waiting.claim(place, snapshot(8 * GIB))
