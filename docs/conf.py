@@ -7,7 +7,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 import tfgpu_magic  # noqa: E402
-from scripts._docs_parts import commands, findings, flags, tree, words  # noqa: E402
+from scripts._docs_parts import commands, findings, flags, tree  # noqa: E402
 
 project = "tfgpu_magic"
 copyright = "the tfgpu_magic developers"  # noqa: A001  # Sphinx's name
@@ -24,7 +24,6 @@ myst_enable_extensions = ["deflist", "substitution"]
 myst_heading_anchors = 3
 # What the pages show of the package itself, so that it cannot differ from it.
 myst_substitutions = {
-    "words": words(),
     "flags": flags(),
     "commands": commands(),
     "findings": findings(),

@@ -16,7 +16,7 @@ FLAGS = table.ISOLATED.flags
 
 
 def words() -> str:
-    """Return the table of the words, as Markdown: README has the same."""
+    """Return the table of the words, as Markdown: docs/words.md has the same."""
     rows = [f"| {' <br> '.join(f'`{form}`' for form in word.usage)} | {word.meaning} |" for word in WORDS]
     return "\n".join(["| words | what they do |", "|---|---|", *rows])
 
