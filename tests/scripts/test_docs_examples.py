@@ -80,6 +80,13 @@ def test_examples_give_what_the_page_says(page: Path, tmp_path: Path, monkeypatc
     assert (done.returncode, done.stdout) == (0, "")
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_an_output_that_is_not_run_is_called_an_example(page: Path) -> None:
+    blocks = re.findall(r"([^\n]*)\n\n```(\w*)\n.*?^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+    assert [before for before, kind in blocks if kind in ("", "text") and not before.endswith("For example:")] == []
+
+
 class _Checker(doctest.OutputChecker):
     """Compares as `_same` does."""
 
