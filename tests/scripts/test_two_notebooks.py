@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.jupyter import execute, open_notebook, serving
+from tests.jupyter import Notebook, execute, serving
 from tests.sizes import CONTEXT, MIB
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
@@ -25,7 +25,7 @@ def _steps() -> list[str]:
 def test_two_notebooks_have_room_after_the_three_steps_and_a_third_is_refused(tmp_path: Path) -> None:
     see, free, keep = _steps()
     with Machine.create("1x16GiB") as machine, serving(machine, tmp_path) as server:
-        first, second = (open_notebook(server, f"{name}.ipynb") for name in ("first", "second"))
+        first, second = (Notebook(server, f"{name}.ipynb") for name in ("first", "second"))
         first.run(TRAIN)
         failed = second.run(TRAIN)
         seen = second.run(see)
@@ -37,7 +37,7 @@ def test_two_notebooks_have_room_after_the_three_steps_and_a_third_is_refused(tm
             execute(client, keep)
             assert execute(client, TRAIN).endswith("0.0")
             client.stop_channels()
-        third = open_notebook(server, "third.ipynb").run(keep)
+        third = Notebook(server, "third.ipynb").run(keep)
         held = [process.held for process in machine.processes()]
 
     assert "OOM when allocating tensor" in failed
