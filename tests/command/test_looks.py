@@ -169,7 +169,8 @@ def test_the_help_lists_every_command(machine: Machine, words: list[str]) -> Non
     done = tfgpu(machine, *words)
 
     assert done.returncode == 0
-    assert [command.name for command in COMMANDS if command.meaning not in done.stdout] == []
+    said = " ".join(done.stdout.split())
+    assert [command.name for command in COMMANDS if command.meaning not in said] == []
 
 
 @pytest.mark.parametrize("name", [command.name for command in COMMANDS if command.name != "help"])

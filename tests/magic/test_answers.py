@@ -162,7 +162,7 @@ def test_a_question_mark_shows_the_help_in_80_columns() -> None:
     assert asked.error == ""
     assert "limit 0=1GiB 1=4GiB 2=25%" in page
     assert "Docstring:" in page
-    assert "a memory limit on every visible GPU" in help_
+    assert "a memory limit on every visible GPU" in " ".join(help_.split())
     assert "--restart" in help_
     assert max(map(len, help_.splitlines())) <= 80
 

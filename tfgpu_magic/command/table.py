@@ -30,10 +30,10 @@ class Command:
 
 COMMANDS = (
     Command("run", '"POLICY" -- PROGRAM', "run an unchanged program under a policy"),
-    Command("status", "[--json]", "who holds the memory of which GPU, at one look"),
-    Command("top", "", "the same live, in a terminal; q ends it"),
-    Command("plan", '"POLICY"', "what a policy would do, GPU by GPU; nothing is done"),
-    Command("env", '"POLICY"', "shell lines that do it, as far as environment variables can"),
-    Command("doctor", "[--park] [--json]", "what works on this machine, what does not, what to do next"),
-    Command("help", "[COMMAND]", "this list, or more about one command"),
+    Command("status", "[--json]", "show who holds the memory of which GPU"),
+    Command("top", "", "show the same live in a terminal; q ends it"),
+    Command("plan", '"POLICY"', "show what a policy would do, GPU by GPU, and change nothing"),
+    Command("env", '"POLICY"', "print shell lines that do it, as far as environment variables can"),
+    Command("doctor", "[--park] [--json]", "check what works on this machine, what does not, and what to do next"),
+    Command("help", "[COMMAND]", "show this list, or more about one command"),
 )

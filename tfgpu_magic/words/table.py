@@ -54,11 +54,11 @@ MEASURED = Above(
 
 WORDS: tuple[Word, ...] = (
     *(replace(word, flags=(), takes=True, restart=True, home=".policy") for word in POLICY_WORDS),
-    Word("help", ("help",), "this list of the words; also `%tf_gpu?`", also=("--help", "-h", "?")),
+    Word("help", ("help",), "show this list; also `%tf_gpu?`", also=("--help", "-h", "?")),
     Word(
         "status",
         ("status",),
-        "GPUs, processes and this kernel's TensorFlow at one look; also `%tf_gpu` alone",
+        "show GPUs, processes and this kernel's TensorFlow; also `%tf_gpu` alone",
         also=("",),
         tried=("memory", "mem", "usage", "info", "nvidia-smi"),
         instead=f"Who holds what is `%tf_gpu status`. {limit.EXAMPLES}",
@@ -66,14 +66,14 @@ WORDS: tuple[Word, ...] = (
     Word(
         "top",
         ("top",),
-        "the same as a live table, in a notebook: it goes on while cells run",
+        "show the same as a live table in a notebook; it goes on while cells run",
         tried=("watch", "live", "monitor"),
         instead="The live table is `%tf_gpu top`.",
     ),
     Word(
         "measure",
         ("%%tf_gpu measure", "measure", "measure --fit"),
-        "what its cell does to GPU memory: the exact peak, and what stays; --fit says how much to ask for",
+        "show what its cell does to GPU memory: the exact peak, and what stays; --fit shows how much to ask for",
         flags=(("--fit", False), ("--as", True)),
         tried=("memit", "mprun", "profile", "peak", "time", "fit"),
         instead="What a cell takes is `%%tf_gpu measure` above it; how much to ask for is `%tf_gpu measure --fit`.",
@@ -82,7 +82,7 @@ WORDS: tuple[Word, ...] = (
     Word(
         "track",
         ("track on [--above 64MiB]", "track off", "track"),
-        "a line below each cell that changes memory much; alone, a chart of the session and what each cell did",
+        "show a line below each cell that changes memory much; alone, a chart of the session and what each cell did",
         flags=(("--above", True),),
         takes=True,
         tried=("record", "history", "trace", "monitor", "chart", "timeline"),
@@ -91,8 +91,7 @@ WORDS: tuple[Word, ...] = (
     Word(
         "tensors",
         ("tensors", "tensors --all"),
-        "what holds this notebook's memory of the GPUs, by name: variables, models, results, errors; the largest, or "
-        "all",
+        "show what holds this notebook's GPU memory, by name: variables, models, results, errors; the largest, or all",
         flags=(("--all", False),),
         tried=("arrays", "objects", "variables", "vars", "who", "whos", "live_arrays"),
         instead="What holds this notebook's memory is `%tf_gpu tensors`.",
@@ -100,7 +99,7 @@ WORDS: tuple[Word, ...] = (
     Word(
         "free",
         ("free", "free x,model"),
-        "lets go of what IPython keeps of results and errors, of these names and of garbage, and says what became "
+        "free memory held by IPython's results, the last traceback, garbage and any names given; show what became "
         "free and what went back to the driver",
         takes=True,
         tried=("release", "empty_cache", "gc", "collect", "del", "delete"),
@@ -109,15 +108,15 @@ WORDS: tuple[Word, ...] = (
     Word(
         "why",
         ("why",),
-        "why the last cell that ran out of GPU memory did, and what would help; shown by itself below its error",
+        "explain the last out-of-memory error, and show what would help; shown automatically below the error",
         tried=("oom", "explain", "debug", "diagnose", "error"),
         instead="Why a cell ran out of memory is `%tf_gpu why`.",
     ),
     Word(
         "park",
         ("park", "park train.ipynb", "park --auto 20m [--when-needed]", "park --check"),
-        "moves what this notebook, or another one of yours, holds of the GPUs to host memory when its cell has ended; "
-        "its next cell brings it back. `--auto` does so by itself, `--check` says whether it can be done and why not",
+        "move the GPU memory of this notebook, or of another one of yours, to host memory when its cell has ended; its "
+        "next cell brings it back. `--auto` does so automatically, `--check` shows whether it is possible and why not",
         flags=(("--auto", True), ("--when-needed", False), ("--check", False)),
         takes=True,
         tried=("suspend", "pause", "hibernate", "checkpoint", "swap", "offload", "sleep"),
@@ -126,7 +125,7 @@ WORDS: tuple[Word, ...] = (
     Word(
         "unpark",
         ("unpark", "unpark train.ipynb"),
-        "brings a parked notebook back to the GPU, as its next cell does by itself",
+        "bring a parked notebook back to the GPU, as its next cell does automatically",
         takes=True,
         tried=("resume", "wake", "restore", "unpause"),
         instead="`%tf_gpu unpark train.ipynb` brings a parked notebook back; its next cell does so by itself.",
@@ -134,7 +133,7 @@ WORDS: tuple[Word, ...] = (
     Word(
         "isolate",
         ("%%tf_gpu isolate", "%%tf_gpu isolate -o model limit 2GiB", "isolate --warm"),
-        "run the cell in a process of its own, which gives its GPU memory back; --warm gets ready for that",
+        "run the cell in a process of its own, which gives its GPU memory back; --warm prepares for that",
         flags=(("--warm", False),),
         tried=("run", "exec", "background"),
         instead="Above a cell, `%%tf_gpu isolate` runs it in a process of its own.",
@@ -143,17 +142,17 @@ WORDS: tuple[Word, ...] = (
     Word(
         "jobs",
         ("jobs", "jobs stop 1"),
-        "the isolated cells that run in the background, and their states; `stop` ends one",
+        "list the isolated cells that run in the background, with their states; `stop` ends one",
         takes=True,
     ),
-    Word("plan", ("plan WORDS",), "what the words would do, GPU by GPU; nothing is done", takes=True),
+    Word("plan", ("plan WORDS",), "show what the words would do, GPU by GPU, and change nothing", takes=True),
     Word(
         "code",
         ("code [WORDS]",),
-        "Python for a script that does what the words do, or what is asked already",
+        "print Python for a script that does what the words do, or what is set already",
         takes=True,
     ),
-    Word("env", ("env [WORDS]",), "shell lines that do it, as far as environment variables can", takes=True),
+    Word("env", ("env [WORDS]",), "print shell lines that do it, as far as environment variables can", takes=True),
 )
 
 

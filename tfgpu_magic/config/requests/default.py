@@ -15,7 +15,7 @@ DROPS = "`%tf_gpu default` drops what was asked and is not in force yet; what is
 WORD = Word(
     "default",
     ("default",),
-    "drop what was asked before and is not in force yet",
+    "drop the policy that is not in force yet",
     tried=("off", "undo", "drop"),
     instead=DROPS,
 )

@@ -18,8 +18,8 @@ NO_LIMIT = "With --release TensorFlow's memory comes from CUDA's own pool, and t
 WORD = Word(
     "growth",
     ("growth [off]", "growth --release"),
-    "memory growth on every visible GPU: take memory as it is needed; with --release TensorFlow's memory that is not "
-    "in use goes back to the driver while it lives, and no limit is possible",
+    "allocate memory on demand, on every visible GPU; --release also returns unused memory to the driver while the "
+    "kernel runs, and allows no limit",
     (("--release", False),),
     apart=(("--release", NO_LIMIT),),
     tried=("allow_growth", "grow", "set_memory_growth"),

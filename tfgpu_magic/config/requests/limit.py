@@ -23,8 +23,8 @@ EXAMPLES = "A part of every GPU's memory is `%tf_gpu limit 40%`, a size `%tf_gpu
 WORD = Word(
     "limit",
     ("limit 2GiB", "limit 40%", "limit 0=1GiB 1=4GiB 2=25%", "limit 6GiB --grow", "limit fair"),
-    "a memory limit on every visible GPU, or GPU by GPU, which is taken at once; with --grow it is a cap: memory "
-    "is taken as it is needed, up to that and no further; fair divides what is left among those who say so",
+    "set a memory limit on every visible GPU, or GPU by GPU, and take that memory at once; --grow makes it a cap that "
+    "memory grows up to on demand; fair divides the free memory among all notebooks that ask for a fair part",
     (("--grow", False), ("--gpu", True)),
     tried=("fraction", "percent", "per_process_gpu_memory_fraction", "memory_limit", "max"),
     instead=EXAMPLES,

@@ -19,8 +19,8 @@ from tfgpu_magic.units import MIB, rounded
 WORD = Word(
     "pick",
     ("pick [N] [--need 6GiB] [--or-cpu]",),
-    "see only the N GPUs (one, if not said) with most free memory, each with at least what is needed; with --or-cpu, "
-    "no GPU where there are none such",
+    "use only the N GPUs with the most free memory (default 1); --need sets how much each must have free; --or-cpu "
+    "falls back to the CPU",
     (("--need", True), ("--or-cpu", False)),
 )
 

@@ -15,7 +15,7 @@ from tfgpu_magic.monitor.snapshot import Gpu
 WORD = Word(
     "visible",
     ("visible 0,1", "visible 3,2", "visible GPU-<uuid>", "visible none", "visible all"),
-    "which GPUs TensorFlow sees, and in which order",
+    "set which GPUs TensorFlow sees, and in which order",
     tried=("none", "all", "cpu"),
     instead="Which GPUs TensorFlow sees is `%tf_gpu visible none`, `visible all`, `visible 0,1`.",
 )
