@@ -121,9 +121,11 @@ class Server:
 class Notebook:
     """A running kernel: of a notebook, whose file need not be there, or of none if no path is given."""
 
-    def __init__(self, server: Server, path: str = "", *, kind: str = "notebook", name: str = "") -> None:
+    def __init__(
+        self, server: Server, path: str = "", *, kind: str = "notebook", name: str = "", kernel: str = "python3"
+    ) -> None:
         self.server, self.path, self.session = server, path, ""
-        asked: dict[str, Any] = {"name": "python3"}
+        asked: dict[str, Any] = {"name": kernel}
         if path:
             named = name or Path(path).name
             made = server.call("sessions", {"path": path, "name": named, "type": kind, "kernel": asked})

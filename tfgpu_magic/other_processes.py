@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.config import promises
-from tfgpu_magic.host import here
+from tfgpu_magic.host import here, host
 from tfgpu_magic.monitor import claims
 
 if TYPE_CHECKING:
@@ -82,6 +82,9 @@ def names(snapshot: Snapshot, promises: Sequence[Promise] = ()) -> dict[int, str
 
     holding = {process.pid for process in snapshot.processes}
     waiting = {promise.pid for promise in promises if promise.pid is not None} - holding
+    if host() == "cell":  # its user has written it in the notebook
+        found = one_look.owners(holding, waiting, call=True)
+        return {pid: owner.text for pid, owner in found.items()}
     found = one_look.owners(holding, waiting)
     return {
         pid: owner.text.replace("this notebook", f"this {here()}", 1) if owner.who == "this" else owner.text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.host import magics
 from tfgpu_magic.insight.timeline import TIMELINE, Sample, levels
 from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.names import kernel_id
 from tfgpu_magic.monitor.pids import notebook_path
 from tfgpu_magic.monitor.report import Report
 from tfgpu_magic.monitor.report_files import AT_LEAST_EVERY, ReportFile
@@ -64,6 +66,7 @@ class Publisher:
             used_since=self._used_since,
             promises=promises,
             parks=self._parks(),
+            kernel=kernel_id(sys.orig_argv),
         )
         _sample()
         with contextlib.suppress(MonitorError, OSError):  # it may be put right meanwhile

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from tfgpu_magic.monitor import names, pids
 from tfgpu_magic.monitor import owners as owning
-from tfgpu_magic.monitor import pids
-from tfgpu_magic.monitor.owners import _FIRST, SIMULATED_USER, Owner, Owners
+from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.owners import _FIRST, SIMULATED_USER, Notebook, Owner, Owners, together
 from tfgpu_magic.monitor.pids import began, family, holder_began, opens_driver, short_command
+from tfgpu_magic.monitor.report import Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 NOBODY = 65534
 ELSE = 2**22 + 7  # the pid of a kernel that is none of our parents
 SECRET = "--password=hunter2"
+CONNECTION = "/run/user/1000/jupyter/kernel-7f3a.json"
+"""What the command line of each kernel names."""
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts another user's process")
 
 
@@ -43,8 +47,10 @@ def start(tmp_path: Path, driver: int) -> Iterator[Start]:
     script.write_text("print(flush=True); input()")
     started = []
 
-    def start(*words: str, user: int | None = None, drives: bool = True, **environment: str) -> int:
+    def start(*words: str, user: int | None = None, drives: bool = True, notebook: str = "", **environment: str) -> int:
         command = words or (sys.executable, str(script), SECRET)
+        if notebook:
+            command, environment = (*command, CONNECTION), {**environment, "JPY_SESSION_NAME": notebook}
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -87,7 +93,8 @@ def test_its_children_are_this_notebooks_and_named_by_their_script(start: Start)
 @pytest.mark.parametrize(
     ("session", "name"),
     [
-        ({"JPY_SESSION_NAME": "/home/me/work/eval.ipynb"}, "eval.ipynb"),
+        ({"notebook": "/home/me/work/eval.ipynb"}, "eval.ipynb"),
+        ({"JPY_SESSION_NAME": "/home/me/work/eval.ipynb"}, "python train.py, started from eval.ipynb"),  # and left
         ({"JPY_SESSION_NAME": "/home/me/work/"}, "python train.py"),  # a session without a name
         ({}, "python train.py"),  # and no other argument
     ],
@@ -126,8 +133,45 @@ def test_a_simulated_machine_names_its_other_user(start: Start, monkeypatch: pyt
     assert Owners(kernel=ELSE).find([theirs])[theirs].text == "nobody"  # no simulated machine: the system's word
 
 
+def test_what_a_notebook_has_left_behind_is_neither_its_kernel_nor_busy_with_it(start: Start) -> None:
+    kernel, left = start(notebook="eval.ipynb"), start(JPY_SESSION_NAME="eval.ipynb")
+    known = {kernel: Notebook(path="eval.ipynb", kernel="7f3a", state="busy")}
+    found = Owners(kernel=ELSE).find([kernel, left], known)
+
+    assert (found[kernel].text, found[kernel].notebook) == ("eval.ipynb", known[kernel])
+    assert (found[left].notebook, found[left].kernel) == (None, left)
+
+
+@pytest.mark.parametrize("reports", [False, True])
+def test_a_kernel_behind_a_wrapper_is_its_servers(start: Start, tmp_path: Path, reports: bool) -> None:
+    """The server knows the pid of `conda run`, which is not replaced by the kernel that it starts."""
+    run = f"{sys.executable} {tmp_path}/train.py $0; true"
+    wrapper = start("/bin/sh", "-c", run, CONNECTION, JPY_SESSION_NAME="eval.ipynb")
+    (kernel,) = (child.pid for child in psutil.Process(wrapper).children())
+    served = {wrapper: Notebook(path="lab/eval.ipynb", kernel="7f3a", state="idle")}
+    report = Report(pid=kernel, summary="", notebook="eval.ipynb", kernel="7f3a")
+    owner = Owners(kernel=ELSE).find([kernel], together([report] if reports else [], served))[kernel]
+
+    assert (owner.text, owner.kernel, owner.notebook) == ("eval.ipynb", kernel, served[wrapper])
+
+
+def test_a_notebook_is_called_as_it_was_last_renamed(start: Start, tmp_path: Path) -> None:
+    pid = start(notebook="/home/me/Untitled.ipynb")
+    with BoardDirectory(tmp_path / "board") as here:
+        for path in ("/home/me/tried.ipynb", "/home/me/train.ipynb"):
+            names.rename(here, "7f3a", path)
+        for number in range(names.MOST - 1):
+            names.rename(here, str(number), "/home/me/other.ipynb")
+        found = names.read([here])
+        names.rename(here, "another", "/home/me/another.ipynb")
+        later = names.read([here])
+
+    assert Owners(kernel=ELSE).find([pid], names=found)[pid].text == "train.ipynb"
+    assert (len(found), len(later), "7f3a" in later) == (names.MOST, names.MOST, False)
+
+
 def test_a_process_that_ended_meanwhile_keeps_its_name_for_one_tick(start: Start) -> None:
-    pid = start(JPY_SESSION_NAME="eval.ipynb")
+    pid = start(notebook="eval.ipynb")
     owners = Owners(kernel=ELSE)
     owners.find([pid])
     psutil.Process(pid).kill()
@@ -139,7 +183,7 @@ def test_a_process_that_ended_meanwhile_keeps_its_name_for_one_tick(start: Start
 def test_a_process_that_is_trusted_is_not_read_again_and_its_end_is_seen_at_once(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pid = start(JPY_SESSION_NAME="eval.ipynb")
+    pid = start(notebook="eval.ipynb")
     owners = Owners(kernel=ELSE, trust=60)
     first = owners.find([pid])
     with monkeypatch.context() as patch:
@@ -155,7 +199,7 @@ def test_a_process_that_is_trusted_is_not_read_again_and_its_end_is_seen_at_once
 
 
 def test_a_pid_that_was_given_anew_is_another_owner(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    pid = start(JPY_SESSION_NAME="first.ipynb")
+    pid = start(notebook="first.ipynb")
     owners = Owners(kernel=ELSE)
     owners.find([pid])
     monkeypatch.setattr(owning, "began", lambda _: 0)
@@ -177,7 +221,7 @@ def test_pids_of_which_none_lives_here_are_unknown() -> None:
 
 
 def test_a_pid_of_mine_that_has_no_driver_open_has_ended_where_others_are_named(start: Start) -> None:
-    mine, reused = start(JPY_SESSION_NAME="eval.ipynb"), start(drives=False)
+    mine, reused = start(notebook="eval.ipynb"), start(drives=False)
     found = Owners(kernel=ELSE).find([mine, reused])
 
     assert [found[pid].text for pid in (mine, reused)] == ["eval.ipynb", "a process that ended"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
@@ -47,11 +48,13 @@ class Posted(NamedTuple):
         reports: the other kernels' reports.
         parked: what the parker's record has of processes that live.
         record: the collector's record of memory that is held without use; None where there is none.
+        names: what renamed notebooks are called, by their kernels' ids.
     """
 
     reports: tuple[Report, ...] = ()
     parked: tuple[Entry, ...] = ()
     record: Record | None = None
+    names: Mapping[str, str] = MappingProxyType({})
 
     @property
     def away(self) -> frozenset[int]:
@@ -75,7 +78,7 @@ class Posted(NamedTuple):
         """
         notebooks = together(self.reports, served)
         return Known(
-            owners=owners.find({process.pid for process in snapshot.processes}, notebooks, self.away),
+            owners=owners.find({process.pid for process in snapshot.processes}, notebooks, self.away, self.names),
             reports=self.reports,
             notebooks=notebooks,
             unused=self.record.unused(snapshot.listed_at, still) if self.record and snapshot.listed_at else {},
@@ -85,7 +88,8 @@ class Posted(NamedTuple):
 
 def read_posted(files: ReportFiles, records: RecordReader) -> Posted:
     """Read what is posted on the board now."""
-    return Posted(files.read(), client.entries(files.places), records.read(files.places[0]))
+    reports = files.read()
+    return Posted(reports, client.entries(files.places), records.read(files.places[0]), files.names)
 
 
 class Live:

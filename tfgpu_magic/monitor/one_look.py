@@ -12,7 +12,7 @@ from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.live import Posted, read_posted
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.owners import Owners, together
-from tfgpu_magic.monitor.pids import began
+from tfgpu_magic.monitor.pids import began, maker
 from tfgpu_magic.monitor.report_files import ReportFiles
 from tfgpu_magic.monitor.tabulate import UNATTRIBUTED, Known, make
 from tfgpu_magic.monitor.unused import RecordReader
@@ -46,18 +46,23 @@ def table(report: Callable[[Snapshot], Report] | None = None, *, timeout: float 
     return made
 
 
-def owners(pids: Collection[int], here: Collection[int] = (), *, timeout: float = 1.5) -> Mapping[int, Owner]:
+def owners(
+    pids: Collection[int], here: Collection[int] = (), *, call: bool = False, timeout: float = 1.5
+) -> Mapping[int, Owner]:
     """Find the owners of pids, as a table names them; none where this machine's processes cannot be read in time.
 
     Args:
         pids: the process ids.
         here: further pids, of processes that report of themselves or make calls, whether they hold memory or not.
+        call: whether this process is an isolated call: "this notebook" is then the one that made it.
         timeout: seconds to wait.
     """
 
     def find() -> Mapping[int, Owner]:
         posted = _posted()
-        return Owners().find(pids, together(posted.reports, {}), {*posted.away, *here})
+        return Owners(maker() if call else None).find(
+            pids, together(posted.reports, {}), {*posted.away, *here}, posted.names
+        )
 
     return within(timeout, find) or {}
 

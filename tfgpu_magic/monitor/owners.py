@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal
 
-from tfgpu_magic.monitor.pids import ISOLATED, ancestors, began, command, lives, notebook, user, whose
+from tfgpu_magic.monitor.pids import ISOLATED, ancestors, began, command, kernel_of, lives, notebook, user, whose
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -70,8 +70,13 @@ def together(reports: Iterable[Report], served: Mapping[int, Notebook]) -> dict[
         reports: the kernels' reports.
         served: what a server has of its kernels, by pid.
     """
+    reports = tuple(reports)
     known = {one.pid: notebook_of(one) for one in reports}
-    for pid, one in served.items():
+    started = {one.kernel: one.pid for one in reports if one.kernel}
+    for process, one in served.items():
+        pid = started.get(
+            one.kernel, process
+        )  # a server knows the process that it started: the kernel's, or a wrapper's
         own = known.get(pid)
         if own is not None and own.state and one.state in ("idle", "busy", ""):
             state = "busy" if "busy" in (own.state, one.state) else own.state
@@ -107,12 +112,18 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What was read of a process: its name, its ancestors, its notebook's path, whether it has the driver open."""
+    """What was read of a process: its name, its ancestors, whether it has the driver open.
+
+    And the path of the notebook whose kernel it, or what started it, once was; that kernel's pid and its id, as long as
+    it is among them.
+    """
 
     began: int
     parents: tuple[int, ...] = ()
     command: str = ""
     notebook: str = ""
+    kernel: int = 0
+    kernel_id: str = ""
     other_user: str = ""
     drives: bool = False
 
@@ -139,9 +150,14 @@ class Owners:
         self._kernel = os.getpid() if kernel is None else kernel
         self._trust = trust
         self._seen: dict[int, _Seen] = {}
+        self._names: Mapping[str, str] = {}
 
     def find(
-        self, pids: Iterable[int], notebooks: Mapping[int, Notebook] | None = None, here: Collection[int] = ()
+        self,
+        pids: Iterable[int],
+        notebooks: Mapping[int, Notebook] | None = None,
+        here: Collection[int] = (),
+        names: Mapping[str, str] | None = None,
     ) -> dict[int, Owner]:
         """Find the owner of every pid.
 
@@ -152,7 +168,9 @@ class Owners:
             pids: the process ids.
             notebooks: what is known of kernels, by pid.
             here: further pids, of processes that are known to be here, though they may not have the driver open.
+            names: what renamed notebooks are called, by their kernels' ids.
         """
+        self._names = names or {}
         before, self._seen = self._seen, {}
         owners = {pid: self._find(pid, before.get(pid), notebooks or {}) for pid in pids if pid not in here}
         if before.keys().isdisjoint(owners) and _foreign(owner.who for owner in owners.values()):
@@ -187,8 +205,12 @@ class Owners:
             return Owner(pid=pid, who="other", text=read.other_user)
         family = (pid, *read.parents)
         call = read.command == ISOLATED  # a call has a report of its own too, and is no notebook
-        kernel = next((one for one in family[call:] if one in notebooks), pid)
-        known = notebooks.get(kernel) or (Notebook(path=read.notebook) if read.notebook else None)
+        kernel = next((one for one in family[call:] if one in notebooks), 0)
+        known = notebooks.get(kernel)
+        if read.kernel and kernel not in family[: family.index(read.kernel) + 1]:  # nearer than what is known
+            kernel = read.kernel
+            if known is None or known.kernel != read.kernel_id:  # else the server knows its wrapper's pid
+                known = Notebook(path=self._names.get(read.kernel_id, read.notebook))
         if self._kernel in family:
             text = "this notebook" if pid == self._kernel else f"this notebook's {read.command}"
             return Owner(
@@ -196,7 +218,9 @@ class Owners:
             )
         name = known.title if known else ""
         text = f"{name}'s {read.command}" if name and kernel != pid else name or read.command
-        return Owner(pid=pid, who="mine", text=text, notebook=known, kernel=kernel, call=call, began=read.began)
+        if not kernel and read.notebook:  # the variable is inherited by all that a kernel starts, and leaves behind
+            text = f"{read.command}, started from {PurePath(read.notebook).name}"
+        return Owner(pid=pid, who="mine", text=text, notebook=known, kernel=kernel or pid, call=call, began=read.began)
 
 
 def _foreign(found: Iterable[Who]) -> bool:
@@ -226,7 +250,9 @@ def _read(pid: int, before: _Read | None) -> _Read | None:
         who = whose(pid)
         if who == "other":
             return _Read(start, other_user=_user_name(user(pid)))
-        return _Read(start, ancestors(pid)[1:], command(pid), notebook(pid), drives=who == "mine")
+        line, path = ancestors(pid), notebook(pid)
+        kernel, its = kernel_of(line) if path else (0, "")
+        return _Read(start, line[1:], command(pid), path, kernel, its, drives=who == "mine")
     except OSError:
         return None
 

@@ -9,6 +9,7 @@ import os
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Literal
 
+from tfgpu_magic.monitor.names import kernel_id
 from tfgpu_magic.monitor.sources import SOURCES
 from tfgpu_magic.probe import CALLS
 
@@ -124,6 +125,36 @@ def notebook(pid: int) -> str:
         return ""
 
 
+def kernel_of(line: Sequence[int]) -> tuple[int, str]:
+    """Return the pid and the id of the nearest kernel of a process and its ancestors; 0 where there is none.
+
+    A child that was forked has its parent's command line. Ancestors of other users are not read.
+
+    Args:
+        line: the process and its ancestors, the nearest first.
+
+    Raises:
+        OSError: it has ended.
+    """
+    own, above = _words(line[0]), line[1:]
+    for pid in line:
+        parent, above = next(iter(above), 0), above[1:]
+        words = _words(parent) if parent and user(parent) == os.getuid() else []
+        if (found := kernel_id(own)) and words != own:
+            return pid, found
+        if not words:
+            break
+        own = words
+    return 0, ""
+
+
+def _words(pid: int) -> list[str]:
+    try:
+        return _text(pid, "cmdline").split("\0")
+    except PermissionError:
+        return []
+
+
 def notebook_path(environment: Mapping[str, str]) -> str:
     """Return the path of a kernel's notebook from the variable that Jupyter Server sets; empty where it sets none.
 
@@ -176,6 +207,11 @@ def is_call(pid: int) -> bool:
     """
     _, *parents = ancestors(pid)
     return command(pid) == ISOLATED and bool(parents) and command(parents[0]) == ISOLATED
+
+
+def maker() -> int | None:
+    """Return the pid of the kernel, session or program that this isolated call was made in; None if that has ended."""
+    return next((pid for pid in ancestors(os.getpid()) if command(pid) != ISOLATED), None)
 
 
 def opens_driver(pid: int) -> bool | None:

@@ -16,10 +16,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor import names
 from tfgpu_magic.monitor.directory import CHECK, BoardDirectory, checked, close_own, other_directories, whole
 from tfgpu_magic.monitor.report import Report
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 PREFIX = "report-2-"
@@ -102,9 +104,13 @@ class ReportFiles:
 
     Args:
         place: where the board is; its owner closes it.
+
+    Attributes:
+        names: what renamed notebooks were called at the last `read`, by their kernels' ids.
     """
 
     def __init__(self, place: BoardDirectory) -> None:
+        self.names: Mapping[str, str] = {}
         self.places = (place, *other_directories(place))
         self._before: dict[tuple[Path, str], tuple[bytes, Report]] = {}
         self._known = self._before
@@ -124,8 +130,9 @@ class ReportFiles:
         """Read every report that is there now, in some 10 µs each. Of one that is half written, return the one before.
 
         Pids are those of this process's namespace, and negative for kernels that are in none that can be seen from it.
-        Figures are left out where they are too old.
+        Figures are left out where they are too old. A notebook that was renamed has its new path.
         """
+        self.names = names.read(self.places)
         self._before, self._known = self._known, {}
         found: list[Report] = []
         for place in self.places:
@@ -153,7 +160,8 @@ class ReportFiles:
             return None
         self._known[place.path, name] = before
         report = before[1].without_figures() if before[1].goes_on and age > FIGURES_EXPIRE_AFTER else before[1]
-        return replace(report, pid=pid or -int(name.rpartition("-")[2], 16) - 1)
+        path = self.names.get(report.kernel, report.notebook)
+        return replace(report, notebook=path, pid=pid or -int(name.rpartition("-")[2], 16) - 1)
 
 
 def _holder(fd: int) -> int | None:

@@ -14,6 +14,7 @@ from tfgpu_magic.server.handlers import SnapshotHandler, StreamHandler
 from tfgpu_magic.server.kernels import Kernels
 from tfgpu_magic.server.metrics import Source, start, stop
 from tfgpu_magic.server.park import ParkHandler, Returns
+from tfgpu_magic.server.renames import Renames
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +54,7 @@ class TfGpuServer(ExtensionApp):
             raise AssertionError("an extension is loaded by a server")
         kernels = Kernels(server.kernel_manager, server.session_manager)
         feed, returns = Feed(kernels.notebooks, self.log, every=self.floor), Returns()
-        self._ends = (feed.close, returns.close)
+        self._ends = (feed.close, returns.close, Renames(server.session_manager).close)
         if _open_to_all(server) if self.metrics is None else self.metrics:
             source = Source()
             start(source)

@@ -102,9 +102,9 @@ def unpark_other(name: str) -> str:
         Refused: it does not come back.
         MonitorError: the helper cannot be asked.
     """
-    entries = _parked_entries()
-    pid = _pid(name, {one.pid: one.name for one in entries.values()}, "Nothing that is parked")
-    called = PurePath(entries[pid].name).name or f"pid {pid}"
+    entries, known = _parked_entries(), _parked_names()
+    pid = _pid(name, known, "Nothing that is parked")
+    called = PurePath(known[pid]).name or f"pid {pid}"
     shown = Shown(host.shell())
     with interruptible():
         outcome = client.unpark(pid, held=entries[pid].held, tell=shown)
@@ -120,7 +120,7 @@ def names() -> list[str]:
 
 def parked_names() -> list[str]:
     """Return the names of what is parked."""
-    return [PurePath(one.name).name for one in _parked_entries().values() if one.name]
+    return [PurePath(name).name for name in _parked_names().values() if name]
 
 
 def _reports() -> dict[int, Report]:
@@ -136,6 +136,12 @@ def _reports() -> dict[int, Report]:
 def _parked_entries() -> dict[int, record.Entry]:
     with BoardDirectory() as place:
         return {one.pid: one for one in record.read_all(place).entries.values() if one.parked}
+
+
+def _parked_names() -> dict[int, str]:
+    """Return what is parked by pid, each as it is called now: the record has what it was called then."""
+    reports = _reports()
+    return {pid: reports[pid].notebook if pid in reports else one.name for pid, one in _parked_entries().items()}
 
 
 def _parked(shell: Any) -> Mapping[str, str]:
