@@ -267,6 +267,22 @@ test('a restart gives the new kernel the policies of all frameworks', async t =>
   assert.equal(scene.asked.at(-1), 'resume("visible 0; growth", "limit 2GiB")');
 });
 
+test('a restart whose answer is lost ends, and the kernel, which is idle, is asked how it stands', async t => {
+  const scene = new Scene(t);
+  scene.facts = { late: 'TensorFlow is already using GPU 0.' };
+  await scene.open();
+  const applying = scene.model.apply();
+  const release = scene.hold(); // for good, as far as this answer goes
+  await settled();
+  await scene.pass(61);
+  const { applied } = await applying;
+  release();
+  await scene.pass(0.3);
+
+  assert.ok(!applied);
+  assert.deepEqual([scene.model.state.notice, scene.model.ready], ['', 'apply']);
+});
+
 test('who leaves during a restart hears what came of it', async t => {
   const scene = new Scene(t);
   scene.facts = { late: 'TensorFlow is already using GPU 0.' };

@@ -8,10 +8,18 @@ class Fake {
   status = 'idle';
   asked: Record<string, unknown>[] = [];
   disposed = 0;
-  constructor(private reply: Promise<unknown>) {}
-  requestExecute(content: Record<string, unknown>): { done: Promise<unknown>; dispose: () => void } {
+  constructor(
+    private reply: Promise<unknown>,
+    private idle = true
+  ) {}
+  requestExecute(content: Record<string, unknown>): object {
     this.asked.push(content);
-    return { done: this.reply, dispose: () => (this.disposed += 1) };
+    const future = { onReply: (reply: unknown): unknown => reply, dispose: () => (this.disposed += 1) };
+    const done = this.reply.then(reply => {
+      future.onReply(reply);
+      return this.idle ? reply : new Promise(() => undefined);
+    });
+    return Object.assign(future, { done });
   }
   get connection(): Connection {
     return this as unknown as Connection;
@@ -19,8 +27,8 @@ class Fake {
 }
 
 const MIME = 'application/vnd.tfgpu-magic.answer+json';
-const replying = (answer: object): Fake =>
-  new Fake(Promise.resolve({ content: { status: 'ok', user_expressions: { answer } } }));
+const replying = (answer: object, { idle } = { idle: true }): Fake =>
+  new Fake(Promise.resolve({ content: { status: 'ok', user_expressions: { answer } } }), idle);
 
 test('the answer is what the function returns, and the request leaves no trace', async () => {
   const kernel = replying({ status: 'ok', data: { [MIME]: { late: '' } } });
@@ -58,6 +66,18 @@ test('one that does not answer in time is busy, and its answer is not waited for
   assert.deepEqual(reply, { kind: 'busy' });
   assert.equal(kernel.disposed, 1);
 });
+
+test(
+  'a reply is the answer, though the message that the kernel is idle again is lost',
+  { timeout: 10_000 },
+  async () => {
+    const kernel = replying({ status: 'ok', data: { [MIME]: { late: '' } } }, { idle: false });
+    const reply = await ask(kernel.connection, 'state', [''], 0.05);
+
+    assert.deepEqual(reply, { kind: 'answer', facts: { late: '' } });
+    assert.equal(kernel.disposed, 1);
+  }
+);
 
 test('only an idle kernel would answer at once', () => {
   assert.ok(isFree({ status: 'idle' }));

@@ -12,6 +12,7 @@ import type { Row } from '../view/wire';
 import { Asked } from './asked';
 import { ending, endingProcess, SHOWN } from './ending';
 import { kernelOf, nameOf, type NotebookPanel } from './notebook';
+import { send, START } from './choose/kernel';
 import { restart, rowOf } from './restart';
 
 export interface Surroundings {
@@ -26,7 +27,7 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
   const asked = new Asked(store);
 
   /** Ask for confirmation, act, and show a failure. */
-  async function confirmed(row: Row, ask: { title: string; label: string; failed: string }, act: () => Promise<void>) {
+  async function confirmed(row: Row, ask: { title: string; label: string; failed: string }, act: () => Promise<unknown>) {
     if (!(await confirm(ask, ending(row, store.state, unit(), trans), trans))) {
       return;
     }
@@ -140,7 +141,7 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
           label: trans.__('Restart'),
           failed: trans.__('The kernel of %1 was not restarted', name)
         };
-        void confirmed(row, ask, () => restart(app, kernel));
+        void confirmed(row, ask, () => restart(app, kernel, fresh => send(fresh, {}, START)));
       }
     },
     shutDown(row) {

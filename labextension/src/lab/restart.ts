@@ -7,27 +7,25 @@ import type { Row } from '../view/wire';
 
 /**
  * Restart a kernel as its notebook's menu does where that is open here, so that none of its cells wait any more.
- * No server notifies other pages of a restart, and they would show a kernel that starts; an empty cell ends that.
+ * No server notifies other pages of a restart, and they would show a kernel that starts; a message to it ends that.
  * It is sent by a connection that is made afterwards: the server may lose messages of one that outlived the restart.
  *
- * @param first - sends what the new kernel is to do before all else, where the page has a connection of its own.
+ * @param first - sends that message, and waits for a limited time.
  */
 export async function restart<T>(
   app: JupyterFrontEnd,
   id: string,
-  first?: (kernel: Kernel.IKernelConnection) => Promise<T>
-): Promise<T | undefined> {
+  first: (kernel: Kernel.IKernelConnection) => Promise<T>
+): Promise<T> {
   const { kernels, serverSettings } = app.serviceManager;
   const own = opened(app, id);
   await (own ? own.restart() : KernelAPI.restartKernel(id, serverSettings));
-  const answer = own && first?.(own);
   const connection = kernels.connectTo({ model: { id, name: '' }, handleComms: false });
   try {
-    await connection.requestExecute({ code: '', silent: true, store_history: false }).done;
+    return await first(connection);
   } finally {
     connection.dispose();
   }
-  return (await answer) ?? undefined;
 }
 
 /** The connection to a kernel of a document or console that is open in this page. */

@@ -63,6 +63,9 @@ export type Reply<T> =
 /** Seconds that an answer may take: the driver may take two of them (`LOOK` in `chooser.py`), and imports the rest. */
 export const PATIENCE = 8;
 
+/** Seconds that a kernel may take to start, and to answer then. */
+export const START = 60;
+
 const MIME = 'application/vnd.tfgpu-magic.answer+json';
 
 /** What is used of a connection to a kernel. */
@@ -96,18 +99,33 @@ export async function ask<Name extends keyof Answers>(
   seconds = PATIENCE
 ): Promise<Reply<Answers[Name]>> {
   const call = `${name}(${values.map(value => JSON.stringify(value)).join(', ')})`;
-  const user_expressions = { answer: `__import__("tfgpu_magic.chooser").chooser.${call}` };
-  const request = { code: '', silent: true, store_history: false, stop_on_error: false, user_expressions };
-  const future = kernel.requestExecute(request);
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const late = new Promise<null>(resolve => {
-    timer = setTimeout(() => resolve(null), seconds * 1000);
-  });
   try {
-    const reply = await Promise.race([future.done, late]);
+    const reply = await send(kernel, { answer: `__import__("tfgpu_magic.chooser").chooser.${call}` }, seconds);
     return reply ? answered<Answers[Name]>(reply.content) : { kind: 'busy' };
   } catch (error) {
     return { kind: 'failed', reason: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+/**
+ * Have a kernel evaluate expressions, silently; null where no reply comes in time.
+ *
+ * The reply is enough: what the kernel publishes besides may be lost while a connection is made.
+ */
+export async function send(
+  kernel: Connection,
+  user_expressions: Record<string, string>,
+  seconds: number
+): Promise<{ content: Content } | null> {
+  const request = { code: '', silent: true, store_history: false, stop_on_error: false, user_expressions };
+  const future = kernel.requestExecute(request);
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  try {
+    return await Promise.race([
+      new Promise<{ content: Content }>(resolve => (future.onReply = resolve)),
+      future.done, // fails where the kernel ends
+      new Promise<null>(resolve => (timer = setTimeout(() => resolve(null), seconds * 1000)))
+    ]);
   } finally {
     clearTimeout(timer);
     future.dispose();

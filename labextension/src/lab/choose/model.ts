@@ -4,15 +4,24 @@ import { Signal, type ISignal } from '@lumino/signaling';
 import type { Translation } from '../../view/translation';
 import { allowed, converted, measure } from './amounts';
 import type { Form } from './form';
-import { ask, isFree, PATIENCE, type Connection, type Facts, type Outcome, type Planned, type Reply } from './kernel';
+import {
+  ask,
+  isFree,
+  PATIENCE,
+  START,
+  type Connection,
+  type Facts,
+  type Outcome,
+  type Planned,
+  type Reply
+} from './kernel';
 import { ALL, read, words, type Choice } from './words';
 
 /** Milliseconds after a change until the kernel is asked. */
 const PAUSE = 250;
 
-/** Seconds that a kernel may take to apply a policy, which waits for a slow driver; and to start before. */
+/** Seconds that a kernel may take to apply a policy, which waits for a slow driver. */
 const APPLY = 30;
-const START = 60;
 
 const USUAL: Choice = { gpu: ALL, memory: 'growth', amount: 40, unit: '%', grow: false, release: false };
 
@@ -22,7 +31,7 @@ export interface Surroundings {
   /** What a restart of the kernel discards and gives back. */
   loss: () => string;
   /** Restarts the kernel, and has it asked something first. */
-  restart: <T>(first: (kernel: Connection) => Promise<T>) => Promise<T | undefined>;
+  restart: <T>(first: (kernel: Connection) => Promise<T>) => Promise<T>;
 }
 
 /** What became of a choice: `said` is all there is to say of it, or why it was not applied. */
@@ -72,7 +81,7 @@ export class ChooserModel {
       return; // another question was asked meanwhile
     }
     if (reply.kind !== 'answer') {
-      this.set({ notice: this.excuse(reply) });
+      this.excuse(reply);
       return;
     }
     const { facts } = reply;
@@ -106,9 +115,7 @@ export class ChooserModel {
     try {
       const reply = await (how === 'restart' ? this.anew(kernel, text) : this.here(kernel, text, facts));
       if (reply.kind !== 'answer') {
-        const notice = this.excuse(reply);
-        this.set({ notice });
-        return { applied: false, said: notice };
+        return { applied: false, said: this.excuse(reply) };
       }
       const outcome = reply.facts;
       switch (outcome.outcome) {
@@ -192,8 +199,7 @@ export class ChooserModel {
       return { kind: 'answer', facts: plan };
     }
     this.set({ notice: trans.__('The kernel is being restarted…') });
-    const answer = await restart(fresh => ask(fresh, 'resume', [plan.policy, plan.others], START));
-    return answer ?? { kind: 'failed', reason: trans.__('the notebook was closed meanwhile.') };
+    return restart(fresh => ask(fresh, 'resume', [plan.policy, plan.others], START));
   }
 
   /** What there is to say of a policy that was applied; not what was shown of its plan before. */
@@ -210,20 +216,28 @@ export class ChooserModel {
     if (kernel && (isFree(kernel) || this.pending)) {
       return kernel;
     }
-    this.set({ notice: kernel ? this.excuse({ kind: 'busy' }) : this.around.trans.__('This notebook has no kernel.') });
+    if (kernel) {
+      this.excuse({ kind: 'busy' });
+    } else {
+      this.set({ notice: this.around.trans.__('This notebook has no kernel.') });
+    }
     return null;
   }
 
+  /** Show why there is no answer, and return it. A kernel that is idle all the same is asked again. */
   private excuse(reply: Exclude<Reply<object>, { kind: 'answer' }>): string {
-    const { trans } = this.around;
-    switch (reply.kind) {
-      case 'busy':
-        return trans.__('The kernel is busy. This goes on when it is idle.');
-      case 'missing':
-        return trans.__('tfgpu_magic is not installed where this kernel runs, or is older than this page.');
-      case 'failed':
-        return trans.__('The kernel gave no answer: %1', reply.reason);
+    const { trans, kernel } = this.around;
+    const now = reply.kind === 'busy' && !this.disposed ? kernel() : null;
+    if (now && isFree(now)) {
+      this.later(); // a message was lost
     }
+    const notice = {
+      busy: trans.__('The kernel is busy. This goes on when it is idle.'),
+      missing: trans.__('tfgpu_magic is not installed where this kernel runs, or is older than this page.'),
+      failed: reply.kind === 'failed' ? trans.__('The kernel gave no answer: %1', reply.reason) : ''
+    }[reply.kind];
+    this.set({ notice });
+    return notice;
   }
 
   private measure(gpu: string): ReturnType<typeof measure> {
