@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,11 +22,11 @@ from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.host import host
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.snapshot import Snapshot
+from tfgpu_magic.other_processes import OtherProcesses
 
 if TYPE_CHECKING:
     from tfgpu_magic.config.promises import Promise
     from tfgpu_magic.monitor.report import Report
-    from tfgpu_magic.other_processes import OtherProcesses
     from tfgpu_magic.views.status import Status
 
 Frameworks: TypeAlias = Literal["tensorflow", "all"]
@@ -58,10 +59,13 @@ def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: 
         return _planned(asked, frameworks, snapshot, processes)
     except Refused as error:
         if not isinstance(error, TooLate):
+            empty = [gpu if gpu.free is None else replace(gpu, free=gpu.usable) for gpu in snapshot.gpus]
 
             def fits(then: Snapshot, others: OtherProcesses) -> bool:
                 return bool(_planned(asked, frameworks, then, others, lambda *_: {}))  # whose refusal nobody reads
 
+            with contextlib.suppress(Refused):
+                error.crowded = fits(replace(snapshot, gpus=tuple(empty)), OtherProcesses())
             idle_notebooks.name_one(error, snapshot, processes, fits)
         raise
 

@@ -61,7 +61,7 @@ class Refused(TfGpuError, RuntimeError):
         more: what else the text says before the ways out.
         lead: the text that introduces the ways out.
         ways: what can be asked instead, the words of a line of `%tf_gpu` each, the nearest first.
-        crowded: whether an isolated call could have what is asked if others held less.
+        crowded: whether it could be had if other processes held less, so that it may be worth waiting.
     """
 
     def __init__(

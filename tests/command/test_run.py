@@ -10,6 +10,7 @@ import pytest
 
 from tests.command.shell import TFGPU, Done, run, running, tfgpu
 from tests.machines import machine_of
+from tests.processes import QUIET
 from tfgpu_magic.simgpu import Machine
 
 machine = machine_of("2x8GiB")
@@ -57,8 +58,11 @@ def test_what_variables_cannot_say_is_refused_before_the_command_begins(
     assert done.stderr.splitlines()[-1] == f'  tfgpu run "{policy}" -- program.py'
 
 
-def refused(done: Done) -> str:
-    assert (done.stdout, done.returncode) == ("", 2)
+WRONG, DOES_NOT_FIT_NOW = 2, 75
+
+
+def refused(done: Done, status: int = WRONG) -> str:
+    assert (done.stdout, done.returncode) == ("", status)
     assert "Traceback" not in done.stderr
     return done.stderr
 
@@ -67,7 +71,8 @@ def refused(done: Done) -> str:
 def test_a_policy_that_does_not_fit_is_refused_with_the_line_that_fits(machine: Machine, tmp_path: Path) -> None:
     (tmp_path / "a program.py").write_text("print('begun')")
     neighbour = machine.add_neighbour("6GiB@0")
-    said = refused(tfgpu(machine, "run", "limit 40%", "--", "a program.py", "--lr", "1 2", cwd=tmp_path))
+    done = tfgpu(machine, "run", "limit 40%", "--", "a program.py", "--lr", "1 2", cwd=tmp_path)
+    said = refused(done, DOES_NOT_FIT_NOW)
     neighbour.stop()
 
     assert "tfgpu: Not applied. GPU 0: 40% is 3.2 GiB" in said
@@ -86,10 +91,52 @@ def test_the_line_that_fits_runs_the_same_program(machine: Machine, tmp_path: Pa
     tool.write_text(f"#!{sys.executable}\nprint('begun')")
     tool.chmod(0o755)
     neighbour = machine.add_neighbour("6GiB@0")
-    said = refused(tfgpu(machine, "run", *option.split(), "limit 40%", "--", *shlex.split(command), cwd=tmp_path))
+    done = tfgpu(machine, "run", *option.split(), "limit 40%", "--", *shlex.split(command), cwd=tmp_path)
+    said = refused(done, DOES_NOT_FIT_NOW)
     neighbour.stop()
 
     assert f'\n  tfgpu run {option}"visible 1; limit 40%" -- {command}\n' in said
+
+
+def test_what_others_hold_is_told_from_what_no_waiting_mends(machine: Machine) -> None:
+    neighbour = machine.add_neighbour("6GiB@0")
+    crowded = ("visible 0; limit 40%", "pick 2 --need 4GiB", "visible 0; limit 0=40%")
+    never = ("visible 0; limit 9GiB", "pick --need 8GiB", "pick 3", "visible 0; limit 40% --grow; growth --release")
+    statuses = {words: tfgpu(machine, "run", words, "--", "-c", "").returncode for words in (*crowded, *never)}
+    neighbour.stop()
+
+    assert statuses == {**dict.fromkeys(crowded, DOES_NOT_FIT_NOW), **dict.fromkeys(never, WRONG)}
+
+
+def test_it_waits_for_room_as_long_as_it_is_told_to(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('begun')")
+    neighbour = machine.add_neighbour("6GiB@0")
+    words = ("visible 0; limit 40%", "--", "train.py")
+    unclear = refused(tfgpu(machine, "run", "--wait", "10", *words, cwd=tmp_path))
+    over = tfgpu(machine, "run", "--wait", "1s", *words, cwd=tmp_path)
+    with machine.popen(
+        [*TFGPU, "run", "--wait", "10m", words[0], "--", sys.executable, "train.py"],
+        cwd=tmp_path, stdout=-1, stderr=-1, text=True,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        neighbour.stop()
+        out = process.communicate(timeout=240)[0]
+
+    assert "10 of what? Write 10s or 10m." in unclear
+    assert "1s at the most" in refused(over, DOES_NOT_FIT_NOW).splitlines()[0]
+    assert "Not applied. GPU 0: 40% is 3.2 GiB" in over.stderr
+    assert said.startswith("tfgpu: Waiting for room, 10m at the most. GPU 0: 40% is 3.2 GiB")
+    assert (out, process.returncode) == ("begun\n", 0)
+
+
+def test_a_ceiling_that_no_variable_holds_is_named_where_it_refuses(machine: Machine, tmp_path: Path) -> None:
+    ceiling = {**QUIET, "TFGPU_CEILING": "limit 40%"}
+    said = refused(tfgpu(machine, "run", "growth", "--", "touch", "begun", cwd=tmp_path, env=ceiling))
+
+    assert "No environment variable says all of the ceiling `limit 40%`, and touch is not a Python program" in said
+    assert said.endswith('\n  tfgpu run "growth" -- program.py\n')
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -97,7 +144,7 @@ def test_the_line_that_fits_runs_the_same_program(machine: Machine, tmp_path: Pa
     [
         (["limit", "40", "--", "x.py"], "40 of what? Write 40GiB, or 40% (of the GPU)."),
         (["limmit 40%", "--", "x.py"], "'limmit' is not a word of tfgpu. Did you mean 'limit'? `tfgpu help plan`"),
-        (["limit 40%", "program.py"], "there is no program to run. Write it behind --"),
+        (["limit 2GiB", "x.py", "10"], 'write it behind --:   tfgpu run "limit 2GiB" -- x.py 10\n'),
         (["limit 40%", "--"], "there is no program to run. Write it behind --"),
         (["--", "x.py"], "the following arguments are required: POLICY"),
         (["visible 7", "--", "true"], "there is no GPU 7"),

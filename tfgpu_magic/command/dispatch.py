@@ -14,11 +14,13 @@ from typing import Any
 
 from tfgpu_magic._version import __version__
 from tfgpu_magic.command.table import COMMANDS
-from tfgpu_magic.errors import TfGpuError
+from tfgpu_magic.errors import Refused, TfGpuError
 
 PROGRAM = "tfgpu"
 WRONG = 2
-"""The exit status for a mistake in the words, and for a policy that is refused: nothing was done."""
+"""The exit status for a mistake in the words, and for a policy that cannot be had here: nothing was done."""
+CROWDED = os.EX_TEMPFAIL
+"""The exit status for a policy that could be had if other processes held less: a batch system may try it again."""
 FAILED = 1
 """The exit status where the output takes no more."""
 
@@ -31,7 +33,7 @@ def answer(words: list[str]) -> int | Callable[[], int]:
             sys.stdout.flush()
     except TfGpuError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
-        return WRONG
+        return CROWDED if isinstance(error, Refused) and error.crowded else WRONG
     except OSError as error:
         return _not_written(error)
     return outcome

@@ -8,23 +8,25 @@ variables can say; what they cannot is refused.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePath
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
-from tfgpu_magic import control, framework_notes
+from tfgpu_magic import control, framework_notes, units
 from tfgpu_magic.command import program
 from tfgpu_magic.command.target import PythonProgram, interpreter, is_python, python_program
-from tfgpu_magic.command.wording import WORDS, frameworks, in_shell
-from tfgpu_magic.config import script
-from tfgpu_magic.config.runtime import current_stage, environment, export
+from tfgpu_magic.command.wording import WORDS, frameworks, in_shell, translated
+from tfgpu_magic.config import parser, script
+from tfgpu_magic.config.runtime import RUNTIME, current_stage, environment, export
 from tfgpu_magic.config.variables import POLICY
-from tfgpu_magic.errors import Refused, TfGpuError
+from tfgpu_magic.errors import PolicyError, Refused, TfGpuError
 from tfgpu_magic.monitor import claims
 from tfgpu_magic.reporter import Reporter
 
@@ -33,15 +35,21 @@ Examples:
   tfgpu run "limit 40%" -- program_1.py --epochs 3
   tfgpu run "visible 3,2; limit 40%" -- -m package.train
   tfgpu run "pick; growth" -- make train
+  tfgpu run --wait 10m "limit 4GiB" -- program_2.py
 
 A Python script, -m MODULE and -c CODE run in this process, under this Python;
 so does what another Python is to run, in that one. Arguments, output, signals
 and the exit status are the program's own. Any other command has what variables
-can say: visible, pick and growth; the rest is refused. Where the policy is
-refused, nothing is started, and the exit status is 2."""
+can say: visible, pick and growth; the rest is refused. If the policy is refused,
+nothing is started. The exit status is then 75 if the policy would fit if other
+processes held less GPU memory, and otherwise 2."""
 
-_SCRIPT, _CALLED = "--script", "--called"
+_SCRIPT, _CALLED, _WAIT = "--script", "--called", "--wait"
 _NOT_FOUND, _NOT_RUN = 127, 126  # as shells have it
+_AGAIN = 2.0
+"""Seconds between two looks while it waits for room: each costs a process of its own."""
+
+T = TypeVar("T")
 
 
 def prepare(arguments: argparse.ArgumentParser) -> None:
@@ -49,6 +57,7 @@ def prepare(arguments: argparse.ArgumentParser) -> None:
     arguments.epilog = f"{_EXAMPLES}\n\n{WORDS}"
     arguments.add_argument("policy", nargs="+", metavar="POLICY", help="what holds for the program: `limit 40%%`")
     arguments.add_argument(_SCRIPT, action="store_true", help="PROGRAM is a Python script, whatever its name")
+    arguments.add_argument(_WAIT, metavar="TIME", help="wait so long for room where others hold it: 90s, 10m, 2h")
     # What the user has typed, of which PROGRAM is what this Python was started for.
     arguments.add_argument(_CALLED, type=shlex.split, help=argparse.SUPPRESS)
 
@@ -57,16 +66,20 @@ def run(options: argparse.Namespace) -> int | Callable[[], int]:
     """Apply the policy, or refuse it; return what runs the program."""
     words, policy = list(options.program), " ".join(options.policy)
     if not words:
-        raise TfGpuError(f'there is no program to run. Write it behind --:   tfgpu run "{policy}" -- program.py')
+        said, rest = _parted(options.policy)
+        raise TfGpuError(f"there is no program to run. Write it behind --:   {_line(rest or ['program.py'], said)}")
+    if options.wait is not None:
+        units.seconds(options.wait)  # a mistake is told also where there is room
     found = python_program(words, script=options.script or options.called is not None)
     if found is not None:
         return _python(policy, found, options)
     called = interpreter(words)
     if called is not None:
         python, rest = called
-        ours = ["run", f"{_CALLED}={shlex.join(words)}", policy, "--", *rest]
+        waits = [] if options.wait is None else [f"{_WAIT}={options.wait}"]
+        ours = ["run", *waits, f"{_CALLED}={shlex.join(words)}", policy, "--", *rest]
         return partial(_become, [*python, "-m", "tfgpu_magic", *ours], environment())
-    return partial(_become, words, _variables(policy, words))
+    return partial(_become, words, _variables(policy, words, options.wait))
 
 
 def _python(policy: str, found: PythonProgram, options: argparse.Namespace) -> int | Callable[[], int]:
@@ -77,7 +90,7 @@ def _python(policy: str, found: PythonProgram, options: argparse.Namespace) -> i
     line = partial(_line, options.called or options.program, script=options.script)
     reporter = Reporter(name=_title(found))
     claims.announced_by(reporter.announce)
-    plan = in_shell(lambda: control.apply(policy, frameworks=frameworks(policy)), line)
+    plan = in_shell(lambda: _in_time(lambda: control.apply(policy, frameworks=frameworks(policy)), options.wait), line)
     export(POLICY, str(plan.settled_of_all))  # for kernels that it starts
     reporter.start()
     if plan.acts_on_nothing:
@@ -93,6 +106,30 @@ def _python(policy: str, found: PythonProgram, options: argparse.Namespace) -> i
     return partial(program.execute, found)
 
 
+def _in_time(do: Callable[[], T], wait: str | None) -> T:
+    """Do what is refused where there is no room, again and again until there is some or the time is over."""
+    end, told = time.monotonic() + (0.0 if wait is None else units.seconds(wait)), False
+    while True:
+        try:
+            return do()
+        except Refused as error:
+            left = end - time.monotonic()
+            if left <= 0 or not error.crowded:
+                raise
+            if not told:
+                print(f"tfgpu: Waiting for room, {wait} at the most. {translated(error.reason)}", file=sys.stderr)
+            told = True
+        time.sleep(min(left, _AGAIN))
+
+
+def _parted(said: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the policy with which words begin, and the rest, which may be meant for a program."""
+    for place in range(len(said), 0, -1):
+        with contextlib.suppress(PolicyError):
+            return str(parser.parse(" ".join(said[:place]))), list(said[place:])
+    return " ".join(said), []
+
+
 def _title(found: PythonProgram) -> str:
     """Return what a program is called in every table, or the path of a file that is called so."""
     if found.kind == "script":
@@ -100,19 +137,22 @@ def _title(found: PythonProgram) -> str:
     return f"python -m {found.what}" if found.kind == "-m" else ""
 
 
-def _variables(policy: str, words: Sequence[str]) -> dict[str, str]:
+def _variables(policy: str, words: Sequence[str], wait: str | None) -> dict[str, str]:
     """Return the environment of a command that is not Python's.
 
     Raises:
         TfGpuError: the policy is refused, or asks for more than variables can say.
     """
-    plan = in_shell(lambda: control.plan(policy, frameworks=frameworks(policy)), partial(_line, words))
+    do = partial(control.plan, policy, frameworks=frameworks(policy))
+    plan = in_shell(lambda: _in_time(do, wait), partial(_line, words))
     # Beside Keras' other backends TensorFlow is kept from the GPUs, too: that was not asked, and no variable says it.
-    if plan.needs_tensorflow and (plan.cpus is not None or any(request.limited for request in plan.asked.memory)):
+    limited = any(request.limited for request in plan.asked.memory)
+    if plan.needs_tensorflow and (limited or plan.cpus is not None or any(device.capped for device in plan.devices)):
+        asked = limited or plan.cpus is not None
+        unsaid = f"`{plan.asked}`" if asked else f"the ceiling `{RUNTIME.ceiling}`"
         raise Refused(
-            f"No environment variable says all of `{plan.asked}`, and {PurePath(words[0]).name} is not a "
-            "Python program, in which it could be set. For the Python program that it starts:\n  "
-            + _line(["program.py"], policy)
+            f"No environment variable says all of {unsaid}, and {PurePath(words[0]).name} is not a Python program, in "
+            f"which it could be set. For the Python program that it starts:\n  {_line(['program.py'], policy)}"
         )
     return _with(environment(), script.variables(plan))
 

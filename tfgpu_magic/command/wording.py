@@ -49,6 +49,8 @@ def in_shell(do: Callable[[], T], line: Callable[[str], str]) -> T:
     """
     try:
         return do()
+    except Refused as error:
+        raise Refused(text(error, line), verdict="", crowded=error.crowded) from error
     except TfGpuError as error:
         raise TfGpuError(text(error, line)) from error
 

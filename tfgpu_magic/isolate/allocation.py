@@ -152,7 +152,7 @@ def choose(
 
 def _emptied(device: Device) -> Device:
     """Return the GPU as it is when no process uses it, as far as that can be known."""
-    return replace(device, gpu=replace(device.gpu, free=usable(device.gpu)))
+    return replace(device, gpu=replace(device.gpu, free=device.gpu.usable))
 
 
 def places(devices: Sequence[Device], claims: Sequence[Claim], count: int) -> int:
@@ -187,11 +187,6 @@ def _at_best(device: Device, claims: Sequence[Claim]) -> Device:
     return _emptied(device)
 
 
-def usable(gpu: Gpu) -> int | None:
-    """Return the bytes that processes can share: what driver and firmware keep is never among them."""
-    return None if gpu.total is None else gpu.total - (gpu.reserved or 0)
-
-
 def gpus(count: int) -> str:
     """Return a number of GPUs as text."""
     return f"{count} GPU{'s' * (count != 1)}"
@@ -202,7 +197,7 @@ def asked(device: Device) -> Device:
     if device.words is None:
         return device
     context = context_bytes(device.gpu.total or 0)
-    return replace(device, limits=device.words.leased(device.limits, usable(device.gpu) or 0, context))
+    return replace(device, limits=device.words.leased(device.limits, device.gpu.usable or 0, context))
 
 
 def lowered(device: Device) -> Device:

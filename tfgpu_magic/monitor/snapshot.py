@@ -71,6 +71,11 @@ class Gpu:
         return str(self.index) if self.instance is None else f"{self.index}.{self.instance}"
 
     @property
+    def usable(self) -> int | None:
+        """The bytes that processes can share: what driver and firmware keep is never among them."""
+        return None if self.total is None else self.total - (self.reserved or 0)
+
+    @property
     def simulated(self) -> bool:
         """Whether it is a GPU of a simulated machine."""
         return self.name is not None and self.name.startswith(SIMULATED)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.config.memory import context_bytes
-from tfgpu_magic.isolate.allocation import usable
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.units import MIB
 
@@ -164,7 +163,7 @@ def _held(facts: Facts) -> Iterator[Refusal]:
         if held is None:
             yield why.HELD_UNKNOWN(gpu.label)
             continue
-        room, wanted = usable(gpu), needed(held.size, gpu)
+        room, wanted = gpu.usable, needed(held.size, gpu)
         if room is None or wanted > room:
             yield why.NO_WAY_BACK(gpu.label, wanted, room)
 
