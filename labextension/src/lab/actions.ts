@@ -27,7 +27,11 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
   const asked = new Asked(store);
 
   /** Ask for confirmation, act, and show a failure. */
-  async function confirmed(row: Row, ask: { title: string; label: string; failed: string }, act: () => Promise<unknown>) {
+  async function confirmed(
+    row: Row,
+    ask: { title: string; label: string; failed: string },
+    act: () => Promise<unknown>
+  ) {
     if (!(await confirm(ask, ending(row, store.state, unit(), trans), trans))) {
       return;
     }

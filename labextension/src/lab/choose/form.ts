@@ -3,7 +3,7 @@
 import { html, nothing, type TemplateResult } from 'lit-html';
 import { share, withUnit, type Unit as Shown } from '../../view/format';
 import type { Translation } from '../../view/translation';
-import { allowed, bytes, measure, most, STEP } from './amounts';
+import { bytes, measure, most, STEP } from './amounts';
 import type { Facts, Gpu, Outcome } from './kernel';
 import { ALL, MAGIC, PICK, type Choice, type Memory } from './words';
 
@@ -92,7 +92,7 @@ function gpus({ choice }: Form, facts: Facts, { choose }: Hands, unit: Shown, tr
       option(
         facts.gpus.length > 1 ? gpu.label : ALL,
         html`<strong>${gpu.label}</strong> <bdi>${gpu.name ?? ''}</bdi>`,
-        html`${bar(gpu)}<span class="tfgpu-choose-figure">${free(gpu, unit)}</span>`
+        html`${bar(gpu)}<span class="tfgpu-choose-figure">${free(gpu, unit, trans)}</span>`
       )
     )}
   </fieldset>`;
@@ -104,8 +104,9 @@ function bar({ free, total }: Gpu): unknown {
   return html`<span class="tfgpu-choose-bar" aria-hidden="true"><span style="width:${used.toFixed(0)}%"></span></span>`;
 }
 
-function free(gpu: Gpu, unit: Shown): string {
-  return gpu.free === undefined && gpu.error ? gpu.error.slice(0, 100) : share(gpu.free, gpu.total, unit);
+function free(gpu: Gpu, unit: Shown, trans: Translation): string {
+  const size = trans.__('%1 free', share(gpu.free, gpu.total, unit));
+  return gpu.free === undefined && gpu.error ? gpu.error.slice(0, 100) : size;
 }
 
 function memories(form: Form, facts: Facts, hands: Hands, unit: Shown, trans: Translation): TemplateResult {
@@ -167,16 +168,10 @@ function limit(choice: Choice, facts: Facts, hands: Hands, shown: Shown, trans: 
   const both = percent === undefined ? `${amount} ${unit}` : `${withUnit(size, shown)} · ${Math.round(percent)}%`;
   const [least, top] = [STEP[unit], most(gpu, unit)];
   const typed = (event: Event): void => {
-    const value = (event.target as HTMLInputElement).valueAsNumber;
-    if (value >= least && value <= top) {
-      hands.choose({ amount: value }); // a number that is half typed is left alone
-    }
-  };
-  const entered = (event: Event): void => {
     const input = event.target as HTMLInputElement;
-    const value = Number.isFinite(input.valueAsNumber) ? allowed(input.valueAsNumber, unit, gpu) : amount;
-    input.value = String(value); // at first: who hears of the choice looks whether the field is valid
-    hands.choose({ amount: value });
+    if (input.validity.valid) {
+      hands.choose({ amount: input.valueAsNumber });
+    }
   };
   return html`<div class="tfgpu-choose-limit">
     <input
@@ -192,13 +187,13 @@ function limit(choice: Choice, facts: Facts, hands: Hands, shown: Shown, trans: 
     <input
       class="tfgpu-choose-number jp-mod-styled"
       type="number"
+      required
       aria-label=${trans.__('Limit, as a number')}
       min=${least}
       max=${top}
       step=${least}
       .value=${String(amount)}
       @input=${typed}
-      @change=${entered}
     />
     <select
       class="tfgpu-choose-unit"
@@ -209,6 +204,7 @@ function limit(choice: Choice, facts: Facts, hands: Hands, shown: Shown, trans: 
       <option value="GiB" ?selected=${unit === 'GiB'}>GiB</option>
       <option value="%" ?selected=${unit === '%'}>%</option>
     </select>
+    <span class="tfgpu-choose-range">${trans.__('%1 to %2, in steps of %3', least, top, least)}</span>
     <span class="tfgpu-choose-both">${gpu ? trans.__('%1 of GPU %2', both, gpu.label) : ''}</span>
     ${ticked(trans.__('Take it as it is needed, and not at once'), choice.grow, grow => hands.choose({ grow }))}
   </div>`;
