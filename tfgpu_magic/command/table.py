@@ -29,7 +29,7 @@ class Command:
 
 
 COMMANDS = (
-    Command("run", '"POLICY" -- PROGRAM', "run an unchanged program under a policy"),
+    Command("run", '[--wait 10m] "POLICY" -- PROGRAM', "run an unchanged program under a policy"),
     Command("status", "[--json]", "show who holds the memory of which GPU"),
     Command("top", "", "show the same live in a terminal; q ends it"),
     Command("plan", '"POLICY"', "show what a policy would do, GPU by GPU, and change nothing"),
