@@ -66,6 +66,36 @@ def test_a_promise_is_the_larger_of_what_is_held_and_what_may_be_taken() -> None
     assert (two.total, two.owed) == (7 * GIB, 0)  # libraries took more than the limit counts
 
 
+def test_what_was_taken_is_not_promised_again() -> None:
+    """A context is smaller than it was estimated, and all else of the limit is there."""
+    machine = Snapshot(time=0.0, gpus=(gpu(used=6.6),), processes=(holds(1, 6.6),))
+    reports = [asks(1, 6.4)]
+
+    assert [(one.total, one.owed) for one in gather(machine, reports)] == [(int(6.6 * GIB), 0)]
+    assert "Warning: GPU" not in promised(planned("limit 8.6GiB", machine, *reports))
+
+
+@pytest.mark.parametrize(("used", "ways"), [(6.6, ("limit 7.1GiB",)), (15.2, ())])
+def test_what_is_offered_leaves_room_for_libraries_and_promises_and_is_no_other_program(
+    used: float, ways: tuple[str, ...]
+) -> None:
+    machine = Snapshot(time=0.0, gpus=(gpu(used=used),), processes=(holds(1, used),))
+    with pytest.raises(Refused) as caught:
+        planned("limit 12GiB", machine, asks(1, 6.4))
+
+    assert caught.value.ways == ways
+    for way in ways:
+        assert "Warning" not in "".join(planned(way, machine, asks(1, 6.4)).notes)
+
+
+def test_what_others_are_promised_is_not_offered() -> None:
+    machine = Snapshot(time=0.0, gpus=(gpu(used=2),), processes=(holds(1, 2),))
+    with pytest.raises(Refused) as caught:
+        planned("limit 15GiB", machine, asks(1, 8))
+
+    assert caught.value.ways == ("limit 7GiB",)
+
+
 def test_growth_without_a_limit_promises_no_more_than_it_holds() -> None:
     machine = Snapshot(time=0.0, gpus=(gpu(used=3),), processes=(holds(1, 3),))
 

@@ -30,13 +30,13 @@ from tfgpu_magic.monitor.snapshot import Process
             "limit 2GiB",
             "Fits now:\n  %tf_gpu pick --need 2GiB; limit 2GiB\n  %tf_gpu visible 1,2,3; limit 2GiB\n  %tf_gpu limit",
         ),
-        ("visible 0; limit 2GiB", "Fits now:\n  %tf_gpu pick --need 2GiB; limit 2GiB\n  %tf_gpu visible 0; limit 760"),
-        ("limit 0=2GiB 1=1GiB", "Fits now:\n  %tf_gpu limit 0=760MiB; limit 1=1GiB"),
+        ("visible 0; limit 2GiB", "Fits now:\n  %tf_gpu pick --need 2GiB; limit 2GiB\n  %tf_gpu visible 0; limit 540"),
+        ("limit 0=2GiB 1=1GiB", "Fits now:\n  %tf_gpu limit 0=540MiB; limit 1=1GiB"),
         ("limit 0=2GiB 1=1GiB", "visible 1,2,3; limit 1=1GiB"),
         ("default; limit 0=2GiB 1=1GiB", "default; visible 1,2,3; limit 1=1GiB"),
         ("limit 0.1MiB", "0.1MiB is too little to work with; 32 MiB is the least.\nFits now:\n  %tf_gpu limit 32MiB"),
-        ("limit 95%", "Fits now:\n  %tf_gpu pick; limit 7.2GiB\n  %tf_gpu limit 760MiB"),
-        ("split 4GiB 2GiB", "Fits now:\n  %tf_gpu pick --need 6GiB; split 4GiB 2GiB\n  %tf_gpu visible 1,2,3; split 4"),
+        ("limit 95%", "Fits now:\n  %tf_gpu pick; limit 5.4GiB\n  %tf_gpu limit 540MiB"),
+        ("split 3GiB 1GiB", "Fits now:\n  %tf_gpu pick --need 4GiB; split 3GiB 1GiB\n  %tf_gpu visible 1,2,3; split 3"),
         ("visible 1; split 50% 50%", "is 8 GiB, and CUDA's context takes about 256 MiB more; 7 GiB of 8 GiB are free."),
         ("visible 1; split 50% 50%", "Fits now:\n  %tf_gpu visible 1; split 2"),
         ("limit 0=512MiB 1=4GiB 5=2GiB", "For those that are:   %tf_gpu limit 0=512MiB; limit 1=4GiB"),
@@ -141,9 +141,9 @@ def test_a_refusal_tells_its_ways_as_data_and_where_they_are_to_be_said() -> Non
         planned("limit 95%", *FOUR)
 
     error: Refused = pickle.loads(pickle.dumps(caught.value))
-    assert error.ways == ("pick; limit 7.2GiB", "limit 760MiB")
+    assert error.ways == ("pick; limit 5.4GiB", "limit 540MiB")
     assert str(error) == str(caught.value)
-    assert str(error).endswith("\nFits now:\n  %tf_gpu pick; limit 7.2GiB\n  %tf_gpu limit 760MiB")
-    assert error.text("%%tf_gpu isolate").endswith("  %%tf_gpu isolate limit 760MiB")
+    assert str(error).endswith("\nFits now:\n  %tf_gpu pick; limit 5.4GiB\n  %tf_gpu limit 540MiB")
+    assert error.text("%%tf_gpu isolate").endswith("  %%tf_gpu isolate limit 540MiB")
     assert error.reason.startswith("GPU 0")
     assert str(error).startswith(f"Not applied. {error.reason}")

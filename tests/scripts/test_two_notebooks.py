@@ -45,4 +45,4 @@ def test_two_notebooks_have_room_after_the_three_steps_and_a_third_is_refused(tm
     assert "Restarting this kernel" in restarting
     assert sorted(held)[-2:] == [16 * 1024 * 40 // 100 * MIB + CONTEXT] * 2
     assert "Not applied. GPU 0: 40% is 6.4 GiB" in third
-    assert "Fits now:\n  %tf_gpu pick; limit 1.9GiB" in third
+    assert "Fits now:\n  %tf_gpu pick; limit 1.7GiB" in third

@@ -18,6 +18,9 @@ from tfgpu_magic.units import BINARY, MIB, rounded
 MOST_HOLDERS = 5
 """How many of a GPU's processes are named when memory is missing."""
 
+LEAST_PART = 16
+"""Of how many parts of what was asked an offer must have one: less is another program."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
@@ -155,7 +158,9 @@ def _holders(gpu: Gpu, processes: Sequence[Process], names: Mapping[int, str]) -
     return [*lines, f"{'':>10}  and {len(here) - MOST_HOLDERS} more"] if len(here) > MOST_HOLDERS else lines
 
 
-def ways(words: Policy, found: Sequence[Problem], devices: Sequence[Device], snapshot: Snapshot) -> Iterator[Policy]:
+def ways(
+    words: Policy, found: Sequence[Problem], devices: Sequence[Device], snapshot: Snapshot, room: Mapping[str, int]
+) -> Iterator[Policy]:
     """Give similar policies that may fit, the nearest first: as much on other GPUs, and then less; `plan` tries each.
 
     Args:
@@ -163,16 +168,19 @@ def ways(words: Policy, found: Sequence[Problem], devices: Sequence[Device], sna
         found: the problems of the devices that lack it.
         devices: all devices that TensorFlow would see.
         snapshot: all GPUs.
+        room: the bytes that a limit may have of each GPU, by its label (`Figures.clear`).
     """
     lacking = [device.gpu for device, _ in found]
     asked = next((device.words for device, _ in found if device.words is not None and device.words.limited), None)
-    if asked is not None and _has(asked, snapshot):
+    if asked is not None and _has(asked, snapshot, room):
         yield from _on_the_freest(words, asked, asked, Pick(1, asked.need))
     healthy = [device.gpu for device in devices if device.gpu not in lacking]
     fewer = [_only(words, healthy)] if healthy else []
     if words.memory:
         fewer = [way for way in fewer if way.memory]  # some request about memory is to be left
-    less = [] if asked is None or any(gpu.error for gpu in lacking) else list(_less(words, asked, devices, snapshot))
+    less = (
+        [] if asked is None or any(gpu.error for gpu in lacking) else list(_less(words, asked, devices, snapshot, room))
+    )
     keeps_all = all(len(way.requests) > sum(not isinstance(r, Choice) for r in words) for way in fewer)
     yield from fewer + less if keeps_all else less + fewer
 
@@ -193,22 +201,26 @@ def _only(words: Policy, gpus: Sequence[Gpu]) -> Policy:
     return Policy((*first, Visible(refs), *kept))
 
 
-def _less(words: Policy, asked: Memory, devices: Sequence[Device], snapshot: Snapshot) -> Iterator[Policy]:
+def _less(
+    words: Policy, asked: Memory, devices: Sequence[Device], snapshot: Snapshot, room: Mapping[str, int]
+) -> Iterator[Policy]:
     """Give the policy with less: the most that one GPU has, if that is more than all have, and what all have."""
     concerned = [device for device in devices if device.words == asked]
     too_little = any(device.limits and min(device.limits) < LEAST_LIMIT for device in concerned)
-    size = LEAST_LIMIT if too_little else _rounded(min(_room(device.gpu) for device in concerned))
-    less, most = asked.less(size), asked.less(_rounded(max(map(_room, snapshot.gpus))))
-    if most is not None and most not in (asked, less) and not _has(asked, snapshot):
+    least = max(sum(device.limits) for device in concerned) // LEAST_PART
+    size = LEAST_LIMIT if too_little else _rounded(min(room[device.gpu.label] for device in concerned))
+    largest = _rounded(max(room.values()))
+    less, most = asked.less(size), asked.less(largest)
+    if most is not None and most not in (asked, less) and largest >= least and not _has(asked, snapshot, room):
         yield from _on_the_freest(words, asked, most, Pick())
-    if less is not None:
+    if less is not None and size >= least:
         yield _swap(words, asked, less)
 
 
-def _has(asked: Memory, snapshot: Snapshot) -> bool:
+def _has(asked: Memory, snapshot: Snapshot, room: Mapping[str, int]) -> bool:
     """Tell whether any GPU has all that is asked of one."""
     need = asked.need
-    return need is not None and any(_room(gpu) >= amount_bytes(need, gpu.total or 0) for gpu in snapshot.gpus)
+    return need is not None and any(room[gpu.label] >= amount_bytes(need, gpu.total or 0) for gpu in snapshot.gpus)
 
 
 def _rounded(size: int) -> int:
@@ -217,11 +229,6 @@ def _rounded(size: int) -> int:
         # A tenth of a GiB is no whole number of bytes; the result is what 4.6GiB is parsed as.
         return size * 10 // BINARY["GiB"] * BINARY["GiB"] // 10
     return max(size // (10 * MIB), LEAST_LIMIT // (10 * MIB)) * 10 * MIB
-
-
-def _room(gpu: Gpu) -> int:
-    """Return the bytes that a limit could have of a GPU."""
-    return -1 if gpu.mig or gpu.total is None or gpu.free is None else gpu.free - context_bytes(gpu.total)
 
 
 def _swap(words: Policy, old: Request, new: Request) -> Policy:

@@ -80,6 +80,14 @@ class Figures:
         return max(room - reserve_bytes(room, self.gpu.capability), 0)
 
     @property
+    def clear(self) -> int:
+        """The bytes that a limit may have beside what is promised, and what CUDA's libraries need; -1 if unknown."""
+        if self.gpu.mig or self.gpu.free is None or self.gpu.total is None:
+            return -1
+        room = self.gpu.free - context_bytes(self.gpu.total)
+        return room - max(self.owed, reserve_bytes(room, self.gpu.capability))
+
+    @property
     def fair(self) -> int:
         """The bytes of a pool that is a fair part: what is free and not promised, in equal parts for all who share it.
 

@@ -178,7 +178,8 @@ def make(
     plan = draft(policy, snapshot, process)
     found = fit.at_start(plan.devices)
     if found:
-        ways = [way for way in fit.ways(policy, found, plan.devices, snapshot) if _fits(way, snapshot, process)]
+        room = {gpu.label: promises.figures(process.promises, gpu).clear for gpu in snapshot.gpus}
+        ways = [way for way in fit.ways(policy, found, plan.devices, snapshot, room) if _fits(way, snapshot, process)]
         names = owners()
         short = [device for device, _ in found]
         lines = [fit.describe(found, snapshot.processes, names), *promises.against(short, process.promises, names)]
@@ -297,8 +298,10 @@ def in_bytes(policy: Policy, devices: Sequence[Device]) -> Policy:
 
 
 def _fits(policy: Policy, snapshot: Snapshot, process: ProcessState) -> bool:
-    """Tell whether this policy fits, so that it can be asked for instead."""
+    """Tell whether this policy fits without a warning, so that it can be asked for instead."""
     try:
-        return not fit.at_start(draft(policy, snapshot, process).devices)
+        plan = draft(policy, snapshot, process)
     except Refused:
         return False
+    passed = any(promises.passed(device, process.promises) for device in plan.devices)
+    return not (passed or fit.at_start(plan.devices) or fit.crowding(plan.devices, grows=plan.grows))

@@ -72,10 +72,20 @@ def gather(snapshot: Snapshot, reports: Iterable[Report], leases: Iterable[Promi
     there = [_whole(lease, gpus[lease.gpu]) for lease in leases if lease.gpu in gpus]
     for number, one in enumerate([*there, *(promise for report in reports for promise in _of(report, gpus))]):
         now = held.get((gpus[one.gpu].label, one.pid or 0))
-        promise = one if now is None else replace(one, held=now)
+        promise = one if now is None else _held(one, now, gpus[one.gpu])
         name = number if one.pid is None else (one.gpu, one.pid)
         found[name] = max(found.get(name, promise), promise, key=lambda each: each.total)
     return tuple(sorted(found.values(), key=lambda each: each.asked))
+
+
+def _held(promise: Promise, size: int, gpu: Gpu) -> Promise:
+    """Return a promise with what is held of it.
+
+    What lacks no more than a CUDA context is taken: how large a context is was estimated.
+    """
+    lacks = (promise.size or 0) - size
+    taken = promise.size is not None and lacks <= context_bytes(gpu.total or 0)
+    return replace(promise, held=size, size=min(size, promise.size or 0) if taken else promise.size)
 
 
 def _whole(lease: Promise, gpu: Gpu) -> Promise:
@@ -136,10 +146,9 @@ def notes(
         if not device.limits or gpu.total is None or gpu.free is None:
             continue
         divided = device.words is not None and device.words.divided
-        mine = sum(device.limits) + context_bytes(gpu.total)
-        others = owed(here, gpu)
-        if not divided and (not others or mine + others <= gpu.free):
+        if not divided and not passed(device, here):
             continue
+        mine = sum(device.limits) + context_bytes(gpu.total)
         if here and names is None:
             names = owners()
         known = names or {}
@@ -148,10 +157,16 @@ def notes(
     return [f"{head}GPU {', '.join(labels)}: {text}" for (head, text), labels in alike.items()]
 
 
+def passed(device: Device, promises: Sequence[Promise]) -> bool:
+    """Tell whether more of a GPU is promised, with what this process is to take of it, than there is."""
+    gpu, others = device.gpu, owed(promises, device.gpu)
+    if not device.limits or not others or gpu.total is None or gpu.free is None:
+        return False
+    return sum(device.limits) + context_bytes(gpu.total) + others > gpu.free
+
+
 def standing(gpus: Sequence[Gpu], promises: Sequence[Promise], owners: Callable[[], Mapping[int, str]]) -> list[str]:
     """Return a sentence for each GPU of which something is promised to others and not taken yet.
-
-    What lacks no more than a CUDA context is taken: how large a context is was estimated.
 
     Args:
         gpus: the machine's GPUs.
@@ -160,7 +175,7 @@ def standing(gpus: Sequence[Gpu], promises: Sequence[Promise], owners: Callable[
     """
     said: list[str] = []
     for gpu in gpus:
-        waiting = [one for one in promises if one.gpu == gpu.uuid and one.owed > context_bytes(gpu.total or 0)]
+        waiting = [one for one in promises if one.gpu == gpu.uuid and one.owed]
         if waiting:
             names = owners()
             parts = [f"{rounded(one.owed)} to {_name(one, names)}" for one in waiting]
