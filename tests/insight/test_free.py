@@ -154,7 +154,7 @@ def test_what_has_a_name_stays_and_what_another_name_keeps_is_told(machine: Mach
     for (_, _, told), one in zip(KEPT, gone, strict=True):
         assert one.after >= 256 * MIB
         assert told in one.text
-        assert "Out[" not in one.text
+        assert "also Out[" not in one.text
     assert "`%tf_gpu tensors` shows what holds the rest." in gone[0].text
 
 
@@ -183,10 +183,13 @@ def test_the_users_own_underscore_all_other_names_and_a_model_that_is_half_built
     assert texts == ["Out[8]: (5, 6, 8)", "Out[9]: 3"]
 
 
-def test_results_go_on_after_it(machine: Machine) -> None:
-    texts = run(machine, shown_then, ["7", "8"], "%tf_gpu free", ["(_, Out)", "9", "_ + 1", "Out[6]"])
+def test_results_and_an_error_that_lead_to_no_gpu_memory_stay_and_results_go_on(machine: Machine) -> None:
+    setup = ["import tensorflow as tf", "7", f"[{BIG}]", "8", "raise ValueError(7)"]
+    left = ["(_, __, ___, _3, sorted(Out))", "9", "_ + 1", "import sys; sys.last_value"]
+    (told, *texts) = run(machine, shown_then, setup, "%tf_gpu free", left, 1)
 
-    assert texts == ["Out[5]: ('', {})", "Out[6]: 9", "Out[7]: 10", "Out[8]: 9"]
+    assert "Dropped: Out[4]." in told
+    assert texts == ["Out[8]: (8, '', 7, 7, [3, 5])", "Out[9]: 9", "Out[10]: 10", "Out[11]: ValueError(7)"]
 
 
 def test_a_program_without_ipython_can_let_go_of_its_names(machine: Machine) -> None:
@@ -267,9 +270,9 @@ def train_and_free_five_times() -> list[Round]:
     return rounds
 
 
-def shown_then(sources: Sequence[str], line: str, more: Sequence[str]) -> list[str]:
-    """Run cells, a line, and more cells, and return what these show."""
-    return [text.strip() for text in shown("%load_ext tfgpu_magic", *sources, line, *more)[-len(more) :]]
+def shown_then(sources: Sequence[str], line: str, more: Sequence[str], before: int = 0) -> list[str]:
+    """Run cells, a line, and more cells, and return what these show, and so many before them."""
+    return [text.strip() for text in shown("%load_ext tfgpu_magic", *sources, line, *more)[-len(more) - before :]]
 
 
 def program() -> tuple[int, int | None, bool]:

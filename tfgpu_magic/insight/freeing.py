@@ -15,14 +15,14 @@ from tfgpu_magic.errors import PolicyError, Refused
 from tfgpu_magic.frameworks import custom_gradients
 from tfgpu_magic.host import here
 from tfgpu_magic.insight import shell
-from tfgpu_magic.insight.search import Identity, figures, reached_from
+from tfgpu_magic.insight.search import Identity, figures, leading, reached_from
 from tfgpu_magic.insight.tensors import still_there
 from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
 from tfgpu_magic.views.freed import Change, Freed
 
 
 def free(*names: str) -> Freed:
-    """Let go of what IPython keeps of results and errors, of names, of garbage and of caches.
+    """Let go of the results and errors that lead to GPU memory, of names, of garbage and of caches.
 
     Args:
         names: names of the notebook, or of a program's main module, to delete.
@@ -39,7 +39,7 @@ def free(*names: str) -> Freed:
     led_to = _led_to(names)
     in_use, held = figures(), _held()
     shell.forget_names(names)
-    shell.forget()
+    dropped = _forget()
     custom_gradients.leave_to_graphs()
     gc.collect()
     given = _give_back()
@@ -48,6 +48,7 @@ def free(*names: str) -> Freed:
         names=tuple(dict.fromkeys(names)),
         in_use={device: Change(before=size, after=in_use_after.get(device, 0)) for device, size in in_use.items()},
         held={gpu: Change(before=size, after=held_after[gpu]) for gpu, size in held.items() if gpu in held_after},
+        dropped=dropped,
         remaining=still_there(led_to) if led_to else (),
         given=given,
     )
@@ -90,6 +91,17 @@ def _led_to(names: Sequence[str]) -> set[Identity]:
         return set()
     known = shell.names()
     return reached_from([known[name] for name in names])
+
+
+def _forget() -> tuple[str, ...]:
+    """Let go of the results and errors that lead to arrays; return what people call them."""
+    unwanted = leading([*(value for _, value in shell.results()), *shell.errors()])
+    dropped = sorted(name for name, value in shell.results() if name and id(value) in unwanted)
+    if any(id(error) in unwanted for error in shell.errors()):
+        shell.forget_errors()
+        dropped.append("the last error")
+    shell.forget_results(unwanted)
+    return tuple(dropped)
 
 
 def _give_back() -> dict[str, int]:

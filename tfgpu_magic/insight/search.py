@@ -20,7 +20,7 @@ from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.frameworks.objects import Objects, is_users_module, namespace
 from tfgpu_magic.insight import shell
 from tfgpu_magic.insight.accounts import Buffer, Device, buffers
-from tfgpu_magic.insight.children import Child, of_frame
+from tfgpu_magic.insight.children import LEAVES, Child, of_frame
 from tfgpu_magic.insight.fold import Row
 from tfgpu_magic.insight.names import Holding, Name, Scope, Step
 from tfgpu_magic.insight.walk import MOST_NAMES, NOWHERE, Walk
@@ -126,6 +126,21 @@ def reached_from(things: Iterable[object]) -> set[Identity]:
         walk.start((Step(), thing) for thing in things)
         walk.run(to_the_end=False)
         return {identity(framework, one) for framework, one in arrays if walk.place(one.thing) != NOWHERE}
+
+
+def leading(things: Iterable[object]) -> set[int]:
+    """Return the ids of the objects that lead to an array, each by itself."""
+    with without_collections():
+        arrays, _ = _arrays()
+        wanted, closed = {id(one.thing) for _, one in arrays}, [arrays, *_closed()]
+        return {id(thing) for thing in things if id(type(thing)) not in LEAVES and _leads(thing, wanted, closed)}
+
+
+def _leads(thing: object, wanted: set[int], closed: Iterable[object]) -> bool:
+    walk = Walk(wanted, closed)
+    walk.start([(Step(), thing)])
+    walk.run(to_the_end=False)
+    return len(walk.missing) < len(wanted)
 
 
 def figures() -> dict[Device, int]:

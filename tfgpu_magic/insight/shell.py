@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 from tfgpu_magic.frameworks.objects import items, namespace
@@ -71,26 +71,37 @@ def errors() -> Iterator[Any]:
         yield from _values(here.last_execution_result, _OF_RESULT[1:])
 
 
-def forget() -> None:
-    """Let go of all results and errors that IPython and Python keep. What the notebook's own names have stays."""
+def forget_results(unwanted: Container[int]) -> None:
+    """Let go of results that IPython keeps, by their ids. What the notebook's own names have stays."""
+    here = shell()
+    if here is None:
+        return
+    hidden, numbered = here.user_ns_hidden, here.user_ns.get("_oh", {})
+    for name in [name for name, value in items(hidden) if _CACHED.fullmatch(name) and id(value) in unwanted]:
+        value = hidden.pop(name)
+        if here.user_ns.get(name) is value:  # else the user has bound it
+            del here.user_ns[name]
+            if name in _UNDERSCORES:  # as at IPython's start
+                here.user_ns[name] = hidden[name] = ""
+    for number in [number for number, value in items(numbered) if id(value) in unwanted]:
+        del numbered[number]
+    for name in _UNDERSCORES:
+        if id(getattr(here.displayhook, name)) in unwanted:
+            setattr(here.displayhook, name, "")
+    if id(getattr(here.last_execution_result, "result", None)) in unwanted:
+        _drop(here.last_execution_result, _OF_RESULT[:1])
+
+
+def forget_errors() -> None:
+    """Let go of the errors that IPython and Python keep."""
     here = shell()
     for name in _LAST:
         if hasattr(sys, name):
             delattr(sys, name)
     if here is None:
         return
-    hidden = here.user_ns_hidden
-    for name in [name for name in hidden if _CACHED.fullmatch(name)]:
-        value = hidden.pop(name)
-        if here.user_ns.get(name) is value:  # else the user has bound it
-            del here.user_ns[name]
-            if name in _UNDERSCORES:  # as at IPython's start
-                here.user_ns[name] = hidden[name] = ""
-    here.user_ns.get("_oh", {}).clear()
-    for name in _UNDERSCORES:
-        setattr(here.displayhook, name, "")
     _drop(here.InteractiveTB, _OF_TRACEBACK)
-    _drop(here.last_execution_result, _OF_RESULT)
+    _drop(here.last_execution_result, _OF_RESULT[1:])
     debugger = getattr(here.InteractiveTB, "pdb", None)
     if debugger is not None:
         debugger.reset()  # after `%debug` it has the frames still

@@ -47,6 +47,7 @@ class Freed(Answer):
 
     Attributes:
         names: the names that were deleted.
+        dropped: the results that IPython kept and that led to GPU memory, and the last error if it did.
         in_use: what each framework has in use on each GPU.
         held: what the driver says that this process holds, by GPU as the driver numbers it; empty where it does not
             tell.
@@ -55,6 +56,7 @@ class Freed(Answer):
     """
 
     names: tuple[str, ...]
+    dropped: tuple[str, ...] = ()
     in_use: Mapping[Device, Change]
     held: Mapping[str, Change]
     remaining: tuple[Holding, ...] = ()
@@ -78,6 +80,10 @@ class Freed(Answer):
     def _parts(self) -> list[str]:
         used = {device: change for device, change in self.in_use.items() if change.before or change.after}
         lines = [_in_pool(*one) for one in used.items()] or ["No framework has memory of a GPU in use here."]
+        if self.dropped:
+            more = len(self.dropped) - _MOST_NAMES
+            beside = f" and {more} more" if more > 0 else ""
+            lines.append(f"Dropped: {', '.join(self.dropped[:_MOST_NAMES])}{beside}.")
         if self.held:
             lines += _to_driver(self.held)
         elif used or any(self.given.values()):
