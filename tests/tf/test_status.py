@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
 import tfgpu_magic
-from tests.processes import run
+from tests.processes import PATIENCE, run
 from tests.sizes import GIB, MIB
 from tests.slack import SLACK
 from tests.tf.on_machine import first_op, held
 from tests.tf.test_calls import listed, nothing, ready, user_growth
 from tfgpu_magic.config.runtime import current_stage
 from tfgpu_magic.simgpu import Machine
+
+if TYPE_CHECKING:
+    from tfgpu_magic.views.status import Status
 
 
 @pytest.mark.parametrize("words", ["", "limit 1GiB", "visible 1"])
@@ -82,9 +86,14 @@ def test_growth_that_was_asked_while_nvml_hung_is_in_force_when_it_answers() -> 
     assert in_force
 
 
+def _seen() -> Status:
+    """Look for as long as it takes: within a second and a half a busy machine may have no answer of the driver."""
+    return tfgpu_magic.status(timeout=PATIENCE)
+
+
 def _rows_after(before: Callable[[], None]) -> list[tuple[str, str, str]]:
     before()
-    return [(row.gpu, row.logical, row.policy) for row in tfgpu_magic.status().table.gpus]
+    return [(row.gpu, row.logical, row.policy) for row in _seen().table.gpus]
 
 
 def _ask_while_it_hangs() -> tuple[str, bool]:
@@ -94,7 +103,7 @@ def _ask_while_it_hangs() -> tuple[str, bool]:
     tfgpu_magic.apply("growth")
     machine.clear_faults()
     first_op()
-    return repr(tfgpu_magic.status()), tfgpu_magic.apply("growth").in_force
+    return repr(_seen()), tfgpu_magic.apply("growth").in_force
 
 
 def _look(words: str) -> list[tuple[str, bool, list[int], list[int]]]:
@@ -105,7 +114,7 @@ def _look(words: str) -> list[tuple[str, bool, list[int], list[int]]]:
         if words and before is not ready:
             tfgpu_magic.apply(words)
         stage, sizes = current_stage(), held()
-        assert "Simulated" in repr(tfgpu_magic.status())
+        assert "Simulated" in repr(_seen())
         seen.append((before.__name__, current_stage() is stage, sizes, held()))
         if before is not ready:
             tfgpu_magic.apply("default")
@@ -119,20 +128,20 @@ def _use_a_gpu() -> tuple[object, list[int]]:
     kept = tf.zeros(512 * MIB // 4)
     more = tf.zeros(256 * MIB // 4)
     del more
-    row = tfgpu_magic.status().table.gpus[0]
+    row = _seen().table.gpus[0]
     assert kept.shape[0]
     return row, held()
 
 
 def _names(words: str) -> dict[str, str]:
     first_op(words)
-    return {row.gpu: row.logical for row in tfgpu_magic.status().table.gpus}
+    return {row.gpu: row.logical for row in _seen().table.gpus}
 
 
 def _text(words: str) -> str:
     if words:
         tfgpu_magic.apply(words)
-    return repr(tfgpu_magic.status())
+    return repr(_seen())
 
 
 def _look_while_it_hangs() -> list[tuple[str, str, float]]:
