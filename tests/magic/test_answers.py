@@ -28,6 +28,8 @@ MISTAKES = [
     ("status now", "`status` stands alone; 'now' is too much."),
     ("top --restart", "`top` sets nothing"),
     ("--restart", "--restart of what?"),
+    ("stop", "`%tf_gpu jobs stop 1` ends an isolated cell"),
+    ("isolate", "`isolate` stands above a cell. Write `%%tf_gpu isolate [-i NAMES]"),
     ("growth; free", "`free` is no policy: it stands alone"),
     ("release", "'release' is not a word of %tf_gpu. `%tf_gpu free` lets go of what nobody needs"),
     ("growth; gc", "'gc' is not a word of %tf_gpu. `%tf_gpu free` lets go of what nobody needs"),

@@ -47,14 +47,14 @@ def amount(text: str) -> Amount:
             raise PolicyError(f"{text} of a GPU's memory cannot be had; more than 0% and at most 100% can.")
         return share
     if is_number(text):
-        raise PolicyError(f"{text} of what? Write {_readings(text)}.")
+        raise PolicyError(f"{text} of what? Write {readings(text)}.")
     size = units.parse_bytes(text)
     if not size:
         raise PolicyError(f"{text} is nothing; a limit is a size above zero.")
     return size
 
 
-def _readings(number: str) -> str:
+def readings(number: str) -> str:
     """Return what a number without a unit may mean, as text."""
     value = Decimal(number)
     if value == 0:
@@ -63,7 +63,7 @@ def _readings(number: str) -> str:
         return f"{Share(value.scaleb(2, EXACT))} (of the GPU), or {number}GiB"
     if value <= 100:
         return f"{number}GiB, or {number}% (of the GPU)"
-    return f"{number}MiB, as TensorFlow counts, or {number}GiB"
+    return f"{number}MiB, as TensorFlow counts{f', or {number}GiB' if value < 1024 else ''}"
 
 
 def count(text: str, least: int, what: str) -> int:

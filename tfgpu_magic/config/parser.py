@@ -62,9 +62,16 @@ def _requests(text: str) -> Sequence[Request]:
 
 
 def _close_up(text: str) -> str:
-    """Remove the blanks that people put into one value: ``0 = 1 GiB`` is ``0=1GiB``."""
+    """Remove the blanks that people put into one value: ``0 = 1 GiB`` is ``0=1GiB``.
+
+    Raises:
+        PolicyError: a number has a comma: ``2,5GiB`` would be two values.
+    """
     text = re.sub(r"\s*=\s*", "=", text)
-    return re.sub(rf"(?<=[0-9])\s+(?=(?:%|{_UNIT})(?:[\s,]|$))", "", text, flags=re.IGNORECASE)
+    text = re.sub(rf"(?<=[0-9])\s+(?=(?:%|{_UNIT})(?:[\s,]|$))", "", text, flags=re.IGNORECASE)
+    if comma := re.search(rf"(?<![0-9.])[0-9]+,[0-9]+(?:%|{_UNIT})(?=[\s,]|$)", text, flags=re.IGNORECASE):
+        raise PolicyError(f"{comma[0]!r} has a comma. Write {comma[0].replace(',', '.')}.")
+    return text
 
 
 def _sort(word: Word, tokens: Sequence[str]) -> tuple[list[str], dict[str, str]]:

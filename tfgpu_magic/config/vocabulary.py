@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from tfgpu_magic.config.arguments import SIZES
+from tfgpu_magic.config.arguments import SIZES, is_number, readings
 from tfgpu_magic.config.requests import REQUESTS, default
 from tfgpu_magic.config.word import Flag, Word
 from tfgpu_magic.errors import UnknownWord
@@ -68,11 +68,17 @@ def find(name: str, words: Sequence[Word]) -> Word:
 
 def _instead(name: str, words: Sequence[Word]) -> str:
     """Return a sentence with what to write instead of an unknown word."""
+    if is_number(name):
+        return f" For a limit, write `%tf_gpu limit` and {readings(name)}."
     if re.match(r"[0-9]", name):
         return f" For a limit, write `%tf_gpu limit {name}`."
     tried = {**_IMPOSSIBLE, **{tried: word.instead for word in words for tried in word.tried}}
     if name.lower() in tried:
         return f" {tried[name.lower()]}"
+    if name.startswith("--"):
+        return " A flag stands behind its word, as in `limit 2GiB --grow`."
+    if any(name.lower().rstrip(",") in word.names for word in words):
+        return " A `;` stands between policies, as in `pick; limit 2GiB`."
     return f"{nearest(name, [word.name for word in words])} `%tf_gpu?` explains them."
 
 

@@ -29,7 +29,7 @@ def prepare(parsed: Line, cell: str, shell: Any) -> Callable[[], object]:
 def answer(line: Line) -> None:
     """Start the fork server for isolated cells, without waiting for it."""
     if line.rest != _WARM:
-        raise PolicyError(f"`isolate` stands above a cell: {ISOLATED.usage}")
+        raise PolicyError(f"`isolate` stands above a cell. {ISOLATED.usage}")
     from tfgpu_magic.isolate.pool import FORK_SERVER  # as above
 
     FORK_SERVER.process()

@@ -144,6 +144,8 @@ WORDS: tuple[Word, ...] = (
         ("jobs", "jobs stop 1"),
         "list the isolated cells that run in the background, with their states; `stop` ends one",
         takes=True,
+        tried=("stop", "kill", "cancel"),
+        instead="`%tf_gpu jobs stop 1` ends an isolated cell that runs in the background.",
     ),
     Word("plan", ("plan WORDS",), "show what the words would do, GPU by GPU, and change nothing", takes=True),
     Word(
