@@ -131,3 +131,19 @@ test('the running list says what a kernel holds on all GPUs, and for how long wi
     ]
   );
 });
+
+test('what kernels hold costs as much as there are rows, and not as much as kernels times rows', () => {
+  const reads = (gpus: number, notebooks: number): number => {
+    let count = 0;
+    const rows = [...Array(gpus * notebooks).keys()].map(place => {
+      const [gpu, pid] = [String(place % gpus), Math.floor(place / gpus)];
+      const own = holds({ gpu, pid });
+      return Object.defineProperty(own, 'kernel', { get: () => ((count += 1), `k${pid}`) });
+    });
+    assert.equal(kernels(seen(rows), 'GiB', ENGLISH).length, notebooks);
+    return count;
+  };
+
+  assert.ok(reads(64, 200) <= 64 * reads(1, 200));
+  assert.ok(reads(4, 200) <= 20 * reads(4, 10));
+});

@@ -1,6 +1,7 @@
 // What the kernels of this server hold, and since when without use. Pure.
 
 import { ago, withUnit, type Unit } from '../view/format';
+import { own } from '../view/model';
 import type { Row, State } from '../view/wire';
 import type { Translation } from '../view/translation';
 
@@ -16,19 +17,26 @@ export interface Held {
 
 /** The notebooks of this server that hold memory and use none of it, with all that their kernels have started. */
 export function unused(state: State): Held[] {
-  const kernels = new Map<string, Row[]>();
-  for (const row of Object.values(state.rows)) {
-    if (row.kernel !== undefined && (row.who === 'mine' || row.who === 'this')) {
-      kernels.set(row.kernel, [...(kernels.get(row.kernel) ?? []), row]);
-    }
-  }
-  return [...kernels.values()].flatMap(rows => {
-    const own = rows.filter(row => !row.child).sort((a, b) => (b.held ?? 0) - (a.held ?? 0))[0];
+  return [...byKernel(Object.values(state.rows).filter(own)).values()].flatMap(rows => {
+    const main = rows.filter(row => !row.child).sort((a, b) => (b.held ?? 0) - (a.held ?? 0))[0];
     const latest = Math.max(...rows.map(row => row.unused ?? Infinity));
-    return own && Number.isFinite(latest)
-      ? [{ row: own, held: rows.reduce((sum, row) => sum + (row.held ?? 0), 0), since: latest }]
+    return main && Number.isFinite(latest)
+      ? [{ row: main, held: rows.reduce((sum, row) => sum + (row.held ?? 0), 0), since: latest }]
       : [];
   });
+}
+
+/** The rows of kernels, by kernel. */
+function byKernel(rows: readonly Row[]): Map<string, Row[]> {
+  const kernels = new Map<string, Row[]>();
+  for (const row of rows) {
+    const { kernel } = row;
+    if (kernel !== undefined) {
+      const its = kernels.get(kernel);
+      its ? its.push(row) : kernels.set(kernel, [row]);
+    }
+  }
+  return kernels;
 }
 
 /** What a kernel holds in words: `9.8 GiB`, `9.8 GiB, unused 2 h`, `9.8 GiB parked`, `4 GiB, 2 GiB parked`. */
@@ -40,9 +48,7 @@ export interface KernelMemory {
 /** The kernels of this server that hold GPU memory, or have it parked. */
 export function kernels(state: State, unit: Unit, trans: Translation): KernelMemory[] {
   const since = new Map(unused(state).map(one => [one.row.kernel, one.since]));
-  const rows = Object.values(state.rows).filter(row => row.kernel !== undefined);
-  return [...new Set(rows.map(row => row.kernel))].map(kernel => {
-    const its = rows.filter(row => row.kernel === kernel);
+  return [...byKernel(Object.values(state.rows))].map(([kernel, its]) => {
     const held = its.reduce((sum, row) => sum + (row.held ?? 0), 0);
     const parked = its.filter(row => row.parking !== undefined && !row.held);
     const away = parked.reduce((sum, row) => sum + (row.away ?? 0), 0);
