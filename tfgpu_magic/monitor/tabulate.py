@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import zlib
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
@@ -90,13 +91,14 @@ def make(snapshot: Snapshot, known: Known) -> Table:
     processes: list[ProcessRow] = []
     listed = {} if foreign else by_gpu(snapshot.processes)
     parks = {one.pid for one in told if one.parks}
+    away = {(held.gpu, one.pid): held.size for one in parked for held in one.held}
     for gpu in snapshot.gpus:
         uses = {one.pid: of.get(gpu.label) for one, of in reported}
         rows = list(_rows(gpu, listed.get(gpu.label, ()), known, uses, parks))
         if foreign or not gpu.listed:
             rows += _self_reported_rows(gpu.label, {row.pid for row in rows}, known, reported)
         if parked:
-            rows = _with_parked(gpu, rows, known, uses, snapshot.listed_at or snapshot.time)
+            rows = _with_parked(gpu, rows, known, uses, away, snapshot.listed_at or snapshot.time)
         rows.sort(key=_largest_first)
         rest = _rest(gpu, rows)
         gpus.append(_gpu_row(gpu, rows, own.get(gpu.label)))
@@ -208,26 +210,30 @@ def _silenced(reports: Iterable[Report], entries: Iterable[Entry]) -> tuple[Repo
 
 
 def _with_parked(
-    gpu: Gpu, rows: Sequence[ProcessRow], known: Known, uses: Mapping[int, GpuUse | None], listed_at: float
+    gpu: Gpu,
+    rows: Sequence[ProcessRow],
+    known: Known,
+    uses: Mapping[int, GpuUse | None],
+    away: Mapping[tuple[str, int], int],
+    listed_at: float,
 ) -> list[ProcessRow]:
     """Return a GPU's rows with what the parker's record has of them, and a row for each process that is in no list.
 
     While its memory is copied, the driver answers no question about a process; when it is parked, no list has it.
     """
-    listed, made = {row.pid: row for row in rows}, list(rows)
+    made = {row.pid: row for row in rows}
+    largest = heapq.nlargest(2, (row for row in rows if row.known), key=lambda row: row.known or 0)
     for entry in known.parked:
-        pid, row = entry.pid, listed.get(entry.pid)
-        size = sum(held.size for held in entry.held if held.gpu == gpu.uuid)
+        pid, row = entry.pid, made.get(entry.pid)
+        size = away.get((gpu.uuid or "", pid), 0)
         state = _parked_state(entry, listed=row is not None, old=listed_at <= entry.since)
         if state is None or (row is None and size == 0):
             continue
-        if row is None:
-            row = _parked_row(gpu.label, entry, known.owners.get(pid), uses.get(pid))
-            made.append(row)
-        behind = _largest(rows, pid) if state == "waiting" else ""
+        row = row or _parked_row(gpu.label, entry, known.owners.get(pid), uses.get(pid))
+        behind = next((one.owner for one in largest if one.pid != pid), "") if state == "waiting" else ""
         parked = Parked(state=state, size=size, since=entry.since, behind=behind, trouble=entry.trouble)
-        made[made.index(row)] = replace(row, parked=parked, unused=None)
-    return made
+        made[pid] = replace(row, parked=parked, unused=None)
+    return list(made.values())
 
 
 def _parked_state(entry: Entry, *, listed: bool, old: bool) -> ParkedState | None:
@@ -266,12 +272,6 @@ def _parked_row(gpu: str, entry: Entry, owner: Owner | None, use: GpuUse | None)
 def _called(entry: Entry) -> str:
     """Return a process's name as the record has it, which may be a path."""
     return PurePath(entry.name).name or f"process {entry.pid}"
-
-
-def _largest(rows: Sequence[ProcessRow], pid: int) -> str:
-    """Return whose row is the largest, but for that of one process."""
-    others = [row for row in rows if row.pid != pid and row.known]
-    return max(others, key=lambda row: row.known or 0).owner if others else ""
 
 
 def _toned(rows: Sequence[ProcessRow]) -> tuple[ProcessRow, ...]:

@@ -1,0 +1,71 @@
+"""What a table and its message cost grows with their rows, and not with the square: by calls, and not by a clock."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.sizes import GIB
+from tfgpu_magic.monitor import owners
+from tfgpu_magic.monitor.history import History
+from tfgpu_magic.monitor.owners import Notebook, Owner
+from tfgpu_magic.monitor.rows import Table
+from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.monitor.tabulate import Known, make
+from tfgpu_magic.parking.record import Entry, Held
+from tfgpu_magic.parking.states import Phase
+from tfgpu_magic.views import message, terminal
+
+
+def table(gpus: int, notebooks: int, *, parked: bool) -> Table:
+    """Return a table of notebooks that have one name, each on every GPU; where they are parked, all wait for room."""
+    machine = [Gpu(index=number, uuid=f"GPU-{number}", total=80 * GIB, used=8 * GIB) for number in range(gpus)]
+    pids = range(1000, 1000 + notebooks)
+    rows = [Process(gpu.label, pid, "C", GIB // 64, 0) for gpu in machine for pid in pids]
+    known = {pid: Notebook(name="train.ipynb", path=f"{pid}/train.ipynb", kernel=str(pid)) for pid in pids}
+    found = {pid: Owner(pid=pid, who="mine", text="train.ipynb", notebook=known[pid], kernel=pid) for pid in pids}
+    held = tuple(Held(gpu=str(gpu.uuid), size=GIB) for gpu in machine)
+    entries = [Entry(pid=pid, began=1, phase=Phase.PARKED, since=1.0, held=held, wanted=True) for pid in pids]
+    return make(
+        Snapshot(time=9.0, listed_at=9.0, gpus=tuple(machine), processes=tuple(rows)),
+        Known(owners=owners._with_distinct_names(found), notebooks=known, parked=entries if parked else ()),
+    )
+
+
+def message_of(gpus: int, notebooks: int, *, parked: bool) -> None:
+    """Make the table, its message, what has changed in it, and a terminal's screen of it."""
+    made = table(gpus, notebooks, parked=parked)
+    state = message.state(made)
+    message.patch(state, {**state, "time": 10.0})
+    message.full(1, state, History())
+    terminal.screen(made, width=200, height=50)
+
+
+def calls(do: Callable[[], None]) -> int:
+    """Return how many functions are called, and generators resumed."""
+    count = 0
+
+    def counting(_: object, event: str, __: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(counting)
+    try:
+        do()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize("parked", [False, True])
+@pytest.mark.parametrize(("few", "many"), [((2, 20), (2, 200)), ((2, 20), (20, 20)), ((1, 100), (1, 1000))])
+def test_ten_times_the_rows_cost_ten_times_as_much(few: tuple[int, int], many: tuple[int, int], parked: bool) -> None:
+    message_of(1, 1, parked=parked)  # what is made once
+    some, all_of_them = (calls(partial(message_of, *size, parked=parked)) for size in (few, many))
+
+    assert all_of_them < 13 * some
