@@ -275,4 +275,5 @@ def _state(framework: Framework, process: ProcessState) -> FrameworkState:
         environment=RUNTIME.environment_for_children(),
         version=framework.version(),
         held={} if process.anew else framework.held(),
+        allocator="" if process.anew else framework.allocator(),
     )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,11 +16,14 @@ from tests.figures import pytorch
 from tests.frameworks.torch_stand_in import torch
 from tests.sizes import GIB
 from tfgpu_magic import frameworks
-from tfgpu_magic.config.framework_plan import FrameworkPlan
+from tfgpu_magic.config.fit import Device
+from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wanted
 from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks.torch import Torch
 from tfgpu_magic.insight.freeing import free
 from tfgpu_magic.monitor.report import Figure
+from tfgpu_magic.monitor.snapshot import Gpu
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +77,112 @@ def test_a_limit_that_could_not_be_left_for_cudas_start_is_left_at_the_next_word
     framework.configure(plan)
     framework.configure(plan)
 
-    assert told == [framework._tell]
+    assert told == [framework._tell_at_start]
+
+
+def limited(**fractions: str) -> FrameworkPlan:
+    """Return a plan for two GPUs, some of which are limited."""
+    those = {uuid.replace("_", "-"): Decimal(fraction) for uuid, fraction in fractions.items()}
+    return FrameworkPlan(framework="PyTorch", fractions=those, gpus=frozenset({"GPU-1", "GPU-2"}))
+
+
+@pytest.mark.parametrize("version", ["2.6.0", "2.9.1"])
+def test_to_2_9_neither_a_limit_nor_a_look_moves_the_current_gpu_or_makes_a_context(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = torch(allocated=[3, 0], reserved=[8, 0], fractions=[1.0, 1.0], total=16 * GIB, version=version)
+    monkeypatch.setitem(sys.modules, "torch", module)
+    names = ["GPU-1", "GPU-2"]
+    monkeypatch.setattr("tfgpu_magic.config.cuda.contexts", lambda: tuple(names[one] for one in module.contexts))
+    framework = Torch()
+
+    framework.pools()
+    framework.configure(limited(GPU_1="0.25", GPU_2="0.5"))
+    pools = framework.pools()
+
+    assert (module.current, module.contexts, module.fractions) == ([0], [0], [0.25, 1.0])
+    assert [pool.limit for pool in pools] == [4 * GIB]
+
+    module.contexts.append(1)  # a cell has used the second GPU
+    framework.after_cell()
+
+    assert (module.current, module.contexts, module.fractions) == ([0], [0, 1], [0.25, 0.5])
+
+    framework.configure(FrameworkPlan(framework="PyTorch"))
+
+    assert (module.current, module.fractions) == ([0], [1.0, 1.0])
+
+
+def test_pytorch_that_does_not_take_a_limit_at_its_start_can_be_used_and_the_other_gpus_are_held(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = torch(allocated=[0, 0], reserved=[0, 0], fractions=[1.0, 1.0], awake=False)
+    monkeypatch.setitem(sys.modules, "torch", module)
+    queued: list[Callable[[], None]] = []
+    module.cuda._lazy_call = queued.append
+    read = module.cuda.get_per_process_memory_fraction
+
+    def fails(number: int) -> float:
+        if number == 0:
+            raise RuntimeError("CUDAPluggableAllocator does not yet support getMemoryFraction")
+        return float(read(number))
+
+    module.cuda.get_per_process_memory_fraction = fails
+    Torch().configure(limited(GPU_1="0.25", GPU_2="0.5"))
+
+    queued[0]()  # what it raises would be raised by every later call of CUDA
+
+    assert module.fractions == [1.0, 0.5]
+    assert "PyTorch is NOT held to its limit: CUDAPluggableAllocator does not yet support" in capsys.readouterr().err
+
+
+def test_an_allocator_without_a_limit_says_more_than_all_and_that_is_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    unset = 2.0e8  # cudaMallocAsync: UINT64_MAX of the GPU's total
+    module = torch(allocated=[3, 3], reserved=[8, 8], fractions=[unset, unset], total=16 * GIB)
+    monkeypatch.setitem(sys.modules, "torch", module)
+    framework = Torch()
+
+    framework.configure(limited(GPU_1="0.25"))
+    assert module.fractions == [0.25, unset]
+
+    framework.configure(FrameworkPlan(framework="PyTorch"))
+    assert module.fractions == [1.0, unset]
+
+
+def test_a_gpu_that_the_plan_did_not_see_has_the_smallest_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfgpu_magic.config.cuda.shown", lambda: ("GPU-3", "GPU-1"))
+    module = torch(allocated=[3, 3], reserved=[8, 8], fractions=[1.0, 1.0], total=16 * GIB)
+    monkeypatch.setitem(sys.modules, "torch", module)
+
+    Torch().configure(limited(GPU_1="0.5", GPU_2="0.25"))
+
+    assert module.fractions == [0.25, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        (
+            {"environment": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}},
+            "PYTORCH_NO_CUDA_MEMORY_CACHING is set, with which PyTorch heeds no limit.",
+        ),
+        ({"allocator": "pluggable"}, "PyTorch allocates through a pluggable allocator, which heeds no limit."),
+    ],
+)
+def test_a_limit_that_pytorch_would_not_heed_is_refused_and_a_configured_one_is_said_to_be_unmet(
+    state: dict[str, Any], why: str
+) -> None:
+    device = Device(gpu=Gpu(index=0, uuid="GPU-1", total=16 * GIB), limits=(4 * GIB,))
+    wanted, framework = Wanted(devices=(device,), grows=True), Torch()
+
+    with pytest.raises(Refused, match=re.escape(why)):
+        framework.plan(wanted, FrameworkState(version=(2, 13), **state))
+    made = framework.plan(replace(wanted, asked=False), FrameworkState(version=(2, 13), **state))
+    grows = framework.plan(Wanted(grows=True), FrameworkState(version=(2, 13), **state))
+
+    assert made.unmet.startswith(why)
+    assert all(made.environment[name] is None for name in state.get("environment", ()))
+    assert not grows.unmet
 
 
 @pytest.mark.processes

@@ -143,10 +143,10 @@ def synchronise() -> None:
             _synchronise(library, device)
 
 
-def contexts() -> int:
-    """Return on how many GPUs something in this process holds a CUDA context."""
+def contexts() -> tuple[str, ...]:
+    """Return the UUIDs of the GPUs on which something in this process holds a CUDA context."""
     library = loaded()
-    return 0 if library is None else len(_active(library))
+    return () if library is None else tuple(_uuid(library, device) for device in _active(library))
 
 
 def shown_with(environment: Mapping[str, str], *, timeout: float = CUDA_TIMEOUT) -> tuple[str, ...] | None:

@@ -35,6 +35,10 @@ class FirstUseWatch(CellWatch):
         self._source = info.raw_cell or ""
 
     def _after(self, result: Any) -> None:
+        if NAMES.keys() & sys.modules.keys():
+            from tfgpu_magic import frameworks  # as in `_awake`
+
+            frameworks.after_cell()
         for framework in self._new():
             self._awake.add(framework.name)
             # A cell that was interrupted while it awaited has no result, and one that is not kept has no number.

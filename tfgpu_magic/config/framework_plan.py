@@ -83,11 +83,13 @@ class FrameworkState:
         environment: the environment without our changes.
         version: the version that is installed or imported; empty if it is not known.
         held: bytes that it has taken of each GPU, by UUID.
+        allocator: the name of its allocator, of one that tells it: ``pluggable``.
     """
 
     environment: Mapping[str, str] = field(default_factory=dict)
     version: tuple[int, ...] = ()
     held: Mapping[str, int] = field(default_factory=dict)
+    allocator: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,7 @@ class FrameworkPlan:
         environment: the variables that say it; None removes one.
         limits: bytes that it may take of each GPU, by UUID; without the GPUs on which it is not limited.
         fractions: the same as fractions of the GPU's memory, before a lower one of the user's own counts.
+        gpus: the UUIDs of the GPUs that it was made for; of any other, the framework may take the smallest fraction.
         ceilings: the UUIDs of the GPUs on which that is looked for when the framework is told.
         takes: what it takes, as a phrase: ``up to 4 GiB, as it needs it``; empty where nothing was asked of it.
         notes: what else the user should know, a sentence each.
@@ -109,6 +112,7 @@ class FrameworkPlan:
     environment: Mapping[str, str | None] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     fractions: Mapping[str, Decimal] = field(default_factory=dict)
+    gpus: frozenset[str] = frozenset()
     ceilings: frozenset[str] = frozenset()
     takes: str = ""
     notes: Sequence[str] = ()
@@ -116,7 +120,7 @@ class FrameworkPlan:
 
     @property
     def _told(self) -> tuple[object, ...]:
-        return self.environment, self.fractions, self.ceilings
+        return self.environment, self.fractions, self.gpus, self.ceilings
 
     def asks_the_same(self, other: FrameworkPlan | None) -> bool:
         """Tell whether both tell the framework the same; None tells it nothing."""

@@ -56,6 +56,13 @@ def freeing() -> list[Framework]:
     return [one for one in FRAMEWORKS if one.stage() is Stage.READY and one.gives_back]
 
 
+def after_cell() -> None:
+    """Have each framework do what could not be done before a cell's own code ran."""
+    for one in FRAMEWORKS:
+        with contextlib.suppress(Exception):  # as in `figures`
+            one.after_cell()
+
+
 def finish() -> None:
     """Wait until all that the frameworks have been asked for has reached the GPUs, and is done there."""
     for one in FRAMEWORKS:

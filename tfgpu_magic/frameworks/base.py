@@ -128,6 +128,13 @@ class Framework:
     def finish(self) -> None:
         """Wait until all operations that it was asked for have reached the GPU."""
 
+    def allocator(self) -> str:
+        """Return the name of its allocator, of one that tells it before it is used; else empty."""
+        return ""
+
+    def after_cell(self) -> None:
+        """Do what could not be done before a cell's own code ran; it is called after each cell."""
+
     def version(self) -> tuple[int, ...]:
         """Return the version that is installed, of one beside TensorFlow that can be told what it may take; else ()."""
         return installed(self.package) if self.package else ()

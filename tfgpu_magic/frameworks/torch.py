@@ -8,10 +8,11 @@ management"; PyTorch 2.13, `torch/cuda/memory.py`; the options of 2.8 to 2.13.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -34,7 +35,14 @@ OPTIONS, CUDA_OPTIONS = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
 
 FRACTION = "per_process_memory_fraction"
 KNOWS_FRACTION = (2, 10)
-"""The first release whose options have `FRACTION`, which is an error in those of an older one."""
+"""The first release whose options have `FRACTION`, which is an error in those of an older one.
+
+In an older one, reading or setting a fraction makes a context on its GPU, and leaves that as the current one (pytorch
+2.6 to 2.9, `CUDACachingAllocator.cpp`: `setMemoryFraction` and `getMemoryFraction` call `SetDevice`).
+"""
+
+UNCACHED = "PYTORCH_NO_CUDA_MEMORY_CACHING"
+"""The variable, set to anything, with which PyTorch takes each tensor's memory of the driver and heeds no fraction."""
 
 # Errors: PyTorch 1.13 to 2.13, `CUDACachingAllocator.cpp`, `CUDAException.cpp`, `cuda/Exceptions.h`.
 # "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 7.79 GiB of which ..."; before 2.1
@@ -88,6 +96,12 @@ class Torch(Framework):
         self._told: dict[int, tuple[float, float]] = {}
         """The fraction of each GPU that would hold without ours, and ours, by PyTorch's number."""
 
+    def allocator(self) -> str:
+        """Return the name of its allocator: ``native``, ``cudaMallocAsync``, ``pluggable``; empty if it is unknown."""
+        with contextlib.suppress(Exception):  # it is not imported whole, or is built without CUDA
+            return str(_cuda().memory.get_allocator_backend())
+        return ""
+
     def stage(self) -> Stage:
         """Return its stage; while it is being imported, it counts as absent."""
         is_initialized = getattr(_cuda(), "is_initialized", None)
@@ -117,7 +131,7 @@ class Torch(Framework):
         for number, uuid in enumerate(cuda.shown()):  # PyTorch numbers them as CUDA does
             told = self.counters.tell(number)
             allocated, reserved = told["allocated_bytes"]["all"], told["reserved_bytes"]["all"]
-            limit = _limit(module, number)
+            limit = self._limit(module, number)
             if reserved["peak"] or limit is not None:
                 found.append(
                     Pool(
@@ -165,16 +179,25 @@ class Torch(Framework):
             for device in wanted.devices
             if device.limits and (held := state.held.get(str(device.gpu.uuid), 0)) > sum(device.limits)
         ]
+        unmet = [*more, "It gets no more."] if more else []
+        environment = _variable(wanted, state)
+        if wanted.limits and (heedless := _heedless(state)):
+            unmet, more = [heedless, *unmet], [heedless, *more]
+            if UNCACHED in state.environment:
+                environment[UNCACHED] = None
+                unmet.append("It is unset now, which counts if PyTorch has taken no memory yet.")
         if more and wanted.asked:
             raise Refused(more[0])
         return FrameworkPlan(
             framework=self.name,
-            environment=_variable(wanted, state),
+            environment=environment,
             limits=wanted.limits,
             fractions=wanted.fractions,
+            gpus=frozenset(str(device.gpu.uuid) for device in wanted.devices if wanted.limits),
             ceilings=wanted.ceilings,
             takes=phrase(wanted, grows=True) if wanted.grows is not None else "",
-            unmet=" ".join([*more, "It gets no more."]) if more else "",
+            notes=[_LATE] if wanted.limits and len(wanted.devices) > 1 and state.version < KNOWS_FRACTION else [],
+            unmet=" ".join(unmet),
         )
 
     def configure(self, plan: FrameworkPlan) -> None:
@@ -187,34 +210,93 @@ class Torch(Framework):
         elif plan.fractions:
             import_hook.call_at_import(self._queue, self.module)
 
+    def after_cell(self) -> None:
+        """Tell an old PyTorch what it may take of the GPUs that it has used since it was last told."""
+        if self._plan.fractions and _moves() and self.stage() is Stage.READY:
+            self._tell_at_start(known=self._told.keys())
+
     def _queue(self) -> None:
         """Have PyTorch call us when it begins to use CUDA; it may be half imported, and is asked again then."""
         if not self._queued:
-            _cuda()._lazy_call(self._tell)
+            _cuda()._lazy_call(self._tell_at_start)
             self._queued = True
 
-    def _tell(self) -> None:
-        """Set the fraction of each GPU that it may take: what is asked, else the user's own, up to the ceiling."""
-        module = _cuda()
+    def _tell_at_start(self, *, known: Collection[int] = ()) -> None:
+        """Do what `_tell` does, and raise nothing: PyTorch would raise it again at every call of CUDA."""
+        try:
+            self._tell(known=known)
+        except Exception as error:
+            import_hook.warn(f"tfgpu_magic: PyTorch is NOT held to its limit: {error}")
+
+    def _tell(self, *, known: Collection[int] = ()) -> None:
+        """Set the fraction of each GPU that it may take; where one fails, the others are set all the same.
+
+        Args:
+            known: the numbers of GPUs to leave as they are.
+        """
+        module, failed = _cuda(), []
         for number, uuid in enumerate(cuda.shown()[: module.device_count()]):
-            own = self._own(module, number)
-            fraction = float(self._plan.fractions.get(uuid, own))
-            if uuid in self._plan.ceilings:
-                fraction = min(fraction, own)
-            module.set_per_process_memory_fraction(fraction, number)
-            self._told[number] = own, fraction
+            if number in known or (_moves() and not _is_used(module, number, uuid)):
+                continue
+            try:
+                with module.device(number) if _moves() else contextlib.nullcontext():
+                    self._set(module, number, uuid)
+            except Exception as error:  # PyTorch's have no common root
+                failed.append(error)
+        if failed:
+            raise failed[0]
 
-    def _own(self, module: Any, number: int) -> float:
-        """Return the fraction of a GPU that would hold without ours; one that was set since ours counts."""
-        now = _fraction(module, number)
+    def _set(self, module: Any, number: int, uuid: str) -> None:
+        """Set one fraction: what is asked, else the user's own, up to the ceiling; of a new GPU, the smallest."""
+        plan, now = self._plan, self._fraction(module, number)
         own, ours = self._told.get(number, (_without_ours(now), now))
-        return own if abs(now - ours) <= _TOLERANCE else now
+        if abs(now - ours) > _TOLERANCE:  # it was set since
+            own = now
+        asked = plan.fractions.get(uuid)
+        if asked is None and plan.fractions and uuid not in plan.gpus:
+            asked = min(plan.fractions.values())
+        fraction = own if asked is None else float(asked)
+        if uuid in plan.ceilings or uuid not in plan.gpus:
+            fraction = min(fraction, own)
+        if fraction < 1 or now < 1:
+            module.set_per_process_memory_fraction(fraction, number)
+        self._told[number] = own, fraction
+
+    def _fraction(self, module: Any, number: int) -> float:
+        """Return the fraction of a GPU that its allocator may reserve; of an old PyTorch, what it was told by us."""
+        if _moves():
+            return self._told.get(number, (1.0, 1.0))[1]
+        fraction_of = getattr(module, "get_per_process_memory_fraction", None)
+        return 1.0 if fraction_of is None else min(1.0, float(fraction_of(number)))
+
+    def _limit(self, module: Any, number: int) -> int | None:
+        """Return the bytes that its allocator may reserve of a GPU; None where nothing limits it."""
+        fraction = self._fraction(module, number)
+        return int(fraction * module.get_device_properties(number).total_memory) if fraction < 1 else None
 
 
-def _fraction(module: Any, number: int) -> float:
-    """Return the fraction of a GPU that its allocator may reserve; 1 in a release that does not tell."""
-    fraction_of = getattr(module, "get_per_process_memory_fraction", None)
-    return 1.0 if fraction_of is None else float(fraction_of(number))
+_LATE = (
+    "PyTorch before 2.10 is held on the GPU that it starts with, and on each other one from the end of the cell that "
+    "first uses it."
+)
+
+
+def _moves() -> bool:
+    """Tell whether the imported PyTorch makes a context on the GPU whose fraction is read or set, and stays there."""
+    release = re.match(r"(\d+)\.(\d+)", str(getattr(sys.modules.get("torch"), "__version__", "")))
+    return release is not None and (int(release[1]), int(release[2])) < KNOWS_FRACTION
+
+
+def _is_used(module: Any, number: int, uuid: str) -> bool:
+    """Tell whether a GPU has a context in this process, or gets one next, so that its fraction may be set."""
+    return uuid in cuda.contexts() or number == module.current_device()
+
+
+def _heedless(state: FrameworkState) -> str:
+    """Return why PyTorch heeds no limit as it is set up; empty where it does."""
+    if state.allocator == "pluggable":
+        return "PyTorch allocates through a pluggable allocator, which heeds no limit."
+    return f"{UNCACHED} is set, with which PyTorch heeds no limit." if UNCACHED in state.environment else ""
 
 
 def _without_ours(fraction: float) -> float:
@@ -226,12 +308,6 @@ def _without_ours(fraction: float) -> float:
 
 _TOLERANCE = 1e-5
 """The difference up to which fractions are the same: PyTorch keeps one as bytes."""
-
-
-def _limit(module: Any, number: int) -> int | None:
-    """Return the bytes that its allocator may reserve of a GPU; None where nothing limits it."""
-    fraction = _fraction(module, number)
-    return int(fraction * module.get_device_properties(number).total_memory) if fraction < 1 else None
 
 
 def _variable(wanted: Wanted, state: FrameworkState) -> dict[str, str | None]:

@@ -71,7 +71,7 @@ def _nccl() -> bool:
     distributed: Any = sys.modules.get("torch.distributed")
     if distributed is None:
         return True
-    return bool(distributed.is_available() and distributed.is_initialized()) or cuda.contexts() > 1
+    return bool(distributed.is_available() and distributed.is_initialized()) or len(cuda.contexts()) > 1
 
 
 def _shared() -> bool:
