@@ -113,7 +113,8 @@ def tell_others() -> None:
         snapshot = _looked()
         process = other_processes.now().added_to(RUNTIME.observe(snapshot.gpus), snapshot)
         made = everywhere.with_others(plan, plan, snapshot, process)
-        apply(made)
+        for refused in everywhere.apply_to_each(made):
+            import_hook.warn(f"tfgpu_magic: {refused.reason}")
         for part in made.others.parts:
             if part.unmet and part not in plan.others.parts:  # else it was said before
                 import_hook.warn(f"tfgpu_magic: {part.unmet}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tfgpu_magic import framework_notes, frameworks
@@ -204,18 +205,34 @@ def apply(plan: Plan) -> None:
     """
     before = RUNTIME.current.others.parts
     try:
-        _configure(plan.others.parts, before)
+        _configure_all(plan.others.parts, before)
         RUNTIME.apply(plan)
     except BaseException:
-        _configure(before, plan.others.parts)
+        list(_configure(before, plan.others.parts))
         raise
 
 
-def _configure(parts: Sequence[FrameworkPlan], before: Sequence[FrameworkPlan]) -> None:
-    """Tell the frameworks that are imported what variables cannot tell them any more, where it differs from before.
+def apply_to_each(plan: Plan) -> Sequence[Refused]:
+    """Apply a plan of which nobody asks anything now to each framework; return the errors of those that reject it."""
+    before = RUNTIME.current.others.parts
+    RUNTIME.apply(plan)
+    return tuple(_configure(plan.others.parts, before))
+
+
+def _configure_all(parts: Sequence[FrameworkPlan], before: Sequence[FrameworkPlan]) -> None:
+    """Tell each framework; stop at the first that rejects it.
 
     Raises:
         Refused: one of them rejected it.
+    """
+    for refused in _configure(parts, before):
+        raise refused
+
+
+def _configure(parts: Sequence[FrameworkPlan], before: Sequence[FrameworkPlan]) -> Iterator[Refused]:
+    """Tell the frameworks that are imported what variables cannot tell them any more, where it differs from before.
+
+    It gives the error of each that rejects it.
     """
     now, then = ({part.framework: part for part in some} for some in (parts, before))
     for framework in frameworks.limited() if now or then else ():
@@ -226,7 +243,9 @@ def _configure(parts: Sequence[FrameworkPlan], before: Sequence[FrameworkPlan]) 
         try:
             framework.configure(part)
         except Exception as error:  # a framework's errors have no common root
-            raise Refused(f"{framework.name} did not take it: {error}") from error
+            refused = Refused(f"{framework.name} did not take it: {error}")
+            refused.__cause__ = error
+            yield refused
 
 
 def _without_gpus(plan: Plan, process: ProcessState) -> Plan:
@@ -271,9 +290,12 @@ def _resolved(earlier: Policy, now: Policy, plan: Plan, snapshot: Snapshot, proc
 
 
 def _state(framework: Framework, process: ProcessState) -> FrameworkState:
+    held: Mapping[str, int] = {}
+    with contextlib.suppress(Exception):  # an allocator of the user's tells no figures; the other frameworks are held
+        held = {} if process.anew else framework.held()
     return FrameworkState(
         environment=RUNTIME.environment_for_children(),
         version=framework.version(),
-        held={} if process.anew else framework.held(),
+        held=held,
         allocator="" if process.anew else framework.allocator(),
     )

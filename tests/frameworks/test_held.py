@@ -41,6 +41,7 @@ DEFECT = "import tfgpu_magic.everywhere as e; e.with_others = lambda *_: 1 / 0"
 BROKEN = "import tfgpu_magic.administrator as a; a.look_well = lambda: 1 / 0"
 
 
+TAKES_NO_LIMIT = "torch.cuda.get_per_process_memory_fraction = lambda _: 1 / 0"
 TOUCH = "from tests.tf.on_machine import touch_every_gpu; touch_every_gpu()"
 LITTLE = "from tests.sizes import LITTLE; all(size in LITTLE for size in held())"
 
@@ -106,6 +107,24 @@ SCENES = {
         )
         for order in (("take(1)", TOUCH), (TOUCH, "take(1)"))
     },
+    "PyTorch 2.9 stays on its GPU, and each other is held once a cell has used it": Scene(
+        "%gpu limit 4GiB -> PyTorch before 2.10 is held on the GPU that it starts with",
+        f"take(5) -> {CAPPED}",
+        f"take(2) -> {FREE}",
+        "torch = __import__('torch'); torch.cuda.current_device() -> 0",
+        "mib() -> [2304, 0]",
+        f"take(1, 1) -> {FREE}",
+        f"take(4, 1) -> {CAPPED}",
+        "torch.cuda.current_device() -> 0",
+        before=f"{OLD}; import torch",
+        env={"TORCH_STAND_IN": "2.9"},
+    ),
+    "PyTorch that takes no limit drops neither JAX's nor itself": Scene(
+        "start_jax() -> [1280, 256]",
+        f"take(1) -> {FREE}",
+        before=f"take(1); torch = sys.modules['torch']; {TAKES_NO_LIMIT}",
+        env=CEILING,
+    ),
     "TensorFlow and JAX grow": Scene("%gpu growth", "start_jax()", TOUCH, f"{LITTLE} -> True"),
     "too late for JAX": Scene(
         "x = start_jax()",

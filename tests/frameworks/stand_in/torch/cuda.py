@@ -1,13 +1,19 @@
-"""`torch.cuda`, as far as it is needed: it starts late, grows, keeps what it has, and heeds a fraction."""
+"""`torch.cuda`, as far as it is needed: it starts late, grows, keeps what it has, and heeds a fraction.
 
+As a release before 2.10 (`TORCH_STAND_IN`), it goes to the GPU whose fraction is read or set, and makes a context.
+"""
+
+import contextlib
 import ctypes
 import os
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 _initialized = _initializing = False
+_current = 0
+_moves = os.environ.get("TORCH_STAND_IN", "2.13") in ("2.6", "2.7", "2.8", "2.9")
 _queued: list[Callable[[], None]] = []
 _fractions: dict[int, float] = {}
 _reserved: Counter[int] = Counter()
@@ -60,10 +66,38 @@ def device_count() -> int:
     return count.value
 
 
+def current_device() -> int:
+    _lazy_init()
+    return _current
+
+
+def set_device(device: int) -> None:
+    global _current
+    _lazy_init()
+    context = ctypes.c_void_p()
+    _library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+    _library.cuCtxSetCurrent(context)
+    _current = device
+
+
+@contextlib.contextmanager
+def device(device: int) -> Iterator[None]:
+    """Have another GPU be the current one; this makes no context."""
+    global _current
+    _lazy_init()
+    before, _current = _current, device
+    try:
+        yield
+    finally:
+        _current = before
+
+
 def set_per_process_memory_fraction(fraction: float, device: int) -> None:
     _lazy_init()
     assert isinstance(fraction, float)
     assert 0 <= fraction <= 1
+    if _moves:
+        set_device(device)
     _fractions[device] = fraction
 
 
@@ -78,6 +112,8 @@ def reset_peak_memory_stats(device: int) -> None:
 
 def get_per_process_memory_fraction(device: int) -> float:
     _lazy_init()
+    if _moves:
+        set_device(device)
     return _fractions[device]
 
 
