@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { sensors } from '../src/view/gpu';
-import { stateText, unusedText } from '../src/view/row';
+import { canEnd, stateText, unusedText } from '../src/view/row';
 import type { Row } from '../src/view/wire';
 import { ENGLISH } from '../src/view/translation';
 import { gpu, row } from './make';
@@ -26,4 +26,10 @@ test('a GPU says how much it is used and what its sensors tell, and what is not 
   assert.equal(sensors(gpu(), ENGLISH), 'use N/A');
   assert.equal(sensors(gpu({ mig: true, temperature: 54 }), ENGLISH), '54 °C');
   assert.equal(sensors(gpu({ error: 'the GPU is lost' }), ENGLISH), '');
+});
+
+test('a script can be ended, and what is parked; what draws a desktop cannot', () => {
+  const ends = (kind?: string): boolean => canEnd(row({ pid: 7, began: 1, who: 'mine', ...(kind && { kind }) }));
+
+  assert.deepEqual([ends('C'), ends('C+G'), ends(), ends('G')], [true, true, true, false]);
 });

@@ -36,6 +36,7 @@ LAST_PID = Path("/proc/sys/kernel/ns_last_pid")
 """After which pid the next process gets its own; only root may write it."""
 HOLDS = "from tests.simgpu.on_machine import allocate; allocate(2**28)"
 SCRIPT = f"{HOLDS}; print('ready', flush=True); import time; time.sleep(600)"
+DRAWS = "import os, time; f = open(os.environ['TFGPU_SIMGPU']); print('ready', flush=True); time.sleep(600)"
 DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SCRIPT}"
 
 
@@ -79,12 +80,23 @@ def test_a_script_is_asked_to_end_and_ends(server: Server, orphan: subprocess.Po
 
 def test_one_that_does_not_end_is_killed_when_that_is_asked(server: Server, machine: Machine) -> None:
     process = script(machine, DEAF)
-    asked = {"pid": process.pid, "began": began(process.pid)}
+    asked = {"pid": process.pid, "began": row_of(server, lambda row: row.get("pid") == process.pid)["began"]}
 
     assert end(server, asked) == 204
     assert process.poll() is None
     assert end(server, asked | {"kill": True}) == 204
     assert process.wait(30) == -9
+    process.communicate()
+
+
+def test_a_desktop_that_draws_on_the_gpu_is_not_ended(server: Server, machine: Machine) -> None:
+    process = script(machine, DRAWS)
+    with machine.add_row(process.pid, 0, "256MiB", "G"):
+        row = row_of(server, lambda row: row.get("pid") == process.pid)
+        answer = end(server, {"pid": process.pid, "began": row["began"]})
+
+    assert (row["who"], row["kind"], answer, process.poll()) == ("mine", "G", 404, None)
+    process.kill()
     process.communicate()
 
 
@@ -125,7 +137,7 @@ def open_module(machine: Machine) -> Iterator[None]:
 def test_what_was_brought_back_under_the_open_module_is_not_killed(
     machine: Machine, server: Server, orphan: subprocess.Popen[str], open_module: None
 ) -> None:
-    asked = {"pid": orphan.pid, "began": began(orphan.pid)}
+    asked = {"pid": orphan.pid, "began": row_of(server, lambda row: row.get("pid") == orphan.pid)["began"]}
     recorded(server, machine, orphan.pid, Phase.BACK, returns=1)
 
     assert [end(server, asked | {"kill": kill}) for kill in (False, True)] == [409, 409]

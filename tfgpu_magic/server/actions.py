@@ -132,13 +132,22 @@ def stop(pid: int, number: int, kernels: Collection[int]) -> bool:
 
 
 class EndHandler(ActionHandler):
-    """Asks a process to end, or kills one that does not.
+    """Asks a process that computes on a GPU to end, or kills one that does not; one that draws only, a desktop, stays.
 
     The body is JSON: ``{"pid": 4711, "began": 123456}``, with ``"kill": true`` for the latter; `began` is the row's
     figure. 204: the signal was sent; 400: the request is malformed; 403: the process is the server, or one of its
-    kernels or their children; 404: there is no such process any more, or it holds no GPU; 409: it was parked once, and
-    to end it so may stop the machine; 504: it cannot be read.
+    kernels or their children; 404: there is no such process any more, or it computes on no GPU; 409: it was parked
+    once, and to end it so may stop the machine; 504: it cannot be read.
     """
+
+    def initialize(  # type: ignore[override]  # what each takes is in `extension`
+        self,
+        kernels: Callable[[], Awaitable[Mapping[int, Notebook]]],
+        kinds: Callable[[int], Awaitable[Collection[str]]],
+    ) -> None:
+        """Take the functions that return this server's kernels by pid, and in which lists a process is."""
+        super().initialize(kernels)
+        self._kinds = kinds
 
     async def do(self, pid: int, fields: Mapping[str, Any]) -> int:
         """Send the signal."""
@@ -147,12 +156,13 @@ class EndHandler(ActionHandler):
             raise web.HTTPError(400, "began is no time of a process")
         sent = signal.SIGKILL if fields.get("kill") is True else signal.SIGTERM
         kernels = set(await self._kernels())
-        if (status := await read(pid, partial(end, pid, start, sent, kernels))) != 204:
+        computes = any("C" in kind for kind in await self._kinds(pid))
+        if (status := await read(pid, partial(end, pid, start, sent, kernels, computes=computes))) != 204:
             raise web.HTTPError(status, f"process {pid} is not ended")
         return status
 
 
-def end(pid: int, start: int, number: int, kernels: set[int]) -> int:
+def end(pid: int, start: int, number: int, kernels: set[int], *, computes: bool = True) -> int:
     """Send a signal to a process of this user's own, if it is the one that began then, and return the answer's status.
 
     Args:
@@ -160,6 +170,7 @@ def end(pid: int, start: int, number: int, kernels: set[int]) -> int:
         start: when it began (`pids.began`).
         number: the signal.
         kernels: the pids of this server's kernels.
+        computes: whether it is in a list of processes that compute.
     """
     try:
         fd = _descriptor(pid)  # from here on it is known by this, and not by its pid
@@ -167,10 +178,12 @@ def end(pid: int, start: int, number: int, kernels: set[int]) -> int:
         return 404
     try:
         # Whichever process has the pid now has had it since before the descriptor was opened, if it began then.
-        if began(pid) != start or user(pid) != os.getuid() or not _uses_gpu(pid):
+        if began(pid) != start or user(pid) != os.getuid():
             return 404
         if pid in family() or not kernels.isdisjoint(ancestors(pid)):
             return 403
+        if not _holds(pid, computes=computes):
+            return 404
         _refuse_to_stop_machine(pid)  # most programs end at once by either signal, and CUDA knows nothing of it
         if fd is not None:
             signal.pidfd_send_signal(fd, number)
@@ -186,9 +199,9 @@ def end(pid: int, start: int, number: int, kernels: set[int]) -> int:
     return 204
 
 
-def _uses_gpu(pid: int) -> bool:
-    """Tell whether a process has the driver open, or may have; one that is parked need not."""
-    return opens_driver(pid) is not False or client.parked(pid) is not None
+def _holds(pid: int, *, computes: bool) -> bool:
+    """Tell whether a process computes and has the driver open, or may have; one that is parked need not."""
+    return (computes and opens_driver(pid) is not False) or client.parked(pid) is not None
 
 
 def _refuse_to_stop_machine(pid: int) -> None:

@@ -63,7 +63,7 @@ class TfGpuServer(ExtensionApp):
             (r"/tfgpu-magic/snapshot", SnapshotHandler, {"feed": feed}),
             (r"/tfgpu-magic/stream", StreamHandler, {"feed": feed}),
             (r"/tfgpu-magic/stop", StopHandler, {"kernels": feed.notebooks}),
-            (r"/tfgpu-magic/end", EndHandler, {"kernels": feed.notebooks}),
+            (r"/tfgpu-magic/end", EndHandler, {"kernels": feed.notebooks, "kinds": feed.kinds}),
             (r"/tfgpu-magic/park", ParkHandler, {"kernels": feed.notebooks, "returns": returns}),
         ])  # fmt: skip
 

@@ -166,6 +166,13 @@ class Feed:
             await self._first()
         return (await self._all())[1]
 
+    async def kinds(self, pid: int) -> set[str]:
+        """Return in which of the driver's lists a process is, on any GPU; look first, as `full` does."""
+        if not self._ready:
+            await self._first()
+        rows = self._states.newest.get("rows", {}).values()
+        return {row["kind"] for row in rows if row.get("pid") == pid and "kind" in row}
+
     def close(self) -> None:
         """End all streams, and close the board."""
         self.closed = True

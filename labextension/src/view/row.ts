@@ -96,9 +96,13 @@ function title(row: Row, trans: Translation): string {
   return lines.join('\n');
 }
 
-/** Whether a row is of a process of the user's own that no server here knows, and that can be told from any later. */
-function canEnd(row: Row): boolean {
-  return row.who === 'mine' && !row.child && !row.call && row.pid !== undefined && row.began !== undefined;
+/**
+ * Whether a row is of a process of the user's own that no server here knows, and that can be told from any later; not of
+ * one that only draws, as a desktop does. What is parked is in no list, and has no kind.
+ */
+export function canEnd(row: Row): boolean {
+  const own = row.who === 'mine' && !row.child && !row.call && row.kind !== 'G';
+  return own && row.pid !== undefined && row.began !== undefined;
 }
 
 /**
