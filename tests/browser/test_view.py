@@ -133,6 +133,18 @@ def test_in_forced_colours_parts_are_told_apart(view: Page, scheme: str) -> None
     assert len(set(grounds)) == len(grounds) == 4
 
 
+@pytest.mark.parametrize("width", [220, 320])
+def test_a_row_of_any_width_keeps_its_notebooks_name(browser: Browser, width: int) -> None:
+    page = recorded(browser, f"sketch&width={width}")
+    names = page.locator(".tfgpu-view-owner")
+    whole = names.evaluate_all("all => all.map(one => [one.textContent, one.scrollWidth <= one.clientWidth])")
+    page.locator(".tfgpu-view-row").first.hover()
+    shot(page, f"narrow-{width}")
+    page.close()
+
+    assert whole == [["train.ipynb", True], ["eval.ipynb", True], ["maria", True]]
+
+
 def test_what_is_parked_says_so_in_a_narrow_view_and_a_name_stays_a_name(browser: Browser) -> None:
     page = recorded(browser, "parked&width=300")
     rows = {row.owner: row for row in View(page, page.locator(".tfgpu-view")).rows()}

@@ -116,7 +116,7 @@ def test_whatever_finds_no_room_names_it_too(
     board = {"TFGPU_MAGIC_DIR": str(server.home / "board")}
     command = [sys.executable, "-m", "tfgpu_magic", "run", "limit 5GiB", "--", "-c", "print(1)"]
     program = machine.run(command, env=board, capture_output=True, text=True)
-    assert program.returncode == 2
+    assert program.returncode == 75
     assert "eval.ipynb (4." in program.stderr
     assert "Its button in the panel parks it, and so does the magic's word `park` in it." in program.stderr
 
