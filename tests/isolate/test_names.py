@@ -11,7 +11,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from random import Random
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 import pytest
@@ -276,8 +276,7 @@ class Thing:
     def __enter__(self) -> Thing:
         return Thing(self.number + 2)
 
-    def __exit__(self, kind: type | None, *_: object) -> bool:
-        return self.number % 2 == 0 and kind is not Endless  # it is as `suppress`, or not
+    def __exit__(self, *_: object) -> None: ...  # a `with` block counts as run to its end
 
     def __bool__(self) -> bool:
         return self.number % 3 != 0
@@ -304,7 +303,9 @@ def run(cell: CodeType, notebook: dict[str, Any]) -> tuple[list[str], dict[str, 
     space = {"say": lambda value: said.append(shown(value)), **notebook}
     steps = itertools.count()
 
-    def trace(*_: object) -> Any:
+    def trace(frame: FrameType, *_: object) -> Any:
+        if frame.f_code.co_filename != cell.co_filename:
+            return None  # what the interpreter does meanwhile, as a hook for what a finaliser raises, is not the cell's
         if next(steps) > 300:
             raise Endless
         return trace
@@ -353,7 +354,7 @@ def compiled(text: str) -> CodeType | None:
         return None
 
 
-@pytest.mark.filterwarnings("ignore::SyntaxWarning")
+@pytest.mark.filterwarnings("ignore::SyntaxWarning", "ignore:coroutine")
 @pytest.mark.parametrize("seed", range(8))
 def test_a_cell_does_the_same_with_only_what_it_reads(seed: int) -> None:
     texts = [block(Random(100_000 * seed + each), depth=3) for each in range(250)]

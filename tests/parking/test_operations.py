@@ -31,15 +31,16 @@ def test_what_must_not_be_parked_is_not_touched(house: House) -> None:
     assert (set(house.driver.calls), house.phase) == ({"snapshot"}, None)
 
 
-def test_what_becomes_wrong_after_the_lock_is_unlocked(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_becomes_wrong_after_the_lock_is_unlocked(house: House) -> None:
     """What is said when nothing can change any more counts."""
+    with pytest.MonkeyPatch.context() as patch:  # undone before the house's own, which it covers
 
-    def at(number: int, call: str) -> None:
-        if call == "lock":
-            monkeypatch.setattr(host_memory, "untouched", lambda _: GIB)
+        def at(number: int, call: str) -> None:
+            if call == "lock":
+                patch.setattr(host_memory, "untouched", lambda _: GIB)
 
-    house.driver.at = at
-    outcome = asyncio.run(house.do(PARK))
+        house.driver.at = at
+        outcome = asyncio.run(house.do(PARK))
 
     assert outcome.refusals == (why.HOST_MEMORY(HELD + checks.HOST_MARGIN, GIB),)
     assert (house.driver.state, house.phase) == (State.RUNNING, None)
