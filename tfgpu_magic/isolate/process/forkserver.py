@@ -22,6 +22,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -108,7 +109,7 @@ class ForkServer:
         """Start a call; where that fails, the negative errno is written in place of its pid."""
         status_pipe, *inherited = descriptors
         pid = -errno.EMFILE  # where some descriptors did not arrive
-        if len(inherited) == 4:
+        if len(inherited) >= 4:
             try:
                 pid = os.fork()
             except OSError as error:
@@ -130,7 +131,8 @@ class ForkServer:
         """Turn the forked child into the worker process, and run the call.
 
         Args:
-            inherited: the descriptors of the call: its connection, output, error output and crash pipe.
+            inherited: the descriptors of the call: its connection, output, error output and crash pipe, and that of
+                the kernel's resource tracker where it has one.
             foreign: the descriptors that the child closes.
         """
         status = 1
@@ -151,8 +153,10 @@ class ForkServer:
             self.control.detach()
             for descriptor in foreign:
                 os.close(descriptor)
-            connection, *prints, crash = inherited
-            for number, descriptor in enumerate(prints, start=1):
+            connection, out, err, crash, *tracker = inherited
+            if tracker:  # as children of `multiprocessing` have their parent's: its own would free what is the kernel's
+                resource_tracker._resource_tracker._fd = tracker[0]  # type: ignore[attr-defined]
+            for number, descriptor in ((1, out), (2, err)):
                 os.dup2(descriptor, number)
                 os.close(descriptor)
             kept = socket.socket(fileno=connection)  # to the end: the call may have closed its descriptor

@@ -188,7 +188,7 @@ class ForkServerProcess:
                 with contextlib.suppress(OSError):  # unprivileged users have a limit
                     fcntl.fcntl(pipe[0], fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
             with self._lock:
-                passed = [status[1], its_connection.fileno(), out[1], err[1], crash[1]]
+                passed = [status[1], its_connection.fileno(), out[1], err[1], crash[1], *_resource_tracker()]
                 socket.send_fds(self._control, [ORDER.pack(0, 0)], passed)
                 self._calls += 1
             ours.pop_all()
@@ -289,6 +289,13 @@ class ForkServerClient:
         server, self._server = self._server, None
         if server is not None:
             server.disown()
+
+
+def _resource_tracker() -> list[int]:
+    """Return the descriptor of this process's resource tracker, if one runs: shared memory has been used here."""
+    tracker = getattr(sys.modules.get("multiprocessing.resource_tracker"), "_resource_tracker", None)
+    descriptor = getattr(tracker, "_fd", None)
+    return [] if descriptor is None else [descriptor]
 
 
 def _readable(descriptor: int, seconds: float) -> bool:

@@ -49,7 +49,7 @@ FIGURE = struct.Struct("=q")
 ORDER = struct.Struct("=qq")
 """The format of an order: a pid and a signal for its process group. With pid 0 it starts a call and carries these
 descriptors: the pipe that its pid and its exit status are written to, its connection, its output, its error output,
-and the pipe that `faulthandler` writes to."""
+the pipe that `faulthandler` writes to, and that of the kernel's resource tracker, if one runs."""
 
 READY = b"ready"
 """What a fork server sends when everything is imported, followed by how many milliseconds that took."""
