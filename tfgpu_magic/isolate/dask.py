@@ -43,7 +43,7 @@ class Task:
     def __init__(self, function: Isolated[..., Any]) -> None:
         self.__name__ = self.__qualname__ = pickling.name_of(function)
         self._options = function.options
-        self._parts = tuple(map(bytes, pickling.dump(function, self.__name__).parts))
+        self._parts = tuple(map(bytes, pickling.dump(function, self.__name__, reduce=_by_content).parts))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call it, in a Dask worker. The errors of this package that it raises have the worker as their `place`."""
@@ -73,6 +73,11 @@ class Task:
 
     def _as_function(self, part: Any) -> Any:
         return (pickling.load, (self._parts,)) if part is self else NotImplemented
+
+
+def _by_content(part: Any) -> Any:
+    """Pickle a mapped array by what is in it: the file may not be on the other machine."""
+    return NotImplemented if pickling.by_file(part) is NotImplemented else part.__reduce_ex__(5)
 
 
 class _Prints(OwnStreams):

@@ -135,7 +135,8 @@ class Local:
             reduce: a special way to pickle some objects.
 
         Returns:
-            The future of its value; if the call cannot be sent, a future that raises `Unpicklable`.
+            The future of its value; if the call cannot be sent, a future that raises `Unpicklable`, or `OSError` where
+            there is no memory for it.
 
         Raises:
             RuntimeError: no more calls are accepted.
@@ -144,16 +145,16 @@ class Local:
         self._check()
         try:
             call.work = copies.copied(pickling.dump_call(function, args, kwargs, reduce=reduce))
-        except Unpicklable as error:
+        except (Unpicklable, OSError) as error:
             call.set_exception(error)
             return call
         with self._changed:
             self._check()
-            self._waiting.append(call)
             if self._threads < self.most:
                 # Daemons, so that a process that ends by Ctrl-C, or is restarted, waits for no thread; see above.
                 threading.Thread(target=self._work, name="tfgpu_magic-call", daemon=True).start()
                 self._threads += 1  # its work begins when the lock is released
+            self._waiting.append(call)  # now: if no thread can be started, the call is not submitted
         return call
 
     def shutdown(self, *, wait: bool, cancel: bool) -> None:

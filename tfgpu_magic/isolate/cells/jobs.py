@@ -11,6 +11,7 @@ from typing import Any
 
 from tfgpu_magic.isolate import user_code
 from tfgpu_magic.isolate.cells.cell import Cell
+from tfgpu_magic.isolate.cells.errors import without_frames
 from tfgpu_magic.isolate.cells.line import CellLine
 from tfgpu_magic.isolate.job_list import RUNNING, JobFuture
 from tfgpu_magic.isolate.sinks import OwnStreams, below
@@ -94,5 +95,8 @@ class Job(JobFuture[Any]):
 
 def begin(shell: Any, line: CellLine, source: str) -> Callable[[], object]:
     """Prepare a cell; return a function that runs it and returns its value, or detaches it and returns its job."""
-    cell = Cell(shell, line, source, below(shell) if line.detach else OwnStreams())
+    try:
+        cell = Cell(shell, line, source, below(shell) if line.detach else OwnStreams())
+    except OSError as error:  # there is no memory for what it reads
+        raise without_frames(error) from None
     return functools.partial(Job, cell) if line.detach else cell.run

@@ -11,6 +11,7 @@ import threading
 import weakref
 from typing import Any
 
+from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.isolate.values.pickling import Pickled
 
 _COPIES: weakref.WeakValueDictionary[tuple[int, int], memoryview] = weakref.WeakValueDictionary()
@@ -34,18 +35,25 @@ class _Buffer(ctypes.Structure):
 
 
 def copied(pickled: Pickled) -> Pickled:
-    """Return the value with memory of its own, so that its arrays may change before it is sent."""
-    return Pickled(pickled.stream, tuple(map(_copy, pickled.buffers)))
+    """Return the value with memory of its own, so that its arrays may change before it is sent.
 
-
-def _copy(buffer: memoryview) -> memoryview:
-    """Return a copy: an earlier one of the same memory, where that still exists and nothing has changed."""
-    place = _address(buffer), buffer.nbytes
+    Raises:
+        OSError: there is no room for the copies.
+    """
+    buffers = {(_address(buffer), buffer.nbytes): buffer for buffer in pickled.buffers}
     with _LOCK:
-        copy = _COPIES.get(place)
-        if copy is None or _LIBC.memcmp(place[0], _address(copy), buffer.nbytes):
-            copy = _COPIES[place] = memoryview(bytes(buffer))
-    return copy
+        copies = {place: copy for place in buffers if (copy := _earlier(place)) is not None}
+        new = {place: buffer for place, buffer in buffers.items() if place not in copies}
+        host_memory.demand(sum(size for _, size in new))
+        for place, buffer in new.items():
+            copies[place] = _COPIES[place] = memoryview(bytes(buffer))
+    return Pickled(pickled.stream, tuple(copies[_address(buffer), buffer.nbytes] for buffer in pickled.buffers))
+
+
+def _earlier(place: tuple[int, int]) -> memoryview | None:
+    """Return the copy of some memory, its address and size, if there is one and nothing has changed."""
+    copy, (address, size) = _COPIES.get(place), place
+    return copy if copy is not None and not _LIBC.memcmp(address, _address(copy), size) else None
 
 
 def _address(buffer: memoryview) -> int:

@@ -5,14 +5,17 @@ Source: PEP 574 (out-of-band buffers); cloudpickle.
 
 from __future__ import annotations
 
+import errno
 import functools
 import inspect
 import io
 import itertools
+import mmap
 import pickle
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -20,6 +23,7 @@ import cloudpickle
 from cloudpickle import cloudpickle as internals
 
 from tfgpu_magic.errors import Unpicklable
+from tfgpu_magic.isolate.process import host_memory
 
 APART = 64 * 2**10
 """Bytes from which a buffer travels apart from the stream, and keeps its own memory."""
@@ -87,12 +91,69 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]  # clou
         return super().reducer_override(obj)
 
 
+class _Stream(io.BytesIO):
+    """The stream of a pickle; it is refused before it takes more memory than is left."""
+
+    _unchecked = 0
+
+    def write(self, data: Any) -> int:
+        """Append data.
+
+        Raises:
+            OSError: there is no room for it.
+        """
+        self._unchecked += memoryview(data).nbytes
+        if self._unchecked >= host_memory.MARGIN:
+            host_memory.demand(self._unchecked)
+            self._unchecked = 0
+        return super().write(data)
+
+
 class _SharingPickler(_Pickler):
     """A pickler that leaves out the globals of the notebook's functions: they use the receiver's `__main__`."""
 
     def __init__(self, file: io.BytesIO, buffers: list[memoryview], reduce: Reduce | None) -> None:
         super().__init__(file, buffers, reduce)
         self.globals_ref[id(main_namespace())] = _Main(__name__="__main__")
+
+    def reducer_override(self, obj: Any) -> Any:
+        reduced = super().reducer_override(obj)
+        return by_file(obj) if reduced is NotImplemented else reduced
+
+
+def by_file(array: Any) -> Any:
+    """Pickle an array whose memory is a mapped file by the file, so that what is written to it is in the file.
+
+    A mapping that keeps its changes to itself, and an array of another kind, are pickled as usual.
+    Source: joblib's reducers; `numpy.memmap`.
+    """
+    numpy = sys.modules.get("numpy")
+    if numpy is None or type(array) not in (numpy.ndarray, numpy.memmap):
+        return NotImplemented
+    mapped = array
+    while isinstance(mapped, numpy.ndarray) and not isinstance(mapped.base, mmap.mmap):
+        mapped = mapped.base
+    if not isinstance(mapped, numpy.memmap) or not array.nbytes or mapped.mode == "c":
+        return NotImplemented
+    if mapped.filename is None or not Path(mapped.filename).exists():
+        return NotImplemented
+    steps = [(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)]
+    before, after = -sum(step for step in steps if step < 0), sum(step for step in steps if step > 0) + array.itemsize
+    start = mapped.offset + array.ctypes.data - mapped.ctypes.data - before
+    mode = "r" if mapped.mode == "r" or not array.flags.writeable else "r+"
+    place = str(mapped.filename), mode, start, before + after
+    return _map, (type(array), place, before, array.shape, array.dtype, array.strides)
+
+
+def _map(kind: type[Any], place: tuple[str, Any, int, int], first: int, shape: Any, dtype: Any, strides: Any) -> Any:
+    """Map a part of a file, as `numpy.memmap` does, with strides of any kind."""
+    np: Any = sys.modules["numpy"]  # of which these arguments are
+    file, mode, start, size = place
+    whole = np.memmap(file, np.uint8, mode, start, (size,))
+    part: Any = np.ndarray.__new__(kind, shape, dtype, whole, first, strides)
+    if kind is np.memmap:
+        vars(part).update(vars(whole))
+    return part
 
 
 def main_namespace() -> dict[str, Any]:
@@ -110,6 +171,7 @@ def dump(value: object, name: str = "", *, reduce: Reduce | None = None) -> Pick
 
     Raises:
         Unpicklable: it cannot be pickled; the error names the part that cannot.
+        OSError: there is no room for the pickle.
     """
     return _dump(_SharingPickler, value, name, reduce)
 
@@ -120,10 +182,12 @@ def dump_self_contained(value: object, name: str = "", *, reduce: Reduce | None 
 
 
 def _dump(pickler: type[_Pickler], value: object, name: str, reduce: Reduce | None) -> Pickled:
-    stream, buffers = io.BytesIO(), list[memoryview]()
+    stream, buffers = _Stream(), list[memoryview]()
     try:
         pickler(stream, buffers, reduce).dump(value)
     except Exception as error:  # whatever an object's own __reduce__ raises
+        if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+            raise
         raise Unpicklable(_message(value, name or "it", error, reduce), what=name) from error
     # Not getbuffer(), which must be freed before its stream: Python's garbage collector may do it the other way round.
     return Pickled(memoryview(stream.getvalue()), tuple(buffers))
@@ -170,7 +234,17 @@ class Unpickler(pickle.Unpickler):
 
     def __init__(self, file: io.BytesIO, *, buffers: Iterable[Any] | None = None) -> None:
         super().__init__(file, buffers=buffers)
-        self._made: dict[int, type] = {}  # kept, so that no id is used twice
+        self._made: dict[int, type] = {}  # until they are filled; kept, so that no id is used twice
+
+    def load(self) -> Any:
+        """Unpickle; where that fails, forget the classes that were made and have no attributes yet."""
+        try:
+            return super().load()
+        except BaseException:
+            for kind in self._made.values():
+                number = internals._DYNAMIC_CLASS_TRACKER_BY_CLASS.pop(kind, None)
+                internals._DYNAMIC_CLASS_TRACKER_BY_ID.pop(number, None)
+            raise
 
     def find_class(self, module: str, name: str) -> Any:
         """Look up a name of the stream; `pickle` invokes this once for each."""
@@ -192,8 +266,12 @@ def _make(make: Callable[..., type], made: dict[int, type], *description: Any) -
     return kind
 
 
-def _fill(fill: Callable[..., type], made: Mapping[int, type], kind: type, state: Any) -> type:
-    return fill(kind, state) if id(kind) in made else kind
+def _fill(fill: Callable[..., type], made: dict[int, type], kind: type, state: Any) -> type:
+    if id(kind) not in made:
+        return kind
+    filled = fill(kind, state)
+    del made[id(kind)]
+    return filled
 
 
 def load(parts: Sequence[memoryview], unpickler: Callable[..., pickle.Unpickler] = Unpickler) -> Any:
