@@ -13,7 +13,8 @@ TfGpuError
 └── SimulatorError    the simulated GPU machine could not be built or reached
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 NOT_STARTED = "Not started."
 """The verdict on an isolated call that cannot have what it needs."""
@@ -107,11 +108,16 @@ class Unpicklable(TfGpuError, TypeError):
     Attributes:
         what: what cannot be sent, as people call it: ``train``, ``argument 2 of train``, a cell's name; empty where it
             has none.
+        value: a function that tries again to return what a call returned, once its module can be imported here; None
+            if there is nothing to try.
     """
+
+    __slots__ = ("value",)  # no part of a pickle of this error
 
     def __init__(self, message: str = "", *, what: str = "") -> None:
         super().__init__(message)
         self.what = what
+        self.value: Callable[[], Any] | None = None
 
 
 class WorkerDied(TfGpuError, RuntimeError):

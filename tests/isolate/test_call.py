@@ -19,7 +19,6 @@ import pytest
 from tests.isolate import deeds
 from tests.isolate.rig import Paper, belongings, call, prepare, run
 from tests.sizes import MIB
-from tfgpu_magic.isolate import call as calls
 from tfgpu_magic.isolate.pool import FORK_SERVER
 
 pytestmark = pytest.mark.usefixtures("light")
@@ -132,9 +131,7 @@ def test_processes_that_a_call_leaves_behind_are_gone_also_while_other_calls_run
     assert (left, runs) == ([], True)
 
 
-def test_a_fork_that_comes_to_the_end_of_the_call_does_not_answer_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "ENDING", 0.2)
-
+def test_a_fork_that_comes_to_the_end_of_the_call_does_not_answer_for_it() -> None:
     def fork() -> str:
         child = os.fork()
         if child == 0:

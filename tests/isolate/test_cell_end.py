@@ -194,7 +194,7 @@ def test_what_a_cell_has_started_ends_with_it(book: Notebook) -> None:
     ran = book.isolated(
         "import subprocess, threading, time\none = subprocess.Popen(['sleep', '1000'])\n"
         "two = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
-        "threading.Thread(target=time.sleep, args=(1000,)).start()\nprint(one.pid, two.pid)"
+        "threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\nprint(one.pid, two.pid)"
     )
 
     assert ran.status == "ok"

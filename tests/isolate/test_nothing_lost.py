@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import errno
+import io
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from multiprocessing import resource_tracker
 from multiprocessing.shared_memory import SharedMemory
@@ -12,10 +21,15 @@ import numpy as np
 import pytest
 
 from tests.isolate import deeds
-from tests.isolate.rig import run
+from tests.isolate.rig import call, prepare, run, soon
 from tests.sizes import MIB
+from tests.waiting import until
 from tfgpu_magic import IsolatedExecutor
-from tfgpu_magic.isolate.process import host_memory
+from tfgpu_magic.errors import Unpicklable
+from tfgpu_magic.isolate import call as calls
+from tfgpu_magic.isolate.process import host_memory, wire
+from tfgpu_magic.isolate.process.order import ANSWER
+from tfgpu_magic.isolate.sinks import OwnStreams
 from tfgpu_magic.isolate.values import copies, pickling
 
 pytestmark = pytest.mark.usefixtures("tracked", "light")
@@ -89,7 +103,104 @@ def test_a_copy_for_a_later_call_is_refused_before_it_is_made(monkeypatch: pytes
     assert copies.copied(pickling.dump(array)).size == kept.size  # what is copied already takes no more
 
 
+def test_a_stream_of_this_process_that_is_closed_ends_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stdout", closed)
+    one, _ = call(deeds.flood_lines, MIB)
+    one.sink = OwnStreams()
+
+    assert one.run(prepare()).value() is None
+
+
 # What it has answered
+
+
+def leave_slowly(marks: Path) -> str:
+    def wait() -> None:
+        (marks / "leaving").touch()
+        while not (marks / "go").exists():
+            time.sleep(0.01)
+        (marks / "saved").touch()
+
+    atexit.register(wait)
+    threading.Thread(target=time.sleep, args=(0.5,)).start()
+    return "done"
+
+
+def test_an_end_takes_its_time_and_an_interrupt_meanwhile_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "ENDING", 0.1)
+    monkeypatch.setattr(calls, "PATIENCE", 0.1)
+    one, paper = call(leave_slowly, tmp_path)
+
+    def interrupt() -> None:
+        until(lambda: "has not ended" in paper.text["stderr"])
+        os.kill(os.getpid(), signal.SIGINT)
+        until(lambda: "The next interrupt kills it" in paper.text["stderr"])
+        (tmp_path / "go").touch()
+
+    thread = soon(tmp_path / "leaving", interrupt)
+    answer = one.run(prepare())
+    thread.join()
+
+    assert (answer.value(), one.status, one.interrupted_late) == ("done", 0, True)
+    assert (tmp_path / "saved").exists()
+
+
+def test_who_does_not_want_to_wait_for_an_end_interrupts_twice(tmp_path: Path) -> None:
+    one, paper = call(leave_slowly, tmp_path)
+
+    def interrupt() -> None:
+        one.interrupt()
+        until(lambda: "The next interrupt kills it" in paper.text["stderr"])
+        one.interrupt()
+
+    thread = soon(tmp_path / "leaving", interrupt)
+    answer = one.run(prepare())
+    thread.join()
+
+    assert (answer.value(), one.status) == ("done", -signal.SIGKILL)
+
+
+def test_an_answer_that_cannot_be_taken_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    receive, failed = wire.receive, list[str]()
+
+    def fail_once(end: Any) -> Any:
+        message = receive(end)
+        if message is not None and message.kind == ANSWER and not failed:
+            failed.append(message.kind)
+            raise OSError(errno.EMFILE, "Too many open files")
+        return message
+
+    monkeypatch.setattr(wire, "receive", fail_once)
+    one, paper = call(deeds.echo, np.ones(2 * MIB, np.uint8))
+
+    assert one.run(prepare()).value().sum() == 2 * MIB
+    assert failed == [ANSWER]
+    assert "Too many open files" in paper.text["stderr"]
+
+
+def test_a_value_whose_module_is_missing_here_can_be_asked_for_again(tmp_path: Path) -> None:
+    (tmp_path / "only_there.py").write_text("class Found:\n    number = 5\n")
+
+    def find() -> Any:
+        sys.path.append(str(tmp_path))
+        import only_there  # type: ignore[import-not-found]
+
+        return only_there.Found()
+
+    with pytest.raises(Unpicklable, match="only_there") as caught:
+        run(find, (), {})
+    sys.path.append(str(tmp_path))
+    try:
+        assert caught.value.value is not None
+        assert caught.value.value().number == 5
+        assert pickle.loads(pickle.dumps(caught.value)).value is None
+    finally:
+        sys.path.remove(str(tmp_path))
+        sys.modules.pop("only_there", None)
 
 
 # Other frameworks

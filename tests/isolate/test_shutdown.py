@@ -89,34 +89,6 @@ def test_a_thread_that_saves_a_file_is_waited_for(tmp_path: Path) -> None:
     assert paper.text["stderr"] == ""
 
 
-def test_a_thread_that_does_not_end_is_cut_off_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "ENDING", 0.5)
-
-    def begin() -> str:
-        threading.Thread(target=time.sleep, args=(600,), name="the heart").start()
-        atexit.register((tmp_path / "done").touch)
-        return "done"
-
-    one, paper = call(begin)
-
-    assert one.run(prepare()).value() == "done"
-    assert (tmp_path / "done").exists()
-    assert paper.text["stderr"].startswith("Cut off, because the call had ended 0.5 s before: the heart.")
-
-
-def test_an_end_that_does_not_end_is_cut_off_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "ENDING", 0.3)
-
-    def begin() -> str:
-        atexit.register(time.sleep, 600)
-        return "done"
-
-    one, paper = call(begin)
-
-    assert one.run(prepare()).value() == "done"
-    assert "did not end, and was killed" in paper.text["stderr"]
-
-
 def left(names: list[str]) -> list[str]:
     return [name for name in names if Path("/dev/shm", name).exists()]
 

@@ -22,7 +22,7 @@ class Answer:
         failure: the parts of the pickle of what it raised; none if it raised nothing.
         facts: what its process reported at its end.
         seconds: how long it took.
-        late: the timeout that it exceeded, in seconds; None if it was in time.
+        late: the timeout that it exceeded, in seconds, if it raised then; else None.
     """
 
     values: tuple[memoryview, ...] = ()
@@ -42,7 +42,7 @@ class Answer:
         return self._description().shown if self.failed else ()
 
     def error(self) -> BaseException | None:
-        """Return what it raised, as its own type; `TimedOut` if it was late; None if it raised nothing."""
+        """Return what it raised, as its own type, or as the cause of `TimedOut`; None if it raised nothing."""
         raised = failure.revive(self._description(), self.failure[1:]) if self.failed else None
         if self.late is None:
             return raised
@@ -55,17 +55,23 @@ class Answer:
 
         Raises:
             BaseException: what it raised.
-            Unpicklable: what it returned cannot be unpickled in this process.
+            Unpicklable: what it returned cannot be unpickled in this process; the error's `value` tries it again.
         """
-        error = self.error()
-        if error is not None:
-            raise error
+        raised = self.error()
+        if raised is not None:
+            raise raised
         try:
             return pickling.load(self.values, Unpickler)
-        except Unpicklable:
+        except Unpicklable as error:
+            error.value = self.value
             raise
         except Exception as error:  # a module that only the call has; any error of an object's own __setstate__
-            raise Unpicklable(f"What the call returned cannot be made again here ({error}).") from error
+            refused = Unpicklable(
+                f"What the call returned cannot be made again here ({error}). Once it can be, as when its "
+                "module can be imported, value() of this error returns it."
+            )
+            refused.value = self.value
+            raise refused from error
 
     def _description(self) -> Failure:
         description: Failure = pickle.loads(self.failure[0])  # noqa: S301  # from our own process

@@ -19,17 +19,17 @@ from tfgpu_magic.isolate.pool import FORK_SERVER
 from tfgpu_magic.isolate.process import exit_cause, wire
 from tfgpu_magic.isolate.process.forkserver_client import WorkerProcess
 from tfgpu_magic.isolate.process.interrupt import InterruptEvent, setting_on_sigint
-from tfgpu_magic.isolate.process.order import LEAVE, SHOW, SHOWN, WORK, Facts, Order
+from tfgpu_magic.isolate.process.order import AGAIN, LEAVE, SHOW, SHOWN, WORK, Facts, Order
 from tfgpu_magic.isolate.sinks import OwnStreams, Sink
 
 GRACE = 60.0
 """Seconds from the interrupt of a call that has taken too long to its end, if it does not end by itself."""
 
 PATIENCE = 5.0
-"""Seconds from an interrupt to the line that offers to kill a call that has not ended."""
+"""Seconds from an interrupt, or from the answer, to the line that offers to kill a call that has not ended."""
 
-ENDING = 5.0
-"""Seconds that the threads of a call that has answered may go on, and then its exit functions."""
+ENDING = 10.0
+"""Seconds that a call that can no longer answer may go on."""
 
 _TEARDOWN = 60.0  # seconds in which a killed process must be gone: the system frees its memory, perhaps hundreds of GiB
 _WARMING_NOTICE = 0.7  # seconds after which `Call.warming` reports that the fork server is still becoming warm
@@ -47,10 +47,11 @@ class Call:
         started: called with its pid when it has one.
         warming: called once if it has to wait for TensorFlow's import.
         answered: called with its answer before its process ends; returns `LEAVE`, or `APART` to be called again with
-            the answer in pieces. None if the answer is read only after the end.
+            the answer in pieces.
         pid: its process's id; None before it has started.
         status: its process's exit status, as in `subprocess`; None before its end.
         doomed: whether it is to be killed.
+        interrupted_late: whether it was interrupted when it had answered, which takes nothing of the answer.
     """
 
     work: Sequence[memoryview]
@@ -58,10 +59,11 @@ class Call:
     sink: Sink = field(default_factory=OwnStreams)
     started: Callable[[int], None] = lambda _: None
     warming: Callable[[], None] = lambda: None
-    answered: Callable[[Answer], str] | None = None
+    answered: Callable[[Answer], str] = lambda _: LEAVE
     pid: int | None = None
     status: int | None = None
     doomed: bool = False
+    interrupted_late: bool = False
     _event: InterruptEvent = field(default_factory=InterruptEvent)
 
     def interrupt(self) -> None:
@@ -88,15 +90,20 @@ class Call:
             KeyboardInterrupt: it was interrupted and gave no answer.
             OSError: no process could be started.
         """
-        kills = exit_cause.memory_kills()
-        with self._event, setting_on_sigint(self._event):
-            process = FORK_SERVER.start()
-            try:
-                answer = _Watch(self, order, process, self._event).run()
-                words = process.last_words() if answer is None else ""
-            finally:
-                self.status = process.status
-                process.close()
+        kills, answer, words = exit_cause.memory_kills(), None, ""
+        try:
+            with self._event, setting_on_sigint(self._event):
+                process = FORK_SERVER.start()
+                try:
+                    answer = _Watch(self, order, process, self._event).run()
+                    words = process.last_words() if answer is None else ""
+                finally:
+                    self.status = process.status
+                    process.close()
+        except KeyboardInterrupt:
+            if answer is None:
+                raise
+            self.interrupted_late = True
         if answer is None:
             raise exit_cause.died(process.status or 0, kills, exit_cause.memory_kills(), words)
         return answer
@@ -116,7 +123,7 @@ class _Watch:
 
     def __init__(self, call: Call, order: Order, process: WorkerProcess, event: InterruptEvent) -> None:
         self._call, self._process, self._event = call, process, event
-        self._order = replace(order, ending=ENDING, lingers=call.answered is not None)
+        self._order = order
         self._selector = selectors.DefaultSelector()
         self._decoders = {
             process.out: ("stdout", codecs.getincrementaldecoder("utf-8")("replace")),
@@ -126,7 +133,7 @@ class _Watch:
         self._began = time.monotonic()
         self._step = _Step.RUNNING
         self._due: dict[Callable[[], None], float] = {call.warming: self._began + _WARMING_NOTICE}
-        self._interrupted = self._timed_out = self._cut = False
+        self._interrupted = self._timed_out = self._cut = self._asked_again = False
 
     def run(self) -> Answer | None:
         """Watch it to its end, and return its answer; None if it ended without one."""
@@ -181,10 +188,16 @@ class _Watch:
             message = wire.receive(self._process.connection)
         except ConnectionError:
             message = None
+        except BlockingIOError:
+            raise
+        except OSError as error:  # there are no descriptors, or there is no room
+            self._ask_later(error)
+            return
         if message is None:  # it ends; or the call has closed the connection, and there will be no answer
             self._cut = True
             self._unregister(self._process.connection)
-            self._leave()
+            if self._answer is None:
+                self._leave()
         elif message.kind == SHOW:
             for descriptor in self._decoders:  # what it printed before
                 self._read(descriptor)
@@ -192,27 +205,40 @@ class _Watch:
             if message.parts[1:]:  # it has a number, and the call waits for it
                 self._send(SHOWN, message.parts[1:])
         else:
-            facts: Facts = pickle.loads(message.parts[0])  # noqa: S301  # as above
-            seconds = time.monotonic() - self._began
-            values, raised = message.parts[1 : 1 + facts.values], message.parts[1 + facts.values :]
-            self._answer = Answer(values=values, failure=raised, facts=facts, seconds=seconds)
+            self._take(message)
+
+    def _take(self, message: wire.Message) -> None:
+        """Take an answer; the process leaves, or sends it in pieces."""
+        facts: Facts = pickle.loads(message.parts[0])  # noqa: S301  # from our own process
+        seconds = time.monotonic() - self._began
+        values, raised = message.parts[1 : 1 + facts.values], message.parts[1 + facts.values :]
+        self._answer = Answer(values=values, failure=raised, facts=facts, seconds=seconds)
+        if self._step in _BUSY:
             self._due.clear()
-            if self._call.answered is not None:
-                self._send(reply := self._call.answered(self._answer))
-                if reply != LEAVE:  # it sends more, and interrupts may end the wait for that
-                    self._step = _Step.RUNNING if self._step in _BUSY else self._step
-                    return
+        self._send(reply := self._call.answered(self._answer))
+        if reply == LEAVE:
             self._leave()
+        elif self._step in _BUSY:  # interrupts may end the wait for the pieces
+            self._step = _Step.RUNNING
+
+    def _ask_later(self, error: OSError) -> None:
+        if not self._asked_again:
+            self._say(f"What the call sends cannot be taken ({error.strerror}). It is asked for every second.")
+        self._asked_again = True
+        self._due[self._ask_again] = time.monotonic() + 1.0
 
     def _handle_interrupts(self) -> None:
-        """Interrupt the process; kill it once that was announced."""
-        if self._step not in _BUSY:
-            return  # an interrupt that comes too late is left in the event, for the next code that checks it
+        """Interrupt the process, unless it has answered; kill it once that was announced."""
         for _ in range(self._event.taken()):
-            self._interrupted = True
+            if self._step in (_Step.KILLED, _Step.GIVEN_UP):
+                return
+            self._interrupted, self._call.interrupted_late = True, self._answer is not None
             if self._step is _Step.WARNED or self._call.doomed:
                 self._kill()
                 return
+            if self._step is _Step.LEAVING:
+                self._warn()
+                continue
             self._interrupt()
             if self._step is _Step.RUNNING:
                 self._step, self._due[self._warn] = _Step.INTERRUPTED, time.monotonic() + PATIENCE
@@ -223,7 +249,8 @@ class _Watch:
         self._process.signal(signal.SIGINT)
 
     def _warn(self) -> None:
-        self._say("The call has been interrupted, and has not ended. The next interrupt kills it.")
+        how = "been interrupted" if self._answer is None else "answered"
+        self._say(f"The call has {how}, and has not ended. The next interrupt kills it.")
         self._step = _Step.WARNED
 
     def _time_out(self) -> None:
@@ -234,15 +261,29 @@ class _Watch:
     def _say(self, text: str) -> None:
         self._call.sink.write("stderr", f"{text}\n")
 
+    def _ask_again(self) -> None:
+        self._send(AGAIN)
+
     def _leave(self) -> None:
+        """Wait for its end; if it has answered, as long as its threads and exit functions take to save something."""
         if self._step not in _BUSY:
             return
-        self._step, self._due = _Step.LEAVING, {self._cut_off: time.monotonic() + 2 * ENDING}
-        self._unregister(self._event)  # it is too late for an interrupt
+        self._step, now = _Step.LEAVING, time.monotonic()
+        if self._answer is None:
+            self._due = {self._kill: now + ENDING}
+            return
+        self._due = {self._remark: now + PATIENCE}
+        if self._call.timeout is not None:
+            self._due[self._cut_off] = max(now, self._began + self._call.timeout) + GRACE
+
+    def _remark(self) -> None:
+        self._say(
+            "The call has answered, and its process has not ended: threads or exit functions of it still run. "
+            "The second interrupt from now kills it."
+        )
 
     def _cut_off(self) -> None:
-        if self._answer is not None:
-            self._say(f"The call's process had answered {2 * ENDING:g} s before, did not end, and was killed.")
+        self._say("The call had answered; its process did not end in the call's timeout, and was killed.")
         self._kill()
 
     def _kill(self) -> None:
@@ -272,7 +313,11 @@ class _Watch:
 
     def _outcome(self) -> Answer | None:
         if self._answer is not None:
-            return replace(self._answer, late=self._call.timeout) if self._timed_out else self._answer
+            if self._timed_out and self._answer.failed:
+                return replace(self._answer, late=self._call.timeout)
+            if self._timed_out:
+                self._say(f"The call took longer than {self._call.timeout:g} s, was interrupted, and gave its value.")
+            return self._answer
         if self._step is _Step.GIVEN_UP:
             raise exit_cause.hung(self._call.pid or 0)
         if self._timed_out:

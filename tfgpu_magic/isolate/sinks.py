@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import copy
 import sys
@@ -22,18 +23,22 @@ class Sink(Protocol):
 
 
 class OwnStreams:
-    """A sink for this process's own streams, and the display of the thread's cell."""
+    """A sink for this process's own streams, and the display of the thread's cell.
+
+    A stream that is closed, or whose terminal has gone, ends no call: what is written to it is lost.
+    """
 
     def write(self, stream: str, text: str) -> None:
         """Write as `print` does, and flush; the text is UTF-8, and this process's stream may have another encoding."""
         file = getattr(sys, stream)
         if file is None:  # as in a service
             return
-        try:
-            file.write(text)
-        except UnicodeEncodeError as error:
-            file.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding))
-        file.flush()
+        with contextlib.suppress(OSError, ValueError):
+            try:
+                file.write(text)
+            except UnicodeEncodeError as error:
+                file.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding))
+            file.flush()
 
     def show(self, message: Mapping[str, Any]) -> None:
         """Publish it as a cell of this process would; without IPython, print its text."""

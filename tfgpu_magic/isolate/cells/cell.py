@@ -119,7 +119,7 @@ class Cell:
 
     def _end(self) -> tuple[Any, BaseException | None]:
         """Run it to its end, and return its value, or what is to be raised; no traceback keeps anything else alive."""
-        begin, interrupt = time.monotonic(), None
+        begin, late, interrupt = time.monotonic(), False, None
         try:
             answer = self._answer()
         except (TfGpuError, OSError, KeyboardInterrupt) as error:
@@ -127,7 +127,9 @@ class Cell:
                 if self.pid is not None:
                     self._show(summarise((), None, look(), self.pid, time.monotonic() - begin))
                 return None, without_frames(self._stop_from_outside() or error.with_traceback(None))
-            answer = self._answered
+            answer, late = self._answered, True
+        late = late or (self._call is not None and self._call.interrupted_late)
+        if late and not self._line.detach:
             interrupt = without_frames(KeyboardInterrupt("The cell had ended, and what it gives is here."))
         arrival, self._answered, self._arrival = self._arrival, None, None
         if arrival is None:
@@ -138,6 +140,8 @@ class Cell:
             final = raised(answer)
         self._show_summary(answer, arrival, final)
         final = final or interrupt or self._lost([name for name in arrival.lost if name], value)
+        if final is not None and final is interrupt and value is not None and facts.shown is not None:
+            self._shell.displayhook(value)
         if final is not None or facts.shown is None or (value is None and "" not in arrival.lost):
             return None, final
         if "" in arrival.lost:

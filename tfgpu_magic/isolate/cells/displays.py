@@ -15,7 +15,7 @@ from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 
 from tfgpu_magic.isolate.process import interrupt, wire
-from tfgpu_magic.isolate.process.order import SHOW
+from tfgpu_magic.isolate.process.order import AGAIN, SHOW, SHOWN
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 """The MIME type of widgets, which need comms: this process has none, and the widget's text is shown instead."""
@@ -67,7 +67,7 @@ class DisplayChannel:
         self._connection = connection
         self._shown = 0
         self._asking = threading.Lock()  # held by the thread that waits until its display is shown
-        self._pid = os.getpid()
+        self._pid, self._closed = os.getpid(), False
 
     def show(self, message: Mapping[str, Any]) -> None:
         """Show it, after all that was printed before and before all that is printed next."""
@@ -79,10 +79,19 @@ class DisplayChannel:
         with self._asking, interrupt.put_off():  # what is printed after an interrupt is shown after this, too
             self._shown += 1
             number = str(self._shown).encode()
-            wire.send(self._connection, SHOW, [memoryview(pickle.dumps(message)), number])
+            parts = [pickle.dumps(message)] if self._closed else [pickle.dumps(message), number]
+            wire.send(self._connection, SHOW, parts)
             # A call of this method that was left by an exception has left a reply unread.
-            while (reply := wire.receive(self._connection)) is not None and bytes(reply.parts[0]) != number:
-                pass
+            while not self._closed and (reply := wire.receive(self._connection)) is not None:
+                if reply.kind == AGAIN:
+                    wire.send(self._connection, SHOW, parts)
+                if reply.kind == SHOWN and bytes(reply.parts[0]) == number:
+                    return
+
+    def close(self) -> None:
+        """Wait for no display from now on: what arrives is for the thread that ends the call."""
+        with self._asking:
+            self._closed = True
 
 
 def as_json(part: Any) -> Any:

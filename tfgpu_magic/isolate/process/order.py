@@ -11,9 +11,9 @@ from tfgpu_magic.isolate.process.inherited import Inherited
 from tfgpu_magic.monitor.report import GpuUse
 from tfgpu_magic.monitor.snapshot import Snapshot
 
-WORK, SHOW, SHOWN, APART, LEAVE = "work", "show", "shown", "apart", "leave"
-"""Messages: the values of a call; a display and its number, and that it was shown; a request for the answer once more,
-in self-contained pieces; the leave to end."""
+WORK, SHOW, SHOWN, AGAIN, APART, LEAVE = "work", "show", "shown", "again", "apart", "leave"
+"""Messages: the values of a call; a display and its number, and that it was shown; a request for the last message once
+more; the same for the answer in self-contained pieces; the leave to end."""
 
 ANSWER = "answer"
 """A message that ends a call: its facts, and the parts of what it returned and of what it raised."""
@@ -35,9 +35,6 @@ class Order:
         frameworks: for which frameworks the policy is, as `apply` takes it.
         others: what the frameworks beside TensorFlow are asked, where the policy is for TensorFlow alone.
         snapshot: the GPUs as they were when the policy was chosen; None to read them anew.
-        lingers: whether the process waits for `LEAVE` when it has answered, so that its memory can be read and its
-            answer unpickled.
-        ending: seconds that threads may go on when the call has ended.
     """
 
     runner: str
@@ -51,8 +48,6 @@ class Order:
     frameworks: str = "tensorflow"
     others: Policy = NOTHING
     snapshot: Snapshot | None = None
-    lingers: bool = False
-    ending: float = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

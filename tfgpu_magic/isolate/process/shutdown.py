@@ -1,7 +1,6 @@
 """The end of a worker process: files, threads and exit functions are treated as at the end of a program.
 
-This takes bounded time, and leaves out the end of the interpreter, in which TensorFlow takes a second to free what the
-system frees anyway.
+It leaves out the end of the interpreter, in which TensorFlow takes a second to free what the system frees anyway.
 """
 
 from __future__ import annotations
@@ -19,14 +18,11 @@ _FILE: Any = io.FileIO.__mro__[-2]
 _LASTING = (type, FunctionType, ModuleType)  # what a destructor may still need
 
 
-def shut_down(seconds: float) -> None:
-    """Flush buffers, wait for threads, run exit functions, and release what the program has made.
-
-    Args:
-        seconds: how long threads that are no daemons may go on; then they are cut off, with a message.
-    """
+def shut_down() -> None:
+    """Flush buffers, wait for threads, run exit functions, and release what the program has made."""
     _flush_files()
-    _wait_for_threads(seconds)
+    with contextlib.suppress(Exception):  # of a thread pool's own
+        threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     _release()
     _flush_files()
@@ -43,26 +39,6 @@ def _flush_files() -> None:
 
 def _depth(file: Any) -> int:
     return 0 if isinstance(file, io.TextIOBase) else 2 if isinstance(file, io.BufferedWriter | io.BufferedRandom) else 1
-
-
-def _wait_for_threads(seconds: float) -> None:
-    if not _other_threads():
-        return
-    # Python's own function waits without end, and has thread pools end their threads.
-    waiting = threading.Thread(target=threading._shutdown, daemon=True)  # type: ignore[attr-defined]
-    waiting.start()
-    waiting.join(seconds)
-    late = [thread.name for thread in _other_threads()]
-    if waiting.is_alive() and late:
-        print(
-            f"Cut off, because the call had ended {seconds:g} s before: {', '.join(late)}. "
-            "A thread that the call joins is waited for.",
-            file=sys.stderr,
-        )
-
-
-def _other_threads() -> list[threading.Thread]:
-    return [one for one in threading.enumerate() if not (one.daemon or one is threading.main_thread())]
 
 
 def _release() -> None:

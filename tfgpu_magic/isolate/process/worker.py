@@ -22,7 +22,7 @@ from tfgpu_magic.config import self_report
 from tfgpu_magic.config.runtime import RUNTIME, adopt
 from tfgpu_magic.errors import Unpicklable, WorkerDied
 from tfgpu_magic.isolate.process import inherited, inside, wire
-from tfgpu_magic.isolate.process.order import ANSWER, APART, LEAVE, Facts, Order
+from tfgpu_magic.isolate.process.order import AGAIN, ANSWER, APART, LEAVE, Facts, Order
 from tfgpu_magic.isolate.process.shutdown import shut_down
 from tfgpu_magic.isolate.values import failure, pickling, plain
 
@@ -75,7 +75,7 @@ def run_call(connection: socket.socket, crash: int) -> None:
             try:
                 _run(connection, order)
             finally:
-                shut_down(order.ending)
+                shut_down()
     _flush()
 
 
@@ -112,10 +112,12 @@ def _run(connection: socket.socket, order: Order) -> None:
     _flush()
     try:
         _send(connection, outcome)
-        while order.lingers and (message := wire.receive(connection)) is not None and message.kind != LEAVE:
-            # Other messages are receipts of displays whose wait was interrupted.
+        # It waits, so that its memory can be read and its answer unpickled while it is still there.
+        while (message := wire.receive(connection)) is not None and message.kind != LEAVE:
             if message.kind == APART and outcome.apart is not None:
-                _send(connection, outcome.apart())
+                outcome = outcome.apart()
+            if message.kind in (AGAIN, APART):  # others are receipts of displays whose wait was interrupted
+                _send(connection, outcome)
     except ConnectionError:  # the caller no longer waits
         return
     except OSError as error:
