@@ -15,10 +15,12 @@ from collections.abc import Iterator
 from multiprocessing import resource_tracker
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from cloudpickle import cloudpickle as internals
 
 from tests.isolate import deeds
 from tests.isolate.rig import call, prepare, run, soon
@@ -27,8 +29,11 @@ from tests.waiting import until
 from tfgpu_magic import IsolatedExecutor
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.isolate import call as calls
+from tfgpu_magic.isolate.cells import displays, shell
+from tfgpu_magic.isolate.local import Local
+from tfgpu_magic.isolate.options import Options
 from tfgpu_magic.isolate.process import host_memory, wire
-from tfgpu_magic.isolate.process.order import ANSWER
+from tfgpu_magic.isolate.process.order import ANSWER, SHOW
 from tfgpu_magic.isolate.sinks import OwnStreams
 from tfgpu_magic.isolate.values import copies, pickling
 
@@ -203,10 +208,89 @@ def test_a_value_whose_module_is_missing_here_can_be_asked_for_again(tmp_path: P
         sys.modules.pop("only_there", None)
 
 
+def test_a_class_that_was_made_and_not_filled_is_made_again_by_the_next_load() -> None:
+    class Net:
+        def predict(self) -> int:
+            return 5
+
+    Net.__module__ = "__main__"
+    number = "b51a2c3d4e5f60718293a4b5c6d7e8f9"
+    internals._DYNAMIC_CLASS_TRACKER_BY_CLASS[Net] = number
+    internals._DYNAMIC_CLASS_TRACKER_BY_ID[number] = Net
+    pickled = pickling.dump_self_contained((Net(),))
+    del internals._DYNAMIC_CLASS_TRACKER_BY_ID[number]
+
+    class Broken(pickling.Unpickler):
+        def find_class(self, module: str, name: str) -> Any:
+            if name == "_class_setstate":
+                raise KeyboardInterrupt
+            return super().find_class(module, name)
+
+    with pytest.raises(KeyboardInterrupt):
+        pickling.load(pickled.parts, Broken)
+
+    assert pickling.load(pickled.parts)[0].predict() == 5
+
+
 # Other frameworks
 
 
 # Small ends
+
+
+def test_a_call_whose_thread_cannot_be_started_is_not_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    local = Local(Options(gpus=0))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="new thread"):
+            local.submit(deeds.echo, (1,), {})
+    assert not local._waiting
+    assert local.submit(deeds.echo, (2,), {}).result() == 2
+    local.shutdown(wait=True, cancel=False)
+
+
+def test_a_display_of_a_thread_that_goes_on_takes_no_message_of_the_cells_end() -> None:
+    ours, theirs = wire.pair()
+    with ours, theirs:
+        channel = displays.DisplayChannel(theirs)
+        channel.close()
+        channel.show({"data": {}})
+        message = wire.receive(ours)
+
+    assert message is not None
+    assert (message.kind, len(message.parts)) == (SHOW, 1)  # without a number: nobody waits for a reply
+
+
+def test_a_value_that_cannot_be_displayed_comes_all_the_same() -> None:
+    cycle: dict[str, Any] = {}
+    cycle["again"] = cycle
+
+    class Odd:
+        pass
+
+    data, _ = shell.shown(SimpleNamespace(format=lambda _: (cycle, {})), Odd())
+
+    assert "Odd object at" in data["text/plain"]
+
+
+def test_a_generator_that_was_drawn_from_is_seen() -> None:
+    import random
+
+    rng, old, drawn, array = np.random.default_rng(5), np.random.RandomState(5), random.Random(5), np.zeros(5)
+    namespace = {"rng": rng, "old": old, "drawn": drawn, "array": array, "still": np.random.default_rng(6)}
+    before = shell.generators(namespace)
+    rng.normal()
+    old.normal()
+    drawn.random()
+
+    assert [name for name, state in shell.generators(namespace).items() if state != before[name]] == [
+        "rng",
+        "old",
+        "drawn",
+    ]
 
 
 def test_memory_that_a_stream_of_small_parts_takes_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:

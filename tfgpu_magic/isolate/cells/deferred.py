@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
 Action = Callable[[], None]
+
+_RUNS_CELL = "run_code", "IPython.core.interactiveshell"  # the function that runs a cell's code, and its module
 
 
 def afterwards(shell: Any, action: Action) -> None:
@@ -39,11 +42,11 @@ def display_once(shell: Any, value: object, shown: tuple[Mapping[str, Any], Mapp
 
 
 class Deferred:
-    """A queue for actions that must not run in the middle of a cell. It is made while a cell runs."""
+    """A queue for actions that must not run in the middle of a cell."""
 
     def __init__(self, shell: Any) -> None:
         self._lock = threading.RLock()
-        self._depth = 1  # of cells that run cells
+        self._depth = int(_cell_runs())  # of cells that run cells
         self._waiting: list[Action] = []
         shell.events.register("pre_execute", self._begin)
         shell.events.register("post_execute", self._end)
@@ -71,6 +74,16 @@ class Deferred:
                     action()
 
 
+def _cell_runs() -> bool:
+    """Tell whether a cell runs now; this may be a thread, or the callback of a widget."""
+    for frame in sys._current_frames().values():
+        while (outer := frame.f_back) is not None:
+            if (frame.f_code.co_name, frame.f_globals.get("__name__")) == _RUNS_CELL:
+                return True
+            frame = outer
+    return False
+
+
 class _Once:
     """An action that is done at the first call only, and is not kept after that."""
 
@@ -89,7 +102,7 @@ _known: weakref.WeakKeyDictionary[Any, Deferred] = weakref.WeakKeyDictionary()
 
 
 def deferred(shell: Any) -> Deferred:
-    """Return the queue of a shell; the first time, call it while a cell runs."""
+    """Return the queue of a shell."""
     found = _known.get(shell)
     if found is None:
         found = _known[shell] = Deferred(shell)

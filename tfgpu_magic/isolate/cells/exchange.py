@@ -58,6 +58,7 @@ class CellFacts:
         shown: how its value is displayed there, data and metadata; None if it is not.
         given: the pickles of what is brought back: the names in each, and how many of the parts after this one it has;
             the value's name is empty.
+        drawn: the names of random generators that it has drawn from, and that stay as they were in the notebook.
     """
 
     stays: tuple[str, ...] = ()
@@ -65,6 +66,7 @@ class CellFacts:
     kept: Mapping[str, str]
     shown: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
     given: tuple[tuple[tuple[str, ...], int], ...] = ()
+    drawn: tuple[str, ...] = ()
 
 
 def chosen(shell: Any, reads: frozenset[str], line: CellLine) -> dict[str, object]:

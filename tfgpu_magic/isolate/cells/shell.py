@@ -74,7 +74,7 @@ def cell(connection: socket.socket, work: Sequence[memoryview]) -> Result:
     namespace.update(_inputs(work[1:]))  # now, because a new shell resets `_` and `In`
     namespace.update({name: StandIn(why) for name, why in settings.unsent.items()})
     shell.extension_manager.load_extension(_EXTENSION)
-    before, classes = dict(namespace), _classes(namespace)
+    before, classes, drawn = dict(namespace), _classes(namespace), generators(namespace)
     result = shell.run_cell(settings.source, store_history=False)
     worker.ignore_interrupts()
     error = result.error_before_exec or result.error_in_exec
@@ -89,17 +89,19 @@ def cell(connection: socket.socket, work: Sequence[memoryview]) -> Result:
     values = {name: part for name, part in {"": value, **bound}.items() if name not in kept}
     given, refused = _give(values)
     kept |= refused
-    shown = None
+    display = None
     if value is not None and not ends_quietly(settings.source):
-        data, metadata = shell.display_formatter.format(value)
-        shown = as_json(data), as_json(metadata)
-    if "" in kept and shown is not None:
-        shell.display_pub.publish(*shown)
+        display = shown(shell.display_formatter, value)
+    if "" in kept and display is not None:
+        shell.display_pub.publish(*display)
+    shell.display_pub.channel.close()
+    now = generators(namespace)
     facts = CellFacts(
         stays=tuple(_stays(before, namespace, {*settings.outputs, *settings.passing, *shell.user_ns_hidden})),
         lacks=tuple(name for name in settings.outputs if name not in namespace),
         kept=kept,
-        shown=shown,
+        shown=display,
+        drawn=tuple(name for name, state in drawn.items() if now.get(name, state) != state and name not in values),
     )
     failed = () if error is None else raised(error, shown=shell.shown)
 
@@ -216,13 +218,32 @@ def _apart(values: Mapping[str, object]) -> tuple[list[Piece], dict[str, str]]:
         try:
             _pickled(part, name or "its value")  # its error names the value
             pieces.append(((name,), _pickled({name: part}, name)))
-        except Unpicklable as error:
+        except (Unpicklable, OSError) as error:
             refused[name] = str(error)
     return pieces, refused
 
 
 def _pickled(value: object, name: str) -> Pickled:
     return pickling.dump_self_contained(value, name, reduce=plain.reduce)
+
+
+def shown(formatter: Any, value: object) -> tuple[Any, Any]:
+    """Return how a value is displayed, data and metadata; if that fails, its plain name."""
+    try:
+        data, metadata = formatter.format(value)
+        return as_json(data), as_json(metadata)
+    except Exception:  # of the value's own, such as a RecursionError: the cell has run, and its names are to come
+        return {"text/plain": object.__repr__(value)}, {}
+
+
+def generators(namespace: Mapping[str, object]) -> dict[str, bytes]:
+    """Return the states of the random generators of Python and NumPy, by name."""
+    found = {}
+    for name, value in namespace.items():
+        if type(value).__module__ in ("random", "numpy.random._generator", "numpy.random.mtrand"):
+            with contextlib.suppress(Exception):  # a function of these modules, which has no state
+                found[name] = pickle.dumps(value)
+    return found
 
 
 def _is_widget(value: object) -> bool:

@@ -48,6 +48,9 @@ def summarise(
         lines.append(f"Not there to bring back: {', '.join(facts.lacks)}.")
     if facts.stays and not failed:
         lines.append(f"Gone with its process: {', '.join(facts.stays)}. To bring back: -o {','.join(facts.stays)}")
+    if facts.drawn:
+        names = ",".join(facts.drawn)
+        lines.append(f"Drawn from only there, and the next cell draws the same numbers: {names}. To go on: -o {names}")
     if hint:
         lines.append(f"The notebook has {hint}, which the cell's text does not name. To send it too: -i +{hint}")
     return Quiet(*lines)
