@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from multiprocessing import resource_tracker
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ from tfgpu_magic.isolate.options import Options
 from tfgpu_magic.isolate.process import host_memory, wire
 from tfgpu_magic.isolate.process.order import ANSWER, SHOW
 from tfgpu_magic.isolate.sinks import OwnStreams
-from tfgpu_magic.isolate.values import copies, pickling
+from tfgpu_magic.isolate.values import copies, pickling, plain
 
 pytestmark = pytest.mark.usefixtures("tracked", "light")
 
@@ -233,6 +233,43 @@ def test_a_class_that_was_made_and_not_filled_is_made_again_by_the_next_load() -
 
 
 # Other frameworks
+
+
+class _OfAFramework:
+    def __init__(self, content: Any) -> None:
+        self.content = content
+        self.device = SimpleNamespace(type=content if isinstance(content, str) else "cuda")
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        if self.content == "cpu":
+            return str, ("by itself",)
+        raise AssertionError("it would take the GPU where it arrives")
+
+    def __array__(self, dtype: object = None, copy: object = None) -> Any:
+        array = np.asarray(self.content)
+        array.setflags(write=False)
+        return array
+
+    def cpu(self) -> Any:
+        return type(self)("cpu")
+
+
+def test_arrays_on_a_gpu_come_home_as_arrays_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    array = type("ArrayImpl", (_OfAFramework,), {"__module__": "jaxlib._jax"})
+    storage = type("UntypedStorage", (_OfAFramework,), {"__module__": "torch.storage"})
+    layer = type("Linear", (SimpleNamespace,), {"__module__": "torch.nn.modules.linear"})
+    size = type("Size", (tuple,), {"__module__": "torch"})
+    jax, torch = ModuleType("jax"), ModuleType("torch")
+    vars(jax)["Array"], vars(torch)["UntypedStorage"] = array, storage
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    weights = [array([1.0, 2.0]), array(3.0), storage("cuda"), storage("cpu")]
+    there = pickling.dump_self_contained(weights, reduce=plain.reduce)
+    large, scalar, *stored = pickling.load([memoryview(bytearray(part)) for part in there.parts])
+
+    assert (type(large), large.tolist(), large.flags.writeable, float(scalar)) == (np.ndarray, [1.0, 2.0], True, 3.0)
+    assert stored == ["by itself", "by itself"]
+    assert plain.reduce(layer(weight=1)) is plain.reduce(size((1, 2))) is NotImplemented
 
 
 # Small ends

@@ -1,4 +1,4 @@
-"""The plain forms of TensorFlow's and Keras' objects, made in the worker process before they are sent.
+"""The plain forms of objects that would take a GPU where they are unpickled, made before they are sent.
 
 Unpickling a tensor makes a tensor again, and with it takes every visible GPU: so arrays are sent in their place. How a
 pickle is made and sent is left to `pickling` and `wire`, and exceptions to `failure`.
@@ -12,14 +12,19 @@ TensorShape, DType             tuple, `numpy.dtype`
 Keras model                    `ModelHandle`
 what ``fit`` returns           `TrainingHistory`
 tracked list, dict, set        `list`, `dict`, `set`
-anything else                  `Unpicklable`
+JAX array                      numpy array
+PyTorch storage on a GPU       the same in host memory, and so every tensor in it
+anything else of TensorFlow's  `Unpicklable`
 =============================  ==================================================
+
+Source: `jax.Array.__reduce__` puts the array on a device; PyTorch's `_load_from_bytes` puts a storage where it was.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
+import warnings
 from collections.abc import Callable
 from operator import attrgetter
 from types import ModuleType
@@ -42,22 +47,27 @@ def reduce(obj: Any) -> Any:
         obj: any object; nothing is imported to examine it.
 
     Returns:
-        What `object.__reduce__` returns, or `NotImplemented` for what is neither TensorFlow's nor Keras'. An array's
-        memory is not copied and can be pickled apart from the stream.
+        What `object.__reduce__` returns, or `NotImplemented` for what needs no plain form. The memory of an array of
+        TensorFlow's is not copied and can be pickled apart from the stream.
 
     Raises:
         Unpicklable: it has no plain form, or its value cannot be read.
     """
     kind: Any = type(obj)  # mypy takes no type for hashable
-    if not _is_tensorflows(kind):
+    roots = _roots(kind)
+    if not roots:
         return NotImplemented
-    if isinstance(obj, ModuleType):  # tf.keras, before its first use: by name, as cloudpickle sends other modules
+    known = _FORMS if roots & ROOTS else _HOST_FORMS
+    if known is _FORMS and isinstance(obj, ModuleType):  # tf.keras, before its first use: by its name
         return subimport, (obj.__name__,)
-    name, form = next(((name, form) for name, form in _FORMS if _is_a(obj, name)), ("", None))
+    name, form = next(((name, form) for name, form in known if _is_a(obj, name)), ("", None))
+    if form is None and known is _HOST_FORMS:
+        return NotImplemented
     if form is None:
         raise _refused(obj)
     try:
-        return _reduced(form(obj))
+        plain = form(obj)
+        return NotImplemented if plain is obj else _reduced(plain)
     except Unpicklable:
         raise
     except Exception as error:  # TensorFlow's own: a deleted variable, a device that is lost
@@ -75,11 +85,11 @@ def _refused(obj: Any) -> Unpicklable:
 
 
 @functools.lru_cache(maxsize=1024)
-def _is_tensorflows(kind: type) -> bool:
-    """Tell whether instances of a type need a plain form: it or a base is of TensorFlow's or Keras' packages."""
+def _roots(kind: type) -> frozenset[str]:
+    """Return the packages that instances of a type may need a plain form for: it or a base is of theirs."""
     if issubclass(kind, type | BaseException):  # types are sent by name, and exceptions by `failure`
-        return False
-    return any(str(base.__module__).partition(".")[0] in ROOTS for base in kind.__mro__)
+        return frozenset()
+    return _PACKAGES.intersection(str(base.__module__).partition(".")[0] for base in kind.__mro__)
 
 
 def _is_a(obj: object, name: str) -> bool:
@@ -103,12 +113,21 @@ def _array(tensor: Any) -> Any:
             f"{tensor} is symbolic: it has no value outside its function. Return it, and bring that back.",
             what=str(tensor),
         )
-    if not len(tensor.shape):
-        return tensor.numpy()
+    return tensor.numpy() if not len(tensor.shape) else _writable(tensor)
+
+
+def _writable(tensor: Any) -> Any:
+    """Return an array's memory, without a copy, as an array that can be written to where it arrives."""
     import numpy as np
 
     array = np.asarray(tensor)
     return array if array.flags.writeable or array.dtype.hasobject else np.asarray(_Writable(array))
+
+
+def _host_storage(storage: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # typed storages are deprecated, and tensors pickled as such
+        return storage if storage.device.type in ("cpu", "meta") else storage.cpu()
 
 
 class _Writable:
@@ -149,6 +168,15 @@ def _same(plain: Any) -> Any:
 def _typed(bits: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     return bits.view(dtype)
 
+
+_PACKAGES = ROOTS | {"jax", "jaxlib", "torch"}
+
+_HOST_FORMS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+    ("jax.Array", _writable),
+    ("torch.TypedStorage", _host_storage),
+    ("torch.UntypedStorage", _host_storage),
+)
+"""The types of frameworks whose other objects are pickled as they pickle themselves."""
 
 _FORMS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("tensorflow.Tensor", _array),
