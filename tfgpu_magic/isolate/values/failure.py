@@ -71,7 +71,7 @@ def capture(
     for form in (_rebuilt,) if isinstance(error, SyntaxError) else (_itself, _rebuilt):
         try:
             pickled = pickling.dump_self_contained(form(error, reduce), reduce=reduce)
-            again = _own_type(pickling.load(pickled.parts, Unpickler))
+            again = _own_type(_again(pickled))
             # An __init__ that builds the text from its arguments may build another from that text.
             if type(again) is kind and (form is _rebuilt or _text(again) == failure.message):
                 return failure, pickled
@@ -141,9 +141,14 @@ def _own_type(loaded: object) -> BaseException | None:
     return loaded if isinstance(loaded, BaseException) else None
 
 
+def _again(pickled: Pickled) -> Any:
+    """Unpickle it on trial, from copies: a `__setstate__` may change its memory, which is to be sent as it is."""
+    return pickling.load([memoryview(bytearray(part)) for part in pickled.parts], Unpickler)
+
+
 def _can_travel(part: object, reduce: Reduce | None) -> bool:
     try:
-        pickling.load(pickling.dump_self_contained(part, reduce=reduce).parts, Unpickler)
+        _again(pickling.dump_self_contained(part, reduce=reduce))
     except Exception:  # whatever an object's own __reduce__ or __setstate__ raises
         return False
     return True
