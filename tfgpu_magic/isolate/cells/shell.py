@@ -218,8 +218,10 @@ def _apart(values: Mapping[str, object]) -> tuple[list[Piece], dict[str, str]]:
         try:
             _pickled(part, name or "its value")  # its error names the value
             pieces.append(((name,), _pickled({name: part}, name)))
-        except (Unpicklable, OSError) as error:
+        except Unpicklable as error:
             refused[name] = str(error)
+        except OSError as error:  # no room for its pickle
+            refused[name] = str(error.strerror)
     return pieces, refused
 
 
