@@ -99,6 +99,7 @@ TEXTS = {
     "Unable to allocate 8.00 GiB for an array with shape (1073741824,) and data type float64": None,  # NumPy's
     "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried": None,
     f"OOM when allocating tensor with shape[9] and type float on {CPU} by allocator cpu [Op:Fill]": None,
+    f"OOM when allocating tensor with shape[9] and type float on {CPU} by allocator mklcpu": None,
     "Failed to allocate memory for image": None,
     "RESOURCE_EXHAUSTED: quota exceeded": None,
     "cuDNN version 8 is too old": None,

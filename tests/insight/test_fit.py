@@ -7,6 +7,7 @@ import re
 import pytest
 
 import tfgpu_magic
+from tests.insight.cases import case, shortage
 from tests.insight.programs import take
 from tests.insight.shell import cells
 from tests.machines import machine_of
@@ -42,6 +43,7 @@ def pool(gpu: int, peak: int, name: str = "GPU:0") -> Pool:
         ({"TensorFlow": [pool(n, GIB, f"GPU:{n}") for n in range(3)]}, "%tf_gpu limit 1.2GiB"),
         ({"TensorFlow": [pool(0, GIB), pool(1, 2048, "GPU:1")]}, "%tf_gpu visible 0; limit 1.2GiB"),
         ({"PyTorch": [pool(0, 2 * GIB)]}, "%gpu visible 0; limit 2.3GiB"),
+        ({"PyTorch": [pool(0, GIB)._replace(most=2 * GIB)]}, "%gpu visible 0; limit 2.3GiB"),  # which its limit is of
         ({"TensorFlow": [pool(0, GIB)], "PyTorch": [pool(0, 2 * GIB)]}, "%gpu visible 0; limit 2.3GiB"),
         ({"TensorFlow": [pool(0, GIB)], "JAX": [pool(2, 4 * GIB)]}, "%gpu visible 0,2; limit 0=1.2GiB 2=4.5GiB"),
     ],
@@ -53,6 +55,30 @@ def test_the_line_gives_each_gpu_that_was_used_its_peak_and_a_margin(peaks: dict
     assert parser.parse(found.words).requests
     for need in found.needs:
         assert all(limit > peak or peak == 8 * GIB for peak, limit in zip(need.peaks, need.limits, strict=True))
+
+
+def test_what_ran_out_counts_with_what_it_asked_for() -> None:
+    """No peak has what was refused."""
+    here = pool(0, 4 * GIB)._replace(framework="TensorFlow")
+    failed = case(cell=16, pool=here, shortage=shortage(2))
+    answer = how_much(fit({"TensorFlow": [here]}, MACHINE, failed), failed)
+
+    assert "%tf_gpu visible 0; limit 6.8GiB" in repr(answer)
+    assert "What In [16] asked for and did not get, 2 GiB, is in it." in repr(answer)
+
+    unknown = case(cell=16, pool=here, shortage=shortage(None))
+    answer = how_much(fit({"TensorFlow": [here]}, MACHINE, unknown), unknown)
+
+    assert "%tf_gpu visible 0; limit 4.5GiB" in repr(answer)
+    assert "In [16] ran out of memory: how much it would have taken is not known." in repr(answer)
+
+
+def test_a_peak_that_the_user_has_reset_counts(machine: Machine) -> None:
+    first = "from tests.insight.programs import take; import tensorflow as tf"
+    measured = "x = take(800); del x; tf.config.experimental.reset_memory_stats('GPU:0')"
+    *_, seen = run(machine, cells, first, measured, "%tf_gpu measure --fit")
+
+    assert re.search(r"limit 9\d\dMiB", seen.value)
 
 
 def test_without_a_peak_it_says_what_to_do() -> None:

@@ -16,7 +16,7 @@ from tests.magic.shell import Seen, cells
 from tests.slack import SLACK
 from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.insight.why import explaining
-from tfgpu_magic.insight.why.explaining import KEPT
+from tfgpu_magic.insight.why.explanation import KEPT
 from tfgpu_magic.insight.why.explanation import Explanation
 
 FULL = (

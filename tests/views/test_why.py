@@ -131,6 +131,10 @@ def test_nothing_yet_is_said() -> None:
             {"cause": "library", "shortage": shortage(None, library="cuDNN"), "gpu": gpu(free=0.1)},
             "cuDNN found no room beside the memory that is taken already: 102 MiB of GPU 0 are free.",
         ),
+        (
+            {"cause": "library", "shortage": shortage(None, library="cuDNN", certain=False), "gpu": gpu(free=0.1)},
+            "cuDNN may have found no room beside the memory that is taken already: 102 MiB of GPU 0 are free.",
+        ),
         ({"cause": "unknown", "shortage": shortage(None)}, "What was asked for could not be had of GPU 0."),
         ({"cause": "limit", "pool": None, "gpu": None}, "2 GiB could not be had of the GPU."),
     ],

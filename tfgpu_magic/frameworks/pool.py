@@ -23,6 +23,7 @@ class Pool(NamedTuple):
         grows: whether it takes memory as it needs it; else it has taken all that it may.
         releases: whether what it does not use can go back to the driver while its framework lives.
         taken: what it has of the driver.
+        most: the most that it had of the driver, where its limit bounds that and not what is in use.
         largest: its largest free block.
     """
 
@@ -40,6 +41,7 @@ class Pool(NamedTuple):
     grows: bool = False
     releases: bool = False
     taken: int | None = None
+    most: int | None = None
     largest: int | None = None
 
     @property

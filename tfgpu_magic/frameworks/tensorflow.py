@@ -42,7 +42,7 @@ _COMPILED = re.compile(r"Out of memory (?:while trying to allocate|allocating) (
 _DRIVER = re.compile(r"CUDA_ERROR_OUT_OF_MEMORY|Bad StatusOr access: RESOURCE_EXHAUSTED|failed call to cuInit:.*memory")
 
 _DEVICE = re.compile(r"device:(GPU:\d+)")
-_HOST = re.compile(r"by allocator (?:cpu|gpu_host|cuda_host)|DefaultCPUAllocator")
+_HOST = re.compile(r"device:CPU:\d+ by allocator|by allocator (?:cpu|gpu_host|cuda_host)|DefaultCPUAllocator")
 
 
 def _logical_gpu(_: object, dev: str) -> str:

@@ -147,6 +147,7 @@ class Torch(Framework):
                         grows=True,
                         releases=True,
                         taken=reserved["current"],
+                        most=max(reserved["peak"], self.counters.before(("reserved_bytes", "all"), number)),
                     )
                 )
         return found

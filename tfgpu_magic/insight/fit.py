@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.config.word import Magic
     from tfgpu_magic.frameworks.pool import Pool
+    from tfgpu_magic.insight.why.explanation import Explanation
     from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
 MARGIN = 8
@@ -31,7 +32,7 @@ class Need:
         framework: the framework's name for people.
         gpu: the `Gpu.label`.
         pools: the framework's names for its logical GPUs there.
-        peaks: the highest peak of each.
+        peaks: the highest of each, of that which its limit bounds.
         limits: what to ask for each.
         context: what CUDA's context takes beside them, about.
         total: the GPU's memory; None where that is unknown.
@@ -61,13 +62,15 @@ class Fit:
     words: str
 
 
-def fit(peaks: Mapping[str, Sequence[Pool]], snapshot: Snapshot) -> Fit:
+def fit(peaks: Mapping[str, Sequence[Pool]], snapshot: Snapshot, failed: Explanation | None = None) -> Fit:
     """Return how much to ask for.
 
     Args:
         peaks: the counters of each framework with the peaks of the session, by its name for people.
         snapshot: the machine's GPUs.
+        failed: what ran out last, which no peak shows.
     """
+    peaks = {name: [one._replace(peak=_wanted(one, failed)) for one in counters] for name, counters in peaks.items()}
     highest = max((one.peak for counters in peaks.values() for one in counters), default=0)
     least = min(highest, MIB) or 1  # what a runtime takes for itself is no use of a GPU
     needs = [
@@ -79,6 +82,15 @@ def fit(peaks: Mapping[str, Sequence[Pool]], snapshot: Snapshot) -> Fit:
     magic: Magic = "tf_gpu" if all(need.framework == TENSORFLOW for need in needs) else "gpu"
     others = {gpu.label for gpu in snapshot.gpus if not gpu.mig} - {need.gpu for need in needs}
     return Fit(tuple(needs), magic, _words(needs, magic, hides=bool(others)))
+
+
+def _wanted(pool: Pool, failed: Explanation | None) -> int:
+    """Return the most that a pool had, or would have had if it had got what was asked for."""
+    refused = 0
+    if failed is not None and failed.pool is not None and not failed.call:
+        here = (failed.pool.framework, failed.pool.name) == (pool.framework, pool.name)
+        refused = failed.pool.level + (failed.shortage.size or 0) if here else 0
+    return max(pool.peak, pool.most or 0, refused)
 
 
 def _need(framework: str, gpu: Gpu, counters: Sequence[Pool]) -> Need:

@@ -1,6 +1,6 @@
 """Measures what a block, a call or a cell does to GPU memory: `with measure() as m:`, `@measure`, `%%tf_gpu measure`.
 
-Peaks are those of the frameworks' own allocators, exact to the byte; `frameworks.peaks` shares their counters, so that
+Peaks are those of the frameworks' own allocators; `frameworks.peaks` shares their counters, so that
 measurements may nest and overlap in threads. A framework has one pool for the whole process: what other threads do
 meanwhile counts. The driver's figure is this process's own, whatever its neighbours do.
 """

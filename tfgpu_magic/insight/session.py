@@ -5,6 +5,7 @@ from __future__ import annotations
 from tfgpu_magic import frameworks
 from tfgpu_magic.insight.fit import Fit, fit, together
 from tfgpu_magic.insight.timeline import TIMELINE
+from tfgpu_magic.insight.why.explanation import KEPT, Explanation
 from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
 from tfgpu_magic.units import rounded
 from tfgpu_magic.views import phrases
@@ -41,15 +42,17 @@ def timeline() -> Session:
 def fitting() -> Document:
     """Return how much to ask for; the driver is asked for the GPUs' numbers and sizes."""
     snapshot = look(LOOK_TIMEOUT)
-    found = fit(frameworks.session_peaks(), snapshot)
-    return how_much(found, trouble=snapshot.error or "", simulated=snapshot.simulated)
+    failed = KEPT.last
+    found = fit(frameworks.session_peaks(), snapshot, failed)
+    return how_much(found, failed, trouble=snapshot.error or "", simulated=snapshot.simulated)
 
 
-def how_much(found: Fit, *, trouble: str = "", simulated: bool = False) -> Document:
+def how_much(found: Fit, failed: Explanation | None = None, *, trouble: str = "", simulated: bool = False) -> Document:
     """Return how much to ask for.
 
     Args:
         found: the figures, and the words.
+        failed: what ran out last.
         trouble: why the driver has not said which GPUs there are, in words; empty where it has.
         simulated: whether the GPUs are those of a simulated machine.
     """
@@ -65,5 +68,15 @@ def how_much(found: Fit, *, trouble: str = "", simulated: bool = False) -> Docum
         f"GPU {gpu} is to have {rounded(whole)} free: CUDA's context takes about {rounded(context)} beside that."
         for gpu, (whole, context) in together(found.needs).items()
     ]
+    ran_out = [] if failed is None or failed.call or failed.pool is None else [_of_failed(failed)]
     made_up = [phrases.SIMULATED] if simulated else []
-    return Document(headline(_LEAD, f"%{found.magic} {found.words}"), grid(_HEADS, rows), *beside, _GROWS, *made_up)
+    return Document(
+        headline(_LEAD, f"%{found.magic} {found.words}"), grid(_HEADS, rows), *beside, *ran_out, _GROWS, *made_up
+    )
+
+
+def _of_failed(failed: Explanation) -> str:
+    cell = "A cell" if failed.cell is None else f"In [{failed.cell}]"
+    if failed.shortage.size is None:
+        return f"{cell} ran out of memory: how much it would have taken is not known."
+    return f"What {cell} asked for and did not get, {rounded(failed.shortage.size)}, is in it."

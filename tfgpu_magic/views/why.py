@@ -132,8 +132,9 @@ def _pieces(case: Explanation) -> str:
 
 
 def _library(case: Explanation) -> str:
+    found = "found" if case.shortage.certain else "may have found"
     return (
-        f"{case.shortage.library or 'a library of CUDA'} found no room beside the memory that is taken already: "
+        f"{case.shortage.library or 'a library of CUDA'} {found} no room beside the memory that is taken already: "
         f"{_free(case)} of {_gpu(case)} are free."
     )
 

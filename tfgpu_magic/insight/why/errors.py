@@ -23,6 +23,9 @@ MOST = 100
 _BESIDE = "\nDuring handling of the above exception, another exception occurred:\n"
 """What stands in a traceback between an error and one that came up beside it."""
 
+_REMOTE = ("RemoteTraceback", "_RemoteTraceback")
+"""The causes that `multiprocessing` and `concurrent.futures` give to an error that they pass on."""
+
 _CODE = re.compile(r"^(?: *\|)? {4,}[^|\s].*$", re.MULTILINE)
 """A line of the program in a traceback, also in that of a group; what it says is no error's."""
 
@@ -41,8 +44,9 @@ def shortage(error: BaseException) -> Shortage | None:
 
 
 def from_call(error: BaseException) -> bool:
-    """Tell whether an error was raised in the process of an isolated call."""
-    return any(isinstance(one.__cause__, ChildTraceback) for one in (error, error.__cause__) if one is not None)
+    """Tell whether an error was raised in another process: of an isolated call, or of a pool of Python's."""
+    causes = [one.__cause__ for one in (error, error.__cause__) if one is not None]
+    return any(isinstance(one, ChildTraceback) or type(one).__name__ in _REMOTE for one in causes)
 
 
 def _related(error: BaseException) -> Iterator[BaseException]:

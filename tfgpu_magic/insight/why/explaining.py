@@ -22,7 +22,7 @@ from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.host import host
 from tfgpu_magic.insight.tensors import holders
 from tfgpu_magic.insight.why import causes, errors
-from tfgpu_magic.insight.why.explanation import Explanation
+from tfgpu_magic.insight.why.explanation import KEPT, Explanation
 from tfgpu_magic.insight.why.trial import Planned
 from tfgpu_magic.insight.why.ways import ways
 from tfgpu_magic.monitor import one_look, tabulate
@@ -52,25 +52,6 @@ MOST_HOLDERS = 5
 """How much of what holds memory is named, the largest first."""
 
 _LOOKED_AT = 40  # so that enough is left without what is on other GPUs
-
-
-class Kept:
-    """What was explained last; it keeps no error."""
-
-    def __init__(self) -> None:
-        self.last: Explanation | None = None
-        self._error = 0
-
-    def keep(self, explanation: Explanation, error: BaseException) -> None:
-        """Keep an explanation as the last one."""
-        self.last, self._error = explanation, id(error)
-
-    def has(self, error: BaseException, number: int | None) -> bool:
-        """Tell whether the error that has ended a cell just now was explained within that cell."""
-        return number is not None and self.last is not None and (self.last.cell, self._error) == (number, id(error))
-
-
-KEPT = Kept()
 
 
 def explain(error: BaseException, number: int | None = None) -> Explanation | None:

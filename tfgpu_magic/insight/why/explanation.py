@@ -84,3 +84,22 @@ class Explanation:
     host: Host = "kernel"
     call: bool = False
     simulated: bool = False
+
+
+class Kept:
+    """What was explained last; it keeps no error."""
+
+    def __init__(self) -> None:
+        self.last: Explanation | None = None
+        self._error = 0
+
+    def keep(self, explanation: Explanation, error: BaseException) -> None:
+        """Keep an explanation as the last one."""
+        self.last, self._error = explanation, id(error)
+
+    def has(self, error: BaseException, number: int | None) -> bool:
+        """Tell whether the error that has ended a cell just now was explained within that cell."""
+        return number is not None and self.last is not None and (self.last.cell, self._error) == (number, id(error))
+
+
+KEPT = Kept()
