@@ -35,7 +35,7 @@ class SharedPeaks:
     """The counters of one framework. Thread-safe.
 
     Attributes:
-        session: a mark from the beginning of the process on.
+        session: a mark from the beginning of the process on; resets of others are seen since this was made.
     """
 
     def __init__(self, framework: Framework) -> None:
@@ -43,12 +43,12 @@ class SharedPeaks:
         self._lock = threading.RLock()  # a garbage collection within may end a measurement of the same thread
         self.session = Mark({})
         self._marks = [self.session]
+        framework.share_peaks(self._between)
 
     def begin(self) -> Mark:
         """Begin to count from now on; `end` is to follow."""
         with self._lock:
-            # Before the framework starts, so that a reset within its first cell is seen too.
-            self._framework.share_peaks(self._between)
+            self._framework.share_peaks(self._between)  # it may be imported anew
             counters = self._fold()
             # Where the peak is what is in use now, the counter begins anew as it is.
             if self._framework.resets and any(one.counted > one.in_use for one in counters):
