@@ -186,6 +186,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> list[Gpu]:
     monkeypatch.setitem(sys.modules, "torch.cuda.memory", memory)
     monkeypatch.setattr(cuda, "shown", lambda: ("GPU-a", "GPU-b"))
     monkeypatch.setattr(Torch.counters, "_others", {})
+    monkeypatch.setattr(import_hook, "_waiting", {})
     monkeypatch.setattr(import_hook, "_given", set())  # as in a process that has imported this one
     return gpus
 

@@ -16,8 +16,7 @@ from tests.magic.shell import Seen, cells
 from tests.slack import SLACK
 from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.insight.why import explaining
-from tfgpu_magic.insight.why.explanation import KEPT
-from tfgpu_magic.insight.why.explanation import Explanation
+from tfgpu_magic.insight.why.explanation import KEPT, Explanation
 
 FULL = (
     "OOM when allocating tensor with shape[512,1024,1024] and type float on /job:localhost/replica:0/task:0/"
