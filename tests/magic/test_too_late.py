@@ -14,7 +14,7 @@ def test_too_late_names_the_cell_that_was_too_early_and_what_a_restart_would_do(
             machine,
             cells,
             "import tensorflow as tf",
-            "# a model\nmodel = tf.Variable(1.0)\nmodel.assign(2.0)",
+            "# a model\nmodel = tf.Variable(1.0)\nmodel",
             "x = 1",
             "%tf_gpu limit 1GiB",
             "%tf_gpu growth --restart",

@@ -83,18 +83,19 @@ def _from_tensorflow(error: BaseException) -> bool:
 
 
 def _quote(source: str) -> str:
-    """Return the first statement of a cell that may have started TensorFlow, or the cell's first line, in brackets."""
+    """Return the only statement of a cell that may have started a framework, in brackets; nothing of several."""
     # Magics and shell lines are no Python; an empty line in their place keeps the line numbers.
     python = "\n".join("" if line.startswith(("%", "!", "?")) else line for line in source.splitlines())
     try:
         doing = [node for node in ast.parse(python).body if not isinstance(node, _QUIET) and not _is_text(node)]
-        lines_to_quote = (ast.get_source_segment(python, doing[0]) or "").splitlines() if doing else []
+        calling = [node for node in doing if any(isinstance(part, ast.Call) for part in ast.walk(node))]
+        may_have = [ast.get_source_segment(python, node) or "" for node in calling or doing]
     except (SyntaxError, ValueError):
         lines = [line.strip() for line in source.splitlines()]
-        lines_to_quote = [line for line in lines if line and not line.startswith(("#", "import ", "from ", "%", "!"))]
-    if not lines_to_quote:
+        may_have = [line for line in lines if line and not line.startswith(("#", "import ", "from ", "%", "!"))]
+    if len(may_have) != 1:
         return ""
-    line = lines_to_quote[0].partition("  #")[0].rstrip()
+    line = may_have[0].partition("\n")[0].partition("  #")[0].rstrip()
     return f" ({line if len(line) <= QUOTE_LENGTH else line[: QUOTE_LENGTH - 1] + '…'})"
 
 
