@@ -14,7 +14,7 @@ from tfgpu_magic.config.plan import make
 from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.errors import Refused, TooLate
-from tfgpu_magic.monitor.snapshot import Process
+from tfgpu_magic.monitor.snapshot import Gpu, Process
 
 
 @pytest.mark.parametrize(
@@ -147,3 +147,22 @@ def test_a_refusal_tells_its_ways_as_data_and_where_they_are_to_be_said() -> Non
     assert error.text("%%tf_gpu isolate").endswith("  %%tf_gpu isolate limit 540MiB")
     assert error.reason.startswith("GPU 0")
     assert str(error).startswith(f"Not applied. {error.reason}")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "cell"),
+    [
+        ((gpu(0, 7),), "limit 2GiB"),
+        (FOUR, "pick --need 2GiB; limit 2GiB"),
+        ((gpu(0, 1),), "limit 540MiB"),
+        ((gpu(0, 0.1),), None),
+        ((), "limit 2GiB"),
+    ],
+)
+def test_an_isolated_cell_is_offered_where_it_fits_beside_this_kernel(gpus: tuple[Gpu, ...], cell: str | None) -> None:
+    with pytest.raises(TooLate) as caught:
+        planned("limit 2GiB", *gpus, stage=Stage.READY)
+    _, _, offered = str(caught.value).partition("\nOr run one cell:")
+
+    assert "%tf_gpu limit 2GiB --restart" in str(caught.value)
+    assert offered.partition("   (")[0].strip() == ("" if cell is None else f"%%tf_gpu isolate {cell}")

@@ -174,12 +174,11 @@ def make(
     again = process.asked.then(policy).asks_the_same(process.asked)
     if process.stage is Stage.READY and again and not (process.changed or process.forked):
         return Plan(asked=process.asked, settled=process.settled, in_force=True)
-    refusal.if_too_late(policy, process)
+    refusal.if_too_late(policy, process, lambda: _beside(policy, snapshot, process))
     plan = draft(policy, snapshot, process)
     found = fit.at_start(plan.devices)
     if found:
-        room = {gpu.label: promises.figures(process.promises, gpu).clear for gpu in snapshot.gpus}
-        ways = [way for way in fit.ways(policy, found, plan.devices, snapshot, room) if _fits(way, snapshot, process)]
+        ways = list(_ways(policy, plan, found, snapshot, process))
         names = owners()
         short = [device for device, _ in found]
         lines = [fit.describe(found, snapshot.processes, names), *promises.against(short, process.promises, names)]
@@ -189,6 +188,38 @@ def make(
             ways=[f"{way}{restart or ''}" for way in ways],
         )
     return noted(plan, process, owners)
+
+
+def _ways(
+    policy: Policy, plan: Plan, found: Sequence[fit.Problem], snapshot: Snapshot, process: ProcessState
+) -> Iterator[Policy]:
+    """Give the policies to ask for instead of one that does not fit, the nearest first."""
+    room = {gpu.label: promises.figures(process.promises, gpu).clear for gpu in snapshot.gpus}
+    ways = fit.ways(policy, found, plan.devices, snapshot, room)
+    return (way for way in ways if _fits(way, snapshot, process))
+
+
+def _beside(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Policy | None:
+    """Return the policy, or the nearest, that fits in a new process beside this one; None if none does."""
+    other = ProcessState(
+        anew=True,
+        outside=process.outside,
+        environment=process.outside,
+        shown=process.given,
+        given=process.given,
+        asked=process.asked,
+        settled=process.settled,
+        promises=process.promises,
+        ceiling=process.ceiling,
+    )
+    if not snapshot.gpus:
+        return policy
+    try:
+        plan = draft(policy, snapshot, other)
+    except Refused:
+        return None
+    found = fit.at_start(plan.devices)
+    return next(_ways(policy, plan, found, snapshot, other), None) if found else policy
 
 
 def noted(plan: Plan, process: ProcessState, owners: Callable[[], Mapping[int, str]]) -> Plan:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.config.process_state import ALLOCATOR, ASYNC, DEVICE_CAP, DEVICES, ProcessState, Stage
@@ -14,8 +14,14 @@ from tfgpu_magic.monitor.snapshot import Gpu
 from tfgpu_magic.units import rounded
 
 
-def if_too_late(policy: Policy, process: ProcessState) -> None:
+def if_too_late(policy: Policy, process: ProcessState, beside: Callable[[], Policy | None] | None = None) -> None:
     """Refuse a policy when nothing that is set now would be enforced.
+
+    Args:
+        policy: what is asked.
+        process: this process.
+        beside: returns the nearest policy that fits in a new process beside this one; None if none does. Without it,
+            whether the policy fits there is not known.
 
     Raises:
         TooLate: only a new process could enforce it.
@@ -32,7 +38,7 @@ def if_too_late(policy: Policy, process: ProcessState) -> None:
             "TensorFlow failed to start on a GPU that had no room left, and may hang for good if it is tried again in "
             f"this {process.host}. Leave it alone, and restart.",
             verdict="",
-            more=_restart(policy, process),
+            more=_restart(policy, process, beside=beside),
         )
     if process.stage is Stage.READY:
         changed = f"\nAsked was `{process.asked}`, and it was changed since: {'; '.join(process.changed)}."
@@ -41,7 +47,7 @@ def if_too_late(policy: Policy, process: ProcessState) -> None:
             f"TensorFlow is already using {devices} in this {process.host}{since}, so its memory "
             "cannot be changed any more.",
             verdict="",
-            more=f"{changed if process.changed else ''}{_restart(policy, process)}",
+            more=f"{changed if process.changed else ''}{_restart(policy, process, beside=beside)}",
         )
     if process.stage is Stage.POISONED:
         raise TooLate(
@@ -51,7 +57,7 @@ def if_too_late(policy: Policy, process: ProcessState) -> None:
             f"{f' ({process.neighbour})' if process.neighbour else ''} uses the GPU, and was there before TensorFlow "
             "was imported. Nobody can tell which, so nothing is promised.",
             verdict="",
-            more=_restart(policy, process),
+            more=_restart(policy, process, beside=beside),
         )
 
 
@@ -256,13 +262,19 @@ def _list(gpus: Sequence[Gpu]) -> str:
     return ",".join(gpu.label for gpu in gpus)
 
 
-def _restart(policy: Policy, process: ProcessState, framework: str = "") -> str:
+def _restart(
+    policy: Policy,
+    process: ProcessState,
+    framework: str = "",
+    beside: Callable[[], Policy | None] | None = None,
+) -> str:
     """Return the ways to a process in which it is not too late, as lines of text.
 
     Args:
         policy: what is asked.
         process: this process.
         framework: the one for which it is too late, where all are asked; empty where only TensorFlow is.
+        beside: as `if_too_late` has it.
     """
     if process.host == "cell":
         return f"\nSay it above the cell:   %%tf_gpu isolate {policy}"
@@ -281,9 +293,8 @@ def _restart(policy: Policy, process: ProcessState, framework: str = "") -> str:
         if process.host == "kernel"
         else ("Leave IPython, start it again and say first: ", "")
     )
-    words = (f"%tf_gpu {policy}{flag}", f"%%tf_gpu isolate {policy}")
-    width = max(map(len, words))
-    return (
-        f"\n{anew}  {words[0]:<{width}}   (variables are lost)\n"
-        f"{'Or run one cell: ':<{len(anew)}}  {words[1]:<{width}}   (this {process.host} keeps what it holds)"
-    )
+    lines = [(anew, f"%tf_gpu {policy}{flag}", "variables are lost")]
+    if (cell := policy if beside is None else beside()) is not None:
+        lines.append(("Or run one cell: ", f"%%tf_gpu isolate {cell}", f"this {process.host} keeps what it holds"))
+    width = max(len(words) for _, words, _ in lines)
+    return "".join(f"\n{lead:<{len(anew)}}  {words:<{width}}   ({cost})" for lead, words, cost in lines)
