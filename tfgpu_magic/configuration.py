@@ -2,90 +2,68 @@
 
 from __future__ import annotations
 
-import grp
-import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic import administrator, other_processes
-from tfgpu_magic.config import fallback, import_hook, parser
+from tfgpu_magic.config import fallback, import_hook, parser, visible
 from tfgpu_magic.config.ceiling import read
 from tfgpu_magic.config.plan import Plan, make
 from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.runtime import RUNTIME, current_stage
 from tfgpu_magic.config.runtime import environ as variables
-from tfgpu_magic.config.variables import CEILING, POLICY
+from tfgpu_magic.config.settings import CONFIGURATION, policy_for_user
 from tfgpu_magic.errors import PolicyError, Refused, TooLate
 from tfgpu_magic.host import here, shell
 from tfgpu_magic.units import seconds
 
 if TYPE_CHECKING:
+    from tfgpu_magic.config.settings import Settings
     from tfgpu_magic.config.word import Magic
 
 quieten = variables.quieten
 
-CONFIGURATION = "the configuration"
-"""The source of what `c.TfGpuMagics` says, as a phrase."""
 
-
-def enforce(policy: str, policies: Mapping[str, str], ceiling: str, warn: Callable[[str], None]) -> str:
-    """Hold this process to what is configured, as far as possible.
+def enforce(given: Settings, file: Settings, warn: Callable[[str], None]) -> str:
+    """Hold this process to what is configured, as far as possible; if that fails, no GPU may be used under a ceiling.
 
     Args:
-        policy: the configuration's policy; may be empty.
-        policies: the configuration's policies by Unix group.
-        ceiling: the configuration's ceiling; may be empty.
+        given: what IPython's configuration sets.
+        file: what the administrator's file sets; its ceiling holds here already.
         warn: shows what cannot be enforced.
 
     Returns:
         The ceiling that holds, as text; an empty one where there is none.
     """
-    held = _restrict(ceiling, warn) if ceiling or CEILING in os.environ else ""
-    given, where = policy_for_user(policy, policies)
-    if given or held:
-        if RUNTIME.plan is None:  # else this is loaded again, and what was asked meanwhile stays in force
-            administrator.enforce(given or "growth", where if given else "the ceiling", warn)
-        administrator.hold_others()
-    return held
-
-
-def policy_for_user(
-    policy: str, policies: Mapping[str, str], environ: Mapping[str, str] = os.environ
-) -> tuple[str, str]:
-    """Return the policy that the environment or the configuration gives this user, and its source as a phrase."""
-    if POLICY in environ:
-        return environ[POLICY], f"${POLICY}"
-    for group, of_group in policies.items():
-        if _is_member(group):
-            return of_group, f"the configuration for the group {group}"
-    return policy, CONFIGURATION
-
-
-def _is_member(group: str) -> bool:
-    """Tell whether this user is in a Unix group; in one that is unknown here, nobody is."""
     try:
-        return grp.getgrnam(group).gr_gid in {os.getegid(), *os.getgroups()}
-    except KeyError:
-        return False
+        _restrict(given, warn)
+        words, where = policy_for_user(given, file)
+        if words or RUNTIME.ceiling is not None:
+            if RUNTIME.plan is None:  # else this is loaded again, and what was asked meanwhile stays in force
+                administrator.enforce(words or "growth", where if words else "the ceiling", warn)
+            administrator.hold_others()
+    except Exception as error:  # whatever it is, the ceiling holds
+        warn(f"tfgpu_magic: What is configured is NOT in force: {type(error).__name__}: {error}")
+        if RUNTIME.ceiling is not None:
+            RUNTIME.fall_back(Plan(environment=visible.variable(())))
+    return ceiling_in_force()
 
 
-def _restrict(text: str, warn: Callable[[str], None]) -> str:
+def _restrict(given: Settings, warn: Callable[[str], None]) -> None:
     """Hold this process, and what was asked in it already, under the configuration's ceiling and the environment's."""
     before = RUNTIME.ceiling
-    if text.strip():
-        RUNTIME.lower_ceiling(text, CONFIGURATION)
+    RUNTIME.lower_ceiling(given.ceilings, given.unread)
     held = RUNTIME.ceiling
+    for flaw in () if held is None else held.flaws:
+        warn(f"tfgpu_magic: {flaw}")
     if held != before and RUNTIME.plan is not None:  # something was asked before the extension was loaded
         try:
             _apply_anew()
         except TooLate as error:
             warn(f"tfgpu_magic: {error}")
-    for flaw in () if held is None else held.flaws:
-        warn(f"tfgpu_magic: {flaw}")
-    return ceiling_in_force()
 
 
 def lower_ceiling(text: str) -> str:
@@ -107,7 +85,7 @@ def lower_ceiling(text: str) -> str:
         raise Refused(
             f"The ceiling here is `{now}`. It can be lowered, and not raised: `{asked}` is no lower.", verdict=""
         )
-    RUNTIME.lower_ceiling(text, CONFIGURATION)
+    RUNTIME.lower_ceiling([(text, CONFIGURATION)])
     administrator.hold_others()
     _apply_anew()
     return ceiling_in_force()

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
 
 from tfgpu_magic.cell_source import measured
 from tfgpu_magic.complete import matcher
+from tfgpu_magic.config import settings
 from tfgpu_magic.config.flags import RESTART
+from tfgpu_magic.config.settings import SECTION
 from tfgpu_magic.config.variables import CEILING, POLICY
 from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.host import host, starting
@@ -21,6 +24,8 @@ from tfgpu_magic.host import magics as magics_of
 from tfgpu_magic.isolate.preload import PRELOAD
 from tfgpu_magic.magic import MAGICS, TfGpuMagics
 from tfgpu_magic.monitor import claims
+
+_ENFORCED = {"policy", "policies", "ceiling", "ceilings"}
 
 if __name__ not in PRELOAD:
     PRELOAD.append(__name__)  # an isolated cell has the magics too
@@ -30,17 +35,11 @@ def load(shell: InteractiveShell) -> None:
     """Register the magics with a shell, and apply the policy that the environment or the configuration gives."""
     magics = attach(shell)
     if host() == "cell":
-        return  # its notebook's policy came along, unless the cell asks for another
+        return
     if magics.warm:
         from tfgpu_magic.isolate.pool import FORK_SERVER  # here and below: loading the extension is to be quick
 
         FORK_SERVER.process()
-    if os.environ.get(POLICY, magics.policy or magics.policies) or magics.ceiling or CEILING in os.environ:
-        from tfgpu_magic import configuration
-
-        warn = functools.partial(_warn, shell)
-        # So that the setting shows what holds, and that can be lowered.
-        magics.ceiling = configuration.enforce(magics.policy, magics.policies, magics.ceiling, warn)
     try:
         magics.hold_to_parking()
     except TfGpuError as error:
@@ -56,8 +55,8 @@ def load(shell: InteractiveShell) -> None:
 
 
 def attach(shell: InteractiveShell) -> TfGpuMagics:
-    """Register the magics with a shell, and start the reporter of its process."""
-    magics = TfGpuMagics(shell)
+    """Enforce what is configured, register the magics with a shell, and start the reporter of its process."""
+    magics = TfGpuMagics(shell, config=Config({SECTION: _enforced(shell)}))
     shell.register_magics(magics)
     shell.Completer.custom_matchers.append(matcher)
     shell.input_transformers_cleanup.append(measured)
@@ -67,6 +66,39 @@ def attach(shell: InteractiveShell) -> TfGpuMagics:
     magics.idle_release.start()
     claims.announced_by(magics.reporter.announce)
     return magics
+
+
+def _enforced(shell: InteractiveShell) -> dict[str, Any]:
+    """Hold this process to what is configured; return all settings that can be used, with the ceiling that holds."""
+    given, file = settings.of_configuration(shell.config, _where(shell)), settings.of_file()
+    values = {**file.values, **given.values}
+    if host() == "cell":
+        return values  # its notebook's policy came along, unless the cell asks for another
+    for flaw in (*file.flaws, *given.flaws):
+        _warn(shell, f"tfgpu_magic: {flaw}")
+    configured = _ENFORCED & values.keys() or given.unread or file.unread
+    if configured or not os.environ.keys().isdisjoint({POLICY, CEILING}):
+        from tfgpu_magic import configuration  # speed of %load_ext
+
+        # So that the setting shows what holds, and that can be lowered.
+        values["ceiling"] = configuration.enforce(given, file, functools.partial(_warn, shell))
+    return values
+
+
+def _where(shell: InteractiveShell) -> str:
+    """Return what IPython's configuration is called: with the files that name the magics, where they can be told."""
+    app: Any = shell  # its parent is an application, or a kernel whose parent is one
+    while app is not None and not hasattr(app, "loaded_config_files"):
+        app = app.parent
+    files = [file for file in ([] if app is None else app.loaded_config_files) if _names_us(file)]
+    return f"{settings.CONFIGURATION} ({' and '.join(files)})" if files else settings.CONFIGURATION
+
+
+def _names_us(file: str) -> bool:
+    try:
+        return "tfgpu" in Path(file).read_text(encoding="utf-8", errors="replace").lower()
+    except OSError:
+        return False
 
 
 def unload(shell: InteractiveShell) -> None:

@@ -10,9 +10,10 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
-from traitlets import Bool, Dict, Float, Unicode, observe, validate
+from traitlets import observe
 
 from tfgpu_magic.config.first_use import FirstUseWatch
+from tfgpu_magic.config.settings import TfGpuSettings
 from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.failure_watch import FailureWatch
 from tfgpu_magic.host import starting
@@ -40,78 +41,8 @@ def _configuration() -> Any:
 
 
 @magics_class
-class TfGpuMagics(Magics):
+class TfGpuMagics(TfGpuSettings, Magics):
     """The magics. An administrator sets a policy for all users with ``c.TfGpuMagics.policy = "growth"``."""
-
-    policy = Unicode(
-        "",
-        help="The policy, such as `growth`, that holds for TensorFlow, PyTorch and JAX until a line says another. It "
-        "is checked when one is imported; where it cannot be had in full, the nearest that can holds, at least growth.",
-    ).tag(config=True)
-
-    policies = Dict(
-        key_trait=Unicode(),
-        value_trait=Unicode(),
-        help="Policies by Unix group, as in `{'students': 'limit 25%'}`: that of the first group that the user is in "
-        "holds in place of `policy`.",
-    ).tag(config=True)
-
-    ceiling = Unicode(
-        "",
-        help="The most that each framework of a process (TensorFlow, PyTorch, JAX) may take of each GPU, such as "
-        "`limit 40%`, whatever its user asks for. In a session it can be lowered, and not raised. $TFGPU_CEILING is "
-        "one too; of both the lower holds.",
-    ).tag(config=True)
-
-    quiet = Bool(
-        False,
-        help="Whether nothing is said below the cell that imports TensorFlow where the policy is in force in full.",
-    ).tag(config=True)
-
-    quiet_tensorflow = Bool(
-        False,
-        help="Whether TensorFlow logs errors only: TF_CPP_MIN_LOG_LEVEL is set to 2 where it is not set already.",
-    ).tag(config=True)
-
-    why = Bool(
-        True,
-        help="Whether `%tf_gpu why` is shown by itself under a cell that a lack of GPU memory has ended.",
-    ).tag(config=True)
-
-    warm = Bool(
-        False,
-        help="Whether to get ready for isolated cells when the extension is loaded: a process of some 600 MB beside "
-        "every kernel, also beside one that never uses TensorFlow.",
-    ).tag(config=True)
-
-    grace = Float(
-        60.0,
-        min=0.0,
-        help="Seconds that an isolated call has to end when its timeout has interrupted it; then it is killed.",
-    ).tag(config=True)
-
-    release_after = Float(
-        60.0,
-        min=0.0,
-        help="Seconds without a running cell after which, under `growth --release`, GPU memory that TensorFlow does "
-        "not use is given back to the driver; with 0 it is given back only by `tfgpu_magic.give_back()`.",
-    ).tag(config=True)
-
-    parking = Unicode(
-        "off",
-        help="Whether this kernel may be parked: `off`; `ask`, when somebody asks for it; or `auto 30m`, also by "
-        "itself after so long without a running cell.",
-    ).tag(config=True)
-
-    parking_on_open_module = Bool(
-        False,
-        help="Whether it may be parked under NVIDIA's open kernel module, too, where the end of a process that was "
-        "parked once has stopped whole machines.",
-    ).tag(config=True)
-
-    @validate("parking")
-    def _stripped(self, proposal: Any) -> str:
-        return str(proposal["value"]).strip()
 
     def __init__(self, shell: InteractiveShell, **kwargs: Any) -> None:
         super().__init__(shell, **kwargs)

@@ -163,7 +163,8 @@ def test_policy_and_ceiling_are_told_with_where_they_are_set(profile: Path, monk
     assert report.names == ["policy.set", "policy.under"]
     assert report.facts("policy.set")["policy"] == "growth"
     assert report.facts("policy.set")["where"] == f"the configuration ({config})"
-    assert report.facts("policy.under") == {"ceiling": "limit 25%", "where": f"$TFGPU_CEILING and {config}"}
+    where = f"$TFGPU_CEILING and the configuration ({config})"
+    assert report.facts("policy.under") == {"ceiling": "limit 25%", "where": where}
 
 
 def test_a_variable_outweighs_the_configuration(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,9 +183,39 @@ def test_what_is_misspelt_is_a_fault_and_what_holds_instead_is_said(
     monkeypatch.setenv("TFGPU_CEILING", "at most 40%")
     report = look("policy")
 
-    assert report.of("fault") == ["policy.misspelt", "policy.flawed"]
+    assert report.of("fault") == ["policy.misspelt", "policy.flawed", "policy.not-held"]
     assert report.facts("policy.misspelt")["instead"] == "growth"
+    assert report.facts("policy.not-held")["ceiling"] == "limit 40%"
+
+
+def test_a_setting_that_is_wrong_or_unknown_is_a_fault_and_what_holds_is_what_a_kernel_has(profile: Path) -> None:
+    (profile / "ipython_config.py").write_text(
+        "c = get_config()\nc.InteractiveShellApp.extra_extensions = ['tfgpu_magic']\n"
+        "c.TfGpuMagics.quiet = 'yes'\nc.TfGpuMagics.cieling = 'limit 40%'\nc.TfGpuMagics.warm = True\n"
+        "c.TfGpuMagics.policies = {'no such group': 'growth'}\n"
+    )
+    report = look("policy")
+
+    assert report.names == ["policy.wrong", "policy.wrong", "policy.groups", "policy.under"]
+    assert "`quiet = 'yes'`, from the configuration (" in report.rows[0]["found"]
+    assert "It counts as `ceiling`" in report.rows[1]["found"]
+    assert "no such group" in report.rows[2]["found"]
     assert report.facts("policy.under")["ceiling"] == "limit 40%"
+
+
+def test_a_users_list_that_leaves_the_extension_out_is_a_fault_under_a_ceiling(profile: Path) -> None:
+    (profile / "ipython_config.py").write_text(
+        "c = get_config()\nc.InteractiveShellApp.extensions = ['tfgpu_magic']\nc.TfGpuMagics.ceiling = 'limit 40%'\n"
+    )
+    (profile / "ipython_kernel_config.py").write_text("get_config().InteractiveShellApp.extensions = ['autoreload']")
+
+    assert look("policy").names == ["policy.not-held"]
+
+
+def test_a_configuration_that_fails_is_not_followed_by_words_that_nothing_is_set(profile: Path) -> None:
+    (profile / "ipython_config.py").write_text("1 / 0")
+
+    assert look("policy").names == ["policy.broken"]
 
 
 def test_a_configuration_that_fails_is_a_fault_and_the_next_file_is_read(profile: Path) -> None:

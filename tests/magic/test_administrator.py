@@ -229,7 +229,8 @@ def test_only_what_cannot_be_had_is_told_in_the_first_cell_and_in_the_servers_lo
         client.stop_channels()
         log = server.log.read_text()
 
-    wrong = f"`{policy}`, from the configuration, is NOT in force" if policy != "growth" else ""
+    file = tmp_path / ".ipython" / "profile_default" / "ipython_config.py"
+    wrong = f"`{policy}`, from the configuration ({file}), is NOT in force" if policy != "growth" else ""
     assert wrong in told
     assert wrong in log
     assert bool(told) == bool(wrong)

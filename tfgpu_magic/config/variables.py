@@ -1,4 +1,6 @@
-"""The environment variables with which a user or an administrator configures the policy and the ceiling."""
+"""Where a user or an administrator configures the policy and the ceiling: two environment variables and a file."""
+
+from pathlib import Path
 
 POLICY = "TFGPU_POLICY"
 """The policy for every kernel that loads the extension; it outweighs configuration, also where it is empty, which is no
@@ -6,3 +8,6 @@ policy."""
 
 CEILING = "TFGPU_CEILING"
 """A ceiling for every process. On each GPU the lower holds of this one and the configuration's."""
+
+FILE = Path("/etc/tfgpu_magic.toml")
+"""The administrator's file, with the settings of `c.TfGpuMagics`; its ceiling holds in every process that has ours."""

@@ -5,14 +5,15 @@ It never imports or starts TensorFlow: it works with the TensorFlow that the use
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.config import cuda, visible
+from tfgpu_magic.config import cuda, variables, visible
 from tfgpu_magic.config.plan import Others, Plan
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.config.process_state import ALLOCATOR, ASYNC, DEVICES, GROWTH, VARIABLES, ProcessState, Stage
@@ -78,24 +79,36 @@ class Runtime:
     def ceiling(self) -> Ceiling | None:
         """The most that each framework here may take of each GPU; None without one. It can be lowered, and not raised.
 
-        The variable counts as it is when this is first asked, and later changes of it do nothing.
+        The variable and the administrator's file count as they are when this is first asked.
         """
         self.read_ceiling()
         return self._ceiling
 
     def read_ceiling(self) -> None:
-        """Read the variable, if that was not done before."""
+        """Read the variable and the administrator's file, if that was not done before."""
         if not self._has_read_ceiling:
             self._has_read_ceiling = True
-            if text := os.environ.get(CEILING, "").strip():
-                self.lower_ceiling(text, f"${CEILING}")
+            self.lower_ceiling([(os.environ.get(CEILING, "").strip(), f"${CEILING}")])
+            if os.path.lexists(variables.FILE):
+                from tfgpu_magic.config import settings  # few machines have the file
 
-    def lower_ceiling(self, text: str, where: str) -> None:
-        """Hold this process, and what it starts, under a ceiling as well; the arguments are those of `ceiling.safe`."""
-        from tfgpu_magic.config import ceiling  # few processes have one
+                file = settings.of_file()
+                self.lower_ceiling(file.ceilings, file.unread)
 
-        to = ceiling.safe(text, where)
-        self._ceiling = to if self.ceiling is None else self.ceiling.lower_of(to)
+    def lower_ceiling(self, texts: Iterable[tuple[str, str]], unread: str = "") -> None:
+        """Hold this process, and what it starts, under more ceilings as well.
+
+        Args:
+            texts: the ceilings with their sources, as `ceiling.safe` has them; an empty text is none.
+            unread: why another one cannot be read, so that no GPU may be used; empty where there is none.
+        """
+        texts = [one for one in texts if one[0]]
+        if not (texts or unread):
+            return
+        from tfgpu_magic.config.ceiling import Ceiling, safe  # few processes have one
+
+        given = [safe(*one) for one in texts] + [Ceiling((), (unread,))] * bool(unread)
+        self._ceiling = functools.reduce(Ceiling.lower_of, given if self.ceiling is None else [self.ceiling, *given])
         export(CEILING, str(self._ceiling))
 
     @property

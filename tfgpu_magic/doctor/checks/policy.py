@@ -1,15 +1,12 @@
-"""The policy and the ceiling that the environment or IPython's configuration sets, and whether kernels load them."""
+"""What the environment, IPython's configuration and the administrator's file set, and whether it holds in kernels."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tfgpu_magic.config import ceiling, fallback, parser
-from tfgpu_magic.config.ceiling import Ceiling
-from tfgpu_magic.config.variables import CEILING, POLICY
-from tfgpu_magic.configuration import policy_for_user
+from tfgpu_magic.config import fallback, parser
+from tfgpu_magic.config.variables import CEILING
 from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import Machine
@@ -27,12 +24,32 @@ UNDER = Outcome("policy.under", Severity.GOOD, "The ceiling `{ceiling}`, from {w
 FLAWED = Outcome(
     "policy.flawed", Severity.FAULT, "{flaw}", "Mend it there. A ceiling is `limit 40%`, `limit 4GiB` or both."
 )
+_LOAD = (
+    "In ipython_config.py, where a list of the user's own does not replace it:\n"
+    '  c.InteractiveShellApp.extra_extensions = ["tfgpu_magic"]'
+)
 NOT_LOADED = Outcome(
     "policy.not-loaded",
     Severity.WARNING,
     "It is for kernels that load the extension, and IPython's configuration does not have each of them load it.",
-    'In ipython_config.py:\n  c.InteractiveShellApp.extensions = ["tfgpu_magic"]',
+    _LOAD,
 )
+NOT_HELD = Outcome(
+    "policy.not-held",
+    Severity.FAULT,
+    "The ceiling `{ceiling}`, from {where}, does not hold in kernels: IPython's configuration does not have each of "
+    "them load the extension.",
+    _LOAD,
+)
+WRONG = Outcome("policy.wrong", Severity.FAULT, "{flaw}", "Mend it there. All other settings hold.")
+GROUPS = Outcome(
+    "policy.groups",
+    Severity.WARNING,
+    "This machine knows no group {groups}: nobody has its policy, and everybody who comes to it in the list its "
+    "ceiling.",
+    "Mend the name, or write the group's number.",
+)
+FAILS = Outcome("policy.fails", Severity.FAULT, "The extension cannot be loaded, and nothing holds in kernels: {why}")
 BROKEN = Outcome(
     "policy.broken",
     Severity.FAULT,
@@ -51,22 +68,27 @@ def policy(machine: Machine) -> Iterator[Finding]:
         yield UNREAD(why=answer.why)
     for file, why in answer.facts.get("broken", {}).items():
         yield BROKEN(file=file, why=why)
-    settings = answer.facts.get("settings", {})
-    found = [*_policy(machine.environ, settings), *_ceiling(machine.environ, settings)]
+    facts = answer.facts
+    for flaw in facts.get("wrong", ()):
+        yield WRONG(flaw=flaw)
+    if facts.get("groups"):
+        yield GROUPS(groups=facts["groups"])
+    if facts.get("fails"):
+        yield FAILS(why=facts["fails"])
+    loaded = bool(facts.get("loaded"))
+    found = [*_policy(facts), *_ceiling(machine.environ, facts, loaded=loaded)]
     yield from found
-    if not found and answer.facts:
+    if not found and facts and not facts["broken"]:
         yield NONE()
-    elif found and not answer.facts.get("loaded"):
+    elif found and not loaded and "ceiling" not in facts:
         yield NOT_LOADED()
 
 
-def _policy(environ: Mapping[str, str], settings: Mapping[str, Any]) -> Iterator[Finding]:
+def _policy(facts: Mapping[str, Any]) -> Iterator[Finding]:
     """Tell the policy that this user's kernels have."""
-    words, where = policy_for_user(_value(settings, "policy", ""), _value(settings, "policies", {}), environ)
+    words, where = (facts.get("policy") or {"policy": "", "where": ""}).values()
     if not words.strip():
         return
-    files = {settings[name]["file"]: None for name in ("policy", "policies") if name in settings}
-    where = where if POLICY in environ else f"{where} ({' and '.join(files)})"
     try:
         parser.parse(words)
     except PolicyError as error:
@@ -75,18 +97,12 @@ def _policy(environ: Mapping[str, str], settings: Mapping[str, Any]) -> Iterator
         yield SET(policy=words, where=where)
 
 
-def _ceiling(environ: Mapping[str, str], settings: Mapping[str, Any]) -> Iterator[Finding]:
-    """Tell the lower of the environment's and the configuration's ceiling."""
-    texts = {f"${CEILING}": environ.get(CEILING, "")}
-    if "ceiling" in settings:
-        texts[settings["ceiling"]["file"]] = settings["ceiling"]["value"]
-    read = {where: ceiling.safe(text, where) for where, text in texts.items() if text.strip()}
-    if read:
-        lowest = functools.reduce(Ceiling.lower_of, read.values())
-        for flaw in lowest.flaws:
-            yield FLAWED(flaw=flaw)
-        yield UNDER(ceiling=str(lowest), where=" and ".join(read))
-
-
-def _value(settings: Mapping[str, Any], name: str, default: Any) -> Any:
-    return settings[name]["value"] if name in settings else default
+def _ceiling(environ: Mapping[str, str], facts: Mapping[str, Any], *, loaded: bool) -> Iterator[Finding]:
+    """Tell the lowest of the environment's, the configuration's and the administrator's file's ceiling."""
+    if "ceiling" not in facts:
+        return
+    held = facts["ceiling"]
+    sources = [*([f"${CEILING}"] if environ.get(CEILING, "").strip() else []), *held["where"]]
+    for flaw in held["flaws"]:
+        yield FLAWED(flaw=flaw)
+    yield (UNDER if loaded else NOT_HELD)(ceiling=held["ceiling"], where=" and ".join(sources))

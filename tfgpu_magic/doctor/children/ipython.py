@@ -1,17 +1,18 @@
-"""In a process of its own: what IPython's configuration says of the magics. It is code, and is run to be read.
+"""In a process of its own: what IPython's configuration and the administrator's file say, and what loading makes of it.
 
-The files and their order are those of IPython's kernel with its default profile; no profile is made.
-Source: IPython, `BaseIPythonApplication.load_config_file` and `init_config_files`.
+The configuration is code, and is run to be read. The files and their order are those of IPython's kernel with its
+default profile; no profile is made. Source: IPython, `BaseIPythonApplication.load_config_file` and `init_config_files`.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import tempfile
 from pathlib import Path
-from typing import Any
 
 from IPython.core.application import ENV_CONFIG_DIRS, SYSTEM_CONFIG_DIRS
+from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config.loader import (
     Config,
     ConfigFileNotFound,
@@ -20,13 +21,16 @@ from traitlets.config.loader import (
     PyFileConfigLoader,
 )
 
+from tfgpu_magic import loading
+from tfgpu_magic.config.runtime import RUNTIME
+from tfgpu_magic.config.settings import SECTION, of_configuration, of_file, policy_for_user
+
 _NAMES = ("ipython_config", "ipython_kernel_config")
-_SETTINGS = ("policy", "policies", "ceiling")
 
 
 def main() -> None:
-    """Print the settings, each with the file that sets it; which files fail; and whether kernels load the magics."""
-    settings: dict[str, dict[str, Any]] = {}
+    """Print what is set, what is wrong with it, what a kernel is held to, and whether kernels load the magics."""
+    ours: list[str] = []
     broken: dict[str, str] = {}
     merged = Config()
     for folder, name in ((folder, name) for name in _NAMES for folder in _folders()):
@@ -39,10 +43,38 @@ def main() -> None:
                 broken[loader.full_filename] = f"{type(error).__name__}: {error}".partition("\n")[0]
                 continue
             merged.merge(config)
-            for setting in _SETTINGS:
-                if setting in config.get("TfGpuMagics", {}):
-                    settings[setting] = {"value": config.TfGpuMagics[setting], "file": loader.full_filename}
-    print(json.dumps({"settings": settings, "broken": broken, "loaded": "tfgpu_magic" in _extensions(merged)}))
+            if any(section.lower().startswith(SECTION.lower()[:5]) for section in config):
+                ours.append(loader.full_filename)
+    given, file = of_configuration(merged, f"the configuration ({' and '.join(ours)})"), of_file()
+    policy, where = policy_for_user(given, file)
+    answer = {
+        "broken": broken,
+        "loaded": "tfgpu_magic" in _extensions(merged),
+        "wrong": [*file.flaws, *given.flaws],
+        "groups": [*file.unknown_groups, *given.unknown_groups],
+        "policy": {"policy": policy, "where": where},
+        "fails": _load(merged),
+    }
+    if held := RUNTIME.ceiling:
+        sources = [
+            source.where for source in (given, file) if source.unread or any(text for text, _ in source.ceilings)
+        ]
+        answer["ceiling"] = {"ceiling": str(held), "where": sources, "flaws": held.flaws}
+    print(json.dumps(answer))
+
+
+def _load(config: Config) -> str:
+    """Load the extension in a shell with this configuration, as a kernel does; return why it fails, or nothing."""
+    config.HistoryManager.enabled = False
+    with tempfile.TemporaryDirectory() as folder:  # so that neither a profile nor a report is made
+        os.environ |= {"IPYTHONDIR": folder, "TFGPU_MAGIC_DIR": f"{folder}/board"}
+        try:
+            shell = InteractiveShell.instance(config=config)
+            loading.attach(shell)
+            loading.unload(shell)
+        except Exception as error:  # a kernel's log has it, and nobody reads that
+            return f"{type(error).__name__}: {error}".partition("\n")[0]
+    return ""
 
 
 def _folders() -> list[str]:
@@ -53,5 +85,10 @@ def _folders() -> list[str]:
 
 
 def _extensions(config: Config) -> list[str]:
-    found: Any = config.get("InteractiveShellApp", {}).get("extensions", [])
-    return list(found.get_value([]) if isinstance(found, LazyConfigValue) else found)
+    """Return what a kernel loads: a list, and one that is added to it."""
+    app = config.get("InteractiveShellApp", {})
+    found: list[str] = []
+    for name in ("extensions", "extra_extensions"):
+        given = app.get(name, [])
+        found += given.get_value([]) if isinstance(given, LazyConfigValue) else given
+    return found
