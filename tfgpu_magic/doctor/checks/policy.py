@@ -49,7 +49,12 @@ GROUPS = Outcome(
     "ceiling.",
     "Mend the name, or write the group's number.",
 )
-FAILS = Outcome("policy.fails", Severity.FAULT, "The extension cannot be loaded, and nothing holds in kernels: {why}")
+FAILS = Outcome(
+    "policy.fails",
+    Severity.FAULT,
+    "The extension cannot be loaded in a kernel: {why}",
+    "IPython says where it fails:\n  ipython -c '%load_ext tfgpu_magic'",
+)
 BROKEN = Outcome(
     "policy.broken",
     Severity.FAULT,
