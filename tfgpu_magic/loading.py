@@ -22,7 +22,7 @@ from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.host import host, starting
 from tfgpu_magic.host import magics as magics_of
 from tfgpu_magic.isolate.preload import PRELOAD
-from tfgpu_magic.magic import MAGICS, TfGpuMagics
+from tfgpu_magic.magic import MAGICS, TfGpuMagics, configuration
 from tfgpu_magic.monitor import claims
 
 _ENFORCED = {"policy", "policies", "ceiling", "ceilings"}
@@ -78,10 +78,8 @@ def _enforced(shell: InteractiveShell) -> dict[str, Any]:
         _warn(shell, f"tfgpu_magic: {flaw}")
     configured = _ENFORCED & values.keys() or given.unread or file.unread
     if configured or not os.environ.keys().isdisjoint({POLICY, CEILING}):
-        from tfgpu_magic import configuration  # speed of %load_ext
-
         # So that the setting shows what holds, and that can be lowered.
-        values["ceiling"] = configuration.enforce(given, file, functools.partial(_warn, shell))
+        values["ceiling"] = configuration().enforce(given, file, functools.partial(_warn, shell))
     return values
 
 

@@ -33,7 +33,7 @@ def _help() -> str:
     return help.text(table.WORDS)
 
 
-def _configuration() -> Any:
+def configuration() -> Any:
     """Return the module that does what few configurations and sessions ask for; loading the extension needs it not."""
     from tfgpu_magic import configuration
 
@@ -58,14 +58,14 @@ class TfGpuMagics(TfGpuSettings, Magics):
     def _on_policy(self, change: Any) -> None:
         """Have `%config TfGpuMagics.policy = ...` do what a line would: a refusal is shown in the same cell."""
         line = f"default; {change['new']}" if change["new"] else "default"
-        self._run(line, None, _configuration().magic_for(line))
+        self._run(line, None, configuration().magic_for(line))
 
     def _on_ceiling(self, change: Any) -> None:
         """Have `%config TfGpuMagics.ceiling = ...` lower the ceiling; what holds then is what the setting shows."""
         try:
-            self.ceiling = _configuration().lower_ceiling(change["new"])
+            self.ceiling = configuration().lower_ceiling(change["new"])
         except TfGpuError as error:
-            self.ceiling = _configuration().ceiling_in_force()
+            self.ceiling = configuration().ceiling_in_force()
             raise UsageError(str(error)) from None
 
     def hold_to_parking(self) -> None:
@@ -75,12 +75,12 @@ class TfGpuMagics(TfGpuSettings, Magics):
             PolicyError: what is configured is no setting of parking.
         """
         if self.parking != "off":
-            _configuration().park(self.parking)
+            configuration().park(self.parking)
 
     def _on_parking(self, change: Any) -> None:
         """Have `%config TfGpuMagics.parking = ...` hold from now on; what is no setting is refused."""
         try:
-            _configuration().park(change["new"])
+            configuration().park(change["new"])
         except TfGpuError as error:
             self.parking = change["old"]
             raise UsageError(str(error)) from None
@@ -96,11 +96,11 @@ class TfGpuMagics(TfGpuSettings, Magics):
 
     @observe("quiet")
     def _set_quiet(self, change: Mapping[str, Any]) -> None:
-        _configuration().be_quiet(on=change["new"])
+        configuration().be_quiet(on=change["new"])
 
     @observe("quiet_tensorflow")
     def _set_quiet_tensorflow(self, change: Mapping[str, Any]) -> None:
-        _configuration().quieten(on=change["new"])
+        configuration().quieten(on=change["new"])
 
     @observe("grace")
     def _set_grace(self, change: Mapping[str, Any]) -> None:
