@@ -16,7 +16,7 @@ from tfgpu_magic.config.frameworks import NAMES
 from tfgpu_magic.config.plan import Plan, in_bytes, renew
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import Stage
-from tfgpu_magic.config.runtime import RUNTIME, current_stage, frozen, importing
+from tfgpu_magic.config.runtime import RUNTIME, current_stage, frozen, importing, note_import
 from tfgpu_magic.errors import PolicyError, TooLate
 from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
 from tfgpu_magic.monitor.snapshot import Snapshot
@@ -89,7 +89,7 @@ def hold_others() -> None:
 def hold_imports() -> None:
     """Hold the frameworks beside TensorFlow to what is asked of them, and to the ceiling, whenever one is imported."""
     if "tensorflow" not in sys.modules:
-        import_hook.call_at_import(at_import)  # before `tell_others`: one of them fixes fair parts and says so
+        _wait()  # before `tell_others`: one of them fixes fair parts and says so
     for module in NAMES.keys() - sys.modules.keys():
         import_hook.call_at_import(tell_others, module)
 
@@ -155,7 +155,13 @@ def apply(plan: Plan) -> None:
     else:
         RUNTIME.apply(plan)
     if plan.needs_tensorflow and current_stage() is Stage.ABSENT:
-        import_hook.call_at_import(at_import)
+        _wait()
+
+
+def _wait() -> None:
+    """Have the plan that waits for TensorFlow's import applied then, whatever uses CUDA before it."""
+    import_hook.call_at_import(note_import)
+    import_hook.call_at_import(at_import)
 
 
 def policy_of(plan: Plan) -> Policy:

@@ -125,6 +125,25 @@ SCENES = {
         before=f"take(1); torch = sys.modules['torch']; {TAKES_NO_LIMIT}",
         env=CEILING,
     ),
+    "a line for TensorFlow that is imported after PyTorch took memory": Scene(
+        "take(1)",
+        "import tensorflow",
+        "%tf_gpu limit 2GiB -> torch already uses a GPU",
+        TOUCH,
+        "mib() -> [3328, 2304]",
+        never="Nobody can tell",
+    ),
+    "a configured limit, of TensorFlow that is imported after PyTorch took memory": Scene(
+        "take(1)",
+        "import tensorflow",
+        TOUCH,
+        "mib() -> [3328, 2304]",
+        env={"TFGPU_POLICY": "limit 2GiB"},
+        never="NOT in",
+    ),
+    "a fair part, of TensorFlow that is imported after PyTorch took memory": Scene(
+        "%tf_gpu limit fair", "take(1)", "import tensorflow -> is in force", never="NOT in force"
+    ),
     "TensorFlow and JAX grow": Scene("%gpu growth", "start_jax()", TOUCH, f"{LITTLE} -> True"),
     "too late for JAX": Scene(
         "x = start_jax()",

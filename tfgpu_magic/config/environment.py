@@ -73,8 +73,8 @@ def conflicts(
     yield from _growth_before(process, resolved, variables)
     if resolved.memory and process.keras is not None:
         yield (
-            f"Keras' backend is {process.keras} here, and %tf_gpu sets TensorFlow's memory only: nothing limits what "
-            f"{process.keras} takes for Keras. `visible` and `pick` hide GPUs from {process.keras} too."
+            f"Keras' backend is {process.keras} here, and %tf_gpu sets TensorFlow's memory only. `%gpu` sets what "
+            f"{process.keras} takes for Keras too."
         )
     if process.neighbour is not None:
         yield (

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import sys
 import traceback
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.cell_watch import CellWatch
+from tfgpu_magic.config import import_hook
 from tfgpu_magic.config.frameworks import NAMES
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ class FirstUseWatch(CellWatch):
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
         self._source = ""
+        import_hook.call_at_import(_note_import)
         # A framework may have started before the cells were watched; then no cell can be named.
         self._awake = {framework.name for framework in _awake()}
 
@@ -35,10 +38,8 @@ class FirstUseWatch(CellWatch):
         self._source = info.raw_cell or ""
 
     def _after(self, result: Any) -> None:
-        if NAMES.keys() & sys.modules.keys():
-            from tfgpu_magic import frameworks  # as in `_awake`
-
-            frameworks.after_cell()
+        if imported := _frameworks():
+            imported.after_cell()
         for framework in self._new():
             self._awake.add(framework.name)
             # A cell that was interrupted while it awaited has no result, and one that is not kept has no number.
@@ -58,18 +59,31 @@ class FirstUseWatch(CellWatch):
         framework.since = f"since {cell}{_quote(self._source)}"
 
 
+def _note_import() -> None:
+    """Note whose CUDA contexts are there when TensorFlow is imported."""
+    from tfgpu_magic.config.runtime import note_import  # as in `_frameworks`
+
+    note_import()
+
+
 def _awake() -> list[Framework]:
     """Return the frameworks that use a GPU, or a CUDA context that may be theirs."""
+    imported = _frameworks()
+    return imported.awake() if imported else []
+
+
+def _frameworks() -> ModuleType | None:
+    """Return the room of the frameworks, if one of them is imported; else the import is spared, and %load_ext swift."""
     if not NAMES.keys() & sys.modules.keys():
-        return []  # and the import below is spared, so that %load_ext costs nothing
+        return None
     from tfgpu_magic import frameworks
 
-    return frameworks.awake()
+    return frameworks
 
 
 def _note_broken(error: BaseException) -> None:
     """Note a first op that failed for lack of memory; later failures, when TensorFlow is ready, do not matter."""
-    from tfgpu_magic.config.runtime import RUNTIME  # as in `_awake`
+    from tfgpu_magic.config.runtime import RUNTIME  # as in `_frameworks`
     from tfgpu_magic.frameworks import out_of_memory
 
     if RUNTIME.half_started and out_of_memory(error) and _from_tensorflow(error):

@@ -20,7 +20,16 @@ from tfgpu_magic.config.process_state import ALLOCATOR, ASYNC, DEVICES, GROWTH, 
 from tfgpu_magic.config.runtime import devices, stage
 from tfgpu_magic.config.runtime.devices import Settings
 from tfgpu_magic.config.runtime.environ import EnvironmentChanges, adopt, environment, export, quieten
-from tfgpu_magic.config.runtime.stage import current_stage, forked, frozen, importing, listed, tensorflow, too_old
+from tfgpu_magic.config.runtime.stage import (
+    current_stage,
+    forked,
+    frozen,
+    importing,
+    listed,
+    note_import,
+    tensorflow,
+    too_old,
+)
 from tfgpu_magic.config.variables import CEILING
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.host import host
@@ -39,6 +48,7 @@ __all__ = [
     "export",
     "frozen",
     "importing",
+    "note_import",
     "quieten",
     "tensorflow",
 ]

@@ -21,6 +21,9 @@ OLDEST = (2, 16)
 
 _CONTEXT = "tensorflow.python.eager.context"
 
+_others: frozenset[str] = frozenset()
+"""The GPUs on which something had a CUDA context when TensorFlow was imported, as far as that was noted."""
+
 
 def current_stage() -> Stage:
     """Return TensorFlow's stage."""
@@ -31,10 +34,17 @@ def current_stage() -> Stage:
     if getattr(context, "_initialized", False) or getattr(context, "_context_handle", None) is not None:
         return Stage.READY
     # A context that is not TensorFlow's own: of allocators made by its internals, or of another library. It is
-    # impossible to find out which.
-    if cuda.has_context():
+    # impossible to find out which, but of those that were there before TensorFlow was.
+    if set(cuda.contexts()) - _others:
         return Stage.POISONED
     return Stage.LISTED if listed() or cuda.initialised() else Stage.IMPORTED
+
+
+def note_import() -> None:
+    """Note that TensorFlow is imported at this moment, so that the CUDA contexts that are there are others'."""
+    global _others
+    if getattr(getattr(sys.modules.get("tensorflow"), "__spec__", None), "_initializing", False):
+        _others = frozenset(cuda.contexts())
 
 
 def tensorflow() -> Any | None:
