@@ -95,8 +95,11 @@ def test_stale_figures_are_none(machine: Machine, server: Server) -> None:
     until(lambda: scraped(server), seconds=30)
 
 
-def test_they_can_be_left_out(serve: Serve) -> None:
-    server = serve("--TfGpuServer.metrics=False")
+@pytest.mark.parametrize("options", [["metrics=False"], ["metrics=False", "floor=5s"], ["metrics=no"]])
+def test_they_can_be_left_out_and_a_setting_that_is_wrong_does_not_bring_them_back(
+    serve: Serve, options: list[str]
+) -> None:
+    server = serve(*(f"--TfGpuServer.{option}" for option in options))
     with streaming(server) as stream:
         stream.until(fresh, 5)
 

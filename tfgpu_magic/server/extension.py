@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jupyter_server.extension.application import ExtensionApp
-from traitlets import Bool, Float
+from traitlets import Bool, Float, TraitError
 
 from tfgpu_magic.server.actions import EndHandler, StopHandler
 from tfgpu_magic.server.feed import Feed
@@ -22,6 +22,30 @@ if TYPE_CHECKING:
     from jupyter_server.serverapp import ServerApp
 
 
+class _Kept:
+    """A trait that takes its safe value where another cannot be used: an error would drop all settings beside it."""
+
+    name: str | None
+    safe: object
+
+    def validate(self, obj: Any, value: Any) -> Any:
+        """Return the value, or the safe one, which the log tells."""
+        try:
+            return super().validate(obj, value)  # type: ignore[misc]  # it stands before a trait
+        except TraitError as error:
+            setting = f"c.{type(obj).__name__}.{self.name}"
+            obj.log.warning("%s = %r is NOT in force, and %r is. %s", setting, value, self.safe, error)
+            return self.safe
+
+
+class _Seconds(_Kept, Float):  # type: ignore[type-arg]  # not generic in all releases of traitlets
+    safe = 1.0
+
+
+class _Switch(_Kept, Bool):  # type: ignore[type-arg]  # as above
+    safe = False
+
+
 class TfGpuServer(ExtensionApp):
     """The GPUs' memory by owner, for every page of this server.
 
@@ -31,14 +55,14 @@ class TfGpuServer(ExtensionApp):
 
     name = "tfgpu_magic"
 
-    floor = Float(
+    floor = _Seconds(
         1.0,
         min=1.0,
         max=60.0,
         help="Seconds between two messages of a stream, and between two readings of the GPUs for this server, at the "
         "least.",
     ).tag(config=True)
-    metrics = Bool(
+    metrics = _Switch(
         None,
         allow_none=True,
         help="Whether /metrics has the memory of the GPUs. If it is not said: where nobody reads /metrics without "
