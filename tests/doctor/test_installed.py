@@ -212,6 +212,29 @@ def test_a_users_list_that_leaves_the_extension_out_is_a_fault_under_a_ceiling(p
     assert look("policy").names == ["policy.not-held"]
 
 
+@pytest.mark.parametrize(
+    ("text", "names", "ceiling"),
+    [
+        ('ceiling = "limit 40%"\nquiet = 5', ["policy.wrong", "policy.under"], "limit 40%"),
+        ("ceiling = limit 40%", ["policy.flawed", "policy.under"], "visible none"),
+    ],
+)
+def test_the_administrators_file_is_looked_at_too(
+    profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, names: list[str], ceiling: str
+) -> None:
+    file = tmp_path / "tfgpu_magic.toml"
+    file.write_text(text)
+    code = f"import pathlib\nfrom tfgpu_magic.config import variables\nvariables.FILE = pathlib.Path({str(file)!r})\n"
+    (tmp_path / "sitecustomize.py").write_text(code)  # in place of the one in /etc
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (profile / "ipython_config.py").write_text("get_config().InteractiveShellApp.extra_extensions = ['tfgpu_magic']")
+    report = look("policy")
+
+    assert report.names == names
+    assert str(file) in report.rows[0]["found"]
+    assert report.facts("policy.under") == {"ceiling": ceiling, "where": str(file)}
+
+
 def test_a_configuration_that_fails_is_not_followed_by_words_that_nothing_is_set(profile: Path) -> None:
     (profile / "ipython_config.py").write_text("1 / 0")
 

@@ -146,6 +146,7 @@ OWN, FAILS = "c.InteractiveShellApp.extensions = ['autoreload']", "raise OSError
     [
         (LISTED, "", [], True),
         (LISTED, OWN, [], False),
+        (LISTED, f"{OWN}\n{FAILS}", [], True),
         (ADDED, OWN, [], True),
         (ADDED, FAILS, [], True),
         (f"{ADDED}\n{FAILS}", "", [], False),
