@@ -31,7 +31,7 @@ def simulated(*, moving: bool = False) -> Iterator[Machine]:
     """
     with Machine.create("4x16GiB") as machine, ExitStack() as stack, _variable(SIMULATED_USER, OTHER):
         with named("train.ipynb"):
-            neighbours: list[Holder] = [machine.add_neighbour("9GiB@1")]
+            neighbours: list[Holder] = [machine.add_neighbour("9GiB@1", name=KERNEL)]
         neighbours.append(machine.add_foreign("12GiB@2"))
         if moving:
             ended = threading.Event()
@@ -51,8 +51,12 @@ def _move(neighbours: Sequence[Holder], ended: threading.Event) -> None:
             return
 
 
+KERNEL = "python -m ipykernel_launcher -f kernel-1.json"
+"""A command line by which a process passes for a kernel."""
+
+
 def named(name: str) -> AbstractContextManager[None]:
-    """Let what is started here pass for the kernel of a notebook: Jupyter Server gives kernels this variable."""
+    """Let what is started here pass for what a notebook started: Jupyter Server gives its kernel this variable."""
     return _variable("JPY_SESSION_NAME", name)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from scripts._machine import named
+from scripts._machine import KERNEL, named
 from tests.command.shell import TFGPU, run, running, tfgpu
 from tests.frameworks.cells_on_machine import STAND_IN
 from tests.machines import machine_of
@@ -35,7 +35,7 @@ THEIRS = ("TF_FORCE_GPU_ALLOW_GROWTH", "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CL
 @pytest.mark.smoke
 def test_status_names_notebooks_and_says_nothing_of_itself(machine: Machine) -> None:
     with named("train.ipynb"):
-        neighbour = machine.add_neighbour("3GiB@1")
+        neighbour = machine.add_neighbour("3GiB@1", name=KERNEL)
     done = tfgpu(machine, "status")
     neighbour.stop()
 
@@ -225,7 +225,7 @@ def test_an_output_that_takes_no_more_is_told(machine: Machine) -> None:
 
 def test_a_name_that_the_output_cannot_write_is_written_as_far_as_it_can(machine: Machine) -> None:
     with named("Übung.ipynb"):
-        neighbour = machine.add_neighbour("3GiB@1")
+        neighbour = machine.add_neighbour("3GiB@1", name=KERNEL)
     done = tfgpu(machine, "status", env={"PYTHONIOENCODING": "ascii"})
     neighbour.stop()
 

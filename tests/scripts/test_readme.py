@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from scripts._docs_parts import words
-from scripts._machine import named
+from scripts._machine import KERNEL, named
 from tfgpu_magic.simgpu import Machine
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +40,7 @@ def test_the_refusal_is_what_is_said() -> None:
     with Machine.create("1x16GiB") as machine:
         for name in ("first.ipynb", "second.ipynb"):
             with named(name):
-                machine.add_neighbour("6809MiB@0")
+                machine.add_neighbour("6809MiB@0", name=KERNEL)
         done = machine.run([sys.executable, "-c", ask], stderr=subprocess.PIPE, text=True)
 
     assert done.stderr.partition("Refused: ")[2].splitlines() == said.splitlines()
