@@ -283,7 +283,22 @@ def test_a_process_that_hangs_where_it_is_read_holds_up_no_server(monkeypatch: p
     never.set()
 
     assert took < 30  # and not the 60 of the hang
-    assert all(told(Known(table))["held", "0", "unattributed"] == 3 * GIB for table in tables)
+    assert [set(told(Known(table))) for table in tables] == [{("total", "0", ""), ("used", "0", "")}] * 3
+
+
+def test_a_directory_of_users_that_hangs_holds_up_no_server_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    never = threading.Event()
+    monkeypatch.setattr(metrics, "Live", Board)
+    monkeypatch.setattr(Board, "look", lambda _: never.wait(60))
+    source = metrics.Source()
+    begun = time.monotonic()
+    errors = [source.read().error for _ in range(3)]
+    source.close()
+    took = time.monotonic() - begun
+    never.set()
+
+    assert took < 30
+    assert errors == ["There are no fresh figures."] * 3
 
 
 def test_who_asks_without_a_token_is_not_told_and_starts_nothing(machine: Machine, serve: Serve) -> None:

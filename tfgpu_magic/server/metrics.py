@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
 from prometheus_client import REGISTRY
@@ -37,6 +38,9 @@ READING_EVERY = 5.0
 
 OWNERS_TIMEOUT = 0.25
 """Seconds to wait for the processes' owners; each takes a tenth of a millisecond."""
+
+READ_TIMEOUT = 0.5
+"""Seconds to wait for all that is read: a directory of users, or a home of NFS, may hang too."""
 
 _STALE = "There are no fresh figures."
 
@@ -72,7 +76,8 @@ _GAUGES: dict[str, tuple[str, ...]] = {
 class Source:
     """The source of one server's figures: the board, whether a page is open or not. Thread-safe.
 
-    Jupyter Server reads it on its event loop, and to read a process can hang: after a while its owner is unknown.
+    Jupyter Server reads it on its event loop, and whatever is read can hang: after a while it is unknown, and as long
+    as it hangs it is not read again.
     """
 
     def __init__(self) -> None:
@@ -81,9 +86,13 @@ class Source:
         self._linger = LINGER
         self._scraped_at = float("-inf")
         self._lock = threading.Lock()
+        self._hanging: list[threading.Thread] = []
 
     def read(self) -> Table:
         """Read the board, or why it has no fresh figures; where there is no collector, this starts one."""
+        return within(READ_TIMEOUT, self._read, self._hanging) or Table(error=_STALE)
+
+    def _read(self) -> Table:
         with self._lock:
             self._stay_for(time.monotonic())
             try:
@@ -96,12 +105,16 @@ class Source:
         if snapshot.error:
             return Table(error=snapshot.error, time=snapshot.time)
         known = within(OWNERS_TIMEOUT, lambda: posted.known(self._owners, snapshot, {}))
-        return make(snapshot, known or Known(reports=posted.reports, parked=posted.parked))
+        if known is not None:
+            return make(snapshot, known)
+        table = make(snapshot, Known(reports=posted.reports, parked=posted.parked))
+        return replace(table, processes=tuple(replace(row, untold=True) for row in table.processes))
 
     def close(self) -> None:
         """Close the board."""
-        with self._lock:
+        if self._lock.acquire(timeout=READ_TIMEOUT):  # else a reading hangs
             self._live.close()
+            self._lock.release()
 
     def _stay_for(self, now: float) -> None:
         """Make the collector stay until the next scrape, if scrapes are regular."""
@@ -173,10 +186,10 @@ def _figures(gpu: GpuRow, rows: list[ProcessRow]) -> Iterator[tuple[str, float |
     yield "utilization_ratio", None if gpu.utilisation is None else gpu.utilisation / 100
     yield "temperature_celsius", gpu.temperature
     yield "power_watts", None if gpu.power is None else gpu.power / 1000
-    listed = not gpu.error and not gpu.mig
+    listed = not gpu.error and not gpu.mig and not any(row.untold for row in rows)
     for owner, who in _OWNERS.items():
         theirs = [row for row in rows if row.who in who]
-        if listed and gpu.used is not None and not any(row.untold for row in rows):
+        if listed and gpu.used is not None:
             yield "memory_held_bytes", _held(theirs), owner
         theirs = [row for row in theirs if row.kind not in ("", "G")]
         if listed and all(row.utilisation is not None for row in theirs):
