@@ -17,6 +17,7 @@ from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor import board, starting
 from tfgpu_magic.monitor.board import BOARD, LOCK
 from tfgpu_magic.monitor.collector import BLIND_FOR
 from tfgpu_magic.monitor.directory import BoardDirectory
@@ -175,3 +176,19 @@ def test_a_full_disk_is_said_and_room_on_it_is_enough(machine: Machine, machine_
         until(lambda: not collectors(machine), seconds=6, every=0.5)
     finally:
         subprocess.run(["umount", "--lazy", machine_folder], check=True)
+
+
+def test_after_an_update_nothing_is_started_any_more_and_a_restart_is_asked_for(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "board.py").write_text("VERSION = 1000\n")
+    monkeypatch.setattr(board, "__file__", str(tmp_path / "board.py"))
+    started: list[object] = []
+    monkeypatch.setattr(starting, "launch", lambda *asked: started.append(asked))
+    live = Live()
+    for _ in range(3):
+        with pytest.raises(MonitorError, match="updated while this server, kernel or program ran: restart it"):
+            live.look()
+    live.close()
+
+    assert started == []

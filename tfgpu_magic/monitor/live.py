@@ -17,7 +17,7 @@ from tfgpu_magic.monitor.owners import together
 from tfgpu_magic.monitor.report_files import ReportFiles
 from tfgpu_magic.monitor.schedule import Wanted
 from tfgpu_magic.monitor.snapshot import Snapshot
-from tfgpu_magic.monitor.starting import begin, start
+from tfgpu_magic.monitor.starting import Updated, begin, start
 from tfgpu_magic.monitor.tabulate import Known
 from tfgpu_magic.monitor.unused import RecordReader
 from tfgpu_magic.parking import client
@@ -116,6 +116,7 @@ class Live:
         self._reader: Reader  # this and the next are there as long as the place is
         self._report_files: ReportFiles
         self._check_at = self._place_at = 0.0
+        self._updated: Updated | None = None
         self._records = RecordReader()
 
     def __enter__(self) -> Live:
@@ -186,7 +187,13 @@ class Live:
         return read_posted(self._report_files, self._records)
 
     def ensure(self) -> None:
-        """Ensure that there is a collector, and record that it has a viewer. Looks do that."""
+        """Ensure that there is a collector, and record that it has a viewer. Looks do that.
+
+        Raises:
+            MonitorError: none can be started; after an update of the package none is tried again.
+        """
+        if self._updated is not None:
+            raise self._updated
         place = self._placed()
         try:
             fd = place.open(LOCK, os.O_RDWR | os.O_CREAT)
@@ -198,6 +205,9 @@ class Live:
                 os.close(fd)
             if needed:
                 start(self._options, place)
+        except Updated as error:
+            self._updated, self._check_at = error, 0.0
+            raise
         except OSError as error:
             raise MonitorError(f"no collector could be started in {place.path} ({error.strerror}).") from error
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor import lockfile
+from tfgpu_magic.monitor import board, lockfile
 from tfgpu_magic.monitor.board import LOCK
 from tfgpu_magic.monitor.lockfile import LIBRARIES, PARKER_NAME, PARKING_NAME, PROCESS_NAME
 from tfgpu_magic.monitor.sources import search_path
@@ -33,6 +33,13 @@ _CODE = (
     "import os, sys; os.fork() and os._exit(0); linger, patience, *paths = sys.argv[1:]; sys.path += paths; "
     "from tfgpu_magic.monitor.collector import main; main(float(linger), float(patience))"
 )
+
+
+class Updated(MonitorError):
+    """The package was updated since this process began."""
+
+    def __init__(self) -> None:
+        super().__init__("tfgpu_magic was updated while this server, kernel or program ran: restart it.")
 
 
 def begin(place: BoardDirectory, fd: int, name: str = LOCK) -> bool:
@@ -60,7 +67,16 @@ def begin(place: BoardDirectory, fd: int, name: str = LOCK) -> bool:
 
 
 def start(options: tuple[str, str], place: BoardDirectory) -> None:
-    """Start a collector."""
+    """Start a collector.
+
+    Raises:
+        Updated: it would be of another package than this process, and write another board.
+        MonitorError: as `launch`.
+    """
+    with contextlib.suppress(OSError):
+        installed = re.search(r"^VERSION = (\d+)$", Path(board.__file__).read_text(), re.M)
+        if installed and int(installed[1]) != board.VERSION:
+            raise Updated
     launch(_CODE, options, place)
 
 
