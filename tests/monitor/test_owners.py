@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from tests.waiting import until
 from tfgpu_magic.monitor import names, pids
 from tfgpu_magic.monitor import owners as owning
 from tfgpu_magic.monitor.directory import BoardDirectory
@@ -196,6 +198,29 @@ def test_a_process_that_is_trusted_is_not_read_again_and_its_end_is_seen_at_once
 
     assert again == first
     assert ended == ["eval.ipynb, ended"] * 2
+
+
+def test_one_that_cannot_be_read_keeps_its_name_and_holds_up_no_other(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck, fine, never = start(notebook="eval.ipynb"), start(), threading.Event()
+    owners = Owners(kernel=ELSE)
+    owners.find([stuck])
+
+    def hang(pid: int) -> str:
+        assert pid != stuck or never.wait(60)
+        return "python train.py"
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owning, "command", hang)
+        twice = [owners.find([stuck, fine]) for _ in range(2)]
+        waited = never.is_set()
+        never.set()
+    after = until(lambda: owners.find([stuck])[stuck].text, lambda text: text == "eval.ipynb")
+
+    texts = ["eval.ipynb, does not answer", "python train.py"]
+    assert [[found[pid].text for pid in (stuck, fine)] for found in twice] == [texts, texts]
+    assert (waited, after) == (False, "eval.ipynb")
 
 
 def test_a_pid_that_was_given_anew_is_another_owner(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

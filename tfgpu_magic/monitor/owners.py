@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import pwd
+import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal
 
+from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.pids import ISOLATED, ancestors, began, command, kernel_of, lives, notebook, user, whose
 
 if TYPE_CHECKING:
@@ -22,6 +25,8 @@ Who = Literal["this", "mine", "other", "gone", "unknown"]
 
 
 _SIMULATED = "TFGPU_SIMGPU"
+READ_TIMEOUT = 0.5
+"""Seconds to wait for what is read of a process: one that hangs in the driver does not let itself be read."""
 SIMULATED_USER = "TFGPU_SIMGPU_USER"
 """The variable with the name of other users on a simulated machine; without it, the system's name is used."""
 
@@ -151,6 +156,7 @@ class Owners:
         self._trust = trust
         self._seen: dict[int, _Seen] = {}
         self._names: Mapping[str, str] = {}
+        self._hanging: dict[int, list[threading.Thread]] = {}
 
     def find(
         self,
@@ -186,7 +192,11 @@ class Owners:
         if before and now - before.at < self._trust and os.path.exists(f"/proc/{pid}"):  # noqa: PTH110  1000 a look
             read, now = before.read, before.at
         else:
-            read = _read(pid, before.read if before else None)
+            hanging = self._hanging.setdefault(pid, [])
+            read = within(READ_TIMEOUT, partial(_read, pid, before.read if before else None), hanging)
+            if hanging:
+                return self._silent(pid, before, notebooks)
+            del self._hanging[pid]
             if read and not (read.other_user or read.drives or reports):  # the pid means another process, or is reused
                 return Owner(pid=pid, who="gone", text="a process that ended")
         if read is None:
@@ -199,6 +209,14 @@ class Owners:
         owner = self._name(pid, read, notebooks)
         self._seen[pid] = _Seen(read, owner.text, now)
         return owner
+
+    def _silent(self, pid: int, before: _Seen | None, notebooks: Mapping[int, Notebook]) -> Owner:
+        """Return the owner of a process that cannot be read: what was known of it."""
+        if before is None:
+            return Owner(pid=pid, who="unknown", text="a process that does not answer")
+        self._seen[pid] = before
+        owner = self._name(pid, before.read, notebooks)
+        return replace(owner, text=f"{owner.text}, does not answer")
 
     def _name(self, pid: int, read: _Read, notebooks: Mapping[int, Notebook]) -> Owner:
         if read.other_user:
