@@ -196,3 +196,22 @@ test('the server hears whether processes are looked at or memory alone, once eac
   world.last.say(full(3));
   assert.deepEqual(world.last.sent, [{ processes: false }]);
 });
+
+test('on a machine without a GPU there is a connection only while a view is open, and a look now and then', () => {
+  const world = new FakeWorld();
+  const stream = new Stream(world, ENGLISH);
+  const nothing = full(1, state({ absent: true, error: 'No GPU.', gpus: {} }));
+  stream.want('status bar', 'memory');
+  world.last.say(nothing);
+  const resting = [world.open, world.timers.map(one => one.milliseconds)];
+  stream.want('panel', 'processes');
+  world.last.say(nothing);
+  const seen = world.open;
+  stream.want('panel', false);
+  world.last.say({ version: VERSION, type: 'tick', sequence: 1, base: 1, patch: { time: 1002 } });
+
+  assert.deepEqual(resting, [0, [300_000]]);
+  assert.deepEqual([seen, world.open], [1, 0]);
+  world.fire(300_000);
+  assert.equal(world.open, 1);
+});

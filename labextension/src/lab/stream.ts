@@ -46,6 +46,9 @@ export class Stream implements Store {
   /** Set what a viewer shows, or that it shows nothing; without viewers there is no connection. */
   want(who: unknown, what: Looks | false): void {
     what ? this.wanted.set(who, what) : this.wanted.delete(who);
+    if (this.rests && this.shown) {
+      this.reconnect();
+    }
     this.settle();
     this.tell();
   }
@@ -59,6 +62,7 @@ export class Stream implements Store {
   /** Connect again now. */
   reconnect(): void {
     this.fails = 0;
+    this.rests = false;
     this.drop();
     this.settle();
   }
@@ -73,6 +77,11 @@ export class Stream implements Store {
     return this.wanted.size > 0 && !this.hidden;
   }
 
+  /** Whether a view shows processes, and not a figure or notifications alone. */
+  private get shown(): boolean {
+    return [...this.wanted.values()].includes('processes');
+  }
+
   /** Connect or disconnect, as needed. */
   private settle(): void {
     if (!this.needed) {
@@ -84,7 +93,7 @@ export class Stream implements Store {
 
   /** Send the server whether processes are shown, unless it has that: by default they are. */
   private tell(): void {
-    const processes = [...this.wanted.values()].includes('processes');
+    const processes = this.shown;
     if (this.told !== null && this.told !== processes) {
       this.told = processes;
       this.socket?.send(JSON.stringify({ processes }));
@@ -149,6 +158,10 @@ export class Stream implements Store {
       this.link = { kind: 'live', every: this.every };
     }
     this.listeners.tell();
+    this.rests = this.state.absent === true && !this.shown;
+    if (this.rests) {
+      this.retry(REFUSED, REFUSED); // a machine without a GPU pays for no more than that, unless a view is open
+    }
   }
 
   /** Show why there are no figures, and ask again in a few minutes. */
@@ -227,6 +240,8 @@ export class Stream implements Store {
   private every = 1;
   private sequence = -1;
   private fails = 0;
+  /** Whether there is nothing to see here, and it connects again in a few minutes. */
+  private rests = false;
   private socket: Socket | null = null;
   /** Whether the server takes processes as shown; null until it has sent a message. */
   private told: boolean | null = null;
