@@ -3,11 +3,14 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Alarm } from '../src/lab/news';
-import type { State } from '../src/view/wire';
-import { gpu, state } from './make';
+import type { Row, State } from '../src/view/wire';
+import { GIB, gpu, row, state } from './make';
 
-const filled = (percent: number): State =>
-  state({ gpus: { 0: gpu({ used: percent, total: 100 }), 1: { name: 'lost' } } });
+const filled = (percent: number, rest: Partial<Row> = {}): State =>
+  state({
+    gpus: { 0: gpu({ used: percent, total: 100 }), 1: { name: 'lost' } },
+    rows: { '0 7': row({ kernel: 'k', pid: 7, state: 'idle', held: GIB, ...rest }) }
+  });
 
 test('it tells once, until the GPU has emptied by five points', () => {
   const alarm = new Alarm();
@@ -36,4 +39,14 @@ test('a GPU that fills up while another percentage is chosen is told', () => {
 
 test('zero is never', () => {
   assert.deepEqual(new Alarm().check(filled(100), 0), []);
+});
+
+test('it is told only where an idle notebook of this server holds memory there', () => {
+  const told = [{}, { state: 'busy' }, { kernel: undefined! }, { gpu: '1' }, { held: 1 }].map(rest => {
+    const alarm = new Alarm();
+    alarm.check(filled(10, rest), 90);
+    return alarm.check(filled(95, rest), 90).length;
+  });
+
+  assert.deepEqual(told, [1, 0, 0, 0, 0]);
 });

@@ -75,7 +75,7 @@ test('not today is for this kernel and for this day', () => {
   const other = holds({ kernel: 'other', pid: 8 });
 
   assert.deepEqual(told(reminder, [holds(), other]), ['k', 'other']);
-  reminder.notToday('k', NOW);
+  reminder.notToday(['k'], NOW);
   assert.deepEqual(told(reminder, [holds({ unused: NOW - 3 * HOUR }), other]), []);
   assert.deepEqual(told(reminder, [holds(), other], NOW + 24 * HOUR), ['k']);
 });
@@ -115,7 +115,7 @@ test('zero hours are never, and a browser that keeps nothing or rubbish is no ob
   const reminder = new Reminder(broken);
   assert.deepEqual(told(reminder, [holds()]), ['k']);
   assert.deepEqual(told(reminder, [holds()], NOW + 10), []);
-  reminder.notToday('k', NOW + 10);
+  reminder.notToday(['k'], NOW + 10);
   assert.deepEqual(told(reminder, [holds()], NOW + 20), []);
   assert.deepEqual(told(reminder, [holds()], NOW + 24 * HOUR), ['k']);
 });

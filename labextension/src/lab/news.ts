@@ -6,7 +6,10 @@ import { unused, type Held } from './kernels';
 /** Percentage points that a GPU must fall below the threshold before it can fill up again. */
 const BACK = 5;
 
-/** Tells once of a GPU that fills up, until it has emptied again; not if it was full at the first look. */
+/**
+ * Tells once of a GPU that fills up, until it has emptied again; not if it was full at the first look, and only where
+ * something can be done: an idle notebook of this server holds memory there.
+ */
 export class Alarm {
   /**
    * Return the labels of the GPUs that have just passed a threshold.
@@ -27,7 +30,7 @@ export class Alarm {
       } else if (now < percent - BACK) {
         this.full.delete(label);
       }
-      return news ? [label] : [];
+      return news && gives(state, label) ? [label] : [];
     });
   }
 
@@ -75,9 +78,9 @@ export class Reminder {
     return news;
   }
 
-  /** Say no more of a kernel on this day; on the next it counts as one that was not told. */
-  notToday(kernel: string, now: number): void {
-    this.keep(this.memory(), { [kernel]: day(now) });
+  /** Say no more of kernels on this day; on the next they count as ones that were not told. */
+  notToday(kernels: readonly string[], now: number): void {
+    this.keep(this.memory(), Object.fromEntries(kernels.map(kernel => [kernel, day(now)])));
   }
 
   private memory(): Memory {
@@ -99,6 +102,14 @@ export class Reminder {
   }
 
   private own: Memory | null = null;
+}
+
+/** Whether an idle notebook of this server holds memory of a GPU that is worth a word. */
+function gives(state: State, label: string): boolean {
+  return Object.values(state.rows).some(
+    ({ gpu, kernel, state: does, held = 0 }) =>
+      gpu === label && kernel !== undefined && does !== 'busy' && held >= LEAST
+  );
 }
 
 function day(time: number): string {

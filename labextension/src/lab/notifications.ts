@@ -41,7 +41,10 @@ export class Notifications {
     if (Math.abs(state.time - this.checked) >= CHECK_EVERY) {
       this.checked = state.time;
       this.forget(state);
-      this.reminder.check(state, hours).forEach(one => this.tellUnused(one, state.time));
+      const news = this.reminder.check(state, hours);
+      if (news.length) {
+        this.tell(news, state);
+      }
     }
   }
 
@@ -56,6 +59,18 @@ export class Notifications {
       autoClose: 10_000,
       actions: [{ label: trans.__('Show who holds it'), callback: open }]
     });
+  }
+
+  /** Tell of unused notebooks, together with those of which a notification is there. */
+  private tell(news: readonly Held[], state: State): void {
+    const there = [...this.shown].filter(([id]) => Notification.manager.has(id));
+    const kernels = there.flatMap(([, its]) => its);
+    const all = [...unused(state).filter(({ row }) => kernels.includes(row.kernel!)), ...news];
+    for (const [id] of there) {
+      Notification.dismiss(id);
+      this.shown.delete(id);
+    }
+    all.length === 1 ? this.tellUnused(all[0]!, state.time) : this.tellSeveral(all, state.time);
   }
 
   private tellUnused(told: Held, now: number): void {
@@ -79,20 +94,46 @@ export class Notifications {
         { label: trans.__('Shut Down…'), callback: () => actions.shutDown(row()) },
         {
           label: trans.__('Not Today'),
-          callback: () => this.reminder.notToday(kernel, stream.state?.time ?? now)
+          callback: () => this.reminder.notToday([kernel], stream.state?.time ?? now)
         }
       ]
     });
-    this.shown.set(kernel, id);
+    this.shown.set(id, [kernel]);
+  }
+
+  /** Tell of several notebooks at once: each has its buttons in the panel. */
+  private tellSeveral(told: readonly Held[], now: number): void {
+    const { trans, choices, open, stream } = this.memory;
+    const kernels = told.map(({ row }) => row.kernel!);
+    const text = trans.__(
+      '%1 notebooks hold %2 without using it: %3',
+      told.length,
+      withUnit(
+        told.reduce((sum, { held }) => sum + held, 0),
+        choices.unit
+      ),
+      told.map(({ row }) => cut(row.owner, SHOWN)).join(', ')
+    );
+    const id = Notification.info(text, {
+      autoClose: false,
+      actions: [
+        { label: trans.__('Show'), callback: open },
+        {
+          label: trans.__('Not Today'),
+          callback: () => this.reminder.notToday(kernels, stream.state?.time ?? now)
+        }
+      ]
+    });
+    this.shown.set(id, kernels);
   }
 
   /** Take back what is not so any more. */
   private forget(state: State): void {
     const still = this.shown.size ? new Set(unused(state).map(({ row }) => row.kernel)) : null;
-    for (const [kernel, id] of this.shown) {
-      if (!still?.has(kernel)) {
+    for (const [id, kernels] of this.shown) {
+      if (!kernels.some(kernel => still?.has(kernel))) {
         Notification.dismiss(id);
-        this.shown.delete(kernel);
+        this.shown.delete(id);
       }
     }
   }
@@ -100,6 +141,6 @@ export class Notifications {
   private checked = 0;
   private alarm = new Alarm();
   private reminder = reminder();
-  /** Notifications of unused memory, by kernel. */
-  private shown = new Map<string, string>();
+  /** The kernels of each notification of unused memory. */
+  private shown = new Map<string, string[]>();
 }
