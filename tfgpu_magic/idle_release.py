@@ -70,5 +70,10 @@ def _is_asked() -> bool:
 
 
 def _give_back() -> None:
+    """Give back, unless a thread of the user's runs: a wait for the GPUs would spoil a CUDA graph that it records."""
+    from tfgpu_magic.parking.inside import threads  # few kernels come here
+
+    if set(threads.others()) - {threading.main_thread().name}:  # that one waits for the next cell
+        return
     cuda: Any = sys.modules["tfgpu_magic.config.cuda"]  # the runtime has imported it
     cuda.give_back()

@@ -64,6 +64,14 @@ def test_a_cell_that_begins_meanwhile_waits_for_the_end_of_it() -> None:
         assert run(machine, _begin_meanwhile)
 
 
+def test_beside_a_thread_of_the_users_nothing_is_given_back() -> None:
+    with Machine.create("8GiB") as machine:
+        beside, after = run(machine, _beside_a_thread)
+
+    assert beside == 0
+    assert after == 1  # once it has ended, it is after the next cell
+
+
 def test_each_idle_time_gives_back_once() -> None:
     with Machine.create("8GiB") as machine:
         assert run(machine, _again_and_again) == [1, 1, 1]
@@ -122,6 +130,18 @@ def _during_cells() -> tuple[list[int], int]:
         _cells(f"begin = len(calls); {inner}; time.sleep(1); during = len(calls) - begin")
         found.append(names["during"])
     return found, until(lambda: len(calls) - names["begin"])
+
+
+def _beside_a_thread() -> tuple[int, int]:
+    """Return how often it was given back beside a thread, and after that has ended."""
+    calls = _counted()
+    names = InteractiveShell.instance().user_ns
+    names["end"] = threading.Event()
+    _cells(RELEASE, SOON, UP_AND_DOWN + "; import threading; t = threading.Thread(target=end.wait); t.start()")
+    until(lambda: not _timers())
+    beside = len(calls)
+    _cells("end.set(); t.join()")
+    return beside, until(lambda: len(calls) - beside)
 
 
 def _begin_meanwhile() -> bool:

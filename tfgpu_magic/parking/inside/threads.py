@@ -72,6 +72,11 @@ def hold(gate: Gate) -> Iterator[str]:
     for thread in threading.enumerate():
         if _is_timer(thread):
             _put_off(thread, gate)
+    yield from others()
+
+
+def others() -> Iterator[str]:
+    """Give the names of the threads beside this one that may call CUDA at any time."""
     known = {thread.ident: thread for thread in threading.enumerate()}
     for ident, frame in sys._current_frames().items():  # a thread that is not known was not started by `threading`
         harmless = ident not in user_code.threads and _is_harmless(known.get(ident), frame)
