@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -49,7 +50,8 @@ def test_it_is_read_in_lines() -> None:
         TRIED,
         (
             "  %%tf_gpu isolate growth          "
-            "above the cell: it runs in a process of its own; this notebook keeps what it holds"
+            "above the cell: it runs in a process of its own, whose names go unless `-o NAME` brings them back; "
+            "this notebook keeps what it holds"
         ),
         "  %tf_gpu limit 3.8GiB --restart   then run the cell again (variables are lost)",
         "  A smaller batch: 512 MiB would fit.",
@@ -78,7 +80,7 @@ def test_names_are_harmless() -> None:
 
 def test_nothing_yet_is_said() -> None:
     assert repr(Why(None)) == NONE
-    assert NONE in Why(None)._repr_html_()
+    assert NONE.partition(".")[0] in Why(None)._repr_html_()
 
 
 @pytest.mark.parametrize(
@@ -141,6 +143,12 @@ def test_nothing_yet_is_said() -> None:
 )
 def test_each_cause_has_its_sentence(facts: dict[str, Any], said: str) -> None:
     assert repr(Why(case(**facts))).splitlines()[0] == f"Out of GPU memory: {said}"
+
+
+def test_this_notebook_which_has_just_run_a_cell_is_not_called_unused() -> None:
+    own = replace(row(4, "this notebook", who="this"), unused=10_000.0 - 120)
+
+    assert "unused" not in repr(Why(case(processes=(own,))))
 
 
 @pytest.mark.parametrize(

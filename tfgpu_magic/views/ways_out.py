@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.config.flags import RESTART
@@ -39,8 +40,10 @@ def here(case: Explanation) -> str:
 
 def owner(case: Explanation, row: ProcessRow) -> str:
     """Return whose a process is."""
-    name = phrases.owner(row, case.seen, longest=LONGEST)
-    return name.replace("this notebook", f"this {here(case)}", 1) if row.who == "this" else name
+    if row.who != "this":
+        return phrases.owner(row, case.seen, longest=LONGEST)
+    name = phrases.owner(replace(row, unused=None), case.seen, longest=LONGEST)  # its cell has just asked for memory
+    return name.replace("this notebook", f"this {here(case)}", 1)
 
 
 def shape(sizes: tuple[int, ...]) -> str:
@@ -58,7 +61,8 @@ def _isolate(case: Explanation, way: Way) -> Iterator[tuple[str, str]]:
         yield f'@tfgpu_magic.isolated(policy="{way.words}")', "for one function, in a process of its own"
         return
     keeps = "" if case.call else f"; this {here(case)} keeps what it holds"
-    yield f"%%{_magic(case)} isolate {way.words}", f"above the cell: it runs in a process of its own{keeps}"
+    text = f"above the cell: it runs in a process of its own, whose names go unless `-o NAME` brings them back{keeps}"
+    yield f"%%{_magic(case)} isolate {way.words}", text
 
 
 def _restart(case: Explanation, way: Way) -> Iterator[tuple[str, str]]:

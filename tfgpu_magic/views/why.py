@@ -17,7 +17,10 @@ from tfgpu_magic.views.tensors import called
 if TYPE_CHECKING:
     from tfgpu_magic.insight.why.explanation import Cause, Explanation
 
-NONE = "Nothing has run out of GPU memory here since tfgpu_magic was loaded."
+NONE = (
+    "No cell has run out of GPU memory here since tfgpu_magic was loaded. "
+    "`tfgpu_magic.why(error)` explains an error that ended none, such as a thread's."
+)
 
 _MOST_PROCESSES = 5
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import sys
 import time
 from dataclasses import replace
 from functools import partial
@@ -256,5 +257,8 @@ def why(error: BaseException | None = None) -> Why | None:
 
 
 def last() -> Why:
-    """Return what was explained last, or that nothing was."""
+    """Return what was explained last, or that nothing was; first the last error is, if it was not when it came."""
+    error = getattr(sys, "last_value", None)
+    if error is not None and not KEPT.knows(error):
+        explain(error)
     return Why(KEPT.last)

@@ -97,6 +97,10 @@ class Kept:
         """Keep an explanation as the last one."""
         self.last, self._error = explanation, id(error)
 
+    def knows(self, error: BaseException) -> bool:
+        """Tell whether it is this error that was explained last."""
+        return self._error == id(error)
+
     def has(self, error: BaseException, number: int | None) -> bool:
         """Tell whether the error that has ended a cell just now was explained within that cell."""
         return number is not None and self.last is not None and (self.last.cell, self._error) == (number, id(error))
