@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 from tfgpu_magic.cell_watch import CellWatch
-from tfgpu_magic.parking.inside import threads
 
 PATIENCE = 1.0
 """Seconds that a cell which begins amid a giving back waits for its end; it takes milliseconds."""
@@ -72,6 +71,8 @@ def _is_asked() -> bool:
 
 def _give_back() -> None:
     """Give back, unless a thread of the user's runs: a wait for the GPUs would spoil a CUDA graph that it records."""
+    from tfgpu_magic.parking.inside import threads  # few kernels give back, and loading the extension is to be quick
+
     if set(threads.others()) - {threading.main_thread().name}:  # that one waits for the next cell
         return
     cuda: Any = sys.modules["tfgpu_magic.config.cuda"]  # the runtime has imported it

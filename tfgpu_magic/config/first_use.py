@@ -83,11 +83,12 @@ def _frameworks() -> ModuleType | None:
 
 def _note_broken(error: BaseException) -> None:
     """Note a first op that failed for lack of memory; later failures, when TensorFlow is ready, do not matter."""
-    from tfgpu_magic.config.runtime import RUNTIME  # as in `_frameworks`
-    from tfgpu_magic.frameworks import out_of_memory
-
-    if RUNTIME.half_started and out_of_memory(error) and _from_tensorflow(error):
-        RUNTIME.broken = True
+    imported = _frameworks()
+    if imported is None:
+        return
+    for runtime in [one.runtime for one in imported.FRAMEWORKS if one.runtime is not None]:
+        if runtime.half_started and imported.out_of_memory(error) and _from_tensorflow(error):
+            runtime.broken = True
 
 
 def _from_tensorflow(error: BaseException) -> bool:
