@@ -20,6 +20,7 @@ from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.config.runtime import RUNTIME, current_stage
 from tfgpu_magic.config.self_report import after_exit
+from tfgpu_magic.configuration import magic_for
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError, TooLate
 from tfgpu_magic.host import magics, shell
 from tfgpu_magic.monitor.look import look, still_asked
@@ -70,7 +71,8 @@ def state(words: str = "") -> Answer:
         "asking": not snapshot.gpus and still_asked(),
     }
     if words and snapshot.gpus:
-        facts["plan"] = _plan(words, lambda: snapshot)
+        facts["plan"] = planned = _plan(words, lambda: snapshot)
+        facts["late"] = late or planned.get("late", "")
     return Answer(facts)
 
 
@@ -78,9 +80,10 @@ def _plan(words: str, see: Callable[[], Snapshot]) -> Mapping[str, object]:
     """Return what words would do here; or, where it is too late, in a kernel that starts anew."""
     try:
         try:
-            return {"outcome": "fits", **_planned(control.plan(words, see=see))}
-        except TooLate:
-            return {"outcome": "late", **_planned(control.foresee(words, see=see))}
+            return {"outcome": "fits", **_planned(control.plan(words, frameworks=_frameworks(words), see=see))}
+        except TooLate as error:
+            then = control.foresee(words, _frameworks(words), see=see)
+            return {"outcome": "late", "late": error.reason, **_planned(then)}
     except TfGpuError as error:
         return _refused(error)
 
@@ -95,7 +98,12 @@ def apply(words: str, before: float) -> Answer:
     """
     if time.monotonic() > before:
         return Answer({"outcome": "expired"})
-    return _apply(lambda: control.apply(words))
+    return _apply(lambda: control.apply(words, frameworks=_frameworks(words)))
+
+
+def _frameworks(words: str) -> control.Frameworks:
+    """Return for which frameworks words are: for all, unless TensorFlow alone can be asked them."""
+    return "all" if magic_for(words) == "gpu" else "tensorflow"
 
 
 def resume(words: str, others: str) -> Answer:

@@ -43,7 +43,8 @@ test('a policy that cannot be chosen by hand is not read as another', () => {
 });
 
 test('a cell with the words is known again, and no other is', () => {
-  assert.equal(cell('growth'), '%load_ext tfgpu_magic\n%tf_gpu growth');
+  assert.equal(cell('growth'), '%load_ext tfgpu_magic\n%gpu growth');
+  assert.equal(cell('split 2'), '%load_ext tfgpu_magic\n%tf_gpu split 2');
   assert.ok(isCell(cell('visible 1; limit 4GiB')));
   assert.ok(!isCell('%load_ext tfgpu_magic'));
   assert.ok(!isCell(`${cell('growth')}\nimport tensorflow`));

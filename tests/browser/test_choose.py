@@ -100,7 +100,7 @@ def test_a_limit_chosen_by_mouse_is_in_force_by_the_drivers_account(scene: Scene
     toast = said(page)
     made.run(TAKE)
 
-    assert asked == "%tf_gpu visible 1; limit 4GiB"
+    assert asked == "%gpu visible 1; limit 4GiB"
     assert both == "4.0 GiB · 25% of GPU 1"
     assert toast.endswith("tfgpu_magic was loaded for it.")  # nothing of it is cut
     assert scene.held(made, 0) == 0
@@ -151,7 +151,7 @@ def test_a_limit_chosen_by_keyboard_is_in_force_and_the_slider_says_bytes_and_pe
     expect(dialog).to_have_count(0)
 
     assert value == "6.6 GiB · 41%"
-    assert asked == "%tf_gpu pick --need 25%; limit 25% --grow"
+    assert asked == "%gpu pick --need 25%; limit 25% --grow"
     assert re.fullmatch(r"visible \d; limit 25% --grow|pick --need 25%; limit 25% --grow\n", made.run(ASKED))
 
 
@@ -206,7 +206,7 @@ def test_what_does_not_fit_is_said_before_with_what_does(scene: Scene, page: Pag
     finally:
         neighbour.stop()
 
-    assert asked == "%tf_gpu pick --need 40%; limit 40%"
+    assert asked == "%gpu pick --need 40%; limit 40%"
 
 
 @lab_only
@@ -322,7 +322,7 @@ def test_the_words_become_the_first_cell_and_another_choice_takes_its_place(scen
         "[...jupyterapp.shell.currentWidget.content.widgets].map(cell => cell.model.sharedModel.getSource())"
     )
 
-    assert sources == ["%load_ext tfgpu_magic\n%tf_gpu growth", "1 + 1"]
+    assert sources == ["%load_ext tfgpu_magic\n%gpu growth", "1 + 1"]
 
 
 @lab_only

@@ -52,8 +52,10 @@ def test_a_kernel_without_the_extension_says_what_is_free_and_stays_as_it_is(cli
 def test_what_is_applied_is_in_force_and_the_extension_is_loaded_for_it(client: BlockingKernelClient) -> None:
     facts = ask(client, f"apply('visible 1; limit 1GiB', {ask(client, 'state()')['now'] + 60})")
     limits = execute(client, LIMITS)
+    others = execute(client, "from tfgpu_magic import control; print(control.current().others.asked)")
     again = ask(client, "state()")
 
+    assert others == "limit 1GiB\n"
     assert (facts["outcome"], facts["loads"]) == ("applied", True)
     assert facts["policy"] == "visible 1; limit 1GiB"
     assert facts["standing"] == "`visible 1; limit 1GiB` waits for TensorFlow's import."
@@ -121,9 +123,9 @@ def test_a_new_kernel_has_what_every_framework_was_asked_too(server: Server, cli
     others = execute(fresh, "from tfgpu_magic import control; print(control.current().others.asked)")
     fresh.stop_channels()
 
-    assert (planned["outcome"], planned["others"]) == ("late", "limit 2GiB")
+    assert (planned["outcome"], planned["others"]) == ("late", "limit 1GiB")
     assert (facts["outcome"], facts["policy"]) == ("applied", "visible 0; limit 1GiB")
-    assert others == "limit 2GiB\n"
+    assert others == "limit 1GiB\n"
 
 
 def test_a_new_kernel_says_what_holds_where_tensorflows_words_are_refused(client: BlockingKernelClient) -> None:

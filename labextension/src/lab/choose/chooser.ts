@@ -8,7 +8,7 @@ import type { Unit } from '../../view/format';
 import type { NotebookPanel } from '../notebook';
 import { form, type Hands } from './form';
 import type { ChooserModel } from './model';
-import { cell, isCell, MAGIC } from './words';
+import { cell, isCell, line } from './words';
 
 export class Chooser extends Widget {
   constructor(
@@ -52,7 +52,7 @@ export class Chooser extends Widget {
     take: text => this.model.take(text),
     again: () => void this.model.load(),
     copy: () => {
-      Clipboard.copyToSystem(`${MAGIC} ${this.model.state.words}`);
+      Clipboard.copyToSystem(line(this.model.state.words));
       this.model.note(this.trans.__('Copied'));
     },
     insert: () => {

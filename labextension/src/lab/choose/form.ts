@@ -5,7 +5,7 @@ import { share, withUnit, type Unit as Shown } from '../../view/format';
 import type { Translation } from '../../view/translation';
 import { bytes, measure, most, STEP } from './amounts';
 import type { Facts, Gpu, Outcome } from './kernel';
-import { ALL, MAGIC, PICK, type Choice, type Memory } from './words';
+import { ALL, line, PICK, type Choice, type Memory } from './words';
 
 /** All that a drawing needs. */
 export interface Form {
@@ -213,7 +213,7 @@ function limit(choice: Choice, facts: Facts, hands: Hands, shown: Shown, trans: 
 /** The words, to learn and to keep. */
 function wording({ words, done }: Form, { copy, insert }: Hands, trans: Translation): TemplateResult {
   return html`<div class="tfgpu-choose-wording">
-    <code class="tfgpu-choose-words">${MAGIC} ${words}</code>
+    <code class="tfgpu-choose-words">${line(words)}</code>
     <button type="button" class="tfgpu-choose-button" data-do="copy" @click=${copy}>${trans.__('Copy')}</button>
     <button
       type="button"
@@ -256,7 +256,7 @@ function said(outcome: Outcome, take: Hands['take'], trans: Translation): unknow
                           type="button"
                           class="tfgpu-offer"
                           data-do="take"
-                          .textContent=${`${MAGIC} ${way}`}
+                          .textContent=${line(way)}
                           @click=${() => take(way)}
                         ></button>
                       </li>`

@@ -1,7 +1,9 @@
 // A choice made by hand, and the words of the magic for it. Pure.
 
-/** What precedes the words in a cell. */
-export const MAGIC = '%tf_gpu';
+/** The line that says words: to every framework, where each can be asked them. */
+export function line(text: string): string {
+  return `${/\bsplit\b/.test(text) ? '%tf_gpu' : '%gpu'} ${text}`;
+}
 
 export const LOAD = '%load_ext tfgpu_magic';
 
@@ -78,13 +80,13 @@ export function read(text: string, usual: Choice): Choice | null {
 
 /** The cell that asks for it in a notebook that is run anew. */
 export function cell(text: string): string {
-  return `${LOAD}\n${MAGIC} ${text}`;
+  return `${LOAD}\n${line(text)}`;
 }
 
 /** Whether a cell is one that `cell` made, so that another choice takes its place. */
 export function isCell(source: string): boolean {
   const [first, second, ...rest] = source.trim().split('\n');
-  return first === LOAD && !!second?.startsWith(`${MAGIC} `) && !rest.length;
+  return first === LOAD && /^%(tf_)?gpu /.test(second ?? '') && !rest.length;
 }
 
 /**
