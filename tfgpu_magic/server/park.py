@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tornado import web
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.pids import began
+from tfgpu_magic.monitor.pids import ancestors, began
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.inside import asking
@@ -89,8 +89,9 @@ class ParkHandler(ActionHandler):
         kernel = fields.get("kernel")
         if not isinstance(kernel, str):
             raise web.HTTPError(400, "kernel is no kernel")
-        known = (await self._kernels()).get(pid)
-        if known is None or known.kernel != kernel or began(pid) is None:
+        above = ancestors(pid)  # the server has started the kernel, or a wrapper that did
+        known = next((one for at, one in (await self._kernels()).items() if one.kernel == kernel and at in above), None)
+        if known is None or began(pid) is None:
             raise web.HTTPError(404, f"process {pid} is no kernel of this server")
         if fields.get("back") is True:
             return await self._done(partial(self._returns.bring_back, pid), RETURN_TIMEOUT)
