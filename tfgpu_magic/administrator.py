@@ -40,6 +40,9 @@ class ConfiguredPolicy:
     warn: Callable[[str], None]
 
 
+CEILING = "the ceiling"
+"""The source of growth that nobody has asked for, and that is held under a ceiling."""
+
 _configured: ConfiguredPolicy | None = None
 
 
@@ -73,7 +76,7 @@ def enforce_nearest() -> None:
     if _configured is not None:
         _enforce_now(_configured)
     else:
-        enforce(str(fallback.GROWS), "the ceiling")
+        enforce(str(fallback.GROWS), CEILING)
 
 
 def hold_others() -> None:
@@ -238,7 +241,8 @@ def slow() -> None:
 
 def _enforce_now(configured: ConfiguredPolicy) -> None:
     """Enforce as much of the policy as is possible now."""
-    quoted = f"`{configured.words}`, from {configured.where},"
+    nobody = configured.where == CEILING
+    quoted = "Memory growth under the ceiling" if nobody else f"`{configured.words}`, from {configured.where},"
     head, held = f"tfgpu_magic: {quoted} ", True
     before = RUNTIME.current
     policy = before.settled if before.configured and before.judged else configured.policy  # its GPUs are chosen

@@ -43,7 +43,7 @@ def enforce(given: Settings, file: Settings, warn: Callable[[str], None]) -> str
         words, where = policy_for_user(given, file)
         if words or RUNTIME.ceiling is not None:
             if RUNTIME.plan is None:  # else this is loaded again, and what was asked meanwhile stays in force
-                administrator.enforce(words or "growth", where if words else "the ceiling", warn)
+                administrator.enforce(words or "growth", where if words else administrator.CEILING, warn)
             administrator.hold_others()
     except Exception as error:  # whatever it is, the ceiling holds
         warn(f"tfgpu_magic: What is configured is NOT in force: {type(error).__name__}: {error}")

@@ -200,7 +200,7 @@ def test_gpus_that_tensorflow_does_not_let_us_hide_any_more_are_told() -> None:
         said, sizes = run(machine, _load_blindly_when_tensorflow_uses_the_gpus, env={"TFGPU_CEILING": "limit 40%"})
 
     assert "GPUs that are to be hidden from TensorFlow are not: Not applied. TensorFlow did not take it: " in said
-    assert "`growth`, from the ceiling, is NOT in force.\ntoday not" in said
+    assert "Memory growth under the ceiling is NOT in force.\ntoday not" in said
     assert "is in force instead" not in said
     assert all(sizes)
 
