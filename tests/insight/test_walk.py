@@ -317,3 +317,28 @@ def test_another_thread_may_change_what_is_passed() -> None:
         sys.setswitchinterval(interval)
         thread.join()
     assert names == {"x['a']"}
+
+
+def test_very_many_plain_things_hide_nothing_and_a_walk_that_gives_up_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfgpu_magic.insight.walk.MOST", 1000)
+    array, records = Array(), [{"text": f"{number}", "words": (number, "x")} for number in range(3000)]
+    gc.collect()  # a tuple of plain things is not tracked any more then
+
+    walk = Walk({id(array)})
+    walk.start([(Step("records"), [tuple(one["words"]) for one in records]), (Step("model"), [[[[array]]]])])
+    gc.collect()
+    walk.run(to_the_end=True)
+    assert (walk.missing, walk.gave_up) == (set(), False)
+
+    numpy = pytest.importorskip("numpy")
+    within = numpy.array([array, None], dtype=object)
+    held = [(within, 1), {"x": within}]
+    gc.collect()
+    monkeypatch.setattr("tfgpu_magic.insight.walk.MOST", 10**6)
+    assert found(array, held=held) is not None
+
+    monkeypatch.setattr("tfgpu_magic.insight.walk.MOST", 1000)
+    walk = Walk({id(array)})
+    walk.start([(Step("many"), [[[]] for _ in range(3000)]), (Step("model"), [[[[array]]]])])
+    walk.run(to_the_end=True)
+    assert (walk.missing, walk.gave_up) == ({id(array)}, True)

@@ -76,6 +76,7 @@ def test_several_frameworks_are_told_apart_and_a_silent_one_is_named() -> None:
 
 
 def test_html_has_the_rows_of_the_text_and_escapes_names() -> None:
+    assert "more objects than were looked through" in repr(Tensors(gave_up=True))
     html = Tensors(holdings=(holding("x['<b>']", MIB),))._repr_html_()
 
     assert '<th scope="row" class="tfgpu-name">x[&#x27;&lt;b&gt;&#x27;]</th>' in html

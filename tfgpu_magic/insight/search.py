@@ -38,11 +38,13 @@ class Search:
         in_use: the bytes that each framework has in use on each GPU, by its own figure.
         silent: the names of frameworks that use a GPU and do not tell which objects are theirs.
         buffers: the memory of the arrays, the largest first; none shares memory with another.
+        gave_up: whether there were too many objects to find the ways to all arrays.
     """
 
     def __init__(self) -> None:
         (arrays, self.silent), self.in_use = _arrays(), figures()
         self._walk = _walked(arrays)
+        self.gave_up = self._walk.gave_up
         places = [self._walk.place(one.thing) for _, one in arrays]
         reached_first = sorted(range(len(arrays)), key=lambda at: (places[at] == NOWHERE, places[at]))
         self._arrays = [arrays[at] for at in reached_first]

@@ -36,6 +36,7 @@ def tensors(*, everything: bool = False) -> Tensors:
             holdings=tuple(search.holdings(rows)),
             accounts=tuple(accounts(search.buffers, search.in_use)),
             silent=search.silent,
+            gave_up=search.gave_up,
         )
 
 

@@ -20,6 +20,9 @@ MOST = 2_000_000
 MOST_NAMES = 4
 """Other ways to an object that are remembered."""
 
+_PLAIN = frozenset(map(id, (dict, tuple)))
+"""The ids of classes whose objects Python does not track where they hold nothing but leaves."""
+
 NOWHERE = -1
 """The place of what led to a beginning, and of what was not reached."""
 
@@ -31,6 +34,7 @@ class Walk:
 
     Attributes:
         missing: the ids of the objects that are still to be found.
+        gave_up: whether there were too many objects to find them.
 
     Args:
         wanted: the ids of the objects to find; they must stay alive meanwhile.
@@ -42,6 +46,7 @@ class Walk:
         self, wanted: Collection[int], closed: Iterable[object] = (), wrappers: frozenset[int] = frozenset()
     ) -> None:
         self.missing = set(wanted)
+        self.gave_up = False
         self._wanted = frozenset(wanted)
         self._wrappers = wrappers
         self._closed = list(closed)  # so that their ids stay theirs
@@ -72,6 +77,7 @@ class Walk:
         while self._next < len(self._things) < MOST and (to_the_end or self.missing):
             self._pass(self._next)
             self._next += 1
+        self.gave_up |= self._next < len(self._things) and len(self._things) >= MOST and bool(self.missing)
         self._next = len(self._things)
 
     def place(self, thing: object) -> int:
@@ -115,7 +121,7 @@ class Walk:
         wanted, wrappers = self._wanted, self._wrappers
         for thing in things:
             kind, key = id(type(thing)), id(thing)
-            if kind in LEAVES:
+            if kind in LEAVES or (kind in _PLAIN and _is_plain(thing)):
                 continue
             if key not in known:
                 known[key] = len(reached)
@@ -127,7 +133,7 @@ class Walk:
 
     def _reach(self, thing: object, place: int, step: Step | None) -> None:
         kind, key = id(type(thing)), id(thing)
-        if kind in LEAVES:
+        if kind in LEAVES or (kind in _PLAIN and _is_plain(thing)):
             return
         if key in self._place:
             if place == NOWHERE or key in self._wanted or kind in self._wrappers:
@@ -156,3 +162,8 @@ class Walk:
             return step or Step()
         before = self._parents[place]
         return self._labels.step(self._things[before] if before != NOWHERE else None, self._things[place], thing)
+
+
+def _is_plain(thing: object) -> bool:
+    """Tell whether a container holds nothing but leaves; an untracked one may have NumPy's arrays, too."""
+    return not gc.is_tracked(thing) and all(id(type(one)) in LEAVES for one in gc.get_referents(thing))

@@ -27,6 +27,7 @@ _REST = (
     "A dataset iterator does not tell how much it has prefetched: it is given what no array takes, up to what its "
     "buffer has room for."
 )
+_GAVE_UP = "This process has more objects than were looked through: what has no name here may have one."
 _SHARED = "A variable does not tell where its memory is: a tensor that shares it counts beside it."
 _LONGEST = 80  # characters of a name
 _SOME = MIB
@@ -60,11 +61,13 @@ class Tensors(Answer):
             unless all are shown.
         accounts: what each framework has in use on each GPU, and how much of it the arrays take.
         silent: the names of frameworks that use a GPU and do not tell which objects are theirs.
+        gave_up: whether there were too many objects to look for all names.
     """
 
     holdings: tuple[Holding, ...] = ()
     accounts: tuple[Account, ...] = ()
     silent: tuple[str, ...] = ()
+    gave_up: bool = False
 
     def _parts(self) -> Iterable[Part | str]:
         rows = self._rows()
@@ -86,6 +89,8 @@ class Tensors(Answer):
             remarks.append(_NO_OBJECT)
         if any(_is_over(account) for account in self.accounts):
             remarks.append(_SHARED)
+        if self.gave_up:
+            remarks.append(_GAVE_UP)
         if any(one.rest for one in self.holdings):
             remarks.append(_REST)
         if any(one.count > 1 for one in self.holdings):
