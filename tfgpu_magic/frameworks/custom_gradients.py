@@ -24,9 +24,10 @@ def leave_to_graphs() -> None:
     The gradients of those that live are found as before.
     """
     ops: Any = sys.modules.get("tensorflow.python.framework.ops")
-    with contextlib.suppress(Exception):  # a TensorFlow that has them elsewhere, or results with code of their own
-        entries: MutableMapping[str, Any] = ops.gradient_registry._registry
-        for name, entry in list(entries.items()):
+    registry = getattr(ops, "gradient_registry", None)
+    entries: MutableMapping[str, Any] = getattr(registry, "_registry", {})
+    for name, entry in list(entries.items()):
+        with contextlib.suppress(Exception):  # results with code of their own hide no other gradient
             gradient = entry["type"]
             if name.startswith(_PREFIX) and isinstance(gradient, FunctionType):
                 owners = list(_graphs(gradient))
