@@ -126,7 +126,7 @@ def _child(
     os.environ.clear()
     os.environ.update(variables)
     if not imported:
-        sys.meta_path.insert(0, Again())
+        sys.meta_path.insert(1, Again())  # behind the hook of imports, which may be there
     try:
         pipe.send((function(*args), None))
     except BaseException:  # whatever it is, the test must be told

@@ -65,7 +65,7 @@ def _main() -> None:
             signal.alarm(int(PATIENCE))
             os.environ.update(env)
             if again:
-                sys.meta_path.insert(0, Again())
+                sys.meta_path.insert(1, Again())  # behind the hook of imports, which may be there
             said = shown("import os, sys; from tests.frameworks.cells_on_machine import *", *cells)[1:]
             with os.fdopen(theirs, "w") as pipe:
                 json.dump(said, pipe)
