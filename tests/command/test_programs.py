@@ -65,7 +65,7 @@ def test_a_third_at_40_percent_is_refused_and_told_who_holds_it(folder: Path) ->
         until(lambda: f"{two.pid}" not in tfgpu(machine, "status").stdout, seconds=3)
 
     assert held == ([LIMIT], [LIMIT])
-    assert (third.stdout, third.returncode) == ("", 2)
+    assert (third.stdout, third.returncode) == ("", 75)
     assert third.stderr == SHOWN
     told = [line.split() for line in table.splitlines()]
     assert sorted(line[3:] for line in told if line[3:4] in (["program_1.py"], ["program_2.py"])) == [

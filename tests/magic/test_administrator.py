@@ -185,14 +185,14 @@ def test_where_the_gpus_cannot_be_looked_at_the_least_of_it_holds_and_nobody_is_
     assert "changed" not in status
 
 
-def test_where_cuda_can_no_longer_be_told_no_gpu_is_promised() -> None:
+def test_a_cuda_context_of_another_library_keeps_no_policy_from_tensorflow() -> None:
     with Machine.create("2x8GiB") as machine:
-        said, variables = run(
+        said, sees, growth = run(
             machine, _import_beside_a_context, env={"TFGPU_POLICY": "visible 1; growth"}, imported=False
         )
 
-    assert "cannot be had in full. `growth` is in force instead" in said
-    assert variables == {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    assert said == ""  # it is in force in full
+    assert (sees, growth) == (["/physical_device:GPU:1"], "true")
 
 
 def test_gpus_that_tensorflow_does_not_let_us_hide_any_more_are_told() -> None:
@@ -331,15 +331,15 @@ def _load_blindly_when_tensorflow_uses_the_gpus() -> tuple[str, list[int]]:
         return loading()[0].text, held()
 
 
-def _import_beside_a_context() -> tuple[str, dict[str, str]]:
+def _import_beside_a_context() -> tuple[str, list[str], str]:
     import ctypes
     import os
-
-    from tfgpu_magic.config.process_state import VARIABLES
 
     cells("pass")
     driver = ctypes.CDLL("libcuda.so.1")
     driver.cuInit(0)
     driver.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), 0)  # as another library does
     said = cells("import tensorflow")[0].text
-    return said, {name: os.environ[name] for name in VARIABLES if name in os.environ}
+    import tensorflow as tf
+
+    return said, [gpu.name for gpu in tf.config.get_visible_devices("GPU")], os.environ["TF_FORCE_GPU_ALLOW_GROWTH"]

@@ -134,7 +134,8 @@ def test_parts_are_fixed_at_import_and_hold_what_was_said_by_the_drivers_account
     assert "to a.ipynb" in left  # it keeps what it has taken
     assert "this and late.ipynb" in said
     assert sizes[0] == part
-    assert abs(sizes[1] - sizes[2]) <= MIB  # they share what is left
+    # They share what is left; who comes last has, too, what the other's context takes less than was estimated.
+    assert 0 <= sizes[2] - sizes[1] <= 512 * MIB - CONTEXT + MIB
     assert sum(sizes) < gpu.total - gpu.reserved
     assert "is in force already" in changed
 
