@@ -112,12 +112,20 @@ class Unpicklable(TfGpuError, TypeError):
             if there is nothing to try.
     """
 
-    __slots__ = ("value",)  # no part of a pickle of this error
+    __slots__ = ("_value",)  # no part of a pickle of this error
 
     def __init__(self, message: str = "", *, what: str = "") -> None:
         super().__init__(message)
         self.what = what
-        self.value: Callable[[], Any] | None = None
+
+    @property
+    def value(self) -> Callable[[], Any] | None:
+        """Have what tries again; an error that came as a pickle has none, and may not have been initialised."""
+        return getattr(self, "_value", None)
+
+    @value.setter
+    def value(self, value: Callable[[], Any] | None) -> None:
+        self._value = value
 
 
 class WorkerDied(TfGpuError, RuntimeError):

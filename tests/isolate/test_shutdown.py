@@ -25,6 +25,7 @@ from tests.isolate.rig import call, prepare, run
 from tfgpu_magic.errors import TimedOut
 from tfgpu_magic.isolate import call as calls
 from tfgpu_magic.isolate.pool import FORK_SERVER
+from tfgpu_magic.isolate.process import forkserver_client
 
 pytestmark = pytest.mark.usefixtures("light")
 
@@ -93,6 +94,13 @@ def left(names: list[str]) -> list[str]:
     return [name for name in names if Path("/dev/shm", name).exists()]
 
 
+@pytest.fixture
+def no_tracker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have calls from a process that has used no shared memory: the tracker of one that has goes along with them."""
+    monkeypatch.setattr(forkserver_client, "_resource_tracker", list)
+
+
+@pytest.mark.usefixtures("no_tracker")
 def test_shared_memory_that_a_call_has_made_and_not_freed_is_gone() -> None:
     def make() -> list[str]:
         made = [SharedMemory(create=True, size=1) for _ in range(500)]
@@ -102,6 +110,7 @@ def test_shared_memory_that_a_call_has_made_and_not_freed_is_gone() -> None:
     assert left(run(make, (), {})) == []
 
 
+@pytest.mark.usefixtures("no_tracker")
 def test_it_is_gone_too_when_the_call_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "GRACE", 0.3)
 

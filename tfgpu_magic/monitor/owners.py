@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.monitor.report import Report
 
+SILENT = "a process that does not answer"
+"""What a process is called that hangs, and of which nothing was known before."""
+
 Who = Literal["this", "mine", "other", "gone", "unknown"]
 """This kernel and its children; my other processes; other users'; ended; not a pid of this machine."""
 
@@ -213,7 +216,7 @@ class Owners:
     def _silent(self, pid: int, before: _Seen | None, notebooks: Mapping[int, Notebook]) -> Owner:
         """Return the owner of a process that cannot be read: what was known of it."""
         if before is None:
-            return Owner(pid=pid, who="unknown", text="a process that does not answer")
+            return Owner(pid=pid, who="unknown", text=SILENT)
         self._seen[pid] = before
         owner = self._name(pid, before.read, notebooks)
         return replace(owner, text=f"{owner.text}, does not answer")

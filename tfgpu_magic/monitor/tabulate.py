@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.monitor.owners import Owner
+from tfgpu_magic.monitor.owners import SILENT, Owner
 from tfgpu_magic.monitor.rows import GpuRow, Parked, ParkedState, ProcessRow, Share, Table, by_gpu
 from tfgpu_magic.monitor.sources import product
 from tfgpu_magic.parking.states import Phase
@@ -103,7 +103,8 @@ def make(snapshot: Snapshot, known: Known) -> Table:
         rest = _rest(gpu, rows)
         gpus.append(_gpu_row(gpu, rows, own.get(gpu.label)))
         processes.extend([*rows, *([_unlisted(gpu, rest)] if rest else [])])
-    unnamed = any(row.who == "unknown" and (row.pid or not snapshot.processes) for row in processes)
+    nameless = [row for row in processes if row.who == "unknown" and row.owner != SILENT]
+    unnamed = any(row.pid or not snapshot.processes for row in nameless)
     return Table(
         gpus=tuple(gpus),
         processes=_toned(processes),
