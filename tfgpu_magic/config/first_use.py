@@ -9,7 +9,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.cell_watch import CellWatch
-from tfgpu_magic.config import import_hook
 from tfgpu_magic.config.frameworks import NAMES
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ class FirstUseWatch(CellWatch):
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
         self._source = ""
-        import_hook.call_at_import(_note_import)
         # A framework may have started before the cells were watched; then no cell can be named.
         self._awake = {framework.name for framework in _awake()}
 
@@ -36,6 +34,9 @@ class FirstUseWatch(CellWatch):
 
     def _before(self, info: Any) -> None:
         self._source = info.raw_cell or ""
+        from tfgpu_magic.config import import_hook  # not when the extension is loaded: wrapt imports asyncio and email
+
+        import_hook.call_at_import(_note_import)
 
     def _after(self, result: Any) -> None:
         if imported := _frameworks():

@@ -5,8 +5,8 @@ A setting of words, such as a policy, is its text whatever its type: what reads 
 
 from __future__ import annotations
 
-import difflib
 import grp
+import importlib
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -17,11 +17,6 @@ from traitlets import Bool, Dict, Float, TraitError, Unicode
 from traitlets.config import Config, Configurable
 
 from tfgpu_magic.config import variables
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 CONFIGURATION = "the configuration"
 """The source of what `c.TfGpuMagics` says, as a phrase."""
@@ -177,7 +172,8 @@ def of_file() -> Settings:
     if not os.path.lexists(variables.FILE):
         return Settings(where)
     try:
-        return _sound(tomllib.loads(variables.FILE.read_text(encoding="utf-8")), where)
+        toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+        return _sound(toml.loads(variables.FILE.read_text(encoding="utf-8")), where)
     except Exception as error:  # whatever it is, there may be a ceiling
         why = f"{where} cannot be read: {type(error).__name__}: {error}. Its ceiling is unknown: no GPU may be used."
         return Settings(where, unread=why)
@@ -217,6 +213,8 @@ _NAMES = tuple(TfGpuSettings.class_own_traits(config=True))
 
 def _nearest(name: str) -> str:
     """Return the setting that a wrong name may mean; empty where there is none."""
+    import difflib  # few names are wrong, and loading the extension is to be quick
+
     return next(iter(difflib.get_close_matches(name.lower(), _NAMES, n=1)), "")
 
 
