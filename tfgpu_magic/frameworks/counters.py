@@ -32,9 +32,10 @@ class Counters:
         self._theirs: list[Callable[..., Any]] = []
         self._others: dict[Hashable, dict[Path, int]] = {}
 
-    def tell(self, *of: Any) -> Any:
-        """Return what is counted of a pool, with the peaks since the last reset by anybody."""
-        return self._functions()[0](*of)
+    @property
+    def tell(self) -> Callable[..., Any]:
+        """The function that tells what is counted of a pool, with the peaks since the last reset by anybody."""
+        return self._functions()[0]
 
     def before(self, path: Path, *of: Any) -> int:
         """Return the highest peak of a pool before our resets, and since the last one of others."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,11 @@ _HOST = re.compile(r"device:CPU:\d+ by allocator|by allocator (?:cpu|gpu_host|cu
 
 
 def _logical_gpu(_: object, dev: str) -> str:
+    return _name(dev)
+
+
+@functools.cache
+def _name(dev: str) -> str:
     """Return a logical GPU's name from any way to write it, as ``/device:GPU:0``."""
     number = re.search(r"GPU:(\d+)$", dev)
     return f"GPU:{int(number[1])}" if number else "GPU:0"  # TensorFlow takes `GPU:*` where there is only one
@@ -108,24 +114,25 @@ class TensorFlow(Framework):
         there = devices.logical()
         if there is not self._logical:  # it has chosen its allocator by then
             self._logical, self._releases = there, bool(there) and self.gives_back
-        releases = self._releases
+        if not there:  # most cells of a session that has not begun
+            return []
+        releases, context = self._releases, eager_context()
+        tell, before = self.counters.tell, self.counters.before
         return [
             Pool(
                 self.name,
                 one.name,
                 uuid,
-                *self._counted(one.name),
+                figures["current"],
+                max(figures["peak"], before((), context, one.name)),
+                figures["peak"],
                 limit=None if releases else one.limit or None,  # CUDA's own pool keeps to none
                 releases=releases,
             )
             for uuid, logical in there.items()
             for one in logical
+            for figures in [tell(context, one.name)]
         ]
-
-    def _counted(self, name: str) -> tuple[int, int, int]:
-        """Return the bytes that a logical GPU's pool has in use, its peak as TensorFlow tells it, and since a reset."""
-        figures = self.counters.tell(eager_context(), name)
-        return figures["current"], max(figures["peak"], self.counters.before((), None, name)), figures["peak"]
 
     def with_settings(self, pool: Pool) -> Pool:
         """Return a pool with what the settings say of it, and with what CUDA's own pool has taken."""
