@@ -5,6 +5,7 @@ A setting of words, such as a policy, is its text whatever its type: what reads 
 
 from __future__ import annotations
 
+import difflib
 import grp
 import importlib
 import os
@@ -213,8 +214,6 @@ _NAMES = tuple(TfGpuSettings.class_own_traits(config=True))
 
 def _nearest(name: str) -> str:
     """Return the setting that a wrong name may mean; empty where there is none."""
-    import difflib  # few names are wrong, and loading the extension is to be quick
-
     return next(iter(difflib.get_close_matches(name.lower(), _NAMES, n=1)), "")
 
 
