@@ -62,10 +62,13 @@ def test_its_errors_are_shown(machine: Machine) -> None:
 
 
 def test_what_few_configurations_have_is_not_imported_for_others() -> None:
-    code = "import tfgpu_magic.loading, sys; print(*sys.modules)"
+    shell = "from IPython.core.interactiveshell import InteractiveShell as Shell; shell = Shell.instance()"
+    code = f"{shell}; shell.run_line_magic('load_ext', 'tfgpu_magic'); import sys; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    rooms = {f"tfgpu_magic.{name}" for name in ("config.ceiling", "configuration", "config.runtime")}
 
-    assert not set(modules) & {f"tfgpu_magic.{name}" for name in ("config.ceiling", "configuration", "config.runtime")}
+    assert "tfgpu_magic.loading" in modules
+    assert not set(modules) & {"wrapt", "tomllib", *rooms}
 
 
 def _cells_beside_a_neighbour(settings: Mapping[str, Any]) -> list[Seen]:
