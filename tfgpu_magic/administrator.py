@@ -102,16 +102,13 @@ def tell_others() -> None:
 
     The GPUs of a configured policy are chosen then, and parts of no fixed size are fixed.
     """
-    plan = RUNTIME.current
     try:
-        if not importing():  # TensorFlow imports JAX; what is for itself is decided when it is imported
-            _choose(plan)
-        plan = RUNTIME.current
-        if not (plan.others.asked.requests or RUNTIME.ceiling):
-            return
         from tfgpu_magic import everywhere  # speed of a first `%tf_gpu` line
 
-        if not everywhere.needed():
+        if not importing():  # TensorFlow imports JAX; what is for itself is decided when it is imported
+            _choose(RUNTIME.current)
+        plan = RUNTIME.current
+        if not (everywhere.needed() and (plan.others.asked.requests or RUNTIME.ceiling)):
             return
         snapshot = _looked()
         process = other_processes.now().added_to(RUNTIME.observe(snapshot.gpus), snapshot)
@@ -121,10 +118,19 @@ def tell_others() -> None:
         for part in made.others.parts:
             if part.unmet and part not in plan.others.parts:  # else it was said before
                 import_hook.warn(f"tfgpu_magic: {part.unmet}")
-    except Exception:  # whatever it is, the ceiling holds
-        if RUNTIME.ceiling is not None:
-            RUNTIME.fall_back(replace(plan, environment={**plan.environment, **visible.variable(())}))
+    except Exception:
+        hold_to_least()
         raise
+
+
+def hold_to_least() -> None:
+    """Hold every framework, whatever failed: its memory grows, and under a ceiling it has no GPU."""
+    plan, held = RUNTIME.current, visible.variable(())
+    if RUNTIME.ceiling is None:
+        from tfgpu_magic.everywhere import growth  # as above
+
+        held = growth()
+    RUNTIME.fall_back(replace(plan, environment={**plan.environment, **held}))
 
 
 def _choose(plan: Plan) -> None:

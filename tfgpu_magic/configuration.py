@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic import administrator, other_processes
-from tfgpu_magic.config import fallback, import_hook, parser, visible
+from tfgpu_magic.config import fallback, import_hook, parser
 from tfgpu_magic.config.ceiling import read
 from tfgpu_magic.config.plan import Plan, make
 from tfgpu_magic.config.policy import NOTHING
@@ -45,10 +45,9 @@ def enforce(given: Settings, file: Settings, warn: Callable[[str], None]) -> str
             if RUNTIME.plan is None:  # else this is loaded again, and what was asked meanwhile stays in force
                 administrator.enforce(words or "growth", where if words else administrator.CEILING, warn)
             administrator.hold_others()
-    except Exception as error:  # whatever it is, the ceiling holds
+    except Exception as error:
         warn(f"tfgpu_magic: What is configured is NOT in force: {type(error).__name__}: {error}")
-        if RUNTIME.ceiling is not None:
-            RUNTIME.fall_back(Plan(environment=visible.variable(())))
+        administrator.hold_to_least()
     return ceiling_in_force()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tfgpu_magic import framework_notes, frameworks
@@ -92,8 +92,20 @@ def with_others(made: Plan, current: Plan, snapshot: Snapshot, process: ProcessS
     words = current.others.asked
     settled = _settled(words, made, current, snapshot, process)
     made = replace(made, others=Others(words, settled))
-    parts = [_nearest(one, made, before.get(one.name), snapshot, process) for one in frameworks.limited()]
+    parts: list[FrameworkPlan] = []
+    for one in frameworks.limited():
+        try:
+            parts.append(_nearest(one, made, before.get(one.name), snapshot, process))
+        except Exception as error:  # whatever it is, the others have their share
+            why = f"{one.name} is NOT held: {type(error).__name__}: {error}"
+            held = growth([one]) if process.ceiling is None else visible.variable(())
+            parts.append(FrameworkPlan(framework=one.name, environment=held, unmet=why))
     return _with(made, Others(words, settled, tuple(parts)), before)
+
+
+def growth(some: Iterable[Framework] = frameworks.FRAMEWORKS) -> dict[str, str]:
+    """Return the variables with which the memory of frameworks grows."""
+    return {name: value for one in some for name, value in one.grows_by.items()}
 
 
 def _with(made: Plan, others: Others, before: Mapping[str, FrameworkPlan]) -> Plan:
@@ -213,9 +225,9 @@ def apply(plan: Plan) -> None:
 
 
 def apply_to_each(plan: Plan) -> Sequence[Refused]:
-    """Apply a plan of which nobody asks anything now to each framework; return the errors of those that reject it."""
+    """Apply a plan of which nobody asks anything now to each framework but TensorFlow; return the errors of each."""
     before = RUNTIME.current.others.parts
-    RUNTIME.apply(plan)
+    RUNTIME.hold_others(plan.others)
     return tuple(_configure(plan.others.parts, before))
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from tfgpu_magic import frameworks
 from tfgpu_magic.config import cuda, self_report
-from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.host import magics
 from tfgpu_magic.insight.timeline import TIMELINE, Sample, levels
@@ -33,8 +32,7 @@ class Publisher:
         parks: tells whether others can have it parked.
 
     Attributes:
-        ready: whether TensorFlow's runtime had started at the last report, so that its figures may change by
-            themselves.
+        ready: whether a framework used a GPU at the last report, so that its figures may change by themselves.
     """
 
     def __init__(self, path: Callable[[], str], parks: Callable[[], bool] = lambda: False) -> None:
@@ -53,7 +51,7 @@ class Publisher:
         """
         try:
             report = self_report.brief()
-            self.ready = report.stage == Stage.READY.value
+            self.ready = bool(frameworks.awake())
         except Exception:  # TensorFlow's have no common root, and a thread's error is printed into a cell
             report = Report(pid=os.getpid(), summary="")
         if self._used_since is None and any(use.taken for use in report.uses):

@@ -24,6 +24,7 @@ from tfgpu_magic.config.requests.pick import Pick
 from tfgpu_magic.config.requests.split import Split, SplitCpu
 from tfgpu_magic.config.requests.visible import Visible
 from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.words import line
 from tfgpu_magic.words.table import WORDS
 
 sizes = st.integers(1, 10**14)
@@ -283,3 +284,8 @@ def test_later_words_replace_earlier_ones_for_what_they_name(first: str, then: s
 )
 def test_a_size_for_reading_has_three_digits_or_so(size: int | None, text: str) -> None:
     assert units.rounded(size) == text
+
+
+def test_a_comment_begins_behind_a_blank_and_a_name_may_have_its_sign() -> None:
+    assert line.read("park train#2.ipynb # later", WORDS).rest == "train#2.ipynb"
+    assert line.read("# nothing", WORDS).name == ""

@@ -38,10 +38,21 @@ RESUME_FITS = RESUME.replace("99GiB", "1GiB")
 SEEN = "import tensorflow as tf; tf.config.get_visible_devices('GPU')"
 KERAS = {"KERAS_BACKEND": "jax"}
 DEFECT = "import tfgpu_magic.everywhere as e; e.with_others = lambda *_: 1 / 0"
+DEFECT_OF_ONE = "from tfgpu_magic.frameworks.torch import Torch; Torch.plan = lambda *_: 1 / 0"
 BROKEN = "import tfgpu_magic.administrator as a; a.look_well = lambda: 1 / 0"
 
 
+AFTER_EXIT = """
+import tfgpu_magic
+from dataclasses import replace
+from tfgpu_magic.config.self_report import after_exit
+now = replace(tfgpu_magic.look(), processes=())
+gpus = list(zip(after_exit(now).gpus, now.gpus))
+"""
 TAKES_NO_LIMIT = "torch.cuda.get_per_process_memory_fraction = lambda _: 1 / 0"
+DIVIDE = """[tf.config.set_logical_device_configuration(
+    gpu, [tf.config.LogicalDeviceConfiguration(memory_limit=512)]
+) for gpu in tf.config.list_physical_devices('GPU')]"""
 TOUCH = "from tests.tf.on_machine import touch_every_gpu; touch_every_gpu()"
 LITTLE = "from tests.sizes import LITTLE; all(size in LITTLE for size in held())"
 
@@ -220,6 +231,9 @@ SCENES = {
     ),
     "default drops it": Scene(
         "%gpu limit 4GiB", "%gpu default", "[name for name in os.environ if 'XLA_' in name or 'ALLOC' in name] -> []"
+    ),
+    "what every framework holds is free after a restart, where the driver names no process": Scene(
+        "take(1); start_jax()", AFTER_EXIT, "[(then.free - now.free) // 2**20 for then, now in gpus] -> [13376, 12352]"
     ),
     "every figure": Scene(
         "%gpu limit 4GiB",
@@ -410,6 +424,11 @@ SCENES = {
     ),
     "a look that fails": Scene(BROKEN, f"take(5) -> {NO_GPU}", env=CEILING),
     "a defect of ours": Scene(DEFECT, f"take(5) -> {NO_GPU}", env=CEILING),
+    "a defect of ours, no ceiling": Scene(DEFECT, "start_jax() -> [256, 256]", env={"TFGPU_POLICY": "limit 2GiB"}),
+    "a defect of ours in one framework": Scene(
+        DEFECT_OF_ONE, "start_jax() -> [2304, 2304]", env={"TFGPU_POLICY": "limit 2GiB"}
+    ),
+    "a defect of ours in one framework, under a ceiling": Scene(DEFECT_OF_ONE, f"take(1) -> {NO_GPU}", env=CEILING),
     "a driver that does not answer, after a line": Scene(
         "%gpu limit 1GiB", BLIND, f"take(5) -> {CAPPED}", "start_jax() -> [1280, 1280]", env=CEILING
     ),
@@ -448,6 +467,12 @@ SCENES = {
         "import torch, tensorflow as tf; x = tf.zeros(1)",
         "%config TfGpuMagics.ceiling = 'limit 1GiB' -> TensorFlow is using the GPUs already",
         f"take(2) -> {CAPPED}",
+    ),
+    "lowered, TensorFlow awake, which takes no settings any more": Scene(
+        f"import tensorflow as tf; {DIVIDE}; x = tf.zeros(1)",
+        "%config TfGpuMagics.ceiling = 'limit 1GiB'",
+        f"take(2) -> {CAPPED}",
+        env={"TFGPU_CEILING": "limit 4GiB"},
     ),
     # What is said for TensorFlow is not said for the others
     "a policy, PyTorch, a line": Scene(

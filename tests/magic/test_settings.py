@@ -22,6 +22,7 @@ from tests.jupyter import execute
 from tests.machines import machine_of
 from tests.magic.shell import configured
 from tests.processes import QUIET, run
+from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.tf.on_machine import held, touch_every_gpu
 from tfgpu_magic.config import settings, variables
@@ -69,11 +70,12 @@ def test_the_variable_holds_whatever_is_wrong_in_the_configuration(machine: Mach
         assert "NOT in force" in said
 
 
-def test_what_fails_when_it_is_enforced_leaves_no_gpu_under_a_ceiling(machine: Machine) -> None:
-    said, sizes = run(machine, _use_with_an_exception, env={"TFGPU_CEILING": FORTY}, imported=False)
+def test_what_fails_when_it_is_enforced_leaves_growth_and_no_gpu_under_a_ceiling(machine: Machine) -> None:
+    for variable, taken in {"TFGPU_CEILING": [False, False], "TFGPU_POLICY": [True, True]}.items():
+        said, sizes = run(machine, _use_with_an_exception, env={variable: FORTY}, imported=False)
 
-    assert "What is configured is NOT in force: ValueError: today not" in said
-    assert sizes == [0, 0]
+        assert "What is configured is NOT in force: ValueError: today not" in said
+        assert [0 < size < GIB for size in sizes] == taken
 
 
 # --- groups ---

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -51,6 +52,15 @@ def test_each_logical_gpu_has_its_name_beside_nvidia_smis_number() -> None:
 def test_hidden_gpus_are_shown_as_hidden() -> None:
     with Machine.create("2x8GiB") as machine:
         assert "hidden" in run(machine, _text, "visible 1; growth")
+
+
+def test_gpus_that_are_hidden_by_the_variable_when_a_limit_has_made_their_list_are_said_to_be_seen() -> None:
+    with Machine.create("2x8GiB") as machine:
+        hidden, seen, ready = run(machine, _hide_late)
+
+    assert "CUDA_VISIBLE_DEVICES='1' was not set by %tf_gpu." in hidden
+    assert "CUDA_VISIBLE_DEVICES='1' has no effect: it was set after the list of GPUs was made. Write" in seen
+    assert "`%tf_gpu visible` instead, with --restart." in ready
 
 
 def test_a_kernel_with_tensorflow_ready_is_answered_in_two_seconds_though_nvml_hangs() -> None:
@@ -131,6 +141,18 @@ def _use_a_gpu() -> tuple[object, list[int]]:
     row = _seen().table.gpus[0]
     assert kept.shape[0]
     return row, held()
+
+
+def _hide_late() -> list[str]:
+    os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+    found = [_text("")]
+    del os.environ["CUDA_VISIBLE_DEVICES"]
+    tfgpu_magic.apply("limit 2GiB")
+    for do in (nothing, first_op):
+        do()
+        os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+        found.append(_text(""))
+    return found
 
 
 def _names(words: str) -> dict[str, str]:

@@ -10,13 +10,14 @@ from dataclasses import replace
 from typing import ParamSpec
 
 from tfgpu_magic import frameworks
-from tfgpu_magic.config import cuda, runtime
+from tfgpu_magic.config import cuda, runtime, visible
 from tfgpu_magic.config.fallback import foreseen
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.plan import Plan, in_words, renew
 from tfgpu_magic.config.process_state import DEVICES, ProcessState, Stage
 from tfgpu_magic.config.promises import EVERY_GPU
 from tfgpu_magic.config.runtime import RUNTIME, devices
+from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.monitor.report import TENSORFLOW, GpuUse, LogicalGpu, Report
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
@@ -59,7 +60,7 @@ def report(snapshot: Snapshot) -> Report:
         pid=os.getpid(),
         summary=_summary(process, plan),
         uses=tuple(uses),
-        notes=(*_changed(process), *_given(process), *notes),
+        notes=(*_changed(process), *_given(process, snapshot.gpus), *notes),
         stage=process.stage.value,
     )
 
@@ -91,10 +92,12 @@ def after_exit(snapshot: Snapshot) -> Snapshot:
         if row.pid in family:
             own[row.gpu] = own.get(row.gpu, 0) + (row.held or 0)
     if all(row.pid != os.getpid() for row in snapshot.processes):
-        # In a container the driver may list this process by another pid or not at all: TensorFlow's figures count then.
-        grows = runtime.growth_in_force(RUNTIME.observe((), timeout=0.0))
+        # In a container the driver may list this process by another pid or not at all: the frameworks' figures count.
+        pools = frameworks.pools(settings=True)
         for gpu in snapshot.gpus:
-            own[gpu.label] = own.get(gpu.label, 0) + _pools(gpu, grows=grows)
+            there = [pool for pool in pools if pool.gpu == gpu.uuid]
+            context = context_bytes(gpu.total or 0) if there else 0
+            own[gpu.label] = own.get(gpu.label, 0) + context + sum(map(_held, there))
     gpus = tuple(
         gpu if gpu.free is None else replace(gpu, free=_freed(gpu, own.get(gpu.label, 0)), used=None)
         for gpu in snapshot.gpus
@@ -102,14 +105,11 @@ def after_exit(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, gpus=gpus, processes=tuple(row for row in snapshot.processes if row.pid not in family))
 
 
-def _pools(gpu: Gpu, *, grows: bool) -> int:
-    """Return the bytes that TensorFlow holds of a GPU by its own figures: its pools, and an estimate of the context."""
-    if RUNTIME.current.releases:  # its peak is no longer held
-        pool = cuda.pools().get(str(gpu.uuid))
-        return 0 if pool is None else pool + context_bytes(gpu.total or 0)
-    pools = [one for one in frameworks.pools() if (one.framework, one.gpu) == (TENSORFLOW, str(gpu.uuid))]
-    sizes = [pool.peak if grows or pool.limit is None else pool.limit for pool in pools if pool.peak]
-    return sum(sizes) + context_bytes(gpu.total or 0) if pools else 0
+def _held(pool: Pool) -> int:
+    """Return the bytes that a framework's pool holds, by its own figures."""
+    if pool.taken is not None:
+        return pool.taken
+    return pool.peak if pool.grows or pool.limit is None or not pool.peak else pool.limit
 
 
 def _freed(gpu: Gpu, own: int) -> int:
@@ -213,9 +213,16 @@ def _fair(process: ProcessState, plan: Plan) -> Mapping[str, str]:
     return found
 
 
-def _given(process: ProcessState) -> tuple[str, ...]:
-    """Return a note on the variable that hides GPUs, if it was not set by `%tf_gpu`."""
-    return (f"{DEVICES}={process.outside[DEVICES]!r} was not set by %tf_gpu.",) if DEVICES in process.outside else ()
+def _given(process: ProcessState, gpus: Sequence[Gpu]) -> tuple[str, ...]:
+    """Return a note on the variable that hides GPUs, if it was not set by `%tf_gpu`; it is read once."""
+    given = process.outside.get(DEVICES)
+    if given is None:
+        return ()
+    is_read = not process.frozen or given != process.environment.get(DEVICES)
+    if is_read or visible.predict(gpus, process.outside) in (None, process.shown):
+        return (f"{DEVICES}={given!r} was not set by %tf_gpu.",)
+    why = "it was set after the list of GPUs was made. Write `%tf_gpu visible` instead"
+    return (f"{DEVICES}={given!r} has no effect: {why}{', with --restart' * (process.stage is Stage.READY)}.",)
 
 
 def _changed(process: ProcessState) -> tuple[str, ...]:

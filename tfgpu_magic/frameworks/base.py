@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.config import import_hook
@@ -38,6 +39,7 @@ class Framework:
         counters: those counters; None where they cannot be.
         module: the module whose import brings them.
         package: what tells its version, of one beside TensorFlow that can be told what it may take; else "".
+        grows_by: the variables with which it takes memory as it needs it, of one that does not by itself.
         gives_back: whether it can give GPU memory back to the driver while it lives, as it is set up in this process.
     """
 
@@ -52,6 +54,7 @@ class Framework:
     counters: Counters | None = None
     module = ""
     package = ""
+    grows_by: Mapping[str, str] = MappingProxyType({})
     gives_back = False
 
     _between: Callable[[Callable[[], None]], None]

@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from types import MappingProxyType
 from typing import Any
 
 from tfgpu_magic.config import cuda
@@ -46,6 +47,7 @@ class Jax(Framework):
     comes_with_tensorflow = True
     fixed_once_used = True
     package = "jaxlib"  # which reads the variables
+    grows_by = MappingProxyType({jax_settings.PREALLOCATE: "false"})
 
     def stage(self) -> Stage:
         """Return its stage; a backend for the CPU alone uses no GPU, and never will."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import re
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.config import cuda, runtime
-from tfgpu_magic.config.process_state import ALLOCATOR, ASYNC, Stage
+from tfgpu_magic.config.process_state import ALLOCATOR, ASYNC, GROWTH, Stage
 from tfgpu_magic.config.runtime import RUNTIME, current_stage, devices
 from tfgpu_magic.config.runtime.environ import variable
 from tfgpu_magic.config.runtime.stage import context_class, eager_context
@@ -71,6 +72,7 @@ class TensorFlow(Framework):
     words = ("in use", "", "")
     resets = True
     module = "tensorflow"
+    grows_by = MappingProxyType({GROWTH: "true"})
     # Source: TensorFlow 2.16 to 2.21, `eager/context.py` and `framework/config.py`.
     counters = Counters(lambda: [context_class()], "get_memory_info", "reset_memory_stats", _logical_gpu)
 

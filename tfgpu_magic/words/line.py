@@ -64,7 +64,7 @@ def read(line: str, words: tuple[Word, ...]) -> Line:
     Raises:
         PolicyError: its first word is unknown, or a flag cannot stand beside it.
     """
-    tokens = line.partition("#")[0].split()
+    tokens = re.split(r"(?:^|\s)#", line, maxsplit=1)[0].split()  # `train#2.ipynb` is a name
     name, rest = parted(" ".join(token for token in tokens if token != RESTART))
     restart = RESTART in tokens
     if restart and not name:

@@ -219,6 +219,12 @@ class Runtime:
         held = {} if self.ceiling is None else {CEILING: str(self.ceiling)}
         return self._changes.original() | held
 
+    def hold_others(self, others: Others) -> None:
+        """Set the variables for the frameworks beside TensorFlow, whose own settings stay as they are."""
+        plan = replace(self.current, others=others)
+        self._changes.write(plan.variables)
+        self.plan = plan
+
     def fall_back(self, plan: Plan) -> None:
         """Set only a plan's variables, where TensorFlow's own settings cannot be made."""
         if self.plan is not None:
