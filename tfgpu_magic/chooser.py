@@ -18,7 +18,7 @@ from tfgpu_magic.config import refusal
 from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.policy import NOTHING
-from tfgpu_magic.config.runtime import RUNTIME, current_stage
+from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.config.self_report import after_exit
 from tfgpu_magic.configuration import magic_for
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError, TooLate
@@ -130,7 +130,7 @@ def _apply(do: Callable[[], Plan]) -> Answer:
         except TfGpuError as error:
             answer = _refused(error)
         else:
-            answer = {"outcome": "applied", "standing": control.standing(made, current_stage()), **_planned(made)}
+            answer = {"outcome": "applied", "standing": control.standing(made), **_planned(made)}
     magics(shell()).reporter.note_idle()  # this runs in no cell, and is news for tables
     return Answer({**answer, "loads": loads, "said": heard.getvalue().strip()})
 

@@ -269,8 +269,9 @@ def anew(snapshot: Snapshot) -> ProcessState:
     )
 
 
-def standing(plan: Plan, stage: Stage) -> str:
-    """Return one sentence on what an applied plan does at this stage of TensorFlow."""
+def standing(plan: Plan) -> str:
+    """Return one sentence on what an applied plan does at TensorFlow's stage now."""
+    stage = current_stage()
     if not plan.judged:
         return f"`{plan.asked}` waits for TensorFlow's import, and is checked against the GPUs again then."
     if not plan.asked.requests:

@@ -144,14 +144,13 @@ def _apply(
 ) -> None:
     """Apply the words of a restart, and report on them."""
     from tfgpu_magic import after_restart, control  # only a restarted kernel needs these
-    from tfgpu_magic.config.runtime import current_stage
 
     try:
         plan = after_restart.resume(words, others, asked=f", asked for with {RESTART},")
     except TfGpuError as error:
         _warn(shell, f"tfgpu_magic: {error}")
     else:
-        say(shell, f"tfgpu_magic: after the restart, {control.standing(plan, current_stage())}", sys.stdout)
+        say(shell, f"tfgpu_magic: after the restart, {control.standing(plan)}", sys.stdout)
 
 
 def _warn(shell: InteractiveShell, text: str) -> None:

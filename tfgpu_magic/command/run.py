@@ -24,7 +24,7 @@ from tfgpu_magic.command import program
 from tfgpu_magic.command.target import PythonProgram, interpreter, is_python, python_program
 from tfgpu_magic.command.wording import WORDS, frameworks, in_shell, translated
 from tfgpu_magic.config import parser, script
-from tfgpu_magic.config.runtime import RUNTIME, current_stage, environment, export
+from tfgpu_magic.config.runtime import RUNTIME, environment, export
 from tfgpu_magic.config.variables import POLICY
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError
 from tfgpu_magic.monitor import claims
@@ -94,7 +94,7 @@ def _python(policy: str, found: PythonProgram, options: argparse.Namespace) -> i
     export(POLICY, str(plan.settled_of_all))  # for kernels that it starts
     reporter.start()
     if plan.acts_on_nothing:
-        print(f"tfgpu: {control.standing(plan, current_stage())}", file=sys.stderr)
+        print(f"tfgpu: {control.standing(plan)}", file=sys.stderr)
     elif options.called and not is_python(options.called[0]) and any(one.limited for one in plan.asked.memory):
         print(
             f"tfgpu: `{plan.asked}` holds in {PurePath(found.what).name} itself, and in kernels that load tfgpu_magic. "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tfgpu_magic import control
 from tfgpu_magic.config import vocabulary
-from tfgpu_magic.config.runtime import current_stage
 from tfgpu_magic.config.word import Line
 from tfgpu_magic.errors import TooLate
 from tfgpu_magic.views import plan as views
@@ -17,7 +16,7 @@ def answer(line: Line) -> Document:
     """Return the plan."""
     policy, of_all = line.rest, line.frameworks == "all"
     if not policy:
-        return views.answer(control.waiting(), control.standing(control.current(), current_stage()))
+        return views.answer(control.waiting(), control.standing(control.current()))
     try:
         return views.foreseen(control.plan(policy, frameworks=line.frameworks), policy, of_all=of_all)
     except TooLate as error:

@@ -8,7 +8,6 @@ from tfgpu_magic import administrator, control
 from tfgpu_magic.config import vocabulary
 from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.config.plan import Plan
-from tfgpu_magic.config.runtime import current_stage
 from tfgpu_magic.config.word import Line
 from tfgpu_magic.errors import TooLate
 from tfgpu_magic.host import host
@@ -42,7 +41,7 @@ def answer(line: Line) -> Document:
 
 def _standing(plan: Plan, line: Line) -> str:
     if line.frameworks == "tensorflow":
-        return control.standing(plan, current_stage())
+        return control.standing(plan)
     from tfgpu_magic import framework_notes
 
     return framework_notes.standing(plan)
