@@ -55,6 +55,7 @@ fragments = st.sampled_from(
     + ["2GiB", "40%", "fair", "0=1GiB", "--grow", "--gpu", "--need", "0,1", ";", "none", "=", "٣GiB", "1e9"]
     + ["--release"]
 )
+COMMAS = ("pick, limit 2GiB", "pick,limit 2GiB", "limit 2GiB, growth", "visible 0,1, limit 2GiB", "pick, 2")
 scraps = st.lists(fragments | st.text(max_size=6), max_size=8).map(" ".join)
 
 
@@ -210,10 +211,7 @@ def test_what_the_words_mean(text: str, policy: Policy) -> None:
         ("limit 512", "512MiB, as TensorFlow counts, or 512GiB"),
         ("limit 2,5GiB", "'2,5GiB' has a comma. Write 2.5GiB."),
         ("limit 0=1GiB,1=2,5 GiB", "'2,5GiB' has a comma. Write 2.5GiB."),
-        (
-            "pick, limit 2GiB",
-            "'pick,' is not a word of %tf_gpu. A `;` stands between policies, as in `pick; limit 2GiB`.",
-        ),
+        *((text, "A `;` stands between policies, and not a comma, as in `pick; limit 2GiB`.") for text in COMMAS),
         ("--grow limit 2GiB", "A flag stands behind its word, as in `limit 2GiB --grow`."),
         ("40", "'40' is not a word of %tf_gpu. For a limit, write `%tf_gpu limit` and 40GiB, or 40% (of the GPU)."),
         ("limit 0.25", "25% (of the GPU), or 0.25GiB"),

@@ -16,6 +16,7 @@ from tfgpu_magic.config.word import Word
 from tfgpu_magic.errors import PolicyError
 
 _UNIT = "|".join([*units.BINARY, *units.DECIMAL, *units.LETTERS])
+_NAME = "|".join(row.WORD.name for row in requests.REQUESTS)
 
 
 def parse(text: str) -> Policy:
@@ -65,8 +66,10 @@ def _close_up(text: str) -> str:
     """Remove the blanks that people put into one value: ``0 = 1 GiB`` is ``0=1GiB``.
 
     Raises:
-        PolicyError: a number has a comma: ``2,5GiB`` would be two values.
+        PolicyError: a comma separates policies, or a number has one: ``2,5GiB`` would be two values.
     """
+    if re.search(rf"^\s*(?:{_NAME})\s*,|,\s*(?:{_NAME})\b", text, flags=re.IGNORECASE):
+        raise PolicyError("A `;` stands between policies, and not a comma, as in `pick; limit 2GiB`.")
     text = re.sub(r"\s*=\s*", "=", text)
     text = re.sub(rf"(?<=[0-9])\s+(?=(?:%|{_UNIT})(?:[\s,]|$))", "", text, flags=re.IGNORECASE)
     if comma := re.search(rf"(?<![0-9.])[0-9]+,[0-9]+(?:%|{_UNIT})(?=[\s,]|$)", text, flags=re.IGNORECASE):

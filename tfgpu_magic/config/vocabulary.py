@@ -77,8 +77,6 @@ def _instead(name: str, words: Sequence[Word]) -> str:
         return f" {tried[name.lower()]}"
     if name.startswith("--"):
         return " A flag stands behind its word, as in `limit 2GiB --grow`."
-    if any(name.lower().rstrip(",") in word.names for word in words):
-        return " A `;` stands between policies, as in `pick; limit 2GiB`."
     return f"{nearest(name, [word.name for word in words])} `%tf_gpu?` explains them."
 
 
