@@ -49,7 +49,7 @@ JAX = GpuUse(gpu="GPU-0", figures=(Figure(framework="JAX", what="peak", size=GIB
             [],
             machine(GIB, 2 * GIB, 256 * MIB, 256 * MIB),
             machine(0, 0, 0, 0),
-            "1 GiB of GPU 0 and 2 GiB of GPU 1 and 512 MiB of 2 other GPUs given back",
+            "1 GiB of GPU 0, 2 GiB of GPU 1 and 512 MiB of 2 other GPUs given back",
         ),
         ([], machine(0), None, "no GPU memory held"),
         ([], machine(GIB), machine(GIB), "and its process still holds 1 GiB of GPU 0"),

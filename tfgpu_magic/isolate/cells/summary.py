@@ -105,7 +105,8 @@ def _amounts(held: dict[str, int]) -> str:
     most = sorted(held, key=lambda label: -held[label])
     shown = [f"{rounded(held[label])} of GPU {label}" for label in held if label in most[: 3 if len(held) == 3 else 2]]
     rest = [held[label] for label in held if label not in most[: 3 if len(held) == 3 else 2]]
-    return " and ".join([*shown, f"{rounded(sum(rest))} of {len(rest)} other GPUs"] if rest else shown)
+    *first, last = [*shown, f"{rounded(sum(rest))} of {len(rest)} other GPUs"] if rest else shown
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _size(size: int) -> str:
