@@ -144,6 +144,7 @@ def test_a_ceiling_that_no_variable_holds_is_named_where_it_refuses(machine: Mac
     [
         (["limit", "40", "--", "x.py"], "40 of what? Write 40GiB, or 40% (of the GPU)."),
         (["limmit 40%", "--", "x.py"], "'limmit' is not a word of tfgpu. Did you mean 'limit'? `tfgpu help plan`"),
+        (["limmit 40%", "--", "touch", "begun"], "'limmit' is not a word of tfgpu. Did you mean 'limit'?"),
         (["limit 2GiB", "x.py", "10"], 'write it behind --:   tfgpu run "limit 2GiB" -- x.py 10\n'),
         (["limit 40%", "--"], "there is no program to run. Write it behind --"),
         (["--", "x.py"], "the following arguments are required: POLICY"),

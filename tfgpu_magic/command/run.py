@@ -17,13 +17,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePath
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 from tfgpu_magic import control, framework_notes, units
 from tfgpu_magic.command import program
 from tfgpu_magic.command.target import PythonProgram, interpreter, is_python, python_program
 from tfgpu_magic.command.wording import WORDS, frameworks, in_shell, translated
 from tfgpu_magic.config import parser, script
+from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.runtime import RUNTIME, environment, export
 from tfgpu_magic.config.variables import POLICY
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError
@@ -48,8 +49,6 @@ _SCRIPT, _CALLED, _WAIT = "--script", "--called", "--wait"
 _NOT_FOUND, _NOT_RUN = 127, 126  # as shells have it
 _AGAIN = 2.0
 """Seconds between two looks while it waits for room: each costs a process of its own."""
-
-T = TypeVar("T")
 
 
 def prepare(arguments: argparse.ArgumentParser) -> None:
@@ -90,7 +89,7 @@ def _python(policy: str, found: PythonProgram, options: argparse.Namespace) -> i
     line = partial(_line, options.called or options.program, script=options.script)
     reporter = Reporter(name=_title(found))
     claims.announced_by(reporter.announce)
-    plan = in_shell(lambda: _in_time(lambda: control.apply(policy, frameworks=frameworks(policy)), options.wait), line)
+    plan = in_shell(lambda: _in_time(control.apply, policy, options.wait), line)
     export(POLICY, str(plan.settled_of_all))  # for kernels that it starts
     reporter.start()
     if plan.acts_on_nothing:
@@ -106,12 +105,12 @@ def _python(policy: str, found: PythonProgram, options: argparse.Namespace) -> i
     return partial(program.execute, found)
 
 
-def _in_time(do: Callable[[], T], wait: str | None) -> T:
-    """Do what is refused where there is no room, again and again until there is some or the time is over."""
+def _in_time(make: Callable[..., Plan], policy: str, wait: str | None) -> Plan:
+    """Return the plan of a policy, which is tried again until others leave room for it or the time is over."""
     end, told = time.monotonic() + (0.0 if wait is None else units.seconds(wait)), False
     while True:
         try:
-            return do()
+            return make(policy, frameworks=frameworks(policy))
         except Refused as error:
             left = end - time.monotonic()
             if left <= 0 or not error.crowded:
@@ -138,13 +137,8 @@ def _title(found: PythonProgram) -> str:
 
 
 def _variables(policy: str, words: Sequence[str], wait: str | None) -> dict[str, str]:
-    """Return the environment of a command that is not Python's.
-
-    Raises:
-        TfGpuError: the policy is refused, or asks for more than variables can say.
-    """
-    do = partial(control.plan, policy, frameworks=frameworks(policy))
-    plan = in_shell(lambda: _in_time(do, wait), partial(_line, words))
+    """Return the environment of a command that is not Python's, or refuse what variables cannot say."""
+    plan = in_shell(lambda: _in_time(control.plan, policy, wait), partial(_line, words))
     # Beside Keras' other backends TensorFlow is kept from the GPUs, too: that was not asked, and no variable says it.
     limited = any(request.limited for request in plan.asked.memory)
     if plan.needs_tensorflow and (limited or plan.cpus is not None or any(device.capped for device in plan.devices)):
@@ -154,11 +148,7 @@ def _variables(policy: str, words: Sequence[str], wait: str | None) -> dict[str,
             f"No environment variable says all of {unsaid}, and {PurePath(words[0]).name} is not a Python program, in "
             f"which it could be set. For the Python program that it starts:\n  {_line(['program.py'], policy)}"
         )
-    return _with(environment(), script.variables(plan))
-
-
-def _with(environment: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
-    changed = {**environment, **changes}
+    changed = {**environment(), **script.variables(plan)}
     return {name: value for name, value in changed.items() if value is not None}
 
 

@@ -50,19 +50,11 @@ def in_shell(do: Callable[[], T], line: Callable[[str], str]) -> T:
     try:
         return do()
     except Refused as error:
-        raise Refused(text(error, line), verdict="", crowded=error.crowded) from error
+        ways = "\n  ".join(map(line, error.ways))  # lines to paste
+        said = translated(f"{error.beginning}{error.more}") + (f"{error.lead}{ways}" if ways else "")
+        raise Refused(said, verdict="", crowded=error.crowded) from error
     except TfGpuError as error:
-        raise TfGpuError(text(error, line)) from error
-
-
-def text(error: TfGpuError, line: Callable[[str], str]) -> str:
-    """Return an error's text; the ways out of a refusal are lines to paste."""
-    if isinstance(error, Refused):
-        ways = "\n  ".join(map(line, error.ways))
-        said, rest = f"{error.beginning}{error.more}", f"{error.lead}{ways}" if ways else ""
-    else:
-        said, rest = str(error), ""
-    return translated(said) + rest
+        raise TfGpuError(translated(str(error))) from error
 
 
 def translated(said: str) -> str:
