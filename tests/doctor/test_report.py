@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
+import platform
 import re
 import string
 import sys
@@ -158,6 +160,7 @@ def test_the_json_has_no_secret_and_no_home(absent: Machine, tmp_path: Path) -> 
     report = looking.read(done.stdout)
 
     assert done.returncode == 1
+    assert json.loads(done.stdout)["host"] == platform.node()
     assert "s3cret" not in done.stdout
     assert "maria" not in done.stdout
     assert report.facts("board.directory")["directory"] == "~/board"

@@ -43,6 +43,15 @@ def test_a_healthy_machine_has_no_fault_and_every_figure_is_true(apart: Machine)
     assert apart.held() == 0
 
 
+def test_in_a_hurry_neither_cuda_nor_tensorflow_is_started(apart: Machine) -> None:
+    report = read(doctor(apart, "--json", "--quick").stdout)
+
+    assert names(report, OF_THE_DRIVER) == [
+        "driver.answers", "driver.simulated", "kernel_module.simulated", "gpus.works", "gpus.works",
+    ]  # fmt: skip
+    assert "parking.not-tried" in report.names
+
+
 def test_without_a_driver_that_is_the_fault_and_tensorflow_is_blamed_for_nothing(apart: Machine) -> None:
     apart.remove_driver()
     done = doctor(apart, "--json")

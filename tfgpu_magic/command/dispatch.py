@@ -76,6 +76,12 @@ def _outcome(words: list[str]) -> int | Callable[[], int]:
     return outcome
 
 
+def is_drawn_on() -> bool:
+    """Tell whether the output is a terminal on which can be drawn; which are dumb is as rich has it."""
+    drawn = sys.stdout is not None and sys.stdout.isatty()
+    return drawn and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+
+
 def _module(name: str) -> Any:
     return import_module(f"{__package__}.{name}")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 
+from tfgpu_magic.command.dispatch import is_drawn_on
 from tfgpu_magic.doctor.finding import Finding, Severity
 from tfgpu_magic.doctor.machine import Machine
 from tfgpu_magic.doctor.table import CHECKS, examine
@@ -23,9 +23,9 @@ With --park a TensorFlow process fills up to 1 GiB there, and its GPU memory is
 moved into host memory and back, by the helper that does so for notebooks. That
 has been tried on a simulated driver only: on a real one you may be the first.
 
-The JSON names no process and no notebook; read it before you send it. Of the
-environment it has only the variables that it lists, and ~ for the home
-directory. Sizes are bytes.
+The JSON names this host, and no process and no notebook; read it before you
+send it. Of the environment it has only the variables that it lists, and ~ for
+the home directory. Sizes are bytes.
 
 The exit status is 1 where there is a fault."""
 
@@ -34,6 +34,7 @@ def prepare(parser: argparse.ArgumentParser) -> None:
     """Add its arguments."""
     parser.epilog = _MORE
     parser.add_argument("--json", action="store_true", help="write it as JSON, to be sent with a report")
+    parser.add_argument("--quick", action="store_true", help="start neither CUDA nor TensorFlow: two seconds, not ten")
     parser.add_argument(
         "--park",
         action="store_true",
@@ -50,9 +51,9 @@ def prepare(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Do every check, and print what each finds as soon as it is done."""
     park = options.park or options.allow_open_module
-    machine = Machine(park=park, allow_open_module=options.allow_open_module)
+    machine = Machine(park=park, allow_open_module=options.allow_open_module, quick=options.quick and not park)
     found: list[Finding] = []
-    live = not options.json and _is_drawn_on()
+    live = not options.json and is_drawn_on()
     for title, check in CHECKS.items():
         if live:
             print(f"{'':10}{title}…", end="", flush=True)
@@ -64,8 +65,3 @@ def run(options: argparse.Namespace) -> int:
             print(doctor.text(title, findings, coloured=live and "NO_COLOR" not in os.environ), flush=True)
     print(doctor.as_json(found) if options.json else f"\n{doctor.summary(found)}")
     return FAULTY if any(finding.severity is Severity.FAULT for finding in found) else 0
-
-
-def _is_drawn_on() -> bool:
-    """Tell whether the output is a terminal that can clear a line and show colours."""
-    return sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")

@@ -34,6 +34,6 @@ COMMANDS = (
     Command("top", "", "show the same live in a terminal; q ends it"),
     Command("plan", '"POLICY"', "show what a policy would do, GPU by GPU, and change nothing"),
     Command("env", '"POLICY"', "print shell lines that do it, as far as environment variables can"),
-    Command("doctor", "[--park] [--json]", "check what works on this machine, what does not, and what to do next"),
+    Command("doctor", "[--quick] [--park] [--json]", "check what works here, what does not, and what to do next"),
     Command("help", "[COMMAND]", "show this list, or more about one command"),
 )

@@ -15,6 +15,7 @@ import tty
 from collections.abc import Callable, Iterator
 
 from tfgpu_magic.command import status
+from tfgpu_magic.command.dispatch import is_drawn_on
 from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.monitor.rows import Table
 from tfgpu_magic.monitor.watcher import Watcher, failure
@@ -30,8 +31,6 @@ _BROKEN = "The table cannot be drawn: something is wrong in tfgpu_magic. `tfgpu 
 _QUITS, _SUSPEND = b"qQ", signal.SIGTSTP
 _HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGWINCH)
 """The signals that are answered; of those that come together, the first here."""
-_DUMB = ("dumb", "unknown")
-"""What ``TERM`` is for a terminal on which nothing can be drawn, as rich has it."""
 
 
 def prepare(parser: argparse.ArgumentParser) -> None:
@@ -41,8 +40,7 @@ def prepare(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Show the table until a key or a signal ends it."""
-    drawn = sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM", "").lower() not in _DUMB
-    if not drawn:
+    if not is_drawn_on():
         options.json = False
         return status.run(options)
     try:

@@ -32,13 +32,11 @@ class Answer:
         facts: what it answered; empty where it gave no answer.
         late: whether it was given up.
         why: why it gave no answer: the last line of its error output, or how it ended; empty where it gave one.
-        seconds: how long it took.
     """
 
     facts: Mapping[str, Any] = field(default_factory=dict)
     late: bool = False
     why: str = ""
-    seconds: float = 0.0
 
 
 def ask(code: str, *, patience: float | None = None, env: Mapping[str, str] | None = None) -> Answer:
@@ -55,11 +53,11 @@ def ask(code: str, *, patience: float | None = None, env: Mapping[str, str] | No
         asked = Probe(["-c", begin + code, *sys.path], env=env, options=(), patience=limit)
         out, err, status = asked.answer(limit + 1)
     except TimeoutError:
-        return Answer(late=True, why=f"it took more than {limit:g} s", seconds=limit)
+        return Answer(late=True, why=f"it took more than {limit:g} s")
     except OSError as error:  # no memory or no processes left
         return Answer(why=f"no process could be started ({error.strerror})")
     try:
-        return Answer(json.loads((out.splitlines() or [""])[-1]), seconds=asked.took)
+        return Answer(json.loads((out.splitlines() or [""])[-1]))
     except ValueError:
         said = err.strip().splitlines()[-1:] if status == 1 else []  # else it crashed, and Python has not the last word
-        return Answer(why=(said or [describe(status)])[0][:_LONGEST], seconds=asked.took)
+        return Answer(why=(said or [describe(status)])[0][:_LONGEST])

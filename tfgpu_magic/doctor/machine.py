@@ -48,6 +48,7 @@ class Machine:
         environ: the environment variables.
         park: whether a process is to be parked, to try it.
         allow_open_module: whether also on the open kernel module.
+        quick: whether neither CUDA nor TensorFlow is started.
     """
 
     def __init__(
@@ -57,10 +58,10 @@ class Machine:
         *,
         park: bool = False,
         allow_open_module: bool = False,
+        quick: bool = False,
     ) -> None:
-        self.root = root
-        self.environ = environ
-        self.park, self.allow_open_module = park, allow_open_module
+        self.root, self.environ = root, environ
+        self.park, self.allow_open_module, self.quick = park, allow_open_module, quick
 
     @cached_property
     def driver(self) -> Driver:
@@ -69,9 +70,9 @@ class Machine:
         return Driver(answer, Snapshot.from_json(answer.facts["snapshot"]) if answer.facts else None)
 
     @cached_property
-    def cuda(self) -> Answer | None:
-        """What came of starting CUDA; None where the driver does not work, and CUDA would hang or fail as well."""
-        return ask(_CUDA) if self.driver.works else None
+    def cuda(self) -> Answer:
+        """What came of starting CUDA; empty where it was not: in a hurry, or because it would hang with the driver."""
+        return ask(_CUDA) if self.driver.works and not self.quick else Answer()
 
     @property
     def simulated(self) -> bool:

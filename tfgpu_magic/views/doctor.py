@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import textwrap
 import time
 from collections import Counter
@@ -71,8 +72,8 @@ def as_json(findings: Iterable[Finding]) -> str:
         }
         for finding in findings
     ]
-    made = {"version": VERSION, "tfgpu_magic": __version__, "time": round(time.time()), "findings": rows}
-    return json.dumps(made, indent=2)
+    made = {"version": VERSION, "tfgpu_magic": __version__, "host": platform.node(), "time": round(time.time())}
+    return json.dumps({**made, "findings": rows}, indent=2)
 
 
 def found(finding: Finding) -> str:

@@ -54,13 +54,12 @@ SILENT = Outcome(
 
 
 def cuda(machine: Machine) -> Iterator[Finding]:
-    """Tell whether CUDA works; nothing where the driver does not."""
-    answer = machine.cuda
-    if answer is None:
+    """Tell whether CUDA works; nothing where it was not started."""
+    facts = machine.cuda.facts
+    if machine.cuda.why:
+        yield SILENT(why=machine.cuda.why)
+    elif not facts:
         return
-    facts = answer.facts
-    if not facts:
-        yield SILENT(why=answer.why)
     elif "library" in facts:
         yield NO_LIBRARY(error=facts["library"])
     elif facts["code"] == library.NO_DEVICE and machine.visible is not None:
@@ -110,8 +109,8 @@ PIDS_UNTOLD = Outcome(
 
 def pids(machine: Machine) -> Iterator[Finding]:
     """Tell how NVML lists a process of which the pid is known; nothing where none could use a GPU."""
-    listed = None if machine.cuda is None else machine.cuda.facts.get("listed")
-    if listed is None or machine.cuda is None or machine.cuda.facts["context"]["code"]:
+    listed = machine.cuda.facts.get("listed")
+    if listed is None or machine.cuda.facts["context"]["code"]:
         return
     if listed["own"]:
         yield PIDS_TOLD() if listed["held"] is not None else PIDS_NO_SIZES()

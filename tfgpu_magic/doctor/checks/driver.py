@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from tfgpu_magic import probe
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import Machine
 from tfgpu_magic.monitor.sources import search_path
@@ -42,7 +43,7 @@ def driver(machine: Machine) -> Iterator[Finding]:
         return
     driver = machine.driver
     if driver.answer.late:
-        yield HANGS(seconds=driver.answer.seconds)
+        yield HANGS(seconds=probe.PATIENCE)
     elif driver.snapshot is None:
         yield ENDED(why=driver.answer.why)
     elif driver.snapshot.error is not None:

@@ -114,16 +114,11 @@ def parking(machine: Machine) -> Iterator[Finding]:
     good = [gpu for gpu in whole if all(one.reason is why.NVML_UNLOADED for one in found[gpu.uuid])]
     if not good:
         return
-    if _untold(machine):
+    listed = machine.cuda.facts.get("listed")
+    if listed and (not listed["own"] or listed["held"] is None):  # the driver does not tell what a process holds
         yield AGAINST[why.UNLISTED]()
     else:
         yield _tried(machine, good) if machine.park else NOT_TRIED()
-
-
-def _untold(machine: Machine) -> bool:
-    """Tell whether the driver was seen not to tell what a process holds."""
-    listed = None if machine.cuda is None else machine.cuda.facts.get("listed")
-    return listed is not None and (not listed["own"] or listed["held"] is None)
 
 
 def _refusals(machine: Machine, gpu: Gpu) -> tuple[Refusal, ...]:
@@ -146,7 +141,7 @@ def _refusals(machine: Machine, gpu: Gpu) -> tuple[Refusal, ...]:
 
 def _tried(machine: Machine, good: Iterable[Gpu]) -> Finding:
     """Park a process on the one of these GPUs that CUDA shows and that has most room, and bring it back."""
-    shown = [] if machine.cuda is None else machine.cuda.facts.get("shown", [])
+    shown = machine.cuda.facts.get("shown", [])
     gpu = max((gpu for gpu in good if gpu.uuid in shown), key=lambda gpu: gpu.free or 0, default=None)
     if gpu is None or (gpu.free or 0) < ROOM or installed() is None:
         return UNTRIED(room_bytes=ROOM)
@@ -166,14 +161,13 @@ def _judged(gpu: str, told: Mapping[str, Any]) -> Finding:
     refusals = [why.from_json(one) for one in told["refusals"]]
     if told["step"] == "park":
         return REFUSED(reasons=reasons(refusals))
-    size, held = told["size"], told["held"]
-    if held:
-        return STAYED(gpu=gpu, held_bytes=held)
+    if told["held"]:
+        return STAYED(gpu=gpu, held_bytes=told["held"])
     if told["step"] == "unpark":
         return CROWDED(gpu=gpu) if why.CANCELLED() in refusals else LOST(reasons=reasons(refusals))
     if not told["same"]:
         return CHANGED(gpu=gpu)
-    out, back = told["out"], told["back"]
+    size, out, back = told["size"], told["out"], told["back"]
     return WORKS(
         gpu=gpu,
         size_bytes=size,

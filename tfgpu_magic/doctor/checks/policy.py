@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tfgpu_magic.config import fallback, parser
-from tfgpu_magic.config.variables import CEILING
 from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import Machine
@@ -66,48 +65,34 @@ UNREAD = Outcome("policy.unread", Severity.WARNING, "IPython's configuration cou
 _CODE = "from tfgpu_magic.doctor.children.ipython import main; main()"
 
 
-def policy(machine: Machine) -> Iterator[Finding]:
+def policy(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  # the configuration is this user's
     """Tell what is set, and by whom."""
     answer = child.ask(_CODE, patience=child.IMPORTING)
-    if not answer.facts:
-        yield UNREAD(why=answer.why)
-    for file, why in answer.facts.get("broken", {}).items():
-        yield BROKEN(file=file, why=why)
-    facts = answer.facts
-    for flaw in facts.get("wrong", ()):
-        yield WRONG(flaw=flaw)
-    if facts.get("groups"):
-        yield GROUPS(groups=facts["groups"])
-    if facts.get("fails"):
-        yield FAILS(why=facts["fails"])
-    loaded = bool(facts.get("loaded"))
-    found = [*_policy(facts), *_ceiling(machine.environ, facts, loaded=loaded)]
-    yield from found
-    if not found and facts and not facts["broken"]:
-        yield NONE()
-    elif found and not loaded and "ceiling" not in facts:
-        yield NOT_LOADED()
+    yield from _judged(**answer.facts) if answer.facts else (UNREAD(why=answer.why),)
 
 
-def _policy(facts: Mapping[str, Any]) -> Iterator[Finding]:
-    """Tell the policy that this user's kernels have."""
-    words, where = (facts.get("policy") or {"policy": "", "where": ""}).values()
-    if not words.strip():
-        return
+def _judged(
+    *, broken: Mapping[str, str], wrong: list[str], groups: list[str], fails: str, loaded: bool,
+    policy: tuple[str, str], ceiling: Mapping[str, Any] | None,
+) -> Iterator[Finding]:  # fmt: skip
+    """Give what is to be said of what `children.ipython.main` tells."""
+    yield from (BROKEN(file=file, why=why) for file, why in broken.items())
+    yield from (WRONG(flaw=flaw) for flaw in wrong)
+    if groups:
+        yield GROUPS(groups=groups)
+    if fails:
+        yield FAILS(why=fails)
+    words, where = policy
     try:
-        parser.parse(words)
+        if words:
+            parser.parse(words)
+            yield SET(policy=words, where=where)
     except PolicyError as error:
         yield MISSPELT(policy=words, where=where, instead=str(fallback.GROWS), why=str(error).partition("\n")[0])
-    else:
-        yield SET(policy=words, where=where)
-
-
-def _ceiling(environ: Mapping[str, str], facts: Mapping[str, Any], *, loaded: bool) -> Iterator[Finding]:
-    """Tell the lowest of the environment's, the configuration's and the administrator's file's ceiling."""
-    if "ceiling" not in facts:
-        return
-    held = facts["ceiling"]
-    sources = [*([f"${CEILING}"] if environ.get(CEILING, "").strip() else []), *held["where"]]
-    for flaw in held["flaws"]:
-        yield FLAWED(flaw=flaw)
-    yield (UNDER if loaded else NOT_HELD)(ceiling=held["ceiling"], where=" and ".join(sources))
+    if ceiling:
+        yield from (FLAWED(flaw=flaw) for flaw in ceiling["flaws"])
+        yield (UNDER if loaded else NOT_HELD)(ceiling=ceiling["ceiling"], where=ceiling["where"])
+    elif words and not loaded:
+        yield NOT_LOADED()
+    elif not words and not broken:
+        yield NONE()

@@ -72,6 +72,8 @@ def installed() -> str | None:
 
 def tensorflow(machine: Machine) -> Iterator[Finding]:
     """Tell what TensorFlow finds."""
+    if machine.quick:
+        return
     version = installed()
     if version is None:
         yield ABSENT()
@@ -92,28 +94,18 @@ def _judged(
     machine: Machine, *, version: str, with_cuda: bool, cuda: str | None, cudnn: str | None, gpus: list[str],
     libraries: list[str],
 ) -> Finding:  # fmt: skip
-    """Return what is to be said of a TensorFlow that has answered.
-
-    Args:
-        machine: this machine.
-        version: TensorFlow's.
-        with_cuda: whether it is built for CUDA.
-        cuda: the version of CUDA that it is built for.
-        cudnn: that of cuDNN.
-        gpus: the UUIDs of the GPUs that it lists.
-        libraries: the names of CUDA's libraries that it has loaded.
-    """
-    shown = [] if machine.cuda is None else machine.cuda.facts.get("shown", [])
+    """Return what is to be said of what a TensorFlow has answered: UUIDs of GPUs, versions that it is built for."""
+    shown = machine.cuda.facts.get("shown", [])
     missing = [name for name in NEEDED if name not in libraries]
     if not machine.driver.works:
         return NO_GPU(version=version)
     if not with_cuda:
         return CPU_ONLY(version=version)
     found = [f"GPU {machine.label(uuid)}" for uuid in gpus]
+    passed_over = [f"GPU {machine.label(uuid)}" for uuid in shown if uuid not in gpus]
+    if gpus and passed_over:
+        return FEWER(version=version, gpus=found, passed_over=passed_over)
     if gpus:
-        passed_over = [f"GPU {machine.label(uuid)}" for uuid in shown if uuid not in gpus]
-        if passed_over:
-            return FEWER(version=version, gpus=found, passed_over=passed_over)
         return FINDS(version=version, cuda=cuda, cudnn=cudnn, gpus=found)
     if not shown and machine.visible is not None:
         return NO_GPU(version=version)

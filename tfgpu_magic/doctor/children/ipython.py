@@ -24,6 +24,7 @@ from traitlets.config.loader import (
 from tfgpu_magic import loading
 from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.config.settings import SECTION, of_configuration, of_file, policy_for_user
+from tfgpu_magic.config.variables import CEILING
 
 _NAMES = ("ipython_config", "ipython_kernel_config")
 
@@ -46,20 +47,20 @@ def main() -> None:
             if any(section.lower().startswith(SECTION.lower()[:5]) for section in config):
                 ours.append(loader.full_filename)
     given, file = of_configuration(merged, f"the configuration ({' and '.join(ours)})"), of_file()
-    policy, where = policy_for_user(given, file)
+    words, where = policy_for_user(given, file)
     answer = {
         "broken": broken,
         "loaded": "tfgpu_magic" in _extensions(merged),
         "wrong": [*file.flaws, *given.flaws],
         "groups": [*file.unknown_groups, *given.unknown_groups],
-        "policy": {"policy": policy, "where": where},
+        "policy": (words.strip(), where),
         "fails": _load(merged),
+        "ceiling": None,
     }
     if held := RUNTIME.ceiling:
-        sources = [
-            source.where for source in (given, file) if source.unread or any(text for text, _ in source.ceilings)
-        ]
-        answer["ceiling"] = {"ceiling": str(held), "where": sources, "flaws": held.flaws}
+        sources = [f"${CEILING}"] if os.environ.get(CEILING, "").strip() else []
+        sources += [one.where for one in (given, file) if one.unread or any(text for text, _ in one.ceilings)]
+        answer["ceiling"] = {"ceiling": str(held), "where": " and ".join(sources), "flaws": held.flaws}
     print(json.dumps(answer))
 
 

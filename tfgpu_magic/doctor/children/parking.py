@@ -46,7 +46,7 @@ def main(tensorflow: Any, size: int, *, allow_open_module: bool) -> None:
     """
     answer = _answer(tensorflow, size, allow_open_module=allow_open_module)
     print(json.dumps(answer), flush=True)
-    if answer.get("step") != "compare" and not _is_back():
+    if answer.get("step") != "compare" and ((entry := client.parked()) is None or entry.phase is not Phase.BACK):
         os._exit(0)
 
 
@@ -65,12 +65,6 @@ def _answer(tensorflow: Any, size: int, *, allow_open_module: bool) -> dict[str,
     if not back.done:
         return answer | {"step": "unpark", "refusals": _refusals(back)}
     return answer | {"step": "compare", "refusals": [], "back": back.seconds, "same": _digest(kept) == before}
-
-
-def _is_back() -> bool:
-    """Tell whether the record says that this process was away and has everything again."""
-    entry = client.parked()
-    return entry is not None and entry.phase is Phase.BACK
 
 
 def _on_gpu(tensorflow: Any, content: bytes) -> Any:
