@@ -75,32 +75,26 @@ __all__ = [
 
 # The module of each public name; nothing is imported before it is used.
 _HOMES = {
-    "Freed": "views.freed",
-    "IsolatedExecutor": "isolate.executor",
-    "MemoryTable": "views.widget",
-    "Plan": "config.plan",
-    "PolicyError": "errors",
-    "Raised": "errors",
-    "Refused": "errors",
-    "Snapshot": "monitor.snapshot",
-    "Status": "views.status",
-    "Tensors": "views.tensors",
-    "TfGpuError": "errors",
-    "TimedOut": "errors",
-    "TooLate": "errors",
-    "Unpicklable": "errors",
-    "WorkerDied": "errors",
-    "apply": "control",
-    "free": "insight.freeing",
-    "give_back": "insight.freeing",
-    "isolated": "isolate.isolated",
-    "look": "monitor.look",
-    "measure": "insight.measuring",
-    "plan": "control",
-    "status": "control",
-    "tensors": "insight.tensors",
-    "timeline": "insight.session",
-    "why": "insight.why.explaining",
+    name: module
+    for module, names in {
+        "config.plan": "Plan",
+        "control": "apply plan status",
+        "errors": "PolicyError Raised Refused TfGpuError TimedOut TooLate Unpicklable WorkerDied",
+        "insight.freeing": "free give_back",
+        "insight.measuring": "measure",
+        "insight.session": "timeline",
+        "insight.tensors": "tensors",
+        "insight.why.explaining": "why",
+        "isolate.executor": "IsolatedExecutor",
+        "isolate.isolated": "isolated",
+        "monitor.look": "look",
+        "monitor.snapshot": "Snapshot",
+        "views.freed": "Freed",
+        "views.status": "Status",
+        "views.tensors": "Tensors",
+        "views.widget": "MemoryTable",
+    }.items()
+    for name in names.split()
 }
 
 

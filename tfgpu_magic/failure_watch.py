@@ -31,7 +31,7 @@ class FailureWatch(CellWatch):
     def __init__(self, shell: Any, wanted: Callable[[], bool] = lambda: True) -> None:
         super().__init__(shell)
         self._wanted = wanted
-        self._known = _id_of_last()
+        self._known = id(_last())  # the error itself is not kept
 
     def start(self) -> None:
         """Watch the cells; not those of an isolated cell's process, whose error the notebook shows."""
@@ -39,24 +39,19 @@ class FailureWatch(CellWatch):
             super().start()
 
     def _before(self, _: Any) -> None:
-        self._known = _id_of_last()
+        self._known = id(_last())
 
     def _after(self, result: Any) -> None:
         error = getattr(result, "error_in_exec", None)  # a cell that was interrupted while it awaited has no result
-        if error is None and _id_of_last() != self._known:  # a traceback that the cell has gone on from, as `%run` does
+        if error is None and id(_last()) != self._known:  # a traceback that the cell has gone on from, as `%run` does
             error = _last()
-        self._known = _id_of_last()  # that of a cell within a cell is told once
+        self._known = id(_last())  # that of a cell within a cell is told once
         if error is None or not self._wanted() or not (NAMES.keys() | {_CALLS}) & sys.modules.keys():
             return
         with contextlib.suppress(BaseException):  # the user's error is what must be seen, and its class may have code
             from tfgpu_magic.insight.why import explaining  # few cells end so: loading the extension needs none of it
 
             explaining.show(error, getattr(result, "execution_count", None))
-
-
-def _id_of_last() -> int:
-    """Return the id of the last error; the error itself is not kept."""
-    return id(_last())
 
 
 def _last() -> Any:

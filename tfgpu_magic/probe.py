@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping, Sequence
 
 PATIENCE = 15.0
@@ -40,6 +39,9 @@ class Probe:
         options: the options of its interpreter; what is to be as in the user's own programs has none.
         patience: seconds until it is killed; None is `PATIENCE`.
 
+    Attributes:
+        patience: these seconds.
+
     Raises:
         OSError: no process can be started.
     """
@@ -52,11 +54,9 @@ class Probe:
         options: Sequence[str] = QUICK,
         patience: float | None = None,
     ) -> None:
-        self._begun = time.monotonic()
-        self._ended: float | None = None
         self._done = threading.Event()
         self._answer: tuple[str, str, int] | None = None
-        self._patience = PATIENCE if patience is None else patience
+        self.patience = PATIENCE if patience is None else patience
         # A session of its own: Ctrl-C and Jupyter's interrupt go to a whole process group, and are not for the child.
         self._process = subprocess.Popen(
             [sys.executable, *options, *arguments],
@@ -77,16 +77,6 @@ class Probe:
         """Whether it has ended: it has answered, or was killed."""
         return self._done.is_set()
 
-    @property
-    def age(self) -> float:
-        """The seconds since it was started."""
-        return time.monotonic() - self._begun
-
-    @property
-    def took(self) -> float:
-        """The seconds that it took, or has taken so far."""
-        return (self._ended or time.monotonic()) - self._begun
-
     def answer(self, seconds: float) -> tuple[str, str, int]:
         """Wait for its output, its error output and its exit status, and return them. May be called repeatedly.
 
@@ -104,14 +94,13 @@ class Probe:
         """Read its answer, in a thread of its own: no zombie stays, whether or not a caller waits."""
         process = self._process
         try:
-            out, err = process.communicate(timeout=self._patience)
+            out, err = process.communicate(timeout=self.patience)
             self._answer = out, err, process.returncode
         except subprocess.TimeoutExpired:
             with contextlib.suppress(OSError):
                 process.kill()
             _killed.append(process)
         finally:
-            self._ended = time.monotonic()
             _asking.remove(process)
             self._done.set()
         if self._answer is None:

@@ -19,9 +19,7 @@ from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.names import kernel_id
 from tfgpu_magic.monitor.pids import notebook_path
 from tfgpu_magic.monitor.report import Report
-from tfgpu_magic.monitor.report_files import AT_LEAST_EVERY, ReportFile
-
-__all__ = ["AT_LEAST_EVERY", "Publisher", "notebook_of", "parks"]
+from tfgpu_magic.monitor.report_files import ReportFile
 
 
 class Publisher:

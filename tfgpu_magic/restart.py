@@ -30,7 +30,6 @@ from tfgpu_magic.parent import BY_HAND, RESTART_TIMEOUT, Server, find
 LAST_WORDS = 0.5
 """Seconds in which the user may interrupt the restart; and as many in which pages receive the end of their cells."""
 
-
 KEPT = 900.0
 """Seconds in which kept words must be taken; later they would surprise whoever runs the notebook then."""
 

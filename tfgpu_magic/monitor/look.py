@@ -97,7 +97,9 @@ class Looking:
             return self._read(asked, slow)
         except TimeoutError:
             if asked.done:
-                return _failed(f"{names()} did not answer within {asked.took:.0f} s: the driver hangs. Try {checks()}.")
+                return _failed(
+                    f"{names()} did not answer within {asked.patience:.0f} s: the driver hangs. Try {checks()}."
+                )
             _late = asked
             old = _came_late
         if old is None or time.time() - old.time > SHOW_LATE_FOR:
