@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import doctest
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,11 @@ import pytest
 from scripts._machine import simulated
 from scripts._notebooks import run
 from tests.notebooks.reading import shown
+from tfgpu_magic.command import dispatch
+from tfgpu_magic.command.table import COMMANDS
+from tfgpu_magic.config.parser import parse
+from tfgpu_magic.isolate.cells import line as isolated
+from tfgpu_magic.words import line, table
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -85,6 +92,39 @@ def test_an_output_that_is_not_run_is_called_an_example(page: Path) -> None:
     blocks = re.findall(r"([^\n]*)\n\n```(\w*)\n.*?^```", page.read_text(), re.DOTALL | re.MULTILINE)
 
     assert [before for before, kind in blocks if kind in ("", "text") and not before.endswith("For example:")] == []
+
+
+def test_the_programs_of_the_pages_run_and_the_last_says_why_it_fails(tmp_path: Path) -> None:
+    begin = "import logging as log\nfrom types import SimpleNamespace\nmodel, x, y = SimpleNamespace(fit=print), 1, 2"
+    pages = [ROOT / "docs" / f"{page}.md" for page in ("scripts", "isolation", "measuring", "why")]
+    *blocks, why = ("".join(_blocks(page, "python")) for page in pages)
+    program = tmp_path / "program.py"
+    fails = "def train():\n    return tf.zeros([2**40])"
+    program.write_text("\n".join([begin, *blocks, fails, why]))
+
+    with simulated() as machine:
+        done = machine.run([sys.executable, str(program)], capture_output=True, text=True)
+
+    assert done.stdout.splitlines()[:4] == ["None", "None", "None", "1 2"]
+    assert "Out of GPU memory" in done.stdout
+    assert re.search(r"^tensorflow\.\S*ResourceExhaustedError: ", done.stderr, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.stem)
+def test_every_line_of_a_page_is_one(page: Path) -> None:
+    text = page.read_text()
+    for magic, words in re.findall(r"`+ *(%{1,2}(?:tf_gpu|gpu)) ([^`\n…]+ [^`\n…]+?) *`", text):
+        parsed = line.read(words, table.WORDS)
+        if parsed.word.restart:
+            parse(parsed.text)
+        elif parsed.name == "isolate" and magic.startswith("%%") and "[" not in parsed.rest:
+            isolated.parse(parsed.rest, table.ISOLATED)
+    commands = re.findall(r"`tfgpu (\w+ [^`\n]+)`", text) + re.findall(r"^(?:\$ )?tfgpu (\w+ .+)$", text, re.MULTILINE)
+    for command in commands:
+        words, _, program = re.split(r" [|>] ", command)[0].partition(" -- ")
+        name, *rest = shlex.split(words)
+        options = dispatch.parser(name).parse_args([name, *rest], argparse.Namespace(program=program))
+        assert parse(" ".join(options.policy)) if "policy" in options else name in {one.name for one in COMMANDS}
 
 
 class _Checker(doctest.OutputChecker):

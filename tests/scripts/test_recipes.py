@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from IPython.core.shellapp import InteractiveShellApp
+from jupyter_client import KernelManager
+from traitlets.config import Config
 
 from tests.config.test_plan import snapshot
 from tests.config.test_promises import asks, gpu, planned, promised
@@ -14,9 +20,18 @@ from tests.sizes import GIB
 from tfgpu_magic.config import parser, settings, variables
 from tfgpu_magic.config.ceiling import read
 from tfgpu_magic.config.settings import Settings
+from tfgpu_magic.server.extension import TfGpuServer
 
 PAGE = (Path(__file__).parents[2] / "docs" / "administrators.md").read_text()
 FITS = re.findall(r"^\| `(pick; limit \d+%)` \| ([\d.]+) GiB \| (\d+) \| (\d+) \|$", PAGE, re.MULTILINE)
+CEILING = {variables.CEILING: "limit 40%"}
+_OWNERS: dict[str, Any] = {
+    "TfGpuMagics": settings.TfGpuSettings,
+    "TfGpuServer": TfGpuServer,
+    "InteractiveShellApp": InteractiveShellApp,
+    "KernelManager": KernelManager,
+}
+"""What the page configures and what is installed here; a Hub is not."""
 
 
 def _blocks(language: str) -> list[str]:
@@ -34,13 +49,50 @@ def test_every_file_of_the_page_sets_what_it_says(block: str, tmp_path: Path, mo
 
 
 def test_every_setting_of_the_page_is_one() -> None:
-    lines = "\n".join(line for block in _blocks("python") for line in block.splitlines() if "c.TfGpuMagics." in line)
-    given = {name: eval(value) for name, value in re.findall(r"c\.TfGpuMagics\.(\w+) = (.+)", lines)}
     listed = set(re.findall(r"^\| `c\.TfGpuMagics\.(\w+)` \|", PAGE, re.MULTILINE))
+    named = {(owner, name) for owner, name in re.findall(r"\bc\.(\w+)\.(\w+)", PAGE) if owner in _OWNERS}
 
-    assert (bool(given), len(FITS)) == (True, 3)
+    assert len(FITS) == 3
     assert listed == set(settings.TfGpuSettings.class_own_traits(config=True))
-    _check(settings.of_configuration({"TfGpuMagics": given}))
+    assert {owner for owner, _ in named} == _OWNERS.keys()
+    assert [(owner, name) for owner, name in named if name not in _OWNERS[owner].class_traits(config=True)] == []
+
+
+def test_the_configurations_of_the_page_say_what_it_says_also_to_a_hub() -> None:
+    names = {"c": Config(), "prometheus_token": "secret"}
+    for block in _blocks("python"):
+        exec(block, names)
+    given: Any = names["c"]
+    spawners = [SimpleNamespace(environment={}, user=SimpleNamespace(admin=admin)) for admin in (True, False)]
+    for spawner in spawners:
+        given.Spawner.pre_spawn_hook(spawner)
+    kept = re.findall(r"req_keepvars_extra = \"(.*?)\"", PAGE)
+
+    _check(settings.of_configuration(given))
+    assert given.InteractiveShellApp.extra_extensions == ["tfgpu_magic"]
+    assert kept == [",".join(_understood(given.Spawner.environment))]
+    assert [_understood(spawner.environment) for spawner in spawners] == [{variables.CEILING: "limit 90%"}, CEILING]
+    assert given.JupyterHub.load_roles[0]["services"] == [given.JupyterHub.services[0]["name"]]
+
+
+def test_systemd_and_environment_modules_set_what_can_be_read() -> None:
+    (unit,) = _blocks("ini")
+    (line,) = re.findall(r"^Environment=(.*)$", unit, re.MULTILINE)
+    words = shlex.split(line.replace("%%", "\0"))  # as systemd.exec(5) and systemd.unit(5) have it
+    modules = re.findall(r'setenv[ (]"?(\w+)"?,? "(.*?)"', PAGE)
+
+    assert "%" not in "".join(words)
+    given = dict(word.replace("\0", "%").split("=") for word in words)
+    assert _understood(given).keys() == {variables.POLICY, variables.CEILING}
+    assert modules == [*CEILING.items()] * 2
+
+
+def _understood(environment: dict[str, str]) -> dict[str, str]:
+    """Return variables that are all ours, and whose words can be read."""
+    assert environment.keys() <= {variables.POLICY, variables.CEILING}
+    assert variables.POLICY not in environment or parser.parse(environment[variables.POLICY])
+    assert read(environment[variables.CEILING])
+    return environment
 
 
 def _check(found: Settings) -> None:

@@ -7,10 +7,13 @@ import re
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
+from urllib.error import HTTPError
 
 import pytest
+import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.figures import jax, pytorch
@@ -31,6 +34,10 @@ from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.owners import Who
+
+PAGE = (Path(__file__).parents[2] / "docs" / "administrators.md").read_text()
+(PROMETHEUS,) = yaml.safe_load(PAGE.partition("```yaml\n")[2].partition("```")[0])["scrape_configs"]
+"""How the page has Prometheus ask a server."""
 
 Figures = dict[tuple[str, str, str], float]
 
@@ -56,8 +63,11 @@ def test_memory_is_told_by_gpu_and_kind_of_owner_read_from_the_board_and_with_a_
 ) -> None:
     server = serve()
     foreign = machine.add_foreign("2GiB@1")
+    path, asked = PROMETHEUS["metrics_path"].removeprefix("/"), PROMETHEUS["authorization"]
+    with pytest.raises(HTTPError, match="403"):
+        server.open(path, headers={})
     with machine.add_neighbour("5GiB@0"), machine.add_neighbour("1GiB@1"), foreign:
-        with server.open("metrics") as answer:
+        with server.open(path, headers={"Authorization": f"{asked['type']} {server.token}"}) as answer:
             first = answer.read().decode()
         alone = until(lambda: scraped(server), seconds=5)
         with streaming(server) as stream:
