@@ -34,7 +34,7 @@ def parse_bytes(text: str) -> int:
     """
     match = _SIZE.fullmatch(text.strip())
     if not match:
-        raise PolicyError(f"{text!r} is not a size. Write one as 2GiB, 512MiB or 1.5GB; between policies stands a `;`.")
+        raise PolicyError(f"{text!r} is not a size. Write one as 2GiB, 512MiB or 1.5GB; separate policies with `;`.")
     number, unit = match["number"], match["unit"]
     if not unit:
         raise PolicyError(f"{number} of what? Write {number}MiB or {number}GiB.")

@@ -211,7 +211,7 @@ def test_what_the_words_mean(text: str, policy: Policy) -> None:
         ("limit 512", "512MiB, as TensorFlow counts, or 512GiB"),
         ("limit 2,5GiB", "'2,5GiB' has a comma. Write 2.5GiB."),
         ("limit 0=1GiB,1=2,5 GiB", "'2,5GiB' has a comma. Write 2.5GiB."),
-        *((text, "A `;` stands between policies, and not a comma, as in `pick; limit 2GiB`.") for text in COMMAS),
+        *((text, "Separate policies with `;` and not with a comma, as in `pick; limit 2GiB`.") for text in COMMAS),
         ("--grow limit 2GiB", "A flag stands behind its word, as in `limit 2GiB --grow`."),
         ("40", "'40' is not a word of %tf_gpu. For a limit, write `%tf_gpu limit` and 40GiB, or 40% (of the GPU)."),
         ("limit 0.25", "25% (of the GPU), or 0.25GiB"),

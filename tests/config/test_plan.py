@@ -291,7 +291,7 @@ def test_where_no_gpu_can_be_picked_the_cpu_goes_on_if_that_is_said(words: str) 
 
     assert (made.devices, made.environment["CUDA_VISIBLE_DEVICES"]) == ((), "-1")
     assert (str(made.asked), str(made.settled)) == (words, "visible none")
-    assert any("cannot be had now" in note and note.endswith("goes on on the CPU.") for note in made.notes)
+    assert any("cannot be had now" in note and note.endswith("TensorFlow uses the CPU.") for note in made.notes)
 
 
 def test_it_goes_on_with_a_gpu_where_there_is_one() -> None:
@@ -307,7 +307,7 @@ def test_it_goes_on_on_the_cpu_where_there_is_no_gpu_or_none_is_known(absent: bo
     made = make(parse("pick --or-cpu; growth"), nothing, ProcessState())
 
     assert made.environment["CUDA_VISIBLE_DEVICES"] == "-1"
-    assert any(note.endswith("goes on on the CPU.") for note in made.notes)
+    assert any(note.endswith("TensorFlow uses the CPU.") for note in made.notes)
 
 
 @pytest.mark.parametrize("words", ["visible 2; limit 1GiB", "pick; growth"])

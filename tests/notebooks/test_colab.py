@@ -32,7 +32,7 @@ def test_it_has_its_badge_and_installs_only_what_is_missing(committed: Any, now:
 
 
 def test_without_a_gpu_it_goes_on_on_the_cpu_and_says_so(now: dict[str, str]) -> None:
-    assert "So TensorFlow goes on on the CPU." in now["%tf_gpu plan pick --need 100GiB --or-cpu"]
+    assert "So TensorFlow uses the CPU." in now["%tf_gpu plan pick --need 100GiB --or-cpu"]
     assert "CPU" not in now["%tf_gpu pick --need 4GiB --or-cpu; limit 4GiB --grow"]
 
 

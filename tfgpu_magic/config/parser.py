@@ -69,7 +69,7 @@ def _close_up(text: str) -> str:
         PolicyError: a comma separates policies, or a number has one: ``2,5GiB`` would be two values.
     """
     if re.search(rf"^\s*(?:{_NAME})\s*,|,\s*(?:{_NAME})\b", text, flags=re.IGNORECASE):
-        raise PolicyError("A `;` stands between policies, and not a comma, as in `pick; limit 2GiB`.")
+        raise PolicyError("Separate policies with `;` and not with a comma, as in `pick; limit 2GiB`.")
     text = re.sub(r"\s*=\s*", "=", text)
     text = re.sub(rf"(?<=[0-9])\s+(?=(?:%|{_UNIT})(?:[\s,]|$))", "", text, flags=re.IGNORECASE)
     if comma := re.search(rf"(?<![0-9.])[0-9]+,[0-9]+(?:%|{_UNIT})(?=[\s,]|$)", text, flags=re.IGNORECASE):

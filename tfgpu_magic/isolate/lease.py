@@ -211,7 +211,7 @@ def see() -> Snapshot:
         snapshot = look(_SECOND_TIMEOUT)
     if snapshot.error and not snapshot.absent:
         raise Refused(
-            f"Nobody knows which GPUs are free. {snapshot.error}\nCalls that need none run with gpus=0.",
+            f"The driver did not report which GPUs are free. {snapshot.error}\nCalls that need none run with gpus=0.",
             verdict=NOT_STARTED,
         )
     return snapshot

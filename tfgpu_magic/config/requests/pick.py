@@ -56,7 +56,7 @@ class Pick(Choice):
             try:
                 return replace(self, or_cpu=False).choose(gpus)
             except Refused as error:
-                gpus.note(f"{error.reason}\nSo TensorFlow goes on on the CPU.")
+                gpus.note(f"{error.reason}\nSo TensorFlow uses the CPU.")
                 return []
         given = gpus.given(self.count)
         enough = [gpu for gpu in gpus.useful(given) if (gpu.free or 0) >= self._needed(gpu)]

@@ -48,9 +48,9 @@ def _installed() -> Iterator[str]:
 
 # --- a container ---
 
-CONTAINER_NONE = Outcome("container.none", Severity.GOOD, "This is none.")
+CONTAINER_NONE = Outcome("container.none", Severity.GOOD, "Not in a container.")
 CONTAINER_INSIDE = Outcome(
-    "container.inside", Severity.NOTE, "This is one, of {kind}: it sees the GPUs and processes that it was given."
+    "container.inside", Severity.NOTE, "In a container of {kind}: it has the GPUs and processes that it was given."
 )
 
 _FILES = {"/.dockerenv": "Docker", "/run/.containerenv": "Podman", "/run/systemd/container": "systemd"}

@@ -48,6 +48,8 @@ def main() -> None:
                 ours.append(loader.full_filename)
     given, file = of_configuration(merged, f"the configuration ({' and '.join(ours)})"), of_file()
     words, where = policy_for_user(given, file)
+    sources = [f"${CEILING}"] if os.environ.get(CEILING, "").strip() else []  # loading sets it, for programs
+    sources += [one.where for one in (given, file) if one.unread or any(text for text, _ in one.ceilings)]
     answer = {
         "broken": broken,
         "loaded": "tfgpu_magic" in _extensions(merged),
@@ -58,8 +60,6 @@ def main() -> None:
         "ceiling": None,
     }
     if held := RUNTIME.ceiling:
-        sources = [f"${CEILING}"] if os.environ.get(CEILING, "").strip() else []
-        sources += [one.where for one in (given, file) if one.unread or any(text for text, _ in one.ceilings)]
         answer["ceiling"] = {"ceiling": str(held), "where": " and ".join(sources), "flaws": held.flaws}
     print(json.dumps(answer))
 
