@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from IPython.core.shellapp import InteractiveShellApp
-from jupyter_client import KernelManager
+from jupyter_client.manager import KernelManager
 from traitlets.config import Config
 
 from tests.config.test_plan import snapshot

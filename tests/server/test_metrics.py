@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.error import HTTPError
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.figures import jax, pytorch

@@ -18,9 +18,7 @@ from tfgpu_magic.monitor.directory import BoardDirectory
 DIRECTORY = Outcome("board.directory", Severity.GOOD, "It is in {directory}, which is yours alone.")
 ELSEWHERE = Outcome("board.elsewhere", Severity.WARNING, "It is in {directory}. {why}")
 UNUSABLE = Outcome("board.unusable", Severity.FAULT, "No view can work: {why}")
-NO_COLLECTOR = Outcome(
-    "board.no-collector", Severity.GOOD, "No collector is running; the first view starts one."
-)
+NO_COLLECTOR = Outcome("board.no-collector", Severity.GOOD, "No collector is running; the first view starts one.")
 ALIVE = Outcome(
     "board.alive", Severity.GOOD, "A collector of version {version} is alive. It read the GPUs {age} s ago."
 )
