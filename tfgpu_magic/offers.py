@@ -1,7 +1,4 @@
-"""Shows a refusal with the lines that it offers beside its text, of which JupyterLab makes buttons.
-
-Both are one display, in a MIME type of this package's own. A front end that does not know it shows the text.
-"""
+"""Shows a refusal with the lines that it offers beside its text, of which JupyterLab makes buttons: one display."""
 
 from __future__ import annotations
 
@@ -12,18 +9,17 @@ from IPython.core.error import UsageError
 from tfgpu_magic.config import parser
 from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError, TooLate
+from tfgpu_magic.views.answer import OFFERS
 
 if TYPE_CHECKING:
     from tfgpu_magic.config.word import Magic
-
-MIME = "application/vnd.tfgpu-magic.refusal+json"
 
 
 class OfferingError(UsageError):
     """A refusal that offers lines, which ends its cell as any `UsageError` does.
 
     Attributes:
-        line: the line that was refused, with its magic.
+        line: the line that was refused, with its magic; empty where it stands above a cell, as the offered ones do.
         offers: the lines that stand in its text.
     """
 
@@ -46,16 +42,20 @@ def refusal(shell: Any, line: str, error: TfGpuError, text: str, magic: Magic = 
         text: the error's text.
         magic: the magic's name.
     """
-    offered = lines(line, error, magic)
+    return offering(shell, text, f"%{magic} {line}", lines(line, error, magic))
+
+
+def offering(shell: Any, text: str, line: str, offered: list[str]) -> UsageError:
+    """Return the error that ends a cell with a text in which lines are offered; see `OfferingError`."""
     if not offered or not hasattr(shell, "kernel") or shell.custom_exceptions not in ((), (OfferingError,)):
         return UsageError(text)  # IPython shows no traceback of it; and it has one handler, which may be the user's
     shell.set_custom_exc((OfferingError,), _show)
-    return OfferingError(text, f"%{magic} {line}", offered)
+    return OfferingError(text, line, offered)
 
 
 def _show(shell: Any, _: object, error: OfferingError, *__: object, **___: object) -> None:
     """Display a refusal, in place of a traceback."""
-    data = {"text/plain": f"UsageError: {error}", MIME: {"line": error.line, "offers": error.offers}}
+    data = {"text/plain": f"UsageError: {error}", OFFERS: {"line": error.line, "offers": error.offers}}
     shell.display_pub.publish(data)
 
 

@@ -151,7 +151,7 @@ const chooser: JupyterFrontEndPlugin<void> = {
 
 const offers: JupyterFrontEndPlugin<void> = {
   id: 'tfgpu-magic:offers',
-  description: 'Makes buttons of the lines that a refusal offers.',
+  description: 'Makes buttons of the lines that an answer offers.',
   autoStart: true,
   requires: [IGpuMemory, IRenderMimeRegistry],
   activate: addOffers

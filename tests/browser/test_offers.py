@@ -1,4 +1,4 @@
-"""The lines that a refusal offers are buttons in its page, by mouse and by keyboard, and text everywhere else."""
+"""The lines that an answer offers are buttons in its page, by mouse and by keyboard, and text everywhere else."""
 
 from __future__ import annotations
 
@@ -110,6 +110,35 @@ def test_a_line_that_is_not_in_its_cell_comes_below_it(scene: Scene, page: Page)
 
     assert before.endswith("{size}")
     assert below == "%tf_gpu pick --need 12GiB; limit 12GiB"
+
+
+@lab_only
+@pytest.mark.usefixtures("full")
+def test_above_an_isolated_cell_it_takes_the_first_lines_place_with_its_flags(scene: Scene, page: Page) -> None:
+    made = scene.notebook("above.ipynb", more=("%%tf_gpu isolate -o x visible 0; limit 12GiB\nx = 1",))
+    visit(page, scene, made.path)
+    run_all(page)
+    offered(page).first.click(timeout=60_000)
+
+    soon(lambda: sources(page) == ["%%tf_gpu isolate -o x pick --need 12GiB; limit 12GiB\nx = 1"])
+
+
+@lab_only
+def test_the_lines_of_why_are_buttons_too_and_isolate_comes_above_the_cell_that_ran_out(
+    scene: Scene, page: Page
+) -> None:
+    made = scene.notebook("why.ipynb", f"%tf_gpu limit 1GiB\n{TAKE}", more=("big = tf.zeros(2**29)",))
+    visit(page, scene, made.path)
+    page.evaluate("jupyterapp.shell.currentWidget.content.activeCellIndex = 1")
+    page.evaluate("void jupyterapp.commands.execute('notebook:run-cell')")
+    expect(offered(page).first).to_be_visible(timeout=60_000)
+    lines = offered(page).all_inner_texts()
+    shot(page, f"{scene.application}-offer-why")
+    offered(page).first.click()
+
+    assert lines[0].startswith("%%tf_gpu isolate ")
+    assert lines[-1].endswith(" --restart")
+    soon(lambda: sources(page)[1] == f"{lines[0]}\nbig = tf.zeros(2**29)")
 
 
 @lab_only

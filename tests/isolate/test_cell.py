@@ -11,6 +11,7 @@ from tests.jupyter import configure
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
+from tfgpu_magic.views.answer import OFFERS
 
 FILL = """
 import tensorflow as tf
@@ -99,9 +100,11 @@ def test_the_policy_is_in_force_by_the_drivers_account(book: Notebook, machine: 
 
 
 def test_a_refusal_says_what_fits_as_it_is_said_above_a_cell(book: Notebook) -> None:
-    ran = book.isolated("1", "limit 0=1GiB 5=1GiB")
+    (shown,) = book.isolated("1", "-o kept --timeout=9m limit 0=1GiB 5=1GiB").shown()
+    line = "%%tf_gpu isolate -o kept --timeout 9m limit 0=1GiB"
 
-    assert "For those that are:   %%tf_gpu isolate limit 0=1GiB" in ran.stream("stderr")
+    assert f"For those that are:   {line}" in shown["text/plain"]
+    assert shown[OFFERS] == {"line": "", "offers": [line]}
 
 
 def test_the_notebooks_own_policy_holds_for_its_cells_too_and_a_refusal_says_so(book: Notebook) -> None:

@@ -12,9 +12,9 @@ from tests import waiting
 from tests.jupyter import Server, execute, reply_to
 from tests.machines import machine_of
 from tests.sizes import GIB
-from tfgpu_magic import offers
 from tfgpu_magic.chooser import MIME
 from tfgpu_magic.simgpu import Machine
+from tfgpu_magic.views.answer import OFFERS
 
 machine = machine_of("2x8GiB")
 LIMITS = """import tensorflow as tf
@@ -175,7 +175,7 @@ def test_a_refused_cell_tells_the_page_which_lines_its_text_offers(
     neighbour = machine.add_neighbour("6GiB@0")
     status, (output,) = refused(client, "%tf_gpu visible 0; limit 4GiB")
     neighbour.stop()
-    said, refusal = output["data"]["text/plain"], output["data"][offers.MIME]
+    said, refusal = output["data"]["text/plain"], output["data"][OFFERS]
 
     assert status == "error"
     assert said.startswith("UsageError: Not applied.")
@@ -187,7 +187,7 @@ def test_a_refused_cell_tells_the_page_which_lines_its_text_offers(
 def test_too_late_offers_the_line_that_restarts(client: BlockingKernelClient) -> None:
     _, (output,) = refused(client, FULL, "%tf_gpu limit 2 GiB")
 
-    assert output["data"][offers.MIME]["offers"] == ["%tf_gpu limit 2GiB --restart"]
+    assert output["data"][OFFERS]["offers"] == ["%tf_gpu limit 2GiB --restart"]
     assert "%tf_gpu limit 2GiB --restart" in output["data"]["text/plain"]
 
 

@@ -12,6 +12,7 @@ from tests.insight.cases import case, gpu, holding, pool, row, shortage
 from tests.sizes import GIB, MIB
 from tests.views.tables import HOSTILE
 from tfgpu_magic.insight.why.explanation import Way
+from tfgpu_magic.views.answer import OFFERS
 from tfgpu_magic.views.ways_out import NOTHING, TRIED
 from tfgpu_magic.views.why import NONE, Why
 
@@ -61,9 +62,25 @@ def test_it_is_read_in_lines() -> None:
 def test_ipython_shows_both_forms() -> None:
     data, _ = DisplayFormatter().format(Why(LIMITED))  # type: ignore[no-untyped-call]
 
-    assert set(data) == {"text/plain", "text/html"}
+    assert set(data) == {"text/plain", "text/html", OFFERS}
     assert data["text/html"].startswith('<div class="tfgpu">')
-    assert "<code>%tf_gpu limit 3.8GiB --restart</code>" in data["text/html"]
+    assert '<code>%tf_gpu limit 3.8GiB <span style="white-space: nowrap">--restart</span></code>' in data["text/html"]
+
+
+@pytest.mark.parametrize(
+    ("why", "offered"),
+    [
+        (Why(LIMITED), ["%%tf_gpu isolate growth", "%tf_gpu limit 3.8GiB --restart"]),
+        (Why(LIMITED, asked=True), ["%tf_gpu limit 3.8GiB --restart"]),  # what stands above is another cell
+        (Why(replace(LIMITED, call=True)), ["%tf_gpu limit 3.8GiB --restart"]),  # there is such a line already
+        *((Why(replace(LIMITED, host=host)), []) for host in ("session", "program")),
+        (Why(None), []),
+    ],
+)
+def test_a_page_is_told_which_lines_it_can_run(why: Why, offered: list[str]) -> None:
+    data, _ = DisplayFormatter().format(why)  # type: ignore[no-untyped-call]
+
+    assert data.get(OFFERS, {"offers": []}) == {"offers": offered}
 
 
 def test_names_are_harmless() -> None:

@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
+OFFERS = "application/vnd.tfgpu-magic.offers+json"
+"""What stands beside a text or HTML for JupyterLab to make buttons of: `offers`, the lines in it that can be run, and
+`line`, the one that was refused, if there is one. A front end that does not know this type shows the text."""
+
+
 class Part(NamedTuple):
     """A part of an answer, as lines of text and as HTML."""
 

@@ -143,6 +143,14 @@ def prose(text: str) -> str:
     return re.sub(r"`([^`]*)`", r"<code>\1</code>", _safe(text))
 
 
+def line(text: str) -> str:
+    """Draw a line to paste, whose flags do not break behind their hyphens."""
+    return f"<code>{re.sub(r'--[a-z-]+', _WHOLE, _safe(text))}</code>"
+
+
+_WHOLE = r'<span style="white-space: nowrap">\g<0></span>'
+
+
 def _side(head: str) -> str:
     return ' class="tfgpu-n"' if head.startswith(">") else ""
 

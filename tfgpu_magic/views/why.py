@@ -11,7 +11,7 @@ from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.monitor.report import TENSORFLOW
 from tfgpu_magic.units import rounded
 from tfgpu_magic.views import html, phrases, ways_out
-from tfgpu_magic.views.answer import Answer, Part, headline
+from tfgpu_magic.views.answer import OFFERS, Answer, Part, headline
 from tfgpu_magic.views.tensors import called
 
 if TYPE_CHECKING:
@@ -41,15 +41,26 @@ class Why(Answer):
 
     Attributes:
         explanation: the figures; None where nothing ran out of memory.
+        asked: whether a line has asked for it, so that the cell that ran out is not the one that shows it.
     """
 
     explanation: Explanation | None
+    asked: bool = False
 
     def _parts(self) -> Iterable[Part | str]:
         case = self.explanation
         if case is None:
             return [NONE]
         return [headline(_headline(case)), _drawn(list(_facts(case))), _ways(case), *_remarks(case)]
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
+        """Name the lines that a notebook can run; one for above a cell only where that is the cell, and has none."""
+        case = self.explanation
+        if case is None or case.host != "kernel":
+            return {}
+        above = not (self.asked or case.call)
+        offers = [line for line, _ in ways_out.lines(case) if line and (above or not line.startswith("%%"))]
+        return {OFFERS: {"offers": offers}} if offers else {}
 
 
 def _drawn(facts: list[tuple[str, list[_Line]]]) -> Part:
@@ -82,7 +93,7 @@ def _way(line: str, text: str) -> str:
     """Draw a way out as the cells of a row."""
     if not line:
         return f'<td colspan="2">{html.prose(text)}</td>'
-    return f'<td class="tfgpu-paste"><code>{html.prose(line)}</code></td><td>{html.prose(text)}</td>'
+    return f'<td class="tfgpu-paste">{html.line(line)}</td><td>{html.prose(text)}</td>'
 
 
 def _headline(case: Explanation) -> str:

@@ -9,4 +9,4 @@ from tfgpu_magic.views.why import Why
 
 def answer(_: Line) -> Why:
     """Return what was shown below the cell."""
-    return explaining.last()
+    return Why(explaining.last().explanation, asked=True)

@@ -1,4 +1,4 @@
-// Draws a refusal with the lines that it offers as buttons: each puts its line into the refused cell and runs it.
+// Draws an answer with the lines that it offers as buttons: each puts its line into a cell and runs it.
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import type { IRenderMime, IRenderMimeRegistry } from '@jupyterlab/rendermime';
@@ -10,12 +10,12 @@ import type { IGpuMemory } from './memory';
 import { asNotebook, type Cell, type NotebookPanel } from './notebook';
 import { places } from './places';
 
-const MIME = 'application/vnd.tfgpu-magic.refusal+json';
+const MIME = 'application/vnd.tfgpu-magic.offers+json';
 
-/** What `offers.py` sends beside the text. */
-interface Refusal {
-  /** The line that was refused. */
-  line: string;
+/** What stands beside a text or HTML (`views/answer.py`). */
+interface Offers {
+  /** The line that was refused; without one, a line comes in a cell of its own. */
+  line?: string;
   offers: string[];
 }
 
@@ -26,57 +26,72 @@ export function addOffers(app: JupyterFrontEnd, memory: IGpuMemory, registry: IR
   registry.addFactory({
     safe: false, // a button runs code: there is none in a notebook that is not trusted
     mimeTypes: [MIME],
-    defaultRank: 60,
-    createRenderer: () => new RefusalView(app, memory)
+    defaultRank: 40, // before HTML
+    createRenderer: () => new OffersView(app, memory)
   });
 }
 
-class RefusalView extends Widget implements IRenderMime.IRenderer {
+class OffersView extends Widget implements IRenderMime.IRenderer {
   constructor(
     private app: JupyterFrontEnd,
     private memory: IGpuMemory
   ) {
     super();
-    this.addClass('jp-RenderedText');
-    this.node.dataset['mimeType'] = 'application/vnd.jupyter.stderr'; // it looks as other errors do
   }
 
   renderModel({ data }: IRenderMime.IMimeModel): Promise<void> {
-    const refusal = data[MIME] as unknown as Refusal;
-    const text = data['text/plain'] as string;
-    const pre = document.createElement('pre');
-    let end = 0;
-    for (const { start, line } of places(text, refusal.offers)) {
-      pre.append(text.slice(end, start), this.button(refusal, line));
-      end = start + line.length;
+    const said = data[MIME] as unknown as Offers;
+    const html = data['text/html'];
+    if (typeof html === 'string') {
+      this.node.classList.add('jp-RenderedHTML', 'jp-RenderedHTMLCommon');
+      this.node.innerHTML = html; // of a notebook that is trusted
+      for (const code of this.node.querySelectorAll('code')) {
+        if (said.offers.includes(code.textContent)) {
+          code.append(this.button(said, ...code.childNodes));
+        }
+      }
+    } else {
+      this.addClass('jp-RenderedText');
+      this.node.dataset['mimeType'] = 'application/vnd.jupyter.stderr'; // it looks as other errors do
+      this.node.replaceChildren(this.text(said, data['text/plain'] as string));
     }
-    pre.append(text.slice(end));
-    this.node.replaceChildren(pre);
     return Promise.resolve();
   }
 
   protected override onAfterAttach(message: Message): void {
     super.onAfterAttach(message);
     if (!this.place()) {
-      this.node.querySelectorAll('button').forEach(button => button.replaceWith(button.textContent)); // as in a console
+      this.node.querySelectorAll('button').forEach(button => button.replaceWith(...button.childNodes)); // as in a console
     }
   }
 
-  private button(refusal: Refusal, line: string): HTMLButtonElement {
+  private text(said: Offers, text: string): HTMLElement {
+    const pre = document.createElement('pre');
+    let end = 0;
+    for (const { start, line } of places(text, said.offers)) {
+      pre.append(text.slice(end, start), this.button(said, line));
+      end = start + line.length;
+    }
+    pre.append(text.slice(end));
+    return pre;
+  }
+
+  private button(said: Offers, ...content: (string | Node)[]): HTMLButtonElement {
     const { trans } = this.memory;
     const button = document.createElement('button');
     button.type = 'button';
     button.className = 'tfgpu-offer';
-    button.textContent = line;
+    button.append(...content);
+    const line = button.textContent;
     button.title = line.endsWith(RESTART)
-      ? trans.__('Put this line into the cell and run it: it restarts the kernel')
-      : trans.__('Put this line into the cell and run it');
+      ? trans.__('Put this line into a cell and run it: it restarts the kernel')
+      : trans.__('Put this line into a cell and run it');
     button.dataset['lmSuppressShortcuts'] = 'true'; // Enter presses it, and does not edit the cell
-    button.addEventListener('click', () => void this.take(refusal, line));
+    button.addEventListener('click', () => void this.take(said, line));
     return button;
   }
 
-  private async take(refusal: Refusal, line: string): Promise<void> {
+  private async take(said: Offers, line: string): Promise<void> {
     const { surroundings } = this.memory;
     const notebook = this.place()?.notebook;
     if (!notebook || (line.endsWith(RESTART) && !(await confirmRestart(notebook, surroundings)))) {
@@ -88,7 +103,7 @@ class RefusalView extends Widget implements IRenderMime.IRenderer {
     }
     const { content } = notebook;
     const place = content.widgets.indexOf(cell);
-    const source = replaced(cell.model.sharedModel.getSource(), refusal.line, line);
+    const source = replaced(cell.model.sharedModel.getSource(), said.line ?? '', line);
     if (source === null) {
       content.model?.sharedModel.insertCell(place + 1, { cell_type: 'code', source: line, metadata: {} });
     } else {

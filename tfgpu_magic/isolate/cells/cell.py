@@ -133,7 +133,7 @@ class Cell:
             interrupt = without_frames(KeyboardInterrupt("The cell had ended, and what it gives is here."))
         arrival, self._answered, self._arrival = self._arrival, None, None
         if arrival is None:
-            return None, not_run(answer)
+            return None, not_run(answer, self._shell, self._line.above)
         facts, value = arrival.facts, arrival.values.pop("", None)
         with user_code.running():
             self._put(arrival.values)

@@ -7,21 +7,26 @@ import sys
 from collections.abc import Sequence, Set
 from typing import Any
 
-from IPython.core.error import UsageError
-
 from tfgpu_magic import control
 from tfgpu_magic.errors import Refused, TfGpuError
 from tfgpu_magic.isolate.answer import Answer
+from tfgpu_magic.offers import offering
 
 
-def not_run(answer: Answer) -> BaseException:
-    """Return why the cell was not run: its process could not be set up, or an interrupt came before."""
+def not_run(answer: Answer, shell: Any, above: str) -> BaseException:
+    """Return why the cell was not run: its process could not be set up, or an interrupt came before.
+
+    Args:
+        answer: what its process said.
+        shell: the notebook's IPython.
+        above: the line above the cell, without its policy.
+    """
     error = answer.error()
     if error is None or isinstance(error, TfGpuError):
         here = control.current().asked
         origin = f"\nThe notebook's own `{here}` holds for its isolated cells too, unless they say another policy."
-        text = error.text("%%tf_gpu isolate") if isinstance(error, Refused) else str(error)
-        return UsageError(f"{text}{origin if here.requests else ''}")
+        text, ways = (error.text(above), error.ways) if isinstance(error, Refused) else (str(error), ())
+        return offering(shell, f"{text}{origin if here.requests else ''}", "", [f"{above} {way}" for way in ways])
     return without_frames(error)
 
 

@@ -28,6 +28,7 @@ class CellLine:
         outputs: the names to bring back.
         options: the options that any call has; the number of GPUs is None by default.
         detach: whether the notebook goes on meanwhile.
+        flags: the flags as they were written.
     """
 
     inputs: tuple[str, ...] | None = None
@@ -35,6 +36,12 @@ class CellLine:
     outputs: tuple[str, ...] = ()
     options: Options = field(default_factory=Options)
     detach: bool = False
+    flags: str = field(default="", compare=False)
+
+    @property
+    def above(self) -> str:
+        """The line above the cell, without its policy."""
+        return f"%%{'gpu' if self.options.frameworks == 'all' else 'tf_gpu'} isolate{self.flags}"
 
 
 def parse(line: str, form: Above) -> CellLine:
@@ -62,6 +69,7 @@ def parse(line: str, form: Above) -> CellLine:
             timeout=units.seconds(given["--timeout"]) if "--timeout" in given else None,
         ),
         detach="--detach" in given,
+        flags="".join(f" {flag} {value}".rstrip() for flag, value in given.items()),
     )
 
 
