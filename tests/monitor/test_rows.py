@@ -18,7 +18,7 @@ from tfgpu_magic.monitor.owners import Notebook, Owner
 from tfgpu_magic.monitor.report import Figure, GpuUse, LogicalGpu, Report
 from tfgpu_magic.monitor.rows import ProcessRow, Table
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.tabulate import SMALLEST_REST, TONES, UNATTRIBUTED, UNREAD, Known, make
+from tfgpu_magic.monitor.tabulate import COLOURS, SMALLEST_REST, TONES, UNATTRIBUTED, UNREAD, Known, make
 from tfgpu_magic.views.status import Status
 
 if TYPE_CHECKING:
@@ -206,6 +206,23 @@ def test_a_notebook_has_one_look_on_every_gpu_whoever_looks_and_no_two_have_the_
 
     assert sorted(tone for tone in server.values() if tone is not None) == list(range(TONES))
     assert looks(10, list(names)[::-1]) == server
+
+
+def test_a_notebook_that_comes_later_takes_a_colour_that_no_other_has_and_leaves_them_theirs() -> None:
+    for names in ("fill tour park a", "train eval a b", "1 2 3 4"):
+        owners = {
+            pid: Owner(pid=pid, who="mine", text="", kernel=pid, notebook=Notebook(path=f"{name}.ipynb"))
+            for pid, name in enumerate(names.split(), 10)
+        }
+        rows = [Process(gpu="0", pid=pid, kind="C", held=GIB) for pid in owners]
+        made = [
+            make(Snapshot(time=100.0, gpus=(Gpu(index=0),), processes=tuple(rows[:count])), Known(owners=owners))
+            for count in (1, 2, 3, 4)
+        ]
+        tones = [{row.kernel: row.tone for row in one.processes} for one in made]
+
+        assert all(one.items() <= tones[-1].items() for one in tones)
+        assert len({(tone or 0) % COLOURS for tone in tones[-1].values()}) == COLOURS
 
 
 # --- what kernels report ---

@@ -39,6 +39,7 @@ _SHORT = 12  # characters of the UUID of a GPU whose number is not known
 LISTED_AFTER = 2.0
 """Seconds after which a process that has memory is in the driver's lists."""
 
+COLOURS = 4
 TONES = 12
 """How many distinct tones there are: four colours by three patterns, as views draw them."""
 
@@ -276,16 +277,20 @@ def _called(entry: Entry) -> str:
 
 
 def _toned(rows: Sequence[ProcessRow]) -> tuple[ProcessRow, ...]:
-    """Set each notebook's tone from its name, so that every viewer gives it the same one, at any time and place.
+    """Set each notebook's tone from its name, so that every viewer gives it the same one.
 
-    Of two notebooks with the same tone, the later in order takes the next free one, as long as there are any.
+    Kernels choose in the order of their pids, so that one that starts takes no other's: a tone, and if possible a
+    colour, that the fewest have.
     """
     names = {row.kernel: (row.notebook and row.notebook.title) or "" for row in rows if row.kernel is not None}
     tones: dict[int, int] = {}
-    for kernel, name in sorted(names.items(), key=lambda one: (one[1], one[0])):
+    used, colours = [0] * TONES, [0] * COLOURS
+    for kernel, name in sorted(names.items()):
         wanted = zlib.crc32(name.encode(errors="surrogatepass"))
-        choices = [(wanted + step) % TONES for step in range(TONES)]
-        tones[kernel] = next((tone for tone in choices if tone not in tones.values()), choices[0])
+        choices = ((wanted + step) % TONES for step in range(TONES))
+        tones[kernel] = tone = min(choices, key=lambda tone: (used[tone], colours[tone % COLOURS]))
+        used[tone] += 1
+        colours[tone % COLOURS] += 1
     return tuple(row if row.kernel is None else replace(row, tone=tones[row.kernel]) for row in rows)
 
 
