@@ -19,12 +19,13 @@ from traitlets import Bool, Dict, Float, Unicode, default
 
 from tfgpu_magic.config import self_report
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor import one_look
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.rows import Table
 from tfgpu_magic.monitor.watcher import Watcher, failure
 from tfgpu_magic.views import message
 from tfgpu_magic.views.presence import STATE_EVERY, Presence
-from tfgpu_magic.views.status import Status
+from tfgpu_magic.views.status import Status, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,7 +164,8 @@ class MemoryTable(anywidget.AnyWidget):
     def _repr_mimebundle_(self, **options: Any) -> Any:
         bundle = super()._repr_mimebundle_(**options)
         if bundle:
-            now = Status(self._rows)
+            fails = self._rows.error  # as another look would; else the board may be a second old, and this is saved
+            now = Status(self._rows) if fails else shown(one_look.table(self_report.report, timeout=LOOK_TIMEOUT))
             bundle[0].update({"text/plain": repr(now), "text/html": now._repr_html_()})
         return bundle
 
