@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 PATIENCE = 20_000 * SLACK
 """Milliseconds in which a dialog comes or goes."""
 
+STREAM = "globalThis[Symbol.for('tfgpu-magic/stream-4')]"
 ASKED = "from tfgpu_magic import control; print(control.current().asked)"
 PID = "import os; print(os.getpid())"
 TAKE = "import tensorflow as tf; kept = tf.zeros(256 * 2**20 // 4)"
@@ -323,6 +324,17 @@ def test_the_words_become_the_first_cell_and_another_choice_takes_its_place(scen
     )
 
     assert sources == ["%load_ext tfgpu_magic\n%gpu growth", "1 + 1"]
+
+
+@lab_only
+def test_where_there_is_no_gpu_no_toolbar_has_the_button(scene: Scene, page: Page) -> None:
+    visit(page, scene, scene.notebook("none.ipynb").path)
+    expect(toolbar(page)).to_be_visible(timeout=PATIENCE)
+    page.evaluate(f"{STREAM}.state = {{ error: 'No GPU.', absent: true, gpus: {{}}, rows: {{}} }}")
+    page.evaluate(f"{STREAM}.say({STREAM}.link)")
+    expect(toolbar(page)).to_be_hidden(timeout=PATIENCE)
+    page.evaluate(f"{STREAM}.reconnect()")
+    expect(toolbar(page)).to_be_visible(timeout=PATIENCE)
 
 
 @lab_only

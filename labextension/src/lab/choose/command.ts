@@ -10,7 +10,7 @@ import { choosePolicy } from './dialog';
 const CHOOSE = 'tfgpu-magic:choose';
 
 export function addChooser(app: JupyterFrontEnd, memory: IGpuMemory, palette: ICommandPalette | null): void {
-  const { trans, panel } = memory;
+  const { trans, panel, stream } = memory;
   const atHand = new AtHand(app.shell, panel);
   let choosing = false;
   const choose = async (): Promise<void> => {
@@ -19,17 +19,19 @@ export function addChooser(app: JupyterFrontEnd, memory: IGpuMemory, palette: IC
       await choosePolicy(atHand.notebook, memory).finally(() => (choosing = false));
     }
   };
+  let absent = false;
   app.commands.addCommand(CHOOSE, {
     label: trans.__('Set GPU Memory of This Notebook…'),
     caption: () => obstacle(atHand, trans) || trans.__('Set the GPU memory that this notebook may take'),
     icon: chipIcon,
     describedBy: { args: { type: 'object', properties: {} } },
     isEnabled: () => !obstacle(atHand, trans),
+    isVisible: () => !absent,
     execute: choose
   });
   palette?.addItem({ command: CHOOSE, category: trans.__('GPU') });
   const tell = (): void => {
-    const { notebook } = atHand;
+    const notebook = absent ? null : atHand.notebook;
     app.commands.notifyCommandChanged(CHOOSE);
     panel.offer(
       notebook && {
@@ -40,5 +42,11 @@ export function addChooser(app: JupyterFrontEnd, memory: IGpuMemory, palette: IC
     );
   };
   atHand.changed.connect(tell);
+  stream.subscribe(() => {
+    if (stream.state && absent !== (stream.state.absent ?? false)) {
+      absent = !absent; // without a GPU there is nothing to set
+      tell();
+    }
+  });
   tell();
 }
