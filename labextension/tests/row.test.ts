@@ -17,7 +17,15 @@ test('it is unused for so long, which is more than idle, and less than busy', ()
   assert.equal(text({ state: 'busy', unused: 2800 }), 'busy');
   assert.equal(text({ state: 'idle', active: 9000, unused: 9950 }), 'idle 16 min');
   assert.equal(text({ who: 'gone', unused: 2800 }), '');
+  assert.equal(text({ unused: 2800, figures: { JAX: {}, TensorFlow: { 'in use': 1, peak: 9 } } }), 'unused 2 h');
   assert.equal(unusedText(row({ state: 'busy', unused: 2800 }), 10_000, ENGLISH), 'unused 2 h');
+});
+
+test('where nothing was ever made, as on the other GPUs of a notebook at work, that is said once', () => {
+  const never = { unused: 2800, figures: { TensorFlow: { 'in use': 0, peak: 0 } } };
+
+  assert.equal(text({ ...never, state: 'idle', active: 9000 }), 'idle 16 min');
+  assert.equal(unusedText(row({ ...never, state: 'busy' }), 10_000, ENGLISH), '');
 });
 
 test('a GPU says how much it is used and what its sensors tell, and what is not known is said to be', () => {

@@ -25,10 +25,19 @@ export function facts(row: Row, unit: Unit, trans: Translation): Fact[] {
   ];
 }
 
+/** Whether frameworks say that nothing was ever made on the GPU: the process has a context there, or a pool. */
+export function neverUsed({ figures = {} }: Row): boolean {
+  return nothing(Object.values(figures).flatMap(its => Object.values(its)));
+}
+
+function nothing(sizes: readonly number[]): boolean {
+  return sizes.length > 0 && sizes.every(size => size === 0);
+}
+
 /** A framework's figures; its name stands before the first. */
 function said(name: string, figures: Record<string, number>, unit: Unit, trans: Translation): Fact[] {
   const all = Object.entries(figures);
-  if (all.length && all.every(([, size]) => size === 0)) {
+  if (nothing(Object.values(figures))) {
     return [[name + trans.__('never used'), '']]; // as on the other GPUs of a TensorFlow without a policy
   }
   // eslint-disable-next-line jupyter/no-dynamic-translation -- frameworks name their figures; a catalogue may have them

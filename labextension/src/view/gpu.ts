@@ -99,8 +99,8 @@ export function sensors(gpu: Gpu, trans: Translation): string {
 
 function header(label: string, gpu: Gpu, look: Look): TemplateResult {
   const { trans, unit } = look;
-  const said = look.show.sensors ? sensors(gpu, trans) : '';
-  const kernel = cut([gpu.logical, gpu.policy].filter(Boolean).join(' · '), 200);
+  const kernel = [gpu.logical, gpu.policy].filter(Boolean).join(' · ');
+  const said = [cut(kernel, 200), look.show.sensors ? sensors(gpu, trans) : ''].filter(Boolean).join(' · ');
   const unknown = gpu.used === undefined && gpu.total === undefined;
   const full = nearlyFull(gpu);
   const trouble = gpu.error ? cut(gpu.error, 300) : '';
@@ -111,11 +111,10 @@ function header(label: string, gpu: Gpu, look: Look): TemplateResult {
       <span class="tfgpu-view-name" title=${cut(gpu.name, 1000)}><bdi>${cut(gpu.name, 200)}</bdi></span>
       ${gpu.mig ? tag(trans.__('MIG'), trans.__('Cut into instances, which have lines of their own')) : nothing}
       ${gpu.unified ? tag(trans.__('unified'), trans.__('It shares its memory with the processor')) : nothing}
-      <span class="tfgpu-view-logical" title=${kernel}>${kernel}</span>
       ${full === undefined ? nothing : html`<span class="tfgpu-view-full" title=${trans.__('Nearly full: %1 free', withUnit(gpu.free, unit))}>${trans.__('%1%', full)}</span>`}
       <span class="tfgpu-view-figure">${figures(gpu, unit)}</span>
     </div>
-    ${said ? html`<div class="tfgpu-view-sensors">${said}</div>` : nothing}
+    ${said ? html`<div class="tfgpu-view-sensors" title=${said}>${said}</div>` : nothing}
     ${
       trouble
         ? html`<div class="tfgpu-view-trouble">${unknown ? trans.__('N/A: %1', trouble) : trouble}</div>`

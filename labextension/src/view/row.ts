@@ -2,7 +2,7 @@
 
 import { html, nothing, type TemplateResult } from 'lit-html';
 import { guard } from 'lit-html/directives/guard.js';
-import { facts, type Fact } from './facts';
+import { facts, neverUsed, type Fact } from './facts';
 import { ago, cut, step, withUnit } from './format';
 import { PARK, RESTART, SHUT_DOWN, STOP, UNPARK } from './icons';
 import { toneClass, type Actions, type Look } from './options';
@@ -34,9 +34,9 @@ export function isCurrent(row: Row, look: Look): boolean {
   return row.path !== undefined && row.path === look.current;
 }
 
-/** For how long a row's process has not used its GPU: `unused 2 h`; nothing while it does, or that is not known. */
+/** For how long a row's process has not used its GPU: `unused 2 h`; nothing while it does, never did, or none knows. */
 export function unusedText(row: Row, now: number, trans: Translation): string {
-  const long = row.unused === undefined ? '' : ago(now - row.unused, trans);
+  const long = row.unused === undefined || neverUsed(row) ? '' : ago(now - row.unused, trans);
   return long && trans.__('unused %1', long);
 }
 
@@ -150,7 +150,11 @@ function detail(row: Row, unused: string, { trans, unit }: Look): unknown {
         html`<span class="tfgpu-view-fact"><span class="tfgpu-view-what">${what}</span> <span>${value}</span></span> `
     )}${
       row.spare
-        ? html`<span class="tfgpu-view-back">${trans.__('%1 could come back', withUnit(row.held, unit))}</span>`
+        ? html`<span
+            class="tfgpu-view-back"
+            title=${trans.__('It has long been idle, and uses little of this: a restart of its kernel gives it back')}
+            >${trans.__('%1 could come back', withUnit(row.held, unit))}</span
+          >`
         : nothing
     }</span
   >`;
