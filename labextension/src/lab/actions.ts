@@ -42,6 +42,12 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
     }
   }
 
+  /** Ask our server extension for what JupyterLab has no way to. */
+  function post(what: string, body: object): Promise<Response> {
+    const url = URLExt.join(serverSettings.baseUrl, 'tfgpu-magic', what);
+    return ServerConnection.makeRequest(url, { method: 'POST', body: JSON.stringify(body) }, serverSettings);
+  }
+
   async function shutDown(kernel: string): Promise<void> {
     await sessions.refreshRunning();
     for (const session of sessions.running()) {
@@ -57,25 +63,18 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
   async function stopCall(row: Row, pid: number): Promise<void> {
     const name = cut(row.owner, SHOWN);
     const kill = asked.has(row);
-    const answer = await showDialog({
+    const ask = {
       title: kill ? trans.__('Kill %1?', name) : trans.__('Stop %1?', name),
-      body: kill
-        ? trans.__('It was asked to stop, and still runs. What it has not saved is lost; its notebook goes on.')
-        : trans.__('It is interrupted, as by Ctrl-C. Its notebook goes on, and keeps its variables.'),
-      buttons: [
-        Dialog.cancelButton({ label: trans.__('Cancel') }),
-        Dialog.warnButton({ label: kill ? trans.__('Kill') : trans.__('Stop') })
-      ],
-      defaultButton: 0
-    });
-    if (!answer.button.accept) {
+      label: kill ? trans.__('Kill') : trans.__('Stop')
+    };
+    const lost = kill
+      ? trans.__('It was asked to stop, and still runs. What it has not saved is lost; its notebook goes on.')
+      : trans.__('It is interrupted, as by Ctrl-C. Its notebook goes on, and keeps its variables.');
+    if (!(await confirm(ask, lost, trans))) {
       return;
     }
-    const url = URLExt.join(serverSettings.baseUrl, 'tfgpu-magic', 'stop');
     try {
-      const body = JSON.stringify({ pid, kill });
-      const request = { method: 'POST', body };
-      const response = await asked.ask(row, () => ServerConnection.makeRequest(url, request, serverSettings));
+      const response = await asked.ask(row, () => post('stop', { pid, kill }));
       if (!response.ok && response.status !== 404) {
         throw await ServerConnection.ResponseError.create(response); // 404: it has ended by itself
       }
@@ -95,10 +94,8 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
     if (!(await confirm(ask, endingProcess(row, store.state, { unit: unit(), trans, kill }), trans))) {
       return;
     }
-    const url = URLExt.join(serverSettings.baseUrl, 'tfgpu-magic', 'end');
     try {
-      const request = { method: 'POST', body: JSON.stringify({ pid, began, kill }) };
-      const response = await asked.ask(row, () => ServerConnection.makeRequest(url, request, serverSettings));
+      const response = await asked.ask(row, () => post('end', { pid, began, kill }));
       if (response.status === 404) {
         Notification.info(trans.__('%1 has ended by itself: nothing was done.', name), { autoClose: 5000 });
       } else if (!response.ok) {
@@ -112,10 +109,8 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
   /** Have a kernel park itself, or bring it back; what takes longer than an answer is seen in its row. */
   async function park(row: Row, back: boolean): Promise<void> {
     const name = cut(row.owner, SHOWN);
-    const url = URLExt.join(serverSettings.baseUrl, 'tfgpu-magic', 'park');
     try {
-      const body = JSON.stringify({ kernel: row.kernel, pid: row.pid, back });
-      const response = await ServerConnection.makeRequest(url, { method: 'POST', body }, serverSettings);
+      const response = await post('park', { kernel: row.kernel, pid: row.pid, back });
       if (!response.ok) {
         throw await ServerConnection.ResponseError.create(response);
       }

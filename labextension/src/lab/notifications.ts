@@ -70,61 +70,43 @@ export class Notifications {
       Notification.dismiss(id);
       this.shown.delete(id);
     }
-    all.length === 1 ? this.tellUnused(all[0]!, state.time) : this.tellSeveral(all, state.time);
+    const [only] = all.length === 1 ? all : [];
+    const [text, actions] = only ? this.one(only, state.time) : this.several(all);
+    const told = all.map(({ row }) => row.kernel!);
+    const notToday = {
+      label: this.memory.trans.__('Not Today'),
+      callback: () => this.reminder.notToday(told, this.memory.stream.state?.time ?? state.time)
+    };
+    this.shown.set(Notification.info(text, { autoClose: false, actions: [...actions, notToday] }), told);
   }
 
-  private tellUnused(told: Held, now: number): void {
+  private one(told: Held, now: number): [string, Notification.IAction[]] {
     const { trans, choices, actions, stream } = this.memory;
-    const kernel = told.row.kernel!;
     // A button may be clicked tomorrow, and the notebook may be busy by then.
-    const row = (): Row => kernelRow(stream, kernel) ?? told.row;
-    const text = trans.__(
-      '%1 has held %2 for %3 without using it',
-      cut(told.row.owner, SHOWN),
-      withUnit(told.held, choices.unit),
-      ago(now - told.since, trans)
-    );
-    const first = canPark(told.row)
-      ? { label: trans.__('Park'), callback: () => actions.park(row()) }
-      : { label: trans.__('Open'), callback: () => actions.open(row()) };
-    const id = Notification.info(text, {
-      autoClose: false,
-      actions: [
-        first,
-        { label: trans.__('Shut Down…'), callback: () => actions.shutDown(row()) },
-        {
-          label: trans.__('Not Today'),
-          callback: () => this.reminder.notToday([kernel], stream.state?.time ?? now)
-        }
+    const row = (): Row => kernelRow(stream, told.row.kernel!) ?? told.row;
+    const name = cut(told.row.owner, SHOWN);
+    const held = withUnit(told.held, choices.unit);
+    return [
+      trans.__('%1 has held %2 for %3 without using it', name, held, ago(now - told.since, trans)),
+      [
+        canPark(told.row)
+          ? { label: trans.__('Park'), callback: () => actions.park(row()) }
+          : { label: trans.__('Open'), callback: () => actions.open(row()) },
+        { label: trans.__('Shut Down…'), callback: () => actions.shutDown(row()) }
       ]
-    });
-    this.shown.set(id, [kernel]);
+    ];
   }
 
-  /** Tell of several notebooks at once: each has its buttons in the panel. */
-  private tellSeveral(told: readonly Held[], now: number): void {
-    const { trans, choices, open, stream } = this.memory;
-    const kernels = told.map(({ row }) => row.kernel!);
-    const text = trans.__(
-      '%1 notebooks hold %2 without using it: %3',
-      told.length,
-      withUnit(
-        told.reduce((sum, { held }) => sum + held, 0),
-        choices.unit
-      ),
-      told.map(({ row }) => cut(row.owner, SHOWN)).join(', ')
-    );
-    const id = Notification.info(text, {
-      autoClose: false,
-      actions: [
-        { label: trans.__('Show'), callback: open },
-        {
-          label: trans.__('Not Today'),
-          callback: () => this.reminder.notToday(kernels, stream.state?.time ?? now)
-        }
-      ]
-    });
-    this.shown.set(id, kernels);
+  /** Several notebooks have their buttons in the panel. */
+  private several(told: readonly Held[]): [string, Notification.IAction[]] {
+    const { trans, choices, open } = this.memory;
+    const size = told.reduce((sum, { held }) => sum + held, 0);
+    const names = told.map(({ row }) => cut(row.owner, SHOWN)).join(', ');
+    const held = withUnit(size, choices.unit);
+    return [
+      trans.__('%1 notebooks hold %2 without using it: %3', told.length, held, names),
+      [{ label: trans.__('Show'), callback: open }]
+    ];
   }
 
   /** Take back what is not so any more. */

@@ -63,7 +63,7 @@ export function nearlyFull({ used, total }: Gpu): number | undefined {
   return percent >= FULL ? Math.min(percent, 100) : undefined;
 }
 
-/** Puts rows in order. It starts from the order before, since most of them keep their places. */
+/** Puts rows in order, anew only where they or the order have changed. */
 export class Sorter {
   /** Rows by GPU, in order. */
   sort(state: State, order: Order): Map<string, Entry[]> {
@@ -71,23 +71,9 @@ export class Sorter {
       return this.sorted;
     }
     const sorted = new Map<string, Entry[]>();
-    const keys = Object.keys(state.rows);
-    const add = (key: string, row: Row): void => {
+    for (const [key, row] of Object.entries(state.rows)) {
       const list = sorted.get(row.gpu);
       list ? list.push({ key, row }) : sorted.set(row.gpu, [{ key, row }]);
-    };
-    let count = 0;
-    for (const entries of this.sorted.values()) {
-      for (const { key } of entries) {
-        if (Object.hasOwn(state.rows, key)) {
-          add(key, state.rows[key]!);
-          count += 1;
-        }
-      }
-    }
-    if (count < keys.length) {
-      const known = this.rows ?? {};
-      keys.filter(key => !Object.hasOwn(known, key)).forEach(key => add(key, state.rows[key]!));
     }
     const compare = COMPARE[order];
     for (const entries of sorted.values()) {

@@ -4,7 +4,7 @@ import { html, render } from 'lit-html';
 import { repeat } from 'lit-html/directives/repeat.js';
 import { gpuView } from './gpu';
 import { head, notes, notices, old } from './head';
-import { isAction, type Look, type Options } from './options';
+import type { Actions, Look, Options } from './options';
 import { labels, ORDERS, Sorter, type Order } from './model';
 import type { Store } from './store';
 import { next } from './trace';
@@ -137,8 +137,8 @@ class Drawing {
     }
     const key = button?.closest<HTMLElement>('[data-key]')?.dataset['key'];
     const row = key === undefined ? undefined : this.store.state?.rows[key];
-    if (row && isAction(what)) {
-      this.look.actions[what]?.(row);
+    if (row && what !== undefined && Object.hasOwn(this.look.actions, what)) {
+      this.look.actions[what as keyof Actions]?.(row);
     }
   };
 

@@ -21,13 +21,6 @@ export interface Actions {
   unpark?: (row: Row) => void;
 }
 
-const ACTIONS: readonly (keyof Actions)[] = ['open', 'restart', 'shutDown', 'stop', 'end', 'park', 'unpark'];
-
-/** Whether a button's name is that of an action on a row. */
-export function isAction(what: string | undefined): what is keyof Actions {
-  return ACTIONS.some(action => action === what);
-}
-
 /** What is shown; by default all of it. */
 export interface Shown {
   others?: boolean;
