@@ -45,9 +45,9 @@ def test_without_a_word_tensorflow_takes_nearly_all(now: dict[str, str]) -> None
 
 
 def test_the_third_of_three_times_forty_percent_is_refused(now: dict[str, str]) -> None:
-    assert now['first = start("visible 0; limit 40%")\nsecond = start("visible 0; limit 40%")'].count("uses a GPU") == 2
+    assert now['first = start("limit 40%")\nsecond = start("limit 40%")'].count("uses a GPU") == 2
 
-    refusal = now["%tf_gpu visible 0; limit 40%"]
+    refusal = now["%tf_gpu limit 40%"]
     assert "UsageError: Not applied. GPU 0: 40% is 6.4 GiB" in refusal
     assert len(re.findall(r"^ +6\.\d GiB  ", refusal, re.MULTILINE)) == 2
 
@@ -57,9 +57,7 @@ def test_what_was_asked_before_a_refusal_still_waits(now: dict[str, str]) -> Non
 
 
 def test_the_limit_is_in_force_in_the_end(now: dict[str, str]) -> None:
-    assert (
-        "`visible 0; limit 40%` is in force." in now["import tensorflow as tf\n\nimages = tf.zeros([64, 1024, 1024])"]
-    )
+    assert "`pick; limit 40%` is in force." in now["import tensorflow as tf\n\nimages = tf.zeros([64, 1024, 1024])"]
     assert re.search(r"GPU:0 +6\.\d / 16 GiB .* limit 6\.4 GiB$", now["%tf_gpu #3"], re.MULTILINE)
 
 
