@@ -58,7 +58,6 @@ _STYLE_LINE = " ".join(_STYLE.split())
 _KEYS = {"this": "this", "mine": "mine", "other": "others", "gone": "others", "unknown": "others"}
 _ORDER: tuple[ShareOf, ...] = ("this", "mine", "others", "free")
 _LONGEST = 60  # characters of a name; of a longer one the end is shown
-_GPU_HEADS = (">GPU", "<Name", "<Held", ">Free")
 _PROCESS_HEADS = (">GPU", ">PID", "<Type", "<Owner", ">Held")
 
 
@@ -70,9 +69,9 @@ def page(body: str) -> str:
 def gpus(table: Table, here: str) -> str:
     """Draw a row for each GPU, with what the kernel has said of it; `here` is the kind of the viewing process."""
     kernel = phrases.of_kernel(table)
-    heads = _GPU_HEADS + (("<TF", f"<This {here}", "<Policy") if kernel else ())
-    rows = (_gpu(row) + (_kernel(row) if kernel else "") for row in table.gpus)
-    return grid("GPU memory", heads, rows) + _legend(table)
+    heads = (">GPU", "<Name", "<TF", "<Held", ">Free", f"<This {here}", "<Policy")
+    shown = heads if kernel else tuple(head for head in heads[:5] if head != "<TF")
+    return grid("GPU memory", shown, (_gpu(row, kernel=kernel) for row in table.gpus)) + _legend(table)
 
 
 def processes(table: Table) -> str:
@@ -155,18 +154,18 @@ def _side(head: str) -> str:
     return ' class="tfgpu-n"' if head.startswith(">") else ""
 
 
-def _gpu(row: GpuRow) -> str:
+def _gpu(row: GpuRow, *, kernel: bool) -> str:
     name = f'<td class="tfgpu-name">{_safe(phrases.name(row))}</td>'
     start = f'<th scope="row" class="tfgpu-n">{_safe(row.gpu)}</th>{name}'
     if row.error and row.used is None:
-        return f'{start}<td colspan="2">N/A: {_safe(phrases.plain(row.error, longest=100))}.</td>'
-    free = f'<td class="tfgpu-n">{_safe(phrases.with_unit(row.free))}</td>'
-    return f'{start}<td class="tfgpu-held">{_safe(phrases.held(row))}{_bar(row)}</td>{free}'
-
-
-def _kernel(row: GpuRow) -> str:
-    logical, policy = _safe(row.logical or "-"), _safe(phrases.plain(row.policy))
-    return f'<td>{logical}</td><td class="tfgpu-use">{_safe(phrases.use(row))}</td><td>{policy}</td>'
+        memory = f'<td colspan="2">N/A: {_safe(phrases.plain(row.error, longest=100))}.</td>'
+    else:
+        free = f'<td class="tfgpu-n">{_safe(phrases.with_unit(row.free))}</td>'
+        memory = f'<td class="tfgpu-held">{_safe(phrases.held(row))}{_bar(row)}</td>{free}'
+    if not kernel:
+        return start + memory
+    use, policy = _safe(phrases.use(row)), _safe(phrases.plain(row.policy))
+    return f'{start}<td>{_safe(row.logical or "-")}</td>{memory}<td class="tfgpu-use">{use}</td><td>{policy}</td>'
 
 
 def _bar(row: GpuRow) -> str:
