@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from tfgpu_magic.config.self_report import without
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.host import host
 from tfgpu_magic.units import rounded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from tfgpu_magic.monitor.report import Report
     from tfgpu_magic.monitor.snapshot import Snapshot
@@ -37,23 +38,11 @@ def name_one(
     for one in sorted(idle, key=lambda report: math.inf if report.active is None else report.active)[:MOST]:
         held = {row.gpu: row.held for row in snapshot.processes if row.pid == one.pid and row.held}
         try:
-            if held and fits(_without(snapshot, one.pid, held), replace(others, parked=others.parked | {one.pid})):
+            if held and fits(without(snapshot, {one.pid}, held), replace(others, parked=others.parked | {one.pid})):
                 error.reason = f"{error.reason}\n{_named(one, sum(held.values()), snapshot.time)}"
                 return
         except Refused:
             continue
-
-
-def _without(snapshot: Snapshot, pid: int, held: Mapping[str, int]) -> Snapshot:
-    """Return the snapshot as it will be when a process is parked that holds so much of each GPU, by its label."""
-    gpus = []
-    for gpu in snapshot.gpus:
-        size = held.get(gpu.label, 0)
-        free = None if gpu.free is None else gpu.free + size
-        used = None if gpu.used is None else max(0, gpu.used - size)
-        gpus.append(replace(gpu, free=free, used=used))
-    rows = tuple(row for row in snapshot.processes if row.pid != pid)
-    return replace(snapshot, gpus=tuple(gpus), processes=rows)
 
 
 def _named(one: Report, held: int, now: float) -> str:

@@ -41,7 +41,8 @@ def load(shell: InteractiveShell) -> None:
 
         FORK_SERVER.process()
     try:
-        magics.hold_to_parking()
+        if magics.parking != "off":
+            configuration().park(magics.parking)
     except TfGpuError as error:
         magics.parking = "off"
         _warn(shell, f"tfgpu_magic: {error} Parking is off.")

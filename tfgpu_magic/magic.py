@@ -68,15 +68,6 @@ class TfGpuMagics(TfGpuSettings, Magics):
             self.ceiling = configuration().ceiling_in_force()
             raise UsageError(str(error)) from None
 
-    def hold_to_parking(self) -> None:
-        """Have the kernel park itself, if that is configured.
-
-        Raises:
-            PolicyError: what is configured is no setting of parking.
-        """
-        if self.parking != "off":
-            configuration().park(self.parking)
-
     def _on_parking(self, change: Any) -> None:
         """Have `%config TfGpuMagics.parking = ...` hold from now on; what is no setting is refused."""
         try:
