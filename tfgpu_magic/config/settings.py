@@ -101,7 +101,7 @@ class TfGpuSettings(Configurable):
         60.0,
         min=0.0,
         help="Seconds without a running cell after which, under `growth --release`, GPU memory that TensorFlow does "
-        "not use is given back to the driver; with 0 it is given back only by `tfgpu_magic.give_back()`.",
+        "not use is given back to the driver; with 0 only by `%tf_gpu free` and `tfgpu_magic.give_back()`.",
     ).tag(config=True)
 
     parking = Words(
