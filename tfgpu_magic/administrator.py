@@ -92,7 +92,7 @@ def hold_others() -> None:
 def hold_imports() -> None:
     """Hold the frameworks beside TensorFlow to what is asked of them, and to the ceiling, whenever one is imported."""
     if "tensorflow" not in sys.modules:
-        _wait()  # before `tell_others`: one of them fixes fair parts and says so
+        import_hook.call_at_import(at_import)  # before `tell_others`: one of them fixes fair parts and says so
     for module in NAMES.keys() - sys.modules.keys():
         import_hook.call_at_import(tell_others, module)
 
@@ -164,13 +164,7 @@ def apply(plan: Plan) -> None:
     else:
         RUNTIME.apply(plan)
     if plan.needs_tensorflow and current_stage() is Stage.ABSENT:
-        _wait()
-
-
-def _wait() -> None:
-    """Have the plan that waits for TensorFlow's import applied then, whatever uses CUDA before it."""
-    import_hook.call_at_import(note_import)
-    import_hook.call_at_import(at_import)
+        import_hook.call_at_import(at_import)
 
 
 def policy_of(plan: Plan) -> Policy:
@@ -186,6 +180,7 @@ def said_to_others(plan: Plan) -> Policy:
 
 def at_import() -> None:
     """Apply the plan that waits for TensorFlow's import."""
+    note_import()  # CUDA contexts that are there now are others'
     plan = RUNTIME.plan
     if plan is None or not plan.needs_tensorflow:
         return

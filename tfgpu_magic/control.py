@@ -253,20 +253,7 @@ def current() -> Plan:
 
 def anew(snapshot: Snapshot) -> ProcessState:
     """Return the state of a new process with this one's policy, in which TensorFlow is not imported yet."""
-    here = RUNTIME.observe(snapshot.gpus)
-    return ProcessState(
-        anew=True,
-        host=here.host,
-        keras=here.keras,
-        old=here.old,
-        outside=here.outside,
-        environment=here.outside,
-        shown=here.given,
-        given=here.given,
-        asked=here.asked,
-        settled=here.settled,
-        ceiling=here.ceiling,
-    )
+    return RUNTIME.observe(snapshot.gpus).begun_anew()
 
 
 def standing(plan: Plan) -> str:

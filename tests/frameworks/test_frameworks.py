@@ -20,7 +20,6 @@ from tests.magic.shell import Seen, cells
 from tests.processes import run
 from tfgpu_magic import frameworks
 from tfgpu_magic.config.process_state import Stage
-from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.views import message
 
@@ -58,10 +57,6 @@ def test_one_that_sleeps_or_fails_says_nothing_and_costs_the_others_nothing(
     assert [(uuid, {one.framework for one in its}) for uuid, its in frameworks.figures().items()] == [
         ("GPU-1", {"Novum"})
     ]
-
-
-def test_a_policy_can_be_asked_of_each() -> None:
-    assert [one.name for one in frameworks.FRAMEWORKS if one.runtime is RUNTIME] == ["TensorFlow"]
 
 
 def _register() -> tuple[Seen, message.State]:

@@ -20,7 +20,6 @@ from tests.magic.shell import Seen, cells
 from tests.processes import run
 from tests.sizes import MIB
 from tfgpu_magic.frameworks import tensorflow_arrays
-from tfgpu_magic.frameworks.objects import Objects
 from tfgpu_magic.insight.accounts import Account
 from tfgpu_magic.insight.fold import Row
 from tfgpu_magic.insight.search import Search
@@ -308,7 +307,7 @@ def bounds() -> list[int]:
     found = []
     for dataset, number in ((pairs, 5), (pairs, None), (pairs.batch(3), 5)):
         iterator = iter(dataset.apply(tf.data.experimental.prefetch_to_device("GPU:0", number)))
-        found += [one.size for one in tensorflow_arrays.arrays(Objects([iterator])) if one.rest]
+        found += [one.size for one in tensorflow_arrays.arrays([iterator]) if one.rest]
     return found
 
 

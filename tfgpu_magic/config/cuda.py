@@ -93,35 +93,22 @@ def initialised() -> bool:
 
 def shown() -> tuple[str, ...]:
     """Return the UUIDs of the GPUs that CUDA shows this process, in its order; none while it is not initialised."""
-    library = loaded()
-    return () if library is None else tuple(_uuid(library, device) for device in _devices(library))
+    return tuple(_uuid(*one) for one in _devices())
 
 
 def by_pci() -> dict[str, str]:
     """Return the UUIDs of the same GPUs by PCI bus id, in lower case, as TensorFlow describes them."""
-    library = loaded()
-    if library is None:
-        return {}
     pci = ctypes.create_string_buffer(32)
     found: dict[str, str] = {}
-    for device in _devices(library):
+    for library, device in _devices():
         if library.cuDeviceGetPCIBusId(pci, len(pci), device) == 0:
             found[pci.value.decode().lower()] = _uuid(library, device)
     return found
 
 
-def has_context() -> bool:
-    """Tell whether something in this process holds a CUDA context on some GPU."""
-    library = loaded()
-    return library is not None and bool(_active(library))
-
-
 def pools() -> dict[str, int]:
     """Return the bytes that each GPU's default memory pool holds, by UUID: of the GPUs that have a context here."""
-    library = loaded()
-    if library is None:
-        return {}
-    return {_uuid(library, device): _reserved(library, _pool(library, device)) for device in _active(library)}
+    return {_uuid(*one): _reserved(one[0], _pool(*one)) for one in _active()}
 
 
 def give_back() -> dict[str, int]:
@@ -131,22 +118,18 @@ def give_back() -> dict[str, int]:
     it is, so other threads may go on; only a CUDA graph that one of them records meanwhile is lost. GPUs without a
     context in this process are left alone, and so are those that fail.
     """
-    library = loaded()
-    return {} if library is None else {_uuid(library, device): _trim(library, device) for device in _active(library)}
+    return {_uuid(*one): _trim(*one) for one in _active()}
 
 
 def synchronise() -> None:
     """Wait for all work of the GPUs on which this process has a context."""
-    library = loaded()
-    if library is not None:
-        for device in _active(library):
-            _synchronise(library, device)
+    for one in _active():
+        _synchronise(*one)
 
 
 def contexts() -> tuple[str, ...]:
     """Return the UUIDs of the GPUs on which something in this process holds a CUDA context."""
-    library = loaded()
-    return () if library is None else tuple(_uuid(library, device) for device in _active(library))
+    return tuple(_uuid(*one) for one in _active())
 
 
 def shown_with(environment: Mapping[str, str], *, timeout: float = CUDA_TIMEOUT) -> tuple[str, ...] | None:
@@ -173,20 +156,21 @@ def shown_with(environment: Mapping[str, str], *, timeout: float = CUDA_TIMEOUT)
         return None
 
 
-def _devices(library: ctypes.CDLL) -> list[ctypes.c_int]:
-    count = ctypes.c_int()
-    if library.cuDeviceGetCount(ctypes.byref(count)) != 0:
+def _devices() -> list[tuple[ctypes.CDLL, ctypes.c_int]]:
+    """Return the driver library with each device that it shows; none while nothing has loaded it."""
+    library, count = loaded(), ctypes.c_int()
+    if library is None or library.cuDeviceGetCount(ctypes.byref(count)) != 0:
         return []
     devices = [ctypes.c_int() for _ in range(count.value)]
-    return [d for ordinal, d in enumerate(devices) if library.cuDeviceGet(ctypes.byref(d), ordinal) == 0]
+    return [(library, d) for ordinal, d in enumerate(devices) if library.cuDeviceGet(ctypes.byref(d), ordinal) == 0]
 
 
-def _active(library: ctypes.CDLL) -> list[ctypes.c_int]:
-    """Return the devices on which this process has a context."""
+def _active() -> list[tuple[ctypes.CDLL, ctypes.c_int]]:
+    """Return the same of the devices on which this process has a context."""
     flags, active = ctypes.c_uint(), ctypes.c_int()
     return [
-        device
-        for device in _devices(library)
+        (library, device)
+        for library, device in _devices()
         if library.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(active)) == 0 and active.value
     ]
 

@@ -62,9 +62,8 @@ class FirstUseWatch(CellWatch):
 
 def _note_import() -> None:
     """Note whose CUDA contexts are there when TensorFlow is imported."""
-    from tfgpu_magic.config.runtime import note_import  # as in `_frameworks`
-
-    note_import()
+    if imported := _frameworks():
+        imported.note_import()
 
 
 def _awake() -> list[Framework]:
@@ -85,11 +84,8 @@ def _frameworks() -> ModuleType | None:
 def _note_broken(error: BaseException) -> None:
     """Note a first op that failed for lack of memory; later failures, when TensorFlow is ready, do not matter."""
     imported = _frameworks()
-    if imported is None:
-        return
-    for runtime in [one.runtime for one in imported.FRAMEWORKS if one.runtime is not None]:
-        if runtime.half_started and imported.out_of_memory(error) and _from_tensorflow(error):
-            runtime.broken = True
+    if imported and imported.RUNTIME.half_started and imported.out_of_memory(error) and _from_tensorflow(error):
+        imported.RUNTIME.broken = True
 
 
 def _from_tensorflow(error: BaseException) -> bool:

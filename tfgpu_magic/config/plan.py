@@ -201,19 +201,9 @@ def _ways(
 
 def _beside(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Policy | None:
     """Return the policy, or the nearest, that fits in a new process beside this one; None if none does."""
-    other = ProcessState(
-        anew=True,
-        outside=process.outside,
-        environment=process.outside,
-        shown=process.given,
-        given=process.given,
-        asked=process.asked,
-        settled=process.settled,
-        promises=process.promises,
-        ceiling=process.ceiling,
-    )
     if not snapshot.gpus:
         return policy
+    other = process.begun_anew()
     try:
         plan = draft(policy, snapshot, other)
     except Refused:

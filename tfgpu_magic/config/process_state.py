@@ -98,3 +98,20 @@ class ProcessState:
     keras: str | None = None
     ceiling: Ceiling | None = None
     fixed_by: str = "TensorFlow"
+
+    def begun_anew(self) -> ProcessState:
+        """Return the state of a new process with this one's policy, in which no framework is imported yet."""
+        return ProcessState(
+            anew=True,
+            host=self.host,
+            keras=self.keras,
+            old=self.old,
+            outside=self.outside,
+            environment=self.outside,
+            shown=self.given,
+            given=self.given,
+            asked=self.asked,
+            settled=self.settled,
+            promises=self.promises,
+            ceiling=self.ceiling,
+        )

@@ -132,27 +132,19 @@ def _uses(process: ProcessState, plan: Plan, labels: Mapping[str, str]) -> list[
     releases = plan.releases and not process.changed
     uses: list[GpuUse] = []
     number = 0
-    for uuid in seen:
-        sizes = limits.get(uuid, ())
-        logical = ready.get(uuid) or _expected(number, sizes)
-        number += len(logical)
-        policy = in_words(sizes, grows=grows, releases=releases) if sizes or grows else DEFAULT
+    for uuid in dict.fromkeys([*seen, *figures, *most]):
+        limit = most.get(uuid)
+        logical: tuple[LogicalGpu, ...] = ()
+        policy = "" if limit is None else in_words((limit,), grows=False)
+        if uuid in seen:
+            sizes = limits.get(uuid, ())
+            logical = ready.get(uuid) or _expected(number, sizes)
+            number += len(logical)
+            policy = in_words(sizes, grows=grows, releases=releases) if sizes or grows else DEFAULT
         use = GpuUse(
             gpu=labels.get(uuid, uuid),
             policy=fair.get(uuid, policy),
             logical=logical,
-            figures=figures.pop(uuid, ()),
-            limit=most.pop(uuid, None),
-            fair=uuid in fair,
-            asked=RUNTIME.asked_at,
-        )
-        uses.append(use)
-    for uuid in dict.fromkeys([*figures, *most]):
-        limit = most.get(uuid)
-        policy = "" if limit is None else in_words((limit,), grows=False)
-        use = GpuUse(
-            gpu=labels.get(uuid, uuid),
-            policy=fair.get(uuid, policy),
             figures=figures.get(uuid, ()),
             limit=limit,
             fair=uuid in fair,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.config import cuda
 from tfgpu_magic.config.frameworks import NAMES
 from tfgpu_magic.config.process_state import Stage
-from tfgpu_magic.config.runtime import current_stage
+from tfgpu_magic.config.runtime import RUNTIME, current_stage, note_import
 from tfgpu_magic.frameworks.base import Framework
 from tfgpu_magic.frameworks.jax import Jax
 from tfgpu_magic.frameworks.peaks import SharedPeaks
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.frameworks.shortage import Shortage
     from tfgpu_magic.monitor.report import Figure
 
-__all__ = ["FRAMEWORKS", "PEAKS", "Framework"]
+__all__ = ["FRAMEWORKS", "PEAKS", "RUNTIME", "Framework", "note_import"]
 
 FRAMEWORKS: tuple[Framework, ...] = (TensorFlow(), Torch(), Jax())
 """The frameworks, in the order in which views show their figures."""

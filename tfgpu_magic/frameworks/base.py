@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from tfgpu_magic.config import import_hook
 from tfgpu_magic.config.framework_plan import FrameworkPlan
@@ -17,10 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tfgpu_magic.config.framework_plan import FrameworkState, Wanted
-    from tfgpu_magic.config.runtime import Runtime
     from tfgpu_magic.frameworks.array import Array
     from tfgpu_magic.frameworks.counters import Counters
-    from tfgpu_magic.frameworks.objects import Objects
     from tfgpu_magic.frameworks.pool import Pool
 
 
@@ -30,7 +27,6 @@ class Framework:
     Attributes:
         name: its name for people, which its figures carry.
         out_of_memory: a pattern that its errors match when a GPU has no memory left.
-        runtime: what enforces a policy on it; None for any but TensorFlow.
         since: the cell that made it use a GPU, as a phrase, if the cells are watched.
         words: what views call what is in use, what it has of the driver and its limit; "" for what they leave out.
         comes_with_tensorflow: whether TensorFlow imports it where it is installed, so that nobody need want it.
@@ -45,7 +41,6 @@ class Framework:
 
     name: str
     out_of_memory: re.Pattern[str]
-    runtime: Runtime | None = None
     since: str | None = None
     words: tuple[str, str, str] = ("in use", "pool", "limit")
     comes_with_tensorflow = False
@@ -54,7 +49,7 @@ class Framework:
     counters: Counters | None = None
     module = ""
     package = ""
-    grows_by: Mapping[str, str] = MappingProxyType({})
+    grows_by: ClassVar[Mapping[str, str]] = {}
     gives_back = False
 
     _between: Callable[[Callable[[], None]], None]
@@ -116,7 +111,7 @@ class Framework:
         if self.counters is not None:
             self.counters.share(self._between)
 
-    def arrays(self, objects: Objects) -> Iterable[Array] | None:  # noqa: ARG002  # for those that have no list
+    def arrays(self, objects: Sequence[object]) -> Iterable[Array] | None:  # noqa: ARG002  # for those that have no list
         """Return its arrays on GPUs, or None if it does not tell them; no code of the user's runs for that.
 
         Args:

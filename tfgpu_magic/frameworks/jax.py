@@ -11,9 +11,8 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar
 
 from tfgpu_magic.config import cuda
 from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wanted, phrase
@@ -22,7 +21,6 @@ from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import jax_settings
 from tfgpu_magic.frameworks.array import Array, allocated
 from tfgpu_magic.frameworks.base import Framework
-from tfgpu_magic.frameworks.objects import Objects
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library
 
@@ -47,7 +45,7 @@ class Jax(Framework):
     comes_with_tensorflow = True
     fixed_once_used = True
     package = "jaxlib"  # which reads the variables
-    grows_by = MappingProxyType({jax_settings.PREALLOCATE: "false"})
+    grows_by: ClassVar = {jax_settings.PREALLOCATE: "false"}
 
     def stage(self) -> Stage:
         """Return its stage; a backend for the CPU alone uses no GPU, and never will."""
@@ -104,7 +102,7 @@ class Jax(Framework):
         jax = sys.modules["jax"]
         jax.block_until_ready(jax.live_arrays())
 
-    def arrays(self, objects: Objects) -> Iterable[Array]:  # noqa: ARG002  # it has a list of its own
+    def arrays(self, objects: Sequence[object]) -> Iterable[Array]:  # noqa: ARG002  # it has a list of its own
         """Return its arrays on GPUs, one for each part of an array that is spread over several."""
         for array in sys.modules["jax"].live_arrays():
             # Its errors have no common root; one array that is deleted meanwhile hides no other.

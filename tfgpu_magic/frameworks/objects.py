@@ -62,15 +62,9 @@ def of_module(module: str, name: str) -> Any:
     return getattr(sys.modules.get(module), name, None)
 
 
-class Objects:
-    """Very many objects, which are found by their classes. It keeps the objects."""
-
-    def __init__(self, objects: Sequence[object]) -> None:
-        self._objects = objects
-
-    def of(self, kinds: Container[int]) -> Iterator[object]:
-        """Return the objects whose classes have one of these ids."""
-        return compress(self._objects, map(kinds.__contains__, map(id, map(type, self._objects))))
+def of_kinds(objects: Sequence[object], kinds: Container[int]) -> Iterator[object]:
+    """Return those of very many objects whose classes have one of these ids."""
+    return compress(objects, map(kinds.__contains__, map(id, map(type, objects))))
 
 
 def attributes(thing: object) -> Mapping[str, Any]:

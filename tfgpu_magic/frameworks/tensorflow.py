@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from tfgpu_magic.config import cuda, runtime
 from tfgpu_magic.config.process_state import ALLOCATOR, ASYNC, GROWTH, Stage
@@ -20,10 +19,9 @@ from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library, size
 from tfgpu_magic.monitor.report import TENSORFLOW
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tfgpu_magic.frameworks.array import Array
-    from tfgpu_magic.frameworks.objects import Objects
     from tfgpu_magic.monitor.report import LogicalGpu
 
 # Errors: what TensorFlow 2.16 to 2.21 raises on a simulated machine, and its sources: `op_kernel.cc`, `copy_tensor.cc`,
@@ -68,11 +66,10 @@ class TensorFlow(Framework):
         r"out.of.memory|\bOOM\b|failed to allocate memory\b.*\[(Op:|\[)|Dst tensor is not initialized",
         re.IGNORECASE | re.DOTALL,
     )
-    runtime = RUNTIME
     words = ("in use", "", "")
     resets = True
     module = "tensorflow"
-    grows_by = MappingProxyType({GROWTH: "true"})
+    grows_by: ClassVar = {GROWTH: "true"}
     # Source: TensorFlow 2.16 to 2.21, `eager/context.py` and `framework/config.py`.
     counters = Counters(lambda: [context_class()], "get_memory_info", "reset_memory_stats", _logical_gpu)
 
@@ -165,7 +162,7 @@ class TensorFlow(Framework):
             for one in logical:
                 self.counters.reset(eager_context(), one.name)
 
-    def arrays(self, objects: Objects) -> Iterable[Array]:
+    def arrays(self, objects: Sequence[object]) -> Iterable[Array]:
         """Return its tensors and variables on GPUs."""
         return tensorflow_arrays.arrays(objects)
 

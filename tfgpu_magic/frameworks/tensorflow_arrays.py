@@ -11,12 +11,12 @@ import ctypes
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
 from tfgpu_magic.frameworks.array import Array, allocated
-from tfgpu_magic.frameworks.objects import Objects, derived_from, namespace, of_module
+from tfgpu_magic.frameworks.objects import derived_from, namespace, of_kinds, of_module
 
 _UNIT = 256
 _TENSOR = ("tensorflow.python.framework.ops", "EagerTensor")
@@ -33,7 +33,7 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
 )
 
 
-def arrays(objects: Objects) -> Iterator[Array]:
+def arrays(objects: Sequence[object]) -> Iterator[Array]:
     """Return the tensors, variables and iterators among objects that have memory of a GPU, each once.
 
     A variable has no address: to ask for its value may copy it. An iterator does not tell how much it has prefetched.
@@ -46,7 +46,7 @@ def arrays(objects: Objects) -> Iterator[Array]:
     find.pop(id(of_module(_VARIABLES, "_UnreadVariable")), None)  # what an assignment returns: the variable once more
     variables = frozenset(find)
     find |= {id(tensor): _tensor, id(of_module(*_ITERATOR)): _iterator}
-    things = list(objects.of(find))
+    things = list(of_kinds(objects, find))
     handles = {id(namespace(one).get("_handle")) for one in things if id(type(one)) in variables}
     for thing in things:
         if id(thing) in handles:

@@ -3,7 +3,7 @@
 Its allocator grows as it is needed and keeps what it has; a cap is a fraction of the GPU's memory. It is told through
 its own function, for which CUDA must run: at once, or when PyTorch starts it. A variable says the same to the programs
 that this process starts, as far as it can: one fraction for all GPUs. Sources: PyTorch's "CUDA semantics", "Memory
-management"; PyTorch 2.13, `torch/cuda/memory.py`; the options of 2.8 to 2.13.
+management"; PyTorch 2.13, `torch/cuda/memory.py`, `torch.Tensor.untyped_storage`; the options of 2.8 to 2.13.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -21,11 +21,10 @@ from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wan
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.frameworks import torch_arrays
-from tfgpu_magic.frameworks.array import Array
+from tfgpu_magic.frameworks.array import Array, allocated
 from tfgpu_magic.frameworks.base import Framework
 from tfgpu_magic.frameworks.counters import Counters
-from tfgpu_magic.frameworks.objects import Objects
+from tfgpu_magic.frameworks.objects import derived_from, of_kinds
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library
 from tfgpu_magic.units import rounded
@@ -157,9 +156,9 @@ class Torch(Framework):
         for number, _ in enumerate(cuda.shown()):
             self.counters.reset(number)
 
-    def arrays(self, objects: Objects) -> list[Array]:
+    def arrays(self, objects: Sequence[object]) -> list[Array]:
         """Return its tensors on GPUs, and their gradients."""
-        return torch_arrays.arrays(objects)
+        return _arrays(objects)
 
     def give_back(self) -> dict[str, int]:
         """Empty its cache; return the bytes that went back, by the UUID of each GPU."""
@@ -274,6 +273,46 @@ class Torch(Framework):
         """Return the bytes that its allocator may reserve of a GPU; None where nothing limits it."""
         fraction = self._fraction(module, number)
         return int(fraction * module.get_device_properties(number).total_memory) if fraction < 1 else None
+
+
+_UNIT = 512
+"""What its allocator counts in, in bytes."""
+
+
+def _arrays(objects: Sequence[object]) -> list[Array]:
+    """Return the tensors among objects that have memory of a GPU, with their gradients; views share an address."""
+    torch: Any = sys.modules["torch"]
+    kinds = frozenset(map(id, derived_from(torch.Tensor)))
+    found: list[Array] = []
+    # Its errors have no common root; one tensor that cannot be asked hides no other.
+    unless_it_fails = contextlib.suppress(Exception)
+    # A subclass may have code of its user's for every attribute.
+    with torch._C.DisableTorchFunctionSubclass():
+        for thing in of_kinds(objects, kinds):
+            with unless_it_fails:
+                found += _tensors(thing)
+    return found
+
+
+def _tensors(tensor: Any) -> Iterator[Array]:
+    if tensor.is_cuda and tensor.untyped_storage().nbytes():
+        yield _array(tensor, tensor, "")
+        if tensor.is_leaf and tensor.grad is not None:  # of others PyTorch warns, and has none
+            yield _array(tensor, tensor.grad, ".grad")
+
+
+def _array(thing: object, tensor: Any, part: str) -> Array:
+    storage = tensor.untyped_storage()
+    return Array(
+        thing=thing,
+        what="gradient" if part else "tensor",
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        shape=tuple(tensor.shape),
+        size=allocated(storage.nbytes(), _UNIT),
+        device=f"cuda:{tensor.get_device()}",
+        address=storage.data_ptr(),
+        part=part,
+    )
 
 
 _LATE = (

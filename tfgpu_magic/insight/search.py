@@ -17,7 +17,7 @@ from tfgpu_magic import frameworks
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.frameworks import keras
 from tfgpu_magic.frameworks.array import Array
-from tfgpu_magic.frameworks.objects import Objects, is_users_module, namespace
+from tfgpu_magic.frameworks.objects import is_users_module, namespace
 from tfgpu_magic.insight import shell
 from tfgpu_magic.insight.accounts import Buffer, Device, buffers
 from tfgpu_magic.insight.children import LEAVES, Child, of_frame
@@ -173,7 +173,7 @@ def _arrays() -> tuple[list[tuple[str, Array]], tuple[str, ...]]:
     """
     found, silent = list[tuple[str, Array]](), list[str]()
     ready = _ready()
-    objects = Objects(gc.get_objects() if ready else [])
+    objects = gc.get_objects() if ready else []
     for framework in ready:
         with contextlib.suppress(Exception):  # as above
             told = framework.arrays(objects)

@@ -154,7 +154,7 @@ class Runtime:
             skipped=tuple(uuid for uuid in shown or () if uuid not in theirs.growth) if listed() else (),
             growth=theirs.growth,
             limits={uuid: _bytes(parts) for uuid, parts in theirs.parts.items() if parts and uuid != devices.CPU},
-            neighbour=_neighbour() if cuda.has_context() and reached is not Stage.READY else None,
+            neighbour=_neighbour() if cuda.contexts() and reached is not Stage.READY else None,
             forked=forked(),
             asked=self.current.asked,
             settled=self.current.settled,
