@@ -104,6 +104,9 @@ API(cudaGetDeviceProperties_v2, char *to, int ordinal)
     cuDeviceTotalMem_v2((size_t *)(to + 288), ordinal);
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         cuDeviceGetAttribute((int *)(to + fields[i].offset), fields[i].attribute, ordinal);
+    char pci[32] = ""; /* PyTorch asks NVML for the GPU with it */
+    cuDeviceGetPCIBusId(pci, sizeof pci, ordinal);
+    sscanf(pci, "%x:%x:%x", (unsigned *)(to + 592), (unsigned *)(to + 584), (unsigned *)(to + 588));
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         int value = 0;
         cuDeviceGetAttribute(&value, sizes[i].attribute, ordinal);
