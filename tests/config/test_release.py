@@ -11,7 +11,7 @@ from tfgpu_magic.config import fallback, script
 from tfgpu_magic.config.ceiling import read
 from tfgpu_magic.config.parser import parse
 from tfgpu_magic.config.plan import Plan, make
-from tfgpu_magic.config.process_state import ALLOCATOR, DEVICE_CAP, GROWTH, PREALLOCATION, Stage
+from tfgpu_magic.config.process_state import ALLOCATOR, DEVICE_CAP, GROWTH, Stage
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate.allocation import asked, lowered, settle
 
@@ -142,12 +142,11 @@ def test_a_gpu_without_memory_pools_is_refused() -> None:
 
 
 def test_variables_of_others_that_would_undo_it_are_overruled_and_that_is_said() -> None:
-    made = plan("growth --release", **outside(**{ALLOCATOR: "cuda_malloc", PREALLOCATION: "-1", DEVICE_CAP: "512"}))
+    made = plan("growth --release", **outside(**{ALLOCATOR: "cuda_malloc", DEVICE_CAP: "512"}))
 
-    assert made.environment == {GROWTH: "true", ALLOCATOR: "cuda_malloc_async", PREALLOCATION: None}
+    assert made.environment == {GROWTH: "true", ALLOCATOR: "cuda_malloc_async"}
     said = "\n".join(made.notes)
     assert f"{ALLOCATOR} was 'cuda_malloc'" in said
-    assert f"{PREALLOCATION} was '-1'; in this process it is unset now" in said
     assert f"{DEVICE_CAP} is set, and does nothing with --release." in said
 
 

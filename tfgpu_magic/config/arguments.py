@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 
 from tfgpu_magic import units
@@ -99,3 +99,9 @@ def listed(tokens: Sequence[str]) -> list[str]:
         else:
             named.append(ref)
     return named
+
+
+def no_offers(typed: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
+    """Return no values to follow a word: there are none, or none that could be guessed."""
+    del typed, gpus
+    return []

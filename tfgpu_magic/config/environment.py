@@ -13,11 +13,10 @@ from tfgpu_magic.config.process_state import (
     DEVICES,
     GROWTH,
     ORDER,
-    PREALLOCATION,
     ProcessState,
 )
 from tfgpu_magic.config.requests.growth import NO_LIMIT
-from tfgpu_magic.config.resolver import LEAST_CAPABILITY, Resolved, is_old, is_skipped
+from tfgpu_magic.config.resolver import Resolved, is_skipped
 from tfgpu_magic.units import MIB, rounded
 
 
@@ -30,8 +29,6 @@ def wanted(process: ProcessState, resolved: Resolved) -> dict[str, str | None]:
         variables[GROWTH] = "false"
     if any(request.releases for request in resolved.memory):
         variables[ALLOCATOR] = ASYNC
-        if PREALLOCATION in process.outside:
-            variables[PREALLOCATION] = None
     if resolved.choice is not None and resolved.choice.everything:
         variables |= {ORDER: "PCI_BUS_ID", DEVICES: None}
     elif resolved.choice is not None:
@@ -55,12 +52,6 @@ def conflicts(
     skipped = [device.gpu for device in devices if is_skipped(device.gpu, resolved.seen, process)]
     if skipped:
         raise refusal.skipped(skipped, resolved.seen)
-    if old := [device.gpu.label for device in devices if is_old(device.gpu, process)]:
-        least = ".".join(map(str, LEAST_CAPABILITY))
-        yield (
-            f"GPU {', '.join(old)} is older than compute capability {least}, and TensorFlow's own wheels carry no code "
-            "for that from 2.17 on: 2.16 and other builds may use it. If yours cannot, hide it with `visible`."
-        )
     for name, value in variables.items():
         was = process.outside.get(name)
         if was is not None and value != was:

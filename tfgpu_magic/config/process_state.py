@@ -18,13 +18,11 @@ GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 ALLOCATOR = "TF_GPU_ALLOCATOR"
 ASYNC = "cuda_malloc_async"
 """The allocator that has its memory from CUDA's own pool."""
-PREALLOCATION = "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC"
-"""How much of it that allocator takes at once, in bytes; -1 is all. Source: XLA, gpu_cudamallocasync_allocator.cc."""
 DEVICE_CAP = "TF_PER_DEVICE_MEMORY_LIMIT_MB"
 LEAST_MULTIPROCESSORS = "TF_MIN_GPU_MULTIPROCESSOR_COUNT"
 DEVICES = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
-VARIABLES = (GROWTH, ALLOCATOR, PREALLOCATION, DEVICE_CAP, LEAST_MULTIPROCESSORS, DEVICES, ORDER)
+VARIABLES = (GROWTH, ALLOCATOR, DEVICE_CAP, LEAST_MULTIPROCESSORS, DEVICES, ORDER)
 """The environment variables that decide what TensorFlow does with GPUs."""
 
 

@@ -71,17 +71,11 @@ def if_frozen(
     """
     hidden = [gpu.label for gpu in wanted if gpu.uuid not in shown]
     if hidden:
-        raise TooLate(
-            f"CUDA is running in this {process.host} already, and does not show it GPU {', '.join(hidden)}.",
-            more=_restart(policy, process),
-        )
+        raise _frozen(f", and does not show it GPU {', '.join(hidden)}.", policy, process)
     places = [shown.index(str(gpu.uuid)) for gpu in wanted]
     if ordered and places != sorted(places):
-        raise TooLate(
-            f"CUDA is running in this {process.host} already, so the order of its GPUs is fixed, and "
-            "TensorFlow ignores the order of a list.",
-            more=_restart(policy, process),
-        )
+        why = ", so the order of its GPUs is fixed, and TensorFlow ignores the order of a list."
+        raise _frozen(why, policy, process)
 
 
 def framework_too_late(framework: str, since: str | None, policy: Policy, process: ProcessState) -> TooLate:
@@ -95,18 +89,17 @@ def framework_too_late(framework: str, since: str | None, policy: Policy, proces
 
 def shown_to_others(policy: Policy, process: ProcessState) -> TooLate:
     """Return the error for GPUs that can still be hidden from TensorFlow, and not from other frameworks."""
-    return TooLate(
-        f"CUDA is running in this {process.host} already, and only TensorFlow can be kept from GPUs now.",
-        more=_restart(policy, process, "any framework"),
-    )
+    return _frozen(", and only TensorFlow can be kept from GPUs now.", policy, process, "any framework")
 
 
 def hidden_for_good(policy: Policy, process: ProcessState) -> TooLate:
     """Return the error for GPUs that `%tf_gpu` hid before CUDA was started, and that stay hidden."""
-    return TooLate(
-        f"CUDA is running in this {process.host} already, and was told before not to show all GPUs.",
-        more=_restart(policy, process),
-    )
+    return _frozen(", and was told before not to show all GPUs.", policy, process)
+
+
+def _frozen(why: str, policy: Policy, process: ProcessState, framework: str = "") -> TooLate:
+    text = f"CUDA is running in this {process.host} already{why}"
+    return TooLate(text, more=_restart(policy, process, framework))
 
 
 def if_it_cannot_be_shown(gpus: Sequence[Gpu]) -> None:

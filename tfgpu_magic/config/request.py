@@ -223,9 +223,6 @@ class Candidates(Protocol):
     def note(self, text: str) -> None:
         """Tell the user something of the choice, in whole sentences."""
 
-    def best(self, gpus: Sequence[Gpu]) -> Sequence[Gpu]:
-        """Return those for which TensorFlow's build certainly has code; where there are none, all of them."""
-
 
 class Choice(_Request):
     """A request on which GPUs TensorFlow sees, and in which order."""

@@ -24,13 +24,6 @@ if TYPE_CHECKING:
 LEAST_SMS = 8
 """The multiprocessors that a GPU must have for TensorFlow to use it, if others have as many (gpu_device.cc)."""
 
-LEAST_CAPABILITY = (6, 0)
-"""The least compute capability for which TensorFlow's own wheels have code from 2.17 on; other builds support less.
-
-The wheels list an older GPU all the same; whether its operations fail can be seen only on a real one.
-"""
-
-
 POOLS_SINCE = (6, 0)
 """The least compute capability of a GPU on which CUDA has memory pools, by TensorFlow's own check of it."""
 
@@ -228,9 +221,6 @@ class _Candidates:
     def note(self, text: str) -> None:
         self.notes.append(text)
 
-    def best(self, gpus: Sequence[Gpu]) -> Sequence[Gpu]:
-        return [gpu for gpu in gpus if not is_old(gpu, self.process)] or gpus
-
 
 def _known(ref: GpuRef, request: Request, policy: Policy, snapshot: Snapshot) -> Gpu:
     """Return the GPU that a request names.
@@ -300,8 +290,3 @@ def is_skipped(gpu: Gpu, seen: Sequence[Gpu], process: ProcessState) -> bool:
     least = min(LEAST_SMS, max(known, default=LEAST_SMS))
     setting = process.environment.get(LEAST_MULTIPROCESSORS, "")
     return gpu.multiprocessors is not None and gpu.multiprocessors < (int(setting) if setting.isdigit() else least)
-
-
-def is_old(gpu: Gpu, process: ProcessState) -> bool:
-    """Tell whether TensorFlow's build may have no code for this GPU; once it has made its list, that list counts."""
-    return process.tensorflow_sees is None and gpu.capability is not None and gpu.capability < LEAST_CAPABILITY

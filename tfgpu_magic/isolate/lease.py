@@ -12,7 +12,7 @@ from tfgpu_magic.config import fallback
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.config.process_state import DEVICES
-from tfgpu_magic.config.resolver import is_old, is_skipped, resolve
+from tfgpu_magic.config.resolver import is_skipped, resolve
 from tfgpu_magic.errors import NOT_STARTED, Refused
 from tfgpu_magic.isolate import allocation
 from tfgpu_magic.isolate.allocation import Holding
@@ -188,8 +188,7 @@ def seen(here: Policy, policy: Policy, snapshot: Snapshot) -> Iterator[Device]:
     demand = resolve(here, policy, snapshot, kernel)
     if demand.choice is None and DEVICES not in kernel.outside and any(gpu.mig for gpu in snapshot.gpus):
         demand.seen = [gpu for gpu in snapshot.gpus if not gpu.mig]  # CUDA shows a process one instance: any, if named
-    used = [device for device in demand.devices() if not is_skipped(device.gpu, demand.seen, kernel)]
-    return iter([device for device in used if not is_old(device.gpu, kernel)] or used)
+    return iter([device for device in demand.devices() if not is_skipped(device.gpu, demand.seen, kernel)])
 
 
 def offered(here: Policy, policy: Policy, snapshot: Snapshot, gpus: int | None) -> tuple[Device, ...] | None:

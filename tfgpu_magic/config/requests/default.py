@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tfgpu_magic.config import arguments
 from tfgpu_magic.config.request import Reset
 from tfgpu_magic.config.word import Word
 from tfgpu_magic.errors import PolicyError
@@ -37,7 +38,4 @@ def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Default]:
     return [Default()]
 
 
-def offers(typed: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
-    """Return no values."""
-    del typed, gpus
-    return []
+offers = arguments.no_offers

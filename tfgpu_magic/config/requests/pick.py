@@ -65,7 +65,7 @@ class Pick(Choice):
         chosen: list[Gpu] = []
         while len(chosen) < self.count:
             left = [gpu for gpu in enough if gpu not in chosen]
-            chosen.append(_freest(gpus.best(left), gpus.claims))
+            chosen.append(_freest(left, gpus.claims))
         return chosen
 
     def settled(self, gpus: Sequence[GpuRef]) -> Visible:
@@ -129,7 +129,4 @@ def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Pick]:
     return [Pick(count, need, "--or-cpu" in flags)]
 
 
-def offers(typed: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
-    """Return no values: how many GPUs are wanted cannot be guessed."""
-    del typed, gpus
-    return []
+offers = arguments.no_offers

@@ -32,7 +32,7 @@ class EnvironmentChanges:
             before = self._before(name)
             value = wanted.get(name, before)
             self._written[name] = (before, value)
-            _set(name, value)
+            export(name, value)
 
     @contextmanager
     def undone_on_error(self) -> Iterator[None]:
@@ -42,7 +42,7 @@ class EnvironmentChanges:
             yield
         except BaseException:
             for name in {*written, *self._written}:
-                _set(name, before.get(name))
+                export(name, before.get(name))
             self._written = written
             raise
 
@@ -79,15 +79,11 @@ def adopt(environment: Mapping[str, str]) -> None:
     """Make another process's environment this one's."""
     for name in {*os.environ, *environment}:
         if os.environ.get(name) != environment.get(name):
-            _set(name, environment.get(name))
+            export(name, environment.get(name))
 
 
-def export(name: str, value: str) -> None:
-    """Set a variable for this process and for those that it starts."""
-    _set(name, value)
-
-
-def _set(name: str, value: str | None) -> None:
+def export(name: str, value: str | None) -> None:
+    """Set a variable for this process and for those that it starts; None removes it."""
     if value is None:
         os.environ.pop(name, None)
     else:
