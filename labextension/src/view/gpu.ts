@@ -114,7 +114,7 @@ function header(label: string, gpu: Gpu, look: Look): TemplateResult {
       ${full === undefined ? nothing : html`<span class="tfgpu-view-full" title=${trans.__('Nearly full: %1 free', withUnit(gpu.free, unit))}>${trans.__('%1%', full)}</span>`}
       <span class="tfgpu-view-figure">${figures(gpu, unit)}</span>
     </div>
-    ${said ? html`<div class="tfgpu-view-sensors" title=${said}>${said}</div>` : nothing}
+    ${said ? html`<div class="tfgpu-view-sensors" title=${kernel || nothing}>${said}</div>` : nothing}
     ${
       trouble
         ? html`<div class="tfgpu-view-trouble">${unknown ? trans.__('N/A: %1', trouble) : trouble}</div>`
