@@ -15,7 +15,7 @@ from tests.sizes import MIB
 from tfgpu_magic.config import parser
 from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.isolate.call import Call
-from tfgpu_magic.isolate.lease import Lease
+from tfgpu_magic.isolate.leases import Lease
 from tfgpu_magic.isolate.process.order import Order
 from tfgpu_magic.isolate.run import order
 from tfgpu_magic.isolate.values import pickling

@@ -13,7 +13,7 @@ from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.config.requests.limit import Limit
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate.allocation import Claim, Holding, choose, lowered, places, settle
-from tfgpu_magic.isolate.lease import candidates
+from tfgpu_magic.isolate.leases import candidates
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
 CONTEXT = 256 * MIB

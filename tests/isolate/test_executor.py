@@ -99,7 +99,7 @@ def at_once(count: int | None, options: dict[str, Any], settings: str = "") -> l
         tfgpu_magic.apply(settings)
     try:
         with tempfile.TemporaryDirectory() as folder, IsolatedExecutor(**options) as executor:
-            calls = count or executor._backend.most or 0
+            calls = count or executor._most
             return list(executor.map(hold, [folder] * calls, [calls] * calls))
     finally:
         if settings:

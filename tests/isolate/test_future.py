@@ -309,7 +309,7 @@ def test_ctrl_c_while_a_block_waits_for_its_calls_is_for_them_too(light: None) -
     executor = IsolatedExecutor(1, gpus=0)
 
     def interrupt() -> None:
-        until(lambda: executor._backend.closed)
+        until(lambda: executor._closed)
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)

@@ -19,20 +19,20 @@ import pytest
 
 from tests.sizes import GIB
 from tests.waiting import until
+from tfgpu_magic import other_processes
 from tfgpu_magic.config import policy
 from tfgpu_magic.config.parser import parse
 from tfgpu_magic.config.promises import Promise
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.isolate import lease
 from tfgpu_magic.isolate import lease_file as book_module
+from tfgpu_magic.isolate import leases as leasing
 from tfgpu_magic.isolate.allocation import Claim
-from tfgpu_magic.isolate.lease import Abandoned, Lease
 from tfgpu_magic.isolate.lease_file import ABSENT, Entry, LeaseFile, LeaseTable, Page, leases
-from tfgpu_magic.isolate.leases import Leases
+from tfgpu_magic.isolate.leases import Abandoned, Demand, DemandForAll, Lease, Leases
 from tfgpu_magic.isolate.process import inside
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.pids import began
-from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
+from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.other_processes import OtherProcesses, settling
 
 NOTHING = parse("growth")
@@ -47,7 +47,7 @@ def machine(gpus: int) -> Snapshot:
 @pytest.fixture
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> Leases:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(lease, "look", lambda *_: machine(2))
+    monkeypatch.setattr(leasing, "look", lambda *_: machine(2))
     return Leases(LeaseTable())
 
 
@@ -65,7 +65,7 @@ class Caller(threading.Thread):
     def run(self) -> None:
         with (
             contextlib.suppress(Abandoned),
-            self._ledger.lease(parse(self._words), self._gpus, wanted=lambda: not self.over.is_set()) as lease,
+            self._ledger.lease(Demand(parse(self._words), self._gpus, lambda: not self.over.is_set())) as lease,
         ):
             self.lease = lease
             self.has = tuple(device.gpu.index for device in lease.devices)
@@ -122,13 +122,39 @@ def test_who_needs_two_gpus_is_not_passed_for_ever_by_those_who_need_one(two_gpu
 
 
 def test_a_driver_that_does_not_answer_is_not_the_absence_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "look", lambda *_: Snapshot(time=time.time(), error="NVML hangs."))
+    monkeypatch.setattr(leasing, "look", lambda *_: Snapshot(time=time.time(), error="NVML hangs."))
     led = Leases(LeaseTable())
 
     with pytest.raises(Refused, match=r"(?s)NVML hangs\..*gpus=0"):
         led.survey(NOTHING, None)
-    with pytest.raises(Refused, match=r"NVML hangs\."), led.lease(NOTHING, None):
+    with pytest.raises(Refused, match=r"NVML hangs\."), led.lease(Demand(NOTHING)):
         pass
+
+
+def test_programs_are_named_for_a_refusal_while_others_have_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Watched(LeaseTable):
+        taken = False
+
+        @contextlib.contextmanager
+        def turn(self) -> Iterator[Page]:
+            self.taken = True
+            with super().turn() as page, contextlib.ExitStack() as over:
+                over.callback(setattr, self, "taken", False)
+                yield page
+
+    def names(*_: object) -> dict[int, str]:
+        taken.append(table.taken)
+        return {os.getppid(): "train.py"}
+
+    table, taken = Watched(), list[bool]()
+    full = replace(machine(1).gpus[0], free=GIB)
+    seen = Snapshot(time=time.time(), gpus=(full,), processes=(Process("0", os.getppid(), "C", 7 * GIB),))
+    monkeypatch.setattr(leasing, "look", lambda *_: seen)
+    monkeypatch.setattr(other_processes, "names", names)
+    with pytest.raises(Refused, match=r"train\.py"), Leases(table).lease(Demand(parse("limit 4GiB"), 1)):
+        pass
+
+    assert set(taken) == {False}
 
 
 def test_a_call_within_a_call_has_the_room_of_its_parent(two_gpus: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +177,7 @@ def test_a_call_within_a_call_has_the_room_of_its_parent(two_gpus: Leases, monke
 def test_a_call_is_in_the_book_with_its_process_and_whether_it_leaves_others_a_part(
     two_gpus: Leases, words: str, fair: bool
 ) -> None:
-    with two_gpus.lease(parse(words), 1) as lease:
+    with two_gpus.lease(Demand(parse(words), 1)) as lease:
         lease.started(os.getpid())
         with two_gpus._table.turn() as page:
             (claim,) = page.claims()
@@ -186,7 +212,7 @@ def test_an_interrupt_leaves_no_call_in_the_book_whenever_it_comes(two_gpus: Lea
     book = Interrupted(turn, late)
     led = Leases(book)
 
-    with contextlib.suppress(KeyboardInterrupt), led.lease(NOTHING, 2) as lease:
+    with contextlib.suppress(KeyboardInterrupt), led.lease(Demand(NOTHING, 2)) as lease:
         lease.started(os.getpid())
     with book.turn() as page:
         left = [entry for entry in page.entries.values() if entry.claims]
@@ -214,7 +240,7 @@ def test_a_lease_that_ends_while_a_survey_looks_refuses_nobody(
             return Snapshot(time=time.time(), gpus=full)
         return machine(2)
 
-    monkeypatch.setattr(lease, "look", ending)
+    monkeypatch.setattr(leasing, "look", ending)
 
     assert two_gpus.survey(parse("limit 1GiB"), 1) == 12
 
@@ -311,7 +337,7 @@ def test_a_call_that_outlives_its_caller_for_a_moment_still_has_its_gpu(shared: 
 def test_a_call_that_runs_although_it_was_refused_is_in_nobodys_way(two_gpus: Leases, shared: LeaseFile) -> None:
     del two_gpus
     led = Leases(shared)
-    with led.share(parse("limit 20GiB")) as lease:
+    with led.lease(DemandForAll(parse("limit 20GiB"))) as lease:
         caller = Caller(led, "next")
         until(lambda: caller.has, seconds=20)
         caller.end()
@@ -481,7 +507,7 @@ def test_a_call_with_a_fair_part_waits_for_one_that_has_a_gpu_to_itself(shared: 
     said: list[str] = []
 
     def takes_a_part() -> None:
-        with calls.share(parse("limit fair"), waiting=lambda: said.append("waits")):
+        with calls.lease(DemandForAll(parse("limit fair"), waiting=lambda: said.append("waits"))):
             said.append("begins")
             over.wait()
 

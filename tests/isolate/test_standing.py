@@ -8,7 +8,7 @@ import tfgpu_magic
 from tests.processes import run
 from tfgpu_magic import IsolatedExecutor, administrator, control, isolated
 from tfgpu_magic.config import parser
-from tfgpu_magic.isolate.leases import LEASES
+from tfgpu_magic.isolate.leases import LEASES, DemandForAll
 from tfgpu_magic.isolate.pool import FORK_SERVER
 from tfgpu_magic.simgpu import Machine
 
@@ -79,7 +79,7 @@ def _in_calls(policy: str) -> list[str]:
 def _with_words(policy: str) -> list[str]:
     """Return what holds in a call that has a limit of its own, and what a cell that has one is to apply."""
     _stand(policy)
-    with LEASES.share(parser.parse("limit 1GiB")) as lease:
+    with LEASES.lease(DemandForAll(parser.parse("limit 1GiB"))) as lease:
         shared = str(lease.policy)
     return [isolated(policy="limit 1GiB")(_said)(), shared]
 

@@ -20,10 +20,9 @@ from traitlets.config import Config
 
 from tests.processes import run
 from tests.waiting import until
-from tfgpu_magic.isolate import local
+from tfgpu_magic.isolate import executor
 from tfgpu_magic.isolate.cells.jobs import Job
-from tfgpu_magic.isolate.local import Local
-from tfgpu_magic.isolate.options import Options
+from tfgpu_magic.isolate.executor import IsolatedExecutor
 from tfgpu_magic.parking.inside import asking, event_loop, threads
 from tfgpu_magic.parking.inside.gate import Gate, NotBack, Way
 
@@ -255,7 +254,7 @@ def job(seen: list[str]) -> None:
 
 def call(seen: list[str]) -> None:
     """Begin a call that ends at once, and note when its value is made and its callback runs."""
-    Local(Options(gpus=0)).submit(print, (), {}).add_done_callback(lambda _: seen.append("called"))
+    IsolatedExecutor(gpus=0).submit(print).add_done_callback(lambda _: seen.append("called"))
 
 
 @pytest.mark.parametrize(("begin", "expected"), [(job, ["called"]), (call, ["made", "called"])])
@@ -264,7 +263,7 @@ def test_what_runs_at_the_end_of_a_job_or_a_call_waits_for_the_state(
 ) -> None:
     seen, back = list[str](), Back()
     back.refuses = True
-    monkeypatch.setattr(local, "run", lambda *_, **__: SimpleNamespace(value=lambda: seen.append("made")))
+    monkeypatch.setattr(executor, "run", lambda *_, **__: SimpleNamespace(value=lambda: seen.append("made")))
     gate = back.gate = Gate(back, [threads.hold])
     gate.close()
     begin(seen)
@@ -281,7 +280,7 @@ def test_a_thread_of_ours_that_runs_what_is_the_users_is_named(
     over: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A library in C has no frame by which it could be known: one that makes a value again, say."""
-    monkeypatch.setattr(local, "run", lambda *_, **__: SimpleNamespace(value=over.wait))
+    monkeypatch.setattr(executor, "run", lambda *_, **__: SimpleNamespace(value=over.wait))
     before = found()
     call([])
 

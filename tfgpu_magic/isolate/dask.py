@@ -19,7 +19,7 @@ from tfgpu_magic.isolate import run
 from tfgpu_magic.isolate.answer import Answer
 from tfgpu_magic.isolate.call import GRACE, Call
 from tfgpu_magic.isolate.isolated import Isolated
-from tfgpu_magic.isolate.lease import Abandoned
+from tfgpu_magic.isolate.leases import Abandoned
 from tfgpu_magic.isolate.pool import FORK_SERVER
 from tfgpu_magic.isolate.sinks import OwnStreams
 from tfgpu_magic.isolate.values import pickling

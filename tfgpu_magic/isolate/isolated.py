@@ -14,7 +14,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.isolate import options, run
 from tfgpu_magic.isolate.call import Call
-from tfgpu_magic.isolate.local import CallFuture, Local
+from tfgpu_magic.isolate.executor import CallFuture, IsolatedExecutor
 from tfgpu_magic.isolate.options import Options
 from tfgpu_magic.isolate.process import inside
 from tfgpu_magic.isolate.values import pickling
@@ -73,14 +73,15 @@ class _Asked:
     def __init__(self, options: Options) -> None:
         self.options = options
         self._lock = threading.Lock()
-        self._backend: Local | None = None
+        self._executor: IsolatedExecutor | None = None
 
-    def backend(self) -> Local:
-        """Return the backend, made when it is first needed."""
+    def executor(self) -> IsolatedExecutor:
+        """Return the executor; where no call of it runs or waits, a new one, which looks for how many have room now."""
         with self._lock:
-            if self._backend is None:
-                self._backend = Local(self.options)
-            return self._backend
+            if self._executor is None or self._executor.idle:
+                asked = self.options
+                self._executor = IsolatedExecutor(policy=asked.policy, gpus=asked.gpus, timeout=asked.timeout)
+            return self._executor
 
     def __reduce__(self) -> tuple[type[_Asked], tuple[Options]]:
         return _Asked, (self.options,)
@@ -134,10 +135,10 @@ class Isolated(Generic[P, R]):
 
         The future's `stop()` stops the call.
 
-        How many calls run at once is decided at the first one, as in `IsolatedExecutor`; the others wait.
+        How many calls run at once is decided at the first of those that run together; the others wait.
         """
         function, values = _function(self.__wrapped__, args)
-        return self._asked.backend().submit(function, values, kwargs, reduce=_by_wrapper)
+        return self._asked.executor().submit_call(function, values, kwargs, reduce=_by_wrapper)
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Isolated[P, R]: ...

@@ -1,6 +1,7 @@
 """The leases of this process's calls: each call leases GPUs of its own, until its process has ended.
 
-The leases of this user's other processes, and the order of the calls that wait, are in the `lease_file` they share.
+A call's `Demand` is met with what is on offer to it of the GPUs. The leases of this user's other processes, and the
+order of the calls that wait, are in the `lease_file` they share; `allocation` chooses among the GPUs.
 """
 
 from __future__ import annotations
@@ -10,20 +11,27 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
-from tfgpu_magic import control, other_processes
+from tfgpu_magic import control, idle_notebooks, other_processes
+from tfgpu_magic.config import fallback
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.policy import Policy
-from tfgpu_magic.errors import Refused
-from tfgpu_magic.isolate import allocation, lease
-from tfgpu_magic.isolate.allocation import Claim, is_fair, key, size
-from tfgpu_magic.isolate.lease import Abandoned, Demand, DemandForAll, Lease
+from tfgpu_magic.config.process_state import DEVICES
+from tfgpu_magic.config.resolver import is_skipped, resolve
+from tfgpu_magic.errors import NOT_STARTED, Refused
+from tfgpu_magic.isolate import allocation
+from tfgpu_magic.isolate.allocation import Claim, Holding, is_fair, key, size
 from tfgpu_magic.isolate.lease_file import Entry, LeaseFile, LeaseTable, Page
 from tfgpu_magic.isolate.process import inside
-from tfgpu_magic.monitor.pids import began, family
+from tfgpu_magic.monitor.look import look
+from tfgpu_magic.monitor.pids import began, elsewhere, family
 from tfgpu_magic.monitor.snapshot import Snapshot
+from tfgpu_magic.other_processes import OtherProcesses
+
+T = TypeVar("T")
 
 TICK = 0.25
 """Seconds between two looks into the lease file while a call waits: another process's change there wakes no thread."""
@@ -32,6 +40,112 @@ _AGAIN = 15.0
 """Seconds after which a call that waits looks again, though nothing has changed: the process ahead may be stopped."""
 
 _FRESH = 5.0  # seconds for which a snapshot of the GPUs is used again, if no lease has ended meanwhile
+
+_SECOND_TIMEOUT = 10.0  # seconds for a driver that did not answer at once: it may have to be started first
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lease:
+    """What one call may have, while it runs.
+
+    Attributes:
+        policy: all that is asked of TensorFlow in its process.
+        snapshot: the GPUs, as they were when its own were chosen; None if they were not looked at.
+        devices: its own GPUs; none if there is no GPU to share out.
+        environment: further environment variables for its process.
+        started: to be called with its process's pid, once it has one.
+    """
+
+    policy: Policy
+    snapshot: Snapshot | None = None
+    devices: tuple[Device, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    started: Callable[[int], None] = lambda _: None
+
+
+class Abandoned(Exception):
+    """The lease that was waited for is no longer wanted."""
+
+
+@dataclass(slots=True, eq=False)
+class Demand:
+    """What a call asks for.
+
+    Attributes:
+        policy: the call's policy, in addition to the policy of this process.
+        gpus: how many GPUs; None is one, if there is one.
+        wanted: returns whether the call still wants them; called again at each `Leases.stir`.
+        waiting: called once if it has to wait.
+        came: when it came, in seconds since the epoch.
+        ticket: its number in the lease table.
+        snapshot: the GPUs, as they were last seen for it; None before.
+        names: the program behind each pid, for the text of a refusal; None while they have not been read.
+    """
+
+    policy: Policy
+    gpus: int | None = None
+    wanted: Callable[[], bool] = lambda: True
+    waiting: Callable[[], None] = lambda: None
+    came: float = field(default_factory=time.time)
+    ticket: int = 0
+    snapshot: Snapshot | None = None
+    names: Mapping[int, str] | None = None
+
+    def devices(self, here: Policy, snapshot: Snapshot) -> tuple[Device, ...] | None:
+        """Return the GPUs to choose from under this process's policy `here`; None if there is no GPU to share out."""
+        return offered(here, self.policy, snapshot, self.gpus)
+
+    def offers(self, snapshot: Snapshot) -> Iterator[tuple[Policy, tuple[Device, ...] | Refused | None]]:
+        """Give this process's policy and its fallbacks, each with its `devices`, or why there can be none."""
+        for here in nearest_first(snapshot):
+            try:
+                yield here, self.devices(here, snapshot)
+            except Refused as error:
+                yield here, error
+
+    def count(self, devices: tuple[Device, ...]) -> int:
+        """Return how many of them it needs."""
+        del devices
+        return self.gpus or 1
+
+    def settle(self, together: Policy, chosen: tuple[Device, ...]) -> Policy:
+        """Return the policy of its process."""
+        return allocation.settle(together, chosen)
+
+    def refuse(self, error: Refused) -> None:
+        """Raise the refusal of the demand, with the idle notebook whose parking would make it fit."""
+        if error.crowded and self.snapshot is not None:
+            idle_notebooks.name_one(error, self.snapshot, other_processes.now(), self._fits)
+        raise error
+
+    def _fits(self, then: Snapshot, _: OtherProcesses) -> bool:
+        devices = self.devices(control.current().settled, then)
+        return devices is None or allocation.choose(devices, holding(then), (), self.count(devices)) is not None
+
+
+class DemandForAll(Demand):
+    """A demand for what a policy takes of every GPU; what applies the policy explains better what is in its way."""
+
+    def devices(self, here: Policy, snapshot: Snapshot) -> tuple[Device, ...] | None:
+        """Return the GPUs on which the policy takes a fixed amount; None if there are none."""
+        return tuple(device for device in seen(here, self.policy, snapshot) if device.limits) or None
+
+    def count(self, devices: tuple[Device, ...]) -> int:
+        """Return their number: it needs all of them."""
+        return len(devices)
+
+    def settle(self, together: Policy, chosen: tuple[Device, ...]) -> Policy:
+        """Return the policy as it was written."""
+        del chosen
+        return together
+
+    def refuse(self, error: Refused) -> None:
+        """Ignore the refusal: applying the policy raises it."""
+        del error
+
+
+class _Unnamed(Exception):
+    """A refusal names programs whose names have not been read."""
 
 
 class Leases:
@@ -69,50 +183,40 @@ class Leases:
                     break
 
         def room(here: Policy) -> int | None:
-            devices = lease.offered(here, policy, snapshot, gpus)
+            devices = offered(here, policy, snapshot, gpus)
             if devices is None:
                 return None
-            allocation.choose(
-                devices, lease.holding(snapshot), claims, gpus or 1, lambda: other_processes.names(snapshot)
-            )
+            allocation.choose(devices, holding(snapshot), claims, gpus or 1, lambda: other_processes.names(snapshot))
             return allocation.places(devices, claims, gpus or 1)
 
-        return lease.first(functools.partial(room, here) for here in lease.nearest_first(snapshot))
+        return first(functools.partial(room, here) for here in nearest_first(snapshot))
 
-    def lease(
-        self,
-        policy: Policy,
-        gpus: int | None,
-        *,
-        wanted: Callable[[], bool] = lambda: True,
-        waiting: Callable[[], None] = lambda: None,
-    ) -> contextlib.AbstractContextManager[Lease]:
+    @contextlib.contextmanager
+    def lease(self, demand: Demand) -> Iterator[Lease]:
         """Lease GPUs for a call until the end of the block; wait while our other calls are in the way.
-
-        Args:
-            policy: the call's policy, in addition to the policy of this process.
-            gpus: how many GPUs; None is one, if there is one.
-            wanted: returns whether the lease is still wanted; called again at each `stir`.
-            waiting: called once if it has to wait.
 
         Raises:
             Refused: other programs are in the way, or the driver does not answer.
             Abandoned: it is no longer wanted.
         """
-        return self._leased(Demand(policy=policy, gpus=gpus, wanted=wanted, waiting=waiting))
-
-    def share(
-        self,
-        policy: Policy,
-        *,
-        wanted: Callable[[], bool] = lambda: True,
-        waiting: Callable[[], None] = lambda: None,
-    ) -> contextlib.AbstractContextManager[Lease]:
-        """Lease what a policy takes of every GPU that this process sees; otherwise as `lease`.
-
-        If other programs than our calls are in the way, it refuses nothing: applying the policy explains that better.
-        """
-        return self._leased(DemandForAll(policy=policy, gpus=None, wanted=wanted, waiting=waiting))
+        try:
+            self._demands.add(demand)
+            with self._turn() as page:
+                demand.ticket = page.number()
+                page.entries[demand.ticket] = Entry(
+                    ticket=demand.ticket, slot=self._table.slot, seen=time.monotonic(), came=demand.came
+                )
+            try:
+                policy, devices = self._take(demand)
+            except Refused as error:
+                demand.refuse(error)
+                policy, devices = control.inherited(demand.snapshot).then(demand.policy), ()
+                self._demands.discard(demand)  # it runs without GPUs of its own, and no call waits behind it
+                self._remove_ended()
+            yield Lease(policy, demand.snapshot, devices, started=functools.partial(self._started, demand.ticket))
+        finally:
+            self._demands.discard(demand)  # before anything that can be interrupted: any later turn removes its entry
+            self._remove_ended()
 
     def stir(self) -> None:
         """Have all waiting calls check again whether they are wanted."""
@@ -141,27 +245,6 @@ class Leases:
                 self._known = page.changes
                 self._changed.notify_all()
 
-    @contextlib.contextmanager
-    def _leased(self, demand: Demand) -> Iterator[Lease]:
-        try:
-            self._demands.add(demand)
-            with self._turn() as page:
-                demand.ticket = page.number()
-                page.entries[demand.ticket] = Entry(
-                    ticket=demand.ticket, slot=self._table.slot, seen=time.monotonic(), came=demand.came
-                )
-            try:
-                policy, devices = self._take(demand)
-            except Refused as error:
-                demand.refuse(error)
-                policy, devices = control.inherited(demand.snapshot).then(demand.policy), ()
-                self._demands.discard(demand)  # it runs without GPUs of its own, and no call waits behind it
-                self._remove_ended()
-            yield Lease(policy, demand.snapshot, devices, started=functools.partial(self._started, demand.ticket))
-        finally:
-            self._demands.discard(demand)  # before anything that can be interrupted: any later turn removes its entry
-            self._remove_ended()
-
     def _remove_ended(self) -> None:
         """Remove the entries of calls that are over; an interrupt meanwhile is raised when that is done."""
         try:
@@ -180,16 +263,21 @@ class Leases:
             demand.snapshot = snapshot
             since = time.time() - _FRESH
             offers = list(demand.offers(snapshot))  # asking CUDA for them may take a while
-            with self._turn() as page:
-                if page.ended != ended:  # the snapshot has, as if others', what a call held that ended meanwhile
-                    continue
-                found = lease.first(functools.partial(self._found, page, demand, *one) for one in offers)
-                if found is not None:
-                    self._grant(page, demand, found[1])
-                    return found
-                changes = page.changes
+            try:
+                with self._turn() as page:
+                    if page.ended != ended:  # the snapshot has, as if others', what a call held that ended meanwhile
+                        continue
+                    found = first(functools.partial(self._found, page, demand, *one) for one in offers)
+                    if found is not None:
+                        self._grant(page, demand, found[1])
+                        return found
+                    changes = page.changes
+            except _Unnamed:  # reading them may take a second, in which nobody waits for the table
+                demand.names = other_processes.names(snapshot)
+                continue
             if announced:
                 self._wait(changes, demand)
+                demand.names = None
             if not announced:
                 demand.waiting()
                 announced = True
@@ -200,7 +288,7 @@ class Leases:
         if not devices:
             page.drop(demand.ticket)
             return
-        known = lease.strangers(demand.snapshot)
+        known = strangers(demand.snapshot)
         claims = tuple(Claim(key(device.gpu), size(device), known=known, fair=is_fair(device)) for device in devices)
         page.put(replace(page.entries[demand.ticket], needs=(), claims=claims))
 
@@ -231,14 +319,14 @@ class Leases:
         before = (entry for ticket, entry in page.entries.items() if ticket < demand.ticket and not entry.claims)
         if any(not entry.needs and entry.slot == self._table.slot for entry in before):
             return None  # a call of this process that came before is still looking at the GPUs
-        snapshot = demand.snapshot or Snapshot(time=0.0)
-        chosen = allocation.choose(
-            devices,
-            lease.holding(snapshot),
-            _others(page),
-            demand.count(devices),
-            lambda: other_processes.names(snapshot),
-        )
+
+        def names() -> Mapping[int, str]:
+            if demand.names is None:
+                raise _Unnamed
+            return demand.names
+
+        held = holding(demand.snapshot or Snapshot(time=0.0))
+        chosen = allocation.choose(devices, held, _others(page), demand.count(devices), names)
         # The calls ahead may wait for the very call that this process runs in.
         return None if not inside.running and page.waits_behind(demand.ticket, needs) else chosen
 
@@ -248,7 +336,7 @@ class Leases:
             with self._turn() as page:
                 ended = page.ended
             if self._seen[0] != ended or self._seen[1].time < since:
-                self._seen = (ended, lease.see())
+                self._seen = (ended, see())
             return self._seen
 
     def _wait(self, changes: int, demand: Demand) -> None:
@@ -284,6 +372,109 @@ LEASES = Leases(LeaseFile())
 """The leases of this process."""
 
 os.register_at_fork(after_in_child=LEASES.forget)
+
+
+def nearest_first(snapshot: Snapshot) -> Iterator[Policy]:
+    """Give this process's policy for a call; while it is not judged yet, also its fallbacks, the nearest first.
+
+    A call that cannot have one of them tries the next: it is never refused because of this process's own policy.
+    """
+    yield control.current().settled
+    if not control.current().judged:
+        fallen = control.inherited(snapshot)
+        yield fallen
+        yield fallen.then(fallback.GROWS)
+
+
+def first(attempts: Iterable[Callable[[], T]]) -> T:
+    """Return the result of the first attempt that is not refused.
+
+    Raises:
+        Refused: all are; the error is the first one's, which is about the policy as it was written.
+    """
+    refused: Refused | None = None
+    for attempt in attempts:
+        try:
+            return attempt()
+        except Refused as error:
+            refused = refused or error
+    assert refused is not None  # noqa: S101  # there is a first one
+    raise refused
+
+
+def candidates(here: Policy, policy: Policy, snapshot: Snapshot) -> tuple[Device, ...]:
+    """Return the GPUs that a process which starts from here may use, and what a call is to take of each.
+
+    Args:
+        here: the policy of this process.
+        policy: the call's own policy, in addition to it.
+        snapshot: the machine's GPUs now.
+
+    Raises:
+        Refused: the policy names a GPU that is not there, or is hidden.
+    """
+    fallen = here != control.current().settled
+
+    def may_be_less(device: Device) -> bool:
+        """Tell whether a call may have less of a GPU, on which neither it nor this process insists."""
+        words = device.words
+        return device.capped or (fallen and words in here.requests and words not in policy.requests)
+
+    devices = (allocation.asked(device) for device in seen(here, policy, snapshot))
+    return tuple(allocation.lowered(device) if may_be_less(device) else device for device in devices)
+
+
+def seen(here: Policy, policy: Policy, snapshot: Snapshot) -> Iterator[Device]:
+    """Give the same GPUs with what a process takes that applies the policy as written: a percentage is of its pool.
+
+    Raises:
+        Refused: as `candidates` does.
+    """
+    kernel = control.anew(snapshot)
+    if any(request.divided for request in here.then(policy).memory):
+        others = other_processes.now()
+        shared = tuple(lease for lease in others.leases if lease.size is not None)  # for another, a call waits its turn
+        kernel = replace(others, leases=shared).added_to(kernel, snapshot)
+    demand = resolve(here, policy, snapshot, kernel)
+    if demand.choice is None and DEVICES not in kernel.outside and any(gpu.mig for gpu in snapshot.gpus):
+        demand.seen = [gpu for gpu in snapshot.gpus if not gpu.mig]  # CUDA shows a process one instance: any, if named
+    return iter([device for device in demand.devices() if not is_skipped(device.gpu, demand.seen, kernel)])
+
+
+def offered(here: Policy, policy: Policy, snapshot: Snapshot, gpus: int | None) -> tuple[Device, ...] | None:
+    """Return the GPUs to choose from; None if there are none and no number of them is asked for."""
+    devices = candidates(here, policy, snapshot)
+    if not devices and gpus is not None and snapshot.error:
+        raise Refused(f"{allocation.gpus(gpus)} for each call cannot be had. {snapshot.error}", verdict=NOT_STARTED)
+    return devices if devices or gpus is not None else None
+
+
+def see() -> Snapshot:
+    """Look at the GPUs; give a driver that does not answer a second, longer time.
+
+    Raises:
+        Refused: it does not answer. That there is no GPU is an answer.
+    """
+    snapshot = look()
+    if snapshot.error and not snapshot.absent:
+        snapshot = look(_SECOND_TIMEOUT)
+    if snapshot.error and not snapshot.absent:
+        raise Refused(
+            f"The driver did not report which GPUs are free. {snapshot.error}\nCalls that need none run with gpus=0.",
+            verdict=NOT_STARTED,
+        )
+    return snapshot
+
+
+def holding(snapshot: Snapshot) -> Holding:
+    """Return what each process holds; pids that do not exist here belong to another namespace."""
+    return Holding(snapshot.processes, frozenset(strangers(snapshot)))
+
+
+def strangers(snapshot: Snapshot | None) -> tuple[int, ...]:
+    """Return the pids in a snapshot that do not exist here."""
+    rows = () if snapshot is None else snapshot.processes
+    return tuple(sorted(elsewhere(row.pid for row in rows)))
 
 
 def _others(page: Page) -> list[Claim]:

@@ -16,8 +16,7 @@ from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.host import shell
 from tfgpu_magic.isolate.answer import Answer
 from tfgpu_magic.isolate.call import Call
-from tfgpu_magic.isolate.lease import Lease
-from tfgpu_magic.isolate.leases import LEASES
+from tfgpu_magic.isolate.leases import LEASES, Demand, Lease
 from tfgpu_magic.isolate.options import Options
 from tfgpu_magic.isolate.process import inherited
 from tfgpu_magic.isolate.process.order import Order
@@ -70,7 +69,7 @@ def leased(options: Options, wanted: Callable[[], bool] = lambda: True) -> Abstr
         wanted: returns whether the lease is still wanted, while it waits.
     """
     if options.gpus != 0:
-        return LEASES.lease(options.policy, options.gpus, wanted=wanted)
+        return LEASES.lease(Demand(options.policy, options.gpus, wanted))
     _, _, cpus = control.inherited().then(options.policy).by_nature()  # there is no GPU for the other requests
     return contextlib.nullcontext(Lease(Policy(cpus), environment=visible.variable(())))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tfgpu_magic import control
 from tfgpu_magic.config import fit, parser
 from tfgpu_magic.config.memory import context_bytes, reserve_bytes
-from tfgpu_magic.isolate import lease
+from tfgpu_magic.isolate import leases
 from tfgpu_magic.monitor.report import TENSORFLOW
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ class Planned:
         """
         try:
             tried = (
-                partial(lease.candidates, here, parser.parse(words), self._snapshot)
-                for here in lease.nearest_first(self._snapshot)
+                partial(leases.candidates, here, parser.parse(words), self._snapshot)
+                for here in leases.nearest_first(self._snapshot)
             )
-            devices = lease.first(tried)
+            devices = leases.first(tried)
         except Exception:  # as below
             return False
         here = [device for device in devices if device.gpu.uuid == self._gpu] or list(devices[:1])

@@ -24,8 +24,7 @@ from tfgpu_magic.isolate.cells.exchange import Arrival, CellSettings, arrive, ch
 from tfgpu_magic.isolate.cells.line import CellLine
 from tfgpu_magic.isolate.cells.names import names
 from tfgpu_magic.isolate.cells.summary import summarise
-from tfgpu_magic.isolate.lease import Abandoned, Lease
-from tfgpu_magic.isolate.leases import LEASES
+from tfgpu_magic.isolate.leases import LEASES, Abandoned, Demand, DemandForAll, Lease
 from tfgpu_magic.isolate.process import exit_cause
 from tfgpu_magic.isolate.process.order import APART, LEAVE
 from tfgpu_magic.isolate.run import run
@@ -206,9 +205,10 @@ class Cell:
         options = self._line.options
         if options.gpus is not None:
             waiting = self._announcing_wait(allocation.gpus(options.gpus))
-            return LEASES.lease(options.policy, options.gpus, wanted=self._wanted, waiting=waiting)
+            return LEASES.lease(Demand(options.policy, options.gpus, self._wanted, waiting))
         if any(request.limited for request in options.policy.memory):
-            return LEASES.share(options.policy, wanted=self._wanted, waiting=self._announcing_wait("GPU memory"))
+            waiting = self._announcing_wait("GPU memory")
+            return LEASES.lease(DemandForAll(options.policy, None, self._wanted, waiting))
         policy = control.inherited().then(options.policy)
         return contextlib.nullcontext(Lease(policy, look() if policy.requests else None))
 

@@ -52,8 +52,17 @@ class Deferred:
         shell.events.register("post_execute", self._end)
 
     def do(self, action: Action) -> Action:
-        """Do an action now if no cell runs, else after it; return a function that does it at once. Thread-safe."""
-        once = _Once(action)
+        """Do an action now if no cell runs, else after it; return a function that does it at once. Thread-safe.
+
+        It is done once, and is not kept after that.
+        """
+        left = [action]
+
+        def once() -> None:
+            with self._lock:
+                while left:
+                    left.pop()()
+
         with self._lock:
             if self._depth:
                 self._waiting.append(once)
@@ -82,20 +91,6 @@ def _cell_runs() -> bool:
                 return True
             frame = outer
     return False
-
-
-class _Once:
-    """An action that is done at the first call only, and is not kept after that."""
-
-    def __init__(self, action: Action) -> None:
-        self._lock = threading.RLock()
-        self._action: Action | None = action
-
-    def __call__(self) -> None:
-        with self._lock:
-            action, self._action = self._action, None
-            if action is not None:
-                action()
 
 
 _known: weakref.WeakKeyDictionary[Any, Deferred] = weakref.WeakKeyDictionary()

@@ -191,23 +191,15 @@ def _give(values: Mapping[str, object]) -> tuple[list[Piece], dict[str, str]]:
         pieces, refused = _apart(values)
     else:
         return [(tuple(values), together)], {}
-    pieces, large = _with_room(pieces)
-    rest = {name: values[name] for (name,), _ in pieces}
-    return [(tuple(rest), _pickled(rest, ""))], refused | large
-
-
-def _with_room(pieces: Sequence[Piece]) -> tuple[list[Piece], dict[str, str]]:
-    """Leave out the largest pickles until there is room to send the rest; return the rest, and why the others stay."""
-    rest, refused = sorted(pieces, key=lambda piece: piece[1].size), dict[str, str]()
-    while rest:
+    rest, size = dict[str, object](), 0
+    for (name,), pickled in sorted(pieces, key=lambda piece: piece[1].size):  # the largest stay if there is no room
+        size += pickled.size
         try:
-            host_memory.demand(sum(pickled.size for _, pickled in rest))
+            host_memory.demand(size)
+            rest[name] = values[name]
         except OSError as error:
-            names, _ = rest.pop()
-            refused |= dict.fromkeys(names, str(error.strerror))
-        else:
-            break
-    return rest, refused
+            refused[name] = str(error.strerror)
+    return [(tuple(rest), _pickled(rest, ""))], refused
 
 
 def _apart(values: Mapping[str, object]) -> tuple[list[Piece], dict[str, str]]:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 
@@ -48,42 +48,46 @@ class InterruptEvent:
 
 
 @contextlib.contextmanager
+def handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Have Ctrl-C call another handler in the block, where it comes to this thread and is not ignored."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
 def setting_on_sigint(event: InterruptEvent) -> Iterator[None]:
     """Have Ctrl-C set the event instead of raising KeyboardInterrupt amid our own work.
 
     An interrupt that has not been acted on when the context ends is raised then.
     """
-    if threading.current_thread() is not threading.main_thread() or not callable(signal.getsignal(signal.SIGINT)):
-        yield
-        return
-    interrupted = False
+    came: list[int] = []
 
-    def handle(*_: object) -> None:
-        nonlocal interrupted
-        interrupted = True
+    def handle(number: int, _: object) -> None:
+        came.append(number)
         event.set()
 
-    before = signal.signal(signal.SIGINT, handle)
     try:
-        yield
+        with handled(handle):
+            yield
     finally:
-        signal.signal(signal.SIGINT, before)
-        if interrupted and event.taken():
+        if came and event.taken():
             signal.raise_signal(signal.SIGINT)
 
 
 @contextlib.contextmanager
 def put_off() -> Iterator[None]:
     """Have the handler of Ctrl-C run after the block, if it came within it: nothing is left half done."""
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield
-        return
-    came: list[tuple[int, FrameType | None]] = []
-    signal.signal(signal.SIGINT, lambda *arguments: came.append(arguments))
+    came: list[int] = []
     try:
-        yield
+        with handled(lambda number, _: came.append(number)):
+            yield
     finally:
-        signal.signal(signal.SIGINT, handler)
         if came:
-            handler(*came[0])
+            signal.raise_signal(signal.SIGINT)
