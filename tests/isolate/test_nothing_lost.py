@@ -11,12 +11,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from multiprocessing import resource_tracker
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -26,16 +26,21 @@ from tests.isolate import deeds
 from tests.isolate.rig import call, prepare, run, soon
 from tests.sizes import MIB
 from tests.waiting import until
-from tfgpu_magic import IsolatedExecutor
+from tfgpu_magic import IsolatedExecutor, isolated
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.isolate import call as calls
+from tfgpu_magic.isolate import user_code
+from tfgpu_magic.isolate.answer import Answer
 from tfgpu_magic.isolate.cells import displays, shell
-from tfgpu_magic.isolate.local import Local
-from tfgpu_magic.isolate.options import Options
+from tfgpu_magic.isolate.cells.cell import Cell
+from tfgpu_magic.isolate.cells.exchange import CellFacts
+from tfgpu_magic.isolate.cells.line import CellLine
+from tfgpu_magic.isolate.leases import LEASES
 from tfgpu_magic.isolate.process import host_memory, wire
-from tfgpu_magic.isolate.process.order import ANSWER, SHOW
+from tfgpu_magic.isolate.process.order import ANSWER, APART, LEAVE, SHOW
 from tfgpu_magic.isolate.sinks import OwnStreams
 from tfgpu_magic.isolate.values import copies, pickling, plain
+from tfgpu_magic.monitor.snapshot import Snapshot
 
 pytestmark = pytest.mark.usefixtures("tracked", "light")
 
@@ -233,6 +238,54 @@ def test_a_class_that_was_made_and_not_filled_is_made_again_by_the_next_load() -
     assert pickling.load(pickled.parts)[0].predict() == 5
 
 
+class Watched:
+    """A value that notes when it is made."""
+
+    made: ClassVar = list[str]()
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __setstate__(self, state: dict[str, str]) -> None:
+        Watched.made.append(state["name"])
+        vars(self).update(state)
+
+
+def test_what_a_job_brings_is_made_only_when_the_notebook_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {name: Watched(name) for name in "xy"}
+
+    def answer(pieces: Sequence[dict[str, Watched]]) -> Answer:
+        dumped = [(tuple(piece), pickling.dump(piece).parts) for piece in pieces]
+        facts = CellFacts(kept={}, given=tuple((names, len(parts)) for names, parts in dumped))
+        return Answer(values=(memoryview(pickle.dumps(facts)), *(part for _, parts in dumped for part in parts)))
+
+    def end() -> Answer:
+        whole, pieces = answer([values]), answer([{name: value} for name, value in values.items()])
+        replies.extend([job._take(whole), job._take(pieces)])
+        return pieces
+
+    there, replies, back, waits = dict[str, Any](), list[str](), threading.Event(), threading.Event()
+    job: Any = Cell.__new__(Cell)
+    job._before, job._answered, job._arrival, job._call, job._deferred = Snapshot(time=0.0), None, None, None, None
+    job._line, job._shell = CellLine(detach=True), SimpleNamespace(user_ns=there)
+    job._answer, job._show_summary = end, lambda *_: None
+
+    def wait() -> None:
+        waits.set()
+        back.wait()
+
+    monkeypatch.setattr(user_code, "wait", wait)
+    thread = threading.Thread(target=job._end)
+    thread.start()
+    until(waits.is_set)  # its process has left: it holds no room that the notebook needs
+    made = Watched.made.copy()
+    back.set()
+    thread.join()
+
+    assert (made, replies) == ([], [APART, LEAVE])
+    assert (Watched.made, {name: value.name for name, value in there.items()}) == (["x", "y"], {"x": "x", "y": "y"})
+
+
 # Other frameworks
 
 
@@ -280,14 +333,26 @@ def test_a_call_whose_thread_cannot_be_started_is_not_submitted(monkeypatch: pyt
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    local = Local(Options(gpus=0))
+    executor = IsolatedExecutor(gpus=0)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
         with pytest.raises(RuntimeError, match="new thread"):
-            local.submit(deeds.echo, (1,), {})
-    assert not local._waiting
-    assert local.submit(deeds.echo, (2,), {}).result() == 2
-    local.shutdown(wait=True, cancel=False)
+            executor.submit(deeds.echo, 1)
+    assert not executor._waiting
+    assert executor.submit(deeds.echo, 2).result() == 2
+    executor.shutdown()
+
+
+def test_how_many_calls_run_at_once_is_decided_anew_when_none_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    rooms = iter([1, 2])
+    monkeypatch.setattr(LEASES, "survey", lambda *_: next(rooms))
+    asked = isolated(deeds.echo)._asked
+
+    first = asked.executor()
+    first._threads = 1
+    assert asked.executor() is first
+    first._threads = 0
+    assert (first._most, asked.executor()._most) == (1, 2)
 
 
 def test_a_display_of_a_thread_that_goes_on_takes_no_message_of_the_cells_end() -> None:

@@ -17,13 +17,26 @@ def wait() -> None:
     """Wait until user code may run, which it always may while nothing is in the place of this function."""
 
 
+_never_waits = wait
+
+
+@contextlib.contextmanager
+def at_once() -> Iterator[bool]:
+    """Give whether user code may run in the block, on this thread, without waiting.
+
+    Where a call's process is still there, a wait could last for ever: for the room that this process holds.
+    """
+    ident = threading.get_ident()
+    threads.add(ident)  # before it is asked: who holds user code back from now on finds it here, or is waited for
+    try:
+        yield wait is _never_waits
+    finally:
+        threads.discard(ident)
+
+
 @contextlib.contextmanager
 def running() -> Iterator[None]:
     """Run user code in the block, on this thread, as soon as it may. The call's process has ended: its room is free."""
-    ident = threading.get_ident()
-    threads.add(ident)  # before it waits: who holds user code back from now on finds it here, or is waited for
-    try:
+    with at_once():
         wait()
         yield
-    finally:
-        threads.discard(ident)

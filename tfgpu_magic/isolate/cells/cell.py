@@ -20,7 +20,7 @@ from tfgpu_magic.isolate.answer import Answer
 from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.cells.deferred import afterwards, deferred, display_once
 from tfgpu_magic.isolate.cells.errors import debug_no_frames, hint, not_run, raised, without_frames
-from tfgpu_magic.isolate.cells.exchange import Arrival, CellSettings, arrive, chosen, pickled
+from tfgpu_magic.isolate.cells.exchange import Arrival, CellSettings, arrive, chosen, in_one_piece, pickled
 from tfgpu_magic.isolate.cells.line import CellLine
 from tfgpu_magic.isolate.cells.names import names
 from tfgpu_magic.isolate.cells.summary import summarise
@@ -130,13 +130,18 @@ class Cell:
         late = late or (self._call is not None and self._call.interrupted_late)
         if late and not self._line.detach:
             interrupt = without_frames(KeyboardInterrupt("The cell had ended, and what it gives is here."))
-        arrival, self._answered, self._arrival = self._arrival, None, None
-        if arrival is None:
-            return None, not_run(answer, self._shell, self._line.above)
-        facts, value = arrival.facts, arrival.values.pop("", None)
         with user_code.running():
-            self._put(arrival.values)
-            final = raised(answer)
+            return self._bring(answer, interrupt)
+
+    def _bring(self, answer: Answer, interrupt: BaseException | None) -> tuple[Any, BaseException | None]:
+        """Bring what it has answered into the notebook, and return its value, or what is to be raised."""
+        answered, arrival, self._answered, self._arrival = self._answered, self._arrival, None, None
+        if answered is None:
+            return None, not_run(answer, self._shell, self._line.above)
+        arrival = arrival or arrive(answered.values)
+        facts, value = arrival.facts, arrival.values.pop("", None)
+        self._put(arrival.values)
+        final = raised(answer)
         self._show_summary(answer, arrival, final)
         final = final or interrupt or self._lost([name for name in arrival.lost if name], value)
         if final is not None and final is interrupt and value is not None and facts.shown is not None:
@@ -213,14 +218,21 @@ class Cell:
         return contextlib.nullcontext(Lease(policy, look() if policy.requests else None))
 
     def _take(self, answer: Answer) -> str:
-        """Take what the cell returns while its process still has it; ask for pieces if it cannot be had as a whole."""
+        """Take what the cell returns while its process still has it; ask for pieces if it cannot be had as a whole.
+
+        While the notebook is parked nothing is unpickled, and pieces are asked for: one that cannot be made takes no
+        other along.
+        """
         if self._before is None:
             self._before = look()
         if not answer.values:
             return LEAVE
-        self._answered, self._arrival = answer, arrive(answer.values)
-        given = self._arrival.facts.given
-        return APART if self._arrival.lost and len(given) == 1 and len(given[0][0]) > 1 else LEAVE
+        self._answered, self._arrival = answer, None
+        with user_code.at_once() as may:
+            if may:
+                self._arrival = arrive(answer.values)
+        whole = self._arrival is not None and not self._arrival.lost
+        return LEAVE if whole or not in_one_piece(answer.values) else APART
 
     def _stop_from_outside(self) -> BaseException | None:
         """Return a `KeyboardInterrupt` if SIGINT or SIGTERM from outside has ended the cell's process."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 import signal
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tfgpu_magic.errors import PolicyError, Unpicklable
 from tfgpu_magic.isolate.cells.line import CellLine
+from tfgpu_magic.isolate.process.interrupt import handled
 from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.isolate.values.guard import Unpickler
 from tfgpu_magic.isolate.values.pickling import Pickled
@@ -139,6 +138,12 @@ class Arrival:
     lost: dict[str, str] = field(default_factory=dict)
 
 
+def in_one_piece(parts: Sequence[memoryview]) -> bool:
+    """Tell whether several values are in one pickle, so that they could also be had one by one."""
+    facts: CellFacts = pickle.loads(parts[0])  # noqa: S301  # from our own process
+    return len(facts.given) == 1 and len(facts.given[0][0]) > 1
+
+
 def arrive(parts: Sequence[memoryview]) -> Arrival:
     """Unpickle what a cell returns: each pickle by itself, with all that is in it.
 
@@ -149,22 +154,9 @@ def arrive(parts: Sequence[memoryview]) -> Arrival:
     arrival, at = Arrival(facts), 1
     for names, count in facts.given:
         try:
-            with _interruptible():
+            with handled(signal.default_int_handler):  # else Ctrl-C would go to the call, which is over
                 arrival.values |= pickling.load(parts[at : at + count], Unpickler)
         except (Exception, KeyboardInterrupt) as error:  # a module that is not here; an object's own __setstate__
             arrival.lost |= dict.fromkeys(names, str(error) or type(error).__name__)
         at += count
     return arrival
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C break off what takes long here; otherwise it would go to the call, which is over."""
-    if threading.current_thread() is not threading.main_thread() or not callable(signal.getsignal(signal.SIGINT)):
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -78,18 +78,20 @@ class Job(JobFuture[Any]):
         return f"<Job {self.number}, {'begun' if state == RUNNING else state}: {self.title}>"
 
     def _run(self, cell: Cell) -> None:
+        value = error = None
         try:
             value = cell.run()
-            self._cell, self._settle = None, cell.settle
-            with user_code.running():
+        except BaseException as raised:  # also the KeyboardInterrupt of `stop`
+            error = raised.with_traceback(None)  # whose frames are ours, and would keep the cell
+        self._cell, self._settle = None, cell.settle
+        with user_code.running():
+            if error is None:
                 self.set_result(value)
-        except BaseException as error:  # also the KeyboardInterrupt of `stop`
-            self._cell, self._settle = None, cell.settle
-            with user_code.running():
-                self.set_exception(error.with_traceback(None))  # whose frames are ours, and would keep the cell
-            lines = getattr(error, "_render_traceback_", list)() or [f"{type(error).__name__}: {error}"]
-            with contextlib.suppress(Exception):  # a kernel that is ending receives nothing any more
-                cell.sink.write("stderr", "\n".join(lines) + "\n")
+            else:
+                self.set_exception(error)
+                lines = getattr(error, "_render_traceback_", list)() or [f"{type(error).__name__}: {error}"]
+                with contextlib.suppress(Exception):  # a kernel that is ending receives nothing any more
+                    cell.sink.write("stderr", "\n".join(lines) + "\n")
         self.remember()
 
 
