@@ -402,3 +402,11 @@ def test_memory_that_a_stream_of_small_parts_takes_is_checked(monkeypatch: pytes
     assert pickling.dump(bytes(MIB)).size > MIB
     with pytest.raises(OSError, match="no room"):
         pickling.dump([bytes(10 * MIB) + bytes([number]) for number in range(10)])
+
+    copied = list[int]()
+    monkeypatch.setattr(host_memory, "demand", copied.append)
+    rows = np.zeros((2, 40 * MIB), np.uint8)[:, ::2]
+    pickling.dump(np.zeros((2, 40 * MIB), np.uint8).T)
+    assert copied == []
+    pickling.dump_self_contained(rows)
+    assert copied[0] == rows.nbytes  # before NumPy makes one piece of it

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from tfgpu_magic.errors import Raised
+from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.isolate.values.guard import Unpickler
 from tfgpu_magic.isolate.values.pickling import Pickled, Reduce
@@ -143,6 +144,7 @@ def _own_type(loaded: object) -> BaseException | None:
 
 def _again(pickled: Pickled) -> Any:
     """Unpickle it on trial, from copies: a `__setstate__` may change its memory, which is to be sent as it is."""
+    host_memory.demand(pickled.size)
     return pickling.load([memoryview(bytearray(part)) for part in pickled.parts], Unpickler)
 
 

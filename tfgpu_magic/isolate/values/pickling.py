@@ -88,7 +88,16 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]  # clou
         if isinstance(obj, BaseException):
             # By its own method: where tblib is installed, TensorFlow has exceptions pickled with their tracebacks.
             return obj.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
-        return super().reducer_override(obj)
+        reduced = super().reducer_override(obj)
+        return self._array(obj) if reduced is NotImplemented else reduced
+
+    def _array(self, obj: Any) -> Any:
+        """Check memory before NumPy copies an array: a subclass, or one whose memory is not in one piece."""
+        numpy = sys.modules.get("numpy")
+        whole = numpy is None or not isinstance(obj, numpy.ndarray) or (type(obj) is numpy.ndarray and obj.flags.forc)
+        if not whole:
+            host_memory.demand(obj.nbytes)
+        return NotImplemented
 
 
 class _Stream(io.BytesIO):
@@ -116,9 +125,9 @@ class _SharingPickler(_Pickler):
         super().__init__(file, buffers, reduce)
         self.globals_ref[id(main_namespace())] = _Main(__name__="__main__")
 
-    def reducer_override(self, obj: Any) -> Any:
-        reduced = super().reducer_override(obj)
-        return by_file(obj) if reduced is NotImplemented else reduced
+    def _array(self, obj: Any) -> Any:
+        mapped = by_file(obj)
+        return super()._array(obj) if mapped is NotImplemented else mapped
 
 
 def by_file(array: Any) -> Any:
