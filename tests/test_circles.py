@@ -32,7 +32,6 @@ REASONS = {
     "tfgpu_magic.parent": "speed of %load_ext, and only a restart needs it",
     "tfgpu_magic.config.first_use": "speed of %load_ext: it is imported first, and they when TensorFlow may be there",
     "tfgpu_magic.config.runtime.devices": "TensorFlow is optional, and never woken",
-    "tfgpu_magic.isolate.cells.names.magics": "IPython is optional",
     "tfgpu_magic.isolate.cells.shell": "only where a password is asked for",
     "tfgpu_magic.isolate.dask": "Dask is optional",
     "tfgpu_magic.isolate.process.forkserver": "after the modules of its kernel's choice, which it needs",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import mmap
 import os
 import resource
 import signal
@@ -84,20 +83,6 @@ def heed(mark: str) -> str:
 
 def close_all() -> None:
     os.closerange(3, 1000)
-
-
-def close_all_and_go_on() -> None:
-    os.closerange(3, 1000)
-    time.sleep(600)
-
-
-def close_all_and_go_on_with(size: int) -> None:
-    """Close everything and go on, with so many bytes in small pages, which the system takes its time to take apart."""
-    memory = mmap.mmap(-1, size)
-    memory.madvise(mmap.MADV_NOHUGEPAGE)
-    for page in range(0, size, mmap.PAGESIZE):
-        memory[page] = 1
-    close_all_and_go_on()
 
 
 def close_output() -> str:

@@ -118,7 +118,7 @@ def test_when_a_fork_server_has_died_only_what_was_its_own_is_killed() -> None:
     FORK_SERVER.stop()
 
     assert process.orphaned
-    assert process.server_status() == -signal.SIGKILL
+    assert process.server.exit_status() == -signal.SIGKILL
     with pytest.raises(subprocess.TimeoutExpired):  # it lives
         stranger.wait(0.5)
     stranger.kill()

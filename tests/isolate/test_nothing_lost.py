@@ -141,7 +141,6 @@ def leave_slowly(marks: Path) -> str:
 def test_an_end_takes_its_time_and_an_interrupt_meanwhile_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "ENDING", 0.1)
     monkeypatch.setattr(calls, "PATIENCE", 0.1)
     one, paper = call(leave_slowly, tmp_path)
 

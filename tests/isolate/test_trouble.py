@@ -33,7 +33,7 @@ DEAF = LOOPS[1:]
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kill a call that does not heed soon."""
-    for patience in ("GRACE", "PATIENCE", "ENDING"):
+    for patience in ("GRACE", "PATIENCE"):
         monkeypatch.setattr(calls, patience, 0.5 * SLACK)
 
 
@@ -173,18 +173,6 @@ def test_descriptors_that_are_closed_are_told() -> None:
         one.run(prepare())
 
     assert "closed descriptors that were not its own" in paper.text["stderr"]
-
-
-@pytest.mark.usefixtures("impatient")
-def test_a_call_that_closes_its_connection_and_goes_on_is_ended() -> None:
-    with pytest.raises(WorkerDied, match="has closed its connection"):
-        run(deeds.close_all_and_go_on, (), {})
-
-
-def test_a_large_process_that_is_killed_is_not_said_to_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "ENDING", 0.1)
-    with pytest.raises(WorkerDied, match="has closed its connection"):
-        run(deeds.close_all_and_go_on_with, (2 * 2**30,), {})
 
 
 class Torn(Paper):

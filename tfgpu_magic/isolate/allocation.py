@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tfgpu_magic.config import fit
 from tfgpu_magic.config.fit import Device
@@ -60,11 +59,6 @@ class Claim:
     began: int | None = None
     known: tuple[int, ...] = ()
     fair: bool = False
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Claim:
-        """Make a claim of what `dataclasses.asdict` returned."""
-        return cls(**{**fields, "known": tuple(fields["known"])})
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,6 @@ GRACE = 60.0
 PATIENCE = 5.0
 """Seconds from an interrupt, or from the answer, to the line that offers to kill a call that has not ended."""
 
-ENDING = 10.0
-"""Seconds that a call that can no longer answer may go on."""
-
 _TEARDOWN = 60.0  # seconds in which a killed process must be gone: the system frees its memory, perhaps hundreds of GiB
 _WARMING_NOTICE = 0.7  # seconds after which `Call.warming` reports that the fork server is still becoming warm
 _CHUNK = 2**20  # bytes read of its output at a time
@@ -193,11 +190,9 @@ class _Watch:
         except OSError as error:  # there are no descriptors, or there is no room
             self._ask_later(error)
             return
-        if message is None:  # it ends; or the call has closed the connection, and there will be no answer
+        if message is None:  # it ends; or the call has closed the connection, which its process says at its end
             self._cut = True
             self._unregister(self._process.connection)
-            if self._answer is None:
-                self._leave()
         elif message.kind == SHOW:
             for descriptor in self._decoders:  # what it printed before
                 self._read(descriptor)
@@ -265,13 +260,10 @@ class _Watch:
         self._send(AGAIN)
 
     def _leave(self) -> None:
-        """Wait for its end; if it has answered, as long as its threads and exit functions take to save something."""
+        """Wait for its end, as long as its threads and exit functions take to save something."""
         if self._step not in _BUSY:
             return
         self._step, now = _Step.LEAVING, time.monotonic()
-        if self._answer is None:
-            self._due = {self._kill: now + ENDING}
-            return
         self._due = {self._remark: now + PATIENCE}
         if self._call.timeout is not None:
             self._due[self._cut_off] = max(now, self._began + self._call.timeout) + GRACE
@@ -329,7 +321,5 @@ class _Watch:
             raise KeyboardInterrupt(f"The call was interrupted, and its process ended without an answer: {ended}.")
         status = self._process.status or 0
         if self._process.orphaned:
-            raise exit_cause.orphaned(status, self._process.server_status())
-        if self._cut and self._step is _Step.KILLED:
-            raise exit_cause.cut_off(status)
+            raise exit_cause.orphaned(status, self._process.server.exit_status())
         return None

@@ -13,7 +13,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any, ParamSpec, TypeVar
 
@@ -27,7 +27,7 @@ from tfgpu_magic.isolate.leases import LEASES, Abandoned
 from tfgpu_magic.isolate.run import function as runner
 from tfgpu_magic.isolate.run import leased, run
 from tfgpu_magic.isolate.values import copies, pickling
-from tfgpu_magic.isolate.values.pickling import Pickled, Reduce
+from tfgpu_magic.isolate.values.pickling import Reduce
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -39,14 +39,14 @@ class CallFuture(JobFuture[T]):
     """The future of a submitted call, which can also be stopped, and is listed among the jobs by `job_list`.
 
     Attributes:
-        work: its pickled values, as they were when it was submitted; None once it has begun.
+        work: the parts of its pickled values, as they were when it was submitted; none once it has begun.
         sink: where its output goes: to the cell that submitted it.
         stopped: whether it has been stopped.
     """
 
     def __init__(self, title: str) -> None:
         super().__init__(title)
-        self.work: Pickled | None = None
+        self.work: Sequence[memoryview] = ()
         self.sink = sinks.submitted()
         self.stopped = False
         self._call: Call | None = None
@@ -75,12 +75,6 @@ class CallFuture(JobFuture[T]):
         if self._call is not None:  # else it is stopped when it begins
             (self._call.kill if kill else self._call.interrupt)()
         LEASES.stir()
-
-    def take(self) -> Pickled:
-        """Return its values, and keep none: they are large, and not needed when they have been sent."""
-        work, self.work = self.work, None
-        assert work is not None  # noqa: S101  # it runs once
-        return work
 
     def begin(self, call: Call) -> None:
         """Keep the call that is about to run, for its pid and for interrupts.
@@ -164,18 +158,13 @@ class IsolatedExecutor(Executor):
         return self.submit_call(fn if self._first is None else _Prepared(*self._first, fn), args, kwargs)
 
     def submit_call(
-        self,
-        function: Callable[..., T],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        *,
-        reduce: Reduce | None = None,
+        self, function: Callable[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any], reduce: Reduce | None = None
     ) -> CallFuture[T]:
         """Submit a call as `submit` does; `reduce` is a special way to pickle some objects."""
         call: CallFuture[T] = CallFuture(pickling.name_of(function))
         self._check()
         try:  # as they are now: a change to them while the call waits does not reach it
-            call.work = copies.copied(pickling.dump_call(function, args, kwargs, reduce=reduce))
+            call.work = copies.copied(pickling.dump_call(function, args, kwargs, reduce=reduce)).parts
         except (Unpicklable, OSError) as error:
             call.set_exception(error)
             return call
@@ -188,26 +177,19 @@ class IsolatedExecutor(Executor):
             self._waiting.append(call)  # now: if no thread can be started, the call is not submitted
         return call
 
-    def map(
-        self,
-        fn: Callable[..., T],
-        *iterables: Iterable[Any],
-        timeout: float | None = None,
-        chunksize: int = 1,
-        **more: Any,
-    ) -> Iterator[T]:
+    def map(self, fn: Callable[..., T], *iterables: Iterable[Any], chunksize: int = 1, **more: Any) -> Iterator[T]:
         """Submit a call for each of the arguments, and give the values in order, as any executor does.
 
         Args:
             fn: the function.
             iterables: its arguments.
-            timeout: seconds from now in which all values must be there.
             chunksize: a number above zero, which has no effect: each call has a process of its own.
-            more: the other arguments that `Executor.map` of this Python takes.
+            more: the other arguments that `Executor.map` of this Python takes, such as `timeout`, the seconds from
+                now in which all values must be there.
         """
         if chunksize < 1:
             raise ValueError("chunksize must be >= 1.")  # the standard library's text
-        return super().map(fn, *iterables, timeout=timeout, **more)
+        return super().map(fn, *iterables, **more)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Accept no more calls; those that run go on to their end, as do those that wait unless they are cancelled."""
@@ -281,7 +263,8 @@ class IsolatedExecutor(Executor):
         call.enlist()
         value = error = None
         try:
-            one = Call(work=call.take().parts, timeout=self._options.timeout, sink=call.sink)
+            one = Call(work=call.work, timeout=self._options.timeout, sink=call.sink)
+            call.work = ()  # they are large, and not needed when they have been sent
             lease = leased(self._options, lambda: not call.stopped)
             answer = run(one, lease, runner(), begun=call.begin)
             with user_code.running():

@@ -18,6 +18,7 @@ import time
 import zlib
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from tfgpu_magic.config.promises import Promise
 from tfgpu_magic.errors import MonitorError
@@ -286,8 +287,9 @@ def _page(text: bytes) -> Page:
         return Page()
 
 
-def _entry(*, needs: list[str], claims: list[dict[str, object]], **rest: object) -> Entry:
-    return Entry(needs=tuple(needs), claims=tuple(map(Claim.from_json, claims)), **rest)  # type: ignore[arg-type]
+def _entry(*, needs: list[str], claims: list[dict[str, Any]], **rest: Any) -> Entry:
+    made = (Claim(**{**claim, "known": tuple(claim["known"])}) for claim in claims)
+    return Entry(needs=tuple(needs), claims=tuple(made), **rest)
 
 
 _TRIES = 3  # to read without a lock: a text may be half written now and then

@@ -93,7 +93,11 @@ class Demand:
 
     def devices(self, here: Policy, snapshot: Snapshot) -> tuple[Device, ...] | None:
         """Return the GPUs to choose from under this process's policy `here`; None if there is no GPU to share out."""
-        return offered(here, self.policy, snapshot, self.gpus)
+        devices = candidates(here, self.policy, snapshot)
+        if not devices and self.gpus is not None and snapshot.error:
+            text = f"{allocation.gpus(self.gpus)} for each call cannot be had. {snapshot.error}"
+            raise Refused(text, verdict=NOT_STARTED)
+        return devices if devices or self.gpus is not None else None
 
     def offers(self, snapshot: Snapshot) -> Iterator[tuple[Policy, tuple[Device, ...] | Refused | None]]:
         """Give this process's policy and its fallbacks, each with its `devices`, or why there can be none."""
@@ -183,7 +187,7 @@ class Leases:
                     break
 
         def room(here: Policy) -> int | None:
-            devices = offered(here, policy, snapshot, gpus)
+            devices = Demand(policy, gpus).devices(here, snapshot)
             if devices is None:
                 return None
             allocation.choose(devices, holding(snapshot), claims, gpus or 1, lambda: other_processes.names(snapshot))
@@ -439,14 +443,6 @@ def seen(here: Policy, policy: Policy, snapshot: Snapshot) -> Iterator[Device]:
     if demand.choice is None and DEVICES not in kernel.outside and any(gpu.mig for gpu in snapshot.gpus):
         demand.seen = [gpu for gpu in snapshot.gpus if not gpu.mig]  # CUDA shows a process one instance: any, if named
     return iter([device for device in demand.devices() if not is_skipped(device.gpu, demand.seen, kernel)])
-
-
-def offered(here: Policy, policy: Policy, snapshot: Snapshot, gpus: int | None) -> tuple[Device, ...] | None:
-    """Return the GPUs to choose from; None if there are none and no number of them is asked for."""
-    devices = candidates(here, policy, snapshot)
-    if not devices and gpus is not None and snapshot.error:
-        raise Refused(f"{allocation.gpus(gpus)} for each call cannot be had. {snapshot.error}", verdict=NOT_STARTED)
-    return devices if devices or gpus is not None else None
 
 
 def see() -> Snapshot:

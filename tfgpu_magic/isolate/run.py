@@ -22,9 +22,6 @@ from tfgpu_magic.isolate.process import inherited
 from tfgpu_magic.isolate.process.order import Order
 from tfgpu_magic.monitor.report import TENSORFLOW
 
-_FUNCTION = "tfgpu_magic.isolate.process.worker:call"
-_FUNCTION_WITH_DISPLAYS = "tfgpu_magic.isolate.cells.shell:call"
-
 
 def run(
     call: Call,
@@ -58,7 +55,7 @@ def run(
 
 def function() -> str:
     """Return the runner of functions: if IPython runs here, with displays that are sent to this process."""
-    return _FUNCTION if shell() is None else _FUNCTION_WITH_DISPLAYS
+    return "tfgpu_magic.isolate." + ("process.worker:call" if shell() is None else "cells.shell:call")
 
 
 def leased(options: Options, wanted: Callable[[], bool] = lambda: True) -> AbstractContextManager[Lease]:

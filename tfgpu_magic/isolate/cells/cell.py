@@ -208,14 +208,15 @@ class Cell:
         Only the policy of its own line counts here: the notebook's policy also holds in cells that never use a GPU.
         """
         options = self._line.options
-        if options.gpus is not None:
-            waiting = self._announcing_wait(allocation.gpus(options.gpus))
-            return LEASES.lease(Demand(options.policy, options.gpus, self._wanted, waiting))
-        if any(request.limited for request in options.policy.memory):
-            waiting = self._announcing_wait("GPU memory")
-            return LEASES.lease(DemandForAll(options.policy, None, self._wanted, waiting))
-        policy = control.inherited().then(options.policy)
-        return contextlib.nullcontext(Lease(policy, look() if policy.requests else None))
+        if options.gpus is None and not any(request.limited for request in options.policy.memory):
+            policy = control.inherited().then(options.policy)
+            return contextlib.nullcontext(Lease(policy, look() if policy.requests else None))
+        kind, what = (Demand, allocation.gpus(options.gpus)) if options.gpus else (DemandForAll, "GPU memory")
+
+        def announce() -> None:
+            self.sink.write("stdout", f"Waits for {what}, which other calls of yours have.\n")
+
+        return LEASES.lease(kind(options.policy, options.gpus, lambda: not self._stopped, announce))
 
     def _take(self, answer: Answer) -> str:
         """Take what the cell returns while its process still has it; ask for pieces if it cannot be had as a whole.
@@ -265,12 +266,6 @@ class Cell:
             return None
         self._shell.displayhook(value)
         return without_frames(error)
-
-    def _wanted(self) -> bool:
-        return not self._stopped
-
-    def _announcing_wait(self, what: str) -> Callable[[], None]:
-        return lambda: self.sink.write("stdout", f"Waits for {what}, which other calls of yours have.\n")
 
     def _announce_warming(self) -> None:
         self.sink.write("stdout", "The first isolated cell waits some seconds for TensorFlow's import.\n")

@@ -37,18 +37,13 @@ def raised(answer: Answer) -> BaseException | None:
         error.__cause__ = None
     if error is not None and answer.late is not None:
         # It was stopped as by Ctrl-C, but the user did not press that.
-        shown = (*(line.replace("KeyboardInterrupt", "TimedOut") for line in shown), *_text_lines(error))
+        shown = (*(line.replace("KeyboardInterrupt", "TimedOut") for line in shown), f"{type(error).__name__}: {error}")
     return None if error is None else _shown_as(error, shown)
 
 
 def without_frames(error: BaseException) -> BaseException:
     """Have IPython show an error as its name and message only, without a frame of ours."""
-    return _shown_as(error, _text_lines(error))
-
-
-def _text_lines(error: BaseException) -> list[str]:
-    """Return the lines that show an error without frames: its name and its message."""
-    return [f"{type(error).__name__}: {error}"]
+    return _shown_as(error, [f"{type(error).__name__}: {error}"])
 
 
 def _shown_as(error: BaseException, lines: Sequence[str]) -> BaseException:

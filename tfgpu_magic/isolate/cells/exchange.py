@@ -106,21 +106,18 @@ def pickled(inputs: Mapping[str, object], surely: frozenset[str]) -> tuple[Pickl
     try:
         return pickling.dump(dict(inputs)), {}
     except Unpicklable:
-        errors = {name: error for name, value in inputs.items() if (error := _error(name, value)) is not None}
+        errors = dict[str, Unpicklable]()
+    for name, value in inputs.items():
+        try:
+            pickling.dump(value, name)
+        except Unpicklable as error:
+            errors[name] = error
     refused = [error for name, error in errors.items() if name in surely]
     if refused:
         text = "\n".join([*map(str, refused), "Make it in the cell, or name with -i what to send."])
         raise Unpicklable(text, what=", ".join(error.what for error in refused)) from None
     sent = {name: value for name, value in inputs.items() if name not in errors}
     return pickling.dump(sent), {name: str(error) for name, error in errors.items()}
-
-
-def _error(name: str, value: object) -> Unpicklable | None:
-    try:
-        pickling.dump(value, name)
-    except Unpicklable as error:
-        return error
-    return None
 
 
 @dataclass(slots=True)

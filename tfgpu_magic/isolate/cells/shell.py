@@ -146,11 +146,10 @@ def _shell(connection: socket.socket, settings: CellSettings) -> Any:
         else:
             shell.compile._filename_map[name] = number
     warnings.filterwarnings("ignore", "To exit: use", UserWarning)  # the notebook's shell warns itself
-    sys.breakpointhook = _cannot_stop
-    builtins.input = _cannot_ask
     import getpass
 
-    getpass.getpass = _cannot_ask
+    builtins.input = getpass.getpass = _cannot("ask for input: ask in a cell before it, and it reads the answer.")
+    sys.breakpointhook = _cannot("stop for a debugger, which asks for input: run it as a plain cell for that.")
     return shell
 
 
@@ -273,13 +272,8 @@ def _differ(before: Mapping[str, object], now: Mapping[str, object]) -> bool:
     return before.keys() != now.keys() or any(now[name] is not value for name, value in before.items())
 
 
-def _cannot_ask(*_: object, **__: object) -> NoReturn:
-    raise StdinNotImplementedError(
-        "An isolated cell cannot ask for input: ask in a cell before it, and it reads the answer."
-    )
+def _cannot(do: str) -> Callable[..., NoReturn]:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise StdinNotImplementedError(f"An isolated cell cannot {do}")
 
-
-def _cannot_stop(*_: object, **__: object) -> NoReturn:
-    raise StdinNotImplementedError(
-        "An isolated cell cannot stop for a debugger, which asks for input: run it as a plain cell for that."
-    )
+    return refuse

@@ -62,8 +62,10 @@ def _peaks(uses: Sequence[GpuUse], before: Snapshot | None) -> list[str]:
     found = []
     for use in uses:
         where = f" on GPU {labels[use.gpu]}" if use.gpu in labels else ""
-        peaks = [figure for figure in use.figures if figure.peak and figure.size]
-        found += [f"{_named(figure)} {_size(figure.size)} in use{where}" for figure in peaks]
+        for figure in use.figures:
+            if figure.peak and figure.size:
+                size = rounded(figure.size) if figure.size >= MIB else "below 1 MiB"
+                found.append(f"{_named(figure)} {size} in use{where}")
     return found
 
 
@@ -107,7 +109,3 @@ def _amounts(held: dict[str, int]) -> str:
     rest = [held[label] for label in held if label not in most[: 3 if len(held) == 3 else 2]]
     *first, last = [*shown, f"{rounded(sum(rest))} of {len(rest)} other GPUs"] if rest else shown
     return f"{', '.join(first)} and {last}" if first else last
-
-
-def _size(size: int) -> str:
-    return rounded(size) if size >= MIB else "below 1 MiB"

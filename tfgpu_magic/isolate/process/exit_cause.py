@@ -9,10 +9,9 @@ import sys
 from pathlib import Path
 
 from tfgpu_magic.errors import WorkerDied
+from tfgpu_magic.isolate.process.host_memory import CGROUPS, PROC
 
 _HERE, _SHELL = str(Path(__file__).parents[1]), "/IPython/core/"
-PROC = Path("/proc")
-CGROUPS = Path("/sys/fs/cgroup")
 
 
 def describe(status: int | None) -> str:
@@ -86,15 +85,6 @@ def orphaned(status: int, server: int | None) -> WorkerDied:
     return WorkerDied(
         f"The process that starts isolated calls has died ({describe(server)}), and this call with it. "
         "The next call gets a new one.",
-        status=status,
-    )
-
-
-def cut_off(status: int) -> WorkerDied:
-    """Return the error of a call that can no longer answer, because it has closed its connection."""
-    return WorkerDied(
-        "The call has closed its connection to this process, a file descriptor that was not its own. "
-        "No answer could come any more, and it was killed.",
         status=status,
     )
 

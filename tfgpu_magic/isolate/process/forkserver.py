@@ -221,7 +221,6 @@ def main(control: int, kernel: int, preload: Sequence[str]) -> None:
     with contextlib.suppress(AttributeError, OSError):  # Linux before 5.3, or a Python that was built on one
         pidfd = os.pidfd_open(kernel)
     warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning)  # BLAS'
-    begin = time.monotonic()
     for name in preload:
         with contextlib.suppress(Exception):  # a call that imports it gets the error
             importlib.import_module(name)
@@ -231,7 +230,7 @@ def main(control: int, kernel: int, preload: Sequence[str]) -> None:
     with contextlib.suppress(OSError):
         _collapse()
     with contextlib.suppress(OSError):
-        orders.send(READY + FIGURE.pack(round(1000 * (time.monotonic() - begin))))
+        orders.send(READY)
     ForkServer(orders, pidfd, worker.run_call).run()
     os._exit(0)
 

@@ -14,16 +14,26 @@ import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
+from tfgpu_magic.config.process_state import VARIABLES
 from tfgpu_magic.config.runtime import environment
 from tfgpu_magic.errors import WorkerDied
-from tfgpu_magic.isolate.process import conditions, descendants, exit_cause, wire
+from tfgpu_magic.isolate.process import descendants, exit_cause, wire
 from tfgpu_magic.isolate.process.wire import FIGURE, ORDER, READY
 from tfgpu_magic.probe import CALLS
 
 _PIPE_SIZE = 2**20  # bytes that a process may print while no thread reads them
 _LAST_LINES = 5  # lines of its error output that an error message quotes
 _END_TIMEOUT = 1.0  # seconds in which a process that was asked to end is waited for
+
+_NAMES = frozenset({"HOME"})  # the directory of keras.json
+_PREFIXES = (
+    "H5PY_", "HDF5_", "KERAS_", "KMP_", "LD_", "MKL_", "OMP_", "OPENBLAS_", "PROTOCOL_BUFFERS_", "PYTHON", "TF_",
+)  # fmt: skip
+_SET_BY_LIBRARIES = frozenset({"HDF5_PLUGIN_PATH", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"})  # at their own import
+_PACKAGES = ("tensorflow", "keras")
 
 
 @dataclass(slots=True, eq=False)
@@ -36,6 +46,7 @@ class WorkerProcess:
         err: the pipe of its standard error.
         status_pipe: the pipe that its pid arrives at, and its exit status once it and its descendants have ended.
         crash: the pipe that `faulthandler` writes to.
+        server: the fork server that it is forked from.
         pid: its process id; None before it is known.
         status: its exit status, negative for a signal; None while it lives.
         orphaned: whether it was killed because the fork server ended; else it ended by itself.
@@ -46,7 +57,7 @@ class WorkerProcess:
     err: int
     status_pipe: int
     crash: int
-    _server: ForkServerProcess
+    server: ForkServerProcess
     pid: int | None = None
     status: int | None = None
     orphaned: bool = False
@@ -76,14 +87,10 @@ class WorkerProcess:
             return os.read(self.crash, _PIPE_SIZE).decode(errors="replace")
         return ""
 
-    def server_status(self) -> int | None:
-        """Return the exit status of the fork server, as `ForkServerProcess.exit_status` does."""
-        return self._server.exit_status()
-
     def signal(self, number: int) -> None:
         """Send a signal to it and to all that it has started, unless it has ended already."""
         if self.pid is not None and self.status is None:
-            self._server.signal(self.pid, number)
+            self.server.signal(self.pid, number)
 
     def close(self) -> None:
         """Close all descriptors, once; a living process is killed, and waited for in bounded time."""
@@ -95,20 +102,20 @@ class WorkerProcess:
         self.connection.close()
         for descriptor in (self.out, self.err, self.status_pipe, self.crash):
             os.close(descriptor)
-        self._server.note_end()
+        self.server.note_end()
 
     def _note_server_end(self) -> None:
-        status = self._server.exit_status()
+        status = self.server.exit_status()
         if self.pid is None:
-            if self._server.lives():
+            if self.server.lives():
                 raise OSError(errno.EMFILE, "No process can be started for the call: too many open files")
-            last_words = self._server.last_words()
+            last_words = self.server.last_words()
             raise WorkerDied(
                 f"The process that starts isolated calls has died ({exit_cause.describe(status)}). The next call gets "
                 f"a new one.{last_words}"
             )
         # The system has killed it with its fork server, but not the processes that it has started.
-        descendants.kill(self.pid, self._server.pid)
+        descendants.kill(self.pid, self.server.pid)
         self.status, self.orphaned = -signal.SIGKILL, True
 
 
@@ -117,17 +124,16 @@ class ForkServerProcess:
 
     Attributes:
         pid: its process id.
-        conditions: the conditions in which it has imported TensorFlow; see `conditions`.
-        warmed: seconds that its imports took; None while that is not known.
+        conditions: the conditions in which it has imported TensorFlow; see `_conditions`.
     """
 
     def __init__(self, preload: Sequence[str]) -> None:
         self._lock = threading.Lock()
         self._calls = 0
         self._retired = False
-        self.conditions = conditions.now()
-        self.warmed: float | None = None
-        path = conditions.standard_first([entry for entry in sys.path if isinstance(entry, str)])
+        self.conditions = _conditions()
+        self._warm = False
+        path = _standard_first([entry for entry in sys.path if isinstance(entry, str)])
         self._control, theirs = wire.pair()
         code = (
             "import sys; sys.path[:] = eval(sys.stdin.read()); from tfgpu_magic.isolate.process import forkserver; "
@@ -161,12 +167,10 @@ class ForkServerProcess:
 
     def is_warm(self, seconds: float = 0.0) -> bool:
         """Wait at most so many seconds until everything is imported; tell whether it is."""
-        if self.warmed is None and _readable(self._control.fileno(), seconds):
+        if not self._warm and _readable(self._control.fileno(), seconds):
             with contextlib.suppress(OSError):
-                packet = self._control.recv(64, socket.MSG_DONTWAIT)
-                if packet.startswith(READY):
-                    self.warmed = FIGURE.unpack(packet[len(READY) :])[0] / 1000
-        return self.warmed is not None
+                self._warm = self._control.recv(64, socket.MSG_DONTWAIT) == READY
+        return self._warm
 
     def start(self) -> WorkerProcess:
         """Have a worker process started; `WorkerProcess.read_status` waits until the fork server is warm.
@@ -257,7 +261,7 @@ class ForkServerClient:
             OSError: no process can be started.
         """
         with self._lock:
-            if self._server is not None and not (self._server.lives() and self._server.conditions == conditions.now()):
+            if self._server is not None and not (self._server.lives() and self._server.conditions == _conditions()):
                 self.stop()
             if self._server is None:
                 self._server = ForkServerProcess(self.preload)
@@ -289,6 +293,38 @@ class ForkServerClient:
         server, self._server = self._server, None
         if server is not None:
             server.disown()
+
+
+def _conditions() -> dict[str, object]:
+    """Return what TensorFlow's import depends on: variables, and which TensorFlow is installed; in others it is stale.
+
+    All other variables are set in the worker process early enough.
+    """
+    set_later = {*VARIABLES, *_SET_BY_LIBRARIES}
+    found = {
+        name: value
+        for name, value in environment().items()
+        if (name in _NAMES or name.startswith(_PREFIXES)) and name not in set_later
+    }
+    return {**found, **{name: _installed(name) for name in _PACKAGES}}
+
+
+def _standard_first(path: Sequence[str]) -> list[str]:
+    """Sort a search path so that no file of the user's, such as ``select.py``, hides a standard library module.
+
+    A kernel has imported the standard library's modules before it looks beside the notebook.
+    """
+    library = str(Path(os.__file__).parent)
+    return sorted(path, key=lambda entry: entry not in (library, f"{library}/lib-dynload"))
+
+
+def _installed(package: str) -> tuple[str, int, int] | None:
+    """Return where a package is, and the identity of its file, which an installer writes anew."""
+    with contextlib.suppress(ImportError, ValueError, AttributeError, OSError):
+        origin = str(getattr(find_spec(package), "origin", None))
+        found = Path(origin).stat()
+        return origin, found.st_mtime_ns, found.st_ino
+    return None
 
 
 def _resource_tracker() -> list[int]:

@@ -52,7 +52,7 @@ descriptors: the pipe that its pid and its exit status are written to, its conne
 the pipe that `faulthandler` writes to, and that of the kernel's resource tracker, if one runs."""
 
 READY = b"ready"
-"""What a fork server sends when everything is imported, followed by how many milliseconds that took."""
+"""What a fork server sends when everything is imported."""
 
 
 @dataclass(frozen=True, slots=True)

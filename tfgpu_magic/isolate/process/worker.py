@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import faulthandler
+import gc
 import importlib
 import io
 import os
@@ -13,8 +15,10 @@ import random
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from types import FunctionType, ModuleType
 from typing import Any
 
 from tfgpu_magic import frameworks
@@ -23,8 +27,10 @@ from tfgpu_magic.config.runtime import RUNTIME, adopt
 from tfgpu_magic.errors import Unpicklable, WorkerDied
 from tfgpu_magic.isolate.process import inherited, inside, wire
 from tfgpu_magic.isolate.process.order import AGAIN, ANSWER, APART, LEAVE, Facts, Order
-from tfgpu_magic.isolate.process.shutdown import shut_down
 from tfgpu_magic.isolate.values import failure, pickling, plain
+
+_FILE: Any = io.FileIO.__mro__[-2]
+_LASTING = (type, FunctionType, ModuleType)  # what a destructor may still need
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +81,7 @@ def run_call(connection: socket.socket, crash: int) -> None:
             try:
                 _run(connection, order)
             finally:
-                shut_down()
+                _shut_down()
     _flush()
 
 
@@ -200,3 +206,39 @@ def _flush() -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         ctypes.CDLL(None).fflush(None)
+
+
+def _shut_down() -> None:
+    """Flush buffers, wait for threads, run exit functions, and release what the program has made, as at its end.
+
+    The end of the interpreter is left out, in which TensorFlow takes a second to free what the system frees anyway.
+    """
+    _flush_files()
+    with contextlib.suppress(Exception):  # of a thread pool's own
+        threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    _release()
+    _flush_files()
+
+
+def _flush_files() -> None:
+    """Flush every open file, the outer ones first: what they write goes to the buffers of the inner ones."""
+    # By type, and their base class in C: isinstance() asks a proxy for its target's class, which may load the target.
+    files = [found for found in gc.get_objects() if issubclass(type(found), _FILE)]
+    for file in sorted(files, key=_depth):
+        with contextlib.suppress(Exception):  # closed, or to read from; whatever an object's own flush() raises
+            file.flush()
+
+
+def _depth(file: Any) -> int:
+    return 0 if isinstance(file, io.TextIOBase) else 2 if isinstance(file, io.BufferedWriter | io.BufferedRandom) else 1
+
+
+def _release() -> None:
+    """Release the program's objects, so that their destructors write what they have to write."""
+    sys.last_value = sys.last_traceback = None
+    names: dict[str, Any] = vars(sys.modules["__main__"])
+    for name in [name for name, value in names.items() if not isinstance(value, _LASTING)]:
+        if not name.startswith("__"):
+            del names[name]
+    gc.collect()

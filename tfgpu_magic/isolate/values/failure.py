@@ -69,12 +69,12 @@ def capture(
         text=_traceback_text(error, trace),
         shown=tuple(shown),
     )
-    for form in (_rebuilt,) if isinstance(error, SyntaxError) else (_itself, _rebuilt):
+    for rebuild in (True,) if isinstance(error, SyntaxError) else (False, True):
         try:
-            pickled = pickling.dump_self_contained(form(error, reduce), reduce=reduce)
+            pickled = pickling.dump_self_contained(_rebuilt(error, reduce) if rebuild else error, reduce=reduce)
             again = _own_type(_again(pickled))
             # An __init__ that builds the text from its arguments may build another from that text.
-            if type(again) is kind and (form is _rebuilt or _text(again) == failure.message):
+            if type(again) is kind and (rebuild or _text(again) == failure.message):
                 return failure, pickled
         except Exception:  # noqa: S112  # an odd __init__, a lock inside: the next form leaves it out
             continue
@@ -118,11 +118,6 @@ class _Rebuilt:
     kind: type[BaseException]
     arguments: tuple[Any, ...]
     state: dict[str, Any]
-
-
-def _itself(error: BaseException, reduce: Reduce | None) -> BaseException:
-    del reduce
-    return error
 
 
 def _rebuilt(error: BaseException, reduce: Reduce | None) -> _Rebuilt:

@@ -144,7 +144,7 @@ def by_file(array: Any) -> Any:
         mapped = mapped.base
     if not isinstance(mapped, numpy.memmap) or not array.nbytes or mapped.mode == "c":
         return NotImplemented
-    if mapped.filename is None or not Path(mapped.filename).exists():
+    if not Path(mapped.filename or "").is_file():
         return NotImplemented
     steps = [(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)]
     before, after = -sum(step for step in steps if step < 0), sum(step for step in steps if step > 0) + array.itemsize

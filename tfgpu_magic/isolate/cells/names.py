@@ -1,4 +1,7 @@
-"""Finds which global names a cell reads, from its text alone; `inputs` chooses which of them are sent."""
+"""Finds which global names a cell reads, from its text alone; `exchange` chooses which of them are sent.
+
+A magic counts as Python that reads and binds the same names.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tfgpu_magic.isolate.cells.names.magics import meaning
+from IPython.core.inputtransformer2 import TransformerManager
+from IPython.utils.text import DollarFormatter
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +155,8 @@ def _named(statement: ast.stmt) -> set[str]:
             case ast.Constant(value=str(text)):
                 found |= set(re.findall(r"@([^\W\d]\w*)", text))  # in pandas' `query` and `eval`: `a > @cutoff`
             case ast.Call() if magic := meaning(part):
-                found |= names(_as_function(magic.source) if magic.apart else magic.source).reads
+                function = "def timed():\n pass\n" + textwrap.indent(magic.source, " ")
+                found |= names(function if magic.apart else magic.source).reads
     for table in _family([symtable.symtable(ast.unparse(_Generators().visit(statement)), "<cell>", "exec")]):
         kind = table.get_type()
         for symbol in table.get_symbols():
@@ -165,27 +170,20 @@ def _named(statement: ast.stmt) -> set[str]:
 class _Generators(ast.NodeTransformer):
     """Writes comprehensions as generators, which have tables of their own, also from Python 3.12 on (PEP 709)."""
 
-    def visit_ListComp(self, node: ast.ListComp) -> ast.GeneratorExp:
+    def visit(self, node: ast.AST) -> ast.AST:
         self.generic_visit(node)
-        return ast.GeneratorExp(node.elt, node.generators)
-
-    def visit_SetComp(self, node: ast.SetComp) -> ast.GeneratorExp:
-        self.generic_visit(node)
-        return ast.GeneratorExp(node.elt, node.generators)
-
-    def visit_DictComp(self, node: ast.DictComp) -> ast.GeneratorExp:
-        self.generic_visit(node)
-        return ast.GeneratorExp(ast.Tuple([node.key, node.value], ast.Load()), node.generators)
+        match node:
+            case ast.ListComp(elt=element) | ast.SetComp(elt=element):
+                return ast.GeneratorExp(element, node.generators)
+            case ast.DictComp(key=key, value=value):
+                return ast.GeneratorExp(ast.Tuple([key, value], ast.Load()), node.generators)
+        return node
 
 
 def _family(tables: Iterable[symtable.SymbolTable]) -> Iterator[symtable.SymbolTable]:
     for table in tables:
         yield table
         yield from _family(table.get_children())
-
-
-def _as_function(source: str) -> str:
-    return "def timed():\n pass\n" + textwrap.indent(source, " ")
 
 
 def _imported(statement: ast.Import | ast.ImportFrom) -> set[str]:
@@ -200,3 +198,99 @@ def _swallows(manager: ast.expr) -> bool:
     """Tell whether a context manager is named for catching exceptions."""
     called = ast.unparse(manager.func if isinstance(manager, ast.Call) else manager).rpartition(".")[2].lower()
     return any(word in called for word in ("suppress", "raises", "ignor", "exitstack", "swallow"))
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """Python that reads and binds the names that a magic's call does; `apart` if it runs in a function of its own."""
+
+    source: str
+    apart: bool = False
+
+
+def meaning(call: ast.Call) -> Meaning | None:
+    """Return the meaning of a call as IPython's input transformer writes it: `get_ipython().system('ls $path')`.
+
+    Args:
+        call: any call.
+
+    Returns:
+        The meaning; None for any other call, or one whose arguments are not plain strings. The source of a meaning
+        may not be valid Python if the user's is not.
+    """
+    match call:
+        case ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Name(id="get_ipython")), attr=how)):
+            texts = [arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+        case _:
+            return None
+    match how, texts:
+        case "system" | "getoutput", [command]:
+            return Meaning(_expanded(command))
+        case "run_line_magic", [name, line]:
+            return _of_line(name, line)
+        case "run_cell_magic", [name, line, body]:
+            return _of_cell(name, line, body)
+    return None
+
+
+def _of_line(name: str, line: str) -> Meaning:
+    if name in _OPTIONS:
+        return Meaning(_python(_OPTIONS[name].sub("", line)), apart=name == "timeit")
+    return Meaning(line if name in _HELP else _expanded(line))
+
+
+def _of_cell(name: str, line: str, body: str) -> Meaning:
+    if name in _OPTIONS:
+        first = _OPTIONS[name].sub("", line)
+        return Meaning(f"{_python(first)}\n{_python(body)}", apart=name == "timeit")
+    if name == "capture":
+        outputs = [f"{word} = None" for word in line.split() if word.isidentifier()]
+        return Meaning("\n".join([_python(body), *outputs]))
+    return Meaning(_expanded(line) if name in _VERBATIM else f"{_expanded(line)}\n{_expanded(body)}")
+
+
+def _options(flags: str, valued: str) -> re.Pattern[str]:
+    """Return a pattern for the options before a line's code, as `getopt` takes them: `-q -n10`, `-qn 10`."""
+    return re.compile(rf"^\s*(?:-(?:[{flags}]+|[{flags}]*[{valued}]\s*\S+)(?:\s+|$))*")
+
+
+_OPTIONS = {
+    "time": re.compile(r"^\s*(?:--[\w-]+(?:\s+|$))*"),
+    "timeit": _options("tcqo", "nrpv"),
+    "prun": _options("rq", "DlsT"),
+}
+"""The options of the magics whose text is Python, which they do not expand."""
+
+_HELP = {"pdef", "pdoc", "pfile", "pinfo", "pinfo2", "psource"}
+"""The magics behind `x?` and its like: the line is the expression that help is wanted for."""
+
+_VERBATIM = {
+    *("bash", "cmd", "perl", "pypy", "python", "python2", "python3", "ruby", "script", "sh"),
+    *("file", "html", "HTML", "javascript", "js", "latex", "markdown", "svg", "SVG", "writefile"),
+}
+"""IPython's cell magics that take their body as it is. Any other magic may expand it."""
+
+
+def _python(text: str) -> str:
+    try:
+        return TransformerManager().transform_cell(text)  # type: ignore[no-untyped-call]  # IPython has no types here
+    except SyntaxError:
+        return text
+
+
+def _expanded(text: str) -> str:
+    """Return the expressions whose values IPython puts into a text: `$name`, `$name.attribute` and `{expression}`.
+
+    As in `InteractiveShell.var_expand`, one that is not valid Python leaves the whole text as it is: the `$path` of
+    `awk '{print $1}' $path` is the shell's.
+    """
+    found = []
+    try:
+        for _, field, spec, _ in DollarFormatter().parse(text):
+            if field is not None:
+                expression = f"{field}:{spec}" if spec else field
+                ast.parse(expression.lstrip(" \t"), mode="eval")
+                found.append(f"({expression}\n)")
+    except (SyntaxError, ValueError):
+        return ""
+    return "\n".join(found)
