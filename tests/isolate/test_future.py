@@ -154,7 +154,7 @@ def test_what_cannot_be_sent_is_named_by_the_future(
     ("options", "kind", "says"),
     [
         ({"max_workers": 0}, ValueError, "max_workers must be greater than 0"),
-        ({"gpus": -1}, PolicyError, "gpus=-1 is no number of GPUs"),
+        ({"gpus": "all"}, PolicyError, "gpus='all' is no number of GPUs"),
         ({"gpus": True}, PolicyError, "gpus=True is no number of GPUs"),
         ({"timeout": -1}, PolicyError, "-1 cannot be waited for"),
         ({"timeout": "10"}, PolicyError, "10 of what"),

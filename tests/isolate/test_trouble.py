@@ -349,9 +349,18 @@ def interrupts(
 
 
 @pytest.mark.usefixtures("offering")
-@pytest.mark.parametrize("function", [catch, have_a_handler, be_cancelled])
-def test_a_call_that_heeds_an_interrupt_may_take_its_time(function: Callable[[str], object], tmp_path: Path) -> None:
-    assert interrupts(function, tmp_path / "mark") == "saved"
+@pytest.mark.parametrize(
+    ("function", "again", "value"),
+    [
+        *((heeds, "", "saved") for heeds in (catch, have_a_handler, be_cancelled)),
+        *((sends, "", "made in hours") for sends in (SlowToSend, give_slowly)),
+        (catch_late, "saving", "saved less"),
+    ],
+)
+def test_a_call_that_heeds_an_interrupt_may_take_its_time_and_loses_nothing_to_the_next(
+    function: Callable[[str], object], again: str, value: str, tmp_path: Path
+) -> None:
+    assert interrupts(function, tmp_path / "mark", again=again) == value
 
 
 @pytest.mark.usefixtures("offering")
@@ -360,19 +369,6 @@ def test_so_may_one_that_ends_of_it(tmp_path: Path) -> None:
         interrupts(tidy_up, tmp_path / "mark")
 
     assert (tmp_path / "saved").exists()
-
-
-@pytest.mark.usefixtures("offering")
-@pytest.mark.parametrize("function", [SlowToSend, give_slowly])
-def test_what_is_done_is_not_lost_to_an_interrupt_while_it_is_sent(
-    function: Callable[[str], object], tmp_path: Path
-) -> None:
-    assert interrupts(function, tmp_path / "mark") == "made in hours"
-
-
-@pytest.mark.usefixtures("offering")
-def test_a_second_interrupt_reaches_a_call_that_heeds_the_first(tmp_path: Path) -> None:
-    assert interrupts(catch_late, tmp_path / "mark", again="saving") == "saved less"
 
 
 @pytest.mark.usefixtures("offering")
