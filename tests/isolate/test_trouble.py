@@ -328,11 +328,9 @@ def give_slowly(mark: str) -> str:
     return "made in hours"
 
 
-def interrupts(
-    function: Callable[[str], object], mark: Path, *, again: str = "", timeout: float | None = None
-) -> object:
+def interrupts(function: Callable[[str], object], mark: Path, *, again: str = "") -> object:
     """Return what a call returns that is interrupted once it works, and again when that mark is there."""
-    one, _ = call(function, str(mark), timeout=timeout)
+    one, _ = call(function, str(mark))
 
     def interrupt() -> None:
         for name in [mark.name, *([again] if again else [])]:
