@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import itertools
 import socket
 import subprocess
@@ -22,7 +21,6 @@ import pytest
 
 import tfgpu_magic
 from tests.isolate.on_machine import Seen, hold, sees
-from tests.isolate.rig import belongings
 from tests.processes import PATIENCE, QUIET
 from tests.sizes import CONTEXT, GIB, MIB
 from tests.slack import SLACK
@@ -291,26 +289,6 @@ def test_a_driver_that_is_slow_is_waited_for_and_not_taken_for_none(resident: Re
         resident.machine.clear_faults()
 
     assert len(seen.gpus) == 1  # and not all four
-
-
-def left_behind(calls: int) -> list[tuple[int, int]]:
-    """Count this process's descriptors and threads, before and after so many calls that held a GPU each."""
-    counts = []
-    for number in range(1 + calls):
-        with IsolatedExecutor(1, policy="limit 1GiB") as executor:
-            assert executor.submit(hold).result().mine
-        del executor
-        if number in (0, calls):
-            gc.collect()  # executors that earlier tests have dropped
-            descriptors, threads = belongings()
-            counts.append((len(descriptors), threads))
-    return counts
-
-
-def test_five_in_a_row_leave_nothing_behind(resident: Resident) -> None:
-    before, after = resident.run(left_behind, 5)
-
-    assert all(now <= then for now, then in zip(after, before, strict=True))
 
 
 def ended_while_it_waits_for_a_gpu() -> tuple[str, float]:
