@@ -113,14 +113,14 @@ def test_a_copy_for_a_later_call_is_refused_before_it_is_made(monkeypatch: pytes
     assert copies.copied(pickling.dump(array)).size == kept.size  # what is copied already takes no more
 
 
-def test_a_stream_of_this_process_that_is_closed_ends_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_of_this_process_that_fails_ends_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = io.StringIO()
     closed.close()
-    monkeypatch.setattr(sys, "stdout", closed)
-    one, _ = call(deeds.flood_lines, MIB)
-    one.sink = OwnStreams()
-
-    assert one.run(prepare()).value() is None
+    for broken in (closed, SimpleNamespace(write=len)):  # which cannot be flushed
+        monkeypatch.setattr(sys, "stdout", broken)
+        one, _ = call(deeds.flood_lines, MIB)
+        one.sink = OwnStreams()
+        assert one.run(prepare()).value() is None
 
 
 # What it has answered

@@ -25,7 +25,7 @@ class Sink(Protocol):
 class OwnStreams:
     """A sink for this process's own streams, and the display of the thread's cell.
 
-    A stream that is closed, or whose terminal has gone, ends no call: what is written to it is lost.
+    A stream that is closed, whose terminal has gone, or that is no whole file, ends no call: what it refuses is lost.
     """
 
     def write(self, stream: str, text: str) -> None:
@@ -33,7 +33,7 @@ class OwnStreams:
         file = getattr(sys, stream)
         if file is None:  # as in a service
             return
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(Exception):
             try:
                 file.write(text)
             except UnicodeEncodeError as error:
@@ -45,10 +45,12 @@ class OwnStreams:
         here = shell()
         if here is None:
             self.write("stdout", str(message.get("data", {}).get("text/plain", "")) + "\n")
-        elif "clear" in message:
-            here.display_pub.clear_output(wait=message["clear"])
-        else:
-            here.display_pub.publish(**message)
+            return
+        with contextlib.suppress(Exception):
+            if "clear" in message:
+                here.display_pub.clear_output(wait=message["clear"])
+            else:
+                here.display_pub.publish(**message)
 
 
 class CellOutput:
