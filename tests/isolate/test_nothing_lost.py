@@ -37,7 +37,7 @@ from tfgpu_magic.isolate.cells.exchange import CellFacts
 from tfgpu_magic.isolate.cells.line import CellLine
 from tfgpu_magic.isolate.leases import LEASES
 from tfgpu_magic.isolate.process import host_memory, wire
-from tfgpu_magic.isolate.process.order import ANSWER, APART, LEAVE, SHOW
+from tfgpu_magic.isolate.process.order import ANSWER, APART, LEAVE, SHOW, Facts
 from tfgpu_magic.isolate.sinks import OwnStreams
 from tfgpu_magic.isolate.values import copies, pickling, plain
 from tfgpu_magic.monitor.snapshot import Snapshot
@@ -124,6 +124,21 @@ def test_a_stream_of_this_process_that_fails_ends_no_call(monkeypatch: pytest.Mo
 
 
 # What it has answered
+
+
+def test_an_answer_behind_a_pile_of_displays_is_taken_when_the_process_has_ended() -> None:
+    (one, _), (ours, theirs), (out, end) = call(deeds.nothing), wire.pair(), os.pipe()
+    os.close(end)
+    process: Any = SimpleNamespace(connection=ours, out=out, err=out)
+    one.sink, one.pid = OwnStreams(), 1
+    watch = calls._Watch(one, prepare(), process, one._event)
+    with ours, theirs, watch._selector:
+        for _ in range(5):  # of forks, which wait for no reply
+            wire.send(theirs, SHOW, [pickle.dumps({"data": {}})])
+        wire.send(theirs, ANSWER, [pickle.dumps(Facts(values=1)), pickle.dumps("of hours")])
+        watch._drain()
+    os.close(out)
+    assert watch._outcome().value() == "of hours"  # type: ignore[union-attr]  # there is one
 
 
 def leave_slowly(marks: Path) -> str:
