@@ -72,7 +72,8 @@ class Ran:
     @property
     def text(self) -> str:
         """All of its text."""
-        return self.stream() + self.stream("stderr") + self.traceback + self.value
+        shown = "".join(data.get("text/plain", "") for data in self.shown())
+        return self.stream() + self.stream("stderr") + self.traceback + self.value + shown
 
 
 class Notebook(jupyter.Notebook):

@@ -119,7 +119,7 @@ def test_the_notebooks_own_policy_holds_for_its_cells_too_and_a_refusal_says_so(
 
     assert f"{(5 * GIB + CONTEXT) / GIB:.1f} GiB of GPU 0 given back" in its_own.closing
     assert "MiB of GPU 0 given back" in said.closing
-    assert "The notebook's own `limit 5GiB` holds for its isolated cells too" in refused.stream("stderr")
+    assert "The notebook's own `limit 5GiB` holds for its isolated cells too" in refused.text
     assert other.value == "1"
 
 

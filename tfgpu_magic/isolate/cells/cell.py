@@ -108,13 +108,12 @@ class Cell:
             BaseException: what the cell raised; its traceback is the one that the cell's process saw.
         """
         value, error = self._end()
-        if error is not None:
-            debug_no_frames(self._shell)
+        if error is None:
+            return value
+        debug_no_frames(self._shell)
         if isinstance(error, SystemExit):
             raise error from None  # `exit()` in the cell is no error, and IPython 7 cannot show its cause
-        if error is not None:
-            raise error
-        return value
+        raise error
 
     def _end(self) -> tuple[Any, BaseException | None]:
         """Run it to its end, and return its value, or what is to be raised; no traceback keeps anything else alive."""
@@ -157,11 +156,11 @@ class Cell:
 
     def _show_summary(self, answer: Answer, arrival: Arrival, error: BaseException | None) -> None:
         """Show how it ended."""
-        uses = answer.facts.uses
+        uses, before = answer.facts.uses, self._before.processes if self._before is not None else ()
         summary = summarise(
             uses,
             self._before,
-            self._look_again(answer),
+            look() if uses or any(row.pid == self.pid for row in before) else None,
             self.pid,
             answer.seconds,
             arrival.facts,
@@ -170,9 +169,7 @@ class Cell:
             hint=hint(error, self._shell.user_ns.keys() - self._sent),
         )
         self._show(summary)
-        if error is None or self._before is None:
-            return
-        if why := self._why(error, answer, self._before):
+        if error is not None and self._before is not None and (why := self._why(error, answer, self._before)):
             self._show(why)
 
     def _why(self, error: BaseException, answer: Answer, then: Snapshot) -> Why | None:
@@ -269,11 +266,6 @@ class Cell:
 
     def _announce_warming(self) -> None:
         self.sink.write("stdout", "The first isolated cell waits some seconds for TensorFlow's import.\n")
-
-    def _look_again(self, answer: Answer) -> Snapshot | None:
-        """Look at what its process still holds, if it held anything."""
-        before = self._before.processes if self._before is not None else ()
-        return look() if answer.facts.uses or any(row.pid == self.pid for row in before) else None
 
     def _show(self, summary: Quiet | Why) -> None:
         """Show a summary at the end: of a cell, below its value or its error."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from tfgpu_magic.isolate.cells.exchange import CellFacts
-from tfgpu_magic.monitor.report import TENSORFLOW, Figure, GpuUse
+from tfgpu_magic.monitor.report import TENSORFLOW, GpuUse
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.units import MIB, rounded
 from tfgpu_magic.views import phrases
@@ -64,14 +64,10 @@ def _peaks(uses: Sequence[GpuUse], before: Snapshot | None) -> list[str]:
         where = f" on GPU {labels[use.gpu]}" if use.gpu in labels else ""
         for figure in use.figures:
             if figure.peak and figure.size:
+                whose = "" if figure.framework == TENSORFLOW else f"{figure.framework}'s "
                 size = rounded(figure.size) if figure.size >= MIB else "below 1 MiB"
-                found.append(f"{_named(figure)} {size} in use{where}")
+                found.append(f"{whose}{figure.what} {size} in use{where}")
     return found
-
-
-def _named(figure: Figure) -> str:
-    """Write a figure's name, with its framework where that is not TensorFlow."""
-    return figure.what if figure.framework == TENSORFLOW else f"{figure.framework}'s {figure.what}"
 
 
 def _back(uses: Sequence[GpuUse], before: Snapshot | None, after: Snapshot | None, pid: int | None) -> str:

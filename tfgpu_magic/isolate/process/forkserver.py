@@ -101,9 +101,9 @@ class ForkServer:
     def _signal(self, pid: int, number: int) -> None:
         if number == signal.SIGKILL and pid not in self.killed:
             self.killed.add(pid)
-            _kill(pid)  # alone: after its end, what it has started has a moment to tidy up
+            _send(os.kill, pid, number)  # alone: after its end, what it has started has a moment to tidy up
         else:
-            _signal_group(pid, number)
+            _send(os.killpg, pid, number)
 
     def _start(self, descriptors: Sequence[int], own: Collection[int]) -> None:
         """Start a call; where that fails, the negative errno is written in place of its pid."""
@@ -183,7 +183,7 @@ class ForkServer:
         with contextlib.suppress(ChildProcessError):
             while (one := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
                 if one.si_pid in self.calls:
-                    _signal_group(one.si_pid, signal.SIGTERM)  # while the number cannot be reused
+                    _send(os.killpg, one.si_pid, signal.SIGTERM)  # while the number cannot be reused
                 _, status = os.waitpid(one.si_pid, 0)
                 if one.si_pid in self.calls:
                     found.append(Ended(self.calls.pop(one.si_pid), os.waitstatus_to_exitcode(status)))
@@ -192,7 +192,7 @@ class ForkServer:
 
     def _end_all(self) -> None:
         for pid in self.calls:
-            _kill(pid)
+            _send(os.kill, pid, signal.SIGKILL)
         end = time.monotonic() + _END_TIMEOUT
         while (
             self.calls or self.descendants.ended
@@ -200,7 +200,7 @@ class ForkServer:
             self._reap()
             time.sleep(0.005)
         for pid in self.calls:
-            _signal_group(pid, signal.SIGKILL)
+            _send(os.killpg, pid, signal.SIGKILL)
 
 
 def main(control: int, kernel: int, preload: Sequence[str]) -> None:
@@ -252,14 +252,10 @@ def _report(status_pipe: int, figure: int) -> None:
         os.write(status_pipe, FIGURE.pack(figure))
 
 
-def _signal_group(pid: int, number: int) -> None:
+def _send(to: Callable[[int, int], None], pid: int, number: int) -> None:
+    """Send a signal, to a process by `os.kill` or to its group by `os.killpg`, if it is still there."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+        to(pid, number)
 
 
 def _prctl(option: int, value: int) -> None:
