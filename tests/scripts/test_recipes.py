@@ -22,7 +22,7 @@ from tfgpu_magic.config.ceiling import read
 from tfgpu_magic.config.settings import Settings
 from tfgpu_magic.server.extension import TfGpuServer
 
-PAGE = (Path(__file__).parents[2] / "docs" / "administrators.md").read_text()
+PAGE, FAQ = ((Path(__file__).parents[2] / "docs" / name).read_text() for name in ("administrators.md", "faq.md"))
 FITS = re.findall(r"^\| `(pick; limit \d+%)` \| ([\d.]+) GiB \| (\d+) \| (\d+) \|$", PAGE, re.MULTILINE)
 CEILING = {variables.CEILING: "limit 40%"}
 _OWNERS: dict[str, Any] = {
@@ -34,8 +34,8 @@ _OWNERS: dict[str, Any] = {
 """What the page configures and what is installed here; a Hub is not."""
 
 
-def _blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+def _blocks(language: str, page: str = PAGE) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize("block", _blocks("toml"))
@@ -60,7 +60,7 @@ def test_every_setting_of_the_page_is_one() -> None:
 
 def test_the_configurations_of_the_page_say_what_it_says_also_to_a_hub() -> None:
     names = {"c": Config(), "prometheus_token": "secret"}
-    for block in _blocks("python"):
+    for block in [*_blocks("python"), *_blocks("python", FAQ)]:
         exec(block, names)
     given: Any = names["c"]
     spawners = [SimpleNamespace(environment={}, user=SimpleNamespace(admin=admin)) for admin in (True, False)]
@@ -69,7 +69,7 @@ def test_the_configurations_of_the_page_say_what_it_says_also_to_a_hub() -> None
     kept = re.findall(r"req_keepvars_extra = \"(.*?)\"", PAGE)
 
     _check(settings.of_configuration(given))
-    assert given.InteractiveShellApp.extra_extensions == ["tfgpu_magic"]
+    assert given.InteractiveShellApp.extensions == given.InteractiveShellApp.extra_extensions == ["tfgpu_magic"]
     assert kept == [",".join(_understood(given.Spawner.environment))]
     assert [_understood(spawner.environment) for spawner in spawners] == [{variables.CEILING: "limit 90%"}, CEILING]
     assert given.JupyterHub.load_roles[0]["services"] == [given.JupyterHub.services[0]["name"]]
