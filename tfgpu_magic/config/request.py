@@ -220,8 +220,9 @@ class Candidates(Protocol):
     def useful(self, given: Sequence[Gpu]) -> Sequence[Gpu]:
         """Return those of the given GPUs that TensorFlow uses, and whose free memory is known."""
 
-    def note(self, text: str) -> None:
-        """Tell the user something of the choice, in whole sentences."""
+    @property
+    def note(self) -> Callable[[str], None]:
+        """Tells the user something of the choice, in whole sentences."""
 
 
 class Choice(_Request):

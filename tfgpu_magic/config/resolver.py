@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -169,7 +169,7 @@ def _usable(gpus: Sequence[Gpu]) -> list[Gpu]:
 
 def _choose(request: Choice, policy: Policy, snapshot: Snapshot, process: ProcessState, notes: list[str]) -> list[Gpu]:
     """Return the GPUs that a request makes TensorFlow see; add notes on them."""
-    gpus = list(request.choose(_Candidates(request, policy, snapshot, process, notes)))
+    gpus = list(request.choose(_Candidates(request, policy, snapshot, process, process.claims, notes.append)))
     if request.refs:
         refusal.if_it_cannot_be_shown(gpus)
     if not process.frozen:
@@ -187,11 +187,8 @@ class _Candidates:
     policy: Policy
     snapshot: Snapshot
     process: ProcessState
-    notes: list[str]
-
-    @property
-    def claims(self) -> Mapping[str, float]:
-        return self.process.claims
+    claims: Mapping[str, float]
+    note: Callable[[str], None]
 
     @property
     def bound(self) -> str:
@@ -217,9 +214,6 @@ class _Candidates:
     def useful(self, given: Sequence[Gpu]) -> Sequence[Gpu]:
         known = [gpu for gpu in given if not gpu.lost and gpu.free is not None]
         return [gpu for gpu in known if not is_skipped(gpu, given, self.process)]
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
 
 
 def _known(ref: GpuRef, request: Request, policy: Policy, snapshot: Snapshot) -> Gpu:

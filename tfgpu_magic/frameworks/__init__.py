@@ -13,13 +13,12 @@ from tfgpu_magic.config import cuda
 from tfgpu_magic.config.frameworks import NAMES
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.runtime import RUNTIME, current_stage, note_import
-from tfgpu_magic.frameworks.base import Framework
+from tfgpu_magic.frameworks.base import Framework, installed
 from tfgpu_magic.frameworks.jax import Jax
 from tfgpu_magic.frameworks.peaks import SharedPeaks
 from tfgpu_magic.frameworks.shortage import DRIVERS
 from tfgpu_magic.frameworks.tensorflow import TensorFlow
 from tfgpu_magic.frameworks.torch import Torch
-from tfgpu_magic.frameworks.versions import installed
 from tfgpu_magic.monitor.report import TENSORFLOW
 
 if TYPE_CHECKING:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
+import sys
 from typing import TYPE_CHECKING, ClassVar
 
 from tfgpu_magic.config import import_hook
 from tfgpu_magic.config.framework_plan import FrameworkPlan
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.frameworks.shortage import Shortage
-from tfgpu_magic.frameworks.versions import installed
 from tfgpu_magic.monitor.report import Figure
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tfgpu_magic.config.framework_plan import FrameworkState, Wanted
@@ -147,3 +148,32 @@ class Framework:
 
     def configure(self, plan: FrameworkPlan) -> None:
         """Tell it, where it is imported, what variables cannot tell it any more; it is not started for that."""
+
+
+_found: dict[str, tuple[int, ...]] = {}
+"""The versions that were found. What is not there may be installed later, by `%pip` in the same process."""
+
+
+def installed(module: str) -> tuple[int, ...]:
+    """Return the version of an installed framework as numbers, ``(2, 13, 0)``; empty where there is none.
+
+    A module without metadata, as of a build in place, counts as of the newest version.
+    """
+    if module not in _found and (version := _look_up(module)):
+        _found[module] = version
+    return _found.get(module, ())
+
+
+def _look_up(module: str) -> tuple[int, ...]:
+    if module not in sys.modules and importlib.util.find_spec(module) is None:
+        return ()
+    from importlib import metadata  # slow to import, and most kernels have one framework
+
+    try:
+        version = metadata.version(module)
+    except metadata.PackageNotFoundError:
+        return NEWEST
+    return tuple(map(int, re.findall(r"\d+", version)[:3])) or NEWEST
+
+
+NEWEST = (1000,)
