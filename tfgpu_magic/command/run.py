@@ -25,7 +25,8 @@ from tfgpu_magic.command.target import PythonProgram, interpreter, is_python, py
 from tfgpu_magic.command.wording import WORDS, frameworks, in_shell, translated
 from tfgpu_magic.config import parser, script
 from tfgpu_magic.config.plan import Plan
-from tfgpu_magic.config.runtime import RUNTIME, environment, export
+from tfgpu_magic.config.runtime import RUNTIME
+from tfgpu_magic.config.runtime.environ import environment, export
 from tfgpu_magic.config.variables import POLICY
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError
 from tfgpu_magic.monitor import claims

@@ -101,7 +101,6 @@ def listed(tokens: Sequence[str]) -> list[str]:
     return named
 
 
-def no_offers(typed: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
-    """Return no values to follow a word: there are none, or none that could be guessed."""
-    del typed, gpus
-    return []
+def offering(*offered: str) -> Callable[[Sequence[str], Callable[[], Sequence[str]]], list[str]]:
+    """Return a function that offers these values to follow a word, where none is typed yet."""
+    return lambda typed, _: [] if values(typed) else list(offered)

@@ -38,4 +38,4 @@ def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Default]:
     return [Default()]
 
 
-offers = arguments.no_offers
+offers = arguments.offering()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -91,7 +91,4 @@ def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Growth]:
     return [Growth(on=setting in _ON, release=release)]
 
 
-def offers(typed: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
-    """Return the values that may follow those that are typed already."""
-    del gpus
-    return [] if arguments.values(typed) else ["on", "off"]
+offers = arguments.offering("on", "off")

@@ -129,4 +129,4 @@ def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Pick]:
     return [Pick(count, need, "--or-cpu" in flags)]
 
 
-offers = arguments.no_offers
+offers = arguments.offering()

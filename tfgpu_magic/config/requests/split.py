@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -109,7 +109,4 @@ def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Split | Sp
     return [Split(parts, gpu, grow="--grow" in flags) for gpu in arguments.flagged(flags)]
 
 
-def offers(typed: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
-    """Return the values that may follow those that are typed already."""
-    del gpus
-    return [] if arguments.values(typed) else ["2", "4"]
+offers = arguments.offering("2", "4")

@@ -19,7 +19,7 @@ from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.config.process_state import ALLOCATOR, ASYNC, DEVICES, GROWTH, VARIABLES, ProcessState, Stage
 from tfgpu_magic.config.runtime import devices, stage
 from tfgpu_magic.config.runtime.devices import Settings
-from tfgpu_magic.config.runtime.environ import EnvironmentChanges, adopt, environment, export, quieten
+from tfgpu_magic.config.runtime.environ import EnvironmentChanges, export
 from tfgpu_magic.config.runtime.stage import (
     current_stage,
     forked,
@@ -39,19 +39,7 @@ from tfgpu_magic.units import MIB, rounded
 if TYPE_CHECKING:
     from tfgpu_magic.config.ceiling import Ceiling
 
-__all__ = [
-    "RUNTIME",
-    "Runtime",
-    "adopt",
-    "current_stage",
-    "environment",
-    "export",
-    "frozen",
-    "importing",
-    "note_import",
-    "quieten",
-    "tensorflow",
-]
+__all__ = ["RUNTIME", "Runtime", "current_stage", "frozen", "importing", "note_import", "tensorflow"]
 
 NEIGHBOURS = ("torch", "jax", "cupy", "numba.cuda", "pycuda")
 """Libraries that may hold a CUDA context of their own in a kernel."""

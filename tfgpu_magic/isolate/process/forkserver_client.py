@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tfgpu_magic.config.process_state import VARIABLES
-from tfgpu_magic.config.runtime import environment
+from tfgpu_magic.config.runtime.environ import environment
 from tfgpu_magic.errors import WorkerDied
 from tfgpu_magic.isolate.process import descendants, exit_cause, wire
 from tfgpu_magic.isolate.process.wire import FIGURE, ORDER, READY

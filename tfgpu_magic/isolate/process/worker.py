@@ -23,7 +23,8 @@ from typing import Any
 
 from tfgpu_magic import frameworks
 from tfgpu_magic.config import self_report
-from tfgpu_magic.config.runtime import RUNTIME, adopt
+from tfgpu_magic.config.runtime import RUNTIME
+from tfgpu_magic.config.runtime.environ import adopt
 from tfgpu_magic.errors import Unpicklable, WorkerDied
 from tfgpu_magic.isolate.process import inherited, inside, wire
 from tfgpu_magic.isolate.process.order import AGAIN, ANSWER, APART, LEAVE, Facts, Order
