@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.config.self_report import without
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.host import host
 from tfgpu_magic.units import rounded
@@ -38,7 +37,7 @@ def name_one(
     for one in sorted(idle, key=lambda report: math.inf if report.active is None else report.active)[:MOST]:
         held = {row.gpu: row.held for row in snapshot.processes if row.pid == one.pid and row.held}
         try:
-            if held and fits(without(snapshot, {one.pid}, held), replace(others, parked=others.parked | {one.pid})):
+            if held and fits(snapshot.without({one.pid}, held), replace(others, parked=others.parked | {one.pid})):
                 error.reason = f"{error.reason}\n{_named(one, sum(held.values()), snapshot.time)}"
                 return
         except Refused:

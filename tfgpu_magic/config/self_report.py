@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import ParamSpec
 
@@ -98,16 +98,7 @@ def after_exit(snapshot: Snapshot) -> Snapshot:
             there = [pool for pool in pools if pool.gpu == gpu.uuid]
             context = context_bytes(gpu.total or 0) if there else 0
             own[gpu.label] = own.get(gpu.label, 0) + context + sum(map(_held, there))
-    return without(snapshot, family, own)
-
-
-def without(snapshot: Snapshot, pids: Set[int], held: Mapping[str, int]) -> Snapshot:
-    """Return the snapshot as it will be without processes that hold so much of each GPU, by its label."""
-    gpus = tuple(
-        gpu if gpu.free is None else replace(gpu, free=_freed(gpu, held.get(gpu.label, 0)), used=None)
-        for gpu in snapshot.gpus
-    )
-    return replace(snapshot, gpus=gpus, processes=tuple(row for row in snapshot.processes if row.pid not in pids))
+    return snapshot.without(family, own)
 
 
 def _held(pool: Pool) -> int:
@@ -115,12 +106,6 @@ def _held(pool: Pool) -> int:
     if pool.taken is not None:
         return pool.taken
     return pool.peak if pool.grows or pool.limit is None or not pool.peak else pool.limit
-
-
-def _freed(gpu: Gpu, own: int) -> int:
-    """Return the bytes that are free of a GPU when so many are freed."""
-    most = (gpu.free or 0) + (own if gpu.used is None else min(own, gpu.used))
-    return most if gpu.total is None else min(most, gpu.total)
 
 
 def _uses(process: ProcessState, plan: Plan, labels: Mapping[str, str]) -> list[GpuUse]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import chain, groupby, repeat, starmap
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Set
     from typing import Any
 
 SIMULATED = "Simulated"
@@ -129,6 +129,14 @@ class Snapshot:
         """Whether the GPUs are those of a simulated machine."""
         return any(gpu.simulated for gpu in self.gpus)
 
+    def without(self, pids: Set[int], held: Mapping[str, int]) -> Snapshot:
+        """Return the snapshot as it will be without processes that hold so many bytes of each GPU, by its label."""
+        gpus = tuple(
+            gpu if gpu.free is None else replace(gpu, free=_freed(gpu, held.get(gpu.label, 0)), used=None)
+            for gpu in self.gpus
+        )
+        return replace(self, gpus=gpus, processes=tuple(row for row in self.processes if row.pid not in pids))
+
     def to_json(self) -> str:
         """Return the snapshot as one line of JSON: GPUs field by field, and processes that lie on one GPU together."""
         gpus = {name: [getattr(gpu, name) for gpu in self.gpus] for name in Gpu.__slots__}
@@ -158,6 +166,12 @@ class Snapshot:
 
 _process = partial(tuple.__new__, Process)
 """Makes a process of its fields, in two thirds of the time that `Process._make` takes."""
+
+
+def _freed(gpu: Gpu, held: int) -> int:
+    """Return the bytes that are free of a GPU when so many are freed."""
+    most = (gpu.free or 0) + (held if gpu.used is None else min(held, gpu.used))
+    return most if gpu.total is None else min(most, gpu.total)
 
 
 def _text(alike: Iterable[Process]) -> str:
