@@ -1,8 +1,4 @@
-"""`scripts/bench` measures what it says, and coarsely what is promised: a person judges the figures on a quiet machine.
-
-Times and ratios may be three times what is promised, and twice that where tests run beside one another; bytes may not.
-Times by the clock are medians of three rounds or more: of two, one in which the processor went elsewhere would decide.
-"""
+"""`scripts/bench` measures what it says and judges it; times are for a person on a quiet machine, and for no test."""
 
 from __future__ import annotations
 
@@ -13,12 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from scripts import _bench_isolate, _bench_load, _bench_report, _bench_tensors, _bench_track
+from scripts import _bench_report, _bench_stream, _bench_tensors, _bench_track
 from scripts._bench_browser import Task, until_enough
-from tests.slack import SLACK
 
 ROOT = Path(__file__).parents[2]
-COARSELY = 3 if SLACK == 1 else 6
 
 
 def bench(what: str, *options: str) -> str:
@@ -30,22 +24,9 @@ def bench(what: str, *options: str) -> str:
     return done.stdout
 
 
-def verdicts(text: str) -> dict[str, tuple[float, float]]:
-    """Return each verdict's subject and its amount, in parts of the most or as often as the least that is promised."""
-    verdict = r"^((?:With \d+ )?[^\d\n]+) (-?[\d.]+) .*?; at (most|least) ([\d.]+).* promised: "
-    found = re.findall(verdict, text, re.MULTILINE)
-    parts = {what: (float(value), float(promised), bound) for what, value, bound, promised in found}
-    return {
-        what: (value, promised) if bound == "most" else (promised, value)
-        for what, (value, promised, bound) in parts.items()
-    }
-
-
-def kept_coarsely(text: str, count: int) -> None:
-    judged = verdicts(text)
-
-    assert len(judged) == text.count("promised: ") == count
-    assert {what: both for what, both in judged.items() if both[0] > COARSELY * both[1]} == {}
+def verdicts(text: str) -> int:
+    """Return how many of the figures are judged."""
+    return text.count("promised: ")
 
 
 def test_load_is_measured_in_pairs_and_by_its_parts() -> None:
@@ -57,7 +38,6 @@ def test_load_is_measured_in_pairs_and_by_its_parts() -> None:
         *("import tfgpu_magic", "%load_ext tfgpu_magic", "%tf_gpu limit 2GiB", "a second %tf_gpu limit"),
     ]
     assert "TensorFlow was not imported." in said
-    assert float(rows[5][1]) <= COARSELY * _bench_load.MOST  # of processors: another's work does not count
 
 
 def test_monitor_is_measured_beside_bare_pynvml_and_nvitop() -> None:
@@ -68,7 +48,7 @@ def test_monitor_is_measured_beside_bare_pynvml_and_nvitop() -> None:
         *("bare pynvml loop", "a collector's tick", "without lists", "nvitop.take_snapshots"),
         *("a reader's look", "nothing new", "every row new"),
     ]
-    kept_coarsely(said, 3)
+    assert verdicts(said) == 3
 
 
 def test_pages_are_measured_beside_an_idle_server_and_tables_beside_one() -> None:
@@ -78,9 +58,9 @@ def test_pages_are_measured_beside_an_idle_server_and_tables_beside_one() -> Non
     kernels = re.findall(r"^ +(\d+) +\d+\.\d+$", said, re.MULTILINE)
     assert rows == ["0", "1", "5"]
     assert kernels == ["1", "2"]
-    size, most = verdicts(said)["A tick is"]
-    assert 0 < size <= most
-    kept_coarsely(re.sub("^The slowest.*", "", said, flags=re.MULTILINE), 3)  # of a hundred answers of a busy machine
+    assert verdicts(said) == 4
+    (size,) = map(float, re.findall(r"^A tick is ([\d.]+) ", said, re.MULTILINE))
+    assert 0 < size <= _bench_stream.MOST_BYTES
 
 
 def test_a_page_is_measured_tick_by_tick() -> None:
@@ -90,7 +70,7 @@ def test_a_page_is_measured_tick_by_tick() -> None:
     assert [name.strip() for name in rows] == [
         *("a tick, at work", "script", "style", "layout", "paint", "a tick, by the clock")
     ]
-    kept_coarsely(said, 1)
+    assert verdicts(said) == 1
 
 
 def test_a_page_that_draws_few_ticks_is_traced_again() -> None:
@@ -109,8 +89,7 @@ def test_a_kernels_report_on_itself_is_measured_in_loops_with_it_and_without() -
     said = bench("report", "-n", "2", "--seconds", "0.2")
 
     assert re.findall(r"^  (a [\w ]+?)  +\d+ +\d+ ", said, re.MULTILINE) == list(_bench_report._NAMES.values())
-    (cost, every), *_ = re.findall(r"^A report takes (\d+\.\d+) ms, every (\d+\.\d+) s", said, re.MULTILINE)
-    assert float(cost) / 1000 / float(every) * 100 <= COARSELY * _bench_report.MOST  # per cent of a kernel's time
+    assert re.search(r"^A report takes \d+\.\d+ ms, every \d+\.\d+ s", said, re.MULTILINE)
 
 
 def test_a_tracked_cell_is_measured_in_pairs_with_one_that_is_not() -> None:
@@ -118,7 +97,7 @@ def test_a_tracked_cell_is_measured_in_pairs_with_one_that_is_not() -> None:
 
     rows = re.findall(r"^  (\S.*?)  +\d+\.\d+ +\d+\.\d+ +-?\d+\.\d+ ", said, re.MULTILINE)
     assert rows == list(_bench_track._KINDS.values())
-    kept_coarsely(said, 1)
+    assert verdicts(said) == 1
 
 
 def test_parking_is_measured() -> None:
@@ -126,17 +105,13 @@ def test_parking_is_measured() -> None:
 
     assert re.findall(r"^  (\S.*?)(?: +\d+\.\d+){5}$", said, re.MULTILINE) == ["park", "come back"]
     assert "Weights and optimizer: bit-equal every time." in said
-    kept_coarsely(said, 1)
+    assert verdicts(said) == 1
 
 
 def test_isolated_calls_are_measured() -> None:
     said = bench("isolate", "-n", "3", "--ours")
 
-    kept = re.findall(r"^(?:NOT KEPT|kept): \D*([\d.]+) ", said, re.MULTILINE)
-    warm, trivial, speed = map(float, kept)
-    assert warm <= COARSELY * 1000 * _bench_isolate.WARM
-    assert trivial <= COARSELY * 1000 * _bench_isolate.TRIVIAL
-    assert speed >= _bench_isolate.SPEED / COARSELY
+    assert len(re.findall(r"^(?:NOT KEPT|kept): \D*[\d.]+ ", said, re.MULTILINE)) == 3
 
 
 def test_naming_very_many_arrays_is_measured() -> None:
@@ -144,4 +119,4 @@ def test_naming_very_many_arrays_is_measured() -> None:
 
     rows = re.findall(r"^  ([a-z].*?)  +(\d+\.\d+) +(\d+\.\d+) +(\d+\.\d+)$", said, re.MULTILINE)
     assert [name for name, *_ in rows] == list(_bench_tensors._NAMES.values())
-    kept_coarsely(said, 1)
+    assert verdicts(said) == 1
