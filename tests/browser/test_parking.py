@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.panel import open_panel, visit
+from tests.browser.panel import Row, View, open_panel, visit
 from tests.browser.scene import Scene, lab_only, shot, soon
 from tests.browser.unused import unused
 from tests.parking.conftest import helpers
 from tests.processes import kill
 from tests.sizes import GIB
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from tests.jupyter import Notebook
 
 ASK = '%config TfGpuMagics.parking = "ask"'
-HOLD = f"from tests.simgpu.on_machine import allocate; allocate({12 * GIB})"
+HOLD = f"from tests.simgpu.on_machine import allocate; allocate({4 * GIB})"
 TOAST = ".Toastify__toast"
 
 
@@ -35,20 +36,29 @@ def notebook(scene: Scene) -> Iterator[Notebook]:
     kill(*helpers(scene.machine))
 
 
+def comes_to(panel: View, state: str) -> Row:
+    """Return the notebook's row when its state is so."""
+    row = until(
+        lambda: panel.row("train.ipynb"), lambda row: row is not None and row.state.startswith(state), seconds=30
+    )
+    assert row is not None
+    return row
+
+
 def test_the_panels_button_parks_and_brings_back(scene: Scene, page: Page, notebook: Notebook) -> None:
     held = scene.held(notebook)
     visit(page, scene)
     panel = open_panel(page)
-    soon(lambda: panel.row("train.ipynb"), 30)
+    comes_to(panel, "idle")
     panel.press("park", "train.ipynb")
-    row = soon(lambda: (row := panel.row("train.ipynb")) and row.state.startswith("parked") and row, 30)
+    row = comes_to(panel, "parked")
     shot(page, f"parked-{scene.application}")
 
     assert scene.held(notebook) == 0
-    assert re.search(r"12\.\d GiB in host memory", row.detail)
+    assert re.search(r"4\.\d GiB in host memory", row.detail)
     assert row.held == "0.0 GiB"
     panel.press("unpark", "train.ipynb")
-    soon(lambda: (row := panel.row("train.ipynb")) and row.state.startswith("idle"), 30)
+    comes_to(panel, "idle")
     assert scene.held(notebook) == held
 
 
@@ -56,17 +66,17 @@ def test_the_panels_button_parks_and_brings_back(scene: Scene, page: Page, noteb
 def test_one_without_room_waits_and_says_for_whom(scene: Scene, page: Page, notebook: Notebook) -> None:
     visit(page, scene)
     panel = open_panel(page)
-    soon(lambda: panel.row("train.ipynb"), 30)
+    comes_to(panel, "idle")
     panel.press("park", "train.ipynb")
-    soon(lambda: (row := panel.row("train.ipynb")) and row.state.startswith("parked"), 30)
-    with scene.machine.add_neighbour("12GiB@0", name="hog"):
-        soon(lambda: "12.0 GiB" in panel.text(), 30)
+    comes_to(panel, "parked")
+    with scene.machine.add_neighbour("14GiB@0", name="hog"):
+        soon(lambda: "14.0 GiB" in panel.text(), 30)
         panel.press("unpark", "train.ipynb")
-        row = soon(lambda: (row := panel.row("train.ipynb")) and row.state == "waits for room" and row, 30)
+        row = comes_to(panel, "waits for room")
         shot(page, f"waiting-{scene.application}")
         assert "holds most of this GPU" in row.detail
         panel.press("park", "train.ipynb")
-        soon(lambda: (row := panel.row("train.ipynb")) and row.state.startswith("parked"), 30)
+        comes_to(panel, "parked")
 
 
 @lab_only
@@ -87,7 +97,7 @@ def test_one_that_cannot_be_parked_now_says_why_and_stays(scene: Scene, page: Pa
     notebook.run("import threading, time; threading.Thread(target=time.sleep, args=(600,), daemon=True).start()")
     visit(page, scene)
     panel = open_panel(page)
-    soon(lambda: panel.row("train.ipynb"), 30)
+    comes_to(panel, "idle")
     panel.press("park", "train.ipynb")
     dialog = page.locator(".jp-Dialog")
     expect(dialog).to_contain_text("train.ipynb was not parked", timeout=60_000)
