@@ -9,6 +9,8 @@ import pytest
 
 from tests.magic.shell import Seen, cells, each
 from tests.processes import run
+from tests.slack import SLACK
+from tfgpu_magic import complete
 from tfgpu_magic.config.word import Above, Flag, Line, Word
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.words import table
@@ -108,6 +110,7 @@ def _seen(sources: list[str], lines: list[str]) -> tuple[dict[str, Seen], list[l
     from IPython.core.interactiveshell import InteractiveShell
 
     table.WORDS = (*table.WORDS, BARK, HOWL)
+    complete.LOOK_TIMEOUT = 10.0 * SLACK  # what is offered is tested here, and not how soon
     answers = each(sources)
     cells("images = 1")
     with provisionalcompleter():
