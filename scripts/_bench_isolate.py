@@ -84,9 +84,9 @@ def _tell(found: dict[str, dict[str, list[float]]], runs: int) -> int:
 def _inside(runs: int, *, ours: bool) -> dict[str, dict[str, list[float]]]:
     from tfgpu_magic.isolate.pool import FORK_SERVER
 
-    server = FORK_SERVER.process()
-    while not server.is_warm(1.0):
-        pass
+    process = FORK_SERVER.start()
+    process.read_status()  # which waits until the fork server is warm
+    process.close()
     with ProcessPoolExecutor(1, mp_context=_SPAWN) as pool:  # one that is warm, as ours is
         cases = _cases(pool)
         if ours:

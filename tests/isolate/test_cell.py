@@ -143,16 +143,16 @@ def test_the_environment_and_the_directory_are_the_notebooks(
     assert ran.value == f"('said', '{folder}', 42)"
 
 
-IS_WARM = """
+WARM = """
 from tfgpu_magic.isolate.pool import FORK_SERVER
-print(FORK_SERVER.process().pid, FORK_SERVER.process().is_warm())
+process = FORK_SERVER.start(); process.read_status(); process.close()
+print(FORK_SERVER.process().pid)
 """
 
 
-def warmed(book: Notebook) -> str:
+def warmed(book: Notebook) -> int:
     """Return the process that calls are started from, once TensorFlow is imported there."""
-    pid, warm = book.run(IS_WARM).stream().split()
-    return pid if warm == "True" else ""
+    return int(book.run(WARM).stream())
 
 
 def test_warm_gets_ready_before_the_first_cell_and_unloading_the_extension_ends_that(
@@ -161,7 +161,8 @@ def test_warm_gets_ready_before_the_first_cell_and_unloading_the_extension_ends_
     with Notebook(book.server) as one:
         before = one.family()
         ran = one.run("%tf_gpu isolate --warm")
-        pid = until(lambda: warmed(one))
+        started = [child.pid for child in one.family()]
+        pid = warmed(one)
         held = machine.held()
         cell = one.isolated("import sys; print('tensorflow' in sys.modules)").stream()
         imported = one.run("import sys; 'tensorflow' in sys.modules").value
@@ -171,7 +172,7 @@ def test_warm_gets_ready_before_the_first_cell_and_unloading_the_extension_ends_
         one.run("%load_ext tfgpu_magic")
         again = one.isolated("2").value
 
-    assert (before, held, left) == ([], 0, [])
+    assert (before, started, held, left) == ([], [pid], 0, [])
     assert ran.stream() == "Getting ready for isolated cells: TensorFlow is being imported for them.\n"
     assert cell == "True\n"  # nothing said of an import that it waits for
     assert imported == "False"
@@ -182,9 +183,8 @@ def test_where_it_is_configured_loading_the_extension_gets_ready(machine: Machin
     configure(tmp_path, warm=True)
     with notebook(machine, tmp_path) as one:
         family = [child.pid for child in one.family()]
-        pid = until(lambda: warmed(one))
 
-        assert int(pid) in family
+        assert warmed(one) in family
         assert machine.held() == 0
 
 

@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 
 from tfgpu_magic.isolate.process import worker
 from tfgpu_magic.isolate.process.descendants import Descendants, Ended, children
-from tfgpu_magic.isolate.process.wire import FIGURE, ORDER, READY
+from tfgpu_magic.isolate.process.wire import FIGURE, ORDER
 
 _END_TIMEOUT = 3.0  # seconds in which killed calls are waited for when the kernel has ended
 
@@ -229,8 +229,6 @@ def main(control: int, kernel: int, preload: Sequence[str]) -> None:
     gc.freeze()  # memory that a child collects would be copied first
     with contextlib.suppress(OSError):
         _collapse()
-    with contextlib.suppress(OSError):
-        orders.send(READY)
     ForkServer(orders, pidfd, worker.run_call).run()
     os._exit(0)
 

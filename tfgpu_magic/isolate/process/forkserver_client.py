@@ -21,7 +21,7 @@ from tfgpu_magic.config.process_state import VARIABLES
 from tfgpu_magic.config.runtime.environ import environment
 from tfgpu_magic.errors import WorkerDied
 from tfgpu_magic.isolate.process import descendants, exit_cause, wire
-from tfgpu_magic.isolate.process.wire import FIGURE, ORDER, READY
+from tfgpu_magic.isolate.process.wire import FIGURE, ORDER
 from tfgpu_magic.probe import CALLS
 
 _PIPE_SIZE = 2**20  # bytes that a process may print while no thread reads them
@@ -132,7 +132,6 @@ class ForkServerProcess:
         self._calls = 0
         self._retired = False
         self.conditions = _conditions()
-        self._warm = False
         path = _standard_first([entry for entry in sys.path if isinstance(entry, str)])
         self._control, theirs = wire.pair()
         code = (
@@ -164,13 +163,6 @@ class ForkServerProcess:
     def lives(self) -> bool:
         """Tell whether it has not ended, so that calls can be started."""
         return self._process.poll() is None
-
-    def is_warm(self, seconds: float = 0.0) -> bool:
-        """Wait at most so many seconds until everything is imported; tell whether it is."""
-        if not self._warm and _readable(self._control.fileno(), seconds):
-            with contextlib.suppress(OSError):
-                self._warm = self._control.recv(64, socket.MSG_DONTWAIT) == READY
-        return self._warm
 
     def start(self) -> WorkerProcess:
         """Have a worker process started; `WorkerProcess.read_status` waits until the fork server is warm.

@@ -1,6 +1,6 @@
 """Messages between a kernel and a worker process: one packet each, and large parts in shared memory beside it.
 
-What a kernel and its fork server send each other is plain bytes: `ORDER`, `READY`, and `FIGURE` over a pipe a call.
+What a kernel and its fork server send each other is plain bytes: `ORDER`, and `FIGURE` over a pipe a call.
 
 A large part is written once, into a memfd, which the other side maps: it is not copied again, and needs no room in
 /dev/shm. What the parts mean is left to `order` and `worker`.
@@ -50,9 +50,6 @@ ORDER = struct.Struct("=qq")
 """The format of an order: a pid and a signal for its process group. With pid 0 it starts a call and carries these
 descriptors: the pipe that its pid and its exit status are written to, its connection, its output, its error output,
 the pipe that `faulthandler` writes to, and that of the kernel's resource tracker, if one runs."""
-
-READY = b"ready"
-"""What a fork server sends when everything is imported."""
 
 
 @dataclass(frozen=True, slots=True)
