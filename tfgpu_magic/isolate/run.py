@@ -95,12 +95,12 @@ def order(lease: Lease, runner: str, *, for_all: Policy = NOTHING) -> Order:
         directory=str(Path.cwd()),
         path=tuple(sys.path),
         arguments=tuple(sys.argv),
-        inherited=inherited.here(),
         apply=control.apply,
         policy=Policy((*kept, *others.memory)) if together else lease.policy,
         frameworks="all" if together else "tensorflow",
         others=NOTHING if together else others,
         snapshot=lease.snapshot,
+        **inherited.here(),
     )
 
 

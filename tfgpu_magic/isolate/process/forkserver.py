@@ -131,8 +131,7 @@ class ForkServer:
         """Turn the forked child into the worker process, and run the call.
 
         Args:
-            inherited: the descriptors of the call: its connection, output, error output and crash pipe, and that of
-                the kernel's resource tracker where it has one.
+            inherited: the descriptors of the call from its connection on; see `ORDER`.
             foreign: the descriptors that the child closes.
         """
         status = 1

@@ -9,62 +9,43 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tfgpu_magic.isolate.process.order import Order
+
 _KERAS = ("floatx", "epsilon", "image_data_format")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inherited:
-    """What a worker process takes from its caller.
-
-    Attributes:
-        key: the key by which it authenticates to managers of `multiprocessing`; None where that is not imported.
-        package: the package that the program's main module is in, for its relative imports.
-        file: the main module's file; None in a notebook.
-        module: the main module's name where the program was run by it.
-        keras: Keras' settings for a whole process, mixed precision as its configuration; none without Keras 3.
-    """
-
-    key: bytes | None = field(default=None, repr=False)
-    package: str | None = None
-    file: str | None = None
-    module: str | None = None
-    keras: Mapping[str, Any] = field(default_factory=dict)
-
-
-def here() -> Inherited:
-    """Return what a worker process takes from this process."""
+def here() -> dict[str, Any]:
+    """Return what a worker process takes from this process, as fields of its `Order`."""
     main, processes = sys.modules["__main__"], sys.modules.get("multiprocessing.process")
     file = getattr(main, "__file__", None)
-    return Inherited(
-        key=None if processes is None else bytes(processes.current_process().authkey),
-        package=getattr(main, "__package__", None),
-        file=str(Path(file).absolute()) if isinstance(file, str) else None,
-        module=getattr(getattr(main, "__spec__", None), "name", None),
-        keras=_keras_settings(),
-    )
+    return {
+        "key": None if processes is None else bytes(processes.current_process().authkey),
+        "package": getattr(main, "__package__", None),
+        "file": str(Path(file).absolute()) if isinstance(file, str) else None,
+        "module": getattr(getattr(main, "__spec__", None), "name", None),
+        "keras": _keras_settings(),
+    }
 
 
-def take(inherited: Inherited) -> None:
-    """Give this process what another has, and a new, empty main module; before it makes anything with Keras."""
+def take(order: Order) -> None:
+    """Give this process what its caller has, and a new, empty main module; before it makes anything with Keras."""
     time.tzset()  # for the environment, which is new too
-    if inherited.key is not None:
+    if order.key is not None:
         from multiprocessing import current_process
 
-        current_process().authkey = inherited.key
-    sys.modules["__main__"] = _main(inherited)
+        current_process().authkey = order.key
+    sys.modules["__main__"] = _main(order)
     keras = sys.modules.get("keras")
-    if keras is not None and inherited.keras:
+    if keras is not None and order.keras:
         with contextlib.suppress(AttributeError, ValueError):  # another Keras than the caller's
             for name in _KERAS:
-                getattr(keras.config, f"set_{name}")(inherited.keras[name])
-            keras.config.set_dtype_policy(keras.dtype_policies.deserialize(inherited.keras["policy"]))
+                getattr(keras.config, f"set_{name}")(order.keras[name])
+            keras.config.set_dtype_policy(keras.dtype_policies.deserialize(order.keras["policy"]))
 
 
 def _keras_settings() -> dict[str, Any]:
@@ -76,12 +57,12 @@ def _keras_settings() -> dict[str, Any]:
     return found
 
 
-def _main(inherited: Inherited) -> ModuleType:
+def _main(order: Order) -> ModuleType:
     """Return a main module; from its file and name, `multiprocessing` makes it in processes that it starts."""
     main: Any = ModuleType("__main__")
-    main.__package__ = inherited.package
-    if inherited.file is not None:
-        main.__file__ = inherited.file
-    if inherited.module is not None:
-        main.__spec__ = ModuleSpec(inherited.module, None, origin=inherited.file)
+    main.__package__ = order.package
+    if order.file is not None:
+        main.__file__ = order.file
+    if order.module is not None:
+        main.__spec__ = ModuleSpec(order.module, None, origin=order.file)
     return main  # type: ignore[no-any-return]

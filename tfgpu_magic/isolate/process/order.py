@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.frameworks.pool import Pool
-from tfgpu_magic.isolate.process.inherited import Inherited
 from tfgpu_magic.monitor.report import GpuUse
 from tfgpu_magic.monitor.snapshot import Snapshot
 
@@ -29,7 +29,11 @@ class Order:
         directory: the working directory.
         path: where modules are imported from.
         arguments: the program's command line.
-        inherited: what else it takes from its caller.
+        key: the key by which it authenticates to managers of `multiprocessing`; None where that is not imported.
+        package: the package that the program's main module is in, for its relative imports.
+        file: the main module's file; None in a notebook.
+        module: the main module's name where the program was run by it.
+        keras: Keras' settings for a whole process, mixed precision as its configuration; none without Keras 3.
         apply: sets TensorFlow up, given a policy and a function that returns the GPUs; imported there by its name.
         policy: the policy for its GPUs.
         frameworks: for which frameworks the policy is, as `apply` takes it.
@@ -42,7 +46,11 @@ class Order:
     directory: str
     path: tuple[str, ...]
     arguments: tuple[str, ...] = ()
-    inherited: Inherited = field(default_factory=Inherited)
+    key: bytes | None = field(default=None, repr=False)
+    package: str | None = None
+    file: str | None = None
+    module: str | None = None
+    keras: Mapping[str, Any] = field(default_factory=dict)
     apply: Callable[..., object]
     policy: Policy = NOTHING
     frameworks: str = "tensorflow"

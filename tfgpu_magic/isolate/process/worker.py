@@ -169,7 +169,7 @@ def _set_up(order: Order) -> None:
     sys.path[:], sys.argv[:] = order.path, order.arguments
     importlib.invalidate_caches()
     os.chdir(order.directory)
-    inherited.take(order.inherited)
+    inherited.take(order)
     sys.stdout = sys.__stdout__ = _text(1)  # type: ignore[misc]  # no constant; the old stream's output would be lost
     sys.stderr = sys.__stderr__ = _text(2)  # type: ignore[misc]
     with contextlib.suppress(ValueError, AttributeError):
