@@ -13,7 +13,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any, ParamSpec, TypeVar
 
@@ -176,20 +176,6 @@ class IsolatedExecutor(Executor):
                 self._threads += 1  # its work begins when the lock is released
             self._waiting.append(call)  # now: if no thread can be started, the call is not submitted
         return call
-
-    def map(self, fn: Callable[..., T], *iterables: Iterable[Any], chunksize: int = 1, **more: Any) -> Iterator[T]:
-        """Submit a call for each of the arguments, and give the values in order, as any executor does.
-
-        Args:
-            fn: the function.
-            iterables: its arguments.
-            chunksize: a number above zero, which has no effect: each call has a process of its own.
-            more: the other arguments that `Executor.map` of this Python takes, such as `timeout`, the seconds from
-                now in which all values must be there.
-        """
-        if chunksize < 1:
-            raise ValueError("chunksize must be >= 1.")  # the standard library's text
-        return super().map(fn, *iterables, **more)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Accept no more calls; those that run go on to their end, as do those that wait unless they are cancelled."""

@@ -115,9 +115,3 @@ def submitted() -> Sink:
     """Return the sink for a call that is submitted here: that of the running cell, if this process runs cells."""
     kernel = getattr(shell(), "kernel", None)
     return OwnStreams() if kernel is None else SubmittingCell(kernel)
-
-
-def below(shell: Any) -> Sink:
-    """Return the sink for a call that a shell's cell leaves running: below that cell, if there are cells."""
-    kernel = getattr(shell, "kernel", None)
-    return OwnStreams() if kernel is None else CellOutput(kernel)

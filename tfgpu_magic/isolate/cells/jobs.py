@@ -14,7 +14,7 @@ from tfgpu_magic.isolate.cells.cell import Cell
 from tfgpu_magic.isolate.cells.errors import without_frames
 from tfgpu_magic.isolate.cells.line import CellLine
 from tfgpu_magic.isolate.job_list import RUNNING, JobFuture
-from tfgpu_magic.isolate.sinks import OwnStreams, below
+from tfgpu_magic.isolate.sinks import OwnStreams, submitted
 
 
 class Job(JobFuture[Any]):
@@ -98,7 +98,7 @@ class Job(JobFuture[Any]):
 def begin(shell: Any, line: CellLine, source: str) -> Callable[[], object]:
     """Prepare a cell; return a function that runs it and returns its value, or detaches it and returns its job."""
     try:
-        cell = Cell(shell, line, source, below(shell) if line.detach else OwnStreams())
+        cell = Cell(shell, line, source, submitted() if line.detach else OwnStreams())
     except OSError as error:  # there is no memory for what it reads
         raise without_frames(error) from None
     return functools.partial(Job, cell) if line.detach else cell.run
