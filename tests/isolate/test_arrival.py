@@ -116,19 +116,20 @@ def test_a_picture_of_whatever_data_is_shown_as_by_a_plain_cell(book: Notebook) 
     assert book.run("x").value == "6"
 
 
-def test_an_interrupt_after_the_answer_loses_nothing_of_it(book: Notebook) -> None:
+@pytest.mark.parametrize("step", ["_take", "_show_summary"])
+def test_an_interrupt_after_the_answer_loses_nothing_of_it(book: Notebook, step: str) -> None:
     book.run(
-        "import tfgpu_magic.isolate.cells.cell as c, os, signal, time\n"
-        "plain, asked = c.Cell._take, []\n"
-        "def late(self, answer):\n"
-        "    said = plain(self, answer)\n    os.kill(os.getpid(), signal.SIGINT)\n    return said\n"
-        "c.Cell._take = late"
+        f"import tfgpu_magic.isolate.cells.cell as c, os, signal\ngot, plain = 'old', c.Cell.{step}\n"
+        "def late(self, *args):\n"
+        "    said = plain(self, *args)\n    os.kill(os.getpid(), signal.SIGINT)\n    return said\n"
+        f"c.Cell.{step} = late"
     )
     ran = book.isolated("got = 'finished'\n'value'", "-o got")
-    book.run("c.Cell._take = plain")
+    book.run(f"c.Cell.{step} = plain")
 
     assert ran.error["ename"] == "KeyboardInterrupt"
     assert ran.closing
+    assert ran.value == "'value'"
     assert book.run("got").value == "'finished'"
 
 

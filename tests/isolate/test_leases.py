@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import signal
 import subprocess
 import sys
 import textwrap
@@ -198,11 +199,11 @@ class Interrupted(LeaseTable):
         self._left -= 1
         now = self._left == 0
         if now and not self._late:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         with super().turn() as page:
             yield page
-        if now:
-            raise KeyboardInterrupt
+        if now and self._late:
+            signal.raise_signal(signal.SIGINT)
 
 
 @pytest.mark.parametrize("late", [False, True])

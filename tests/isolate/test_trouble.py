@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import resource
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,17 @@ import psutil
 import pytest
 
 from tests.isolate import deeds
-from tests.isolate.rig import Paper, call, interrupt_to_the_end, prepare, run, soon
+from tests.isolate.rig import RUNNER, Paper, call, interrupt_to_the_end, prepare, run, soon
 from tests.slack import SLACK
 from tests.waiting import until
+from tfgpu_magic import isolated
+from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.errors import TimedOut, WorkerDied
 from tfgpu_magic.isolate import call as calls
+from tfgpu_magic.isolate.leases import Lease
 from tfgpu_magic.isolate.process import exit_cause, wire
 from tfgpu_magic.isolate.process.order import LEAVE
+from tfgpu_magic.isolate.run import run as run_leased
 
 pytestmark = pytest.mark.usefixtures("light")
 
@@ -131,17 +136,34 @@ def test_ctrl_c_goes_to_the_call_and_a_call_may_heed_it(tmp_path: Path) -> None:
     thread.join()
 
 
+class MadeSlowly:
+    """A value, amid whose making in a process Ctrl-C comes."""
+
+    def __init__(self, home: int) -> None:
+        self.home = home
+
+    def __setstate__(self, state: dict[str, int]) -> None:
+        if state["home"] == os.getpid():
+            os.kill(os.getpid(), signal.SIGINT)
+        vars(self).update(state)
+
+
 def test_ctrl_c_that_comes_when_the_call_has_answered_is_noted_and_takes_nothing() -> None:
-    one, _ = call(deeds.echo, 5)
+    @contextlib.contextmanager
+    def lease() -> Iterator[Lease]:
+        yield Lease(NOTHING)
+        os.kill(os.getpid(), signal.SIGINT)
 
     def late(_: object) -> str:
         os.kill(os.getpid(), signal.SIGINT)
         return LEAVE
 
-    one.answered = late
-
-    assert one.run(prepare()).value() == 5
-    assert one.interrupted_late
+    for answered, given in (late, contextlib.nullcontext(Lease(NOTHING))), (lambda _: LEAVE, lease()):
+        one, _ = call(deeds.echo, 5)
+        one.answered = answered
+        assert run_leased(one, given, RUNNER).value() == 5
+        assert one.interrupted_late
+    assert isolated(MadeSlowly)(os.getpid()).home == os.getpid()
 
 
 @pytest.mark.parametrize("delay", [-1, *(n * 0.004 for n in range(10))])

@@ -18,7 +18,7 @@ from tfgpu_magic.isolate.answer import Answer, timed_out
 from tfgpu_magic.isolate.pool import FORK_SERVER
 from tfgpu_magic.isolate.process import exit_cause, wire
 from tfgpu_magic.isolate.process.forkserver_client import WorkerProcess
-from tfgpu_magic.isolate.process.interrupt import InterruptEvent, setting_on_sigint
+from tfgpu_magic.isolate.process.interrupt import InterruptEvent, put_off
 from tfgpu_magic.isolate.process.order import AGAIN, LEAVE, SHOW, SHOWN, WORK, Facts, Order
 from tfgpu_magic.isolate.sinks import OwnStreams, Sink
 
@@ -89,7 +89,7 @@ class Call:
         """
         kills, answer, words = exit_cause.memory_kills(), None, ""
         try:
-            with self._event, setting_on_sigint(self._event):
+            with self._event, put_off(self._event):
                 process = FORK_SERVER.start()
                 try:
                     answer = _Watch(self, order, process, self._event).run()

@@ -17,6 +17,7 @@ from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.executor import CallFuture, IsolatedExecutor
 from tfgpu_magic.isolate.options import Options
 from tfgpu_magic.isolate.process import inside
+from tfgpu_magic.isolate.process.interrupt import noted
 from tfgpu_magic.isolate.values import pickling
 
 P = ParamSpec("P")
@@ -125,7 +126,9 @@ class Isolated(Generic[P, R]):
         try:
             work = pickling.dump_call(function, values, kwargs, reduce=_by_wrapper)
             lease = run.leased(asked) if asked.policy.requests or asked.gpus is not None else run.as_here(asked)
-            value: R = run.run(Call(work=work.parts, timeout=asked.timeout), lease, run.function()).value()
+            answer = run.run(Call(work=work.parts, timeout=asked.timeout), lease, run.function())
+            with noted():
+                value: R = answer.value()
         except BaseException as error:
             raise error.with_traceback(None)  # noqa: B904  # whose frames are ours
         return value

@@ -26,6 +26,7 @@ from tfgpu_magic.isolate import allocation
 from tfgpu_magic.isolate.allocation import Claim, Holding, is_fair, key, size
 from tfgpu_magic.isolate.lease_file import Entry, LeaseFile, LeaseTable, Page
 from tfgpu_magic.isolate.process import inside
+from tfgpu_magic.isolate.process.interrupt import put_off
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.pids import began, elsewhere, family
 from tfgpu_magic.monitor.snapshot import Snapshot
@@ -251,13 +252,8 @@ class Leases:
 
     def _remove_ended(self) -> None:
         """Remove the entries of calls that are over; an interrupt meanwhile is raised when that is done."""
-        try:
-            with self._turn():
-                pass
-        except KeyboardInterrupt:
-            with self._turn():
-                pass
-            raise
+        with put_off(), self._turn():
+            pass
 
     def _take(self, demand: Demand) -> tuple[Policy, tuple[Device, ...]]:
         """Return the policy and the GPUs for a demand; wait for them while our other calls are in the way."""

@@ -46,11 +46,18 @@ def run(
         WorkerDied: its process ended without an answer.
         TimedOut: it took too long.
     """
-    with lease as had:
-        call.started = had.started
-        work = order(had, runner, for_all=for_all)
-        begun(call)
-        return call.run(work)
+    answer = None
+    try:
+        with lease as had:
+            call.started = had.started
+            work = order(had, runner, for_all=for_all)
+            begun(call)
+            answer = call.run(work)
+    except KeyboardInterrupt:
+        if answer is None:
+            raise
+        call.interrupted_late = True  # while the lease was given back
+    return answer
 
 
 def function() -> str:

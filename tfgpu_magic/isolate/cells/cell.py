@@ -26,6 +26,7 @@ from tfgpu_magic.isolate.cells.names import names
 from tfgpu_magic.isolate.cells.summary import summarise
 from tfgpu_magic.isolate.leases import LEASES, Abandoned, Demand, DemandForAll, Lease
 from tfgpu_magic.isolate.process import exit_cause
+from tfgpu_magic.isolate.process.interrupt import noted
 from tfgpu_magic.isolate.process.order import APART, LEAVE
 from tfgpu_magic.isolate.run import run
 from tfgpu_magic.isolate.sinks import Sink
@@ -83,7 +84,6 @@ class Cell:
         values = copied(values) if line.detach else values  # the notebook goes on, and changes its arrays
         self._work: Sequence[memoryview] = (memoryview(pickle.dumps(settings)), *values.parts)
         self._call: Call | None = None
-        self._answered: Answer | None = None
         self._arrival: Arrival | None = None
         self._deferred = deferred(shell) if line.detach else None
         self._stopped = False
@@ -117,34 +117,33 @@ class Cell:
 
     def _end(self) -> tuple[Any, BaseException | None]:
         """Run it to its end, and return its value, or what is to be raised; no traceback keeps anything else alive."""
-        begin, late, interrupt = time.monotonic(), False, None
+        begin = time.monotonic()
         try:
             answer = self._answer()
         except (TfGpuError, OSError, KeyboardInterrupt) as error:
-            if self._answered is None:
-                if self.pid is not None:
-                    self._show(summarise((), None, look(), self.pid, time.monotonic() - begin))
-                return None, without_frames(self._stop_from_outside() or error.with_traceback(None))
-            answer, late = self._answered, True
-        late = late or (self._call is not None and self._call.interrupted_late)
-        if late and not self._line.detach:
-            interrupt = without_frames(KeyboardInterrupt("The cell had ended, and what it gives is here."))
-        with user_code.running():
-            return self._bring(answer, interrupt)
+            if self.pid is not None:
+                self._show(summarise((), None, look(), self.pid, time.monotonic() - begin))
+            return None, without_frames(self._stop_from_outside() or error.with_traceback(None))
+        with user_code.running(), noted() as came:
+            if self._call is not None and self._call.interrupted_late:
+                came.append(signal.SIGINT)
+            return self._bring(answer, came)
 
-    def _bring(self, answer: Answer, interrupt: BaseException | None) -> tuple[Any, BaseException | None]:
+    def _bring(self, answer: Answer, came: Sequence[int]) -> tuple[Any, BaseException | None]:
         """Bring what it has answered into the notebook, and return its value, or what is to be raised."""
-        answered, arrival, self._answered, self._arrival = self._answered, self._arrival, None, None
-        if answered is None:
+        arrival, self._arrival = self._arrival, None
+        if not answer.values:
             return None, not_run(answer, self._shell, self._line.above)
-        arrival = arrival or arrive(answered.values)
+        arrival = arrival or arrive(answer.values)
         facts, value = arrival.facts, arrival.values.pop("", None)
         self._put(arrival.values)
         final = raised(answer)
         self._show_summary(answer, arrival, final)
-        final = final or interrupt or self._lost([name for name in arrival.lost if name], value)
-        if final is not None and final is interrupt and value is not None and facts.shown is not None:
-            self._shell.displayhook(value)
+        if final is None and came and not self._line.detach:
+            final = without_frames(KeyboardInterrupt("The cell had ended, and what it gives is here."))
+            if value is not None and facts.shown is not None:
+                self._shell.displayhook(value)
+        final = final or self._lost([name for name in arrival.lost if name], value)
         if final is not None or facts.shown is None or (value is None and "" not in arrival.lost):
             return None, final
         if "" in arrival.lost:
@@ -225,7 +224,7 @@ class Cell:
             self._before = look()
         if not answer.values:
             return LEAVE
-        self._answered, self._arrival = answer, None
+        self._arrival = None
         with user_code.at_once() as may:
             if may:
                 self._arrival = arrive(answer.values)

@@ -62,32 +62,36 @@ def handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[None
 
 
 @contextlib.contextmanager
-def setting_on_sigint(event: InterruptEvent) -> Iterator[None]:
-    """Have Ctrl-C set the event instead of raising KeyboardInterrupt amid our own work.
+def put_off(event: InterruptEvent | None = None) -> Iterator[None]:
+    """Have the handler of Ctrl-C run after the block, if it came within it: nothing is left half done.
 
-    An interrupt that has not been acted on when the context ends is raised then.
+    Args:
+        event: what Ctrl-C sets at once; if it has been taken when the block ends, the handler does not run.
     """
     came: list[int] = []
 
     def handle(number: int, _: object) -> None:
         came.append(number)
-        event.set()
+        if event is not None:
+            event.set()
 
     try:
         with handled(handle):
             yield
     finally:
-        if came and event.taken():
+        if came and (event is None or event.taken()):
             signal.raise_signal(signal.SIGINT)
 
 
 @contextlib.contextmanager
-def put_off() -> Iterator[None]:
-    """Have the handler of Ctrl-C run after the block, if it came within it: nothing is left half done."""
+def noted() -> Iterator[list[int]]:
+    """Have the first Ctrl-C in the block be noted only, in the list that is given: an answer is there to be kept."""
     came: list[int] = []
-    try:
-        with handled(lambda number, _: came.append(number)):
-            yield
-    finally:
+
+    def handle(number: int, frame: FrameType | None) -> None:
         if came:
-            signal.raise_signal(signal.SIGINT)
+            signal.default_int_handler(number, frame)
+        came.append(number)
+
+    with handled(handle):
+        yield came
