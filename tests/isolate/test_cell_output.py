@@ -152,6 +152,25 @@ def test_what_forked_workers_display_is_shown_and_nothing_waits_for_another(book
     assert sorted(text for _, text in pieces(ran))[:7] == ["'after'", *(f"'worker {number}'" for number in range(6))]
 
 
+ON = """
+from tfgpu_magic import isolated
+import threading
+def on():
+    threading.Thread(target=lambda: [display(n) for n in range(300)]).start()
+    return "done"
+"""
+
+
+@pytest.mark.parametrize("line", ["%%tf_gpu isolate --timeout 10s\non()", "isolated(timeout='10s')(on)()"])
+def test_a_thread_that_displays_on_takes_no_message_of_the_end(book: Notebook, line: str) -> None:
+    book.run(ON)
+    ran = book.run(line)
+
+    assert ran.value == "'done'"
+    assert [text for kind, text in pieces(ran) if kind == "display_data"][:300] == [str(n) for n in range(300)]
+    assert ran.stream("stderr") == ""
+
+
 DRAW = """
 from tfgpu_magic import isolated
 from IPython.display import HTML, display

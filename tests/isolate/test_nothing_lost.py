@@ -37,7 +37,7 @@ from tfgpu_magic.isolate.cells.exchange import CellFacts
 from tfgpu_magic.isolate.cells.line import CellLine
 from tfgpu_magic.isolate.leases import LEASES
 from tfgpu_magic.isolate.process import host_memory, wire
-from tfgpu_magic.isolate.process.order import ANSWER, APART, LEAVE, SHOW, Facts
+from tfgpu_magic.isolate.process.order import ANSWER, APART, LEAVE, SHOW, SHOWN, Facts
 from tfgpu_magic.isolate.sinks import OwnStreams
 from tfgpu_magic.isolate.values import copies, pickling, plain
 from tfgpu_magic.monitor.snapshot import Snapshot
@@ -136,6 +136,8 @@ def test_an_answer_behind_a_pile_of_displays_is_taken_when_the_process_has_ended
         for _ in range(5):  # of forks, which wait for no reply
             wire.send(theirs, SHOW, [pickle.dumps({"data": {}})])
         wire.send(theirs, ANSWER, [pickle.dumps(Facts(values=1)), pickle.dumps("of hours")])
+        wire.send(ours, SHOWN)  # which is not read: the connection is reset
+        theirs.close()
         watch._drain()
     os.close(out)
     assert watch._outcome().value() == "of hours"  # type: ignore[union-attr]  # there is one
@@ -280,7 +282,7 @@ def test_what_a_job_brings_is_made_only_when_the_notebook_is_back(monkeypatch: p
 
     there, replies, back, waits = dict[str, Any](), list[str](), threading.Event(), threading.Event()
     job: Any = Cell.__new__(Cell)
-    job._before, job._answered, job._arrival, job._call, job._deferred = Snapshot(time=0.0), None, None, None, None
+    job._before, job._arrival, job._call, job._deferred = Snapshot(time=0.0), None, None, None
     job._line, job._shell = CellLine(detach=True), SimpleNamespace(user_ns=there)
     job._answer, job._show_summary = end, lambda *_: None
 
@@ -369,18 +371,6 @@ def test_how_many_calls_run_at_once_is_decided_anew_when_none_runs(monkeypatch: 
     assert (first._most, asked.executor()._most) == (1, 2)
 
 
-def test_a_display_of_a_thread_that_goes_on_takes_no_message_of_the_cells_end() -> None:
-    ours, theirs = wire.pair()
-    with ours, theirs:
-        channel = displays.DisplayChannel(theirs)
-        channel.close()
-        channel.show({"data": {}})
-        message = wire.receive(ours)
-
-    assert message is not None
-    assert (message.kind, len(message.parts)) == (SHOW, 1)  # without a number: nobody waits for a reply
-
-
 def test_a_value_that_cannot_be_displayed_comes_all_the_same() -> None:
     cycle: dict[str, Any] = {}
     cycle["again"] = cycle
@@ -388,7 +378,7 @@ def test_a_value_that_cannot_be_displayed_comes_all_the_same() -> None:
     class Odd:
         pass
 
-    data, _ = shell.shown(SimpleNamespace(format=lambda _: (cycle, {})), Odd())
+    data, _ = displays.shown(SimpleNamespace(format=lambda _: (cycle, {})), Odd())
 
     assert "Odd object at" in data["text/plain"]
 

@@ -183,10 +183,10 @@ class _Watch:
     def _receive(self) -> None:
         try:
             message = wire.receive(self._process.connection)
-        except ConnectionError:
-            message = None
         except BlockingIOError:
             raise
+        except ConnectionError:  # it has ended without reading all; what it sent before comes next
+            return
         except OSError as error:  # there are no descriptors, or there is no room
             self._ask_later(error)
             return
@@ -207,10 +207,12 @@ class _Watch:
         facts: Facts = pickle.loads(message.parts[0])  # noqa: S301  # from our own process
         seconds = time.monotonic() - self._began
         values, raised = message.parts[1 : 1 + facts.values], message.parts[1 + facts.values :]
-        self._answer = Answer(values=values, failure=raised, facts=facts, seconds=seconds)
+        answer = Answer(values=values, failure=raised, facts=facts, seconds=seconds)
+        if values or self._answer is None:  # else there was no room for the pieces of the one that is there
+            self._answer = answer
         if self._step in _BUSY:
             self._due.clear()
-        self._send(reply := self._call.answered(self._answer))
+        self._send(reply := self._call.answered(answer))
         if reply == LEAVE:
             self._leave()
         elif self._step in _BUSY:  # interrupts may end the wait for the pieces
@@ -292,7 +294,7 @@ class _Watch:
             self._selector.unregister(source)  # type: ignore[arg-type]  # it is one of the registered sources
 
     def _drain(self) -> None:
-        """Read its last output and message. Only a process that it has detached from itself could send more."""
+        """Read its last output and messages. Only a process that it has detached from itself could send more."""
         if self._call.pid is None:
             return
         for descriptor in self._decoders:
@@ -300,7 +302,7 @@ class _Watch:
             self._read(descriptor)  # to the end of the stream
         self._process.connection.setblocking(False)
         with contextlib.suppress(BlockingIOError):
-            while self._answer is None and not self._cut:
+            while not self._cut:
                 self._receive()
 
     def _outcome(self) -> Answer | None:

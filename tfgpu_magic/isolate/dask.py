@@ -86,7 +86,8 @@ class _Prints(OwnStreams):
     def write(self, stream: str, text: str) -> None:
         import distributed
 
-        distributed.print(text, end="", file=getattr(sys, stream), flush=True)
+        with contextlib.suppress(Exception):  # the worker's own stream: its terminal has gone
+            distributed.print(text, end="", file=getattr(sys, stream), flush=True)
 
 
 @contextlib.contextmanager

@@ -56,7 +56,7 @@ class Hook(DisplayHook):  # type: ignore[misc,unused-ignore]  # IPython's
     def __call__(self, result: Any = None) -> None:
         """Keep a value that the cell displays, and show the one before."""
         if self.value is not None:
-            self.shell.display_pub.publish(*self.shell.display_formatter.format(self.value))
+            self.shell.display_pub.publish(*shown(self.shell.display_formatter, self.value))
         self.value = result
 
 
@@ -92,6 +92,15 @@ class DisplayChannel:
         """Wait for no display from now on: what arrives is for the thread that ends the call."""
         with self._asking:
             self._closed = True
+
+
+def shown(formatter: Any, value: object) -> tuple[Any, Any]:
+    """Return how a value is displayed, data and metadata; if that fails, its plain name."""
+    try:
+        data, metadata = formatter.format(value)
+        return as_json(data), as_json(metadata)
+    except Exception:  # of the value's own, such as a RecursionError: the cell has run, and its names are to come
+        return {"text/plain": object.__repr__(value)}, {}
 
 
 def as_json(part: Any) -> Any:

@@ -22,7 +22,7 @@ from traitlets.config import Config
 
 from tfgpu_magic.cell_source import ends_quietly
 from tfgpu_magic.errors import Unpicklable
-from tfgpu_magic.isolate.cells.displays import DisplayChannel, Hook, Publisher, as_json
+from tfgpu_magic.isolate.cells.displays import DisplayChannel, Hook, Publisher, shown
 from tfgpu_magic.isolate.cells.exchange import CellFacts, CellSettings
 from tfgpu_magic.isolate.process import host_memory, worker
 from tfgpu_magic.isolate.process.worker import Result, raised
@@ -122,6 +122,7 @@ def call(connection: socket.socket, work: Sequence[memoryview]) -> Result:
     sys.path[:] = path
     outcome = worker.call(connection, work)
     shell.events.trigger("post_execute")  # shows figures that are left open, as the end of a cell does
+    shell.display_pub.channel.close()
     return outcome
 
 
@@ -218,15 +219,6 @@ def _apart(values: Mapping[str, object]) -> tuple[list[Piece], dict[str, str]]:
 
 def _pickled(value: object, name: str) -> Pickled:
     return pickling.dump_self_contained(value, name, reduce=plain.reduce)
-
-
-def shown(formatter: Any, value: object) -> tuple[Any, Any]:
-    """Return how a value is displayed, data and metadata; if that fails, its plain name."""
-    try:
-        data, metadata = formatter.format(value)
-        return as_json(data), as_json(metadata)
-    except Exception:  # of the value's own, such as a RecursionError: the cell has run, and its names are to come
-        return {"text/plain": object.__repr__(value)}, {}
 
 
 def generators(namespace: Mapping[str, object]) -> dict[str, bytes]:
