@@ -605,8 +605,3 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     assert str(path) in error
     assert path.read_bytes() == b"old bytes"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="was not saved: No such file or directory"):
-        STAND_IN.save(tmp_path / "nowhere" / "mine.keras")

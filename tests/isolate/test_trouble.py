@@ -276,22 +276,6 @@ def catch_late(mark: str) -> str:
     return "never"
 
 
-def tidy_up(mark: str) -> None:
-    try:
-        work(mark)
-    finally:
-        save(mark)
-
-
-def have_a_handler(mark: str) -> str:
-    stop = threading.Event()
-    signal.signal(signal.SIGINT, lambda *_: stop.set())
-    Path(mark).touch()
-    while not stop.is_set():
-        time.sleep(0.01)
-    return save(mark)
-
-
 def be_cancelled(mark: str) -> str:
     async def work() -> str:
         try:
@@ -364,7 +348,7 @@ def interrupts(function: Callable[[str], object], mark: Path, *, again: str = ""
 @pytest.mark.parametrize(
     ("function", "again", "value"),
     [
-        *((heeds, "", "saved") for heeds in (catch, have_a_handler, be_cancelled)),
+        *((heeds, "", "saved") for heeds in (catch, be_cancelled)),
         *((sends, "", "made in hours") for sends in (SlowToSend, give_slowly)),
         (catch_late, "saving", "saved less"),
     ],
@@ -373,14 +357,6 @@ def test_a_call_that_heeds_an_interrupt_may_take_its_time_and_loses_nothing_to_t
     function: Callable[[str], object], again: str, value: str, tmp_path: Path
 ) -> None:
     assert interrupts(function, tmp_path / "mark", again=again) == value
-
-
-@pytest.mark.usefixtures("offering")
-def test_so_may_one_that_ends_of_it(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        interrupts(tidy_up, tmp_path / "mark")
-
-    assert (tmp_path / "saved").exists()
 
 
 @pytest.mark.usefixtures("offering")
