@@ -236,14 +236,14 @@ class _Watch:
             if self._step is _Step.LEAVING:
                 self._warn()
                 continue
-            self._interrupt()
+            self._signal(signal.SIGINT)
             if self._step is _Step.RUNNING:
                 self._step, self._due[self._warn] = _Step.INTERRUPTED, time.monotonic() + PATIENCE
 
-    def _interrupt(self) -> None:
+    def _signal(self, number: int) -> None:
         if self._process.pid is None:
             raise KeyboardInterrupt
-        self._process.signal(signal.SIGINT)
+        self._process.signal(number)
 
     def _warn(self) -> None:
         how = "been interrupted" if self._answer is None else "answered"
@@ -252,7 +252,7 @@ class _Watch:
 
     def _time_out(self) -> None:
         self._timed_out = True
-        self._interrupt()
+        self._signal(signal.SIGINT)
         self._due[self._kill] = time.monotonic() + GRACE
 
     def _say(self, text: str) -> None:
@@ -281,9 +281,7 @@ class _Watch:
         self._kill()
 
     def _kill(self) -> None:
-        if self._process.pid is None:
-            raise KeyboardInterrupt
-        self._process.signal(signal.SIGKILL)
+        self._signal(signal.SIGKILL)
         self._step, self._due = _Step.KILLED, {self._give_up: time.monotonic() + _TEARDOWN}
 
     def _give_up(self) -> None:

@@ -193,9 +193,7 @@ class ForkServer:
         for pid in self.calls:
             _send(os.kill, pid, signal.SIGKILL)
         end = time.monotonic() + _END_TIMEOUT
-        while (
-            self.calls or self.descendants.ended
-        ) and time.monotonic() < end:  # one that hangs in a driver may never end
+        while (self.calls or self.descendants.ended) and time.monotonic() < end:  # one may hang in a driver for ever
             self._reap()
             time.sleep(0.005)
         for pid in self.calls:

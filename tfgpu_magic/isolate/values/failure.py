@@ -83,7 +83,6 @@ def capture(
 
 def revive(failure: Failure, parts: Sequence[memoryview]) -> BaseException:
     """Return the exception as it was raised: of its own type, or if that cannot be imported, a `Raised` of its name."""
-    error: BaseException | None = None
     try:
         error = _own_type(pickling.load(parts, Unpickler))
     except Exception:  # its module is missing here, or would initialize TensorFlow
