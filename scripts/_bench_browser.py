@@ -7,7 +7,6 @@ import json
 import random
 import statistics
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from scripts._machine import scratch
 from tests.browser.panel import open_panel, visit
 from tests.browser.scene import chromium, playing, soon
 from tfgpu_magic.simgpu import Machine
@@ -110,7 +110,7 @@ def main() -> int:
     options = parser.parse_args()
     with (
         Machine.create(f"{GPUS}x16GiB", context=64 * 2**20) as machine,
-        tempfile.TemporaryDirectory() as home,
+        scratch() as home,
         sync_playwright() as playwright,
     ):
         holders = [machine.add_neighbour(f"100MiB@{number % GPUS}") for number in range(PROCESSES)]

@@ -8,12 +8,12 @@ import multiprocessing
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
+from scripts._machine import scratch
 from tfgpu_magic.simgpu import Machine
 
 WARM, TRIVIAL, SPEED = 0.250, 0.030, 1.5
@@ -41,7 +41,7 @@ def main() -> int:
     if options.inside:
         print(json.dumps(_inside(max(2, options.runs), ours=options.ours)))
         return 0
-    with Machine.create("1x8GiB") as machine, tempfile.TemporaryDirectory() as folder:
+    with Machine.create("1x8GiB") as machine, scratch() as folder:
         environment = {"TF_CPP_MIN_LOG_LEVEL": "2", "TFGPU_MAGIC_DIR": f"{folder}/board"}
         command = [sys.executable, "-W", "ignore", "-m", "scripts._bench_isolate", "-n", str(options.runs)]
         done = machine.run(

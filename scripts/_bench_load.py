@@ -8,11 +8,11 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from scripts._machine import scratch
 from tfgpu_magic.simgpu import Machine
 
 CELL = "%load_ext tfgpu_magic\n%tf_gpu limit 2GiB"
@@ -46,7 +46,7 @@ def main() -> int:
     parser.add_argument("-n", "--runs", type=int, default=20, help="pairs of processes (20)")
     parser.add_argument("--gpus", default="4x8GiB", help="the simulated machine (4x8GiB)")
     runs = max(1, (options := parser.parse_args()).runs)
-    with Machine.create(options.gpus) as machine, tempfile.TemporaryDirectory() as profile:
+    with Machine.create(options.gpus) as machine, scratch() as profile:
         environment = machine.environ({**os.environ, "IPYTHONDIR": profile})
         parts = [_parts(environment) for _ in range(1 + runs)][1:]
         pairs = [(_cost("pass", environment), _cost(CELL, environment)) for _ in range(1 + runs)][1:]  # the first warms

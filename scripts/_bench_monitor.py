@@ -8,11 +8,11 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from scripts._machine import scratch
 from tfgpu_magic.simgpu import Machine
 
 GPUS = 8
@@ -48,7 +48,7 @@ def main() -> int:
 
 def _compare(processes: int, runs: int) -> bool:
     command = [sys.executable, "-W", "ignore", "-m", "scripts._bench_monitor", "--inside", "-n", str(runs)]
-    with Machine.create(f"{GPUS}x16GiB", context=64 * 2**20) as machine, tempfile.TemporaryDirectory() as folder:
+    with Machine.create(f"{GPUS}x16GiB", context=64 * 2**20) as machine, scratch() as folder:
         holders = [machine.add_neighbour(f"100MiB@{number % GPUS}") for number in range(processes)]
         for holder in holders[:: max(1, processes // GPUS - 1)]:  # one or two on each GPU compute
             machine.use(holder.pid, 50)

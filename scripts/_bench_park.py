@@ -6,12 +6,12 @@ import argparse
 import os
 import statistics
 import sys
-import tempfile
 import time
 from typing import TYPE_CHECKING, Any
 
 from jupyter_client.manager import start_new_kernel
 
+from scripts._machine import scratch
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _grown(values: list[int], unit: int = 1) -> str:
 
 def _measured(runs: int) -> dict[str, Any]:
     """Park a kernel so often, have it come back, and return what is found: times from a cell's sending to its reply."""
-    with Machine.create("1x16GiB") as machine, tempfile.TemporaryDirectory() as folder:
+    with Machine.create("1x16GiB") as machine, scratch() as folder:
         ours = {"TFGPU_MAGIC_DIR": f"{folder}/board", "IPYTHONDIR": f"{folder}/ipython", "TF_CPP_MIN_LOG_LEVEL": "2"}
         environment = machine.environ({**os.environ, **ours})
         manager, client = start_new_kernel(env=environment, extra_arguments=["--log-level=50"])

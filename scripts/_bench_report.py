@@ -7,12 +7,12 @@ import json
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 from unittest import mock
 
+from scripts._machine import scratch
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def main() -> int:
         return 0
     command = [sys.executable, "-W", "ignore", "-m", "scripts._bench_report", "--inside"]
     command += ["-n", str(options.runs), "--seconds", str(options.seconds)]
-    with Machine.create("4x16GiB") as machine, tempfile.TemporaryDirectory() as folder:
+    with Machine.create("4x16GiB") as machine, scratch() as folder:
         environment = {"TFGPU_MAGIC_DIR": f"{folder}/board", "TF_CPP_MIN_LOG_LEVEL": "2"}
         done = machine.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     found = json.loads(done.stdout.splitlines()[-1])

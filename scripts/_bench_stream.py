@@ -11,7 +11,6 @@ import random
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from jupyter_client.manager import KernelManager
 
+from scripts._machine import scratch
 from tests.jupyter import Server, execute, serving
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.simgpu.neighbours import Holder
@@ -58,7 +58,7 @@ def main() -> int:
         asyncio.run(_be_pages(url, token, options.pages))
         return 0
     kinds = {pages: Kind() for pages in (0, 1, options.pages)}
-    with _shared() as (machine, holders), tempfile.TemporaryDirectory() as home:
+    with _shared() as (machine, holders), scratch() as home:
         enabled = ["--ServerApp.jpserver_extensions=tfgpu_magic.server=True"]
         environment = {"TFGPU_MAGIC_DIR": f"{home}/board"}
         with serving(machine, Path(home), options=enabled, environment=environment) as server:
@@ -140,7 +140,7 @@ def _shared() -> Iterator[tuple[Machine, Sequence[Holder]]]:
 def _tables(most: int, seconds: float) -> dict[int, Kind]:
     """Count NVML's calls beside more and more kernels with a live table."""
     kinds = {number: Kind() for number in sorted({1, min(4, most), most})}
-    with _shared() as (machine, holders), tempfile.TemporaryDirectory() as folder, ExitStack() as kernels:
+    with _shared() as (machine, holders), scratch() as folder, ExitStack() as kernels:
         environment = machine.environ({**os.environ, "TFGPU_MAGIC_DIR": f"{folder}/board"})
         there = 0
         for number, kind in kinds.items():

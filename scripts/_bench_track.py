@@ -7,10 +7,10 @@ import json
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from typing import Any
 
+from scripts._machine import scratch
 from tfgpu_magic.simgpu import Machine
 
 MOST = 0.2
@@ -54,7 +54,7 @@ def _measured(kind: str, options: argparse.Namespace) -> list[tuple[float, float
     """Measure in a process of its own, and return the milliseconds of a cell without and with, by round."""
     command = [sys.executable, "-W", "ignore", "-m", "scripts._bench_track", "--inside", kind]
     command += ["-n", str(options.runs), "--cells", str(options.cells)]
-    with Machine.create("4x16GiB" if kind == "four" else "1x16GiB") as machine, tempfile.TemporaryDirectory() as folder:
+    with Machine.create("4x16GiB" if kind == "four" else "1x16GiB") as machine, scratch() as folder:
         environment = {"TFGPU_MAGIC_DIR": f"{folder}/board", "TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
         done = machine.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return [(without, with_) for without, with_ in json.loads(done.stdout.splitlines()[-1])]

@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import webbrowser
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ import nbformat
 from jupyterlab_server.workspaces_handler import WorkspacesManager
 
 import tfgpu_magic
-from scripts._machine import simulated
+from scripts._machine import scratch, simulated
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 TOUR = "tour.ipynb"
@@ -40,7 +39,7 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     try:
-        with _machine() as (what, environment), tempfile.TemporaryDirectory(prefix="tfgpu_magic-demo-") as folder:
+        with _machine() as (what, environment), scratch() as folder:
             _copy_notebooks(Path(folder))
             with _lab(Path(folder), options.port, environment) as lab:
                 url = _url(lab, Path(folder))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -20,6 +21,11 @@ EVERY = 3.0
 """Seconds between two moves of the neighbours."""
 
 _MOVES = (("9GiB", "12GiB"), ("10GiB", "12GiB"), ("11GiB", "8GiB"), ("11GiB", "9GiB"), ("7GiB", "11GiB"))
+
+
+def scratch() -> tempfile.TemporaryDirectory[str]:
+    """Make a folder that goes with its block: a collector or a parker that outlives the block may still write there."""
+    return tempfile.TemporaryDirectory(prefix="tfgpu_magic-", ignore_cleanup_errors=True)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionComplete
 from nbclient.util import ensure_async
 
-from scripts._machine import simulated
+from scripts._machine import scratch, simulated
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 _PID = re.compile(r"^ *\d+ +(\d+) +[CGM] |^ *\d+ +running +[\d.]+ s +(\d+) ", re.MULTILINE)
@@ -36,7 +35,7 @@ def run(path: Path) -> Any:
         nbclient.exceptions.CellExecutionError: a cell failed that is not tagged ``raises-exception``.
     """
     notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]  # nbformat's
-    with simulated() as machine, tempfile.TemporaryDirectory() as folder:
+    with simulated() as machine, scratch() as folder:
         # oneDNN's line on standard error has the time and the process in it.
         environment = machine.environ() | {"IPYTHONDIR": folder, "TF_ENABLE_ONEDNN_OPTS": "0"}
         client = _Client(notebook, timeout=240, record_timing=False, resources={"metadata": {"path": folder}})

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from playwright.sync_api import Browser, Locator, Page, ViewportSize, sync_playwright
 
-from scripts._machine import OTHER, simulated
+from scripts._machine import OTHER, scratch, simulated
 from tests.browser.panel import open_panel, table_of, visit
 from tests.browser.scene import Scene, chromium, playing
 from tests.browser.unused import unused
@@ -152,7 +151,7 @@ def _take_unused(browser: Browser) -> None:
 
 @contextmanager
 def _server(machine: Machine) -> Iterator[Scene]:
-    with tempfile.TemporaryDirectory(prefix="tfgpu_magic-pictures-") as home, playing(machine, Path(home)) as scene:
+    with scratch() as home, playing(machine, Path(home)) as scene:
         yield scene
 
 

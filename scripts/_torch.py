@@ -12,9 +12,9 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
+from scripts._machine import scratch
 from tfgpu_magic.simgpu import Machine, build
 
 LATE = {"libcuda.so.1": rb"\0(cu[A-Z]\w+)", "libnvidia-ml.so.1": rb"\0(nvml\w+)"}
@@ -57,7 +57,7 @@ print(json.dumps(found))
 def main() -> None:
     """Make the libraries, ask, and print the answers; the exit status is 1 where one is wrong."""
     [torch] = importlib.util.find_spec("torch").submodule_search_locations  # type: ignore[union-attr, misc]
-    with tempfile.TemporaryDirectory() as folder, Machine.create("2x8GiB") as machine:
+    with scratch() as folder, Machine.create("2x8GiB") as machine:
         make(sorted(Path(torch, "lib").glob("lib*.so")), Path(folder))
         env = {**os.environ, **machine.environ()}
         env["LD_LIBRARY_PATH"] = f"{folder}:{env['LD_LIBRARY_PATH']}"
