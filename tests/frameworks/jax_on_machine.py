@@ -14,6 +14,7 @@ from tfgpu_magic import frameworks
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.frameworks.jax import Jax
 from tfgpu_magic.insight.tensors import tensors
+from tfgpu_magic.isolate.values import pickling, plain
 from tfgpu_magic.monitor.report import Figure
 from tfgpu_magic.simgpu import Machine
 
@@ -134,3 +135,22 @@ def by_name() -> tuple[dict[str, int], list[tuple[str, int | None]]]:
     taken = tensors()
     found = {one.name.expression: one.size // MIB for one in taken.holdings}
     return found, [(account.device, account.unaccounted) for account in taken.accounts]
+
+
+KINDS = ("float32", "bfloat16", "float8_e4m3fn", "int4")
+
+
+def brought() -> tuple[list[tuple[str, str, list[float], float]], list[tuple[str, str, tuple[int, ...]]], bool]:
+    """Return what becomes of arrays and random keys, and whether a key that is made of its data draws the same."""
+    module = jax()
+    random, numpy = module.random, module.numpy
+    key = random.key(5)
+    arrays = [numpy.array(content, kind) for kind in KINDS for content in ([1, 2], 3)]
+    there = pickling.dump_self_contained([*arrays, key, random.split(key, 3)], reduce=plain.reduce)
+    *came, one, several = pickling.load([memoryview(bytearray(part)) for part in there.parts])
+    pairs = zip(came[::2], came[1::2], strict=True)
+    return (
+        [(type(large).__name__, large.dtype.name, [*map(float, large)], float(scalar)) for large, scalar in pairs],
+        [(type(data).__name__, data.dtype.name, data.shape) for data in (one, several)],
+        bool(random.bits(random.wrap_key_data(one)) == random.bits(key)),
+    )

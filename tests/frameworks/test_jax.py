@@ -158,3 +158,11 @@ def test_its_arrays_are_found_by_name(machine: Machine) -> None:
 
     assert found == {"x": 64, "pair['a'][0]": 32}
     assert unaccounted == [("cuda:0", 0), ("cuda:1", 0)]
+
+
+def test_its_arrays_and_random_keys_come_out_of_a_call_as_numpys(machine: Machine) -> None:
+    came, keys, drawn = on(machine, on_machine.brought, env={"JAX_PLATFORMS": "cpu"})
+
+    assert came == [("ndarray", name, [1.0, 2.0], 3.0) for name in on_machine.KINDS]
+    assert keys == [("ndarray", "uint32", (2,)), ("ndarray", "uint32", (3, 2))]
+    assert drawn

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
+import ml_dtypes
 import numpy as np
 import pytest
 from cloudpickle import cloudpickle as internals
@@ -307,7 +308,7 @@ def test_what_a_job_brings_is_made_only_when_the_notebook_is_back(monkeypatch: p
 
 class _OfAFramework:
     def __init__(self, content: Any) -> None:
-        self.content = content
+        self.content, self.dtype = content, None
         self.device = SimpleNamespace(type=content if isinstance(content, str) else "cuda")
 
     def __reduce_ex__(self, protocol: object) -> Any:
@@ -330,15 +331,22 @@ def test_arrays_on_a_gpu_come_home_as_arrays_of_the_host(monkeypatch: pytest.Mon
     layer = type("Linear", (SimpleNamespace,), {"__module__": "torch.nn.modules.linear"})
     size = type("Size", (tuple,), {"__module__": "torch"})
     jax, torch = ModuleType("jax"), ModuleType("torch")
+    vars(jax)["dtypes"] = SimpleNamespace(prng_key=None, issubdtype=lambda *_: False)
     vars(jax)["Array"], vars(torch)["UntypedStorage"] = array, storage
     monkeypatch.setitem(sys.modules, "jax", jax)
     monkeypatch.setitem(sys.modules, "torch", torch)
-    weights = [array([1.0, 2.0]), array(3.0), storage("cuda"), storage("cpu")]
-    there = pickling.dump_self_contained(weights, reduce=plain.reduce)
-    large, scalar, *stored = pickling.load([memoryview(bytearray(part)) for part in there.parts])
+    kinds = [np.dtype(kind) for kind in (np.float32, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.int4)]
+    arrays = [array(np.array(content, kind)) for kind in kinds for content in ([1, 2], 3)]
+    there = pickling.dump_self_contained([*arrays, storage("cuda"), storage("cpu")], reduce=plain.reduce)
+    *came, gpu, cpu = pickling.load([memoryview(bytearray(part)) for part in there.parts])
 
-    assert (type(large), large.tolist(), large.flags.writeable, float(scalar)) == (np.ndarray, [1.0, 2.0], True, 3.0)
-    assert stored == ["by itself", "by itself"]
+    assert [(type(one), one.dtype, one.flags.writeable) for one in came[::2]] == [
+        (np.ndarray, kind, True) for kind in kinds
+    ]
+    assert [(*map(float, large), float(scalar)) for large, scalar in zip(came[::2], came[1::2], strict=True)] == [
+        (1, 2, 3)
+    ] * 4
+    assert (gpu, cpu) == ("by itself", "by itself")
     assert plain.reduce(layer(weight=1)) is plain.reduce(size((1, 2))) is NotImplemented
 
 

@@ -12,7 +12,7 @@ TensorShape, DType             tuple, `numpy.dtype`
 Keras model                    `ModelHandle`
 what ``fit`` returns           `TrainingHistory`
 tracked list, dict, set        `list`, `dict`, `set`
-JAX array                      numpy array
+JAX array                      numpy array; of random keys, their data
 PyTorch storage on a GPU       the same in host memory, and so every tensor in it
 anything else of TensorFlow's  `Unpicklable`
 =============================  ==================================================
@@ -64,7 +64,12 @@ def reduce(obj: Any) -> Any:
     if form is None and known is _HOST_FORMS:
         return NotImplemented
     if form is None:
-        raise _refused(obj)
+        own = f"{kind.__module__}.{kind.__qualname__}"
+        raise Unpicklable(
+            f"{own} is an object of TensorFlow's or Keras', and cannot leave the process that made it. "
+            "Bring back numpy arrays or plain Python values that are made of it.",
+            what=own,
+        )
     try:
         plain = form(obj)
         return NotImplemented if plain is obj else _reduced(plain)
@@ -73,15 +78,6 @@ def reduce(obj: Any) -> Any:
     except Exception as error:  # TensorFlow's own: a deleted variable, a device that is lost
         what = _called(obj, name)
         raise Unpicklable(f"{what} cannot be read to be sent: {error}", what=what) from error
-
-
-def _refused(obj: Any) -> Unpicklable:
-    own = f"{type(obj).__module__}.{type(obj).__qualname__}"
-    return Unpicklable(
-        f"{own} is an object of TensorFlow's or Keras', and cannot leave the process that made it. "
-        "Bring back numpy arrays or plain Python values that are made of it.",
-        what=own,
-    )
 
 
 @functools.lru_cache(maxsize=1024)
@@ -121,7 +117,15 @@ def _writable(tensor: Any) -> Any:
     import numpy as np
 
     array = np.asarray(tensor)
-    return array if array.flags.writeable or array.dtype.hasobject else np.asarray(_Writable(array))
+    if array.flags.writeable or array.dtype.hasobject:
+        return array
+    return np.asarray(_Writable(_bits(array))).view(array.dtype)
+
+
+def _jax_array(array: Any) -> Any:
+    jax: Any = sys.modules["jax"]
+    is_key = jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key)
+    return _writable(jax.random.key_data(array) if is_key else array)
 
 
 def _host_storage(storage: Any) -> Any:
@@ -154,11 +158,16 @@ def _history(history: Any) -> TrainingHistory:
 
 
 def _reduced(plain: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    # The buffer protocol has no format for a type that another package has added to numpy: its bits are sent as
-    # unsigned integers.
-    if getattr(plain, "ndim", 0) and plain.dtype.isbuiltin == 2:
-        return _typed, (plain.view(f"u{plain.dtype.itemsize}"), plain.dtype)
-    return _same, (plain,)
+    bits = _bits(plain) if getattr(plain, "ndim", 0) else plain
+    return (_same, (plain,)) if bits is plain else (_typed, (bits, plain.dtype))
+
+
+def _bits(array: Any) -> Any:
+    """Return an array as unsigned integers if another package has added its type to NumPy.
+
+    Neither the buffer protocol nor NumPy's array interface has a format for such a type.
+    """
+    return array.view(f"u{array.itemsize}") if array.dtype.isbuiltin == 2 else array
 
 
 def _same(plain: Any) -> Any:
@@ -172,7 +181,7 @@ def _typed(bits: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, 
 _PACKAGES = ROOTS | {"jax", "jaxlib", "torch"}
 
 _HOST_FORMS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
-    ("jax.Array", _writable),
+    ("jax.Array", _jax_array),
     ("torch.TypedStorage", _host_storage),
     ("torch.UntypedStorage", _host_storage),
 )
