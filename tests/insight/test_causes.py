@@ -29,12 +29,14 @@ GROWS = {"grows": True}
         (shortage(2), pool(0.4, 12, **GROWS), gpu(free=4), "pieces"),
         (shortage(2), pool(4, None, **GROWS, taken=8 * 2**30), gpu(free=1), "pieces"),  # it has more than it uses
         (shortage(2), pool(4, None, **GROWS, taken=5 * 2**30), gpu(free=1), "gpu"),
+        (shortage(2), pool(4, None, peak=8, **GROWS, taken=8 * GIB), gpu(free=1), "gpu"),  # what failed let go since
+        (shortage(2), pool(4, None, reached=int(7.9 * GIB), **GROWS, taken=8 * GIB), gpu(free=4), "unknown"),
         (shortage(None), pool(0.4, 1, capped=True), gpu(), "limit"),
         (shortage(None), pool(0.4, 12, **GROWS), gpu(free=0.1), "gpu"),
         (shortage(2), None, gpu(free=1), "gpu"),
         (shortage(2), None, gpu(free=3), "unknown"),
         (shortage(2), None, None, "unknown"),
-        (shortage(2), pool(0.4, None, **GROWS), gpu(free=None, total=None), "pieces"),
+        (shortage(2), pool(0.4, None, **GROWS), gpu(free=None, total=None), "unknown"),
         (shortage(None, kind="driver"), pool(), gpu(free=0.1), "gpu"),
         (shortage(None, kind="library", library="cuDNN"), pool(), gpu(free=0.1), "library"),
     ],

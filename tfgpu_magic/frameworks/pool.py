@@ -48,3 +48,8 @@ class Pool(NamedTuple):
     def level(self) -> int:
         """What was in use when memory was missing, or the most that may have been: what fails lets go of some."""
         return max(self.in_use, self.peak if self.reached is None else self.reached)
+
+    @property
+    def room(self) -> int:
+        """What was free then of what it has taken; where that is unknown, of what it may take."""
+        return max((self.limit or 0 if self.taken is None else self.taken) - self.level, 0)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from tfgpu_magic.insight.why.explanation import Cause, Explanation
 
 NONE = (
-    "No cell has run out of GPU memory here since tfgpu_magic was loaded. "
-    "`tfgpu_magic.why(error)` explains an error that ended none, such as a thread's."
+    "No error about GPU memory was explained here since tfgpu_magic was loaded, and the last error, if any, is about "
+    "something else. `tfgpu_magic.why(error)` explains an error that ended no cell, such as a thread's."
 )
 
 _MOST_PROCESSES = 5
@@ -136,13 +136,12 @@ def _pieces(case: Explanation) -> str:
     pool = case.pool
     if pool is None:
         return _unknown(case)
-    free = (pool.taken or pool.limit or 0) - pool.level
     largest = (
         f"The largest piece is {rounded(pool.largest)}."
         if pool.largest is not None
         else f"{case.shortage.framework} does not tell how large the largest is."
     )
-    return f"{rounded(max(free, 0))} of {_pool(case)} were free, but not {_asked(case)} in one piece. {largest}"
+    return f"{rounded(pool.room)} of {_pool(case)} were free, but not {_asked(case)} in one piece. {largest}"
 
 
 def _library(case: Explanation) -> str:

@@ -45,6 +45,7 @@ def find(shortage: Shortage, pool: Pool | None, gpu: GpuRow | None, *, started: 
     grows_no_more = pool.grows and free is not None and free < (LIBRARY_ROOM if size is None else size)
     if pool.limit is not None and (pool.level + (size or 0) > pool.limit or (size is None and not grows_no_more)):
         return "limit" if pool.capped else "pool"
-    if grows_no_more and not (size is not None and pool.taken is not None and pool.taken - pool.in_use >= size):
+    in_pieces = size is not None and pool.room >= size
+    if grows_no_more and not (in_pieces and pool.taken is not None):
         return "gpu"
-    return "unknown" if size is None else "pieces"
+    return "pieces" if in_pieces else "unknown"
