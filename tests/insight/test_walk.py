@@ -297,6 +297,17 @@ def test_what_a_function_has_of_its_own_locals_stays() -> None:
 
     assert mine == {"array": array}
 
+    def making(_: object) -> Iterator[list[str]]:
+        exec("made = 41")
+        yield sorted(locals())
+        yield sorted(locals())
+
+    maker = making(array)
+    before = next(maker)
+    found(array, x=maker)
+
+    assert next(maker) == before
+
 
 def test_another_thread_may_change_what_is_passed() -> None:
     array, over = Array(), threading.Event()

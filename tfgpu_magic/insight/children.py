@@ -172,14 +172,16 @@ def local_variables(frame: FrameType) -> dict[str, object]:
     """Return a frame's local variables by their names; none of a module's, which are its global ones.
 
     Before Python 3.13 a frame keeps the dictionary that it gives, and with it all values, until it is asked again or
-    ends. So that is emptied, unless somebody else has it: a debugger, or `locals()` in that function.
+    ends. So these are taken out, unless somebody else has it: a debugger, or `locals()` in that function.
     """
-    if not frame.f_code.co_flags & CO_OPTIMIZED:
+    code = frame.f_code
+    if not code.co_flags & CO_OPTIMIZED:
         return {}
     given = frame.f_locals
     found = dict(given)
     if type(given) is dict and sys.getrefcount(given) <= _OURS and frame.f_trace is None:
-        given.clear()
+        for name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):  # others are made by `exec`
+            given.pop(name, None)
     return found
 
 
