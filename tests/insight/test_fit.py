@@ -64,7 +64,7 @@ def test_what_ran_out_counts_with_what_it_asked_for() -> None:
     answer = how_much(fit({"TensorFlow": [here]}, MACHINE, failed), failed)
 
     assert "%tf_gpu visible 0; limit 6.8GiB" in repr(answer)
-    assert "What In [16] asked for and did not get, 2 GiB, is in it." in repr(answer)
+    assert "In [16] asked for 2 GiB and did not get them: they are in it." in repr(answer)
 
     unknown = case(cell=16, pool=here, shortage=shortage(None))
     answer = how_much(fit({"TensorFlow": [here]}, MACHINE, unknown), unknown)

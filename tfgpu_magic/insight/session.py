@@ -5,7 +5,8 @@ from __future__ import annotations
 from tfgpu_magic import frameworks
 from tfgpu_magic.insight.fit import Fit, fit, together
 from tfgpu_magic.insight.timeline import TIMELINE
-from tfgpu_magic.insight.why.explanation import KEPT, Explanation
+from tfgpu_magic.insight.why import explaining
+from tfgpu_magic.insight.why.explanation import Explanation
 from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
 from tfgpu_magic.units import rounded
 from tfgpu_magic.views import phrases
@@ -42,7 +43,7 @@ def timeline() -> Session:
 def fitting() -> Document:
     """Return how much to ask for; the driver is asked for the GPUs' numbers and sizes."""
     snapshot = look(LOOK_TIMEOUT)
-    failed = KEPT.last
+    failed = explaining.last().explanation
     found = fit(frameworks.session_peaks(), snapshot, failed)
     return how_much(found, failed, trouble=snapshot.error or "", simulated=snapshot.simulated)
 
@@ -79,4 +80,4 @@ def _of_failed(failed: Explanation) -> str:
     cell = "A cell" if failed.cell is None else f"In [{failed.cell}]"
     if failed.shortage.size is None:
         return f"{cell} ran out of memory: how much it would have taken is not known."
-    return f"What {cell} asked for and did not get, {rounded(failed.shortage.size)}, is in it."
+    return f"{cell} asked for {rounded(failed.shortage.size)} and did not get them: they are in it."
