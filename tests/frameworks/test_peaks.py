@@ -35,7 +35,7 @@ class One(Framework):
 
     def pools(self) -> list[Pool]:
         peak = self.peak
-        pool = Pool(framework=self.name, name="GPU:0", gpu="GPU-0", in_use=self.in_use, peak=peak, counted=peak)
+        pool = Pool(framework=self.name, name="GPU:0", gpu="GPU-0", in_use=self.in_use, peak=peak, counted=peak, most=peak)
         return [pool] if self.awake else []
 
     def reset_peaks(self) -> None:
@@ -70,6 +70,7 @@ def test_every_reader_has_the_highest_since_it_began(steps: list[int | str]) -> 
             pool.between(pool.reset_peaks)
         for mark, since in readers:
             assert peaks.read(mark)[0].peak == max(history[since:])
+        assert (peaks.read(peaks.session)[0].most or 0) == max(history)
 
 
 def test_the_counter_is_reset_only_where_that_changes_it() -> None:

@@ -24,11 +24,11 @@ class Mark:
 
     Attributes:
         began: the counters at that time, by name.
-        highest: the highest peaks since then that were read before a reset, by name.
+        highest: the highest `Pool.counted` and `Pool.most` since then that were read before a reset, by name.
     """
 
     began: dict[str, Pool]
-    highest: dict[str, int] = field(default_factory=dict)
+    highest: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 class SharedPeaks:
@@ -82,7 +82,7 @@ class SharedPeaks:
         counters = self._read()
         for mark in self._marks if self._framework.resets else ():
             for one in counters:
-                mark.highest[one.name] = max(one.counted, mark.highest.get(one.name, 0))
+                mark.highest[one.name] = _highest(one, mark)
         return counters
 
     def _read(self) -> Sequence[Pool]:
@@ -94,5 +94,10 @@ class SharedPeaks:
             # It has risen since, or it has stayed as high as it was before.
             before = mark.began.get(counter.name)
             return counter._replace(exact=before is None or counter.peak > before.peak)
-        peak = max(counter.counted, mark.highest.get(counter.name, 0))
-        return counter if counter.peak == peak else counter._replace(peak=peak)
+        peak, most = _highest(counter, mark)
+        return counter._replace(peak=peak, most=most or None)
+
+
+def _highest(counter: Pool, mark: Mark) -> tuple[int, int]:
+    counted, most = mark.highest.get(counter.name, (0, 0))
+    return max(counter.counted, counted), max(counter.most or 0, most)
