@@ -72,15 +72,13 @@ class CellOutput:
         if "clear" in message:
             self._send("clear_output", {"wait": message["clear"]})
             return
-        content = {
-            "data": message["data"],
-            "metadata": message["metadata"],
-            "transient": message.get("transient") or {},
-        }
+        content = {part: message.get(part) or {} for part in ("data", "metadata", "transient")}
         self._send("update_display_data" if message.get("update") else "display_data", content)
 
     def _send(self, kind: str, content: dict[str, Any]) -> None:
-        self._kernel.session.send(self._kernel.iopub_socket, kind, content, parent=self._parent, ident=kind.encode())
+        socket, ident = self._kernel.iopub_socket, kind.encode()
+        with contextlib.suppress(Exception):  # half of a surrogate pair has no UTF-8
+            self._kernel.session.send(socket, kind, content, parent=self._parent, ident=ident)
 
 
 class SubmittingCell:
