@@ -22,6 +22,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from cloudpickle import cloudpickle as internals
+from jupyter_client.session import Session
 
 from tests.isolate import deeds
 from tests.isolate.rig import call, prepare, run, soon
@@ -34,12 +35,12 @@ from tfgpu_magic.isolate import user_code
 from tfgpu_magic.isolate.answer import Answer
 from tfgpu_magic.isolate.cells import displays, shell
 from tfgpu_magic.isolate.cells.cell import Cell
-from tfgpu_magic.isolate.cells.exchange import CellFacts
+from tfgpu_magic.isolate.cells.exchange import CellFacts, arrive
 from tfgpu_magic.isolate.cells.line import CellLine
 from tfgpu_magic.isolate.leases import LEASES
 from tfgpu_magic.isolate.process import host_memory, wire
 from tfgpu_magic.isolate.process.order import ANSWER, APART, LEAVE, SHOW, SHOWN, Facts
-from tfgpu_magic.isolate.sinks import OwnStreams
+from tfgpu_magic.isolate.sinks import CellOutput, OwnStreams
 from tfgpu_magic.isolate.values import copies, pickling, plain
 from tfgpu_magic.monitor.snapshot import Snapshot
 
@@ -122,6 +123,12 @@ def test_a_stream_of_this_process_that_fails_ends_no_call(monkeypatch: pytest.Mo
         one, _ = call(deeds.flood_lines, MIB)
         one.sink = OwnStreams()
         assert one.run(prepare()).value() is None
+
+
+def test_a_display_that_cannot_be_sent_to_its_cell_ends_no_call() -> None:
+    kernel = SimpleNamespace(get_parent=dict, session=Session(), iopub_socket=None)
+
+    CellOutput(kernel).show({"data": {"text/plain": "half a pair: \ud83d"}, "metadata": {}})
 
 
 # What it has answered
@@ -253,6 +260,32 @@ def test_a_class_that_was_made_and_not_filled_is_made_again_by_the_next_load() -
         pickling.load(pickled.parts, Broken)
 
     assert pickling.load(pickled.parts)[0].predict() == 5
+
+
+class Interrupting:
+    """A value that is interrupted when it is made, as often as is asked for."""
+
+    times: ClassVar = list[int]()
+
+    def __init__(self) -> None:
+        self.kept = 5
+
+    def __setstate__(self, state: dict[str, int]) -> None:
+        if self.times:
+            os.kill(os.getpid(), self.times.pop())
+        vars(self).update(state)
+
+
+def test_a_name_that_arrives_is_lost_only_by_a_second_interrupt() -> None:
+    names = pickling.dump({"x": Interrupting()}).parts
+    parts = [memoryview(pickle.dumps(CellFacts(kept={}, given=((("x",), len(names)),)))), *names]
+    came = []
+    for count in (1, 2):
+        Interrupting.times[:] = [signal.SIGINT] * count
+        arrival = arrive(parts)
+        came.append((list(arrival.values), list(arrival.lost)))
+
+    assert came == [(["x"], []), ([], ["x"])]
 
 
 class Watched:

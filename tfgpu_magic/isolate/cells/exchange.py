@@ -150,9 +150,13 @@ def arrive(parts: Sequence[memoryview]) -> Arrival:
     facts: CellFacts = pickle.loads(parts[0])  # noqa: S301  # from our own process
     arrival, at = Arrival(facts), 1
     for names, count in facts.given:
+        pickled = parts[at : at + count]
         try:
             with handled(signal.default_int_handler):  # else Ctrl-C would go to the call, which is over
-                arrival.values |= pickling.load(parts[at : at + count], Unpickler)
+                try:
+                    arrival.values |= pickling.load(pickled, Unpickler)
+                except KeyboardInterrupt:  # the next one is meant for what is made: it may hang
+                    arrival.values |= pickling.load(pickled, Unpickler)
         except (Exception, KeyboardInterrupt) as error:  # a module that is not here; an object's own __setstate__
             arrival.lost |= dict.fromkeys(names, str(error) or type(error).__name__)
         at += count
