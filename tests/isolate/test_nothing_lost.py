@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import errno
 import io
 import os
@@ -25,10 +26,11 @@ from cloudpickle import cloudpickle as internals
 from jupyter_client.session import Session
 
 from tests.isolate import deeds
-from tests.isolate.rig import call, prepare, run, soon
+from tests.isolate.rig import RUNNER, call, prepare, run, soon
 from tests.sizes import MIB
 from tests.waiting import until
 from tfgpu_magic import IsolatedExecutor, isolated
+from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.isolate import call as calls
 from tfgpu_magic.isolate import user_code
@@ -37,9 +39,10 @@ from tfgpu_magic.isolate.cells import displays, shell
 from tfgpu_magic.isolate.cells.cell import Cell
 from tfgpu_magic.isolate.cells.exchange import CellFacts, arrive
 from tfgpu_magic.isolate.cells.line import CellLine
-from tfgpu_magic.isolate.leases import LEASES
+from tfgpu_magic.isolate.leases import LEASES, Lease
 from tfgpu_magic.isolate.process import host_memory, wire
 from tfgpu_magic.isolate.process.order import ANSWER, APART, LEAVE, SHOW, SHOWN, Facts
+from tfgpu_magic.isolate.run import run as run_leased
 from tfgpu_magic.isolate.sinks import CellOutput, OwnStreams
 from tfgpu_magic.isolate.values import copies, pickling, plain
 from tfgpu_magic.monitor.snapshot import Snapshot
@@ -149,6 +152,18 @@ def test_an_answer_behind_a_pile_of_displays_is_taken_when_the_process_has_ended
         watch._drain()
     os.close(out)
     assert watch._outcome().value() == "of hours"  # type: ignore[union-attr]  # there is one
+
+
+def test_a_table_of_leases_that_fails_when_a_lease_is_given_back_takes_no_answer() -> None:
+    @contextlib.contextmanager
+    def lease() -> Iterator[Lease]:
+        yield Lease(NOTHING)
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    one, _ = call(deeds.echo, 5)
+
+    assert run_leased(one, lease(), RUNNER).value() == 5
+    assert not one.interrupted_late
 
 
 def leave_slowly(marks: Path) -> str:

@@ -53,10 +53,10 @@ def run(
             work = order(had, runner, for_all=for_all)
             begun(call)
             answer = call.run(work)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, OSError) as error:  # while the lease is given back
         if answer is None:
             raise
-        call.interrupted_late = True  # while the lease was given back
+        call.interrupted_late |= isinstance(error, KeyboardInterrupt)
     return answer
 
 
