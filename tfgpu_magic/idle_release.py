@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tfgpu_magic.cell_watch import CellWatch
+from tfgpu_magic.host import host
 
 PATIENCE = 1.0
 """Seconds that a cell which begins amid a giving back waits for its end; it takes milliseconds."""
@@ -70,10 +71,13 @@ def _is_asked() -> bool:
 
 
 def _give_back() -> None:
-    """Give back, unless a thread of the user's runs: a wait for the GPUs would spoil a CUDA graph that it records."""
+    """Give back, unless code of the user's runs: a wait for the GPUs would spoil a CUDA graph that it records."""
     from tfgpu_magic.parking.inside import threads  # few kernels give back, and loading the extension is to be quick
 
-    if set(threads.others()) - {threading.main_thread().name}:  # that one waits for the next cell
+    running = set(threads.others())
+    if host() != "kernel":
+        running.discard(threading.main_thread().name)  # it waits for the next line; a kernel's may run a task
+    if running:
         return
     cuda: Any = sys.modules["tfgpu_magic.config.cuda"]  # the runtime has imported it
     cuda.give_back()

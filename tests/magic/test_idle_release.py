@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 from unittest import mock
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
+from jupyter_client.manager import start_new_kernel
 
+from tests.jupyter import execute
 from tests.magic.shell import cells
 from tests.processes import program, run
 from tests.sizes import CONTEXT, GIB, MIB
@@ -72,6 +75,24 @@ def test_beside_a_thread_of_the_users_nothing_is_given_back() -> None:
     assert after == 1  # once it has ended, it is after the next cell
 
 
+def test_beside_a_task_of_a_kernels_own_loop_nothing_is_given_back(tmp_path: Path) -> None:
+    over = tmp_path / "over"
+    with Machine.create("8GiB") as machine:
+        manager, client = start_new_kernel(env=machine.environ(), extra_arguments=["--log-level=50"])
+        try:
+            execute(client, f"%load_ext tfgpu_magic\n{RELEASE}\nimport tensorflow as tf; tf.zeros(2**26);{_TRAINS}")
+            execute(client, f"{SOON}\ntask = asyncio.get_running_loop().create_task(train({str(over)!r}))")
+            until(over.exists)
+            beside = execute(client, "print(beside)")
+            after = until(lambda: int(execute(client, "print(len(calls))")), every=1)
+        finally:
+            client.stop_channels()
+            manager.shutdown_kernel(now=True)
+
+    assert beside == "0\n"
+    assert after  # once the loop is idle, it is
+
+
 def test_each_idle_time_gives_back_once() -> None:
     with Machine.create("8GiB") as machine:
         assert run(machine, _again_and_again) == [1, 1, 1]
@@ -83,6 +104,27 @@ def test_unloading_ends_it() -> None:
 
 
 # --- what runs in a kernel on the machine ---
+
+_TRAINS = """
+import asyncio, pathlib, threading, time
+from tfgpu_magic.config import cuda
+calls, give_back = [], cuda.give_back
+def counting():
+    calls.append(None)
+    return give_back()
+cuda.give_back = counting
+def timers():
+    return [thread for thread in threading.enumerate() if thread.name == "tfgpu_magic-idle-release"]
+async def train(over):
+    global beside
+    while not timers():
+        await asyncio.sleep(0)
+    while timers():
+        time.sleep(0.05)
+    beside = len(calls)
+    pathlib.Path(over).touch()
+"""
+"""A task of the kernel's main thread that keeps it until the time of the timer is over."""
 
 
 def _cells(*sources: str) -> int:
