@@ -122,9 +122,17 @@ def park(notebook: Notebook) -> str:
     return said
 
 
-def send(notebook: Notebook, kind: str, content: dict[str, Any], *, channel: str = "shell", **header: Any) -> str:
+def send(
+    notebook: Notebook,
+    kind: str,
+    content: dict[str, Any],
+    *,
+    channel: str = "shell",
+    metadata: dict[str, Any] | None = None,
+    **header: Any,
+) -> str:
     """Send a message as a page does, and return its id."""
-    message = notebook.client.session.msg(kind, content)
+    message = notebook.client.session.msg(kind, content, metadata=metadata)
     message["header"].update(header)
     getattr(notebook.client, f"{channel}_channel").send(message)
     return str(message["header"]["msg_id"])

@@ -6,10 +6,13 @@ notebook shows that its state was back before anything of it ran.
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 import pytest
 
 from tests.jupyter import Notebook, execute, reply_to
 from tests.parking.notebooks import Site, ask, digest_in, heard, is_parked, park, send
+from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
 
@@ -60,6 +63,19 @@ def button(notebook: Notebook, does: str) -> str:
 def send_custom(notebook: Notebook, number: str, **content: str) -> None:
     """Send what a page says to a widget."""
     send(notebook, "comm_msg", {"comm_id": number, "data": {"method": "custom", "content": content}})
+
+
+def ask_for_widgets(notebook: Notebook) -> None:
+    """Ask for the state of every widget as JupyterLab's page does when it is opened, and wait for what comes of it."""
+    asking = {"comm_id": uuid4().hex}
+    opening = {**asking, "target_name": "jupyter.widget.control", "data": {}}
+    for kind, content in (
+        ("comm_open", opening),
+        ("comm_msg", {**asking, "data": {"method": "request_states"}}),
+        ("comm_close", {**asking, "data": {}}),
+    ):
+        send(notebook, kind, content, metadata={"version": "1.0.0"})
+    assert ask(notebook, "kernel_info_request", {})["status"] == "ok"  # those before it have been heard
 
 
 def test_a_widgets_callback_finds_the_state_back(site: Site, trained: tuple[Notebook, str]) -> None:
@@ -155,6 +171,7 @@ def test_what_a_page_asks_when_it_is_opened_brings_nothing_back(site: Site, trai
     assert ask(notebook, "kernel_info_request", {})["status"] == "ok"
     assert ask(notebook, "comm_info_request", {})["status"] == "ok"
     assert ask(notebook, "is_complete_request", {"code": "if x:"})["status"] == "incomplete"
+    ask_for_widgets(notebook)
 
     made = send(notebook, "debug_request", {"type": "request", "seq": 1, "command": "debugInfo"}, channel="control")
     get = notebook.client.get_control_msg
@@ -163,6 +180,34 @@ def test_what_a_page_asks_when_it_is_opened_brings_nothing_back(site: Site, trai
     assert is_parked(notebook)
     assert site.machine.held() == 0
     assert digest_in(notebook.run("print(digest())")) == digest
+
+
+def test_a_page_that_asks_for_widgets_where_there_are_none_brings_nothing_back(site: Site) -> None:
+    with site.holding("page.ipynb", GIB) as notebook:
+        park(notebook)
+        ask_for_widgets(notebook)
+
+        assert is_parked(notebook)
+        assert notebook.run("import sys; print('ipywidgets' in sys.modules, intact())") == "False True\n"
+
+
+def test_the_state_of_a_widget_of_the_users_own_class_finds_the_gpus_state_back(
+    site: Site, trained: tuple[Notebook, str]
+) -> None:
+    notebook, digest = trained
+    notebook.run(
+        "import ipywidgets\n"
+        "seen = []\n"
+        "class Own(ipywidgets.Widget):\n"
+        "    def get_state(self, *args, **options):\n"
+        "        seen.append(digest()); return super().get_state(*args, **options)\n"
+        "own = Own(); seen.clear()"
+    )
+    park(notebook)
+    ask_for_widgets(notebook)
+    until(lambda: site.holds(notebook))
+
+    assert set(notebook.run("own.close(); print(*seen)").split()) == {digest}
 
 
 def test_a_live_table_that_a_page_draws_brings_nothing_back(site: Site, trained: tuple[Notebook, str]) -> None:
@@ -174,7 +219,7 @@ def test_a_live_table_that_a_page_draws_brings_nothing_back(site: Site, trained:
     for _ in range(2):
         send_custom(notebook, number, type="drawn")
         until(lambda: _draws(notebook, number))
-    assert ask(notebook, "kernel_info_request", {})["status"] == "ok"  # those before it have been heard
+    ask_for_widgets(notebook)
 
     assert is_parked(notebook)
     assert site.machine.held() == 0

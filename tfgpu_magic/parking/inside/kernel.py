@@ -38,6 +38,12 @@ _TOLD = frozenset(
 )
 """What a debugger's page says before anybody debugs; to hold it would bring back every notebook that is opened."""
 
+_WIDGETS = "jupyter.widget.control"
+"""The target of the comm by which a page that is opened asks for the state of every widget (ipywidgets 8, `widget.py`).
+
+It is opened, asked once and closed, also where the notebook has no widgets.
+"""
+
 
 def hold(kernel: Any, gate: Gate, in_background: Do) -> Iterator[str]:
     """Hold a kernel's messages and what its event loops have waiting; give the names of what cannot be held."""
@@ -92,12 +98,26 @@ def _number(message: Mapping[str, Any]) -> str:
     return str(message.get("header", {}).get("msg_id", ""))
 
 
-def _runs_nothing(name: str, content: Mapping[str, Any]) -> bool:
-    """Tell whether a message runs no code of the user's: a debugger's first ones, and those of our own live table."""
+def _runs_nothing(kernel: Any, name: str, content: Mapping[str, Any]) -> bool:
+    """Tell whether a message runs no code of the user's: a page's first ones, and those of our own live table."""
     if name == "debug_request":
         return content.get("command") in _TOLD
+    if name == "comm_open":
+        return content.get("target_name") == _WIDGETS
+    if not name.startswith("comm_"):
+        return False
+    comm = kernel.comm_manager.comms.get(content.get("comm_id"))
+    if comm is None:  # nobody hears it
+        return True
+    if comm.target_name == _WIDGETS:
+        widgets = sys.modules["ipywidgets.widgets.widget"]._instances.values()
+        return name == "comm_close" or all(type(one).__module__.startswith(_PLAIN) for one in widgets)
     live: Any = getattr(sys.modules.get("tfgpu_magic.views.widget"), "MemoryTable", None)
-    return name == "comm_msg" and live is not None and content.get("comm_id") == live.number()
+    return name == "comm_msg" and live is not None and comm.comm_id == live.number()
+
+
+_PLAIN = ("ipywidgets.", "tfgpu_magic.")
+"""Where the classes of widgets are whose state is read without code of the user's."""
 
 
 def _held(kernel: Any, name: str, handler: Callable[..., Any], gate: Gate) -> Callable[..., Any]:
@@ -105,7 +125,7 @@ def _held(kernel: Any, name: str, handler: Callable[..., Any], gate: Gate) -> Ca
     way = Way.MESSAGE if name.startswith("comm_") else Way.QUESTION
 
     async def handle(stream: Any, ident: Any, parent: Any) -> None:
-        if not _runs_nothing(name, parent["content"]):
+        if not _runs_nothing(kernel, name, parent["content"]):
             try:
                 gate.come(way)
             except NotBack as error:
