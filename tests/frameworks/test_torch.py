@@ -106,3 +106,7 @@ def test_its_tensors_and_gradients_are_found_by_name_and_views_count_once(machin
 
     assert found == {"w": 4 * MIB, "w.grad": 4 * MIB, "batch[0]": 2 * MIB}
     assert in_use == ALLOCATED
+
+
+def test_a_tensor_for_a_call_is_refused_before_it_is_copied(machine: Machine) -> None:
+    assert run(machine, on_machine.copied, fresh=True) == 0

@@ -15,6 +15,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest import mock
+
+import pytest
 
 import tfgpu_magic
 from tests.frameworks import torch_stand_in
@@ -22,6 +25,8 @@ from tests.sizes import MIB
 from tfgpu_magic import frameworks
 from tfgpu_magic.frameworks.torch import Torch
 from tfgpu_magic.insight.tensors import tensors
+from tfgpu_magic.isolate.process import host_memory
+from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.monitor.report import Figure
 
 ALLOCATED, PEAK, RESERVED = 64 * MIB, 128 * MIB, 256 * MIB
@@ -220,3 +225,18 @@ def by_name() -> tuple[dict[str, int], int | None]:
         main.row = main.batch[0][16:32]
     taken = tensors()
     return {one.name.expression: one.size for one in taken.holdings}, taken.accounts[0].in_use
+
+
+def copied() -> int:
+    """Pickle a tensor for which there is no room; return how often PyTorch has copied it before that was refused."""
+    import torch
+
+    tensor = torch.zeros(130 * MIB, dtype=torch.uint8)
+    with (
+        mock.patch.object(host_memory, "left", lambda: 100 * MIB),
+        mock.patch.object(torch, "save") as save,
+        pytest.raises(OSError, match="no room for 130 MiB"),
+    ):
+        pickling.dump((tensor[::2],))
+    count: int = save.call_count
+    return count

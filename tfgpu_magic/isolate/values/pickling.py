@@ -92,8 +92,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]  # clou
         return self._array(obj) if reduced is NotImplemented else reduced
 
     def _array(self, obj: Any) -> Any:
-        """Check memory before NumPy copies an array: a subclass, or one whose memory is not in one piece."""
-        numpy = sys.modules.get("numpy")
+        """Check memory before it is copied: arrays of a subclass or not in one piece, and PyTorch's storages."""
+        numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch.storage")
+        if torch is not None and isinstance(obj, torch.TypedStorage | torch.UntypedStorage):
+            host_memory.demand(getattr(obj, "_untyped_storage", obj).nbytes())  # a typed one warns when it is asked
         whole = numpy is None or not isinstance(obj, numpy.ndarray) or (type(obj) is numpy.ndarray and obj.flags.forc)
         if not whole:
             host_memory.demand(obj.nbytes)
