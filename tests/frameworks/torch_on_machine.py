@@ -233,7 +233,7 @@ def copied() -> int:
 
     tensor = torch.zeros(130 * MIB, dtype=torch.uint8)
     with (
-        mock.patch.object(host_memory, "left", lambda: 100 * MIB),
+        mock.patch.object(host_memory, "left", return_value=100 * MIB),
         mock.patch.object(torch, "save") as save,
         pytest.raises(OSError, match="no room for 130 MiB"),
     ):
