@@ -87,6 +87,8 @@ def test_a_module_that_only_the_cell_finds_takes_nothing_else_along(
     assert ran.error["ename"] == "Unpicklable"
     assert "m cannot be made again in this notebook: No module named 'only_there'" in ran.closing
     assert book.run("got").value == "'precious'"
+    book.run(f"got = 'mine'; import sys; sys.path.append({str(folder)!r}); sys.last_value.value()")
+    assert book.run("type(m).__name__, got").value == "('Model', 'mine')"
 
 
 def test_a_value_that_cannot_be_made_again_here_is_seen_and_the_names_come(book: Notebook) -> None:

@@ -143,7 +143,7 @@ class Cell:
             final = without_frames(KeyboardInterrupt("The cell had ended, and what it gives is here."))
             if value is not None and facts.shown is not None:
                 self._shell.displayhook(value)
-        final = final or self._lost([name for name in arrival.lost if name], value)
+        final = final or self._lost(arrival, value)
         if final is not None or facts.shown is None or (value is None and "" not in arrival.lost):
             return None, final
         if "" in arrival.lost:
@@ -246,22 +246,33 @@ class Cell:
         else:
             self.settle = self._deferred.do(put)
 
-    def _lost(self, names: Sequence[str], value: object) -> BaseException | None:
-        """Return the error of names that were asked for and are lost; what was brought back is kept all the same."""
+    def _lost(self, arrival: Arrival, value: object) -> BaseException | None:
+        """Return the error of names that were asked for and cannot be made here; what was brought back is kept."""
+        names = ", ".join(filter(None, arrival.lost))
         if not names:
             return None
-        error = Unpicklable(
-            f"{', '.join(names)} cannot be made again in this notebook, and is gone with the cell's process; all else "
-            "has come. What it is made of, such as its module, must be here too.",
-            what=", ".join(names),
-        )
-        if value is None:
-            return without_frames(error)
-        if self._line.detach:  # only the job can return its value
-            self.sink.write("stderr", f"{error}\n")
+        if value is not None and self._line.detach:  # only the job can return its value
+            self.sink.write("stderr", f"{names} cannot be made again in this notebook, and is gone with the job.\n")
             return None
-        self._shell.displayhook(value)
+        if value is not None:
+            self._shell.displayhook(value)
+        error = Unpicklable(
+            f"{names} cannot be made again in this notebook; all else has come. Once it can be, as when its module can "
+            "be imported, value() of this error brings it: import sys; sys.last_value.value()",
+            what=names,
+        )
+        error.value = functools.partial(self._again, arrival.rest)
         return without_frames(error)
+
+    def _again(self, parts: Sequence[bytes | memoryview]) -> dict[str, object]:
+        """Bring what could not be made before, and return it by name."""
+        arrival = arrive(parts)
+        error = self._lost(arrival, None)
+        if error is not None:
+            raise error
+        arrival.values.pop("", None)  # the cell's own value, whose text has been shown
+        self._put(arrival.values)
+        return arrival.values
 
     def _announce_warming(self) -> None:
         self.sink.write("stdout", "The first isolated cell waits some seconds for TensorFlow's import.\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tfgpu_magic.errors import PolicyError, Unpicklable
@@ -128,11 +128,13 @@ class Arrival:
         facts: the facts that its process reports.
         values: what was unpickled, by name; the name of the cell's value is empty.
         lost: why a value could not be unpickled, by name.
+        rest: the parts of what could not be unpickled, its facts first, with which it can be tried again.
     """
 
     facts: CellFacts
     values: dict[str, object] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
+    rest: Sequence[bytes | memoryview] = ()
 
 
 def in_one_piece(parts: Sequence[memoryview]) -> bool:
@@ -141,7 +143,7 @@ def in_one_piece(parts: Sequence[memoryview]) -> bool:
     return len(facts.given) == 1 and len(facts.given[0][0]) > 1
 
 
-def arrive(parts: Sequence[memoryview]) -> Arrival:
+def arrive(parts: Sequence[bytes | memoryview]) -> Arrival:
     """Unpickle what a cell returns: each pickle by itself, with all that is in it.
 
     Args:
@@ -149,6 +151,7 @@ def arrive(parts: Sequence[memoryview]) -> Arrival:
     """
     facts: CellFacts = pickle.loads(parts[0])  # noqa: S301  # from our own process
     arrival, at = Arrival(facts), 1
+    given, rest = [], list[bytes | memoryview]()
     for names, count in facts.given:
         pickled = parts[at : at + count]
         try:
@@ -159,5 +162,8 @@ def arrive(parts: Sequence[memoryview]) -> Arrival:
                     arrival.values |= pickling.load(pickled, Unpickler)
         except (Exception, KeyboardInterrupt) as error:  # a module that is not here; an object's own __setstate__
             arrival.lost |= dict.fromkeys(names, str(error) or type(error).__name__)
+            given.append((names, count))
+            rest += pickled
         at += count
+    arrival.rest = (pickle.dumps(replace(facts, given=tuple(given))), *rest)
     return arrival
