@@ -264,7 +264,7 @@ class Cell:
         error.value = functools.partial(self._again, arrival.rest)
         return without_frames(error)
 
-    def _again(self, parts: Sequence[bytes | memoryview]) -> dict[str, object]:
+    def _again(self, parts: Sequence[memoryview]) -> dict[str, object]:
         """Bring what could not be made before, and return it by name."""
         arrival = arrive(parts)
         error = self._lost(arrival, None)

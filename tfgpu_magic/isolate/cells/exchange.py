@@ -134,7 +134,7 @@ class Arrival:
     facts: CellFacts
     values: dict[str, object] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
-    rest: Sequence[bytes | memoryview] = ()
+    rest: Sequence[memoryview] = ()
 
 
 def in_one_piece(parts: Sequence[memoryview]) -> bool:
@@ -143,7 +143,7 @@ def in_one_piece(parts: Sequence[memoryview]) -> bool:
     return len(facts.given) == 1 and len(facts.given[0][0]) > 1
 
 
-def arrive(parts: Sequence[bytes | memoryview]) -> Arrival:
+def arrive(parts: Sequence[memoryview]) -> Arrival:
     """Unpickle what a cell returns: each pickle by itself, with all that is in it.
 
     Args:
@@ -151,7 +151,7 @@ def arrive(parts: Sequence[bytes | memoryview]) -> Arrival:
     """
     facts: CellFacts = pickle.loads(parts[0])  # noqa: S301  # from our own process
     arrival, at = Arrival(facts), 1
-    given, rest = [], list[bytes | memoryview]()
+    given, rest = [], list[memoryview]()
     for names, count in facts.given:
         pickled = parts[at : at + count]
         try:
@@ -165,5 +165,5 @@ def arrive(parts: Sequence[bytes | memoryview]) -> Arrival:
             given.append((names, count))
             rest += pickled
         at += count
-    arrival.rest = (pickle.dumps(replace(facts, given=tuple(given))), *rest)
+    arrival.rest = (memoryview(pickle.dumps(replace(facts, given=tuple(given)))), *rest)
     return arrival
