@@ -144,6 +144,17 @@ def test_what_a_notebook_has_left_behind_is_neither_its_kernel_nor_busy_with_it(
     assert (found[left].notebook, found[left].kernel) == (None, left)
 
 
+def test_a_fork_that_outlives_its_kernel_is_what_the_notebook_has_left(start: Start, tmp_path: Path) -> None:
+    """It has its kernel's command line; Jupyter starts each kernel in a session of its own."""
+    fork = "import os, sys; os.setsid(); os.fork() and os._exit(0)"
+    lasts = "open(sys.argv[1], 'w').write(str(os.getpid())); print(flush=True); input()"
+    kernel = start(sys.executable, "-c", f"{fork}\n{lasts}", str(tmp_path / "pid"), notebook="eval.ipynb")
+    os.waitpid(kernel, 0)
+    owner = find(int((tmp_path / "pid").read_text()))
+
+    assert (owner.text, owner.notebook, owner.kernel) == ("python, started from eval.ipynb", None, owner.pid)
+
+
 @pytest.mark.parametrize("reports", [False, True])
 def test_a_kernel_behind_a_wrapper_is_its_servers(start: Start, tmp_path: Path, reports: bool) -> None:
     """The server knows the pid of `conda run`, which is not replaced by the kernel that it starts."""

@@ -128,7 +128,8 @@ def notebook(pid: int) -> str:
 def kernel_of(line: Sequence[int]) -> tuple[int, str]:
     """Return the pid and the id of the nearest kernel of a process and its ancestors; 0 where there is none.
 
-    A child that was forked has its parent's command line. Ancestors of other users are not read.
+    A child that was forked has its parent's command line, and its session, which Jupyter begins with each kernel: one
+    that outlives its kernel is none. Ancestors of other users are not read.
 
     Args:
         line: the process and its ancestors, the nearest first.
@@ -141,7 +142,7 @@ def kernel_of(line: Sequence[int]) -> tuple[int, str]:
         parent, above = next(iter(above), 0), above[1:]
         words = _words(parent) if parent and user(parent) == os.getuid() else []
         if (found := kernel_id(own)) and words != own:
-            return pid, found
+            return (pid, found) if lives(int(_stat(pid)[3])) else (0, "")
         if not words:
             break
         own = words
