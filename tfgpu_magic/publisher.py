@@ -106,4 +106,5 @@ def parks(shell: Any) -> bool:
 def notebook_of(shell: Any) -> str:
     """Return a kernel's notebook's path, if Jupyter Server or VS Code passes it to the kernel; else an empty text."""
     code = shell.user_ns.get("__vsc_ipynb_file__")
-    return notebook_path(os.environ) or (code if isinstance(code, str) else "")
+    own = notebook_path(os.environ) if hasattr(shell, "kernel") else ""  # a session that a cell starts inherits it
+    return own or (code if isinstance(code, str) else "")

@@ -145,13 +145,14 @@ def test_pytorchs_figures_are_told_beside_tensorflows() -> None:
 
 
 def test_the_notebook_is_the_one_that_the_server_or_vs_code_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    shell = SimpleNamespace(user_ns={})
+    shell, session = SimpleNamespace(user_ns={}, kernel=None), SimpleNamespace(user_ns={})  # IPython that a cell starts
     none = notebook_of(shell)
     shell.user_ns["__vsc_ipynb_file__"] = "/home/me/code.ipynb"
     code = notebook_of(shell)
     monkeypatch.setenv("JPY_SESSION_NAME", "/home/me/lab.ipynb")
 
     assert (none, code, notebook_of(shell)) == ("", "/home/me/code.ipynb", "/home/me/lab.ipynb")
+    assert notebook_of(session) == ""
 
 
 # --- what runs in a kernel on the machine ---
