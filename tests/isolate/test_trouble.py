@@ -207,8 +207,10 @@ def test_a_screen_that_fails_ends_the_call() -> None:
 def test_a_result_that_has_no_room_is_told() -> None:
     with pytest.raises(OSError, match=r"no room for .* bytes of memory to share with another process"):
         run(deeds.limited, (resource.RLIMIT_FSIZE, 2**20, 2**22), {})
-    with pytest.raises(OSError, match="Too many open files"):
-        run(deeds.limited, (resource.RLIMIT_NOFILE, 3, 2**22), {})
+
+
+def test_a_call_that_may_open_no_more_files_answers_all_the_same() -> None:
+    assert len(run(deeds.limited, (resource.RLIMIT_NOFILE, 3, 2**22), {})) == 2**22
 
 
 def test_without_descriptors_a_call_is_refused_clearly() -> None:

@@ -12,6 +12,7 @@ import io
 import os
 import pickle
 import random
+import resource
 import signal
 import socket
 import sys
@@ -117,6 +118,8 @@ def _run(connection: socket.socket, order: Order) -> None:
         return
     ignore_interrupts()
     _flush()
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # what it has opened must not keep its answer back
     try:
         _send(connection, outcome)
         # It waits, so that its memory can be read and its answer unpickled while it is still there.
