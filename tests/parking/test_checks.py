@@ -85,16 +85,19 @@ def test_of_another_users_process_nothing_else_is_told() -> None:
     assert refusals(replace(GOOD, own=False, children=(7,), inside=None)) == (why.NOT_YOURS(),)
 
 
-@given(st.integers(min_value=1, max_value=16 * GIB))
-def test_what_could_not_surely_come_back_does_not_go(size: int) -> None:
-    """The margin, and the context of what takes the room, must fit beside it on the empty GPU."""
-    refused = refusals(replace(GOOD, held=(Held("GPU-0", size),)))
+@given(size=st.integers(1, 16 * GIB), free=st.none() | st.integers(0, 16 * GIB))
+def test_what_could_not_surely_come_back_does_not_go(size: int, free: int | None) -> None:
+    """The margin, and the context of what takes the room, must fit beside it in what others leave of the GPU now."""
+    room = 16 * GIB - 256 * MIB
+    if free is not None:
+        room = min(room, free + size)
+    refused = refusals(replace(GOOD, gpus=(replace(GPU, free=free),), held=(Held("GPU-0", size),)))
 
     assert needed(size, GPU) >= size + ROOM_MARGIN
-    if needed(size, GPU) <= 16 * GIB - 256 * MIB:
+    if needed(size, GPU) <= room:
         assert refused == ()
     else:
-        assert refused == (why.NO_WAY_BACK("0", needed(size, GPU), 16 * GIB - 256 * MIB),)
+        assert refused == (why.NO_WAY_BACK("0", needed(size, GPU), room),)
 
 
 @given(st.integers(min_value=0, max_value=32 * GIB))

@@ -164,6 +164,8 @@ def _held(facts: Facts) -> Iterator[Refusal]:
             yield why.HELD_UNKNOWN(gpu.label)
             continue
         room, wanted = gpu.usable, needed(held.size, gpu)
+        if room is not None and gpu.free is not None:
+            room = min(room, gpu.free + held.size)
         if room is None or wanted > room:
             yield why.NO_WAY_BACK(gpu.label, wanted, room)
 
