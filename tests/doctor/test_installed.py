@@ -196,11 +196,17 @@ def test_a_setting_that_is_wrong_or_unknown_is_a_fault_and_what_holds_is_what_a_
     )
     report = look("policy")
 
-    assert report.names == ["policy.wrong", "policy.wrong", "policy.groups", "policy.under"]
+    assert report.names == ["policy.wrong", "policy.wrong", "policy.wrong", "policy.under"]
     assert "`quiet = 'yes'`, from the configuration (" in report.rows[0]["found"]
     assert "It counts as `ceiling`" in report.rows[1]["found"]
     assert "no such group" in report.rows[2]["found"]
     assert report.facts("policy.under")["ceiling"] == "limit 40%"
+
+
+def test_a_section_without_settings_is_a_fault_too(profile: Path) -> None:
+    (profile / "ipython_config.json").write_text('{"TfGpuMagics": "limit 40%"}')
+
+    assert look("policy").names == ["policy.wrong", "policy.none"]
 
 
 def test_a_users_list_that_leaves_the_extension_out_is_a_fault_under_a_ceiling(profile: Path) -> None:

@@ -48,6 +48,7 @@ GROUP, OTHER = str(os.getegid()), "4294967294"
         ({"ceilings": 5}, NO_GPU, "`ceilings = 5`, from the configuration, cannot be read"),
         ({"cieling": FORTY}, FORTY, "`cieling`, from the configuration, is no setting. It counts as `ceiling`."),
         ({"ceiling": FORTY, "qiet": True}, FORTY, "`qiet`, from the configuration, is no setting. Did you mean"),
+        ({"ceiling": FORTY, "policies": {"studens": "growth"}}, FORTY, "knows no group `studens`"),
     ],
 )
 def test_a_setting_that_is_wrong_leaves_the_rest_standing_and_is_told(
@@ -64,6 +65,7 @@ def test_the_variable_holds_whatever_is_wrong_in_the_configuration(machine: Mach
     for found, said in (
         run(machine, _in_force, {"quiet": "yes"}, env=env),
         run(machine, _in_force, {"quiet": "yes"}, "TfGpuMagic", env=env),
+        *(run(machine, _in_force, section, env=env) for section in ("limit 90%", None, [])),
         run(machine, _in_force_in_spite_of_an_exception, env=env),
     ):
         assert found == FORTY
@@ -207,14 +209,14 @@ def site(tmp_path: Path) -> Site:
     return Site(file, tmp_path)
 
 
-def _in_force(given: Mapping[str, Any], section: str = "TfGpuMagics", file: Path | None = None) -> tuple[str, str]:
+def _in_force(given: Any, section: str = "TfGpuMagics", file: Path | None = None) -> tuple[str, str]:
     from IPython.core.interactiveshell import InteractiveShell
     from traitlets.config import Config
 
     from tests.magic.shell import loading
     from tfgpu_magic.config.runtime import RUNTIME
 
-    InteractiveShell.instance(config=Config({section: dict(given)}))
+    InteractiveShell.instance(config=Config({section: given}))
     with mock.patch.object(variables, "FILE", file or variables.FILE):
         (loaded, magic) = loading("%tf_gpu plan")
     assert magic.error == "", magic.text

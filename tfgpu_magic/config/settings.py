@@ -152,18 +152,17 @@ class Settings:
                 return
         yield self.values.get("ceiling", ""), self.where
 
-    @property
-    def unknown_groups(self) -> list[str]:
-        """The groups that are named and that this machine does not know."""
-        named = [*self.values.get("policies", {}), *self.values.get("ceilings", {})]
-        return [group for group in dict.fromkeys(named) if _is_member(group) is None]
-
 
 def of_configuration(config: Mapping[str, Any], where: str = CONFIGURATION) -> Settings:
     """Return what IPython's configuration sets; a section of a name that is nearly ours counts, and is told."""
     ours = [name for name in config if name.lower().startswith("tfgpu") and name not in _OTHERS]
-    given = {name: value for section in ours for name, value in config[section].items()}
+    given = {name: value for one in ours if isinstance(config[one], Mapping) for name, value in config[one].items()}
     flaws = [f"`c.{name}`, in {where}, is no section: write `c.{SECTION}`." for name in ours if name != SECTION]
+    flaws += [
+        f"`c.{name} = {config[name]!r}`, in {where}, is NOT in force: name a setting, as in `c.{SECTION}.policy`."
+        for name in ours
+        if not isinstance(config[name], Mapping)
+    ]
     return _sound(given, where, flaws)
 
 
@@ -206,6 +205,12 @@ def _sound(given: Mapping[str, Any], where: str, told: list[str] | None = None) 
                 unread = f"`{name} = {value!r}`, from {where}, cannot be read: no GPU may be used. {why}"
             else:
                 flaws.append(f"`{name} = {value!r}`, from {where}, is NOT in force. {why}")
+    flaws += [
+        f"This machine knows no group `{group}`, named in {where}: nobody has its policy, and everybody who comes to it "
+        "in the list its ceiling. Mend the name, or write the group's number."
+        for group in {**values.get("policies", {}), **values.get("ceilings", {})}
+        if _is_member(group) is None
+    ]
     return Settings(where, values, tuple(flaws), unread)
 
 

@@ -41,13 +41,6 @@ NOT_HELD = Outcome(
     _LOAD,
 )
 WRONG = Outcome("policy.wrong", Severity.FAULT, "{flaw}", "Mend it there. All other settings hold.")
-GROUPS = Outcome(
-    "policy.groups",
-    Severity.WARNING,
-    "This machine knows no group {groups}: nobody has its policy, and everybody who comes to it in the list its "
-    "ceiling.",
-    "Mend the name, or write the group's number.",
-)
 FAILS = Outcome(
     "policy.fails",
     Severity.FAULT,
@@ -72,14 +65,12 @@ def policy(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  # the config
 
 
 def _judged(
-    *, broken: Mapping[str, str], wrong: list[str], groups: list[str], fails: str, loaded: bool,
+    *, broken: Mapping[str, str], wrong: list[str], fails: str, loaded: bool,
     policy: tuple[str, str], ceiling: Mapping[str, Any] | None,
 ) -> Iterator[Finding]:  # fmt: skip
     """Give what is to be said of what `children.ipython.main` tells."""
     yield from (BROKEN(file=file, why=why) for file, why in broken.items())
     yield from (WRONG(flaw=flaw) for flaw in wrong)
-    if groups:
-        yield GROUPS(groups=groups)
     if fails:
         yield FAILS(why=fails)
     words, where = policy

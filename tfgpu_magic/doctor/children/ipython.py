@@ -54,7 +54,6 @@ def main() -> None:
         "broken": broken,
         "loaded": "tfgpu_magic" in _extensions(merged),
         "wrong": [*file.flaws, *given.flaws],
-        "groups": [*file.unknown_groups, *given.unknown_groups],
         "policy": (words.strip(), where),
         "fails": _load(merged),
         "ceiling": None,
