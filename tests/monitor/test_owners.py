@@ -170,12 +170,13 @@ def test_a_kernel_behind_a_wrapper_is_its_servers(start: Start, tmp_path: Path, 
 
 def test_a_notebook_is_called_as_it_was_last_renamed(start: Start, tmp_path: Path) -> None:
     pid = start(notebook="/home/me/Untitled.ipynb")
-    with BoardDirectory(tmp_path / "board") as here:
+    with BoardDirectory(tmp_path / "board") as here, BoardDirectory(tmp_path / "before a login") as other:
+        names.rename(other, "7f3a", "/home/me/before.ipynb")
         for path in ("/home/me/tried.ipynb", "/home/me/train.ipynb"):
             names.rename(here, "7f3a", path)
         for number in range(names.MOST - 1):
             names.rename(here, str(number), "/home/me/other.ipynb")
-        found = names.read([here])
+        found = names.read([here, other])
         names.rename(here, "another", "/home/me/another.ipynb")
         later = names.read([here])
 

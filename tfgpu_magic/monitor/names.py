@@ -16,7 +16,7 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.directory import CHECK, checked, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tfgpu_magic.monitor.directory import BoardDirectory
 
@@ -59,10 +59,10 @@ def rename(place: BoardDirectory, kernel: str, path: str) -> None:
         os.close(fd)
 
 
-def read(places: Iterable[BoardDirectory]) -> Mapping[str, str]:
-    """Return the path of each notebook that was renamed, by its kernel's id, from all directories; in some 20 µs."""
+def read(places: Sequence[BoardDirectory]) -> Mapping[str, str]:
+    """Return the path of each notebook that was renamed, by its kernel's id; the first directory has the last word."""
     found: dict[str, str] = {}
-    for place in places:
+    for place in reversed(places):
         with contextlib.suppress(OSError, MonitorError):
             fd = place.open(NAME, os.O_RDONLY)
             try:
