@@ -6,6 +6,7 @@ import type { Widget } from '@lumino/widgets';
 import { AtHand, obstacle } from '../src/lab/notebook';
 import { ENGLISH } from '../src/view/translation';
 import { FakeSignal } from './fakes';
+import { row, state } from './make';
 
 class FakeNotebook {
   title = { changed: new FakeSignal<void>() };
@@ -18,7 +19,7 @@ class FakeNotebook {
   }
   /** Give it a kernel. */
   run(language: string): void {
-    this.context.sessionContext.session = { kernel: { spec: Promise.resolve({ language }) } };
+    this.context.sessionContext.session = { kernel: { id: 'k', spec: Promise.resolve({ language }) } };
     this.context.sessionContext.kernelChanged.emit();
   }
   get listeners(): number {
@@ -28,13 +29,14 @@ class FakeNotebook {
 
 const settled = (): Promise<void> => new Promise(setImmediate);
 
-test('what is offered follows the notebook that is seen, its kernel, and that one’s language', async () => {
+test('what is offered follows the notebook that is seen, its kernel, that one’s language, and its parking', async () => {
   const [a, b] = [new FakeNotebook(), new FakeNotebook()];
   const shell = { currentWidget: null as unknown, currentChanged: new FakeSignal<void>() };
   const disposed = new FakeSignal<void>();
   const atHand = new AtHand(shell as never, { disposed } as unknown as Widget);
   const said: string[] = [];
-  const note = (): void => void said.push(obstacle(atHand, ENGLISH));
+  let now = state();
+  const note = (): void => void said.push(obstacle(atHand, ENGLISH, { state: now }));
   const see = (widget: unknown): void => {
     shell.currentWidget = widget;
     shell.currentChanged.emit();
@@ -45,6 +47,8 @@ test('what is offered follows the notebook that is seen, its kernel, and that on
   note();
   a.run('python');
   await settled();
+  note();
+  now = state({ rows: { '0 7': row({ kernel: 'k', parking: 'parked' }) } });
   note();
   a.run('julia');
   await settled();
@@ -57,6 +61,7 @@ test('what is offered follows the notebook that is seen, its kernel, and that on
     'Open a notebook to set its GPU memory',
     'This notebook has no kernel yet',
     '',
+    'This notebook is parked: bring its memory back first',
     'This kernel runs julia, and tfgpu_magic is for Python',
     'This notebook has no kernel yet'
   ]);

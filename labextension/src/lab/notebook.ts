@@ -5,7 +5,9 @@ import type { ISessionContext } from '@jupyterlab/apputils';
 import type { Kernel } from '@jupyterlab/services';
 import { Signal, type ISignal } from '@lumino/signaling';
 import type { Widget } from '@lumino/widgets';
+import type { Store } from '../view/store';
 import type { Translation } from '../view/translation';
+import { kernelRow } from './restart';
 
 /** The part of a cell's widget that is used; the types of `@jupyterlab/notebook` are not needed for it. */
 export interface Cell extends Widget {
@@ -41,16 +43,24 @@ export function nameOf(notebook: NotebookPanel): string {
 }
 
 /** Why no policy can be chosen for the notebook at hand; empty where one can be. */
-export function obstacle({ notebook, language }: Pick<AtHand, 'notebook' | 'language'>, trans: Translation): string {
+export function obstacle(
+  { notebook, language }: Pick<AtHand, 'notebook' | 'language'>,
+  trans: Translation,
+  store: Pick<Store, 'state'>
+): string {
   if (!notebook) {
     return trans.__('Open a notebook to set its GPU memory');
   }
   if (!language) {
     return trans.__('This notebook has no kernel yet');
   }
-  return language.toLowerCase() === 'python'
+  if (language.toLowerCase() !== 'python') {
+    return trans.__('This kernel runs %1, and tfgpu_magic is for Python', language);
+  }
+  // To ask its kernel would bring it back.
+  return kernelRow(store, kernelOf(notebook)?.id ?? '')?.parking === undefined
     ? ''
-    : trans.__('This kernel runs %1, and tfgpu_magic is for Python', language);
+    : trans.__('This notebook is parked: bring its memory back first');
 }
 
 /** The notebook at hand, as it changes, until a widget is disposed of. */

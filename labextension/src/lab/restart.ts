@@ -45,7 +45,7 @@ interface Sessions {
 }
 
 /** A kernel's row as it is now; undefined where it holds nothing. */
-export function kernelRow(store: Store, kernel: string): Row | undefined {
+export function kernelRow(store: Pick<Store, 'state'>, kernel: string): Row | undefined {
   return Object.values(store.state?.rows ?? {}).find(row => row.kernel === kernel && !row.child);
 }
 

@@ -12,6 +12,7 @@ const CHOOSE = 'tfgpu-magic:choose';
 export function addChooser(app: JupyterFrontEnd, memory: IGpuMemory, palette: ICommandPalette | null): void {
   const { trans, panel, stream } = memory;
   const atHand = new AtHand(app.shell, panel);
+  const why = (): string => obstacle(atHand, trans, stream);
   let choosing = false;
   const choose = async (): Promise<void> => {
     if (atHand.notebook && !choosing) {
@@ -20,31 +21,34 @@ export function addChooser(app: JupyterFrontEnd, memory: IGpuMemory, palette: IC
     }
   };
   let absent = false;
+  let told = '';
   app.commands.addCommand(CHOOSE, {
     label: trans.__('Set GPU Memory of This Notebook…'),
-    caption: () => obstacle(atHand, trans) || trans.__('Set the GPU memory that this notebook may take'),
+    caption: () => why() || trans.__('Set the GPU memory that this notebook may take'),
     icon: chipIcon,
     describedBy: { args: { type: 'object', properties: {} } },
-    isEnabled: () => !obstacle(atHand, trans),
+    isEnabled: () => !why(),
     isVisible: () => !absent,
     execute: choose
   });
   palette?.addItem({ command: CHOOSE, category: trans.__('GPU') });
   const tell = (): void => {
     const notebook = absent ? null : atHand.notebook;
+    told = why();
     app.commands.notifyCommandChanged(CHOOSE);
     panel.offer(
       notebook && {
         label: trans.__('Set memory of %1…', nameOf(notebook)),
-        obstacle: obstacle(atHand, trans),
+        obstacle: told,
         act: () => void app.commands.execute(CHOOSE)
       }
     );
   };
   atHand.changed.connect(tell);
   stream.subscribe(() => {
-    if (stream.state && absent !== (stream.state.absent ?? false)) {
-      absent = !absent; // without a GPU there is nothing to set
+    const before = absent;
+    absent = stream.state ? (stream.state.absent ?? false) : absent; // without a GPU there is nothing to set
+    if (absent !== before || why() !== told) {
       tell();
     }
   });
