@@ -41,12 +41,12 @@ test('zero is never', () => {
   assert.deepEqual(new Alarm().check(filled(100), 0), []);
 });
 
-test('it is told only where an idle notebook of this server holds memory there', () => {
-  const told = [{}, { state: 'busy' }, { kernel: undefined! }, { gpu: '1' }, { held: 1 }].map(rest => {
+test('it is told only where a notebook of this server holds memory there and has been idle for a minute', () => {
+  const told = [{}, { state: 'busy' }, { kernel: undefined! }, { gpu: '1' }, { held: 1 }, { active: 950 }].map(rest => {
     const alarm = new Alarm();
     alarm.check(filled(10, rest), 90);
     return alarm.check(filled(95, rest), 90).length;
   });
 
-  assert.deepEqual(told, [1, 0, 0, 0, 0]);
+  assert.deepEqual(told, [1, 0, 0, 0, 0, 0]);
 });

@@ -104,11 +104,11 @@ export class Reminder {
   private own: Memory | null = null;
 }
 
-/** Whether an idle notebook of this server holds memory of a GPU that is worth a word. */
-function gives(state: State, label: string): boolean {
-  return Object.values(state.rows).some(
-    ({ gpu, kernel, state: does, held = 0 }) =>
-      gpu === label && kernel !== undefined && does !== 'busy' && held >= LEAST
+/** Whether a notebook of this server that has been idle for a minute holds memory of a GPU that is worth a word. */
+function gives({ rows, time }: State, label: string): boolean {
+  return Object.values(rows).some(
+    ({ gpu, kernel, state, active = 0, held = 0 }) =>
+      gpu === label && kernel !== undefined && state !== 'busy' && time - active >= 60 && held >= LEAST
   );
 }
 
