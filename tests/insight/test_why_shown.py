@@ -106,12 +106,14 @@ def test_a_trial_that_fails_leaves_its_way_out(machine: Machine) -> None:
 
 
 def test_a_setting_leaves_it_out_and_the_word_answers_still(machine: Machine) -> None:
-    off = "%config TfGpuMagics.why = False"
+    few = "import tfgpu_magic.insight.walk; tfgpu_magic.insight.walk.MOST = 1; x = [[tf.zeros(2**20)]]"
+    off = f"%config TfGpuMagics.why = False\n{few}"
     lines = (AWAKE, off, RAISES, "%tf_gpu measure --fit", "%tf_gpu why", "%unload_ext tfgpu_magic", RAISES)
     shown: list[Seen] = run(machine, cells, *lines)
 
     assert [one.text.count("Out of GPU memory") for one in shown] == [0, 0, 0, 0, 1, 0, 0]
     assert "A cell asked for 2 GiB and did not get them" in shown[3].value
+    assert "more objects than were looked through" in shown[4].text
 
 
 def test_python_asks_for_it_too(machine: Machine) -> None:

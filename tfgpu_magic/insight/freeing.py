@@ -19,10 +19,11 @@ from tfgpu_magic.insight.search import Identity, figures, leading, reached_from
 from tfgpu_magic.insight.tensors import still_there
 from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
 from tfgpu_magic.views.freed import Change, Freed
+from tfgpu_magic.views.tensors import Tensors
 
 
 def free(*names: str) -> Freed:
-    """Let go of the results and errors that lead to GPU memory, of names, of garbage and of caches.
+    """Let go of the results and errors that alone lead to GPU memory, of names, of garbage and of caches.
 
     Args:
         names: names of the notebook, or of a program's main module, to delete.
@@ -49,7 +50,7 @@ def free(*names: str) -> Freed:
         in_use={device: Change(before=size, after=in_use_after.get(device, 0)) for device, size in in_use.items()},
         held={gpu: Change(before=size, after=held_after[gpu]) for gpu, size in held.items() if gpu in held_after},
         dropped=dropped,
-        remaining=still_there(led_to) if led_to else (),
+        remaining=still_there(led_to) if led_to else Tensors(),
         given=given,
     )
 
@@ -94,7 +95,7 @@ def _led_to(names: Sequence[str]) -> set[Identity]:
 
 
 def _forget() -> tuple[str, ...]:
-    """Let go of the results and errors that lead to arrays; return what people call them."""
+    """Let go of the results and errors that lead to arrays which no name keeps; return what people call them."""
     unwanted = leading([*(value for _, value in shell.results()), *shell.errors()])
     dropped = sorted(name for name, value in shell.results() if name and id(value) in unwanted)
     if any(id(error) in unwanted for error in shell.errors()):

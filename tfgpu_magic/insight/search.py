@@ -19,7 +19,7 @@ from tfgpu_magic.frameworks import keras
 from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.frameworks.objects import is_users_module, namespace
 from tfgpu_magic.insight import shell
-from tfgpu_magic.insight.accounts import Buffer, Device, buffers
+from tfgpu_magic.insight.accounts import Arrays, Buffer, Device, buffers
 from tfgpu_magic.insight.children import LEAVES, Child, of_frame
 from tfgpu_magic.insight.fold import Row
 from tfgpu_magic.insight.names import Holding, Name, Scope, Step
@@ -124,25 +124,24 @@ def reached_from(things: Iterable[object]) -> set[Identity]:
     """Return the identities of the arrays to which objects lead."""
     with without_collections():
         arrays, _ = _arrays()
-        walk = Walk({id(one.thing) for _, one in arrays}, [arrays, *_closed()])
-        walk.start((Step(), thing) for thing in things)
-        walk.run(to_the_end=False)
-        return {identity(framework, one) for framework, one in arrays if walk.place(one.thing) != NOWHERE}
+        return _reached(things, arrays, [arrays, *_closed()])
 
 
 def leading(things: Iterable[object]) -> set[int]:
-    """Return the ids of the objects that lead to an array, each by itself."""
+    """Return the ids of the objects that lead to an array, each by itself, to which no name of the notebook leads."""
     with without_collections():
         arrays, _ = _arrays()
-        wanted, closed = {id(one.thing) for _, one in arrays}, [arrays, *_closed()]
-        return {id(thing) for thing in things if id(type(thing)) not in LEAVES and _leads(thing, wanted, closed)}
+        closed = [arrays, *_closed()]
+        named = _reached(shell.names().values(), arrays, closed)
+        others = [one for one in arrays if identity(*one) not in named]
+        return {id(thing) for thing in things if id(type(thing)) not in LEAVES and _reached([thing], others, closed)}
 
 
-def _leads(thing: object, wanted: set[int], closed: Iterable[object]) -> bool:
-    walk = Walk(wanted, closed)
-    walk.start([(Step(), thing)])
+def _reached(things: Iterable[object], arrays: Arrays, closed: Iterable[object]) -> set[Identity]:
+    walk = Walk({id(one.thing) for _, one in arrays}, closed)
+    walk.start((Step(), thing) for thing in things)
     walk.run(to_the_end=False)
-    return len(walk.missing) < len(wanted)
+    return {identity(framework, one) for framework, one in arrays if id(one.thing) not in walk.missing}
 
 
 def figures() -> dict[Device, int]:

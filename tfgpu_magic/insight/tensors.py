@@ -6,11 +6,11 @@ Nothing that is found is kept: the results have names, sizes and devices, and no
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 
 from tfgpu_magic.insight import fold
-from tfgpu_magic.insight.accounts import accounts
+from tfgpu_magic.insight.accounts import Buffer, accounts
 from tfgpu_magic.insight.fold import Row
-from tfgpu_magic.insight.names import Holding
 from tfgpu_magic.insight.search import Identity, Search, without_collections
 from tfgpu_magic.views.tensors import Tensors
 
@@ -40,7 +40,7 @@ def tensors(*, everything: bool = False) -> Tensors:
         )
 
 
-def holders(most: int = 5) -> tuple[Holding, ...]:
+def holders(most: int) -> Tensors:
     """Return the largest arrays of this process on GPUs, with their names; for an error's handler: it raises nothing.
 
     Args:
@@ -48,11 +48,11 @@ def holders(most: int = 5) -> tuple[Holding, ...]:
     """
     with contextlib.suppress(Exception), without_collections():  # the user's own error is what must be seen
         search = Search()
-        return tuple(search.holdings(Row(members=(one,)) for one in search.buffers[:most]))
-    return ()
+        return _each(search, search.buffers[:most])
+    return Tensors()
 
 
-def still_there(identities: set[Identity]) -> tuple[Holding, ...]:
+def still_there(identities: set[Identity]) -> Tensors:
     """Return those of certain arrays that are still there, with their names.
 
     Args:
@@ -60,4 +60,9 @@ def still_there(identities: set[Identity]) -> tuple[Holding, ...]:
     """
     with without_collections():
         search = Search()
-        return tuple(search.holdings(Row(members=(one,)) for one in search.of(identities)))
+        return _each(search, search.of(identities))
+
+
+def _each(search: Search, buffers: Sequence[Buffer]) -> Tensors:
+    holdings = search.holdings(Row(members=(one,)) for one in buffers)
+    return Tensors(holdings=tuple(holdings), gave_up=search.gave_up)

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.monitor.report import TENSORFLOW
 from tfgpu_magic.units import rounded
 from tfgpu_magic.views.answer import Answer
-from tfgpu_magic.views.tensors import called
+from tfgpu_magic.views.tensors import GAVE_UP, Tensors, called
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tfgpu_magic.insight.accounts import Device
-    from tfgpu_magic.insight.names import Holding
 
 _MOST_NAMES = 5
 _KEEPS = (
@@ -47,7 +46,7 @@ class Freed(Answer):
 
     Attributes:
         names: the names that were deleted.
-        dropped: the results that IPython kept and that led to GPU memory, and the last error if it did.
+        dropped: the results that IPython kept and that alone led to GPU memory, and the last error if it did.
         in_use: what each framework has in use on each GPU.
         held: what the driver says that this process holds, by GPU as the driver numbers it; empty where it does not
             tell.
@@ -59,7 +58,7 @@ class Freed(Answer):
     dropped: tuple[str, ...] = ()
     in_use: Mapping[Device, Change]
     held: Mapping[str, Change]
-    remaining: tuple[Holding, ...] = ()
+    remaining: Tensors = field(default_factory=Tensors)
     given: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -91,8 +90,8 @@ class Freed(Answer):
         kept = any(framework == TENSORFLOW and change.freed for (framework, _), change in used.items())
         if kept and TENSORFLOW not in self.given:
             lines.append(_KEEPS)
-        if self.remaining:
-            lines.append(_remaining(self))
+        if self.remaining.holdings:
+            lines += [_remaining(self), *[GAVE_UP] * self.remaining.gave_up]
         if any(change.after for change in used.values()):
             lines.append("`%tf_gpu tensors` shows what holds the rest.")
         return lines
@@ -130,8 +129,10 @@ def _by_frameworks(given: Mapping[str, int]) -> str:
 
 def _remaining(freed: Freed) -> str:
     names = ", ".join(f"`{name}`" for name in freed.names)
-    kept = "; ".join(called(one.name, one.others) for one in freed.remaining[:_MOST_NAMES])
-    more = len(freed.remaining) - _MOST_NAMES
-    total = rounded(sum(one.size for one in freed.remaining))
+    remaining = freed.remaining.holdings
+    kept = "; ".join(called(one.name, one.others) for one in remaining[:_MOST_NAMES])
+    more = len(remaining) - _MOST_NAMES
+    total = rounded(sum(one.size for one in remaining))
     beside = f"; and {more} more" if more > 0 else ""
-    return f"{names}: {total} of what was there is kept by other names: {kept}{beside}."
+    by = "kept by other names" if any(one.name.parts for one in remaining) else "still kept"
+    return f"{names}: {total} of what was there is {by}: {kept}{beside}."

@@ -27,7 +27,7 @@ _REST = (
     "A dataset iterator does not tell how much it has prefetched: it is given what no array takes, up to what its "
     "buffer has room for."
 )
-_GAVE_UP = "This process has more objects than were looked through: what has no name here may have one."
+GAVE_UP = "This process has more objects than were looked through: what has no name here may have one."
 _SHARED = "A variable does not tell where its memory is: a tensor that shares it counts beside it."
 _LONGEST = 80  # characters of a name
 _SOME = MIB
@@ -90,7 +90,7 @@ class Tensors(Answer):
         if any(_is_over(account) for account in self.accounts):
             remarks.append(_SHARED)
         if self.gave_up:
-            remarks.append(_GAVE_UP)
+            remarks.append(GAVE_UP)
         if any(one.rest for one in self.holdings):
             remarks.append(_REST)
         if any(one.count > 1 for one in self.holdings):

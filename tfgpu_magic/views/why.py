@@ -12,7 +12,7 @@ from tfgpu_magic.monitor.report import TENSORFLOW
 from tfgpu_magic.units import rounded
 from tfgpu_magic.views import html, phrases, ways_out
 from tfgpu_magic.views.answer import OFFERS, Answer, Part, headline
-from tfgpu_magic.views.tensors import called
+from tfgpu_magic.views.tensors import GAVE_UP, called
 
 if TYPE_CHECKING:
     from tfgpu_magic.insight.why.explanation import Cause, Explanation
@@ -51,7 +51,8 @@ class Why(Answer):
         case = self.explanation
         if case is None:
             return [NONE]
-        return [headline(_headline(case)), _drawn(list(_facts(case))), _ways(case), *_remarks(case)]
+        remarks = [GAVE_UP] * case.gave_up + [phrases.SIMULATED] * case.simulated
+        return [headline(_headline(case)), _drawn(list(_facts(case))), _ways(case), *remarks]
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
         """Name the lines that a notebook can run; one for above a cell only where that is the cell, and has none."""
@@ -191,10 +192,6 @@ def _holders(case: Explanation) -> list[_Line]:
     rows = [(rounded(row.held), ways_out.owner(case, row)) for row in case.processes[:_MOST_PROCESSES]]
     more = len(case.processes) - _MOST_PROCESSES
     return [*rows, ("", f"and {more} more")] if more > 0 else rows
-
-
-def _remarks(case: Explanation) -> list[str]:
-    return [phrases.SIMULATED] if case.simulated else []
 
 
 def _asked(case: Explanation) -> str:

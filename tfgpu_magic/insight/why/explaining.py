@@ -77,7 +77,8 @@ def explain(error: BaseException, number: int | None = None) -> Explanation | No
     if case is None:
         return None
     if started and not of_call:
-        case = replace(case, biggest=_biggest(case.pool))
+        found = holders(_LOOKED_AT)
+        case = replace(case, biggest=_biggest(found.holdings, case.pool), gave_up=found.gave_up)
     return _keep(_with_ways(replace(case, call=of_call), snapshot), error)
 
 
@@ -131,9 +132,9 @@ def _at_failure(pool: Pool, shortage: Shortage) -> Pool:
     return pool._replace(reached=shortage.in_use) if shortage.device in (pool.name, "") else pool
 
 
-def _biggest(pool: Pool | None) -> tuple[Holding, ...]:
+def _biggest(holdings: Sequence[Holding], pool: Pool | None) -> tuple[Holding, ...]:
     """Return what of the user's holds most memory beside what had none: of a framework's GPUs only the one."""
-    found = tuple(one for one in holders(_LOOKED_AT) if one.size >= MIB)  # less is shown as nothing
+    found = tuple(one for one in holdings if one.size >= MIB)  # less is shown as nothing
     if pool is not None:
         found = tuple(one for one in found if one.framework != pool.framework or one.device == pool.name)
     return found[:MOST_HOLDERS]

@@ -62,6 +62,7 @@ class Explanation:
         seen: when the GPU was read, in seconds since the epoch.
         processes: those that hold memory of it, the largest first.
         biggest: what of the user's holds most, the largest first.
+        gave_up: whether there were too many objects to look for all names.
         ways: the ways out that were tried, the one that costs least first.
         host: what the process is: a notebook's kernel, a session, a program.
         call: whether it was an isolated cell or call, whose process is gone.
@@ -80,6 +81,7 @@ class Explanation:
     seen: float = 0.0
     processes: tuple[ProcessRow, ...] = ()
     biggest: tuple[Holding, ...] = ()
+    gave_up: bool = False
     ways: tuple[Way, ...] = ()
     host: Host = "kernel"
     call: bool = False
