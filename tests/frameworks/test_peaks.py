@@ -35,8 +35,8 @@ class One(Framework):
 
     def pools(self) -> list[Pool]:
         peak = self.peak
-        pool = Pool(framework=self.name, name="GPU:0", gpu="GPU-0", in_use=self.in_use, peak=peak, counted=peak, most=peak)
-        return [pool] if self.awake else []
+        pool = Pool(framework=self.name, name="GPU:0", gpu="GPU-0", in_use=self.in_use, peak=peak, counted=peak)
+        return [pool._replace(most=peak)] if self.awake else []
 
     def reset_peaks(self) -> None:
         assert self.resets
