@@ -69,6 +69,30 @@ def test_a_low_terminal_shows_every_gpu_and_says_how_much_is_left_out() -> None:
     assert any("more," in line and line.endswith("GiB") for line in drawn)
 
 
+@pytest.mark.parametrize(
+    ("height", "gpus", "end"),
+    [
+        (80, 64, ["", "A note."]),
+        (50, 45, ["and 19 more GPUs", "", "A note."]),
+        (3, 0, ["and 64 more GPUs"]),
+    ],
+)
+def test_of_many_gpus_those_without_room_are_counted_above_the_notes(height: int, gpus: int, end: list[str]) -> None:
+    names = [str(number) for number in range(64)]
+    drawn = lines(
+        replace(
+            USED,
+            gpus=tuple(replace(USED.gpus[0], gpu=name) for name in names),
+            processes=tuple(process(1, pid=number, gpu=name) for name in names for number in (10, 11)),
+            summary="A note.",
+        ),
+        height=height,
+    )
+
+    assert len([line for line in drawn if "A100" in line]) == gpus
+    assert [line.strip() for line in drawn[2 + gpus :]] == end
+
+
 def test_a_stale_table_says_since_when() -> None:
     assert "stale since " in lines(replace(USED, stale_since=1.0))[0]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
 from typing import TYPE_CHECKING
 
@@ -50,14 +51,16 @@ def screen(table: Table, *, width: int, height: int) -> Group:
     """
     width = max(width, _NARROWEST)
     head, foot = _head(table, width), _foot(table, width)
-    room = height - len(head) - len(foot) - len(table.gpus)
+    room = max(1, height - len(head) - len(foot))
     processes = by_gpu(table.processes)
-    most = _most([len(rows) for rows in processes.values()], room)
+    most = _most([len(rows) for rows in processes.values()], room - len(table.gpus))
     longest = max((len(phrases.name(gpu)) for gpu in table.gpus), default=0)
     name = min(longest, _NAME if width < _WIDE else 2 * _NAME)
     body: list[Text] = []
     for gpu in table.gpus:
         body += [_gpu(gpu, name, width), *_processes(processes.get(gpu.gpu, ()), table.time, width, most)]
+    if len(body) > room:  # of GPUs alone
+        body[room - 1 :] = [Text(f"{'':>{_LABEL}}and {len(body) - room + 1} more GPUs", "dim")]
     lines = [*head, *body, *foot]
     return Group(*(_cut(line, width) for line in lines[:height]))
 
@@ -87,7 +90,7 @@ def _foot(table: Table, width: int) -> list[Text]:
     else:
         said = phrases.no_holders(table)
     lines = [Text("")] if (said := [*said, *phrases.remarks(table)]) else []
-    return lines + [line for one in said for line in _wrapped(one, width)]
+    return lines + [Text(line) for one in said for line in textwrap.wrap(one, width, break_on_hyphens=False)]
 
 
 def _gpu(row: GpuRow, name: int, width: int) -> Text:
@@ -119,11 +122,11 @@ def _bar(row: GpuRow, cells: int) -> Text:
 
 
 def _processes(rows: Sequence[ProcessRow], now: float, width: int, most: int) -> Iterable[Text]:
-    """Give the lines of a GPU's processes, the largest first, and one for those for which there is no room."""
+    """Give the lines of a GPU's processes, the largest first, and one for those for which there is no room; or none."""
     shown = rows if len(rows) <= most else rows[: max(0, most - 1)]
     for row in shown:
         yield _process(row, now, width)
-    if hidden := rows[len(shown) :]:
+    if most and (hidden := rows[len(shown) :]):
         held = phrases.with_unit(sum(row.known or 0 for row in hidden))
         yield Text(f"{'':>{_LABEL + _PID}}  and {len(hidden)} more, {held}", "dim")
 
@@ -170,7 +173,7 @@ def _owner(width: int) -> int:
 def _most(counts: Sequence[int], room: int) -> int:
     """Return how many lines each GPU's processes may have, so that all have room: the same for every GPU."""
     most = max(counts, default=0)
-    while most > 1 and sum(min(count, most) for count in counts) > room:
+    while most and sum(min(count, most) for count in counts) > room:
         most -= 1
     return most
 
@@ -190,18 +193,6 @@ def _cut(line: Text, width: int) -> Text:
     line.no_wrap = True
     line.truncate(width, overflow="ellipsis")
     return line
-
-
-def _wrapped(words: str, width: int) -> list[Text]:
-    """Return a sentence in lines of words; one that has room in a line keeps its indent."""
-    if len(words) <= width:
-        return [Text(words)]
-    lines: list[str] = [""]
-    for word in words.split(" "):
-        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
-    return [Text(line) for line in lines]
 
 
 def _clock(at: float) -> str:
