@@ -13,8 +13,10 @@ from tests.sizes import GIB, MIB
 from tfgpu_magic.config import parser
 from tfgpu_magic.insight.names import Holding, Name, Scope
 from tfgpu_magic.insight.why.explanation import Explanation
+from tfgpu_magic.insight.why.trial import Planned
 from tfgpu_magic.insight.why.ways import ways
 from tfgpu_magic.monitor.rows import ProcessRow
+from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
 
 @dataclass
@@ -45,6 +47,15 @@ def test_what_is_tried_has_headroom_and_less_of_it_where_that_does_not_fit() -> 
 
     assert _kinds(case(), trial) == [("restart", "limit 2.8GiB"), ("smaller", "")]
     assert trial.tried[-2:] == [("limit 3.8GiB", 3891 * MIB), ("limit 2.8GiB", 2867 * MIB)]  # 0.5 + 2, and a part
+
+
+def test_a_limit_that_would_be_warned_of_is_not_open() -> None:
+    empty = Gpu(index=0, uuid="GPU-0", total=16 * GIB, free=16 * GIB, capability=(8, 0))
+    trial = Planned(Snapshot(time=1.0, gpus=(empty,)), "TensorFlow", "GPU-0")
+
+    assert trial.anew("limit 14GiB", 14 * GIB)
+    assert trial.anew("limit 15GiB --grow", 15 * GIB)
+    assert not trial.anew("limit 15GiB", 15 * GIB)
 
 
 def test_what_loses_nothing_comes_before_a_restart() -> None:

@@ -63,7 +63,7 @@ class Planned:
             plan = make()
         except Exception:  # refused; or whatever else: what cannot be tried is not advised
             return False
-        if fit.problems(plan.devices):
+        if fit.problems(plan.devices) or fit.crowding(plan.devices, grows=plan.grows):
             return False
         used = [device for device in plan.devices if device.gpu.uuid == self._gpu] or list(plan.devices)
         limits = {part.framework: part.limits for part in plan.others.parts}.get(self._framework, {})

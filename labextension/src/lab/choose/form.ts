@@ -61,7 +61,7 @@ function standing({ facts, notice, loss }: Form, { again }: Hands, trans: Transl
   }
   const now = facts.policy
     ? html`<p>${trans.__('Asked for until now:')} <code>${facts.policy}</code></p>`
-    : html`<p>${trans.__('No policy is set: TensorFlow takes nearly all that is free of every GPU it sees.')}</p>`;
+    : html`<p>${trans.__('No policy is set: TensorFlow takes nearly all that is free of each GPU it uses.')}</p>`;
   return facts.late
     ? html`${now}
         <p class="tfgpu-choose-late">
@@ -239,7 +239,8 @@ function said(outcome: Outcome, take: Hands['take'], trans: Translation): unknow
     case 'late':
     case 'applied': {
       const takes = outcome.takes.map(({ gpu, takes: what }) => trans.__('GPU %1: %2', gpu, what)).join('; ');
-      return html`${takes ? html`<p>${trans.__('It fits.')} ${takes}.</p>` : nothing}
+      const fits = outcome.notes.length ? '' : trans.__('It fits.');
+      return html`${takes ? html`<p>${fits} ${takes}.</p>` : nothing}
       ${outcome.notes.map(note => html`<p class="tfgpu-choose-note">${prose(note)}</p>`)}`;
     }
     case 'refused':

@@ -1,0 +1,34 @@
+// The promises of the chooser's drawing: what the kernel has said to the words.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { form, type Hands } from '../src/lab/choose/form';
+import { ALL } from '../src/lab/choose/words';
+import { ENGLISH } from '../src/view/translation';
+
+/** Return the text of what lit-html is given to draw. */
+function text(drawn: unknown): string {
+  if (drawn instanceof Array) {
+    return drawn.map(text).join('');
+  }
+  const values = (drawn as { values?: unknown[] } | null)?.values;
+  return values ? text(values) : typeof drawn === 'string' ? drawn : '';
+}
+
+function drawn(notes: string[]): string {
+  const facts = {
+    ...{ now: 0, loaded: true, late: '', policy: '', chooses: true, error: '', asking: false },
+    gpus: [{ label: '0', total: 2 ** 34, free: 2 ** 34 }]
+  };
+  const choice = { gpu: ALL, memory: 'limit', amount: 90, unit: '%', grow: false, release: false } as const;
+  const takes = [{ gpu: '0', takes: 'limit 14.4 GiB' }];
+  const outcome = { outcome: 'fits', policy: 'limit 90%', others: '', takes, notes } as const;
+  const state = { facts, choice, outcome, words: 'limit 90%', notice: '', loss: '', done: '' };
+  return text(form(state, {} as Hands, 'GiB', ENGLISH));
+}
+
+test('that it fits is not said above a warning', () => {
+  assert.match(drawn([]), /It fits\.GPU 0: limit 14\.4 GiB/);
+  assert.match(drawn(['Warning: of GPU 0 this leaves little.']), /GPU 0: limit 14\.4 GiBWarning: of GPU 0/);
+  assert.doesNotMatch(drawn(['Warning: of GPU 0 this leaves little.']), /It fits/);
+});
