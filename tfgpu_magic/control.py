@@ -262,8 +262,8 @@ def standing(plan: Plan) -> str:
     if not plan.judged:
         return f"`{plan.asked}` waits for TensorFlow's import, and is checked against the GPUs again then."
     if not plan.asked.requests:
-        takes = ", and it takes nearly all that is free of every GPU it sees" if plan.devices else ""
-        return f"No policy is set: TensorFlow's own defaults hold{takes}."
+        takes = "takes nearly all that is free of each GPU it uses, and a CUDA context on each it sees"
+        return f"No policy is set: TensorFlow's own defaults hold{f', and it {takes}' if plan.devices else ''}."
     if plan.acts_on_nothing:
         return f"`{plan.asked}` has no effect here: TensorFlow sees no GPU."
     if plan.in_force:

@@ -176,6 +176,7 @@ def test_plan_code_and_env_change_neither_environment_nor_gpus() -> None:
     assert after == before
     assert sizes == [0, 0]
     assert plan.startswith("No policy is set")
+    assert "takes nearly all that is free of each GPU it uses, and a CUDA context on each it sees." in plan
 
 
 def _ask() -> tuple[Seen, str, str]:
@@ -190,6 +191,6 @@ def _ask() -> tuple[Seen, str, str]:
 
 def _only_asked() -> tuple[dict[str, str], dict[str, str], list[int], str]:
     before = dict(os.environ)
-    lines = ("plan limit 1GiB", "code split 2", "env visible 1; growth", "plan")
+    lines = ("plan limit 1GiB", "code split 2", "env visible 1; growth", "plan", "default")
     seen = cells(*(f"%tf_gpu {line}" for line in lines))
-    return before, dict(os.environ), held(), seen[-1].value
+    return before, dict(os.environ), held(), seen[-2].value + seen[-1].value

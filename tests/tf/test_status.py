@@ -85,7 +85,7 @@ def test_a_gpu_that_tensorflow_leaves_out_hinders_no_look(before: Callable[[], N
     with Machine.create("8GiB:sm=4,8GiB") as machine:
         rows = run(machine, _rows_after, before)
 
-    assert rows == [("0", "", "hidden"), ("1", "GPU:0", "default: takes all")]
+    assert rows == [("0", "", "hidden"), ("1", "GPU:0", "default: no limit")]
 
 
 def test_growth_that_was_asked_while_nvml_hung_is_in_force_when_it_answers() -> None:

@@ -26,7 +26,7 @@ P = ParamSpec("P")
 ORDER_TIMEOUT = 0.4
 """Seconds to wait for CUDA's order of GPUs: a report must be quick, and the order is known after the first plan."""
 
-DEFAULT = "default: takes all"
+DEFAULT = "default: no limit"
 """The policy of a GPU for which nothing was asked."""
 
 _last: dict[str, Report] = {}
