@@ -29,7 +29,10 @@ test('what a kernel gives back is what it and its processes hold, GPU by GPU, wh
 test('of a kernel that several documents share it is said whose variables are lost too', () => {
   const said = ending(row({ kernel: 'k', also: ['b.ipynb', `${'c'.repeat(500)}.py`] }), null, 'GiB', ENGLISH);
 
-  assert.match(said, /^Its variables are lost\. They are those of b\.ipynb, c+…c+\.py too\.$/);
+  assert.match(
+    said,
+    /^Its variables are lost\. It is also the kernel of b\.ipynb, c+…c+\.py, whose variables are lost as well\.$/
+  );
   assert.ok(said.length < 200);
 });
 

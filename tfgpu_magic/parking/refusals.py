@@ -119,9 +119,7 @@ OFF = Reason(
     '`%config TfGpuMagics.parking = "ask"` in that notebook turns it on.',
 )
 BUSY = Reason("busy", "A cell runs there: it is parked between cells only.")
-THREADS = Reason(
-    "threads", "Something of it may use the GPU at any time, and cannot be held meanwhile: {names}. End it first."
-)
+THREADS = Reason("threads", "These threads may use the GPU while it is parked: {names}. Stop them first.")
 NCCL = Reason(
     "nccl", "NCCL has started in it, as several GPUs under one strategy need it; drivers park it badly or not."
 )

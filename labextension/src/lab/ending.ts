@@ -53,5 +53,7 @@ function comesBack(row: Row, state: State | null, unit: Unit, trans: Translation
 /** Say who else loses a kernel's variables, or nothing where that is nobody. */
 function shared(row: Row, trans: Translation): string {
   const names = (row.also ?? []).map(name => cut(name, SHOWN));
-  return names.length ? trans.__('They are those of %1 too.', names.join(', ')) : '';
+  return names.length
+    ? trans.__('It is also the kernel of %1, whose variables are lost as well.', names.join(', '))
+    : '';
 }
