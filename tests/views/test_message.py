@@ -153,6 +153,18 @@ def test_figures_that_come_more_rarely_than_each_second_say_so() -> None:
     assert [message.state(live(EMPTY, every=every)).get("every") for every in (-20.0, 0.98, 10.6)] == [None, None, 11]
 
 
+def test_the_history_of_an_hour_has_no_more_points_than_a_page_draws_and_loses_no_peak() -> None:
+    times = tuple(float(time) for time in (*range(0, 3000, 10), *range(3000, 3600)))
+    used = [5] * len(times)
+    used[400] = 9
+    unknown: tuple[int | None, ...] = (*used[:-3], None, None, None)
+    sent = message.past(History(times, {"GPU-7": tuple(used), "GPU-8": unknown}))
+
+    assert (len(sent["times"]), sent["times"][0], sent["times"][-1]) == (300, 0.0, 3597.0)
+    assert sorted(sent["used"]["GPU-7"]) == [*[5] * 299, 9]  # type: ignore[type-var]  # all are known
+    assert sent["used"]["GPU-8"][-2:] == [5, None]
+
+
 def test_messages_are_json_in_one_line() -> None:
     state = message.state(live(EMPTY))
     full = message.full(3, state, History((1.0, 2.04), {"GPU-7": (5, None)}), 2.5)

@@ -8,6 +8,7 @@ types are in `labextension/src/view/wire.ts`, which a test compares with the typ
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from tfgpu_magic.views import phrases
@@ -94,7 +95,7 @@ class State(TypedDict):
 
 
 class Past(TypedDict):
-    """The history: times, and what was used then of each GPU; null where it was not known."""
+    """The history: times, and the most that was used of each GPU until the next; null where it was not known."""
 
     times: list[float]
     used: dict[str, list[int | None]]
@@ -176,21 +177,29 @@ def tick(sequence: int, base: int, changes: Mapping[str, object]) -> str:
     return _text(message)
 
 
-def past(history: History, *, seconds: float = 3600.0, most: int = 2000) -> Past:
+def past(history: History, *, seconds: float = 3600.0, most: int = 300) -> Past:
     """Return the history for a message; here an unknown figure is null, since each has its position.
 
     Args:
         history: what was used.
         seconds: how much of it, from its end.
-        most: how many points of that, evenly chosen.
+        most: how many points of that: each has the highest figure from its time to the next point's.
     """
-    end = history.times[-1] if history.times else 0.0
-    recent = [index for index, time in enumerate(history.times) if end - time <= seconds]
-    chosen = recent[:: -(-len(recent) // most)] if recent else []
+    times = history.times
+    first = bisect_left(times, times[-1] - seconds) if times else 0
+    step = max(1, -(-(len(times) - first) // most))
+    chosen = range(first, len(times), step)
     return {
-        "times": [round(history.times[index], 1) for index in chosen],
-        "used": {name: [figures[index] for index in chosen] for name, figures in history.used.items()},
+        "times": [round(times[index], 1) for index in chosen],
+        "used": {
+            name: [_highest(figures[index : index + step]) for index in chosen]
+            for name, figures in history.used.items()
+        },
     }
+
+
+def _highest(figures: Iterable[int | None]) -> int | None:
+    return max((figure for figure in figures if figure is not None), default=None)
 
 
 def _text(message: Full | Tick) -> str:

@@ -99,7 +99,7 @@ export interface State {
   rows: Record<string, Row>;
 }
 
-/** The history: times, and what was used then of each GPU; null where it was not known. */
+/** The history: times, and the most that was used of each GPU until the next; null where it was not known. */
 export interface Past {
   times: number[];
   used: Record<string, (number | null)[]>;
