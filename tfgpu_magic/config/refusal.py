@@ -20,8 +20,7 @@ def if_too_late(policy: Policy, process: ProcessState, beside: Callable[[], Poli
     Args:
         policy: what is asked.
         process: this process.
-        beside: returns the nearest policy that fits in a new process beside this one; None if none does. Without it,
-            whether the policy fits there is not known.
+        beside: returns the nearest policy that fits in a new process beside this one; None if none does.
 
     Raises:
         TooLate: only a new process could enforce it.
@@ -276,18 +275,18 @@ def _restart(
             f"\nIn the program, before the first operation of {framework}:   "
             f'tfgpu_magic.apply("{policy}", frameworks="all")'
         )
+    cell = None if beside is None else beside()
     if process.host == "program":
-        return (
-            f'\nIn the program, before TensorFlow\'s first operation:   tfgpu_magic.apply("{policy}")\n'
-            f'Or for one function:   @tfgpu_magic.isolated(policy="{policy}")   (this program keeps what it holds)'
-        )
+        way = f'\nIn the program, before TensorFlow\'s first operation:   tfgpu_magic.apply("{policy}")'
+        call = f'\nOr for one function:   @tfgpu_magic.isolated(policy="{cell}")   (this program keeps what it holds)'
+        return way if cell is None else way + call
     anew, flag = (
         ("Restart and apply: ", " --restart")
         if process.host == "kernel"
         else ("Leave IPython, start it again and say first: ", "")
     )
     lines = [(anew, f"%tf_gpu {policy}{flag}", "variables are lost")]
-    if (cell := policy if beside is None else beside()) is not None:
+    if cell is not None:
         lines.append(("Or run one cell: ", f"%%tf_gpu isolate {cell}", f"this {process.host} keeps what it holds"))
     width = max(len(words) for _, words, _ in lines)
     return "".join(f"\n{lead:<{len(anew)}}  {words:<{width}}   ({cost})" for lead, words, cost in lines)
