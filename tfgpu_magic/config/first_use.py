@@ -99,9 +99,8 @@ def _quote(source: str) -> str:
     # Magics and shell lines are no Python; an empty line in their place keeps the line numbers.
     python = "\n".join("" if line.startswith(("%", "!", "?")) else line for line in source.splitlines())
     try:
-        doing = [node for node in ast.parse(python).body if not isinstance(node, _QUIET) and not _is_text(node)]
-        calling = [node for node in doing if any(isinstance(part, ast.Call) for part in ast.walk(node))]
-        may_have = [ast.get_source_segment(python, node) or "" for node in calling or doing]
+        doing = [node for node in ast.parse(python).body if not isinstance(node, _QUIET) and not _is_constant(node)]
+        may_have = [ast.get_source_segment(python, node) or "" for node in doing]
     except (SyntaxError, ValueError):
         lines = [line.strip() for line in source.splitlines()]
         may_have = [line for line in lines if line and not line.startswith(("#", "import ", "from ", "%", "!"))]
@@ -115,5 +114,7 @@ _QUIET = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast
 """Statements that start nothing, or whose own text does not show what they start."""
 
 
-def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+def _is_constant(node: ast.stmt) -> bool:
+    """Tell whether a statement just has a constant, or shows what has a name."""
+    value = node.value if isinstance(node, ast.Expr | ast.Assign) else None
+    return isinstance(value, ast.Constant) or (isinstance(node, ast.Expr) and isinstance(value, ast.Name))
