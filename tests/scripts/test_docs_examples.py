@@ -31,6 +31,12 @@ _VARYING = re.compile(
     re.MULTILINE,
 )
 """Process ids, durations, small peaks, what a kernel says once, and TensorFlow's version."""
+_FENCED = re.compile(
+    r"^(?P<indent> *)(?P<fence>`{3,}|~{3,}) *(?P<info>[^\n]*)\n(?P<body>.*?)^ *(?P=fence) *$", re.DOTALL | re.MULTILINE
+)
+_RUN = ("ipythonconsole", "pycon", "python")
+_TO_TYPE = ("ini", "ipython", "sh", "toml", "yaml")
+"""The kinds of blocks that are run, and of those that have no output."""
 _FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 
@@ -87,11 +93,36 @@ def test_examples_give_what_the_page_says(page: Path, tmp_path: Path, monkeypatc
     assert (done.returncode, done.stdout) == (0, "")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem)
 def test_an_output_that_is_not_run_is_called_an_example(page: Path) -> None:
-    blocks = re.findall(r"([^\n]*)\n\n```(\w*)\n.*?^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    assert _unmarked(page.read_text()) == []
 
-    assert [before for before, kind in blocks if kind in ("", "text") and not before.endswith("For example:")] == []
+
+def test_readmes_outputs_are_in_blocks_that_are_run() -> None:
+    kinds = {kind for kind, _ in _unmarked((ROOT / "README.md").read_text())}
+
+    assert kinds == {""}  # which `test_readme` and `test_two_notebooks` run
+
+
+@pytest.mark.parametrize(
+    "block", ["```text\nx", "```\nx", "```json lines\nx", "1. y:\n   ```pycon\nx", "~~~sh x\nx", "```console\n$ x\ny"]
+)
+def test_every_block_with_an_output_is_known_as_one(block: str) -> None:
+    close = "~~~" if "~~~" in block else "```"
+
+    assert len(_unmarked(f"y\n{block}\n{close}\n")) == 1
+    assert _unmarked(f"For example:\n\n{block.removeprefix('1. y:')}\n{close}\n") == []
+
+
+def _unmarked(page: str) -> list[tuple[str, str]]:
+    """Return the blocks of a page, each with its kind, that may have an output and are neither run nor marked."""
+    return [
+        (block["info"], block["body"])
+        for block in _FENCED.finditer(page)
+        if not (block["info"] in (_TO_TYPE if block["indent"] else (*_TO_TYPE, *_RUN)) or block["info"].startswith("{"))
+        and not (block["info"] == "console" and all(line.startswith("$ ") for line in block["body"].splitlines()))
+        and not page[: block.start()].rstrip().endswith("For example:")
+    ]
 
 
 def test_the_programs_of_the_pages_run_and_the_last_says_why_it_fails(tmp_path: Path) -> None:
