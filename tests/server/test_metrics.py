@@ -24,6 +24,7 @@ from tests.server.test_refused import NOT_THE_GPUS
 from tests.sizes import GIB
 from tests.slack import SLACK
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor import owners
 from tfgpu_magic.monitor.board import Look, Message
 from tfgpu_magic.monitor.live import Posted
 from tfgpu_magic.monitor.report import Figure, GpuUse, Report
@@ -148,6 +149,7 @@ def test_what_is_parked_is_told_by_state_and_counts_as_held_by_nobody() -> None:
         "parking": 0, "parked": 5, "waiting": 4, "restoring": 0, "failed": 0,
     }  # fmt: skip
     assert told(Known(table))["held", "0", "own"] == GIB
+    assert "parked_bytes{" not in written(Known(replace(table, processes=(row("mine", GIB),))))
 
 
 def told(*sources: Known) -> Figures:
@@ -282,10 +284,14 @@ def test_own_is_what_kernels_say_where_the_driver_names_nobody_here(
     assert (held["held", "0", "own"], held["held", "0", "unattributed"]) == (GIB, 3 * GIB)
 
 
-def test_a_process_that_hangs_where_it_is_read_holds_up_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("where", "what"), [(Posted, "known"), (owners, "_read")])
+def test_a_process_that_hangs_where_it_is_read_holds_up_no_server(
+    where: object, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     never = threading.Event()
     monkeypatch.setattr(metrics, "Live", Board)
-    monkeypatch.setattr(Posted, "known", lambda *_: never.wait(60))
+    monkeypatch.setattr(owners, "READ_TIMEOUT", 0.01)
+    monkeypatch.setattr(where, what, lambda *_: never.wait(60))
     source = metrics.Source()
     begun = time.monotonic()
     tables = [source.read() for _ in range(3)]

@@ -13,7 +13,7 @@ from prometheus_client.core import GaugeMetricFamily
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.live import Live
-from tfgpu_magic.monitor.owners import Owners
+from tfgpu_magic.monitor.owners import SILENT, Owners
 from tfgpu_magic.monitor.rows import ParkedState, Table, by_gpu
 from tfgpu_magic.monitor.tabulate import Known, make
 from tfgpu_magic.monitor.watcher import PID_TRUSTED_FOR
@@ -105,7 +105,7 @@ class Source:
         if snapshot.error:
             return Table(error=snapshot.error, time=snapshot.time)
         known = within(OWNERS_TIMEOUT, lambda: posted.known(self._owners, snapshot, {}))
-        if known is not None:
+        if known is not None and all(owner.text != SILENT for owner in known.owners.values()):
             return make(snapshot, known)
         table = make(snapshot, Known(reports=posted.reports, parked=posted.parked))
         return replace(table, processes=tuple(replace(row, untold=True) for row in table.processes))
@@ -195,7 +195,7 @@ def _figures(gpu: GpuRow, rows: list[ProcessRow]) -> Iterator[tuple[str, float |
         if listed and all(row.utilisation is not None for row in theirs):
             yield "held_unused_bytes", _held([row for row in theirs if row.unused is not None]), owner
     parked = [row.parked for row in rows if row.parked is not None]
-    for state in get_args(ParkedState):
+    for state in get_args(ParkedState) if parked else ():
         yield "parked_bytes", sum(one.size for one in parked if one.state == state), state
 
 
