@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor import board, starting
+from tfgpu_magic.monitor import board, collector, starting
 from tfgpu_magic.monitor.board import BOARD, LOCK
 from tfgpu_magic.monitor.collector import BLIND_FOR
 from tfgpu_magic.monitor.directory import BoardDirectory
@@ -46,6 +47,16 @@ def test_a_hang_is_stale_within_three_seconds_and_over_when_nvml_answers(machine
     assert seen.snapshot.error is None  # the last figures, and since when they are old
     until(live.look, fresh, seconds=PATIENCE + 5)  # the one that hangs gives up, and another starts
     assert len(collectors(machine)) == 1
+
+
+def test_a_process_that_cannot_be_read_keeps_no_other_from_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    never = threading.Event()
+    monkeypatch.setattr(collector, "PROCESS_TIMEOUT", 2 * SLACK)
+    monkeypatch.setattr(collector, "holder_began", lambda pid: never.wait(60) if pid == 1 else 5)
+    found = [collector._began(pid) for pid in (1, 2, 1, 2)]
+    never.set()
+
+    assert found == [None, 5, None, 5]
 
 
 def test_while_one_hangs_looks_take_no_time_and_no_other_joins_it(machine: Machine, machine_folder: Path) -> None:

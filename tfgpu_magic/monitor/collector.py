@@ -35,6 +35,7 @@ from tfgpu_magic.monitor.unused import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from threading import Thread
 
     from tfgpu_magic.monitor.source import Reader
 
@@ -200,9 +201,16 @@ class _Readings:
             self._succeeded = True
 
 
+_HANGING: dict[int, list[Thread]] = {}
+
+
 def _began(pid: int) -> int | None:
     """Read when a process began, unless that takes too long: a driver may hold it, and its files with it."""
-    return within(PROCESS_TIMEOUT, partial(holder_began, pid))
+    hanging = _HANGING.setdefault(pid, [])
+    found = within(PROCESS_TIMEOUT, partial(holder_began, pid), hanging)
+    if not hanging:
+        del _HANGING[pid]
+    return found
 
 
 @contextlib.contextmanager
