@@ -119,7 +119,7 @@ SCENES = {
         for order in (("take(1)", TOUCH), (TOUCH, "take(1)"))
     },
     "PyTorch 2.9 stays on its GPU, and each other is held once a cell has used it": Scene(
-        "%gpu limit 4GiB -> PyTorch before 2.10 is held on the GPU that it starts with",
+        "%gpu limit 4GiB -> PyTorch before 2.10 is held on its `cuda:0` from its start",
         f"take(5) -> {CAPPED}",
         f"take(2) -> {FREE}",
         "torch = __import__('torch'); torch.cuda.current_device() -> 0",

@@ -295,7 +295,7 @@ def _arrays(objects: Sequence[object]) -> list[Array]:
 
 
 def _tensors(tensor: Any) -> Iterator[Array]:
-    if tensor.is_cuda and tensor.untyped_storage().nbytes():
+    if tensor.is_cuda and tensor.untyped_storage().data_ptr():  # which a wrapper of other tensors has not
         yield _array(tensor, tensor, "")
         if tensor.is_leaf and tensor.grad is not None:  # of others PyTorch warns, and has none
             yield _array(tensor, tensor.grad, ".grad")
@@ -316,8 +316,8 @@ def _array(thing: object, tensor: Any, part: str) -> Array:
 
 
 _LATE = (
-    "PyTorch before 2.10 is held on the GPU that it starts with, and on each other one from the end of the cell that "
-    "first uses it."
+    "PyTorch before 2.10 is held on its `cuda:0` from its start, and on each other GPU from the end of the cell that "
+    "first uses it, in a program never. To hold it on one GPU throughout, show only that one: `visible 1`."
 )
 
 
@@ -328,7 +328,10 @@ def _moves() -> bool:
 
 
 def _is_used(module: Any, number: int, uuid: str) -> bool:
-    """Tell whether a GPU has a context in this process, or gets one next, so that its fraction may be set."""
+    """Tell whether a GPU has a context in this process, or is the current one, so that its fraction may be set.
+
+    When PyTorch starts CUDA, that is `cuda:0`: `set_device` starts it first, and only then changes the GPU.
+    """
     return uuid in cuda.contexts() or number == module.current_device()
 
 
