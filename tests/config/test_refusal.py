@@ -101,7 +101,8 @@ def test_too_late_is_told_with_why_and_with_the_way_from_where_one_is(state: dic
 
 
 @pytest.mark.parametrize(
-    ("host", "way"), [("kernel", r"%tf_gpu visible 1; limit 2GiB --restart"), ("program", r'apply\("visible 1; limit 2GiB"')]
+    ("host", "way"),
+    [("kernel", "%tf_gpu visible 1; limit 2GiB --restart"), ("program", r'apply\("visible 1; limit 2GiB"')],
 )
 def test_too_late_for_a_gpu_advises_all_the_words_and_nothing_untried(host: str, way: str) -> None:
     with pytest.raises(TooLate, match=way) as caught:

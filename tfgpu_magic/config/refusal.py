@@ -53,8 +53,8 @@ def if_too_late(policy: Policy, process: ProcessState, beside: Callable[[], Poli
             f"Something in this {process.host} holds a CUDA context{since}, and TensorFlow does not know of it. Either "
             "TensorFlow's GPU allocators exist already (device_lib.list_local_devices(), tf.test.is_gpu_available() "
             "and v1 Sessions make them), and it would accept the setting and not enforce it; or another library"
-            f"{f' ({process.neighbour})' if process.neighbour else ''} uses the GPU. Nobody can tell which, so nothing is "
-            "promised.",
+            f"{f' ({process.neighbour})' if process.neighbour else ''} uses the GPU. Nobody can tell which, so nothing "
+            "is promised.",
             verdict="",
             more=_restart(policy, process, beside=beside),
         )

@@ -206,8 +206,8 @@ def _sound(given: Mapping[str, Any], where: str, told: list[str] | None = None) 
             else:
                 flaws.append(f"`{name} = {value!r}`, from {where}, is NOT in force. {why}")
     flaws += [
-        f"This machine knows no group `{group}`, named in {where}: nobody has its policy, and everybody who comes to it "
-        "in the list its ceiling. Mend the name, or write the group's number."
+        f"This machine knows no group `{group}`, from {where}: nobody has its policy, and everybody who comes to it in "
+        "the list its ceiling. Mend the name, or write the group's number."
         for group in {**values.get("policies", {}), **values.get("ceilings", {})}
         if _is_member(group) is None
     ]
