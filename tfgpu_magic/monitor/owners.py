@@ -245,16 +245,12 @@ class Owners:
 
 
 def _foreign(found: Iterable[Who]) -> bool:
-    """Tell whether pids may belong to another namespace: none of them names a living process here."""
-    return set(found) == {"gone"} and not _all_known()
-
-
-def _all_known() -> bool:
-    """Tell whether every pid that the driver may list is a pid here, as it is in the first namespace."""
+    """Tell whether pids may belong to another namespace: none names a living process here, as all do in the first."""
     try:
-        return os.readlink("/proc/self/ns/pid") == _FIRST and _SIMULATED not in os.environ  # noqa: PTH115
+        first = os.readlink("/proc/self/ns/pid") == _FIRST and _SIMULATED not in os.environ  # noqa: PTH115
     except OSError:
-        return False
+        first = False
+    return set(found) == {"gone"} and not first
 
 
 def _read(pid: int, before: _Read | None) -> _Read | None:

@@ -68,7 +68,7 @@ def screen(table: Table, *, width: int, height: int) -> Group:
 def _head(table: Table, width: int) -> list[Text]:
     age = Text("", "dim")
     if table.stale_since is not None:
-        age = Text(f"stale since {_clock(table.stale_since)}", "bold red")
+        age = Text(f"stale since {time.strftime('%H:%M:%S', time.localtime(table.stale_since))}", "bold red")
     elif table.gpus:
         age = Text(f"live · {max(1, round(table.every))} s", "green")
     title = Text.assemble((TITLE, "bold"), "   ")
@@ -76,7 +76,7 @@ def _head(table: Table, width: int) -> list[Text]:
         for share, word in _LEGEND:
             title.append(_SHARES[share][0], _SHARES[share][1]).append(f" {word}  ")
     right = Text.assemble(age, (f" · {HINT}" if age else HINT, "dim"))
-    lines = [_apart(title, right, width)]
+    lines = [Text.assemble(title, " " * max(1, width - title.cell_len - right.cell_len), right)]
     if table.processes:
         words = _columns(("PID", "Owner", "Held", "In use", "Peak", "Policy"), width)
         lines.append(Text.assemble((words, "dim")))
@@ -178,10 +178,6 @@ def _most(counts: Sequence[int], room: int) -> int:
     return most
 
 
-def _apart(left: Text, right: Text, width: int) -> Text:
-    return Text.assemble(left, " " * max(1, width - left.cell_len - right.cell_len), right)
-
-
 def _fitted(words: str, width: int) -> str:
     """Return a text of so many columns, cut on the right or filled with spaces."""
     text = Text(words)
@@ -193,7 +189,3 @@ def _cut(line: Text, width: int) -> Text:
     line.no_wrap = True
     line.truncate(width, overflow="ellipsis")
     return line
-
-
-def _clock(at: float) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(at))

@@ -142,24 +142,15 @@ class _Writable:
         self.__array_interface__ = array.__array_interface__ | {"data": (array.ctypes.data, False)}
 
 
-def _shape(shape: Any) -> tuple[int | None, ...] | None:
-    return None if shape.rank is None else tuple(shape.as_list())
-
-
-def _dtype(dtype: Any) -> np.dtype[Any]:
+def _dtype(dtype: Any) -> Any:
     import numpy as np
 
-    plain: np.dtype[Any] = np.dtype(dtype.as_numpy_dtype)
-    return plain
-
-
-def _history(history: Any) -> TrainingHistory:
-    return TrainingHistory(dict(history.history), list(history.epoch), dict(history.params))
+    return np.dtype(dtype.as_numpy_dtype)
 
 
 def _reduced(plain: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     bits = _bits(plain) if getattr(plain, "ndim", 0) else plain
-    return (_same, (plain,)) if bits is plain else (_typed, (bits, plain.dtype))
+    return (_same, (plain,)) if bits is plain else (type(bits).view, (bits, plain.dtype))
 
 
 def _bits(array: Any) -> Any:
@@ -172,10 +163,6 @@ def _bits(array: Any) -> Any:
 
 def _same(plain: Any) -> Any:
     return plain
-
-
-def _typed(bits: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    return bits.view(dtype)
 
 
 _PACKAGES = ROOTS | {"jax", "jaxlib", "torch"}
@@ -192,10 +179,10 @@ _FORMS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("tensorflow.Variable", lambda variable: _array(variable.read_value())),
     ("keras.Variable", _array),
     ("tensorflow.RaggedTensor", lambda ragged: ragged.to_list()),
-    ("tensorflow.TensorShape", _shape),
+    ("tensorflow.TensorShape", lambda shape: None if shape.rank is None else tuple(shape.as_list())),
     ("tensorflow.DType", _dtype),
     ("keras.Model", ModelHandle.of),
-    ("keras.callbacks.History", _history),
+    ("keras.callbacks.History", lambda one: TrainingHistory(dict(one.history), list(one.epoch), dict(one.params))),
     ("builtins.list", list),
     ("builtins.dict", dict),
     ("builtins.set", set),
