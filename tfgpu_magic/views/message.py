@@ -159,16 +159,8 @@ def full(sequence: int, state: State, history: History, every: float | None = No
         history: what was used before.
         every: seconds after which the next message comes; None where none does.
     """
-    message: Full = {
-        "version": VERSION,
-        "type": "full",
-        "sequence": sequence,
-        "state": state,
-        "history": past(history),
-    }
-    if every is not None:
-        message["every"] = every
-    return _text(message)
+    message = {"version": VERSION, "type": "full", "sequence": sequence, "state": state, "history": past(history)}
+    return _text(cast("Full", message | _known({"every": every})))
 
 
 def tick(sequence: int, base: int, changes: Mapping[str, object]) -> str:
