@@ -176,6 +176,12 @@ def test_of_many_cells_the_last_are_in_the_table_and_it_says_so() -> None:
         assert "These are the last 200 of 500 rows" in shown
 
 
+def test_a_gpu_that_was_never_used_has_no_chart() -> None:
+    samples = [Sample(1000.0 + at, (Level("GPU-a", at, None), Level("GPU-b", 0, None))) for at in range(2)]
+
+    assert repr(Session(Timeline(samples), {"GPU-a": "0", "GPU-b": "1"})).count(" in use") == 1
+
+
 def test_a_gpu_without_a_number_is_named_by_its_uuid() -> None:
     record = Timeline([Sample(1000.0, (Level("GPU-01234567-89ab-cdef", GIB, None),))])
 

@@ -89,8 +89,9 @@ class Session(Answer):
                 limits[level.gpu] = level.limit
         cells = self.record.cells()
         return [
-            Curve(self._name(gpu), tuple(found), limits[gpu], tuple(_on(gpu, cells)))
+            Curve(self._name(gpu), tuple(found), limits[gpu], tuple(on))
             for gpu, found in sorted(points.items(), key=lambda item: self._name(item[0]))
+            if (on := _on(gpu, cells)) or any(in_use for _, in_use in found)
         ]
 
     def _name(self, gpu: str) -> str:
