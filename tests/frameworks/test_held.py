@@ -206,6 +206,9 @@ SCENES = {
         "promised() -> [1024, 1024]",
         env={"TFGPU_CEILING": "limit 6GiB"},
     ),
+    "what is taken at once is one, though only a ceiling limits it": Scene(
+        "%tf_gpu growth off", "promised() -> [6144, 6144]", env={"TFGPU_CEILING": "limit 6GiB"}
+    ),
     "a policy that only PyTorch has": Scene(
         "import torch", "promised() -> [2048, 2048]", env={"TFGPU_POLICY": "limit 2GiB"}
     ),

@@ -166,7 +166,7 @@ def _most(plan: Plan, limits: Mapping[str, Sequence[int]], *, promised: bool = F
         promised: whether what only the ceiling limits is left out: it grows, and promises nothing.
     """
     imported = frameworks.imported()
-    capped = {str(device.gpu.uuid) for device in plan.devices if device.capped} if promised else ()
+    capped = {str(device.gpu.uuid) for device in plan.devices if device.capped} if promised and plan.grows else ()
     of_all = any(request.limited for request in plan.others.asked.memory)
     asked = {TENSORFLOW: {uuid: sum(sizes) for uuid, sizes in limits.items() if uuid not in capped}}
     for part in plan.others.parts:
