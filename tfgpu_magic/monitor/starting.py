@@ -30,6 +30,7 @@ _ENDED = re.compile(rf"(\d+) \((?:{'|'.join((PROCESS_NAME, PARKER_NAME, PARKING_
 
 # -c as in `look`, -I and -S as in `probe`. It forks at once, so that its starter has a child for milliseconds only.
 _CODE = (
+    "'tfgpu_magic: reads the GPUs for all views of this user'; "  # for who looks at the list of processes
     "import os, sys; os.fork() and os._exit(0); linger, patience, *paths = sys.argv[1:]; sys.path += paths; "
     "from tfgpu_magic.monitor.collector import main; main(float(linger), float(patience))"
 )
