@@ -16,6 +16,7 @@ CHECKS = (
     checks.boards_are_private,
     checks.metrics_for_a_service,
     checks.paths_are_private,
+    checks.ceiling_holds,
     checks.restart_keeps_the_token,
     checks.idle_is_culled,
     checks.working_is_not_culled,

@@ -10,7 +10,7 @@ from functools import partial
 
 import psutil
 
-from scripts._hub_rig import IDLE, Hub
+from scripts._hub_rig import CEILING, IDLE, Hub
 from scripts._hub_users import User
 from tests.jupyter import until
 
@@ -90,6 +90,14 @@ def restart_keeps_the_token(hub: Hub) -> str:
     if not tokens or any(token in text for token in tokens for text in seen):
         return "bob sees the token" if tokens else "the kernel has no token of the Hub's"
     return "" if "limit 1GiB" in now else f"the words are not in force: {now[:300]}"
+
+
+def ceiling_holds(hub: Hub) -> str:
+    """The ceiling of `c.Spawner.environment` holds in users' kernels."""
+    kernel = hub.start_kernel(hub.users["bob"])
+    said = kernel.run("%load_ext tfgpu_magic\n%tf_gpu plan")
+    hub.shut_down(kernel)
+    return "" if f"The ceiling here is `{CEILING}`" in said else f"bob's kernel says {said[:300]}"
 
 
 def metrics_for_a_service(hub: Hub) -> str:

@@ -169,6 +169,10 @@ def _cull_kernels(user: User) -> None:
     os.chown(config.parent, user.uid, user.uid)
 
 
+CEILING = "limit 90%"
+"""The administrator's, which a Hub passes on to servers as the page on administrators says."""
+
+
 @contextmanager
 def _process(hub: Hub, folder: Path, culled: Sequence[str]) -> Iterator[None]:
     folder.mkdir(mode=0o700)
@@ -185,6 +189,7 @@ def _process(hub: Hub, folder: Path, culled: Sequence[str]) -> Iterator[None]:
             **on_machine,
             "JUPYTERHUB_SINGLEUSER_APP": "jupyter_server.serverapp.ServerApp",
             "JUPYTERHUB_ACTIVITY_INTERVAL": "3",
+            "TFGPU_CEILING": CEILING,
         },
         "token": hub.token,
         "scraper": hub.scraper,
