@@ -65,7 +65,7 @@ def test_the_variable_holds_whatever_is_wrong_in_the_configuration(machine: Mach
     for found, said in (
         run(machine, _in_force, {"quiet": "yes"}, env=env),
         run(machine, _in_force, {"quiet": "yes"}, "TfGpuMagic", env=env),
-        *(run(machine, _in_force, section, env=env) for section in ("limit 90%", None, [])),
+        *(run(machine, _in_force, section, env=env) for section in ("limit 90%", None, list[str]())),
         run(machine, _in_force_in_spite_of_an_exception, env=env),
     ):
         assert found == FORTY
