@@ -5,7 +5,10 @@ That its out-of-memory errors are known everywhere is in `test_shortage.py`.
 
 from __future__ import annotations
 
+import datetime
 import json
+import sys
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -20,6 +23,7 @@ from tests.magic.shell import Seen, cells
 from tests.processes import run
 from tfgpu_magic import frameworks
 from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.frameworks import tensorflow_arrays
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.views import message
 
@@ -99,6 +103,13 @@ def test_where_none_can_it_is_refused_and_they_are_named(monkeypatch: pytest.Mon
 
     with pytest.raises(tfgpu_magic.Refused, match="Keeping and Novum keep the GPU memory that was taken until this"):
         tfgpu_magic.give_back()
+
+
+def test_an_array_whose_address_cannot_be_read_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = datetime.datetime_CAPI  # type: ignore[attr-defined]  # a capsule of another name than DLPack's
+    monkeypatch.setitem(sys.modules, "tensorflow.python.dlpack.dlpack", SimpleNamespace(to_dlpack=lambda _: other))
+
+    assert tensorflow_arrays._address(object()) is None
 
 
 def test_where_none_uses_a_gpu_there_is_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,6 +102,13 @@ def test_what_the_gpu_is_to_have_free_counts_one_context_for_all_frameworks() ->
     assert "GPU 0 is to have 3.7 GiB free: CUDA's context takes about 256 MiB beside that." in repr(answer)
 
 
+def test_limits_that_are_more_than_the_gpu_has_are_not_said_to_be_free_memory() -> None:
+    answer = how_much(fit({"TensorFlow": [pool(0, 5 * GIB)], "PyTorch": [pool(0, 5 * GIB)]}, MACHINE))
+
+    assert "come to 11.6 GiB, and GPU 0 has 8 GiB: the frameworks had their peaks at different times" in repr(answer)
+    assert "is to have" not in repr(answer)
+
+
 @pytest.mark.parametrize("words", ["growth", "split 2GiB 3GiB --gpu 0", "visible 1; growth"])
 def test_the_same_program_runs_under_the_line(machine: Machine, words: str) -> None:
     line = run(machine, _asked, words)

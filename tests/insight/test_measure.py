@@ -103,6 +103,15 @@ def test_calls_that_are_measured_in_threads_do_not_disturb_one_another(machine: 
     assert max(peaks) <= base + 4 * 17 * MIB
 
 
+def test_a_measurement_that_has_begun_is_not_begun_again() -> None:
+    with tfgpu_magic.measure(driver=False) as m:
+        with pytest.raises(RuntimeError, match="has begun already"), m:
+            pass
+        assert m.seconds >= 0
+    with m:  # it has ended
+        pass
+
+
 def test_a_generator_function_is_refused_since_its_call_does_nothing() -> None:
     with pytest.raises(TypeError, match="Measure the loop"):
 

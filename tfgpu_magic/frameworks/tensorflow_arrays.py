@@ -153,7 +153,7 @@ def _address(tensor: object) -> int | None:
     """Return where a tensor begins on its GPU; None for a type that DLPack does not know."""
     try:
         capsule = sys.modules[_DLPACK].to_dlpack(tensor)
+        # The first field of DLPack's struct is the address of the data.
+        return ctypes.c_void_p.from_address(_pointer(capsule, b"dltensor")).value
     except Exception:  # as above
         return None
-    # The first field of DLPack's struct is the address of the data.
-    return ctypes.c_void_p.from_address(_pointer(capsule, b"dltensor")).value

@@ -10,7 +10,7 @@ from tfgpu_magic.monitor.report import TENSORFLOW
 from tfgpu_magic.units import BINARY, MIB, exact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from tfgpu_magic.config.word import Magic
     from tfgpu_magic.frameworks.pool import Pool
@@ -95,7 +95,7 @@ def _wanted(pool: Pool, failed: Explanation | None) -> int:
 
 def _need(framework: str, gpu: Gpu, counters: Sequence[Pool]) -> Need:
     context = context_bytes(gpu.total or 0)
-    limits = [_rounded(one.peak + max(one.peak // MARGIN, LEAST_MARGIN)) for one in counters]
+    limits = [round_up(one.peak + max(one.peak // MARGIN, LEAST_MARGIN)) for one in counters]
     if gpu.total is not None and sum(limits) > (room := gpu.total - context):
         limits = [room * limit // sum(limits) // MIB * MIB for limit in limits]  # they did fit as they were
     return Need(
@@ -126,17 +126,8 @@ def _words(needs: Sequence[Need], magic: Magic, *, hides: bool) -> str:
     return "; ".join([*chosen, f"limit {' '.join(f'{gpu}={exact(limit)}' for gpu, limit in most.items())}"])
 
 
-def _rounded(size: int) -> int:
+def round_up(size: int) -> int:
     """Round a size up to one that people would write: tenths of a GiB, or tens of MiB."""
     if size >= BINARY["GiB"]:
         return -(-size * 10 // BINARY["GiB"]) * BINARY["GiB"] // 10
-    return max(-(-size // (10 * MIB)) * 10 * MIB, LEAST_LIMIT)
-
-
-def together(needs: Iterable[Need]) -> dict[str, tuple[int, int]]:
-    """Return what all frameworks take of each GPU in all, and how much of that is the context, by the GPU's label."""
-    found: dict[str, tuple[int, int]] = {}
-    for need in needs:
-        whole, context = found.get(need.gpu, (need.context, need.context))
-        found[need.gpu] = whole + sum(need.limits), context
-    return found
+    return -(-max(size, LEAST_LIMIT) // (10 * MIB)) * 10 * MIB

@@ -78,7 +78,13 @@ class Measuring:
         self._result: Measurement | None = None
 
     def __enter__(self) -> Measuring:
-        """Begin."""
+        """Begin.
+
+        Raises:
+            RuntimeError: it has begun already.
+        """
+        if self._pools is not None and self._result is None:
+            raise RuntimeError("This measurement has begun already: for a block within, call `measure()` again.")
         self._result, self._before = None, look() if self._driver else None
         self._pools = Pools()
         self._began = time.perf_counter()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from tfgpu_magic import frameworks
-from tfgpu_magic.insight.fit import Fit, fit, together
+from tfgpu_magic.insight.fit import Fit, Need, fit
 from tfgpu_magic.insight.timeline import TIMELINE
 from tfgpu_magic.insight.why import explaining
 from tfgpu_magic.insight.why.explanation import Explanation
@@ -20,6 +22,7 @@ _NOTHING = (
     "again."
 )
 _LEAD = "To be said before the first use, in a new notebook or with `--restart`:"
+_NOT_AT_ONCE = "the frameworks had their peaks at different times, and may not have them at once."
 _GROWS = "It is taken at once; with `--grow` it is a cap, and is taken as it is needed."
 
 
@@ -65,15 +68,20 @@ def how_much(found: Fit, failed: Explanation | None = None, *, trouble: str = ""
         for need in found.needs
         for name, peak, limit in zip(need.pools, need.peaks, need.limits, strict=True)
     ]
-    beside = [
-        f"GPU {gpu} is to have {rounded(whole)} free: CUDA's context takes about {rounded(context)} beside that."
-        for gpu, (whole, context) in together(found.needs).items()
-    ]
     ran_out = [] if failed is None or failed.call or failed.pool is None else [_of_failed(failed)]
-    made_up = [phrases.SIMULATED] if simulated else []
-    return Document(
-        headline(_LEAD, f"%{found.magic} {found.words}"), grid(_HEADS, rows), *beside, *ran_out, _GROWS, *made_up
-    )
+    remarks = [*_beside(found.needs), *ran_out, _GROWS, *[phrases.SIMULATED] * simulated]
+    return Document(headline(_LEAD, f"%{found.magic} {found.words}"), grid(_HEADS, rows), *remarks)
+
+
+def _beside(needs: Sequence[Need]) -> Iterator[str]:
+    """Say what each GPU is to have for all frameworks together."""
+    for gpu, (context, total) in {need.gpu: (need.context, need.total) for need in needs}.items():
+        whole = context + sum(sum(need.limits) for need in needs if need.gpu == gpu)
+        if total is not None and whole > total:
+            yield f"All limits come to {rounded(whole)}, and GPU {gpu} has {rounded(total)}: {_NOT_AT_ONCE}"
+        else:
+            context_too = f"CUDA's context takes about {rounded(context)} beside that."
+            yield f"GPU {gpu} is to have {rounded(whole)} free: {context_too}"
 
 
 def _of_failed(failed: Explanation) -> str:

@@ -10,11 +10,12 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol
 
 from tfgpu_magic.config.memory import LEAST_LIMIT, whole
+from tfgpu_magic.insight.fit import round_up
 from tfgpu_magic.insight.names import Holding, Scope
 from tfgpu_magic.insight.why.causes import LIBRARY_ROOM
 from tfgpu_magic.insight.why.explanation import Way
 from tfgpu_magic.monitor.report import TENSORFLOW
-from tfgpu_magic.units import BINARY, MIB
+from tfgpu_magic.units import exact
 
 if TYPE_CHECKING:
     from tfgpu_magic.insight.names import Name
@@ -168,21 +169,12 @@ def _needs(case: Explanation) -> list[tuple[int, str]]:
     if case.pool is not None and case.cause == "pieces":
         level = max(level, case.pool.peak)  # what was in use then has left the pieces, and may do so again
     known = level + case.shortage.size if case.shortage.size is not None else max(limit, level + LIBRARY_ROOM)
-    sizes = (_rounded(math.ceil(known * factor)) for factor in _HEADROOM)
+    sizes = (round_up(math.ceil(known * factor)) for factor in _HEADROOM)
     return [(whole(size), _text(size)) for size in sizes]
 
 
-def _rounded(size: int) -> int:
-    """Round a size up to one that people would write: tenths of a GiB, or tens of MiB."""
-    if size >= BINARY["GiB"]:
-        return -(-size * 10 // BINARY["GiB"]) * BINARY["GiB"] // 10
-    return max(-(-size // (10 * MIB)) * 10 * MIB, -(-LEAST_LIMIT // (10 * MIB)) * 10 * MIB)
-
-
 def _text(size: int) -> str:
-    """Write a size as `_rounded` gives it; another one is rounded up."""
-    size = _rounded(size)
-    return f"{-(-size * 10 // BINARY['GiB']) / 10:g}GiB" if size >= BINARY["GiB"] else f"{size // MIB}MiB"
+    return exact(round_up(size))
 
 
 def _smaller(case: Explanation) -> Way:
