@@ -24,7 +24,7 @@ def noted(plan: Plan, process: ProcessState) -> Plan:
 
 def standing(plan: Plan) -> str:
     """Return one sentence on what an applied plan does for every framework."""
-    tensorflow = [TENSORFLOW] if frameworks.has_tensorflow() else []
+    tensorflow = [TENSORFLOW] if frameworks.installed("tensorflow") else []
     names = _all([*([] if plan.hides_all else tensorflow), *(part.framework for part in plan.others.parts)])
     if not plan.others.asked.requests and not plan.asked.requests:
         return f"No policy is set: the defaults of {names} hold."

@@ -106,7 +106,7 @@ def test_where_none_can_it_is_refused_and_they_are_named(monkeypatch: pytest.Mon
 
 
 def test_an_array_whose_address_cannot_be_read_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = datetime.datetime_CAPI  # type: ignore[attr-defined]  # a capsule of another name than DLPack's
+    other = datetime.datetime_CAPI  # a capsule of another name than DLPack's
     monkeypatch.setitem(sys.modules, "tensorflow.python.dlpack.dlpack", SimpleNamespace(to_dlpack=lambda _: other))
 
     assert tensorflow_arrays._address(object()) is None

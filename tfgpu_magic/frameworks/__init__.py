@@ -26,18 +26,13 @@ if TYPE_CHECKING:
     from tfgpu_magic.frameworks.shortage import Shortage
     from tfgpu_magic.monitor.report import Figure
 
-__all__ = ["FRAMEWORKS", "PEAKS", "RUNTIME", "Framework", "note_import"]
+__all__ = ["FRAMEWORKS", "PEAKS", "RUNTIME", "Framework", "installed", "note_import"]
 
 FRAMEWORKS: tuple[Framework, ...] = (TensorFlow(), Torch(), Jax())
 """The frameworks, in the order in which views show their figures."""
 
 PEAKS: dict[str, SharedPeaks] = {one.name: SharedPeaks(one) for one in FRAMEWORKS}
 """The peak counters of each framework, by its name."""
-
-
-def has_tensorflow() -> bool:
-    """Tell whether TensorFlow is installed; it is not imported for that."""
-    return bool(installed("tensorflow"))
 
 
 def awake() -> list[Framework]:

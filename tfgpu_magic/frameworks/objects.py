@@ -87,7 +87,7 @@ def namespace(thing: object) -> Mapping[str, Any]:
         descriptor = class_attributes(kind).get("__dict__")
         if descriptor is not None:
             own: Any = None
-            if _is_pythons(descriptor):
+            if type(descriptor) is GetSetDescriptorType or type(descriptor) is MemberDescriptorType:  # no user's code
                 with contextlib.suppress(AttributeError):  # a proxy for an object that has none
                     own = descriptor.__get__(thing, type(thing))
             return own if own is not None and is_a(own, dict) else _NOTHING
@@ -100,11 +100,6 @@ def items(names: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
     Another thread may change it meanwhile; in one call of C no other thread runs, unless an object's end runs code.
     """
     return list(dict.items(names) if is_a(names, dict) else names.items())  # type: ignore[arg-type]  # as `is_a` says
-
-
-def _is_pythons(descriptor: object) -> bool:
-    """Tell whether a descriptor is one that runs no code of a user's."""
-    return type(descriptor) is GetSetDescriptorType or type(descriptor) is MemberDescriptorType
 
 
 def has_property(kind: type, name: str) -> bool:

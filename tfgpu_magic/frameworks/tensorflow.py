@@ -45,10 +45,6 @@ _DEVICE = re.compile(r"device:(GPU:\d+)")
 _HOST = re.compile(r"device:CPU:\d+ by allocator|by allocator (?:cpu|gpu_host|cuda_host)|DefaultCPUAllocator")
 
 
-def _logical_gpu(_: object, dev: str) -> str:
-    return _name(dev)
-
-
 @functools.cache
 def _name(dev: str) -> str:
     """Return a logical GPU's name from any way to write it, as ``/device:GPU:0``."""
@@ -71,7 +67,7 @@ class TensorFlow(Framework):
     module = "tensorflow"
     grows_by: ClassVar = {GROWTH: "true"}
     # Source: TensorFlow 2.16 to 2.21, `eager/context.py` and `framework/config.py`.
-    counters = Counters(lambda: [context_class()], "get_memory_info", "reset_memory_stats", _logical_gpu)
+    counters = Counters(lambda: [context_class()], "get_memory_info", "reset_memory_stats", lambda _, dev: _name(dev))
 
     def __init__(self) -> None:
         self._logical: Mapping[str, tuple[LogicalGpu, ...]] = {}

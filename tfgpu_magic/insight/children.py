@@ -55,16 +55,16 @@ def children_of(kind: type) -> Callable[[Any], Iterable[Child]] | None:
         return _CHILDREN[id(kind)]
     if derives(kind, type):
         return _of_class
-    if derives(kind, ModuleType):
-        return _of_module
+    if derives(kind, ModuleType):  # of a class of its own, if it is loaded late
+        return lambda _: ()
     if derives(kind, BaseException):
         return _of_exception
     if keras.has_parts(kind):
         return _of_keras
     if stands_in(kind):
         return _of_stand_in
-    if of_graph(kind):
-        return _of_graph
+    if of_graph(kind):  # the graph has itself what it has captured
+        return lambda _: ()
     if kind is getattr(sys.modules.get("numpy"), "ndarray", None):
         return _of_ndarray
     return None
@@ -90,16 +90,6 @@ def _of_function(function: FunctionType) -> Iterator[Child]:
         yield None, value
 
 
-def _of_module(_: ModuleType) -> Iterator[Child]:
-    """Return nothing: a module that is loaded late is of a class of its own, and holds no more than another."""
-    return iter(())
-
-
-def _of_graph(_: object) -> Iterator[Child]:
-    """Return nothing: a graph has itself what it has captured."""
-    return iter(())
-
-
 def _of_exception(error: BaseException) -> Iterator[Child]:
     for name in ("__traceback__", "__cause__", "__context__"):
         yield Step(), vars(BaseException)[name].__get__(error)
@@ -112,20 +102,8 @@ def _of_traceback(traceback: TracebackType) -> Iterator[Child]:
     yield Step(), traceback.tb_next
 
 
-def _of_generator(generator: GeneratorType[Any, Any, Any]) -> Iterator[Child]:
-    yield from _suspended("generator", generator, generator.gi_frame, generator.__name__)
-
-
-def _of_coroutine(coroutine: CoroutineType[Any, Any, Any]) -> Iterator[Child]:
-    yield from _suspended("coroutine", coroutine, coroutine.cr_frame, coroutine.__name__)
-
-
-def _of_async_generator(generator: AsyncGeneratorType[Any, Any]) -> Iterator[Child]:
-    yield from _suspended("generator", generator, generator.ag_frame, generator.__name__)
-
-
-def _suspended(kind: Kind, thing: object, frame: FrameType | None, name: str) -> Iterator[Child]:
-    scope = Scope(kind, name)
+def _suspended(kind: Kind, thing: Any, frame: FrameType | None) -> Iterator[Child]:
+    scope = Scope(kind, thing.__name__)
     if frame is not None:  # it has not ended
         for variable, value in local_variables(frame).items():
             yield Step(variable, scope), value
@@ -161,9 +139,9 @@ def _of_ndarray(array: Any) -> Iterator[Child]:
 _CHILDREN: dict[int, Callable[[Any], Iterable[Child]]] = {
     id(FunctionType): _of_function,
     id(TracebackType): _of_traceback,
-    id(GeneratorType): _of_generator,
-    id(CoroutineType): _of_coroutine,
-    id(AsyncGeneratorType): _of_async_generator,
+    id(GeneratorType): lambda one: _suspended("generator", one, one.gi_frame),
+    id(CoroutineType): lambda one: _suspended("coroutine", one, one.cr_frame),
+    id(AsyncGeneratorType): lambda one: _suspended("generator", one, one.ag_frame),
 }
 """By the id of the class: one of the user's need not have a hash."""
 

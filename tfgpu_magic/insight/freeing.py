@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-from collections.abc import Sequence
 
 from tfgpu_magic import frameworks
 from tfgpu_magic.config.process_state import Stage
@@ -37,7 +36,7 @@ def free(*names: str) -> Freed:
     unknown = [name for name in names if name not in shell.names()]
     if unknown:
         raise PolicyError(_no_such_name(unknown[0]))
-    led_to = _led_to(names)
+    led_to = reached_from([shell.names()[name] for name in names]) if names else set[Identity]()
     in_use, held = figures(), _held()
     shell.forget_names(names)
     dropped = _forget()
@@ -84,14 +83,6 @@ def _no_such_name(name: str) -> str:
     near = nearest(name, shell.names())
     suggested = near if near.startswith(" Did you mean") else ""
     return f"`free {name}` cannot be done: there is no name {name!r} here to delete.{suggested}"
-
-
-def _led_to(names: Sequence[str]) -> set[Identity]:
-    """Return the identities of the arrays to which names lead."""
-    if not names:
-        return set()
-    known = shell.names()
-    return reached_from([known[name] for name in names])
 
 
 def _forget() -> tuple[str, ...]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from IPython.display import display
@@ -27,15 +27,6 @@ LONGEST = 200
 """Characters of a cell's line that are kept."""
 
 
-@dataclass(slots=True)
-class _Begun:
-    """A cell that has begun."""
-
-    title: str
-    time: float
-    pools: Pools
-
-
 class Tracker(CellWatch):
     """The tracking of a shell's cells: two tenths of a millisecond a cell at most.
 
@@ -49,28 +40,28 @@ class Tracker(CellWatch):
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
         self.least = LEAST
-        self._begun: list[_Begun] = []  # a cell may run others, as `%run` does
+        self._begun: list[tuple[str, float, Pools]] = []  # titles, times; a cell may run others, as `%run` does
         self._highest: dict[tuple[str, str], int] = {}
 
     def stop(self) -> None:
         """Track no more; what was tracked stays."""
         super().stop()
         while self._begun:
-            self._begun.pop().pools.end()
+            self._begun.pop()[2].end()
 
     def _before(self, info: Any) -> None:
         now, pools = time.time(), Pools()
         TIMELINE.add(Sample(now, levels((one.gpu, one.in_use, one.limit) for one in pools.began)))
-        self._begun.append(_Begun(title(info.raw_cell or "")[:LONGEST], now, pools))
+        self._begun.append((title(info.raw_cell or "")[:LONGEST], now, pools))
 
     def _after(self, result: Any) -> None:
         if not self._begun:  # the cell that said `track on`
             return
-        begun = self._begun.pop()
-        now, pools = time.time(), begun.pools.end()
+        text, began, before = self._begun.pop()
+        now, pools = time.time(), before.end()
         TIMELINE.add(Sample(now, levels((one.gpu, one.after, one.limit) for one in pools)))
         number, error = _outcome(result)
-        cell = CellUse(number=number, title=begun.title, began=begun.time, ended=now, pools=pools, error=error)
+        cell = CellUse(number=number, title=text, began=began, ended=now, pools=pools, error=error)
         TIMELINE.add_cell(cell)
         changed = tuple(pool for pool in pools if self._is_much(pool))
         if changed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from tfgpu_magic.views.answer import OFFERS, Answer, Part, headline
 from tfgpu_magic.views.tensors import GAVE_UP, called
 
 if TYPE_CHECKING:
+    from tfgpu_magic.frameworks.pool import Pool
     from tfgpu_magic.insight.why.explanation import Cause, Explanation
 
 NONE = (
@@ -99,8 +101,11 @@ def _way(line: str, text: str) -> str:
 
 def _headline(case: Explanation) -> str:
     """Return why there was no memory, in one sentence or two."""
-    where = "" if case.cell is None else f" (In [{case.cell}], {_clock(case.time)})"
-    return f"Out of GPU memory{where}: {_CAUSES[case.cause](case)}"
+    at = time.strftime("%H:%M:%S", time.localtime(case.time))
+    where = "" if case.cell is None else f" (In [{case.cell}], {at})"
+    of_pool, pool = _OF_A_POOL.get(case.cause), case.pool
+    why = of_pool(case, pool) if of_pool and pool is not None else _CAUSES.get(case.cause, _unknown)(case)
+    return f"Out of GPU memory{where}: {why}"
 
 
 def _start(case: Explanation) -> str:
@@ -115,28 +120,21 @@ def _start(case: Explanation) -> str:
     return f"{name} could not start on {_gpu(case)}, of which {_free(case)} are free{needs}.{then}"
 
 
-def _limit(case: Explanation) -> str:
-    pool = case.pool
-    if pool is None:
-        return _unknown(case)
-    full = f"{_asked(case)} did not fit into {_pool(case)}, which is limited to {rounded(pool.limit)}, {_filled(case)}."
-    return f"{full} If it was not full again, its free memory was in pieces." if _may_be_in_pieces(case) else full
+def _limit(case: Explanation, pool: Pool) -> str:
+    limited = f"{_pool(case)}, which is limited to {rounded(pool.limit)}, {_filled(pool)}"
+    room = (pool.limit or 0) - pool.in_use  # as it is now
+    pieces = " If it was not full again, its free memory was in pieces." * (room >= (case.shortage.size or math.inf))
+    return f"{_asked(case)} did not fit into {limited}.{pieces}"
 
 
-def _full(case: Explanation) -> str:
-    pool = case.pool
-    if pool is None:
-        return _unknown(case)
+def _full(case: Explanation, pool: Pool) -> str:
     return (
-        f"{_asked(case)} did not fit into {_pool(case)}, {_filled(case)}. It may take {rounded(pool.limit)} of what "
+        f"{_asked(case)} did not fit into {_pool(case)}, {_filled(pool)}. It may take {rounded(pool.limit)} of what "
         f"was free of {_gpu(case)} when {case.shortage.framework} started."
     )
 
 
-def _pieces(case: Explanation) -> str:
-    pool = case.pool
-    if pool is None:
-        return _unknown(case)
+def _pieces(case: Explanation, pool: Pool) -> str:
     largest = (
         f"The largest piece is {rounded(pool.largest)}."
         if pool.largest is not None
@@ -160,13 +158,10 @@ def _unknown(case: Explanation) -> str:
 _CAUSES: dict[Cause, Callable[[Explanation], str]] = {
     "start": _start,
     "size": lambda case: f"{_asked(case)} is more than {_gpu(case)} has in all, {_total(case)}.",
-    "limit": _limit,
-    "pool": _full,
     "gpu": lambda case: f"{_asked(case)} could not be had: {_free(case)} of {_gpu(case)}'s {_total(case)} are free.",
-    "pieces": _pieces,
     "library": _library,
-    "unknown": _unknown,
 }
+_OF_A_POOL: dict[Cause, Callable[[Explanation, Pool], str]] = {"limit": _limit, "pool": _full, "pieces": _pieces}
 
 
 def _facts(case: Explanation) -> Iterator[tuple[str, list[_Line]]]:
@@ -198,20 +193,11 @@ def _asked(case: Explanation) -> str:
     return "What was asked for" if case.shortage.size is None else rounded(case.shortage.size)
 
 
-def _filled(case: Explanation) -> str:
-    """Return how full the pool was."""
-    pool = case.pool
-    if pool is None:
-        return ""
+def _filled(pool: Pool) -> str:
+    """Return how full a pool was."""
     if pool.reached is not None or pool.level == pool.in_use:
         return f"with {rounded(pool.level)} in use"
     return f"with {rounded(pool.in_use)} in use now, and {rounded(pool.peak)} at its peak"
-
-
-def _may_be_in_pieces(case: Explanation) -> bool:
-    """Tell whether there is room in the pool as it is now."""
-    pool, size = case.pool, case.shortage.size
-    return pool is not None and None not in (size, pool.limit) and pool.in_use + (size or 0) <= (pool.limit or 0)
 
 
 def _pool(case: Explanation) -> str:
@@ -229,7 +215,3 @@ def _free(case: Explanation) -> str:
 
 def _total(case: Explanation) -> str:
     return rounded(None if case.gpu is None else case.gpu.total)
-
-
-def _clock(at: float) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(at))

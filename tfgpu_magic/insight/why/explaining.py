@@ -79,7 +79,7 @@ def explain(error: BaseException, number: int | None = None) -> Explanation | No
     if started and not of_call:
         found = holders(_LOOKED_AT)
         case = replace(case, biggest=_biggest(found.holdings, case.pool), gave_up=found.gave_up)
-    return _keep(_with_ways(replace(case, call=of_call), snapshot), error)
+    return KEPT.keep(_with_ways(replace(case, call=of_call), snapshot), error)
 
 
 def explain_call(
@@ -113,12 +113,7 @@ def explain_call(
     now = look(LOOK_TIMEOUT)
     if any(process.pid == pid for process in now.processes):
         now = replace(now, processes=tuple(process for process in now.processes if process.pid != pid))
-    return _keep(_with_ways(replace(case, call=True), now), error)
-
-
-def _keep(explanation: Explanation, error: BaseException) -> Explanation:
-    KEPT.keep(explanation, error)
-    return explanation
+    return KEPT.keep(_with_ways(replace(case, call=True), now), error)
 
 
 def _pools(framework: frameworks.Framework) -> Sequence[Pool]:

@@ -95,9 +95,10 @@ class Kept:
         self.last: Explanation | None = None
         self._error = 0
 
-    def keep(self, explanation: Explanation, error: BaseException) -> None:
-        """Keep an explanation as the last one."""
+    def keep(self, explanation: Explanation, error: BaseException) -> Explanation:
+        """Keep an explanation as the last one, and return it."""
         self.last, self._error = explanation, id(error)
+        return explanation
 
     def knows(self, error: BaseException) -> bool:
         """Tell whether it is this error that was explained last."""
