@@ -374,8 +374,8 @@ class _OfAFramework:
 
 
 def test_arrays_on_a_gpu_come_home_as_arrays_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    array = type("ArrayImpl", (_OfAFramework,), {"__module__": "jaxlib._jax"})
-    storage = type("UntypedStorage", (_OfAFramework,), {"__module__": "torch.storage"})
+    array = type("ArrayImpl", (_OfAFramework,), {"__module__": "jaxlib._jax", "nbytes": 12345})
+    storage = type("UntypedStorage", (_OfAFramework,), {"__module__": "torch.storage", "nbytes": lambda _: 54321})
     layer = type("Linear", (SimpleNamespace,), {"__module__": "torch.nn.modules.linear"})
     size = type("Size", (tuple,), {"__module__": "torch"})
     jax, torch = ModuleType("jax"), ModuleType("torch")
@@ -383,6 +383,8 @@ def test_arrays_on_a_gpu_come_home_as_arrays_of_the_host(monkeypatch: pytest.Mon
     vars(jax)["Array"], vars(torch)["UntypedStorage"] = array, storage
     monkeypatch.setitem(sys.modules, "jax", jax)
     monkeypatch.setitem(sys.modules, "torch", torch)
+    demanded = list[int]()
+    monkeypatch.setattr(host_memory, "demand", demanded.append)
     kinds = [np.dtype(kind) for kind in (np.float32, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.int4)]
     arrays = [array(np.array(content, kind)) for kind in kinds for content in ([1, 2], 3)]
     there = pickling.dump_self_contained([*arrays, storage("cuda"), storage("cpu")], reduce=plain.reduce)
@@ -395,6 +397,7 @@ def test_arrays_on_a_gpu_come_home_as_arrays_of_the_host(monkeypatch: pytest.Mon
         (1, 2, 3)
     ] * 4
     assert (gpu, cpu) == ("by itself", "by itself")
+    assert {12345, 54321} <= {*demanded}  # before they are copied
     assert plain.reduce(layer(weight=1)) is plain.reduce(size((1, 2))) is NotImplemented
 
 

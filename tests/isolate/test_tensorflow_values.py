@@ -18,6 +18,7 @@ import pytest
 from tests.processes import run
 from tests.tf.on_machine import held
 from tfgpu_magic.errors import Unpicklable
+from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.isolate.values import guard, plain
 from tfgpu_magic.isolate.values.guard import ROOTS, Unpickler
 from tfgpu_magic.isolate.values.keras_objects import ModelHandle, TrainingHistory
@@ -183,18 +184,20 @@ def test_a_large_tensor_is_its_own_memory_apart_from_the_stream() -> None:
         assert own, name
 
 
-def on_a_gpu() -> tuple[Sent, str]:
+def on_a_gpu() -> tuple[Sent, str, bool]:
     import tensorflow as tf
 
     with tf.device("GPU:0"):
         tensor = tf.constant([1.0, 2.0])
-    return send(tensor), tensor.device
+    with mock.patch.object(host_memory, "demand") as demand:
+        return send(tensor), tensor.device, mock.call(8) in demand.mock_calls
 
 
 def test_a_tensor_of_a_gpu_is_read_from_it() -> None:
     with Machine.create("1x8GiB") as machine:
-        sent, device = run(machine, on_a_gpu)
+        sent, device, demanded = run(machine, on_a_gpu)
 
+    assert demanded  # room for it, before it is copied
     assert device.endswith("GPU:0")
     assert receive(sent).tolist() == [1.0, 2.0]
 

@@ -23,6 +23,7 @@ Source: `jax.Array.__reduce__` puts the array on a device; PyTorch's `_load_from
 from __future__ import annotations
 
 import functools
+import math
 import sys
 import warnings
 from collections.abc import Callable
@@ -33,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 from cloudpickle.cloudpickle import subimport
 
 from tfgpu_magic.errors import Unpicklable
+from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.isolate.values.guard import ROOTS
 from tfgpu_magic.isolate.values.keras_objects import ModelHandle, TrainingHistory
 
@@ -116,6 +118,8 @@ def _writable(tensor: Any) -> Any:
     """Return an array's memory, without a copy, as an array that can be written to where it arrives."""
     import numpy as np
 
+    size = getattr(tensor, "nbytes", None) or math.prod(tensor.shape) * getattr(tensor.dtype, "size", 0)
+    host_memory.demand(size)  # that of a GPU is copied
     array = np.asarray(tensor)
     if array.flags.writeable or array.dtype.hasobject:
         return array
@@ -131,7 +135,10 @@ def _jax_array(array: Any) -> Any:
 def _host_storage(storage: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # typed storages are deprecated, and tensors pickled as such
-        return storage if storage.device.type in ("cpu", "meta") else storage.cpu()
+        if storage.device.type in ("cpu", "meta"):
+            return storage
+        host_memory.demand(storage.nbytes())
+        return storage.cpu()
 
 
 class _Writable:
