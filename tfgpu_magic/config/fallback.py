@@ -127,7 +127,7 @@ def _steps(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Iterato
 
 def easier(asked: Sequence[Memory], there: Sequence[Gpu], process: ProcessState) -> Iterator[Sequence[Memory]]:
     """Give what is asked of these GPUs under the ceiling, then the same as caps, and then growth."""
-    kept = [request for request in asked if _is_about(request, there)]
+    kept = [request for request in asked if request.gpu is None or visible.find(request.gpu, there) in there]
     kept = list(lowered(Policy(tuple(kept)), there, process).memory)
     if kept or not asked:
         yield kept
@@ -165,8 +165,3 @@ def _is_fine(gpu: Gpu, seen: Sequence[Gpu], process: ProcessState) -> bool:
     """Tell whether TensorFlow's first op is possible there, as far as is known."""
     full = gpu.free is not None and gpu.free < context_bytes(gpu.total or 0)
     return not (gpu.lost or gpu.mig or full or is_skipped(gpu, seen, process))
-
-
-def _is_about(request: Memory, gpus: Sequence[Gpu]) -> bool:
-    """Tell whether a request is about the memory of these GPUs, or of all."""
-    return request.gpu is None or visible.find(request.gpu, gpus) in gpus

@@ -124,7 +124,9 @@ def _driver(facts: Facts) -> Iterator[Refusal]:
     if facts.error is not None:
         yield why.NO_DRIVER(facts.error)
         return
-    version, branch = facts.driver or "", _branch(facts)
+    version = facts.driver or ""
+    found = re.match(r"\d+", version)
+    branch = 0 if found is None else int(found[0])
     if branch < LEAST_DRIVER:
         yield why.OLD_DRIVER(version, str(LEAST_DRIVER))
     if branch >= NVML_MINDED_FROM and not facts.nvml:  # it may never have loaded it: that cannot be told
@@ -135,18 +137,9 @@ def _driver(facts: Facts) -> Iterator[Refusal]:
         yield why.OPEN_MODULE(version)
 
 
-def _branch(facts: Facts) -> int:
-    """Return the first number of the driver's version; 0 where that is unknown."""
-    found = re.match(r"\d+", facts.driver or "")
-    return 0 if found is None else int(found[0])
-
-
-def _architecture(facts: Facts) -> Iterator[Refusal]:
+def _machine(facts: Facts) -> Iterator[Refusal]:
     if facts.architecture not in ARCHITECTURES:
         yield why.OTHER_ARCHITECTURE(facts.architecture)
-
-
-def _gpus(facts: Facts) -> Iterator[Refusal]:
     for gpu in facts.gpus:
         if gpu.mig or gpu.instance is not None:
             yield why.MIG_GPU(gpu.label)
@@ -170,17 +163,11 @@ def _held(facts: Facts) -> Iterator[Refusal]:
             yield why.NO_WAY_BACK(gpu.label, wanted, room)
 
 
-def _state(facts: Facts) -> Iterator[Refusal]:
+def _process(facts: Facts) -> Iterator[Refusal]:
     if facts.stopped:
         yield why.STOPPED()
-
-
-def _managed(facts: Facts) -> Iterator[Refusal]:
     if facts.mappings is None or facts.mappings > 1:
         yield why.MANAGED_MEMORY()
-
-
-def _children(facts: Facts) -> Iterator[Refusal]:
     if facts.children:
         yield why.CHILDREN(facts.children)
 
@@ -205,6 +192,4 @@ def _inside(facts: Facts) -> Iterator[Refusal]:
         yield why.SHARED_MEMORY()
 
 
-_CHECKS: Sequence[Callable[[Facts], Iterator[Refusal]]] = (
-    _driver, _architecture, _gpus, _state, _held, _managed, _children, _inside, _host,
-)  # fmt: skip
+_CHECKS: Sequence[Callable[[Facts], Iterator[Refusal]]] = (_driver, _machine, _held, _process, _inside, _host)

@@ -84,7 +84,8 @@ class Waiting:
                     self._is_free(page, one, snapshot)
                     self._write(page, one)
             free = self._is_free(page, place, snapshot) and not page.waits_behind(place.ticket, _gpus(place.entry))
-            place.claimed = free and not self._occupied(place)
+            gpus = _gpus(place.entry)  # to none of which another process may come back now
+            place.claimed = free and not any(one.claimed and _gpus(one.entry) & gpus for one in self._places.values())
             self._write(page, place)
             return place.claimed
 
@@ -104,10 +105,6 @@ class Waiting:
             and ours & _gpus(one.entry)
             and (one.claimed or (one.ticket < place.ticket and not one.blocked))
         ]
-
-    def _occupied(self, place: Place) -> bool:
-        """Tell whether another process comes back to one of the same GPUs now."""
-        return any(one.claimed and _gpus(one.entry) & _gpus(place.entry) for one in self._places.values())
 
     def _is_free(self, page: Page, place: Place, snapshot: Snapshot) -> bool:
         """Tell whether the room for a process is free; note whether others than our calls hold it."""

@@ -39,10 +39,7 @@ _TOLD = frozenset(
 """What a debugger's page says before anybody debugs; to hold it would bring back every notebook that is opened."""
 
 _WIDGETS = "jupyter.widget.control"
-"""The target of the comm by which a page that is opened asks for the state of every widget (ipywidgets 8, `widget.py`).
-
-It is opened, asked once and closed, also where the notebook has no widgets.
-"""
+"""The target of the comm by which an opened page asks for the state of all widgets (ipywidgets 8, `widget.py`)."""
 
 
 def hold(kernel: Any, gate: Gate, in_background: Do) -> Iterator[str]:

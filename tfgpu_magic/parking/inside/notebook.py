@@ -195,8 +195,9 @@ class Notebook:
         with self._turn:  # which another thread has while it parks
             if not self._gate.closed:
                 return None
-            if self._lost and way is Way.CELL:
-                self._go_on_without()
+            if self._lost and way is Way.CELL:  # which can still save what is in host memory
+                self._gate.open()  # and nothing of ours calls the driver any more
+                print(parking.lost(here()), file=sys.stderr)
                 return None
             if self._coming is None or not self._coming.join():
                 self._coming = ComingBack(self._held, partial(self._settle, self._parkings))
@@ -239,11 +240,6 @@ class Notebook:
         self.active = time.monotonic()
         cuda.wake()
         self._gate.open()
-
-    def _go_on_without(self) -> None:
-        """Let cells run from now on though the state is lost: what they have in host memory can still be saved."""
-        self._gate.open()  # and nothing of ours calls the driver any more
-        print(parking.lost(here()), file=sys.stderr)
 
     def _leave(self) -> None:
         """Before the process ends, bring its state back, so that what runs at its end may use it; else end at once.
