@@ -147,7 +147,7 @@ def test_a_thread_of_the_users_makes_parking_refuse(site: Site, trained: tuple[N
     )
     said = notebook.run("%tf_gpu park")
 
-    assert "meanwhile: synchroniser" in said
+    assert "while it is parked: synchroniser" in said
     assert site.holds(notebook)
     notebook.run("over.set(); thread.join()")
     park(notebook)
