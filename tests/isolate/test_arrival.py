@@ -78,17 +78,23 @@ def test_a_module_that_only_the_cell_finds_takes_nothing_else_along(
     book: Notebook, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("there")
-    (folder / "only_there.py").write_text("class Model: pass\n")
+    (folder / "later").mkdir()
+    for path in ("only_there", "later/only_later"):
+        (folder / path).with_suffix(".py").write_text("class Model: pass\n")
+    there = f"import sys; sys.path.append({str(folder)!r})"
+    later = f"import sys; sys.path.append({str(folder / 'later')!r})"
     ran = book.isolated(
-        f"import sys\nsys.path.append({str(folder)!r})\nimport only_there\nm, got = only_there.Model(), 'precious'",
-        "-o m,got",
+        f"{there}\n{later}\nimport only_there, only_later\n"
+        "m, late, got = only_there.Model(), only_later.Model(), 'precious'",
+        "-o m,late,got",
     )
 
     assert ran.error["ename"] == "Unpicklable"
     assert "m cannot be made again in this notebook: No module named 'only_there'" in ran.closing
     assert book.run("got").value == "'precious'"
-    book.run(f"got = 'mine'; import sys; sys.path.append({str(folder)!r}); sys.last_value.value()")
-    assert book.run("type(m).__name__, got").value == "('Model', 'mine')"
+    assert "late cannot be made" in book.run(f"got = 'mine'; {there}; sys.last_value.value()").text
+    assert book.run("type(m).__module__, got").value == "('only_there', 'mine')"
+    assert book.run(f"m = 'mine'; {later}; [*sys.last_value.value()], m").value == "(['late'], 'mine')"
 
 
 def test_a_value_that_cannot_be_made_again_here_is_seen_and_the_names_come(book: Notebook) -> None:

@@ -267,11 +267,11 @@ class Cell:
     def _again(self, parts: Sequence[memoryview]) -> dict[str, object]:
         """Bring what could not be made before, and return it by name."""
         arrival = arrive(parts)
+        arrival.values.pop("", None)  # the cell's own value, whose text has been shown
+        self._put(arrival.values)
         error = self._lost(arrival, None)
         if error is not None:
             raise error
-        arrival.values.pop("", None)  # the cell's own value, whose text has been shown
-        self._put(arrival.values)
         return arrival.values
 
     def _announce_warming(self) -> None:
