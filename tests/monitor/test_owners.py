@@ -148,11 +148,19 @@ def test_a_fork_that_outlives_its_kernel_is_what_the_notebook_has_left(start: St
     """It has its kernel's command line; Jupyter starts each kernel in a session of its own."""
     fork = "import os, sys; os.setsid(); os.fork() and os._exit(0)"
     lasts = "open(sys.argv[1], 'w').write(str(os.getpid())); print(flush=True); input()"
-    kernel = start(sys.executable, "-c", f"{fork}\n{lasts}", str(tmp_path / "pid"), notebook="eval.ipynb")
+    fork = fork.replace("os._exit(0)", "(open(sys.argv[2]).read(), os._exit(0))")
+    os.mkfifo(end := tmp_path / "end")
+    kernel = start(sys.executable, "-c", f"{fork}\n{lasts}", str(tmp_path / "pid"), str(end), notebook="eval.ipynb")
+    left, owners = int(until((tmp_path / "pid").read_text)), Owners(kernel=ELSE)
+    with_it = owners.find([left, os.getpid()])[left]
+    end.write_text("")
     os.waitpid(kernel, 0)
-    owner = find(int((tmp_path / "pid").read_text()))
+    found = [owners.find([left, os.getpid()])[left], find(left)]  # also where the kernel was there before
 
-    assert (owner.text, owner.notebook, owner.kernel) == ("python, started from eval.ipynb", None, owner.pid)
+    assert with_it.kernel == kernel
+    assert {(owner.text, owner.notebook, owner.kernel) for owner in found} == {
+        ("python, started from eval.ipynb", None, left)
+    }
 
 
 @pytest.mark.parametrize("reports", [False, True])

@@ -262,7 +262,7 @@ def _read(pid: int, before: _Read | None) -> _Read | None:
     if start is None:
         return None
     try:
-        if before and before.began == start:
+        if before and before.began == start and (not before.kernel or lives(before.kernel)):
             return before if before.other_user else replace(before, command=command(pid))
         who = whose(pid)
         if who == "other":
