@@ -37,6 +37,15 @@ test('a GPU that fills up while another percentage is chosen is told', () => {
   assert.deepEqual(alarm.check(filled(75), 60), ['0']);
 });
 
+test('a GPU that fills up while everybody works is told once a notebook there is idle', () => {
+  const alarm = new Alarm();
+  alarm.check(filled(10), 90);
+
+  const told = [{ state: 'busy' }, { active: 950 }, {}, {}].map(rest => alarm.check(filled(95, rest), 90).length);
+
+  assert.deepEqual(told, [0, 0, 1, 0]);
+});
+
 test('zero is never', () => {
   assert.deepEqual(new Alarm().check(filled(100), 0), []);
 });

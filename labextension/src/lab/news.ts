@@ -23,14 +23,17 @@ export class Alarm {
       }
       const now = (100 * used) / total;
       const before = this.last.get(label) ?? Infinity;
-      this.last.set(label, now);
       const news = before < percent && now >= percent && !this.full.has(label);
+      if (news && !gives(state, label)) {
+        return []; // it is told once a notebook there is idle
+      }
+      this.last.set(label, now);
       if (now >= percent) {
         this.full.add(label);
       } else if (now < percent - BACK) {
         this.full.delete(label);
       }
-      return news && gives(state, label) ? [label] : [];
+      return news ? [label] : [];
     });
   }
 

@@ -58,7 +58,8 @@ export function obstacle(
     return trans.__('This kernel runs %1, and tfgpu_magic is for Python', language);
   }
   // To ask its kernel would bring it back.
-  return kernelRow(store, kernelOf(notebook)?.id ?? '')?.parking === undefined
+  const parking = kernelRow(store, kernelOf(notebook)?.id ?? '')?.parking;
+  return parking === undefined || parking === 'failed'
     ? ''
     : trans.__('This notebook is parked: bring its memory back first');
 }
