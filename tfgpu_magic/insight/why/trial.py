@@ -44,15 +44,22 @@ class Planned:
         It sees every GPU that this process sees, and uses the one that this process used.
         """
         try:
+            policy = parser.parse(words)
             tried = (
-                partial(leases.candidates, here, parser.parse(words), self._snapshot)
+                partial(leases.candidates, here, policy, self._snapshot)
                 for here in leases.nearest_first(self._snapshot)
             )
             devices = leases.first(tried)
         except Exception:  # as below
             return False
         here = [device for device in devices if device.gpu.uuid == self._gpu] or list(devices[:1])
-        return bool(here) and not fit.problems(here) and self._room(here[0]) >= need
+        grows = any(request.grows for request in policy.memory)
+        return (
+            bool(here)
+            and not fit.problems(here)
+            and not fit.crowding(here, grows=grows)
+            and self._room(here[0]) >= need
+        )
 
     @property
     def _asked(self) -> control.Frameworks:

@@ -118,8 +118,9 @@ def _run(connection: socket.socket, order: Order) -> None:
         return
     ignore_interrupts()
     _flush()
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # what it has opened must not keep its answer back
+    with contextlib.suppress(OSError, ValueError):
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # what it has opened must not keep its answer back
     try:
         _send(connection, outcome)
         # It waits, so that its memory can be read and its answer unpickled while it is still there.

@@ -75,7 +75,7 @@ def reduce(obj: Any) -> Any:
     try:
         plain = form(obj)
         return NotImplemented if plain is obj else _reduced(plain)
-    except Unpicklable:
+    except (Unpicklable, OSError):  # no room for it
         raise
     except Exception as error:  # TensorFlow's own: a deleted variable, a device that is lost
         what = _called(obj, name)

@@ -107,8 +107,9 @@ def _runs_nothing(kernel: Any, name: str, content: Mapping[str, Any]) -> bool:
     if comm is None:  # nobody hears it
         return True
     if comm.target_name == _WIDGETS:
-        widgets = sys.modules["ipywidgets.widgets.widget"]._instances.values()
-        return name == "comm_close" or all(type(one).__module__.startswith(_PLAIN) for one in widgets)
+        widgets = getattr(sys.modules["ipywidgets.widgets.widget"], "_instances", None)  # ipywidgets 7 has none
+        plain = widgets is not None and all(type(one).__module__.startswith(_PLAIN) for one in widgets.values())
+        return plain or name == "comm_close"
     live: Any = getattr(sys.modules.get("tfgpu_magic.views.widget"), "MemoryTable", None)
     return name == "comm_msg" and live is not None and comm.comm_id == live.number()
 

@@ -29,7 +29,8 @@ NAMELESS = "a thread without a name"
 _HARMLESS = frozenset(
     {
         "IPython", "_pydev_bundle", "_pydevd_bundle", "debugpy", "decorator", "ipykernel", "jupyter_client",
-        "prompt_toolkit", "pydevd", "tensorboard", "tfgpu_magic", "tornado", "tqdm", "traitlets", "wandb", "zmq",
+        "nest_asyncio", "nest_asyncio2", "prompt_toolkit", "pydevd", "tensorboard", "tfgpu_magic", "tornado", "tqdm",
+        "traitlets", "wandb", "zmq",
     }
 )  # fmt: skip
 """Packages whose threads call no CUDA by themselves."""
