@@ -12,7 +12,7 @@ from tfgpu_magic.host import host
 from tfgpu_magic.units import rounded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from tfgpu_magic.monitor.report import Report
     from tfgpu_magic.monitor.snapshot import Snapshot
@@ -37,11 +37,20 @@ def name_one(
     for one in sorted(idle, key=lambda report: math.inf if report.active is None else report.active)[:MOST]:
         held = {row.gpu: row.held for row in snapshot.processes if row.pid == one.pid and row.held}
         try:
-            if held and fits(snapshot.without({one.pid}, held), replace(others, parked=others.parked | {one.pid})):
+            then = replace(others, parked=others.parked | {one.pid})
+            if held and _returns(held, snapshot) and fits(snapshot.without({one.pid}, held), then):
                 error.reason = f"{error.reason}\n{_named(one, sum(held.values()), snapshot.time)}"
                 return
         except Refused:
             continue
+
+
+def _returns(held: Mapping[str, int], snapshot: Snapshot) -> bool:
+    """Tell whether what is held of each GPU, by its label, could come back there."""
+    from tfgpu_magic.parking import checks, facts  # few users park, and the others need none of it
+
+    there = [facts.given_back(gpu, snapshot) for gpu in snapshot.gpus if gpu.label in held]
+    return not any(list(checks.no_way_back(gpu, held[gpu.label])) for gpu in there)
 
 
 def _named(one: Report, held: int, now: float) -> str:

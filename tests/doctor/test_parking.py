@@ -83,6 +83,8 @@ def test_without_being_asked_it_tries_nothing(machine: Machine, own_board: Path)
     assert look("parking").names == ["parking.not-tried"]
     assert machine.held() == 0
     assert not own_board.exists()
+    machine.add_foreign("2.7GiB@0")  # a full GPU is no reason: no process was there that could not return
+    assert look("parking").names == ["parking.not-tried"]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from tfgpu_magic.errors import Refused
 from tfgpu_magic.monitor.report import Report
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.other_processes import OtherProcesses
+from tfgpu_magic.parking import facts
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
@@ -128,8 +129,18 @@ def report(pid: int, *, active: float = 0.0, busy: bool | None = False, parks: b
     return Report(pid=pid, summary="", notebook=f"lab/{pid}.ipynb", busy=busy, active=active, parks=parks)
 
 
+@pytest.fixture(autouse=True)
+def owned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the pids of the reports be this user's."""
+    monkeypatch.setattr(facts, "owned", lambda pid: pid < 9)
+
+
 def named(size: int, reports: list[Report], held: dict[int, int], gpu: int = 0) -> str:
-    """Return what a refusal gets where so many bytes of a GPU must be free, beside what pids hold of the first."""
+    """Return what a refusal gets where so many bytes of a GPU must be free; pids hold these of the first, pid 8 the rest.
+
+    All of them are this user's, but for pid 9.
+    """
+    held = {8: 8 * GIB - sum(held.values()), **held}
     rows = tuple(Process(gpu="0", pid=pid, kind="C", held=each) for pid, each in held.items())
     error = Refused("Full.")
 
@@ -163,6 +174,11 @@ def test_one_that_is_busy_does_not_allow_it_or_holds_nothing_is_not_named(one: R
 def test_a_refusal_that_parking_does_not_help_is_as_it_was() -> None:
     assert named(8 * GIB, [report(1)], {1: 4 * GIB}) == ""
     assert named(GIB, [report(1)], {1: 4 * GIB}, gpu=1) == ""
+
+
+def test_one_that_would_not_be_parked_since_it_could_not_come_back_is_not_named() -> None:
+    assert named(GIB, [report(1)], {1: 4 * GIB, 9: 4 * GIB}) == ""
+    assert named(GIB, [report(1)], {1: 4 * GIB, 2: 4 * GIB}).startswith("1.ipynb")
 
 
 @pytest.mark.parametrize(

@@ -87,10 +87,8 @@ def test_of_another_users_process_nothing_else_is_told() -> None:
 
 @given(size=st.integers(1, 16 * GIB), free=st.none() | st.integers(0, 16 * GIB))
 def test_what_could_not_surely_come_back_does_not_go(size: int, free: int | None) -> None:
-    """The margin, and the context of what takes the room, must fit beside it in what others leave of the GPU now."""
-    room = 16 * GIB - 256 * MIB
-    if free is not None:
-        room = min(room, free + size)
+    """The margin, and the context of what takes the room, must fit beside it in what other users leave of the GPU."""
+    room = min(16 * GIB - 256 * MIB, 16 * GIB if free is None else free)
     refused = refusals(replace(GOOD, gpus=(replace(GPU, free=free),), held=(Held("GPU-0", size),)))
 
     assert needed(size, GPU) >= size + ROOM_MARGIN

@@ -110,6 +110,15 @@ def test_what_it_holds_is_taken_from_the_driver_by_uuid() -> None:
     assert not facts.read(os.getpid(), start + 1, snapshot, None).alive
 
 
+def test_what_this_users_processes_hold_of_a_gpu_counts_as_free(process: subprocess.Popen[str]) -> None:
+    gpu, held = Gpu(index=0, uuid="GPU-0", total=8 * GIB, free=GIB), {os.getpid(): 2 * GIB, process.pid: 3 * GIB}
+    rows = [Process(gpu="0", pid=pid, kind="C", held=size) for pid, size in held.items()]
+    rows += [Process(gpu="1", pid=process.pid, kind="C", held=GIB), Process(gpu="0", pid=2**22 + 1, kind="C", held=GIB)]
+    [found] = facts.read(os.getpid(), 0, Snapshot(time=1.0, gpus=(gpu,), processes=tuple(rows)), None).gpus
+
+    assert found.free == 6 * GIB
+
+
 @pytest.mark.parametrize(
     ("opens", "theirs", "expected"), [(True, 2**22 + 1, True), (None, 2**22 + 1, True), (False, 2**22 + 1, False),
                                       (True, 1, False)]

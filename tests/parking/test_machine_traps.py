@@ -49,6 +49,19 @@ def test_what_speaks_against_it_is_refused_and_the_process_goes_on(
     assert program.ask("intact()")
 
 
+def test_of_a_full_gpu_what_other_users_hold_is_in_the_way_back_and_ones_own_is_not(
+    machine: Machine, programs: Start
+) -> None:
+    program, other = programs(GIB // 2), programs(3 * GIB // 4)
+    assert park(program.pid).done
+    assert park(other.pid).done
+    assert client.unpark(program.pid).done
+
+    machine.add_foreign("768MiB@0")
+    assert [one.reason for one in park(program.pid).refusals] == [why.NO_WAY_BACK]
+    assert program.ask("intact()")
+
+
 def test_another_users_process_is_refused(machine: Machine) -> None:
     assert park(machine.add_foreign("1GiB@0").pid).refusals == (why.NOT_YOURS(),)
 

@@ -60,7 +60,7 @@ class Facts:
         open_module: whether the open kernel module is loaded; None where that is unknown.
         allow_open_module: whether the administrator allows it there.
         architecture: as `platform.machine` names it.
-        gpus: the GPUs that the process is on.
+        gpus: the GPUs that the process is on; what this user's processes hold of them, who can give it back, is free.
         held: what it holds of each of these, in their order; None where the driver does not say.
         unlisted: whether it may hold memory though it is on none of these: the driver lists pids of another namespace.
         alive: whether there is such a process, with the start that was named.
@@ -120,6 +120,15 @@ def needed(size: int, gpu: Gpu) -> int:
     return placeholder(size) + context_bytes(gpu.total or 0)
 
 
+def no_way_back(gpu: Gpu, size: int) -> Iterator[Refusal]:
+    """Return why so many bytes of a GPU could not come back; its `free` is as in `Facts`."""
+    room, wanted = gpu.usable, needed(size, gpu)
+    if room is not None and gpu.free is not None:
+        room = min(room, gpu.free)
+    if room is None or wanted > room:
+        yield why.NO_WAY_BACK(gpu.label, wanted, room)
+
+
 def _driver(facts: Facts) -> Iterator[Refusal]:
     if facts.error is not None:
         yield why.NO_DRIVER(facts.error)
@@ -156,11 +165,7 @@ def _held(facts: Facts) -> Iterator[Refusal]:
         if held is None:
             yield why.HELD_UNKNOWN(gpu.label)
             continue
-        room, wanted = gpu.usable, needed(held.size, gpu)
-        if room is not None and gpu.free is not None:
-            room = min(room, gpu.free + held.size)
-        if room is None or wanted > room:
-            yield why.NO_WAY_BACK(gpu.label, wanted, room)
+        yield from no_way_back(gpu, held.size)
 
 
 def _process(facts: Facts) -> Iterator[Refusal]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from tfgpu_magic.parking.checks import Facts
 from tfgpu_magic.parking.record import Held
 
 if TYPE_CHECKING:
-    from tfgpu_magic.monitor.snapshot import Snapshot
+    from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
     from tfgpu_magic.parking.checks import Inside
 
 PROC = Path("/proc")
@@ -40,7 +41,7 @@ def read(pid: int, start: int, snapshot: Snapshot, inside: Inside | None, *, all
     """
     rows = [row for row in snapshot.processes if row.pid == pid]
     gpus = {gpu.label: gpu for gpu in snapshot.gpus}
-    here = [(gpus[row.gpu], row.held) for row in rows if row.gpu in gpus]
+    here = [(given_back(gpus[row.gpu], snapshot), row.held) for row in rows if row.gpu in gpus]
     return Facts(
         error=snapshot.error or _unlisted(snapshot),
         driver=snapshot.driver,
@@ -59,6 +60,12 @@ def read(pid: int, start: int, snapshot: Snapshot, inside: Inside | None, *, all
         host=host_memory.untouched(pid),
         inside=inside,
     )
+
+
+def given_back(gpu: Gpu, snapshot: Snapshot) -> Gpu:
+    """Return a GPU as it is when this user's processes hold nothing of it: what others hold may stay for good."""
+    own = sum(row.held or 0 for row in snapshot.processes if row.gpu == gpu.label and owned(row.pid))
+    return gpu if gpu.free is None else replace(gpu, free=gpu.free + own)
 
 
 def _unlisted(snapshot: Snapshot) -> str | None:

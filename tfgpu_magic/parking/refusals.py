@@ -106,8 +106,8 @@ HOST_MEMORY = Reason(  # with the margin
 )
 NO_WAY_BACK = Reason(  # with the margin, and room for the placeholder's own context
     "no-way-back",
-    "A process that holds so much of GPU {gpu} could not surely come back: that needs {needed_bytes} (free without it: "
-    "{free_bytes}). With less memory (`%tf_gpu limit`, `growth`), here or elsewhere, it can be parked.",
+    "A process that holds so much of GPU {gpu} could not surely come back: that needs {needed_bytes} (free without "
+    "your processes: {free_bytes}). With less memory (`%tf_gpu limit`, `growth`) it can be parked.",
 )
 
 # --- what the process says of itself ---
