@@ -136,7 +136,7 @@ def owned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def named(size: int, reports: list[Report], held: dict[int, int], gpu: int = 0) -> str:
-    """Return what a refusal gets where so many bytes of a GPU must be free; pids hold these of the first, pid 8 the rest.
+    """Return what a refusal gets where so many bytes of a GPU must be free; pid 8 holds what others leave of the first.
 
     All of them are this user's, but for pid 9.
     """
