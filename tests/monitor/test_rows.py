@@ -219,10 +219,8 @@ def test_a_notebook_that_starts_leaves_the_others_their_look_and_one_that_ends_m
         snapshot = Snapshot(time=100.0, gpus=(Gpu(index=0),), processes=processes)
         return {row.kernel: row.tone for row in make(snapshot, Known(owners=owners)).processes}
 
-    scenes = [
-        dict(enumerate(names, 10))
-        for names in itertools.combinations("train eval fill tour park data bert Untitled Untitled1".split(), 4)
-    ]
+    books = ["train", "eval", "fill", "tour", "park", "data", "bert", "Untitled", "Untitled1"]
+    scenes = [dict(enumerate(names, 10)) for names in itertools.combinations(books, 4)]
     changed = 0
     for names in scenes:
         together = looks(names)
