@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import socket
 import subprocess
@@ -21,6 +22,7 @@ import pytest
 
 import tfgpu_magic
 from tests.isolate.on_machine import Seen, hold, sees
+from tests.isolate.rig import belongings
 from tests.processes import PATIENCE, QUIET
 from tests.sizes import CONTEXT, GIB, MIB
 from tests.slack import SLACK
@@ -207,8 +209,21 @@ def crowd(calls: int, options: dict[str, Any]) -> int:
         return machine.calls()["nvmlInitWithFlags"] - before
 
 
-def test_a_crowd_that_waits_for_one_gpu_looks_no_more_often_than_it_calls(resident: Resident) -> None:
+def counts() -> tuple[int, int]:
+    """Return how many descriptors and threads this process has, without what earlier tests have dropped."""
+    gc.collect()
+    opened, threads = belongings()
+    return len(opened), threads
+
+
+def test_a_crowd_that_waits_for_one_gpu_looks_no_more_often_than_it_calls_and_leaves_nothing(
+    resident: Resident,
+) -> None:
+    resident.run(crowd, 1, {"policy": "visible 0"})  # the first call keeps what the next ones need, too
+    opened, threads = resident.run(counts)
+
     assert resident.run(crowd, 24, {"policy": "visible 0"}) <= 24 + 1
+    until(lambda: resident.run(counts), lambda now: now[0] <= opened and now[1] <= threads)
 
 
 def refused(*options: dict[str, Any]) -> list[str]:
