@@ -172,7 +172,8 @@ def test_warm_gets_ready_before_the_first_cell_and_unloading_the_extension_ends_
         one.run("%load_ext tfgpu_magic")
         again = one.isolated("2").value
 
-    assert (before, started, held, left) == ([], [pid], 0, [])
+    assert (before, held, left) == ([], 0, [])
+    assert pid in started  # beside a child that an import there has for a moment
     assert ran.stream() == "Getting ready for isolated cells: TensorFlow is being imported for them.\n"
     assert cell == "True\n"  # nothing said of an import that it waits for
     assert imported == "False"

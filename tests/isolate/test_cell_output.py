@@ -161,7 +161,7 @@ def on():
 """
 
 
-@pytest.mark.parametrize("line", ["%%tf_gpu isolate --timeout 10s\non()", "isolated(timeout='10s')(on)()"])
+@pytest.mark.parametrize("line", ["%%tf_gpu isolate --timeout 60s\non()", "isolated(timeout='60s')(on)()"])
 def test_a_thread_that_displays_on_takes_no_message_of_the_end(book: Notebook, line: str) -> None:
     book.run(ON)
     ran = book.run(line)
