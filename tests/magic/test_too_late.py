@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.magic.shell import Seen, cells, last
+from tests.magic.shell import Seen, cells, last, shown
 from tests.processes import run
 from tfgpu_magic.simgpu import Machine
 
@@ -38,6 +38,14 @@ def test_too_late_in_the_same_cell_names_that_cell() -> None:
         seen: Seen = run(machine, last, "import tensorflow as tf\nx = tf.constant(1)\n%tf_gpu limit 1GiB")
 
     assert "since this cell (x = tf.constant(1))" in seen.text
+
+
+def test_what_another_framework_does_in_the_cell_that_loads_the_extension_makes_nothing_too_late() -> None:
+    cell = "%load_ext tfgpu_magic\nfrom tests.simgpu.on_machine import allocate\nallocate(1)\nimport tensorflow"
+    with Machine.create("1x8GiB") as machine:
+        seen: list[str] = run(machine, shown, cell, "%tf_gpu limit 2GiB", imported=False)
+
+    assert "`limit 2GiB` is in force" in seen[1]
 
 
 def test_the_first_cell_is_told_from_later_ones_also_when_it_fails() -> None:

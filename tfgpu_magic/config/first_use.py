@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.cell_watch import CellWatch
 from tfgpu_magic.config.frameworks import NAMES
+from tfgpu_magic.host import starting
 
 if TYPE_CHECKING:
     from tfgpu_magic.frameworks import Framework
@@ -32,11 +33,15 @@ class FirstUseWatch(CellWatch):
         for framework in self._new():
             self._note(framework, "this cell")
 
+    def start(self) -> None:
+        """Watch the cells, and the imports of the one that runs, if one does: it has begun already."""
+        super().start()
+        if not starting(self._shell):
+            _watch_import()
+
     def _before(self, info: Any) -> None:
         self._source = info.raw_cell or ""
-        from tfgpu_magic.config import import_hook  # not when the extension is loaded: wrapt imports asyncio and email
-
-        import_hook.call_at_import(_note_import)
+        _watch_import()
 
     def _after(self, result: Any) -> None:
         if imported := _frameworks():
@@ -58,6 +63,12 @@ class FirstUseWatch(CellWatch):
 
     def _note(self, framework: Framework, cell: str) -> None:
         framework.since = f"since {cell}{_quote(self._source)}"
+
+
+def _watch_import() -> None:
+    from tfgpu_magic.config import import_hook  # not while a kernel starts: wrapt imports asyncio and email
+
+    import_hook.call_at_import(_note_import)
 
 
 def _note_import() -> None:
