@@ -64,5 +64,5 @@ test('a line for above a cell comes first, and in place of such a line', () => {
   const above = '%%tf_gpu isolate -o x limit 2GiB';
 
   assert.equal(replaced('x = 1\ny = 2', '', above), `${above}\nx = 1\ny = 2`);
-  assert.equal(replaced('%%gpu isolate -o x limit 9GiB\nx = 1', '', above), `${above}\nx = 1`);
+  assert.equal(replaced('%%gpu  isolate -o x limit 9GiB\nx = 1', '', above), `${above}\nx = 1`);
 });

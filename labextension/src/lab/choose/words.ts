@@ -99,7 +99,9 @@ export function replaced(source: string, old: string, line: string): string | nu
   const plain = (text: string): string => text.trim().replace(/^%/, '').replace(/\s+/g, ' ');
   const above = line.startsWith('%%');
   const lines = source.split('\n');
-  const place = lines.findIndex(one => (above ? /^%%(tf_)?gpu isolate\b/.test(one) : old && plain(one) === plain(old)));
+  const place = lines.findIndex(one =>
+    above ? /^%%(tf_)?gpu\s+isolate\b/.test(one) : old && plain(one) === plain(old)
+  );
   if (place < 0) {
     return above ? `${line}\n${source}` : null;
   }
