@@ -144,9 +144,9 @@ def test_the_programs_of_the_pages_run_and_the_last_says_why_it_fails(tmp_path: 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.stem)
 def test_every_line_of_a_page_is_one(page: Path) -> None:
     text = page.read_text()
-    for magic, words in re.findall(r"`+ *(%{1,2}(?:tf_gpu|gpu)) ([^`\n…]+ [^`\n…]+?) *`", text):
+    for magic, words in _lines(text):
         parsed = line.read(words, table.WORDS)
-        if parsed.word.restart:
+        if parsed.word.restart and " " in words:  # the word alone is its name
             parse(parsed.text)
         elif parsed.name == "isolate" and magic.startswith("%%") and "[" not in parsed.rest:
             isolated.parse(parsed.rest, table.ISOLATED)
@@ -156,6 +156,21 @@ def test_every_line_of_a_page_is_one(page: Path) -> None:
         name, *rest = shlex.split(words)
         options = dispatch.parser(name).parse_args([name, *rest], argparse.Namespace(program=program))
         assert parse(" ".join(options.policy)) if "policy" in options else name in {one.name for one in COMMANDS}
+
+
+def test_the_lines_of_pages_are_found() -> None:
+    found = [_lines(page.read_text()) for page in (*PAGES, ROOT / "README.md")]
+
+    assert sum(map(len, found)) > 150
+    assert len(_lines("`%gpu growth`, `%tf_gpu top`\n```\nIn [1]: %tf_gpu pick\n  %gpu limit 1GiB   # so\n```\n")) == 4
+
+
+def _lines(page: str) -> list[tuple[str, str]]:
+    """Return the magics and words of the lines of a page, in its text and blocks, but for those that show an error."""
+    quoted = re.findall(r"`+ *(%{1,2}(?:tf_gpu|gpu)) ([^`\n…]+?) *`", page)
+    blocks = "\n".join(block["body"] for block in _FENCED.finditer(page))
+    own = r"^(?:In \[\d+\]:)? *(%{1,2}(?:tf_gpu|gpu)) (\S+(?: \S+)*)(?:  .*)?$(?!\nUsageError)"
+    return [*quoted, *re.findall(own, blocks, re.MULTILINE)]
 
 
 class _Checker(doctest.OutputChecker):
