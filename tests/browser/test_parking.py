@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 ASK = '%config TfGpuMagics.parking = "ask"'
 HOLD = f"from tests.simgpu.on_machine import allocate; allocate({4 * GIB})"
 TOAST = ".Toastify__toast"
+IDLE = ("idle", "unused")
+"""An idle notebook's state, and that of one that has not used its GPU for a minute."""
 
 
 @pytest.fixture
@@ -36,10 +38,10 @@ def notebook(scene: Scene) -> Iterator[Notebook]:
     kill(*helpers(scene.machine))
 
 
-def comes_to(panel: View, state: str) -> Row:
-    """Return the notebook's row when its state is so."""
+def comes_to(panel: View, *states: str) -> Row:
+    """Return the notebook's row when its state is one of these."""
     row = until(
-        lambda: panel.row("train.ipynb"), lambda row: row is not None and row.state.startswith(state), seconds=30
+        lambda: panel.row("train.ipynb"), lambda row: row is not None and row.state.startswith(states), seconds=30
     )
     assert row is not None
     return row
@@ -49,7 +51,7 @@ def test_the_panels_button_parks_and_brings_back(scene: Scene, page: Page, noteb
     held = scene.held(notebook)
     visit(page, scene)
     panel = open_panel(page)
-    comes_to(panel, "idle")
+    comes_to(panel, *IDLE)
     panel.press("park", "train.ipynb")
     row = comes_to(panel, "parked")
     shot(page, f"parked-{scene.application}")
@@ -58,7 +60,7 @@ def test_the_panels_button_parks_and_brings_back(scene: Scene, page: Page, noteb
     assert re.search(r"4\.\d GiB in host memory", row.detail)
     assert row.held == "0.0 GiB"
     panel.press("unpark", "train.ipynb")
-    comes_to(panel, "idle")
+    comes_to(panel, *IDLE)
     assert scene.held(notebook) == held
 
 
@@ -66,7 +68,7 @@ def test_the_panels_button_parks_and_brings_back(scene: Scene, page: Page, noteb
 def test_one_without_room_waits_and_says_for_whom(scene: Scene, page: Page, notebook: Notebook) -> None:
     visit(page, scene)
     panel = open_panel(page)
-    comes_to(panel, "idle")
+    comes_to(panel, *IDLE)
     panel.press("park", "train.ipynb")
     comes_to(panel, "parked")
     with scene.machine.add_neighbour("14GiB@0", name="hog"):
@@ -97,7 +99,7 @@ def test_one_that_cannot_be_parked_now_says_why_and_stays(scene: Scene, page: Pa
     notebook.run("import threading, time; threading.Thread(target=time.sleep, args=(600,), daemon=True).start()")
     visit(page, scene)
     panel = open_panel(page)
-    comes_to(panel, "idle")
+    comes_to(panel, *IDLE)
     panel.press("park", "train.ipynb")
     dialog = page.locator(".jp-Dialog")
     expect(dialog).to_contain_text("train.ipynb was not parked", timeout=60_000)
