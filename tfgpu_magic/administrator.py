@@ -15,7 +15,7 @@ from tfgpu_magic.config import fallback, import_hook, parser, visible
 from tfgpu_magic.config.frameworks import NAMES
 from tfgpu_magic.config.plan import Plan, in_bytes, renew
 from tfgpu_magic.config.policy import NOTHING, Policy
-from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.config.process_state import GROWTH, Stage
 from tfgpu_magic.config.runtime import RUNTIME, current_stage, frozen, importing, note_import
 from tfgpu_magic.errors import PolicyError, TooLate
 from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
@@ -124,13 +124,14 @@ def tell_others() -> None:
 
 
 def hold_to_least() -> None:
-    """Hold every framework, whatever failed: its memory grows, and under a ceiling it has no GPU."""
-    plan, held = RUNTIME.current, visible.variable(())
+    """Hold every framework, whatever failed: under a ceiling it has no GPU, else memory grows that no limit takes."""
+    plan = RUNTIME.current
+    held = {**plan.environment, **visible.variable(())}
     if RUNTIME.ceiling is None:
         from tfgpu_magic.everywhere import growth  # as above
 
-        held = growth()
-    RUNTIME.fall_back(replace(plan, environment={**plan.environment, **held}))
+        held = {**growth(), **({GROWTH: "false"} if plan.growth is False else {}), **plan.environment}
+    RUNTIME.fall_back(replace(plan, environment=held))
 
 
 def _choose(plan: Plan) -> None:

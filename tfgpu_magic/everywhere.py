@@ -96,10 +96,11 @@ def with_others(made: Plan, current: Plan, snapshot: Snapshot, process: ProcessS
     for one in frameworks.limited():
         try:
             parts.append(_nearest(one, made, before.get(one.name), snapshot, process))
-        except Exception as error:  # whatever it is, the others have their share
+        except Exception as error:  # whatever it is, the others have their share, and it keeps what it has
             why = f"{one.name} is NOT held: {type(error).__name__}: {error}"
-            held = growth([one]) if process.ceiling is None else visible.variable(())
-            parts.append(FrameworkPlan(framework=one.name, environment=held, unmet=why))
+            kept = before.get(one.name) or FrameworkPlan(framework=one.name, environment=growth([one]))
+            hidden = {} if process.ceiling is None else visible.variable(())
+            parts.append(replace(kept, environment={**kept.environment, **hidden}, unmet=why))
     return _with(made, Others(words, settled, tuple(parts)), before)
 
 

@@ -38,6 +38,7 @@ RESUME_FITS = RESUME.replace("99GiB", "1GiB")
 SEEN = "import tensorflow as tf; tf.config.get_visible_devices('GPU')"
 KERAS = {"KERAS_BACKEND": "jax"}
 DEFECT = "import tfgpu_magic.everywhere as e; e.with_others = lambda *_: 1 / 0"
+DEFECT_OF_JAX = "from tfgpu_magic.frameworks.jax import Jax; Jax.plan = lambda *_: 1 / 0"
 DEFECT_OF_ONE = "from tfgpu_magic.frameworks.torch import Torch; Torch.plan = lambda *_: 1 / 0"
 BROKEN = "import tfgpu_magic.administrator as a; a.look_well = lambda: 1 / 0"
 
@@ -432,6 +433,23 @@ SCENES = {
         DEFECT_OF_ONE, "start_jax() -> [2304, 2304]", env={"TFGPU_POLICY": "limit 2GiB"}
     ),
     "a defect of ours in one framework, under a ceiling": Scene(DEFECT_OF_ONE, f"take(1) -> {NO_GPU}", env=CEILING),
+    "a defect of ours after a line, TensorFlow takes its limit at once": Scene(
+        "%gpu limit 2GiB", DEFECT, "import torch", TOUCH, "min(mib()) > 2048 -> True"
+    ),
+    "a defect of ours in PyTorch, which has its limit": Scene(
+        "take(1)", "%gpu limit 2GiB", DEFECT_OF_ONE, "import jax", f"take(2) -> {CAPPED}"
+    ),
+    "a defect of ours in PyTorch, which has its limit, under a ceiling": Scene(
+        "take(1)",
+        "%gpu limit 2GiB",
+        DEFECT_OF_ONE,
+        "import jax",
+        f"take(2) -> {CAPPED}",
+        env={"TFGPU_CEILING": "limit 4GiB"},
+    ),
+    "a defect of ours in JAX, which has its limit": Scene(
+        "%gpu limit 2GiB", DEFECT_OF_JAX, "import torch", "start_jax() -> [2304, 2304]"
+    ),
     "a driver that does not answer, after a line": Scene(
         "%gpu limit 1GiB", BLIND, f"take(5) -> {CAPPED}", "start_jax() -> [1280, 1280]", env=CEILING
     ),
