@@ -63,7 +63,7 @@ def find(name: str, words: Sequence[Word]) -> Word:
     for word in words:
         if name.lower() in word.names:
             return word
-    raise UnknownWord(f"{name!r} is not a word of %tf_gpu.{_instead(name, words)}", name)
+    raise UnknownWord(f"{name!r} is not a word of %tf_gpu.{_instead(name.replace(',', '.'), words)}", name)
 
 
 def _instead(name: str, words: Sequence[Word]) -> str:

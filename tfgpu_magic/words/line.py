@@ -77,7 +77,7 @@ def read(line: str, words: tuple[Word, ...]) -> Line:
 
 def parted(text: str) -> tuple[str, str]:
     """Return the first word of a text, and what follows it."""
-    name = re.split(r"[\s;,]", text, maxsplit=1)[0]
+    name = re.split(r"[\s;]|(?<=[^\W\d]),", text, maxsplit=1)[0]
     return name, text.removeprefix(name).strip()
 
 
