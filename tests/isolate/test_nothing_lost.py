@@ -430,6 +430,26 @@ def test_how_many_calls_run_at_once_is_decided_anew_when_none_runs(monkeypatch: 
     assert (first._most, asked.executor()._most) == (1, 2)
 
 
+def test_calls_that_two_threads_submit_at_once_share_one_executor(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[IsolatedExecutor] = []
+    echo = isolated(deeds.echo)
+    other = threading.Thread(target=echo.submit, args=(2,))
+
+    def submit(executor: IsolatedExecutor, *_: object, **__: object) -> None:
+        made.append(executor)
+        if len(made) == 1:
+            other.start()
+            other.join(0.5)  # it has submitted, if it does not wait
+        executor._threads = 1
+
+    monkeypatch.setattr(LEASES, "survey", lambda *_: 1)
+    monkeypatch.setattr(IsolatedExecutor, "submit_call", submit)
+    echo.submit(1)
+    other.join()
+
+    assert made[0] is made[1]
+
+
 def test_a_value_that_cannot_be_displayed_comes_all_the_same() -> None:
     cycle: dict[str, Any] = {}
     cycle["again"] = cycle

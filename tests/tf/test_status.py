@@ -63,6 +63,12 @@ def test_gpus_that_are_hidden_by_the_variable_when_a_limit_has_made_their_list_a
     assert "`%tf_gpu visible` instead, with --restart." in ready
 
 
+def test_where_cuda_has_not_read_the_variable_it_is_not_said_to_be_late() -> None:
+    """As in a child that was forked, and with TensorFlow for the CPU alone, which lists its devices without CUDA."""
+    with Machine.create("2x8GiB") as machine:
+        assert "CUDA_VISIBLE_DEVICES='1' was not set by %tf_gpu." in run(machine, _hide_in_a_fork)
+
+
 def test_a_kernel_with_tensorflow_ready_is_answered_in_two_seconds_though_nvml_hangs() -> None:
     with Machine.create("2x8GiB") as machine:
         for function, text, seconds in run(machine, _look_while_it_hangs):
@@ -153,6 +159,20 @@ def _hide_late() -> list[str]:
         os.environ["CUDA_VISIBLE_DEVICES"] = "1"
         found.append(_text(""))
     return found
+
+
+def _hide_in_a_fork() -> str:
+    listed()
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+            os.write(theirs, _text("").encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    return os.read(ours, 65536).decode()
 
 
 def _names(words: str) -> dict[str, str]:

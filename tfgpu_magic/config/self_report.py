@@ -196,11 +196,11 @@ def _fair(process: ProcessState, plan: Plan) -> Mapping[str, str]:
 
 
 def _given(process: ProcessState, gpus: Sequence[Gpu]) -> tuple[str, ...]:
-    """Return a note on the variable that hides GPUs, if it was not set by `%tf_gpu`; it is read once."""
+    """Return a note on the variable that hides GPUs, if it was not set by `%tf_gpu`; CUDA reads it when it starts."""
     given = process.outside.get(DEVICES)
     if given is None:
         return ()
-    is_read = not process.frozen or given != process.environment.get(DEVICES)
+    is_read = not cuda.initialised() or given != process.environment.get(DEVICES)
     if is_read or visible.predict(gpus, process.outside) in (None, process.shown):
         return (f"{DEVICES}={given!r} was not set by %tf_gpu.",)
     why = "it was set after the list of GPUs was made. Write `%tf_gpu visible` instead"

@@ -39,6 +39,7 @@ _SHORT = 12  # characters of the UUID of a GPU whose number is not known
 LISTED_AFTER = 2.0
 """Seconds after which a process that has memory is in the driver's lists."""
 
+COLOURS = 4
 TONES = 12
 """How many distinct tones there are: four colours by three patterns, as views draw them."""
 
@@ -278,17 +279,18 @@ def _called(entry: Entry) -> str:
 def _toned(rows: Sequence[ProcessRow]) -> tuple[ProcessRow, ...]:
     """Set each notebook's tone from its name, so that every viewer gives it the same one.
 
-    Kernels choose in the order of their pids, so that one that starts takes no other's. One whose tone an earlier
-    kernel has takes the next that the fewest have, and may change when an earlier one ends, or uses its first GPU.
+    Kernels choose in the order of their pids, so that one that starts takes no other's: a tone, and if possible a
+    colour, that the fewest have. When an earlier one ends, or uses its first GPU, a later one may choose anew.
     """
     names = {row.kernel: (row.notebook and row.notebook.title) or "" for row in rows if row.kernel is not None}
     tones: dict[int, int] = {}
-    used = [0] * TONES
+    used, colours = [0] * TONES, [0] * COLOURS
     for kernel, name in sorted(names.items()):
         wanted = zlib.crc32(name.encode(errors="surrogatepass"))
         choices = ((wanted + step) % TONES for step in range(TONES))
-        tones[kernel] = tone = min(choices, key=used.__getitem__)
+        tones[kernel] = tone = min(choices, key=lambda tone: (used[tone], colours[tone % COLOURS]))
         used[tone] += 1
+        colours[tone % COLOURS] += 1
     return tuple(row if row.kernel is None else replace(row, tone=tones[row.kernel]) for row in rows)
 
 
