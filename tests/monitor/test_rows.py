@@ -221,20 +221,8 @@ def test_a_notebook_that_comes_later_takes_a_colour_that_no_other_has_and_leaves
         ]
         tones = [{row.kernel: row.tone for row in one.processes} for one in made]
 
-<<<<<<< HEAD
-    books = ["train", "eval", "fill", "tour", "park", "data", "bert", "Untitled", "Untitled1"]
-    scenes = [dict(enumerate(names, 10)) for names in itertools.combinations(books, 4)]
-    changed = 0
-    for names in scenes:
-        together = looks(names)
-        assert looks({pid: names[pid] for pid in (10, 11, 12)}).items() <= together.items()
-        changed += not looks({pid: names[pid] for pid in (11, 12, 13)}).items() <= together.items()
-
-    assert changed < len(scenes) / 3  # the oldest of four, whose look another may have wanted
-=======
         assert all(one.items() <= tones[-1].items() for one in tones)
         assert len({(tone or 0) % COLOURS for tone in tones[-1].values()}) == COLOURS
->>>>>>> parent of a59f5f20 (A notebook's look seldom changes when an older one closes or first uses a GPU, and the pages say when)
 
 
 # --- what kernels report ---
