@@ -73,12 +73,12 @@ class _Asked:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self._lock = threading.Lock()
+        self.lock = threading.RLock()
         self._executor: IsolatedExecutor | None = None
 
     def executor(self) -> IsolatedExecutor:
         """Return the executor; where no call of it runs or waits, a new one, which looks for how many have room now."""
-        with self._lock:
+        with self.lock:
             if self._executor is None or self._executor.idle:
                 asked = self.options
                 self._executor = IsolatedExecutor(policy=asked.policy, gpus=asked.gpus, timeout=asked.timeout)
@@ -139,9 +139,13 @@ class Isolated(Generic[P, R]):
         The future's `stop()` stops the call.
 
         How many calls run at once is decided at the first of those that run together; the others wait.
+
+        Raises:
+            Refused: while none runs, other programs hold what a call needs of the GPUs.
         """
         function, values = _function(self.__wrapped__, args)
-        return self._asked.executor().submit_call(function, values, kwargs, reduce=_by_wrapper)
+        with self._asked.lock:  # what another thread submits meanwhile runs in the same executor
+            return self._asked.executor().submit_call(function, values, kwargs, reduce=_by_wrapper)
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Isolated[P, R]: ...
