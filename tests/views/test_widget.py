@@ -15,7 +15,7 @@ from jupyter_client.manager import start_new_kernel
 
 from tests.machines import machine_of
 from tests.magic.shell import last
-from tests.processes import run
+from tests.processes import PATIENCE, run
 from tests.sizes import GIB, MIB
 from tfgpu_magic.simgpu import Machine
 
@@ -161,6 +161,7 @@ def test_a_cell_that_is_run_again_shows_the_same_table(machine: Machine) -> None
 def test_front_ends_without_widgets_get_the_table_as_html_and_text(machine: Machine) -> None:
     with kernel(machine) as here:
         here.run("%tf_gpu top")
+        here.run(f"from tfgpu_magic.views import widget\nwidget.SAVED_TIMEOUT = {PATIENCE}")
         with machine.add_neighbour("9GiB@1"):  # what is drawn hears of it within a second; what is saved has it
             here.run("%tf_gpu top")
         (first, second) = here.displayed()
@@ -168,6 +169,16 @@ def test_front_ends_without_widgets_get_the_table_as_html_and_text(machine: Mach
     assert "Simulated GPU 16GiB" in first["text/plain"]
     assert "<table>" in first["text/html"]
     assert "9.0 / 16 GiB" in second["text/plain"]
+
+
+def test_where_the_look_for_what_is_saved_fails_what_is_drawn_is_saved(machine: Machine) -> None:
+    with kernel(machine) as here:
+        here.run("%tf_gpu top\nfrom tfgpu_magic.views import widget")
+        here.run("widget.one_look.table = lambda *_, **__: widget.Table(error='It hangs.')\n%tf_gpu top")
+        (_, saved) = here.displayed()
+
+    assert "Simulated GPU 16GiB" in saved["text/plain"]
+    assert "It hangs." not in saved["text/plain"]
 
 
 def test_a_closed_table_is_looked_for_no_more(machine: Machine) -> None:

@@ -25,7 +25,7 @@ from tfgpu_magic.monitor.rows import Table
 from tfgpu_magic.monitor.watcher import Watcher, failure
 from tfgpu_magic.views import message
 from tfgpu_magic.views.presence import STATE_EVERY, Presence
-from tfgpu_magic.views.status import Status, shown
+from tfgpu_magic.views.status import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 LOOK_TIMEOUT = 3.0
 """Seconds that a cell waits for a look, its own or another's; one takes milliseconds, but to read /proc can hang."""
+SAVED_TIMEOUT = 1.0
+"""Seconds that a cell waits for fresher figures to save, and as long for whose they are; else the drawn ones do."""
 COLLECTOR_GONE_AFTER = 5.0
 """Seconds without a look after which the collector may have ended, so that a look waits for a new one's reading."""
 HISTORY_POINTS = 120
@@ -164,8 +166,11 @@ class MemoryTable(anywidget.AnyWidget):
     def _repr_mimebundle_(self, **options: Any) -> Any:
         bundle = super()._repr_mimebundle_(**options)
         if bundle:
-            fails = self._rows.error  # as another look would; else the board may be a second old, and this is saved
-            now = Status(self._rows) if fails else shown(one_look.table(self_report.report, timeout=LOOK_TIMEOUT))
+            rows = self._rows
+            if not rows.error:  # the board may be a second old, and this is saved
+                fresh = one_look.table(self_report.report, timeout=SAVED_TIMEOUT)
+                rows = rows if fresh.error else fresh
+            now = shown(rows)
             bundle[0].update({"text/plain": repr(now), "text/html": now._repr_html_()})
         return bundle
 
