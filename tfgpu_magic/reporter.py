@@ -1,6 +1,6 @@
 """Decides when `publisher` reports on this process: every second while it works, and at the end of each cell.
 
-A kernel has a thread for it, so no cell waits. While no cell runs and TensorFlow has not started, the thread sleeps. A
+A kernel has a thread for it, so no cell waits. While no cell runs and no framework uses a GPU, the thread sleeps. A
 program has none before it imports a framework: one that forks, or uses no GPU, stays as it was. One that starts
 kernels, as Jupyter Server, promises nothing before that either: they have the policy, and report it.
 """
