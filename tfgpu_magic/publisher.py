@@ -64,7 +64,9 @@ class Publisher:
             parks=self._parks(),
             kernel=kernel_id(sys.orig_argv),
         )
-        _sample()
+        if not cuda.is_quiet():  # else its GPU state is away (`parking`); some 10 µs a GPU
+            found = frameworks.pools()
+            TIMELINE.add(Sample(time.time(), levels((one.gpu, one.in_use, one.limit) for one in found)))
         with contextlib.suppress(MonitorError, OSError):  # it may be put right meanwhile
             self._place().post(report)
 
@@ -81,13 +83,6 @@ class Publisher:
                 old.close()
             self._report_file = ReportFile(BoardDirectory())
         return self._report_file
-
-
-def _sample() -> None:
-    """Add what is in use now to the timeline, unless this process's GPU state is away (`parking`); some 10 µs a GPU."""
-    if not cuda.is_quiet():
-        found = frameworks.pools()
-        TIMELINE.add(Sample(time.time(), levels((one.gpu, one.in_use, one.limit) for one in found)))
 
 
 def parks(shell: Any) -> bool:

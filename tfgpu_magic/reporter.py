@@ -183,11 +183,8 @@ class Reporter(CellWatch):
         self._jobs = running
         if running and not self._busy and time.monotonic() - self._awake_at >= AWAKE_EVERY:
             self._awake_at = time.monotonic()
+            # A server counts any message as activity, and no front end shows one for a comm that does not exist.
+            content = {"comm_id": "tfgpu_magic", "data": {}}
             with contextlib.suppress(Exception):  # a kernel that is ending
-                _say_something(self._shell.kernel)
-
-
-def _say_something(kernel: Any) -> None:
-    """Send a message that a server counts as activity and no front end shows: one for a comm that does not exist."""
-    content = {"comm_id": "tfgpu_magic", "data": {}}
-    kernel.session.send(kernel.iopub_socket, "comm_msg", content, ident=b"comm-tfgpu_magic")
+                kernel = self._shell.kernel
+                kernel.session.send(kernel.iopub_socket, "comm_msg", content, ident=b"comm-tfgpu_magic")

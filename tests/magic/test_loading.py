@@ -15,7 +15,8 @@ from tests.processes import QUIET, run
 from tfgpu_magic.probe import Probe
 from tfgpu_magic.simgpu import Machine
 
-MINE, OTHERS = grp.getgrgid(os.getgid()).gr_name, "nobody-has-this-group"
+MINE = grp.getgrgid(os.getgid()).gr_name
+OTHERS = next(one.gr_name for one in grp.getgrall() if one.gr_gid not in {os.getgid(), *os.getgroups()})
 
 
 @pytest.mark.parametrize(

@@ -73,13 +73,9 @@ def _unlisted(snapshot: Snapshot) -> str | None:
     return next((gpu.error or "no list of processes" for gpu in snapshot.gpus if not gpu.listed and not gpu.mig), None)
 
 
-def _machine() -> str | None:
-    return os.environ.get("TFGPU_SIMGPU")
-
-
 def open_module(proc: Path = PROC) -> bool | None:
     """Tell whether the open kernel module is loaded; None where that is unknown."""
-    machine = _machine()
+    machine = os.environ.get("TFGPU_SIMGPU")
     file = proc / "driver/nvidia/version" if machine is None else Path(f"{machine}.nvidia-version")
     try:
         return "Open Kernel Module" in file.read_text().splitlines()[0]
@@ -104,7 +100,7 @@ def stopped(pid: int) -> bool:
 
 def managed_mappings(pid: int) -> int | None:
     """Return how often a process has mapped the file of managed memory; None where that cannot be read."""
-    machine = _machine()
+    machine = os.environ.get("TFGPU_SIMGPU")
     file = "/dev/nvidia-uvm" if machine is None else f"{os.path.realpath(machine)}.nvidia-uvm"
     mapped = _mapped(pid)
     return None if mapped is None else sum(line.endswith(f" {file}") for line in mapped)

@@ -151,7 +151,8 @@ class Parker:
             writer.close()
 
     async def _answer(self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Outcome:
-        peer, user = _peer(writer)
+        connection = writer.get_extra_info("socket")
+        peer, user, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
         pid = request.pid or peer
         start = began(pid)
         if user != os.geteuid():
@@ -197,13 +198,6 @@ async def _called_off(reader: asyncio.StreamReader, asked: Asked) -> None:
     with contextlib.suppress(OSError):
         await reader.readline()
     asked.call_off()
-
-
-def _peer(writer: asyncio.StreamWriter) -> tuple[int, int]:
-    """Return the pid and the user of who asks."""
-    connection = writer.get_extra_info("socket")
-    pid, user, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
-    return pid, user
 
 
 def _listening(place: BoardDirectory) -> socket.socket:

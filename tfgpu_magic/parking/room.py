@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.config.fit import Device
-from tfgpu_magic.config.memory import LEAST_LIMIT, context_bytes
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import allocation
 from tfgpu_magic.isolate.allocation import Claim, Holding
@@ -161,13 +160,8 @@ def _devices(entry: record.Entry, gpus: Sequence[Gpu]) -> tuple[Device, ...] | N
     there = {gpu.uuid: gpu for gpu in gpus if not gpu.lost and gpu.free is not None and gpu.total is not None}
     if not all(held.gpu in there for held in entry.held):
         return None
-    return tuple(_device(there[held.gpu], held.size) for held in entry.held)
-
-
-def _device(gpu: Gpu, size: int) -> Device:
-    # What fits is a limit and a context beside it: together they are what must be free.
-    limit = checks.needed(size, gpu) - context_bytes(gpu.total or 0)
-    return Device(gpu=gpu, limits=(max(limit, LEAST_LIMIT),))
+    # What fits is a limit and a context beside it, as a placeholder has.
+    return tuple(Device(gpu=there[held.gpu], limits=(checks.placeholder(held.size),)) for held in entry.held)
 
 
 def _gpus(entry: record.Entry) -> set[str]:

@@ -189,15 +189,10 @@ class Workers:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
-                env=_environment(),
+                env={name: value for name, value in os.environ.items() if not name.startswith("CUDA_")},  # all GPUs
                 pass_fds=(self._lock,),
                 start_new_session=True,
                 limit=_LONGEST_LINE,
             )  # fmt: skip
         except OSError as error:
             raise Died("start") from error
-
-
-def _environment() -> Mapping[str, str]:
-    """Return this process's variables without those that hide GPUs from a program."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}

@@ -166,11 +166,9 @@ class MemoryTable(anywidget.AnyWidget):
     def _repr_mimebundle_(self, **options: Any) -> Any:
         bundle = super()._repr_mimebundle_(**options)
         if bundle:
-            rows = self._rows
-            if not rows.error:  # the board may be a second old, and this is saved
-                fresh = one_look.table(self_report.report, timeout=SAVED_TIMEOUT)
-                rows = rows if fresh.error else fresh
-            now = shown(rows)
+            rows = self._rows  # they may be a second old, and this is saved
+            fresh = rows if rows.error else one_look.table(self_report.report, timeout=SAVED_TIMEOUT)
+            now = shown(rows if fresh.error else fresh)
             bundle[0].update({"text/plain": repr(now), "text/html": now._repr_html_()})
         return bundle
 

@@ -89,11 +89,7 @@ def _answer(client: Any, pid: int, start: int | None) -> Outcome:
                 line = message["metadata"].get(ANSWER)
                 found = None if line is None else reply(line.encode())
                 return found if isinstance(found, Outcome) else Outcome(refusals=(why.NOT_ASKED(),))
-        if time.time() > deadline + ANSWER_TIMEOUT and not _on_its_way(pid):
+        entry = parked(pid)  # it is on its way
+        if time.time() > deadline + ANSWER_TIMEOUT and not (entry and entry.parked):
             return Outcome(refusals=(why.BUSY(),))
     return Outcome(refusals=(why.ENDED(),))
-
-
-def _on_its_way(pid: int) -> bool:
-    entry = parked(pid)
-    return entry is not None and entry.parked
