@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tfgpu_magic import other_processes
@@ -252,7 +252,10 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
         snapshot = look_well()
         with other_processes.settling(policy) as processes:
             process = processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot)
-            process = replace(process, claims=_with_tie_breakers(process.claims, snapshot))
+            # Other users' kernels pick too, and are not seen: chance breaks ties, not of the user's own generator.
+            chance, taken = random.SystemRandom().random, process.claims
+            claims = {str(gpu.uuid): taken.get(str(gpu.uuid), 0.0) + chance() for gpu in snapshot.gpus}
+            process = replace(process, claims=claims)
             plan, why = fallback.nearest(policy, snapshot, process, lambda: other_processes.names(snapshot))
             if why:  # `%tf_gpu plan` and `status` show it too
                 plan = replace(plan, notes=(f"{quoted} cannot be had in full.", *plan.notes))
@@ -288,9 +291,3 @@ def _fall_back(plan: Plan) -> bool:
             import_hook.warn(f"tfgpu_magic: GPUs that are to be hidden from TensorFlow are not: {error}")
             return False
     return True
-
-
-def _with_tie_breakers(taken: Mapping[str, float], snapshot: Snapshot) -> dict[str, float]:
-    """Return the claims with a random tie-breaker for each GPU: other users' kernels pick too, and are not seen."""
-    generator = random.SystemRandom()  # the state of the user's own generator is to stay as it is
-    return {str(gpu.uuid): taken.get(str(gpu.uuid), 0.0) + generator.random() for gpu in snapshot.gpus}

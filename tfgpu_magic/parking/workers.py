@@ -16,7 +16,7 @@ from tfgpu_magic.parking.driver import DriverError
 from tfgpu_magic.parking.states import Found, State
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
 CODE = "import sys; sys.path += sys.argv[1:]; from tfgpu_magic.parking.worker import main; main()"
 """What a worker runs."""

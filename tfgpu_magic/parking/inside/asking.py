@@ -89,7 +89,6 @@ def _answer(client: Any, pid: int, start: int | None) -> Outcome:
                 line = message["metadata"].get(ANSWER)
                 found = None if line is None else reply(line.encode())
                 return found if isinstance(found, Outcome) else Outcome(refusals=(why.NOT_ASKED(),))
-        entry = parked(pid)  # it is on its way
-        if time.time() > deadline + ANSWER_TIMEOUT and not (entry and entry.parked):
+        if time.time() > deadline + ANSWER_TIMEOUT and not ((entry := parked(pid)) and entry.parked):
             return Outcome(refusals=(why.BUSY(),))
     return Outcome(refusals=(why.ENDED(),))

@@ -32,7 +32,8 @@ def read(shell: Any, cannot_be_held: tuple[str, ...]) -> Inside:
         busy=running or threads.cell_runs(),
         threads=cannot_be_held,
         nccl=_nccl(),
-        shared=_shared(),
+        # Whether PyTorch has sent GPU memory to another process, or got some of one.
+        shared=bool(getattr(sys.modules.get("torch.multiprocessing.reductions"), "shared_cache", None)),
     )
 
 
@@ -72,9 +73,3 @@ def _nccl() -> bool:
     if distributed is None:
         return True
     return bool(distributed.is_available() and distributed.is_initialized()) or len(cuda.contexts()) > 1
-
-
-def _shared() -> bool:
-    """Tell whether PyTorch has sent GPU memory to another process, or got some of one."""
-    reductions: Any = sys.modules.get("torch.multiprocessing.reductions")
-    return bool(getattr(reductions, "shared_cache", None))
