@@ -80,11 +80,11 @@ def _inside(runs: int) -> dict[str, list[float]]:
     import nvitop  # type: ignore[import-untyped]
     import pynvml
 
+    from tfgpu_magic.model.snapshot import Snapshot, _alike
     from tfgpu_magic.monitor import board, collector
     from tfgpu_magic.monitor.directory import BoardDirectory
     from tfgpu_magic.monitor.pids import holder_began
     from tfgpu_magic.monitor.readers import Readers
-    from tfgpu_magic.monitor.snapshot import Snapshot, _alike
     from tfgpu_magic.monitor.unused import AFTER, Ledger
 
     assert os.environ["TFGPU_MAGIC_DIR"]

@@ -16,7 +16,7 @@ from scripts._machine import scratch
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
-    from tfgpu_magic.reporter import Reporter
+    from tfgpu_magic.notebook.reporter import Reporter
 
 MOST = 1.0
 """Percent that a loop may be slower."""
@@ -57,8 +57,8 @@ def main() -> int:
 def _inside(runs: int, seconds: float) -> dict[str, object]:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from tfgpu_magic.config import self_report
-    from tfgpu_magic.reporter import Reporter
+    from tfgpu_magic.frameworks import self_report
+    from tfgpu_magic.notebook.reporter import Reporter
 
     shell = InteractiveShell.instance()
     steps = {"python": _count, "tensorflow": _train()}
@@ -99,7 +99,7 @@ def _train() -> Callable[[], None]:
 
 def _round(step: Callable[[], None], shell: object, seconds: float) -> tuple[float, float]:
     """Return steps a second without the reporter and with it: without, with, with, without."""
-    from tfgpu_magic.reporter import Reporter
+    from tfgpu_magic.notebook.reporter import Reporter
 
     first = _rate(step, seconds)
     reporter = Reporter(shell, running=True)

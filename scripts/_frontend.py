@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "labextension"
 EXTENSION = ROOT / "tfgpu_magic" / "labextension"
-STATIC = ROOT / "tfgpu_magic" / "views" / "static"
+STATIC = ROOT / "tfgpu_magic" / "notebook" / "static"
 SERVER_CONFIG = ROOT / "jupyter-config" / "jupyter_server_config.d" / "tfgpu_magic.json"
 
 _STAMP = SOURCES / ".built"

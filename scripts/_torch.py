@@ -22,8 +22,8 @@ LATE = {"libcuda.so.1": rb"\0(cu[A-Z]\w+)", "libnvidia-ml.so.1": rb"\0(nvml\w+)"
 
 QUESTIONS = """
 import json, torch, tfgpu_magic
-from tfgpu_magic import frameworks
-from tfgpu_magic.config import cuda
+from tfgpu_magic.frameworks import registry
+from tfgpu_magic.frameworks import cuda
 
 def now():
     return torch.cuda.current_device(), len(cuda.contexts())
@@ -32,18 +32,18 @@ def take(size, gpu=0):
     try:
         kept.append(torch.empty(size << 20, dtype=torch.uint8, device=f"cuda:{gpu}"))
     except torch.cuda.OutOfMemoryError as error:
-        return frameworks.out_of_memory(error) and "no room"
+        return registry.out_of_memory(error) and "no room"
     return "taken"
 
 kept, found = [], {}
 tfgpu_magic.apply("limit 2GiB", frameworks="all")
 found["a limit holds from the first use on"] = (take(1024), take(2048)) == ("taken", "no room")
 found["it moves no current GPU and makes no context"] = now() == (0, 1)
-figures = frameworks.figures()[cuda.shown()[0]]
+figures = registry.figures()[cuda.shown()[0]]
 found["the figures are PyTorch's own"] = [one.size >> 20 for one in figures] == [1024, 1024, 1024, 2047]
 found["a look moves no current GPU and makes no context"] = now() == (0, 1)
 taken = take(1, gpu=1)
-frameworks.after_cell()
+registry.after_cell()
 found["another GPU is held from the end of the cell that used it"] = (taken, take(2048, gpu=1)) == ("taken", "no room")
 tfgpu_magic.apply("default", frameworks="all")
 found["without a limit it takes more"] = take(2048) == "taken"

@@ -9,10 +9,12 @@ import gc
 import importlib
 import pkgutil
 
-from tfgpu_magic import config, frameworks, insight, loading, monitor, views, words
+from tfgpu_magic import engine, frameworks, insight, model, monitor, notebook, policy
+from tfgpu_magic.insight import answers
+from tfgpu_magic.notebook import loading, words
 
 assert loading  # and with it what a session begins with
-for room in (config, frameworks, insight, monitor, views, words):
+for room in (answers, engine, frameworks, insight, model, monitor, notebook, policy, words):
     for module in pkgutil.iter_modules(room.__path__, f"{room.__name__}."):
         importlib.import_module(module.name)
 gc.collect()

@@ -18,30 +18,56 @@ if TYPE_CHECKING:
 
 HOUSE = Path(tfgpu_magic.__file__).parent
 C = HOUSE / "simgpu" / "src"
-MOST_LATE = 69
+MOST_LATE = 70
 """Imports within functions; a new one has to be worth more than an old one."""
 
 REASONS = {
     "tfgpu_magic": "importing the package imports nothing else",
     "tfgpu_magic.server": "jupyter_server is there when a server asks",
-    "tfgpu_magic.loading": "speed of %load_ext",
-    "tfgpu_magic.magic": "speed of %load_ext: what a word needs is imported when it is said",
-    "tfgpu_magic.control": "speed of %load_ext: what makes a report is imported when one is wanted",
-    "tfgpu_magic.reporter": "speed of %load_ext: its thread imports what it needs",
-    "tfgpu_magic.restart": "speed of %load_ext, and only a restart needs them",
-    "tfgpu_magic.parent": "speed of %load_ext, and only a restart needs it",
-    "tfgpu_magic.config.first_use": "speed of %load_ext: it is imported first, and they when TensorFlow may be there",
-    "tfgpu_magic.config.runtime.devices": "TensorFlow is optional, and never woken",
+    "tfgpu_magic.notebook.loading": "speed of %load_ext",
+    "tfgpu_magic.notebook.magic": "speed of %load_ext: what a word needs is imported when it is said",
+    "tfgpu_magic.engine.control": "speed of %load_ext: what makes a report is imported when one is wanted",
+    "tfgpu_magic.notebook.reporter": "speed of %load_ext: its thread imports what it needs",
+    "tfgpu_magic.notebook.restart": "speed of %load_ext, and only a restart needs them",
+    "tfgpu_magic.notebook.parent": "speed of %load_ext, and only a restart needs it",
+    "tfgpu_magic.notebook.first_use": "speed of %load_ext: it is imported first, and they when TensorFlow may be there",
+    "tfgpu_magic.frameworks.runtime.devices": "TensorFlow is optional, and never woken",
     "tfgpu_magic.isolate.cells.shell": "only where a password is asked for",
     "tfgpu_magic.isolate.dask": "Dask is optional",
     "tfgpu_magic.isolate.process.forkserver": "after the modules of its kernel's choice, which it needs",
     "tfgpu_magic.isolate.process.inherited": "multiprocessing is slow to import, and few calls use it",
     "tfgpu_magic.isolate.values.keras_objects": "Keras is optional, and never woken",
     "tfgpu_magic.isolate.values.plain": "NumPy is optional",
-    "tfgpu_magic.views.track": "pandas is optional",
-    "tfgpu_magic.words.policy": "speed of a first `%tf_gpu` line: most are for TensorFlow alone",
+    "tfgpu_magic.insight.answers.track": "pandas is optional",
+    "tfgpu_magic.notebook.words.policy": "speed of a first `%tf_gpu` line: most are for TensorFlow alone",
 }
 """Why modules import late, where no comment beside an import says it."""
+
+GROUND = {"_version", "cell_source", "cell_watch", "errors", "host", "model", "probe", "units"}
+FLOORS = (
+    GROUND,
+    {"monitor", "policy", "simgpu"},
+    {"frameworks", "leases"},
+    {"engine"},
+    {"isolate"},
+    {"insight", "parking"},
+    {"notebook", "server"},
+    {"doctor"},
+    {"command"},
+    {"__init__", "__main__"},
+)
+"""The rooms from the ground up: folders, and the files at the top. Arrows run down; on the ground alone also across."""
+
+UPWARDS = {
+    ("engine.idle_notebooks", "parking.checks"),  # the idle notebook that is named is one that could be parked
+    ("engine.idle_notebooks", "parking.facts"),
+    ("monitor.live", "parking.client"),  # whoever looks has a parker started where one has died over something
+    ("policy.resolver", "monitor.sources"),  # a sentence names the makers of GPUs
+    ("model.phrases", "simgpu"),  # a sentence names its command
+    ("server", ""),  # its extension has the package's name
+    ("parking.inside.kernel", "notebook.widget"),  # the messages of our own table bring nothing back
+}
+"""The arrows that do not run down, with the reason for each. This list only gets shorter."""
 
 Arrows = dict[str, set[str]]
 
@@ -102,6 +128,11 @@ def arrows_from(module: str) -> set[str]:
     return found - {module}
 
 
+def room_of(module: str) -> str:
+    """Return the folder that a module is in, or the file that it is at the top."""
+    return module.split(".")[1] if "." in module else "__init__"
+
+
 def circles(arrows: Mapping[str, set[str]]) -> list[list[str]]:
     """Return sets of things that reach one another."""
 
@@ -155,6 +186,19 @@ def test_modules_are_no_circle() -> None:
     arrows = {module: arrows_from(module) for module in MODULES}
 
     assert circles(arrows) == []
+
+
+def test_arrows_between_rooms_run_down() -> None:
+    floors = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+    upwards = {
+        tuple(module.removeprefix(HOUSE.name).lstrip(".") for module in (user, used))
+        for user in MODULES
+        for used in arrows_from(user)
+        if room_of(user) != room_of(used) and not floors[room_of(used)] < floors[room_of(user)]
+        if not {room_of(user), room_of(used)} <= GROUND
+    }
+
+    assert upwards == UPWARDS
 
 
 def test_the_simulators_c_files_are_no_circle(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 import tfgpu_magic
 from tfgpu_magic.command.table import COMMANDS
-from tfgpu_magic.config.vocabulary import POLICY_WORDS
-from tfgpu_magic.words import table
+from tfgpu_magic.notebook.words import table
+from tfgpu_magic.policy.vocabulary import POLICY_WORDS
 
 HOUSE = Path(tfgpu_magic.__file__).parent
 ROOMS = sorted(path.relative_to(HOUSE).as_posix() for path in HOUSE.rglob("*.py"))
@@ -63,22 +63,33 @@ def test_the_whole_house_wakes_neither_tensorflow_nor_nvml() -> None:
 
 
 def test_loading_the_extension_imports_nothing_that_its_words_need() -> None:
-    modules = modules_after("import tfgpu_magic.loading")
-    late = {"words.table", "control", "config.vocabulary", "monitor.snapshot", "isolate.call", "views.text"}
+    modules = modules_after("import tfgpu_magic.notebook.loading")
+    late = {
+        "notebook.words.table",
+        "engine.control",
+        "policy.vocabulary",
+        "model.snapshot",
+        "isolate.call",
+        "model.text",
+    }
 
     assert not modules & {f"tfgpu_magic.{room}" for room in late}
     assert not modules & {"tensorflow", "pynvml", "ipywidgets"}
 
 
 def test_a_first_line_imports_nothing_that_only_others_need() -> None:
-    assert "tfgpu_magic.monitor.snapshot" not in modules_after("import tfgpu_magic.monitor.look")  # its child begins
-    assert not imported_after("import tfgpu_magic.words.table") & {"fractions", "html"}
-    words = {name for name in modules_after("import tfgpu_magic.words.line") if name.startswith("tfgpu_magic.words.")}
-    assert words == {"tfgpu_magic.words.line", "tfgpu_magic.words.table"}
+    assert "tfgpu_magic.model.snapshot" not in modules_after("import tfgpu_magic.monitor.look")  # its child begins
+    assert not imported_after("import tfgpu_magic.notebook.words.table") & {"fractions", "html"}
+    words = {
+        name
+        for name in modules_after("import tfgpu_magic.notebook.words.line")
+        if name.startswith("tfgpu_magic.notebook.words.")
+    }
+    assert words == {"tfgpu_magic.notebook.words.line", "tfgpu_magic.notebook.words.table"}
 
 
 def test_a_word_is_a_file_and_a_line() -> None:
-    files = {Path(room).stem for room in ROOMS if room.startswith("words/")}
+    files = {Path(room).stem for room in ROOMS if room.startswith("notebook/words/")}
     common = {"__init__", "table", "line", "policy", "completions"}  # to all words, and to those of a policy
 
     assert files - common == {word.name for word in table.WORDS} - {word.name for word in POLICY_WORDS}
@@ -95,7 +106,7 @@ def test_a_command_is_a_file_and_a_line() -> None:
 @pytest.mark.parametrize(
     ("theirs", "places"),
     [
-        (("rich",), ["views/terminal.py"]),
+        (("rich",), ["model/terminal.py"]),
         (("pynvml",), ["monitor/nvml_calls.py"]),
         (("torch", "jax", "jaxlib", "cupy"), []),
         (("dask", "distributed"), ["isolate/dask.py"]),
@@ -117,7 +128,7 @@ def test_what_few_need_is_imported_late(module: str, theirs: set[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "place"), [("libcuda.so.1", "config/cuda.py"), ("cuCheckpointProcessLock", "parking/driver.py")]
+    ("name", "place"), [("libcuda.so.1", "frameworks/cuda.py"), ("cuCheckpointProcessLock", "parking/driver.py")]
 )
 def test_only_one_place_names_it(name: str, place: str) -> None:
     def names(node: ast.AST) -> bool:
@@ -141,10 +152,10 @@ def test_only_runtime_touches_tensorflow_and_a_handle_makes_its_model() -> None:
     ]
 
     assert importing == [
-        "config/runtime/devices.py",
+        "frameworks/runtime/devices.py",
         "isolate/values/keras_objects.py",
     ]  # its load(), which is there to wake it
-    assert {Path(room).parent.as_posix() for room in configuring} == {"config/runtime"}
+    assert {Path(room).parent.as_posix() for room in configuring} == {"frameworks/runtime"}
 
 
 def test_only_errors_py_says_the_verdict_of_a_refusal() -> None:
@@ -166,7 +177,8 @@ def test_the_server_wakes_neither_tensorflow_nor_nvml() -> None:
 
 def test_what_runs_in_a_calls_process_knows_no_room_above_it() -> None:
     known = {name for room in ROOMS if room.startswith("isolate/process/") for name in imports(room)}
-    below = ("probe.", "config.", "errors.", "frameworks", "isolate.process.", "isolate.values.", "monitor.", "units.")
+    floors = ("probe.", "errors.", "units.", "model.", "policy.", "monitor.", "frameworks", "leases.")
+    below = (*floors, "isolate.process.", "isolate.values.")
 
     assert not [
         name
@@ -176,14 +188,16 @@ def test_what_runs_in_a_calls_process_knows_no_room_above_it() -> None:
 
 
 def test_nothing_of_parking_is_imported_before_it_is_asked_for() -> None:
-    first = modules_after("import tfgpu_magic.loading, tfgpu_magic.words.table, tfgpu_magic.config.vocabulary")
+    first = modules_after(
+        "import tfgpu_magic.notebook.loading, tfgpu_magic.notebook.words.table, tfgpu_magic.policy.vocabulary"
+    )
 
     assert not [name for name in first if name.startswith("tfgpu_magic.parking")]
 
 
-@pytest.mark.parametrize("room", ["states", "checks", "refusals", "messages"])
+@pytest.mark.parametrize("room", ["monitor/phases", "parking/checks", "parking/refusals", "parking/messages"])
 def test_what_decides_about_parking_touches_nothing(room: str) -> None:
-    assert not imports(f"parking/{room}.py") & {"os", "sys", "subprocess", "ctypes", "socket", "pathlib", "psutil"}
+    assert not imports(f"{room}.py") & {"os", "sys", "subprocess", "ctypes", "socket", "pathlib", "psutil"}
 
 
 def test_only_runtime_writes_the_environment() -> None:
@@ -196,24 +210,24 @@ def test_only_runtime_writes_the_environment() -> None:
         return stored or called
 
     ours = [room for room in ROOMS if not room.startswith("simgpu/")]
-    assert [room for room in ours if any(map(writes, nodes(room)))] == ["config/runtime/environ.py"]
+    assert [room for room in ours if any(map(writes, nodes(room)))] == ["frameworks/runtime/environ.py"]
 
 
 DECIDING = ("policy", "parser", "resolver", "plan", "fit", "fallback", "refusal")
 DESCRIBING = ("environment", "visible", "script", "process_state")
 PURE = DECIDING + DESCRIBING
 DATA = ("request", "amount", "memory", "arguments")
-REQUESTS = [room for room in ROOMS if room.startswith("config/requests/")]
+REQUESTS = [room for room in ROOMS if room.startswith("policy/requests/")]
 
 
-@pytest.mark.parametrize("room", [*(f"config/{room}.py" for room in (*PURE, *DATA)), *REQUESTS])
+@pytest.mark.parametrize("room", [*(f"policy/{room}.py" for room in (*PURE, *DATA)), *REQUESTS])
 def test_the_pure_rooms_touch_nothing(room: str) -> None:
     assert not imports(room) & {"os", "sys", "subprocess", "ctypes", "socket", "pathlib", "psutil"}
 
 
 def test_what_can_be_asked_knows_no_stage_that_asks_it() -> None:
-    stages = {f"tfgpu_magic.config.{room}" for room in (*PURE, "vocabulary")}
-    known = {name for room in [*REQUESTS, "config/request.py"] for name in imports(room)}
+    stages = {f"tfgpu_magic.policy.{room}" for room in (*PURE, "vocabulary")}
+    known = {name for room in [*REQUESTS, "policy/request.py"] for name in imports(room)}
 
     assert not {name for name in known if name.rpartition(".")[0] in stages or name in stages}
 

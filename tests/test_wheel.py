@@ -23,7 +23,7 @@ from tfgpu_magic.simgpu import Machine
 
 ROOT = _frontend.ROOT
 NAME = f"tfgpu_magic-{tfgpu_magic.__version__}"
-STATIC = {"tfgpu_magic/views/static/widget.js", "tfgpu_magic/views/static/widget.css"}
+STATIC = {"tfgpu_magic/notebook/static/widget.js", "tfgpu_magic/notebook/static/widget.css"}
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from tfgpu_magic._version import __version__ as __version__
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from tfgpu_magic.config.plan import Plan
-    from tfgpu_magic.control import apply, plan, status
+    from tfgpu_magic.engine.control import apply, plan, status
+    from tfgpu_magic.engine.status_answer import Status
     from tfgpu_magic.errors import (
         PolicyError,
         Raised,
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
         Unpicklable,
         WorkerDied,
     )
+    from tfgpu_magic.insight.answers.freed import Freed
+    from tfgpu_magic.insight.answers.tensors import Tensors
     from tfgpu_magic.insight.freeing import free, give_back
     from tfgpu_magic.insight.measuring import measure
     from tfgpu_magic.insight.session import timeline
@@ -35,12 +37,10 @@ if TYPE_CHECKING:
     from tfgpu_magic.insight.why.explaining import why
     from tfgpu_magic.isolate.executor import IsolatedExecutor
     from tfgpu_magic.isolate.isolated import isolated
+    from tfgpu_magic.model.snapshot import Snapshot
     from tfgpu_magic.monitor.look import look
-    from tfgpu_magic.monitor.snapshot import Snapshot
-    from tfgpu_magic.views.freed import Freed
-    from tfgpu_magic.views.status import Status
-    from tfgpu_magic.views.tensors import Tensors
-    from tfgpu_magic.views.widget import MemoryTable
+    from tfgpu_magic.notebook.widget import MemoryTable
+    from tfgpu_magic.policy.plan import Plan
 
 __all__ = [
     "Freed",
@@ -77,9 +77,11 @@ __all__ = [
 _HOMES = {
     name: module
     for module, names in {
-        "config.plan": "Plan",
-        "control": "apply plan status",
+        "engine.control": "apply plan status",
+        "engine.status_answer": "Status",
         "errors": "PolicyError Raised Refused TfGpuError TimedOut TooLate Unpicklable WorkerDied",
+        "insight.answers.freed": "Freed",
+        "insight.answers.tensors": "Tensors",
         "insight.freeing": "free give_back",
         "insight.measuring": "measure",
         "insight.session": "timeline",
@@ -87,12 +89,10 @@ _HOMES = {
         "insight.why.explaining": "why",
         "isolate.executor": "IsolatedExecutor",
         "isolate.isolated": "isolated",
+        "model.snapshot": "Snapshot",
         "monitor.look": "look",
-        "monitor.snapshot": "Snapshot",
-        "views.freed": "Freed",
-        "views.status": "Status",
-        "views.tensors": "Tensors",
-        "views.widget": "MemoryTable",
+        "notebook.widget": "MemoryTable",
+        "policy.plan": "Plan",
     }.items()
     for name in names.split()
 }
@@ -110,20 +110,20 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Load the magics; ``%load_ext tfgpu_magic`` calls this."""
-    from tfgpu_magic import loading
+    from tfgpu_magic.notebook import loading
 
     loading.load(shell)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """Remove the magics; ``%unload_ext tfgpu_magic`` calls this. What they have set stays set."""
-    from tfgpu_magic import loading
+    from tfgpu_magic.notebook import loading
 
     loading.unload(shell)
 
 
 def _resume(words: str, others: str = "") -> None:
     """Apply a policy in a kernel that was restarted for it; `restart` has that kernel call this."""
-    from tfgpu_magic import loading
+    from tfgpu_magic.notebook import loading
 
     loading.resume(words, others)

@@ -10,6 +10,6 @@ await build({
   legalComments: 'eof',
   logLevel: 'warning',
   minify: true,
-  outdir: '../tfgpu_magic/views/static',
+  outdir: '../tfgpu_magic/notebook/static',
   target: 'es2022'
 });

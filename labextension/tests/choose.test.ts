@@ -40,7 +40,7 @@ class Scene {
   }
 
   requestExecute({ user_expressions }: { user_expressions: { answer: string } }): object {
-    const call = user_expressions.answer.replace('__import__("tfgpu_magic.chooser").chooser.', '');
+    const call = user_expressions.answer.replace('__import__("tfgpu_magic.notebook.chooser").notebook.chooser.', '');
     this.asked.push(call);
     const reply = (): object => ({ status: 'ok', data: { [MIME]: this.answer(call) } });
     const done = this.held.then(() => ({ content: { status: 'ok', user_expressions: { answer: reply() } } }));

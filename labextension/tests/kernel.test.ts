@@ -41,7 +41,7 @@ test('the answer is what the function returns, and the request leaves no trace',
       silent: true,
       store_history: false,
       stop_on_error: false,
-      user_expressions: { answer: '__import__("tfgpu_magic.chooser").chooser.state("")' }
+      user_expressions: { answer: '__import__("tfgpu_magic.notebook.chooser").notebook.chooser.state("")' }
     }
   ]);
   assert.equal(kernel.disposed, 1);

@@ -161,7 +161,7 @@ def test_descriptors_that_a_program_closes_are_its_own(machine: Machine, tmp_pat
 def test_a_command_that_python_runs_is_a_python_program(machine: Machine, tmp_path: Path) -> None:
     tool = tmp_path / "tool"
     tool.write_text(
-        f"#!{sys.executable}\nimport sys, tfgpu_magic.config.runtime as r; print(sys.argv, r.RUNTIME.plan.asked)"
+        f"#!{sys.executable}\nimport sys, tfgpu_magic.frameworks.runtime as r; print(sys.argv, r.RUNTIME.plan.asked)"
     )
     tool.chmod(0o755)
 
@@ -176,7 +176,7 @@ def test_a_command_that_python_runs_is_a_python_program(machine: Machine, tmp_pa
 
 def test_a_limit_for_jupyter_holds_in_its_kernels(machine: Machine, tmp_path: Path) -> None:
     (tmp_path / "cell.py").write_text(
-        "%load_ext tfgpu_magic\nimport tfgpu_magic.config.runtime as r; print(r.RUNTIME.plan.asked)"
+        "%load_ext tfgpu_magic\nimport tfgpu_magic.frameworks.runtime as r; print(r.RUNTIME.plan.asked)"
     )
     jupyter = str(Path(sys.executable).with_name("jupyter"))
     own = {**QUIET, "IPYTHONDIR": str(tmp_path / "ipython"), "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
@@ -193,7 +193,7 @@ def test_what_kernels_are_promised_is_not_promised_to_jupyter_as_well(
     machine: Machine, tmp_path: Path, policy: str, said: str
 ) -> None:
     (tmp_path / "cell.py").write_text(
-        "%load_ext tfgpu_magic\nfrom tfgpu_magic import control\n"
+        "%load_ext tfgpu_magic\nfrom tfgpu_magic.engine import control\n"
         f"print(*control.plan('visible 0; {policy} --grow').notes)"
     )
     jupyter = str(Path(sys.executable).with_name("jupyter-run"))

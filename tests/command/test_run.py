@@ -198,7 +198,7 @@ def test_two_programs_that_pick_have_a_gpu_each(machine: Machine, tmp_path: Path
     assert picked == {"ready 0\n", "ready 1\n"}
 
 
-ASKED = "import tfgpu_magic.config.runtime as r; print(r.RUNTIME.plan.asked)"
+ASKED = "import tfgpu_magic.frameworks.runtime as r; print(r.RUNTIME.plan.asked)"
 
 
 def test_the_interpreter_is_the_one_that_runs_tfgpu(machine: Machine) -> None:

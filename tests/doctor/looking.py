@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from tests.command.shell import TFGPU, Done
 from tests.processes import PATIENCE, QUIET
 from tests.slack import SLACK
+from tfgpu_magic.doctor.answer import found
 from tfgpu_magic.doctor.finding import Finding
 from tfgpu_magic.doctor.machine import Machine as Here
 from tfgpu_magic.doctor.table import CHECKS, examine
-from tfgpu_magic.views.doctor import found
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -17,11 +17,11 @@ from tfgpu_magic.doctor.checks.driver import FILE
 from tfgpu_magic.doctor.child import Answer
 from tfgpu_magic.doctor.machine import Driver
 from tfgpu_magic.doctor.machine import Machine as Here
+from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor import lockfile
 from tfgpu_magic.monitor.board import LOCK
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.live import Live
-from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 from tfgpu_magic.simgpu import Machine
 
 # --- the driver's own files ---
@@ -230,7 +230,7 @@ def test_the_administrators_file_is_looked_at_too(
 ) -> None:
     file = tmp_path / "tfgpu_magic.toml"
     file.write_text(text)
-    code = f"import pathlib\nfrom tfgpu_magic.config import variables\nvariables.FILE = pathlib.Path({str(file)!r})\n"
+    code = f"import pathlib\nfrom tfgpu_magic.policy import variables\nvariables.FILE = pathlib.Path({str(file)!r})\n"
     (tmp_path / "sitecustomize.py").write_text(code)  # in place of the one in /etc
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     (profile / "ipython_config.py").write_text("get_config().InteractiveShellApp.extra_extensions = ['tfgpu_magic']")

@@ -21,12 +21,12 @@ from tests.doctor import looking
 from tests.machines import machine_of
 from tests.processes import PATIENCE
 from tests.waiting import until
+from tfgpu_magic.doctor import answer as doctor
 from tfgpu_magic.doctor import table
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import Machine as Here
 from tfgpu_magic.doctor.table import CHECKS, examine, outcomes
 from tfgpu_magic.simgpu import Machine
-from tfgpu_magic.views import doctor
 
 absent = machine_of("1x8GiB", scope="function")
 

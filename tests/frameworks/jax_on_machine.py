@@ -10,12 +10,12 @@ from typing import Any
 import tfgpu_magic
 from tests.sizes import MIB
 from tests.waiting import until
-from tfgpu_magic import frameworks
-from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.jax import Jax
 from tfgpu_magic.insight.tensors import tensors
 from tfgpu_magic.isolate.values import pickling, plain
-from tfgpu_magic.monitor.report import Figure
+from tfgpu_magic.model.report import Figure
+from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.simgpu import Machine
 
 
@@ -95,7 +95,7 @@ def fill() -> tuple[int, int, str, bool]:
         while True:
             kept.append(array(64))
     except Exception as error:
-        return len(kept) * 64 * MIB, held()[0], str(error), frameworks.out_of_memory(error)
+        return len(kept) * 64 * MIB, held()[0], str(error), registry.out_of_memory(error)
 
 
 def figures(gpu: int, shown: str = "all") -> tuple[dict[str, tuple[Figure, ...]], list[int]]:
@@ -111,7 +111,7 @@ def figures(gpu: int, shown: str = "all") -> tuple[dict[str, tuple[Figure, ...]]
     # What is deleted comes back a moment later.
     device = jax().devices()[gpu]
     until(lambda: device.memory_stats()["bytes_in_use"], lambda used: used == 64 * MIB)
-    return frameworks.figures(), held()
+    return registry.figures(), held()
 
 
 def backends() -> list[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from tests.sizes import MIB
-from tfgpu_magic.config import cuda
-from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.frameworks.base import Framework
-from tfgpu_magic.monitor.report import Figure
+from tfgpu_magic.model.report import Figure
+from tfgpu_magic.policy.process_state import Stage
 
 
 class Novum(Framework):

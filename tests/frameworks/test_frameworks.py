@@ -21,11 +21,10 @@ from tests.browser.scene import chromium
 from tests.frameworks.novum import Novum
 from tests.magic.shell import Seen, cells
 from tests.processes import run
-from tfgpu_magic import frameworks
-from tfgpu_magic.config.process_state import Stage
-from tfgpu_magic.frameworks import tensorflow_arrays
+from tfgpu_magic.frameworks import registry, tensorflow_arrays
+from tfgpu_magic.monitor import message
+from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.simgpu import Machine
-from tfgpu_magic.views import message
 
 
 class Broken(Novum):
@@ -55,16 +54,16 @@ def test_a_new_framework_is_seen_in_text_html_the_message_and_the_panel() -> Non
 def test_one_that_sleeps_or_fails_says_nothing_and_costs_the_others_nothing(
     other: Novum, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tfgpu_magic.config.cuda.shown", lambda: ("GPU-1",))
-    monkeypatch.setattr(frameworks, "FRAMEWORKS", (other, Novum()))
+    monkeypatch.setattr("tfgpu_magic.frameworks.cuda.shown", lambda: ("GPU-1",))
+    monkeypatch.setattr(registry, "FRAMEWORKS", (other, Novum()))
 
-    assert [(uuid, {one.framework for one in its}) for uuid, its in frameworks.figures().items()] == [
+    assert [(uuid, {one.framework for one in its}) for uuid, its in registry.figures().items()] == [
         ("GPU-1", {"Novum"})
     ]
 
 
 def _register() -> tuple[Seen, message.State]:
-    frameworks.FRAMEWORKS = (*frameworks.FRAMEWORKS, Novum())
+    registry.FRAMEWORKS = (*registry.FRAMEWORKS, Novum())
     shown = cells("%tf_gpu limit 1GiB", "import tensorflow as tf; kept = tf.zeros(2**20)", "%tf_gpu")[-1]
     return shown, message.state(tfgpu_magic.status().table)
 
@@ -93,13 +92,13 @@ class Keeping(Novum):
 
 def test_what_each_gave_is_told_in_one_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     there = (Giving(), Keeping(), Novum(), Giving(), Giving(Stage.LISTED))
-    monkeypatch.setattr(frameworks, "FRAMEWORKS", there)
+    monkeypatch.setattr(registry, "FRAMEWORKS", there)
 
     assert tfgpu_magic.give_back() == 8
 
 
 def test_where_none_can_it_is_refused_and_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frameworks, "FRAMEWORKS", (Giving(Stage.IMPORTED), Keeping(), Novum()))
+    monkeypatch.setattr(registry, "FRAMEWORKS", (Giving(Stage.IMPORTED), Keeping(), Novum()))
 
     with pytest.raises(tfgpu_magic.Refused, match="Keeping and Novum keep the GPU memory that was taken until this"):
         tfgpu_magic.give_back()
@@ -113,6 +112,6 @@ def test_an_array_whose_address_cannot_be_read_hides_nothing(monkeypatch: pytest
 
 
 def test_where_none_uses_a_gpu_there_is_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frameworks, "FRAMEWORKS", (Giving(Stage.IMPORTED), Keeping(Stage.ABSENT)))
+    monkeypatch.setattr(registry, "FRAMEWORKS", (Giving(Stage.IMPORTED), Keeping(Stage.ABSENT)))
 
     assert tfgpu_magic.give_back() == 0

@@ -14,10 +14,10 @@ from tests.frameworks import jax_on_machine as on_machine
 from tests.machines import machine_of
 from tests.processes import run
 from tests.sizes import CONTEXT, GIB, MIB
-from tfgpu_magic import frameworks
-from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.jax_settings import ALLOCATOR, FORMER_FRACTION, FRACTION, PREALLOCATE, variables
 from tfgpu_magic.frameworks.shortage import Shortage
+from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.simgpu import Machine
 
 pytestmark = pytest.mark.frameworks
@@ -74,7 +74,7 @@ def test_with_preallocation_off_it_grows_and_the_fraction_is_a_cap(machine: Mach
     assert steps["array"] == [64 * MIB + CONTEXT, CONTEXT]
     assert part(machine, 0.2) - 64 * MIB < given <= held - CONTEXT <= part(machine, 0.2)
     assert known, error
-    assert frameworks.shortage(RuntimeError(error)) == Shortage(framework="JAX", size=64 * MIB)
+    assert registry.shortage(RuntimeError(error)) == Shortage(framework="JAX", size=64 * MIB)
 
 
 @pytest.mark.parametrize(

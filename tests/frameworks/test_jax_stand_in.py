@@ -12,8 +12,7 @@ import pytest
 
 import tfgpu_magic
 from tests.figures import jax
-from tfgpu_magic import frameworks
-from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.jax import Jax
 from tfgpu_magic.frameworks.jax_settings import (
     ALLOCATOR,
@@ -24,7 +23,8 @@ from tfgpu_magic.frameworks.jax_settings import (
     uncapped,
     variables,
 )
-from tfgpu_magic.monitor.report import Figure
+from tfgpu_magic.model.report import Figure
+from tfgpu_magic.policy.process_state import Stage
 
 BFC = {"bytes_in_use": 1, "peak_bytes_in_use": 1, "pool_bytes": 4, "bytes_limit": 8, "num_allocs": 1}
 
@@ -35,7 +35,7 @@ def device(number: int, stats: dict[str, int] | None) -> SimpleNamespace:
 
 @pytest.fixture
 def _bridge(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    monkeypatch.setattr("tfgpu_magic.config.cuda.shown", lambda: ("GPU-1", "GPU-2"))
+    monkeypatch.setattr("tfgpu_magic.frameworks.cuda.shown", lambda: ("GPU-1", "GPU-2"))
     monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", SimpleNamespace(**request.param))
 
 
@@ -62,7 +62,7 @@ def test_its_stage(stage: Stage) -> None:
 @pytest.mark.parametrize("_bridge", [with_gpus(device(1, BFC), device(0, {"bytes_limit": 8}))], indirect=True)
 @pytest.mark.usefixtures("_bridge")
 def test_a_gpu_that_it_has_taken_nothing_of_has_no_figures() -> None:
-    assert frameworks.figures() == {"GPU-2": jax(1, 4, 8)}
+    assert registry.figures() == {"GPU-2": jax(1, 4, 8)}
 
 
 @pytest.mark.parametrize("_bridge", [with_gpus(device(0, BFC))], indirect=True)

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 import tfgpu_magic
 from tests.sizes import GIB, MIB
-from tfgpu_magic import frameworks
-from tfgpu_magic.config import cuda, import_hook
+from tfgpu_magic.frameworks import cuda, import_hook, registry
 from tfgpu_magic.frameworks.base import Framework
 from tfgpu_magic.frameworks.peaks import SharedPeaks
 from tfgpu_magic.frameworks.pool import Pool
@@ -243,4 +242,4 @@ def test_a_framework_that_fails_leaves_the_others_their_figures(torch: list[Gpu]
         pass
 
     assert m.result.pools == ()
-    assert set(frameworks.session_peaks()) >= {"TensorFlow", "JAX"}
+    assert set(registry.session_peaks()) >= {"TensorFlow", "JAX"}

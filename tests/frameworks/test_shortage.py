@@ -6,7 +6,7 @@ import pytest
 
 from tests.frameworks.novum import Novum
 from tests.sizes import GIB, MIB
-from tfgpu_magic import frameworks
+from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.shortage import Shortage, bytes_in
 
 NODE = "{{function_node __wrapped__%s_device_/job:localhost/replica:0/task:0/device:GPU:%d}} "
@@ -111,11 +111,11 @@ TEXTS = {
 
 @pytest.mark.parametrize(("text", "said"), TEXTS.items())
 def test_what_an_error_says_of_memory(text: str, said: Shortage | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frameworks, "FRAMEWORKS", (*frameworks.FRAMEWORKS, Novum()))
+    monkeypatch.setattr(registry, "FRAMEWORKS", (*registry.FRAMEWORKS, Novum()))
 
-    assert frameworks.shortage(RuntimeError(text)) == said
+    assert registry.shortage(RuntimeError(text)) == said
     if said is not None:
-        assert frameworks.out_of_memory(RuntimeError(text)) == (said.kind != "library")
+        assert registry.out_of_memory(RuntimeError(text)) == (said.kind != "library")
 
 
 def test_what_says_that_a_gpu_has_no_memory_left() -> None:
@@ -127,7 +127,7 @@ def test_what_says_that_a_gpu_has_no_memory_left() -> None:
         "zoom must be positive": False,
     }
 
-    assert {text: frameworks.out_of_memory(RuntimeError(text)) for text in texts} == texts
+    assert {text: registry.out_of_memory(RuntimeError(text)) for text in texts} == texts
 
 
 def test_the_framework_that_raised_it_is_asked_first() -> None:
@@ -135,7 +135,7 @@ def test_the_framework_that_raised_it_is_asked_first() -> None:
     text = "FAILED_PRECONDITION: DNN library initialization failed."
     known = type("FailedPreconditionError", (RuntimeError,), {"__module__": "tensorflow.python.framework.errors_impl"})
 
-    found = [frameworks.shortage(kind(text)) for kind in (RuntimeError, known)]
+    found = [registry.shortage(kind(text)) for kind in (RuntimeError, known)]
 
     assert [one and one.framework for one in found] == ["JAX", "TensorFlow"]
 
@@ -153,9 +153,9 @@ def test_the_drivers_words_count_only_from_a_framework(text: str) -> None:
             return error
         raise AssertionError("nothing was raised")
 
-    assert frameworks.shortage(raised("numba.cuda.cudadrv.driver")) is None
-    assert frameworks.shortage(raised("jax._src.xla_bridge")) == jax(kind="driver")
-    assert frameworks.shortage(RuntimeError(text)) is not None  # of another process
+    assert registry.shortage(raised("numba.cuda.cudadrv.driver")) is None
+    assert registry.shortage(raised("jax._src.xla_bridge")) == jax(kind="driver")
+    assert registry.shortage(RuntimeError(text)) is not None  # of another process
 
 
 @pytest.mark.parametrize(

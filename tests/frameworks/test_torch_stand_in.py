@@ -15,20 +15,20 @@ import pytest
 from tests.figures import pytorch
 from tests.frameworks.torch_stand_in import torch
 from tests.sizes import GIB
-from tfgpu_magic import frameworks
-from tfgpu_magic.config.fit import Device
-from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wanted
-from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.errors import Refused
+from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.torch import Torch
 from tfgpu_magic.insight.freeing import free
-from tfgpu_magic.monitor.report import Figure
-from tfgpu_magic.monitor.snapshot import Gpu
+from tfgpu_magic.model.report import Figure
+from tfgpu_magic.model.snapshot import Gpu
+from tfgpu_magic.policy.fit import Device
+from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkState, Wanted
+from tfgpu_magic.policy.process_state import Stage
 
 
 @pytest.fixture(autouse=True)
 def _two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfgpu_magic.config.cuda.shown", lambda: ("GPU-1", "GPU-2"))
+    monkeypatch.setattr("tfgpu_magic.frameworks.cuda.shown", lambda: ("GPU-1", "GPU-2"))
 
 
 def test_its_figures_are_those_of_the_gpus_that_it_has_taken_memory_of(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +52,7 @@ def test_one_that_has_not_started_cuda_is_asked_for_no_figures(monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "torch", asleep)
 
     assert Torch().stage() is Stage.IMPORTED
-    assert frameworks.figures() == {}
+    assert registry.figures() == {}
 
 
 @pytest.mark.parametrize("module", [SimpleNamespace(), SimpleNamespace(cuda=SimpleNamespace())])
@@ -60,7 +60,7 @@ def test_one_that_is_being_imported_is_left_alone(module: object, monkeypatch: p
     monkeypatch.setitem(sys.modules, "torch", module)
 
     assert Torch().stage() is Stage.ABSENT
-    assert frameworks.figures() == {}
+    assert registry.figures() == {}
 
 
 def test_a_limit_that_could_not_be_left_for_cudas_start_is_left_at_the_next_word(
@@ -93,7 +93,7 @@ def test_to_2_9_neither_a_limit_nor_a_look_moves_the_current_gpu_or_makes_a_cont
     module = torch(allocated=[3, 0], reserved=[8, 0], fractions=[1.0, 1.0], total=16 * GIB, version=version)
     monkeypatch.setitem(sys.modules, "torch", module)
     names = ["GPU-1", "GPU-2"]
-    monkeypatch.setattr("tfgpu_magic.config.cuda.contexts", lambda: tuple(names[one] for one in module.contexts))
+    monkeypatch.setattr("tfgpu_magic.frameworks.cuda.contexts", lambda: tuple(names[one] for one in module.contexts))
     framework = Torch()
 
     framework.pools()
@@ -150,7 +150,7 @@ def test_an_allocator_without_a_limit_says_more_than_all_and_that_is_all(monkeyp
 
 
 def test_a_gpu_that_the_plan_did_not_see_has_the_smallest_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfgpu_magic.config.cuda.shown", lambda: ("GPU-3", "GPU-1"))
+    monkeypatch.setattr("tfgpu_magic.frameworks.cuda.shown", lambda: ("GPU-3", "GPU-1"))
     module = torch(allocated=[3, 3], reserved=[8, 8], fractions=[1.0, 1.0], total=16 * GIB)
     monkeypatch.setitem(sys.modules, "torch", module)
 

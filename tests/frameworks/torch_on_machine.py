@@ -22,12 +22,12 @@ import pytest
 import tfgpu_magic
 from tests.frameworks import torch_stand_in
 from tests.sizes import MIB
-from tfgpu_magic import frameworks
+from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.torch import Torch
 from tfgpu_magic.insight.tensors import tensors
 from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.isolate.values import pickling
-from tfgpu_magic.monitor.report import Figure
+from tfgpu_magic.model.report import Figure
 
 ALLOCATED, PEAK, RESERVED = 64 * MIB, 128 * MIB, 256 * MIB
 """Bytes of the first GPU, once it is in use; of the second, twice that."""
@@ -133,7 +133,7 @@ def told(steps: Sequence[str]) -> tuple[dict[str, tuple[Figure, ...]], str, str]
                 tfgpu_magic.apply(step, frameworks="all")
             except tfgpu_magic.Refused as error:
                 refused = str(error)
-    return frameworks.figures(), options(imported()), refused
+    return registry.figures(), options(imported()), refused
 
 
 def given_back() -> dict[str, int]:

@@ -12,9 +12,9 @@ import tfgpu_magic
 from tests.frameworks import jax_on_machine
 from tests.processes import run
 from tests.sizes import GIB, MIB
-from tfgpu_magic import frameworks
-from tfgpu_magic.config.memory import context_bytes
-from tfgpu_magic.monitor.report import Figure
+from tfgpu_magic.frameworks import registry
+from tfgpu_magic.model.report import Figure
+from tfgpu_magic.policy.memory import context_bytes
 
 pytestmark = pytest.mark.gpu
 
@@ -52,8 +52,8 @@ def _fill(module: str, words: str) -> tuple[tuple[Figure, ...], bool, int | None
         while True:
             kept.append(_torch_array() if module == "torch" else jax_on_machine.array(256))
     except Exception as error:
-        full = frameworks.out_of_memory(error)
-    [figures] = frameworks.figures().values()
+        full = registry.out_of_memory(error)
+    [figures] = registry.figures().values()
     own = [process.held for process in tfgpu_magic.look().processes if process.pid == os.getpid()]
     return figures, full, own[0] if own else None, context_bytes(plan.devices[0].gpu.total or 0)
 

@@ -9,8 +9,7 @@ from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.shortage import Shortage
 from tfgpu_magic.insight.names import Holding, Name, Scope
 from tfgpu_magic.insight.why.explanation import Explanation
-from tfgpu_magic.monitor.owners import Notebook
-from tfgpu_magic.monitor.rows import GpuRow, ProcessRow
+from tfgpu_magic.model.rows import GpuRow, Notebook, ProcessRow
 
 
 def shortage(gib: float | None = 2, **facts: Any) -> Shortage:

@@ -8,8 +8,8 @@ from tests.magic import shell
 from tests.magic.shell import Seen
 from tests.slack import SLACK
 from tfgpu_magic.insight import measuring, session
+from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.look import look
-from tfgpu_magic.monitor.snapshot import Snapshot
 
 
 def patiently() -> None:

@@ -10,7 +10,7 @@ from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.shortage import Shortage
 from tfgpu_magic.insight.why import causes
 from tfgpu_magic.insight.why.explanation import Cause
-from tfgpu_magic.monitor.rows import GpuRow
+from tfgpu_magic.model.rows import GpuRow
 
 GROWS = {"grows": True}
 

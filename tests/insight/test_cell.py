@@ -66,7 +66,7 @@ def test_what_is_no_error_passes_too_and_nothing_is_measured_any_more(machine: M
         "%%tf_gpu measure\nraise SystemExit",
         "%%tf_gpu measure\nraise KeyboardInterrupt",
         "%%tf_gpu measure\nx = = 1",
-        "from tfgpu_magic import frameworks; [len(one._marks) for one in frameworks.PEAKS.values()]",
+        "from tfgpu_magic.frameworks import registry; [len(one._marks) for one in registry.PEAKS.values()]",
     )
 
     assert [one.error for one in ended] == ["SystemExit", "KeyboardInterrupt"]

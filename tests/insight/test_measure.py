@@ -19,8 +19,8 @@ from tests.machines import machine_of
 from tests.processes import run
 from tests.sizes import CONTEXT, MIB
 from tests.tf.on_machine import held
+from tfgpu_magic.insight.answers.measurement import Measurement
 from tfgpu_magic.simgpu import Machine
-from tfgpu_magic.views.measurement import Measurement
 
 machine = machine_of("1x16GiB")
 
@@ -176,7 +176,7 @@ def _others_peaks(measuring: bool) -> tuple[list[int], list[int]]:
 
     import tensorflow as tf
 
-    from tfgpu_magic import frameworks
+    from tfgpu_magic.frameworks import registry
 
     def block() -> Any:
         return tfgpu_magic.measure(driver=False) if measuring else contextlib.nullcontext()
@@ -185,7 +185,7 @@ def _others_peaks(measuring: bool) -> tuple[list[int], list[int]]:
         return int(tf.config.experimental.get_memory_info("/device:GPU:0")["peak"])
 
     def views() -> int:
-        return next(one.size for figures in frameworks.figures().values() for one in figures if one.peak)
+        return next(one.size for figures in registry.figures().values() for one in figures if one.peak)
 
     _ready("limit 4GiB")
     take(900)
@@ -224,7 +224,7 @@ def _reset_within() -> tuple[int, int, int, list[str]]:
 
 
 def _with_a_mute_driver() -> tuple[int, int | None, str]:
-    from tfgpu_magic.monitor.snapshot import Snapshot
+    from tfgpu_magic.model.snapshot import Snapshot
 
     _ready("limit 1GiB")
     with (

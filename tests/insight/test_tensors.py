@@ -21,11 +21,11 @@ from tests.processes import run
 from tests.sizes import MIB
 from tfgpu_magic.frameworks import tensorflow_arrays
 from tfgpu_magic.insight.accounts import Account
+from tfgpu_magic.insight.answers.tensors import Tensors, called
 from tfgpu_magic.insight.fold import Row
 from tfgpu_magic.insight.search import Search
 from tfgpu_magic.insight.tensors import holders, tensors
 from tfgpu_magic.simgpu import Machine
-from tfgpu_magic.views.tensors import Tensors, called
 
 machine = machine_of("2x8GiB")
 
@@ -388,7 +388,7 @@ def before_and_after() -> tuple[list[int], list[int], bool, int]:
 
 def asleep(imported: str) -> tuple[str, str, bool]:
     """Ask where TensorFlow is not imported, or not started; return what is shown, its stage, and if it is imported."""
-    from tfgpu_magic.config.runtime import current_stage
+    from tfgpu_magic.frameworks.runtime import current_stage
 
     seen = cells(*([TENSORFLOW] if imported else []), "%tf_gpu tensors", "%tf_gpu free")
     return seen[-2].text + seen[-1].text, current_stage().name, "tensorflow" in sys.modules

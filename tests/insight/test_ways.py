@@ -10,13 +10,13 @@ import pytest
 
 from tests.insight.cases import case, gpu, holding, pool, row, shortage
 from tests.sizes import GIB, MIB
-from tfgpu_magic.config import parser
 from tfgpu_magic.insight.names import Holding, Name, Scope
 from tfgpu_magic.insight.why.explanation import Explanation
 from tfgpu_magic.insight.why.trial import Planned
 from tfgpu_magic.insight.why.ways import ways
-from tfgpu_magic.monitor.rows import ProcessRow
-from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
+from tfgpu_magic.model.rows import ProcessRow
+from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.policy import parser
 
 
 @dataclass

@@ -14,7 +14,7 @@ from IPython.utils.capture import capture_output
 
 from tests.magic.shell import Seen, cells
 from tests.slack import SLACK
-from tfgpu_magic.config.runtime import RUNTIME
+from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.insight.why import explaining
 from tfgpu_magic.insight.why.explanation import KEPT, Explanation
 

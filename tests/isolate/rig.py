@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.sizes import MIB
-from tfgpu_magic.config import parser
-from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.leases import Lease
 from tfgpu_magic.isolate.process.order import Order
 from tfgpu_magic.isolate.run import order
 from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.monitor.look import look
+from tfgpu_magic.policy import parser
+from tfgpu_magic.policy.policy import NOTHING
 
 RUNNER = "tfgpu_magic.isolate.process.worker:call"
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from tests.sizes import GIB, MIB
-from tfgpu_magic.config.fit import Device
-from tfgpu_magic.config.parser import parse
-from tfgpu_magic.config.policy import NOTHING
-from tfgpu_magic.config.requests.limit import Limit
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.isolate.allocation import Claim, Holding, choose, lowered, places, settle
 from tfgpu_magic.isolate.leases import candidates
-from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.leases.allocation import Claim, Holding, choose, lowered, places, settle
+from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.policy.fit import Device
+from tfgpu_magic.policy.parser import parse
+from tfgpu_magic.policy.policy import NOTHING
+from tfgpu_magic.policy.requests.limit import Limit
 
 CONTEXT = 256 * MIB
 """What is kept for CUDA's context on a GPU of 8 GiB."""

@@ -22,7 +22,7 @@ from tests.isolate.rig import run
 from tests.processes import runs
 from tests.slack import SLACK
 from tests.waiting import until
-from tfgpu_magic.config.runtime import RUNTIME
+from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.simgpu import Machine
 
 ROOT = Path(__file__).parents[2]
@@ -182,7 +182,7 @@ def test_a_forked_child_does_not_keep_the_fork_server_alive() -> None:
 
 def test_a_forked_child_has_no_leases_of_its_parent() -> None:
     code = """
-    from tfgpu_magic.config.policy import NOTHING
+    from tfgpu_magic.policy.policy import NOTHING
     from tfgpu_magic.isolate.leases import LEASES, Demand
     with LEASES.lease(Demand(NOTHING, 1)):
         child = os.fork()

@@ -10,8 +10,8 @@ from tests.isolate.notebook import Notebook, notebook
 from tests.jupyter import configure
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
+from tfgpu_magic.model.answer import OFFERS
 from tfgpu_magic.simgpu import Machine
-from tfgpu_magic.views.answer import OFFERS
 
 FILL = """
 import tensorflow as tf
@@ -44,7 +44,9 @@ def test_a_kernel_that_has_imported_tensorflow_is_not_woken_and_mixed_precision_
         one.run("keras.config.set_dtype_policy('mixed_float16'); keras.config.set_image_data_format('channels_first')")
         cell = one.isolated("keras.layers.Dense(1).compute_dtype, keras.config.image_data_format()").value
         call = one.run("isolated(lambda: keras.layers.Dense(1).compute_dtype)()").value
-        stage = one.run("from tfgpu_magic.config.runtime import current_stage; print(current_stage().name)").stream()
+        stage = one.run(
+            "from tfgpu_magic.frameworks.runtime import current_stage; print(current_stage().name)"
+        ).stream()
     plain = book.isolated("import keras\nkeras.layers.Dense(1).compute_dtype").value
 
     assert ran.value.startswith("array(")

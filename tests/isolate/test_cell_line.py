@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from tests.config.test_parser import policies
-from tfgpu_magic.config.policy import NOTHING, Policy
+from tests.policy.test_parser import policies
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.isolate.cells import line as lines
 from tfgpu_magic.isolate.cells.line import CellLine
 from tfgpu_magic.isolate.options import Options
-from tfgpu_magic.words.table import ISOLATED
+from tfgpu_magic.notebook.words.table import ISOLATED
+from tfgpu_magic.policy.policy import NOTHING, Policy
 
 
 def parse(line: str) -> CellLine:

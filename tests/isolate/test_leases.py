@@ -20,21 +20,21 @@ import pytest
 
 from tests.sizes import GIB
 from tests.waiting import until
-from tfgpu_magic import other_processes
-from tfgpu_magic.config import policy
-from tfgpu_magic.config.parser import parse
-from tfgpu_magic.config.promises import Promise
+from tfgpu_magic.engine import other_processes
+from tfgpu_magic.engine.other_processes import OtherProcesses, settling
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.isolate import lease_file as book_module
 from tfgpu_magic.isolate import leases as leasing
-from tfgpu_magic.isolate.allocation import Claim
-from tfgpu_magic.isolate.lease_file import ABSENT, Entry, LeaseFile, LeaseTable, Page, leases
 from tfgpu_magic.isolate.leases import Abandoned, Demand, DemandForAll, Lease, Leases
 from tfgpu_magic.isolate.process import inside
+from tfgpu_magic.leases import lease_file as book_module
+from tfgpu_magic.leases.allocation import Claim
+from tfgpu_magic.leases.lease_file import ABSENT, Entry, LeaseFile, LeaseTable, Page, leases
+from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.pids import began
-from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.other_processes import OtherProcesses, settling
+from tfgpu_magic.policy import policy
+from tfgpu_magic.policy.parser import parse
+from tfgpu_magic.policy.promises import Promise
 
 NOTHING = parse("growth")
 
@@ -276,8 +276,8 @@ def here(shared: LeaseFile) -> Iterator[BoardDirectory]:
 
 OTHER = """
     import sys, time
-    from tfgpu_magic.isolate.lease_file import Entry, LeaseFile, leases
-    from tfgpu_magic.isolate.allocation import Claim
+    from tfgpu_magic.leases.lease_file import Entry, LeaseFile, leases
+    from tfgpu_magic.leases.allocation import Claim
 
     book = LeaseFile()
     with book.turn() as page:

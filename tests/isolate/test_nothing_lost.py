@@ -30,7 +30,6 @@ from tests.isolate.rig import RUNNER, call, prepare, run, soon
 from tests.sizes import MIB
 from tests.waiting import until
 from tfgpu_magic import IsolatedExecutor, isolated
-from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.isolate import call as calls
 from tfgpu_magic.isolate import user_code
@@ -45,7 +44,8 @@ from tfgpu_magic.isolate.process.order import ANSWER, APART, LEAVE, SHOW, SHOWN,
 from tfgpu_magic.isolate.run import run as run_leased
 from tfgpu_magic.isolate.sinks import CellOutput, OwnStreams
 from tfgpu_magic.isolate.values import copies, pickling, plain
-from tfgpu_magic.monitor.snapshot import Snapshot
+from tfgpu_magic.model.snapshot import Snapshot
+from tfgpu_magic.policy.policy import NOTHING
 
 pytestmark = pytest.mark.usefixtures("tracked", "light")
 

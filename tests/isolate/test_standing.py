@@ -6,10 +6,11 @@ import pytest
 
 import tfgpu_magic
 from tests.processes import run
-from tfgpu_magic import IsolatedExecutor, administrator, control, isolated
-from tfgpu_magic.config import parser
+from tfgpu_magic import IsolatedExecutor, isolated
+from tfgpu_magic.engine import administrator, control
 from tfgpu_magic.isolate.leases import LEASES, DemandForAll
 from tfgpu_magic.isolate.pool import FORK_SERVER
+from tfgpu_magic.policy import parser
 from tfgpu_magic.simgpu import Machine
 
 KEPT = 128  # MiB: what the driver keeps of each GPU
@@ -59,7 +60,7 @@ def test_where_there_is_no_gpu_none_is_named() -> None:
 
 
 def _stand(policy: str) -> None:
-    FORK_SERVER.preload = ("numpy", "tfgpu_magic.control")  # no call uses TensorFlow
+    FORK_SERVER.preload = ("numpy", "tfgpu_magic.engine.control")  # no call uses TensorFlow
     administrator.enforce(policy, "the configuration", warn=lambda _: None)
 
 

@@ -7,9 +7,9 @@ import pytest
 from tests.sizes import GIB, MIB
 from tfgpu_magic.isolate.cells.exchange import CellFacts
 from tfgpu_magic.isolate.cells.summary import summarise
-from tfgpu_magic.monitor.report import Figure, GpuUse
-from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.views.answer import Quiet
+from tfgpu_magic.model.answer import Quiet
+from tfgpu_magic.model.report import Figure, GpuUse
+from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 
 PID = 42
 

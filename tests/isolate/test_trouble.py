@@ -21,13 +21,13 @@ from tests.isolate.rig import RUNNER, Paper, call, interrupt_to_the_end, prepare
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic import isolated
-from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.errors import TimedOut, WorkerDied
 from tfgpu_magic.isolate import call as calls
 from tfgpu_magic.isolate.leases import Lease
 from tfgpu_magic.isolate.process import exit_cause, wire
 from tfgpu_magic.isolate.process.order import LEAVE
 from tfgpu_magic.isolate.run import run as run_leased
+from tfgpu_magic.policy.policy import NOTHING
 
 pytestmark = pytest.mark.usefixtures("light")
 

@@ -249,7 +249,7 @@ def _say(*lines: str) -> list[str]:
 
 
 def _foresee_under_what_it_fell_to() -> tuple[str, str]:
-    from tfgpu_magic import control
+    from tfgpu_magic.engine import control
 
     _use_every_gpu()
     with pytest.raises(Refused) as refused:
@@ -284,7 +284,7 @@ def _use_after_a_neighbour() -> tuple[str, list[int]]:
 
 
 def _use_with_a_broken_plan() -> tuple[str, list[int]]:
-    from tfgpu_magic.config.runtime import devices
+    from tfgpu_magic.frameworks.runtime import devices
 
     cells("%tf_gpu limit 1GiB")
     write, calls = devices.write, []
@@ -302,7 +302,7 @@ def _use_with_a_broken_plan() -> tuple[str, list[int]]:
 
 
 def _import_with_a_look_that_fails(error: type[BaseException]) -> tuple[str, list[int], str]:
-    from tfgpu_magic import administrator
+    from tfgpu_magic.engine import administrator
 
     cells("pass")
     with mock.patch.object(administrator, "look_well", side_effect=error("today not")):
@@ -313,7 +313,7 @@ def _import_with_a_look_that_fails(error: type[BaseException]) -> tuple[str, lis
 
 
 def _import_with_a_write_that_is_interrupted() -> tuple[str, list[int]]:
-    from tfgpu_magic.config.runtime import devices
+    from tfgpu_magic.frameworks.runtime import devices
 
     cells("%tf_gpu limit 1GiB")
     with mock.patch.object(devices, "read", side_effect=KeyboardInterrupt):
@@ -324,7 +324,7 @@ def _import_with_a_write_that_is_interrupted() -> tuple[str, list[int]]:
 
 
 def _load_blindly_when_tensorflow_uses_the_gpus() -> tuple[str, list[int]]:
-    from tfgpu_magic import administrator
+    from tfgpu_magic.engine import administrator
 
     touch_every_gpu()
     with mock.patch.object(administrator, "look_well", side_effect=ValueError("today not")):

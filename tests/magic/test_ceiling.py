@@ -30,7 +30,7 @@ WAYS: list[tuple[str, ...]] = [
     *((f"%tf_gpu {words}", REFUSED) for words in ("split 2", "split 3GiB 3GiB --grow")),
     *((f"%tf_gpu {words}", REFUSED) for words in ("plan limit 90%", "code limit 90%")),
     ("import tfgpu_magic; tfgpu_magic.apply('limit 90%')", REFUSED),
-    ("from tfgpu_magic.config.parser import parse\ntfgpu_magic.apply(parse('limit 90%'))", REFUSED),
+    ("from tfgpu_magic.policy.parser import parse\ntfgpu_magic.apply(parse('limit 90%'))", REFUSED),
     ("print(*tfgpu_magic.apply('growth').notes)", CAPPED),
     ("%reload_ext tfgpu_magic", "", MORE, REFUSED),
     ("%unload_ext tfgpu_magic\n%load_ext tfgpu_magic", "", MORE, REFUSED),
@@ -242,7 +242,7 @@ def test_a_full_gpu_is_left_out_under_it_and_the_others_are_held() -> None:
 
 def _use_after(lines: Sequence[str]) -> tuple[list[str], list[int], list[int]]:
     """Return what each cell said, and TensorFlow's import; what TensorFlow's pools may take; what is held."""
-    from tfgpu_magic.config.runtime import devices
+    from tfgpu_magic.frameworks.runtime import devices
 
     seen = loading(*lines, "import tensorflow")
     touch_every_gpu()
@@ -290,7 +290,7 @@ def say(words: str) -> list[int]:
 
 
 def _use_what_was_asked_before() -> list[int]:
-    from tfgpu_magic.config.runtime import devices
+    from tfgpu_magic.frameworks.runtime import devices
 
     _in_force({"ceiling": "limit 1GiB"}, "limit 3GiB")
     touch_every_gpu()
@@ -303,6 +303,6 @@ def _in_force(settings: Mapping[str, Any], asked: str = "") -> tuple[str, str]:
     if asked:
         tfgpu_magic.apply(asked)
     (loaded,) = configured(settings)
-    from tfgpu_magic.config.runtime import RUNTIME
+    from tfgpu_magic.frameworks.runtime import RUNTIME
 
     return str(RUNTIME.ceiling), loaded.text

@@ -9,7 +9,7 @@ import pytest
 from tests.magic.shell import cells
 from tests.processes import run
 from tests.slack import SLACK
-from tfgpu_magic import complete
+from tfgpu_magic.notebook import complete
 from tfgpu_magic.simgpu import Machine
 
 LINES = [

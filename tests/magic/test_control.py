@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.config.test_plan import gpu, snapshot
-from tfgpu_magic import control
-from tfgpu_magic.config.fit import Device
-from tfgpu_magic.config.parser import parse
-from tfgpu_magic.config.plan import Plan
-from tfgpu_magic.config.process_state import ProcessState, Stage
-from tfgpu_magic.config.runtime import RUNTIME
+from tests.policy.test_plan import gpu, snapshot
+from tfgpu_magic.engine import control
+from tfgpu_magic.frameworks.runtime import RUNTIME
+from tfgpu_magic.policy.fit import Device
+from tfgpu_magic.policy.parser import parse
+from tfgpu_magic.policy.plan import Plan
+from tfgpu_magic.policy.process_state import ProcessState, Stage
 
 LIMIT = parse("limit 1GiB")
 GROWTH = parse("growth")

@@ -17,8 +17,8 @@ from tests.processes import program, run
 from tests.sizes import CONTEXT, GIB, MIB
 from tests.slack import SLACK
 from tests.waiting import until
-from tfgpu_magic import idle_release
-from tfgpu_magic.config import cuda
+from tfgpu_magic.frameworks import cuda
+from tfgpu_magic.notebook import idle_release
 from tfgpu_magic.simgpu import Machine
 
 RELEASE = "%tf_gpu growth --release"
@@ -107,7 +107,7 @@ def test_unloading_ends_it() -> None:
 
 _TRAINS = """
 import asyncio, pathlib, threading
-from tfgpu_magic.config import cuda
+from tfgpu_magic.frameworks import cuda
 calls, give_back = [], cuda.give_back
 def counting():
     calls.append(None)

@@ -10,10 +10,10 @@ import pytest
 from tests.magic.shell import Seen, cells, each
 from tests.processes import run
 from tests.slack import SLACK
-from tfgpu_magic import complete
-from tfgpu_magic.config.word import Above, Flag, Line, Word
+from tfgpu_magic.notebook import complete
+from tfgpu_magic.notebook.words import table
+from tfgpu_magic.policy.word import Above, Flag, Line, Word
 from tfgpu_magic.simgpu import Machine
-from tfgpu_magic.words import table
 
 BARK = Word(
     "bark",

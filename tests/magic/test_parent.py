@@ -20,7 +20,7 @@ SECRET = "the-token"
 FIND = """
 import sys
 from pathlib import Path
-from tfgpu_magic import restart
+from tfgpu_magic.notebook import restart
 from tfgpu_magic.errors import Refused
 try:
     server = restart._find_server(Path("kernel-0123-abc.json"))

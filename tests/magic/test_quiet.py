@@ -13,7 +13,7 @@ import pytest
 from tests.machines import machine_of
 from tests.magic.shell import Seen, cells, configured
 from tests.processes import run
-from tfgpu_magic.config.runtime.environ import quieten
+from tfgpu_magic.frameworks.runtime.environ import quieten
 from tfgpu_magic.simgpu import Machine
 
 machine = machine_of("1x8GiB")
@@ -65,9 +65,9 @@ def test_what_few_configurations_have_is_not_imported_for_others() -> None:
     shell = "from IPython.core.interactiveshell import InteractiveShell as Shell; shell = Shell.instance()"
     code = f"{shell}; shell.run_line_magic('load_ext', 'tfgpu_magic'); import sys; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    rooms = {f"tfgpu_magic.{name}" for name in ("config.ceiling", "configuration", "config.runtime")}
+    rooms = {f"tfgpu_magic.{name}" for name in ("policy.ceiling", "notebook.configuration", "frameworks.runtime")}
 
-    assert "tfgpu_magic.loading" in modules
+    assert "tfgpu_magic.notebook.loading" in modules
     assert not set(modules) & {"tomllib", *rooms}
 
 

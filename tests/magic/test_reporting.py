@@ -12,12 +12,12 @@ from IPython.core.events import EventManager, available_events
 
 from tests.monitor.boards import descriptors
 from tests.waiting import until
-from tfgpu_magic import reporter
-from tfgpu_magic.config import self_report
+from tfgpu_magic.frameworks import self_report
+from tfgpu_magic.model.report import GpuUse, Report
 from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.report import GpuUse, Report
 from tfgpu_magic.monitor.report_files import ReportFile
-from tfgpu_magic.reporter import Reporter
+from tfgpu_magic.notebook import reporter
+from tfgpu_magic.notebook.reporter import Reporter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -169,11 +169,13 @@ def test_a_program_that_starts_kernels_promises_nothing_until_it_imports_a_frame
     program: Reporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[bool] = []
-    monkeypatch.setattr("tfgpu_magic.publisher.Publisher.publish", lambda _, **report: said.append(report["promises"]))
+    monkeypatch.setattr(
+        "tfgpu_magic.notebook.publisher.Publisher.publish", lambda _, **report: said.append(report["promises"])
+    )
 
     program.announce()
     program._starts_kernels(None)
-    monkeypatch.setattr("tfgpu_magic.frameworks.imported", lambda: {"PyTorch"})
+    monkeypatch.setattr("tfgpu_magic.frameworks.registry.imported", lambda: {"PyTorch"})
     program.announce()
 
     assert said == [True, False, True]

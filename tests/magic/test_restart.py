@@ -14,7 +14,7 @@ from tests.jupyter import Server, configure, execute, reply_to, serving
 from tests.machines import machine_of
 from tests.sizes import CONTEXT, GIB, MIB
 from tests.waiting import until
-from tfgpu_magic import restart
+from tfgpu_magic.notebook import restart
 from tfgpu_magic.simgpu import Machine
 
 NO_RESTART = """
@@ -47,7 +47,7 @@ def test_restart_applies_the_words_in_the_new_kernel(machine: Machine, server: S
 
     client = server.connect(kernel)
     first = execute(client, "pass")  # the very first cell finds the words in force
-    policy = execute(client, "from tfgpu_magic import control; print(control.current().asked)").strip()
+    policy = execute(client, "from tfgpu_magic.engine import control; print(control.current().asked)").strip()
     after = int(execute(client, "import os; print(os.getpid())"))
     execute(client, "import tensorflow as tf; x = tf.constant(1.0)")
     sizes = [machine.held(pid=after, gpu=gpu) for gpu in (0, 1)]
@@ -85,7 +85,7 @@ def test_a_server_without_authentication_restarts_it_too_and_what_was_dropped_be
         client = server.connect(kernel)
         first = execute(client, "pass")
         status = execute(client, "%tf_gpu")
-        policy = execute(client, "from tfgpu_magic import control; print(control.current().asked)").strip()
+        policy = execute(client, "from tfgpu_magic.engine import control; print(control.current().asked)").strip()
         client.stop_channels()
 
     assert "after the restart, `limit 0=2GiB` waits for" in first
@@ -98,7 +98,7 @@ def test_a_server_without_authentication_restarts_it_too_and_what_was_dropped_be
 def test_a_restart_that_is_interrupted_at_once_does_not_happen(server: Server, kernel: str) -> None:
     client = server.connect(kernel)
     execute(client, "%load_ext tfgpu_magic\nimport tensorflow as tf; x = tf.constant(1.0)\nimport os, psutil")
-    execute(client, "import tfgpu_magic.restart; tfgpu_magic.restart.LAST_WORDS = 60.0")
+    execute(client, "import tfgpu_magic.notebook.restart; tfgpu_magic.notebook.restart.LAST_WORDS = 60.0")
     before = execute(client, "print(os.getpid())")
     client.execute("%tf_gpu growth --restart")
     _heard(client)
@@ -109,7 +109,7 @@ def test_a_restart_that_is_interrupted_at_once_does_not_happen(server: Server, k
     client.stop_channels()
 
     assert before == after
-    assert "tfgpu_magic.restart" not in helpers
+    assert "tfgpu_magic.notebook.restart" not in helpers
 
 
 def test_a_restart_that_the_server_refuses_is_said_and_cells_run_again(tmp_path: Path) -> None:
@@ -169,9 +169,9 @@ def test_the_words_of_a_restart_are_used_once_and_soon_and_by_the_same_kernel(mo
     for seconds, found in [(60, ("growth", "limit 2GiB")), (3600, None), (-60, None)]:
         restart.keep("growth", "limit 2GiB", mine)
         with monkeypatch.context() as later:
-            later.setattr("tfgpu_magic.restart.os.getpid", lambda: 1)
+            later.setattr("tfgpu_magic.notebook.restart.os.getpid", lambda: 1)
             now = time.time()
-            later.setattr("tfgpu_magic.restart.time.time", functools.partial(sum, (now, seconds)))
+            later.setattr("tfgpu_magic.notebook.restart.time.time", functools.partial(sum, (now, seconds)))
             assert restart.take(mine) == found
             assert restart.take(mine) is None
 

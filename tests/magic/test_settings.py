@@ -25,7 +25,7 @@ from tests.processes import QUIET, run
 from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.tf.on_machine import held, touch_every_gpu
-from tfgpu_magic.config import settings, variables
+from tfgpu_magic.policy import settings, variables
 from tfgpu_magic.simgpu import Machine
 
 machine = machine_of("2x8GiB")
@@ -204,7 +204,7 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     file = tmp_path / "tfgpu_magic.toml"
-    code = f"import pathlib\nfrom tfgpu_magic.config import variables\nvariables.FILE = pathlib.Path({str(file)!r})\n"
+    code = f"import pathlib\nfrom tfgpu_magic.policy import variables\nvariables.FILE = pathlib.Path({str(file)!r})\n"
     (tmp_path / "sitecustomize.py").write_text(code)
     return Site(file, tmp_path)
 
@@ -214,7 +214,7 @@ def _in_force(given: Any, section: str = "TfGpuMagics", file: Path | None = None
     from traitlets.config import Config
 
     from tests.magic.shell import loading
-    from tfgpu_magic.config.runtime import RUNTIME
+    from tfgpu_magic.frameworks.runtime import RUNTIME
 
     InteractiveShell.instance(config=Config({section: given}))
     with mock.patch.object(variables, "FILE", file or variables.FILE):
@@ -224,14 +224,14 @@ def _in_force(given: Any, section: str = "TfGpuMagics", file: Path | None = None
 
 
 def _in_force_in_spite_of_an_exception() -> tuple[str, str]:
-    from tfgpu_magic import administrator
+    from tfgpu_magic.engine import administrator
 
     with mock.patch.object(administrator, "enforce", side_effect=ValueError("today not")):
         return _in_force({})
 
 
 def _use_with_an_exception() -> tuple[str, list[int]]:
-    from tfgpu_magic import administrator
+    from tfgpu_magic.engine import administrator
 
     with mock.patch.object(administrator, "enforce", side_effect=ValueError("today not")):
         (loaded, *_) = configured({}, "import tensorflow")

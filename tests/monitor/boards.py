@@ -12,7 +12,7 @@ import pytest
 
 from tests.processes import kill, ours
 from tests.sizes import GIB
-from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ KERNEL = """
 import os, sys
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.report_files import ReportFile, ReportFiles
-from tfgpu_magic.monitor.report import Report
+from tfgpu_magic.model.report import Report
 report_file = ReportFile(BoardDirectory())
 report_file.post(Report(pid=os.getpid(), summary=sys.argv[-1]))
 {then}

@@ -16,9 +16,10 @@ from tests.monitor import boards
 from tests.monitor.boards import collectors, fresh, root_only
 from tests.sizes import GIB
 from tests.waiting import until
+from tfgpu_magic.model.rows import Notebook
 from tfgpu_magic.monitor import live as living
 from tfgpu_magic.monitor.live import Live
-from tfgpu_magic.monitor.owners import Notebook, Owners
+from tfgpu_magic.monitor.owners import Owners
 from tfgpu_magic.monitor.tabulate import UNATTRIBUTED
 from tfgpu_magic.monitor.watcher import Watcher
 from tfgpu_magic.simgpu.build import libraries

@@ -19,10 +19,10 @@ import pytest
 from tests.monitor.boards import root_only, snapshot
 from tests.sizes import GIB
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor import board
 from tfgpu_magic.monitor.board import BOARD, Reader, Writer
 from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

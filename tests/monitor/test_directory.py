@@ -12,11 +12,11 @@ import pytest
 
 from tests.monitor.boards import NOBODY, root_only, snapshot
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.model.report import Report
 from tfgpu_magic.monitor import board, directory, live
 from tfgpu_magic.monitor.board import BOARD, LOCK, Reader, Writer
 from tfgpu_magic.monitor.directory import BoardDirectory, directories, other_directories
 from tfgpu_magic.monitor.live import Live
-from tfgpu_magic.monitor.report import Report
 from tfgpu_magic.monitor.report_files import ReportFile, ReportFiles
 
 

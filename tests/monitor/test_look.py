@@ -19,14 +19,14 @@ from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic import probe
-from tfgpu_magic.control import status
+from tfgpu_magic.engine.control import status
 from tfgpu_magic.monitor import look as looking
 from tfgpu_magic.monitor.look import look
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tfgpu_magic.monitor.snapshot import Snapshot
+    from tfgpu_magic.model.snapshot import Snapshot
     from tfgpu_magic.simgpu import Machine
 
 pytestmark = pytest.mark.usefixtures("own_looks")

@@ -14,12 +14,13 @@ import psutil
 import pytest
 
 from tests.waiting import until
+from tfgpu_magic.model.report import Report
+from tfgpu_magic.model.rows import Notebook
 from tfgpu_magic.monitor import names, pids
 from tfgpu_magic.monitor import owners as owning
 from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.owners import _FIRST, SIMULATED_USER, Notebook, Owner, Owners, together
+from tfgpu_magic.monitor.owners import _FIRST, SIMULATED_USER, Owner, Owners, together
 from tfgpu_magic.monitor.pids import began, family, holder_began, opens_driver, short_command
-from tfgpu_magic.monitor.report import Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,13 +9,13 @@ import pytest
 
 from tests.figures import tensorflow
 from tests.sizes import GIB
+from tfgpu_magic.model.report import GpuUse, Report
+from tfgpu_magic.model.rows import Parked, ParkedState, ProcessRow, Table
+from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.owners import Owner, together
-from tfgpu_magic.monitor.report import GpuUse, Report
-from tfgpu_magic.monitor.rows import Parked, ParkedState, ProcessRow, Table
-from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.monitor.parked import Entry, Held
+from tfgpu_magic.monitor.phases import Phase
 from tfgpu_magic.monitor.tabulate import UNATTRIBUTED, Known, make
-from tfgpu_magic.parking.record import Entry, Held
-from tfgpu_magic.parking.states import Phase
 
 SINCE = 50.0
 OWNERS = {

@@ -17,8 +17,8 @@ import pytest
 from tests.figures import pytorch, tensorflow
 from tests.monitor.boards import KERNEL
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.model.report import GpuUse, LogicalGpu, Report
 from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.report import GpuUse, LogicalGpu, Report
 from tfgpu_magic.monitor.report_files import FIGURES_EXPIRE_AFTER, PREFIX, ReportFile, ReportFiles
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def test_a_kernel_that_should_have_posted_again_and_did_not_has_no_figures(here:
 
 def test_a_kernel_that_sleeps_need_not_post_again(here: BoardDirectory, start: Start) -> None:
     said = "Report(pid=1, summary='', busy=False, uses=(GpuUse(gpu='GPU-1', figures=pytorch(4, 5)),))"
-    begin = "from tests.figures import pytorch; from tfgpu_magic.monitor.report import GpuUse"
+    begin = "from tests.figures import pytorch; from tfgpu_magic.model.report import GpuUse"
     start(then=f"{begin}; report_file.post({said})")
     (name,) = files(here)
     os.utime(here.path / name, (0, 0))

@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 
 from tests.figures import pytorch, tensorflow
 from tests.sizes import GIB
-from tfgpu_magic.monitor.owners import Notebook, Owner
-from tfgpu_magic.monitor.report import Figure, GpuUse, LogicalGpu, Report
-from tfgpu_magic.monitor.rows import ProcessRow, Table
-from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.engine.status_answer import Status
+from tfgpu_magic.model.report import Figure, GpuUse, LogicalGpu, Report
+from tfgpu_magic.model.rows import Notebook, ProcessRow, Table
+from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.monitor.owners import Owner
 from tfgpu_magic.monitor.tabulate import COLOURS, SMALLEST_REST, TONES, UNATTRIBUTED, UNREAD, Known, make
-from tfgpu_magic.views.status import Status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tfgpu_magic.monitor.owners import Who
+    from tfgpu_magic.model.rows import Who
 
 RESERVED = 2
 """Bytes that every other kernel's PyTorch has taken besides."""

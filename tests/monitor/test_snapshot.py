@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 
 TEXTS = st.none() | st.text()
 SIZES = st.none() | st.integers(0, 2**64 - 1)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import tfgpu_magic
 from tests.monitor.boards import snapshot
 from tests.sizes import GIB
+from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.readers import joined
-from tfgpu_magic.monitor.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from tfgpu_magic.simgpu import Machine
@@ -25,7 +25,7 @@ HOUSE = Path(tfgpu_magic.__file__).parent
 
 FILE = """
 import os, time
-from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.source import Source
 
 class Reader:
@@ -55,7 +55,7 @@ from IPython.utils.capture import capture_output
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.watcher import Watcher
-from tfgpu_magic.views import message
+from tfgpu_magic.monitor import message
 
 seen = look(30)
 shell = InteractiveShell.instance()
@@ -123,8 +123,9 @@ def test_a_source_that_is_not_here_is_left_out_and_one_that_fails_is_a_note() ->
 
 
 def test_only_its_own_files_name_a_maker() -> None:
-    rooms = [path for room in ("monitor", "views", "server") for path in sorted((HOUSE / room).rglob("*.py"))]
-    naming = [path.name for path in rooms if re.search("nvidia|nvml|0x10de", path.read_text(), re.IGNORECASE)]
+    rooms = ("model", "monitor", "insight/answers", "server")
+    paths = [path for room in rooms for path in sorted((HOUSE / room).rglob("*.py"))]
+    naming = [path.name for path in paths if re.search("nvidia|nvml|0x10de", path.read_text(), re.IGNORECASE)]
 
     assert naming == [
         "merge.py", "nvidia.py", "nvml.py", "nvml_calls.py", "nvml_codes.py", "source.py", "sources.py",

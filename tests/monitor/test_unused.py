@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.sizes import GIB
-from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.unused import AFTER, LONGEST_GAP, TRUE_FOR, Ledger, Record
 
 if TYPE_CHECKING:

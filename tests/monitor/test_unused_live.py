@@ -18,8 +18,8 @@ from tfgpu_magic.monitor.watcher import Watcher
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tfgpu_magic.model.rows import ProcessRow, Table
     from tfgpu_magic.monitor.live import Live
-    from tfgpu_magic.monitor.rows import ProcessRow, Table
     from tfgpu_magic.simgpu import Machine
 
 HOUR = 3600.0

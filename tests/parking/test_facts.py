@@ -14,16 +14,15 @@ import pytest
 from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
-from tfgpu_magic import frameworks
-from tfgpu_magic.config import cuda
+from tfgpu_magic.frameworks import cuda, registry
+from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.look import Looking
+from tfgpu_magic.monitor.parked import Held
 from tfgpu_magic.monitor.pids import began, opens_driver
-from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.parking import facts
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.inside import facts as inside
-from tfgpu_magic.parking.record import Held
 from tfgpu_magic.simgpu import Machine
 
 CHILD = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'input()']); print(flush=True); input()"
@@ -141,7 +140,7 @@ def test_while_the_gpus_still_work_all_else_can_be_read(monkeypatch: pytest.Monk
         begun.append(len(begun))
         over.wait(60)
 
-    monkeypatch.setattr(frameworks, "finish", finish)
+    monkeypatch.setattr(registry, "finish", finish)
     try:
         assert inside.quieten(0.01, 1) == why.STILL_WORKING(0.01)
         assert within(30, lambda: 1) == 1
@@ -153,7 +152,7 @@ def test_while_the_gpus_still_work_all_else_can_be_read(monkeypatch: pytest.Monk
 
 
 def test_a_report_of_ours_that_takes_long_is_told_with_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frameworks, "finish", lambda: None)
+    monkeypatch.setattr(registry, "finish", lambda: None)
     monkeypatch.setattr(cuda, "quieten", lambda _: False)
 
     assert inside.quieten(30, 1) == why.STILL_WORKING(1)

@@ -12,15 +12,16 @@ from tests.parking.house import ADOPT, PARK, QUICK, UNPARK, House
 from tests.parking.made_up import HELD, TOTAL, me
 from tests.sizes import GIB
 from tfgpu_magic.isolate.process import host_memory
-from tfgpu_magic.parking import checks, record
+from tfgpu_magic.monitor import parked as record
+from tfgpu_magic.monitor.parked import Entry, Held
+from tfgpu_magic.monitor.phases import Phase, State
+from tfgpu_magic.parking import answers as parking
+from tfgpu_magic.parking import checks
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.calls import Asked
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.driver import OUT_OF_MEMORY
 from tfgpu_magic.parking.messages import Outcome, Progress, Request, reply
-from tfgpu_magic.parking.record import Entry, Held
-from tfgpu_magic.parking.states import Phase, State
-from tfgpu_magic.views import parking
 
 
 def test_what_must_not_be_parked_is_not_touched(house: House) -> None:

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor import parked as record
 from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.parked import Entry, Held, Rates, Record, merged
+from tfgpu_magic.monitor.phases import Phase
 from tfgpu_magic.monitor.pids import began
-from tfgpu_magic.parking import record
 from tfgpu_magic.parking.ledger import Ledger
-from tfgpu_magic.parking.record import Entry, Held, Rates, Record, merged
-from tfgpu_magic.parking.states import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,14 +13,14 @@ import pytest
 
 from tests.parking.made_up import me
 from tests.sizes import GIB, MIB
-from tfgpu_magic.isolate import allocation, lease_file
-from tfgpu_magic.isolate.lease_file import LeaseTable
+from tfgpu_magic.leases import allocation, lease_file
+from tfgpu_magic.leases.lease_file import LeaseTable
+from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.monitor.parked import Entry, Held
+from tfgpu_magic.monitor.phases import Phase
 from tfgpu_magic.parking.checks import ROOM_MARGIN
-from tfgpu_magic.parking.record import Entry, Held
 from tfgpu_magic.parking.room import Waiting, rooms
-from tfgpu_magic.parking.states import Phase
 
 NOTHING = Snapshot(time=1.0)
 
@@ -130,7 +130,7 @@ def test_a_claim_ends_with_its_helper_and_not_with_the_process_that_comes_back(
 ) -> None:
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
     code = (
-        "import os, sys; from tfgpu_magic.isolate.lease_file import LeaseFile; from tests.parking.test_room import *; "
+        "import os, sys; from tfgpu_magic.leases.lease_file import LeaseFile; from tests.parking.test_room import *; "
         "waiting = Waiting(LeaseFile()); pid, began = map(int, sys.argv[1:]); "
         "place = waiting.enter(replace(entry(), pid=pid, began=began)); "
         "print(waiting.claim(place, snapshot(8 * GIB)), flush=True); os.kill(os.getpid(), 9)"

@@ -14,14 +14,15 @@ from tests.parking.conftest import Start, all_die, entry, park
 from tests.parking.made_up import me
 from tests.sizes import GIB
 from tests.waiting import until
-from tfgpu_magic import other_processes
-from tfgpu_magic.config.process_state import ProcessState
+from tfgpu_magic.engine import other_processes
+from tfgpu_magic.model.report import GpuUse, Report
+from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.monitor import parked as record
 from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.report import GpuUse, Report
-from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
-from tfgpu_magic.parking import client, record
-from tfgpu_magic.parking.record import Entry, Held, Record
-from tfgpu_magic.parking.states import Phase
+from tfgpu_magic.monitor.parked import Entry, Held, Record
+from tfgpu_magic.monitor.phases import Phase
+from tfgpu_magic.parking import client
+from tfgpu_magic.policy.process_state import ProcessState
 from tfgpu_magic.simgpu import Machine
 
 
@@ -57,7 +58,7 @@ def test_what_is_parked_is_promised_nothing_and_what_moves_is(
 
 
 def test_a_first_line_reads_no_record_where_there_is_none(place: BoardDirectory) -> None:
-    code = "import sys; from tfgpu_magic import other_processes; other_processes.now(); print(*sys.modules)"
+    code = "import sys; from tfgpu_magic.engine import other_processes; other_processes.now(); print(*sys.modules)"
     environment = {**os.environ, "TFGPU_MAGIC_DIR": str(place.path)}
     said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
 

@@ -16,7 +16,7 @@ from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
-ASKED = "from types import SimpleNamespace; from tfgpu_magic.publisher import parks"
+ASKED = "from types import SimpleNamespace; from tfgpu_magic.notebook.publisher import parks"
 OPEN = "c.TfGpuMagics.parking_on_open_module = True"
 
 

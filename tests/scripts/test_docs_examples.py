@@ -18,9 +18,9 @@ from scripts._notebooks import run
 from tests.notebooks.reading import shown
 from tfgpu_magic.command import dispatch
 from tfgpu_magic.command.table import COMMANDS
-from tfgpu_magic.config.parser import parse
 from tfgpu_magic.isolate.cells import line as isolated
-from tfgpu_magic.words import line, table
+from tfgpu_magic.notebook.words import line, table
+from tfgpu_magic.policy.parser import parse
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))

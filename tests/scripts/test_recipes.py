@@ -14,12 +14,12 @@ from IPython.core.shellapp import InteractiveShellApp
 from jupyter_client.manager import KernelManager
 from traitlets.config import Config
 
-from tests.config.test_plan import snapshot
-from tests.config.test_promises import asks, gpu, planned, promised
+from tests.policy.test_plan import snapshot
+from tests.policy.test_promises import asks, gpu, planned, promised
 from tests.sizes import GIB
-from tfgpu_magic.config import parser, settings, variables
-from tfgpu_magic.config.ceiling import read
-from tfgpu_magic.config.settings import Settings
+from tfgpu_magic.policy import parser, settings, variables
+from tfgpu_magic.policy.ceiling import read
+from tfgpu_magic.policy.settings import Settings
 from tfgpu_magic.server.extension import TfGpuServer
 
 PAGE, FAQ = ((Path(__file__).parents[2] / "docs" / name).read_text() for name in ("administrators.md", "faq.md"))

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from tfgpu_magic.monitor.message import State
     from tfgpu_magic.simgpu import Machine
-    from tfgpu_magic.views.message import State
 
 KERNEL = """
 import os, sys
 from tests.figures import tensorflow
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.report_files import ReportFile
-from tfgpu_magic.monitor.report import GpuUse, Report
+from tfgpu_magic.model.report import GpuUse, Report
 report_file = ReportFile(BoardDirectory())
 for used in (1, 2):
     report_file.post(Report(pid=1, summary="", uses=(GpuUse(gpu="0", figures=tensorflow(used, used)),)))

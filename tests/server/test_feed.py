@@ -17,12 +17,11 @@ import pytest
 from tornado.websocket import WebSocketClosedError
 
 from tests.slack import SLACK
-from tfgpu_magic.monitor.owners import Notebook
-from tfgpu_magic.monitor.rows import Table
+from tfgpu_magic.model.rows import Notebook, Table
+from tfgpu_magic.monitor import message
 from tfgpu_magic.server import feed as feeding
 from tfgpu_magic.server.feed import Client, Feed, States
 from tfgpu_magic.server.worker import Worker
-from tfgpu_magic.views import message
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -12,8 +12,9 @@ from tornado.websocket import websocket_connect
 from tests.jupyter import Server, execute, serving, until
 from tests.server.acting import Kernel
 from tests.server.streaming import end
-from tfgpu_magic.monitor.owners import Notebook, together
-from tfgpu_magic.monitor.report import Report
+from tfgpu_magic.model.report import Report
+from tfgpu_magic.model.rows import Notebook
+from tfgpu_magic.monitor.owners import together
 from tfgpu_magic.simgpu import Machine
 
 CULLING = (
@@ -22,9 +23,9 @@ CULLING = (
     "--ServerApp.log_level=INFO",
 )
 BRIEF = """
-import tfgpu_magic.reporter
-from tfgpu_magic.views import presence
-presence.LEASE, tfgpu_magic.reporter.AWAKE_EVERY = 3.0, 5.0
+import tfgpu_magic.notebook.reporter
+from tfgpu_magic.notebook import presence
+presence.LEASE, tfgpu_magic.notebook.reporter.AWAKE_EVERY = 3.0, 5.0
 """
 
 

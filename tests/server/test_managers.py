@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
-from tfgpu_magic.monitor.owners import Notebook
+from tfgpu_magic.model.rows import Notebook
 from tfgpu_magic.server.kernels import Kernels
 
 KNOWN = "0123abcd-and-more"

@@ -24,17 +24,17 @@ from tests.server.test_refused import NOT_THE_GPUS
 from tests.sizes import GIB
 from tests.slack import SLACK
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.model.report import Figure, GpuUse, Report
+from tfgpu_magic.model.rows import GpuRow, Parked, ParkedState, ProcessRow, Table
+from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor import owners
 from tfgpu_magic.monitor.board import Look, Message
 from tfgpu_magic.monitor.live import Posted
-from tfgpu_magic.monitor.report import Figure, GpuUse, Report
-from tfgpu_magic.monitor.rows import GpuRow, Parked, ParkedState, ProcessRow, Table
-from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.server import metrics
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
-    from tfgpu_magic.monitor.owners import Who
+    from tfgpu_magic.model.rows import Who
 
 PAGE = (Path(__file__).parents[2] / "docs" / "administrators.md").read_text()
 (PROMETHEUS,) = yaml.safe_load(PAGE.partition("```yaml\n")[2].partition("```")[0])["scrape_configs"]

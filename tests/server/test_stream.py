@@ -19,8 +19,8 @@ from tests.sizes import GIB
 from tests.slack import SLACK
 from tfgpu_magic.monitor.live import UNWATCHED_LISTS_EVERY
 from tfgpu_magic.monitor.lockfile import WANT_HOLDS_FOR
+from tfgpu_magic.monitor.message import VERSION
 from tfgpu_magic.simgpu import Machine
-from tfgpu_magic.views.message import VERSION
 
 
 def snapshot(server: Server) -> dict[str, Any]:

@@ -167,13 +167,13 @@ def _import_with_a_broken_plan() -> tuple[str, str]:
     heard = io.StringIO()
     with contextlib.redirect_stderr(heard):
         import tensorflow  # noqa: F401
-    from tfgpu_magic import control
+    from tfgpu_magic.engine import control
 
     return heard.getvalue(), str(control.current().asked)
 
 
 def _variables(words: str) -> list[dict[str, str]]:
-    from tfgpu_magic.config.process_state import VARIABLES
+    from tfgpu_magic.policy.process_state import VARIABLES
 
     def now() -> dict[str, str]:
         return {name: os.environ[name] for name in sorted(VARIABLES) if name in os.environ}
@@ -186,8 +186,8 @@ def _variables(words: str) -> list[dict[str, str]]:
 
 
 def _run_as_script(words: str) -> list[int]:
-    from tfgpu_magic import control
-    from tfgpu_magic.config import script
+    from tfgpu_magic.engine import control
+    from tfgpu_magic.policy import script
 
     source = script.python(control.plan(words))
     exec(source, {})

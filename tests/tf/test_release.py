@@ -15,14 +15,14 @@ from tests.sizes import CONTEXT, GIB, LITTLE, MIB
 from tests.slack import SLACK
 from tests.tf.on_machine import held, touch_every_gpu
 from tests.tf.test_calls import listed
-from tfgpu_magic import control
-from tfgpu_magic.config import script
-from tfgpu_magic.config.process_state import Stage
-from tfgpu_magic.config.runtime import current_stage
-from tfgpu_magic.config.self_report import after_exit
+from tfgpu_magic.engine import control
+from tfgpu_magic.engine.plan_answer import answer
+from tfgpu_magic.frameworks.runtime import current_stage
+from tfgpu_magic.frameworks.self_report import after_exit
 from tfgpu_magic.frameworks.tensorflow import TensorFlow
+from tfgpu_magic.policy import script
+from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.simgpu import Machine
-from tfgpu_magic.views.plan import answer
 
 SOME = 64 * MIB
 """More than a small model in training has beside its context."""

@@ -20,13 +20,14 @@ from tests.magic.shell import cells
 from tests.processes import program, run
 from tests.sizes import GIB, MIB
 from tests.waiting import until
-from tfgpu_magic.config.process_state import Stage
-from tfgpu_magic.config.runtime import current_stage
+from tfgpu_magic.frameworks.runtime import current_stage
+from tfgpu_magic.model.report import Figure, Report
 from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.report import Figure, Report
+from tfgpu_magic.monitor.pids import notebook_of
 from tfgpu_magic.monitor.report_files import ReportFiles
-from tfgpu_magic.publisher import Publisher, notebook_of
-from tfgpu_magic.reporter import Reporter
+from tfgpu_magic.notebook.publisher import Publisher
+from tfgpu_magic.notebook.reporter import Reporter
+from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.simgpu import Machine
 
 KEEP = "import tensorflow as tf; kept = tf.zeros(128 * 2**20 // 4)"
@@ -117,7 +118,7 @@ def test_a_report_says_idle_only_of_figures_that_were_read_after_the_cell(monkey
         reporter._after(None)
         return Report(pid=1, summary="")
 
-    monkeypatch.setattr("tfgpu_magic.config.self_report.brief", ends_meanwhile)
+    monkeypatch.setattr("tfgpu_magic.frameworks.self_report.brief", ends_meanwhile)
     posted: list[Report] = []
     monkeypatch.setattr(Publisher, "_place", lambda _: SimpleNamespace(post=posted.append))
     reporter._publisher = Publisher(str)
@@ -194,7 +195,7 @@ def _remove_the_board() -> bool:
 def _count_reports() -> int:
     cells("pass")
     time.sleep(0.5)
-    with mock.patch("tfgpu_magic.config.self_report.brief") as brief:
+    with mock.patch("tfgpu_magic.frameworks.self_report.brief") as brief:
         time.sleep(2.5)
         return int(brief.call_count)
 
@@ -215,7 +216,7 @@ def _count_slow_reports(cost: float) -> int:
 
 
 def _with_torch() -> tuple[tuple[Figure, ...], ...]:
-    from tfgpu_magic.config.self_report import brief
+    from tfgpu_magic.frameworks.self_report import brief
 
     cells("%tf_gpu growth", KEEP)
     with mock.patch.dict("sys.modules", torch=torch(allocated=[100, 0], reserved=[200, 0])):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import tfgpu_magic
-from tests.config import half
+from tests.policy import half
 from tests.processes import run
 from tests.sizes import CONTEXT, GIB, MIB
 from tests.tf.on_machine import first_op, held, touch_every_gpu
-from tfgpu_magic.config import requests
+from tfgpu_magic.policy import requests
 from tfgpu_magic.simgpu import Machine
 
 KEPT = 128 * MIB

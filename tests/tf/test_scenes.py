@@ -17,8 +17,8 @@ from tests.processes import QUIET, program, run
 from tests.sizes import CONTEXT, GIB, LITTLE, MIB
 from tests.tf.on_machine import fill, first_op, held, status_text, touch_every_gpu
 from tests.tf.test_calls import listed
-from tfgpu_magic import control
-from tfgpu_magic.config import script
+from tfgpu_magic.engine import control
+from tfgpu_magic.policy import script
 from tfgpu_magic.simgpu import Machine
 
 FIRST_OP = "from tests.tf.on_machine import first_op; print(first_op())"

@@ -15,11 +15,11 @@ from tests.sizes import GIB, MIB
 from tests.slack import SLACK
 from tests.tf.on_machine import first_op, held
 from tests.tf.test_calls import listed, nothing, ready, user_growth
-from tfgpu_magic.config.runtime import current_stage
+from tfgpu_magic.frameworks.runtime import current_stage
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
-    from tfgpu_magic.views.status import Status
+    from tfgpu_magic.engine.status_answer import Status
 
 
 @pytest.mark.parametrize("words", ["", "limit 1GiB", "visible 1"])

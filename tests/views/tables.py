@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from tests.figures import pytorch, tensorflow
 from tests.sizes import GIB
-from tfgpu_magic.monitor.report import GpuUse
-from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Share, Table
+from tfgpu_magic.model.report import GpuUse
+from tfgpu_magic.model.rows import GpuRow, ProcessRow, Share, Table
 
 HOSTILE = "<img src=x onerror=alert(1)>\u202eevil\n\x1b[31m\ud800&quot;"
 

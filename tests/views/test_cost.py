@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from tests.sizes import GIB
-from tfgpu_magic.monitor import owners
+from tfgpu_magic.model import terminal
+from tfgpu_magic.model.rows import Notebook, Table
+from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.monitor import message, owners
 from tfgpu_magic.monitor.history import History
-from tfgpu_magic.monitor.owners import Notebook, Owner
-from tfgpu_magic.monitor.rows import Table
-from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.monitor.owners import Owner
+from tfgpu_magic.monitor.parked import Entry, Held
+from tfgpu_magic.monitor.phases import Phase
 from tfgpu_magic.monitor.tabulate import Known, make
-from tfgpu_magic.parking.record import Entry, Held
-from tfgpu_magic.parking.states import Phase
-from tfgpu_magic.views import message, terminal
 
 
 def table(gpus: int, notebooks: int, *, parked: bool) -> Table:

@@ -15,11 +15,11 @@ from tests.views.tables import BUSY, HOSTILE, process
 from tests.views.test_message import live
 from tests.views.test_message import row as sent
 from tests.views.test_table import Page
-from tfgpu_magic.monitor.owners import Notebook
-from tfgpu_magic.monitor.rows import Parked, ParkedState, ProcessRow, Table
-from tfgpu_magic.views import message, phrases, terminal
-from tfgpu_magic.views.phrases import parked
-from tfgpu_magic.views.status import Status
+from tfgpu_magic.engine.status_answer import Status
+from tfgpu_magic.model import phrases, terminal
+from tfgpu_magic.model.phrases import parked
+from tfgpu_magic.model.rows import Notebook, Parked, ParkedState, ProcessRow, Table
+from tfgpu_magic.monitor import message
 
 NOW = time.time()
 CLOCK = time.strftime("%H:%M", time.localtime(NOW))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.figures import pytorch, tensorflow
 from tests.sizes import GIB
-from tfgpu_magic.monitor.owners import Notebook
-from tfgpu_magic.views import phrases
+from tfgpu_magic.model import phrases
+from tfgpu_magic.model.rows import Notebook
 
 from .tables import BUSY, process
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfgpu_magic.views.presence import LEASE, STATE_EVERY, Presence
+from tfgpu_magic.notebook.presence import LEASE, STATE_EVERY, Presence
 
 
 class Clock:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 from IPython.core.formatters import DisplayFormatter
 
-from tfgpu_magic.control import status
+from tfgpu_magic.engine.control import status
+from tfgpu_magic.engine.status_answer import Status, shown
+from tfgpu_magic.model.report import Report
 from tfgpu_magic.monitor import one_look, owners
 from tfgpu_magic.monitor.one_look import HANGS
-from tfgpu_magic.monitor.report import Report
 from tfgpu_magic.simgpu import Machine
-from tfgpu_magic.views.status import Status, shown
 
 from .tables import BUSY
 
@@ -64,7 +64,7 @@ KERNEL = """
 import os, sys, time
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.report_files import ReportFile
-from tfgpu_magic.monitor.report import Report
+from tfgpu_magic.model.report import Report
 report_file = ReportFile(BoardDirectory())
 report_file.post(Report(pid=os.getpid(), summary="", notebook="/home/me/train.ipynb"))
 gpus = open(os.environ["TFGPU_SIMGPU"])
@@ -74,7 +74,7 @@ sys.stdin.readline()
 
 
 LOOK = """
-from tfgpu_magic.control import plan, status
+from tfgpu_magic.engine.control import plan, status
 from tfgpu_magic.errors import Refused
 print(*[row.owner for row in status(timeout=30).table.processes])
 try:

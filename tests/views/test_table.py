@@ -10,10 +10,10 @@ import pytest
 
 from tests.figures import jax
 from tests.sizes import GIB
-from tfgpu_magic.monitor.report import GpuUse
-from tfgpu_magic.monitor.rows import Table
-from tfgpu_magic.views.phrases import called
-from tfgpu_magic.views.status import Status
+from tfgpu_magic.engine.status_answer import Status
+from tfgpu_magic.model.phrases import called
+from tfgpu_magic.model.report import GpuUse
+from tfgpu_magic.model.rows import Table
 
 from .tables import ABSENT, BUSY, EMPTY, HOSTILE, process, torch
 

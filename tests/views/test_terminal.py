@@ -10,9 +10,9 @@ from rich.console import Console
 from tests.figures import tensorflow
 from tests.sizes import GIB
 from tests.views.tables import ABSENT, BUSY, EMPTY, HOSTILE, process
-from tfgpu_magic.monitor.report import GpuUse
-from tfgpu_magic.monitor.rows import Table
-from tfgpu_magic.views.terminal import screen
+from tfgpu_magic.model.report import GpuUse
+from tfgpu_magic.model.rows import Table
+from tfgpu_magic.model.terminal import screen
 
 USED = replace(
     BUSY,

@@ -10,10 +10,10 @@ import pytest
 
 from tests.slack import SLACK
 from tests.waiting import until
+from tfgpu_magic.model.rows import Table
 from tfgpu_magic.monitor.history import History
-from tfgpu_magic.monitor.rows import Table
-from tfgpu_magic.views import presence, widget
-from tfgpu_magic.views.widget import MemoryTable
+from tfgpu_magic.notebook import presence, widget
+from tfgpu_magic.notebook.widget import MemoryTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

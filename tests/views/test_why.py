@@ -11,10 +11,10 @@ from IPython.core.formatters import DisplayFormatter
 from tests.insight.cases import case, gpu, holding, pool, row, shortage
 from tests.sizes import GIB, MIB
 from tests.views.tables import HOSTILE
+from tfgpu_magic.insight.answers.ways_out import NOTHING, TRIED
+from tfgpu_magic.insight.answers.why import NONE, Why
 from tfgpu_magic.insight.why.explanation import Way
-from tfgpu_magic.views.answer import OFFERS
-from tfgpu_magic.views.ways_out import NOTHING, TRIED
-from tfgpu_magic.views.why import NONE, Why
+from tfgpu_magic.model.answer import OFFERS
 
 LIMITED = case(
     cell=5,

@@ -161,7 +161,7 @@ def test_a_cell_that_is_run_again_shows_the_same_table(machine: Machine) -> None
 def test_front_ends_without_widgets_get_the_table_as_html_and_text(machine: Machine) -> None:
     with kernel(machine) as here:
         here.run("%tf_gpu top")
-        here.run(f"from tfgpu_magic.views import widget\nwidget.SAVED_TIMEOUT = {PATIENCE}")
+        here.run(f"from tfgpu_magic.notebook import widget\nwidget.SAVED_TIMEOUT = {PATIENCE}")
         with machine.add_neighbour("9GiB@1"):  # what is drawn hears of it within a second; what is saved has it
             here.run("%tf_gpu top")
         (first, second) = here.displayed()
@@ -173,7 +173,7 @@ def test_front_ends_without_widgets_get_the_table_as_html_and_text(machine: Mach
 
 def test_where_the_look_for_what_is_saved_fails_what_is_drawn_is_saved(machine: Machine) -> None:
     with kernel(machine) as here:
-        here.run("%tf_gpu top\nfrom tfgpu_magic.views import widget")
+        here.run("%tf_gpu top\nfrom tfgpu_magic.notebook import widget")
         here.run("widget.one_look.table = lambda *_, **__: widget.Table(error='It hangs.')\n%tf_gpu top")
         (_, saved) = here.displayed()
 
@@ -205,7 +205,7 @@ def test_a_table_that_is_made_again_and_again_costs_what_one_does(machine: Machi
 
 def test_a_page_that_vanishes_is_sent_nothing_more_until_it_is_back(machine: Machine) -> None:
     with kernel(machine) as here:
-        here.run("from tfgpu_magic.views import presence; presence.LEASE = 5.0")
+        here.run("from tfgpu_magic.notebook import presence; presence.LEASE = 5.0")
         here.run("%tf_gpu top")
         (model,) = here.models()
         here.rest(8)
@@ -224,7 +224,7 @@ def test_a_page_that_vanishes_is_sent_nothing_more_until_it_is_back(machine: Mac
 
 def test_while_a_cell_runs_a_page_that_cannot_be_heard_is_sent_less_and_less(machine: Machine) -> None:
     with kernel(machine) as here:
-        here.run("from tfgpu_magic.views import presence; presence.LEASE, presence.DOUBT = 0.5, 1.0")
+        here.run("from tfgpu_magic.notebook import presence; presence.LEASE, presence.DOUBT = 0.5, 1.0")
         here.run("%tf_gpu top")
         here.start("import time; time.sleep(20)")
         here.rest(8)
@@ -282,7 +282,7 @@ def test_top_takes_no_words(words: str) -> None:
 
 def test_a_missing_build_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tfgpu_magic.errors import MonitorError
-    from tfgpu_magic.views import widget
+    from tfgpu_magic.notebook import widget
 
     monkeypatch.setattr("importlib.resources.files", lambda _: tmp_path)
 

@@ -16,11 +16,10 @@ from tests.figures import pytorch, tensorflow
 from tests.sizes import GIB
 from tests.views.tables import ABSENT, BUSY, EMPTY, HOSTILE, process
 from tests.views.test_message import live
+from tfgpu_magic.model.report import TENSORFLOW, GpuUse
+from tfgpu_magic.model.rows import Notebook, Parked, ParkedState, Table, Who
+from tfgpu_magic.monitor import message
 from tfgpu_magic.monitor.history import History
-from tfgpu_magic.monitor.owners import Notebook, Who
-from tfgpu_magic.monitor.report import TENSORFLOW, GpuUse
-from tfgpu_magic.monitor.rows import Parked, ParkedState, Table
-from tfgpu_magic.views import message
 
 PAGE = Path(__file__).parents[2] / "labextension/src/view"
 WIRE = (PAGE / "wire.ts").read_text()

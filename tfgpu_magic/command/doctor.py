@@ -6,10 +6,10 @@ import argparse
 import os
 
 from tfgpu_magic.command.dispatch import is_drawn_on
+from tfgpu_magic.doctor import answer as doctor
 from tfgpu_magic.doctor.finding import Finding, Severity
 from tfgpu_magic.doctor.machine import Machine
 from tfgpu_magic.doctor.table import CHECKS, examine
-from tfgpu_magic.views import doctor
 
 FAULTY = 1
 """The exit status where there is a fault."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from tfgpu_magic import control
 from tfgpu_magic.command.wording import WORDS, frameworks, in_shell
-from tfgpu_magic.config import script
+from tfgpu_magic.engine import control
+from tfgpu_magic.policy import script
 
 
 def prepare(parser: argparse.ArgumentParser) -> None:

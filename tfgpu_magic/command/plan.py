@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from tfgpu_magic import control
 from tfgpu_magic.command.wording import WORDS, frameworks, in_shell, translated
-from tfgpu_magic.views.answer import Document
-from tfgpu_magic.views.plan import foreseen
+from tfgpu_magic.engine import control
+from tfgpu_magic.engine.plan_answer import foreseen
+from tfgpu_magic.model.answer import Document
 
 
 def prepare(parser: argparse.ArgumentParser) -> None:

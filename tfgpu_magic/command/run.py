@@ -19,18 +19,19 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import NoReturn
 
-from tfgpu_magic import control, framework_notes, units
+from tfgpu_magic import units
 from tfgpu_magic.command import program
 from tfgpu_magic.command.target import PythonProgram, interpreter, is_python, python_program
 from tfgpu_magic.command.wording import WORDS, frameworks, in_shell, translated
-from tfgpu_magic.config import parser, script
-from tfgpu_magic.config.plan import Plan
-from tfgpu_magic.config.runtime import RUNTIME
-from tfgpu_magic.config.runtime.environ import environment, export
-from tfgpu_magic.config.variables import POLICY
+from tfgpu_magic.engine import control, framework_notes
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError
+from tfgpu_magic.frameworks.runtime import RUNTIME
+from tfgpu_magic.frameworks.runtime.environ import environment, export
 from tfgpu_magic.monitor import claims
-from tfgpu_magic.reporter import Reporter
+from tfgpu_magic.notebook.reporter import Reporter
+from tfgpu_magic.policy import parser, script
+from tfgpu_magic.policy.plan import Plan
+from tfgpu_magic.policy.variables import POLICY
 
 _EXAMPLES = """\
 Examples:

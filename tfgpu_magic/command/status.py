@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from tfgpu_magic.monitor import one_look
+from tfgpu_magic.engine.status_answer import Status
+from tfgpu_magic.monitor import message, one_look
 from tfgpu_magic.monitor.history import History
-from tfgpu_magic.views import message
-from tfgpu_magic.views.status import Status
 
 UNSEEN = 1
 """The exit status where no GPU could be looked at."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from tfgpu_magic.command import status
 from tfgpu_magic.command.dispatch import is_drawn_on
 from tfgpu_magic.errors import TfGpuError
-from tfgpu_magic.monitor.rows import Table
+from tfgpu_magic.model.rows import Table
 from tfgpu_magic.monitor.watcher import Watcher, failure
 
 EVERY = 1.0
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
         options.json = False
         return status.run(options)
     try:
-        from tfgpu_magic.views import terminal  # it needs rich, which is optional
+        from tfgpu_magic.model import terminal  # it needs rich, which is optional
     except ImportError as error:
         raise TfGpuError(
             "`tfgpu top` draws with rich, which is not installed here: pip install 'tfgpu-magic[top]'\n"

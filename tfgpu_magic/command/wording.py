@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from tfgpu_magic.config import parser
-from tfgpu_magic.config.vocabulary import POLICY_WORDS, usage
 from tfgpu_magic.errors import Refused, TfGpuError
+from tfgpu_magic.policy import parser
+from tfgpu_magic.policy.vocabulary import POLICY_WORDS, usage
 
 if TYPE_CHECKING:
-    from tfgpu_magic.control import Frameworks
+    from tfgpu_magic.engine.control import Frameworks
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""The findings of the checks as data: facts, and the outcome that they belong to. `views.doctor` makes sentences."""
+"""The findings of the checks as data: facts, and the outcome that they belong to. `doctor.answer` makes sentences."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tfgpu_magic.config.process_state import DEVICES
 from tfgpu_magic.doctor.child import Answer, ask
-from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
+from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.policy.process_state import DEVICES
 
 _READER = "from tfgpu_magic.monitor.nvml import Reader; "
 _DRIVER = f"{_READER}from tfgpu_magic.doctor.children.driver import read; read(Reader())"

@@ -7,19 +7,19 @@ import re
 import sys
 from typing import TYPE_CHECKING, ClassVar
 
-from tfgpu_magic.config import import_hook
-from tfgpu_magic.config.framework_plan import FrameworkPlan
-from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.frameworks import import_hook
 from tfgpu_magic.frameworks.shortage import Shortage
-from tfgpu_magic.monitor.report import Figure
+from tfgpu_magic.model.report import Figure
+from tfgpu_magic.policy.framework_plan import FrameworkPlan
+from tfgpu_magic.policy.process_state import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from tfgpu_magic.config.framework_plan import FrameworkState, Wanted
     from tfgpu_magic.frameworks.array import Array
     from tfgpu_magic.frameworks.counters import Counters
     from tfgpu_magic.frameworks.pool import Pool
+    from tfgpu_magic.policy.framework_plan import FrameworkState, Wanted
 
 
 class Framework:

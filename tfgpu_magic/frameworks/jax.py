@@ -14,15 +14,14 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
-from tfgpu_magic.config import cuda
-from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wanted, phrase
-from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.frameworks import jax_settings
+from tfgpu_magic.frameworks import cuda, jax_settings
 from tfgpu_magic.frameworks.array import Array, allocated
 from tfgpu_magic.frameworks.base import Framework
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library
+from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkState, Wanted, phrase
+from tfgpu_magic.policy.process_state import Stage
 
 # Errors: what jaxlib 0.10.2 raises on a simulated machine, and jaxlib 0.4's texts: `bfc_allocator.cc`,
 # `pjrt_client.cc`, `se_gpu_pjrt_client.cc`, `cuda_dnn.cc`, `solver_handle_pool.cc`.

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 
-from tfgpu_magic.config.framework_plan import fraction_in
+from tfgpu_magic.policy.framework_plan import fraction_in
 
 FRACTION = "XLA_CLIENT_MEM_FRACTION"
 FORMER_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"

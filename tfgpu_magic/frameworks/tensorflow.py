@@ -1,4 +1,4 @@
-"""TensorFlow as one of the frameworks of this process; what only it has is in `config.runtime`."""
+"""TensorFlow as one of the frameworks of this process; what only it has is in `frameworks.runtime`."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ import functools
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from tfgpu_magic.config import cuda, runtime
-from tfgpu_magic.config.process_state import ALLOCATOR, ASYNC, GROWTH, Stage
-from tfgpu_magic.config.runtime import RUNTIME, current_stage, devices
-from tfgpu_magic.config.runtime.environ import variable
-from tfgpu_magic.config.runtime.stage import context_class, eager_context
-from tfgpu_magic.frameworks import tensorflow_arrays
+from tfgpu_magic.frameworks import cuda, runtime, tensorflow_arrays
 from tfgpu_magic.frameworks.base import Framework
 from tfgpu_magic.frameworks.counters import Counters
 from tfgpu_magic.frameworks.pool import Pool
+from tfgpu_magic.frameworks.runtime import RUNTIME, current_stage, devices
+from tfgpu_magic.frameworks.runtime.environ import variable
+from tfgpu_magic.frameworks.runtime.stage import context_class, eager_context
 from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library, size_of
-from tfgpu_magic.monitor.report import TENSORFLOW
+from tfgpu_magic.model.report import TENSORFLOW
+from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, GROWTH, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tfgpu_magic.frameworks.array import Array
-    from tfgpu_magic.monitor.report import LogicalGpu
+    from tfgpu_magic.model.report import LogicalGpu
 
 # Errors: what TensorFlow 2.16 to 2.21 raises on a simulated machine, and its sources: `op_kernel.cc`, `copy_tensor.cc`,
 # `bfc_allocator.cc`; of CUDA's libraries what `cuda_dnn.cc` and `cuda_blas.cc` say.
@@ -66,7 +65,7 @@ class TensorFlow(Framework):
     resets = True
     module = "tensorflow"
     grows_by: ClassVar = {GROWTH: "true"}
-    # Source: TensorFlow 2.16 to 2.21, `eager/context.py` and `framework/config.py`.
+    # Source: TensorFlow 2.16 to 2.21, `eager/context.py` and `framework/policy.py`.
     counters = Counters(lambda: [context_class()], "get_memory_info", "reset_memory_stats", lambda _, dev: _name(dev))
 
     def __init__(self) -> None:

@@ -16,17 +16,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from tfgpu_magic.config import cuda, import_hook
-from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wanted, fraction_in, phrase
-from tfgpu_magic.config.process_state import Stage
-from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.errors import Refused
+from tfgpu_magic.frameworks import cuda, import_hook
 from tfgpu_magic.frameworks.array import Array, allocated
 from tfgpu_magic.frameworks.base import Framework
 from tfgpu_magic.frameworks.counters import Counters
 from tfgpu_magic.frameworks.objects import derived_from, of_kinds
 from tfgpu_magic.frameworks.pool import Pool
+from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library
+from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkState, Wanted, fraction_in, phrase
+from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.units import rounded
 
 OPTIONS, CUDA_OPTIONS = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"

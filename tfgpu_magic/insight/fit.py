@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.config.memory import LEAST_LIMIT, context_bytes
-from tfgpu_magic.monitor.report import TENSORFLOW
+from tfgpu_magic.model.report import TENSORFLOW
+from tfgpu_magic.policy.memory import LEAST_LIMIT, context_bytes
 from tfgpu_magic.units import BINARY, MIB, exact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tfgpu_magic.config.word import Magic
     from tfgpu_magic.frameworks.pool import Pool
     from tfgpu_magic.insight.why.explanation import Explanation
-    from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
+    from tfgpu_magic.model.snapshot import Gpu, Snapshot
+    from tfgpu_magic.policy.word import Magic
 
 MARGIN = 8
 """The part of a peak, one eighth, that is added: memory is in pieces, and the next run's are not the same."""

@@ -6,19 +6,18 @@ import contextlib
 import gc
 import os
 
-from tfgpu_magic import frameworks
-from tfgpu_magic.config.process_state import Stage
-from tfgpu_magic.config.requests.growth import Growth
-from tfgpu_magic.config.vocabulary import nearest
 from tfgpu_magic.errors import PolicyError, Refused
-from tfgpu_magic.frameworks import custom_gradients
+from tfgpu_magic.frameworks import custom_gradients, registry
 from tfgpu_magic.host import here
 from tfgpu_magic.insight import shell
+from tfgpu_magic.insight.answers.freed import Change, Freed
+from tfgpu_magic.insight.answers.tensors import Tensors
 from tfgpu_magic.insight.search import Identity, figures, leading, reached_from
 from tfgpu_magic.insight.tensors import still_there
 from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
-from tfgpu_magic.views.freed import Change, Freed
-from tfgpu_magic.views.tensors import Tensors
+from tfgpu_magic.policy.process_state import Stage
+from tfgpu_magic.policy.requests.growth import Growth
+from tfgpu_magic.policy.vocabulary import nearest
 
 
 def free(*names: str) -> Freed:
@@ -66,8 +65,8 @@ def give_back() -> int:
     Raises:
         Refused: no framework that uses the GPUs can give memory back.
     """
-    can = frameworks.freeing()
-    keeping = [framework.name for framework in frameworks.FRAMEWORKS if framework.stage() is Stage.READY]
+    can = registry.freeing()
+    keeping = [framework.name for framework in registry.FRAMEWORKS if framework.stage() is Stage.READY]
     if keeping and not can:
         keep = "keeps" if len(keeping) == 1 else "keep"
         raise Refused(
@@ -99,7 +98,7 @@ def _forget() -> tuple[str, ...]:
 def _give_back() -> dict[str, int]:
     """Have each framework that can give memory back to the driver; return the bytes by its name, 0 where it fails."""
     given: dict[str, int] = {}
-    for framework in frameworks.freeing():
+    for framework in registry.freeing():
         given[framework.name] = 0
         with contextlib.suppress(Exception):  # their errors have no common root; the figures tell what came of it
             given[framework.name] = sum(framework.give_back().values())

@@ -17,13 +17,13 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
-from tfgpu_magic import frameworks
+from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.peaks import Mark, SharedPeaks
 from tfgpu_magic.frameworks.pool import Pool
+from tfgpu_magic.insight.answers.measurement import Measurement
 from tfgpu_magic.insight.usage import PoolUse, held_of, pool_uses
+from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.look import look
-from tfgpu_magic.monitor.snapshot import Snapshot
-from tfgpu_magic.views.measurement import Measurement
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,7 +33,7 @@ class Pools:
 
     def __init__(self) -> None:
         self._marks: list[tuple[str, SharedPeaks, Mark]] = []
-        for name, peaks in frameworks.PEAKS.items():
+        for name, peaks in registry.PEAKS.items():
             with contextlib.suppress(Exception):  # a framework that fails has no figures, and the others keep theirs
                 self._marks.append((name, peaks, peaks.begin()))
 

@@ -13,9 +13,7 @@ from itertools import islice
 from types import FrameType, ModuleType
 from typing import Any, TypeAlias
 
-from tfgpu_magic import frameworks
-from tfgpu_magic.config.process_state import Stage
-from tfgpu_magic.frameworks import keras
+from tfgpu_magic.frameworks import keras, registry
 from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.frameworks.objects import is_users_module, namespace
 from tfgpu_magic.insight import shell
@@ -24,6 +22,7 @@ from tfgpu_magic.insight.children import LEAVES, Child, of_frame
 from tfgpu_magic.insight.fold import Row
 from tfgpu_magic.insight.names import Holding, Name, Scope, Step
 from tfgpu_magic.insight.walk import MOST_NAMES, NOWHERE, Walk
+from tfgpu_magic.policy.process_state import Stage
 
 Identity: TypeAlias = "tuple[object, ...]"
 """What tells an array from all others for as long as it is there."""
@@ -183,9 +182,9 @@ def _arrays() -> tuple[list[tuple[str, Array]], tuple[str, ...]]:
     return found, tuple(silent)
 
 
-def _ready() -> list[frameworks.Framework]:
+def _ready() -> list[registry.Framework]:
     """Return the frameworks that use a GPU."""
-    return [one for one in frameworks.FRAMEWORKS if one.stage() is Stage.READY]
+    return [one for one in registry.FRAMEWORKS if one.stage() is Stage.READY]
 
 
 def _walked(arrays: list[tuple[str, Array]]) -> Walk:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tfgpu_magic import frameworks
+from tfgpu_magic.frameworks import registry
+from tfgpu_magic.insight.answers.measurement import pool_name
+from tfgpu_magic.insight.answers.track import Session
 from tfgpu_magic.insight.fit import Fit, Need, fit
 from tfgpu_magic.insight.timeline import TIMELINE
 from tfgpu_magic.insight.why import explaining
 from tfgpu_magic.insight.why.explanation import Explanation
+from tfgpu_magic.model import phrases
+from tfgpu_magic.model.answer import Document, grid, headline
 from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
 from tfgpu_magic.units import rounded
-from tfgpu_magic.views import phrases
-from tfgpu_magic.views.answer import Document, grid, headline
-from tfgpu_magic.views.measurement import pool_name
-from tfgpu_magic.views.track import Session
 
 _HEADS = ("<GPU", "<In use by", ">Highest peak", ">With a margin")
 _NOTHING = (
@@ -47,7 +47,7 @@ def fitting() -> Document:
     """Return how much to ask for; the driver is asked for the GPUs' numbers and sizes."""
     snapshot = look(LOOK_TIMEOUT)
     failed = explaining.last().explanation
-    found = fit(frameworks.session_peaks(), snapshot, failed)
+    found = fit(registry.session_peaks(), snapshot, failed)
     return how_much(found, failed, trouble=snapshot.error or "", simulated=snapshot.simulated)
 
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from tfgpu_magic.insight import fold
 from tfgpu_magic.insight.accounts import Buffer, accounts
+from tfgpu_magic.insight.answers.tensors import Tensors
 from tfgpu_magic.insight.fold import Row
 from tfgpu_magic.insight.search import Identity, Search, without_collections
-from tfgpu_magic.views.tensors import Tensors
 
 
 def tensors(*, everything: bool = False) -> Tensors:

@@ -14,11 +14,11 @@ from IPython.display import display
 from tfgpu_magic.cell_source import title
 from tfgpu_magic.cell_watch import CellWatch
 from tfgpu_magic.insight import session
+from tfgpu_magic.insight.answers.track import line_of
 from tfgpu_magic.insight.measuring import Measuring, Pools
 from tfgpu_magic.insight.timeline import TIMELINE, CellUse, Sample, levels
 from tfgpu_magic.insight.usage import PoolUse
 from tfgpu_magic.units import MIB
-from tfgpu_magic.views.track import line_of
 
 LEAST = 64 * MIB
 """Bytes by which a cell has to change a pool for a line below it, if not said otherwise."""

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping
 
     from tfgpu_magic.frameworks.pool import Pool
-    from tfgpu_magic.monitor.snapshot import Snapshot
+    from tfgpu_magic.model.snapshot import Snapshot
 
 
 class PoolUse(NamedTuple):

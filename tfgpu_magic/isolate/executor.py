@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any, ParamSpec, TypeVar
 
-from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.errors import Unpicklable, WorkerDied
 from tfgpu_magic.host import shell
 from tfgpu_magic.isolate import options, sinks, user_code
@@ -28,6 +27,7 @@ from tfgpu_magic.isolate.run import function as runner
 from tfgpu_magic.isolate.run import leased, run
 from tfgpu_magic.isolate.values import copies, pickling
 from tfgpu_magic.isolate.values.pickling import Reduce
+from tfgpu_magic.policy.policy import Policy
 
 P = ParamSpec("P")
 T = TypeVar("T")

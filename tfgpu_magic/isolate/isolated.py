@@ -11,7 +11,6 @@ import types
 from collections.abc import Callable
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.isolate import options, run
 from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.executor import CallFuture, IsolatedExecutor
@@ -19,6 +18,7 @@ from tfgpu_magic.isolate.options import Options
 from tfgpu_magic.isolate.process import inside
 from tfgpu_magic.isolate.process.interrupt import noted
 from tfgpu_magic.isolate.values import pickling
+from tfgpu_magic.policy.policy import Policy
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")

@@ -15,22 +15,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from tfgpu_magic import control, idle_notebooks, other_processes
-from tfgpu_magic.config import fallback
-from tfgpu_magic.config.fit import Device
-from tfgpu_magic.config.policy import Policy
-from tfgpu_magic.config.process_state import DEVICES
-from tfgpu_magic.config.resolver import is_skipped, resolve
+from tfgpu_magic.engine import control, idle_notebooks, other_processes
+from tfgpu_magic.engine.other_processes import OtherProcesses
 from tfgpu_magic.errors import NOT_STARTED, Refused
-from tfgpu_magic.isolate import allocation
-from tfgpu_magic.isolate.allocation import Claim, Holding, is_fair, key, size
-from tfgpu_magic.isolate.lease_file import Entry, LeaseFile, LeaseTable, Page
 from tfgpu_magic.isolate.process import inside
 from tfgpu_magic.isolate.process.interrupt import put_off
+from tfgpu_magic.leases import allocation
+from tfgpu_magic.leases.allocation import Claim, Holding, is_fair, key, size
+from tfgpu_magic.leases.lease_file import Entry, LeaseFile, LeaseTable, Page
+from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.pids import began, elsewhere, family
-from tfgpu_magic.monitor.snapshot import Snapshot
-from tfgpu_magic.other_processes import OtherProcesses
+from tfgpu_magic.policy import fallback
+from tfgpu_magic.policy.fit import Device
+from tfgpu_magic.policy.policy import Policy
+from tfgpu_magic.policy.process_state import DEVICES
+from tfgpu_magic.policy.resolver import is_skipped, resolve
 
 T = TypeVar("T")
 

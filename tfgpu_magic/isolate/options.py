@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tfgpu_magic import units
-from tfgpu_magic.config import parser
-from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.policy import parser
+from tfgpu_magic.policy.policy import NOTHING, Policy
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from tfgpu_magic import control
-from tfgpu_magic.config import visible
-from tfgpu_magic.config.policy import NOTHING, Policy
-from tfgpu_magic.config.request import Memory, Reset
-from tfgpu_magic.config.runtime import RUNTIME
+from tfgpu_magic.engine import control
+from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.host import shell
 from tfgpu_magic.isolate.answer import Answer
 from tfgpu_magic.isolate.call import Call
@@ -20,7 +17,10 @@ from tfgpu_magic.isolate.leases import LEASES, Demand, Lease
 from tfgpu_magic.isolate.options import Options
 from tfgpu_magic.isolate.process import inherited
 from tfgpu_magic.isolate.process.order import Order
-from tfgpu_magic.monitor.report import TENSORFLOW
+from tfgpu_magic.model.report import TENSORFLOW
+from tfgpu_magic.policy import visible
+from tfgpu_magic.policy.policy import NOTHING, Policy
+from tfgpu_magic.policy.request import Memory, Reset
 
 
 def run(

@@ -23,9 +23,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor import history
 from tfgpu_magic.monitor.directory import boot
-from tfgpu_magic.monitor.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.directory import BoardDirectory

@@ -12,8 +12,8 @@ from tfgpu_magic.errors import MonitorError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from tfgpu_magic.model.report import Report
     from tfgpu_magic.monitor.directory import BoardDirectory
-    from tfgpu_magic.monitor.report import Report
 
 
 LOCK = "pick"

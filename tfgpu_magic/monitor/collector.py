@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic._version import __version__
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor import lockfile, unused
 from tfgpu_magic.monitor.board import BOARD, LOCK, Writer
 from tfgpu_magic.monitor.bounded import within
@@ -30,7 +31,6 @@ from tfgpu_magic.monitor.pids import holder_began
 from tfgpu_magic.monitor.readers import Readers, fill_in
 from tfgpu_magic.monitor.report_files import ReportFiles
 from tfgpu_magic.monitor.schedule import Schedule, Wanted
-from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.monitor.unused import Ledger
 
 if TYPE_CHECKING:

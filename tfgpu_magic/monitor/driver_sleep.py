@@ -11,7 +11,7 @@ from tfgpu_magic.monitor.sources import SOURCES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tfgpu_magic.monitor.snapshot import Snapshot
+    from tfgpu_magic.model.snapshot import Snapshot
 
 ASLEEP = "The GPUs sleep to save power, and nobody uses them. They are asked again when somebody does."
 IDLE_FOR = 10.0

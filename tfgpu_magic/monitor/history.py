@@ -16,7 +16,7 @@ from tfgpu_magic.monitor.directory import checked, whole
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tfgpu_magic.monitor.snapshot import Snapshot
+    from tfgpu_magic.model.snapshot import Snapshot
 
 FINE, COARSE = 600, 300
 """Points in each ring."""

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor import lockfile
 from tfgpu_magic.monitor.board import LOCK, NOTHING, Look, Message, Reader
 from tfgpu_magic.monitor.directory import BoardDirectory
@@ -16,7 +17,6 @@ from tfgpu_magic.monitor.lockfile import LINGER, READING_TIMEOUT
 from tfgpu_magic.monitor.owners import together
 from tfgpu_magic.monitor.report_files import ReportFiles
 from tfgpu_magic.monitor.schedule import Wanted
-from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.monitor.starting import Updated, begin, start
 from tfgpu_magic.monitor.tabulate import Known
 from tfgpu_magic.monitor.unused import RecordReader
@@ -25,11 +25,12 @@ from tfgpu_magic.parking import client
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from tfgpu_magic.model.report import Report
+    from tfgpu_magic.model.rows import Notebook
     from tfgpu_magic.monitor.history import History
-    from tfgpu_magic.monitor.owners import Notebook, Owners
-    from tfgpu_magic.monitor.report import Report
+    from tfgpu_magic.monitor.owners import Owners
+    from tfgpu_magic.monitor.parked import Entry
     from tfgpu_magic.monitor.unused import Record
-    from tfgpu_magic.parking.record import Entry
 
 CHECK_EVERY = 0.5
 """Seconds between two of a viewer's checks that there is a collector, which also see from them that it has viewers."""

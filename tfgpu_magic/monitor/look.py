@@ -13,7 +13,7 @@ from tfgpu_magic.monitor.sources import checks, names, search_path
 from tfgpu_magic.probe import Probe, any_hangs
 
 if TYPE_CHECKING:
-    from tfgpu_magic.monitor.snapshot import Snapshot
+    from tfgpu_magic.model.snapshot import Snapshot
 
 # -c and not the file's path: Python keeps the bytecode of what is imported, not of the script it runs.
 # No garbage collection: a child that lives 40 ms and imports 10,000 objects has none to collect (3 ms).
@@ -145,6 +145,6 @@ def _failed(error: str) -> Snapshot:
 
 
 def _snapshots() -> type[Snapshot]:
-    from tfgpu_magic.monitor.snapshot import Snapshot  # speed of a first `%tf_gpu` line: the child starts before
+    from tfgpu_magic.model.snapshot import Snapshot  # speed of a first `%tf_gpu` line: the child starts before
 
     return Snapshot

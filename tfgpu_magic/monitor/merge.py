@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.monitor.snapshot import Process
+from tfgpu_magic.model.snapshot import Process
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -9,6 +9,7 @@ from ctypes import byref, c_int, c_uint, c_ulonglong, create_string_buffer
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor import nvml_codes
 from tfgpu_magic.monitor.merge import ROW_OF_535, ROWS, SAMPLE, latest, merge, rows
 from tfgpu_magic.monitor.nvml_calls import (
@@ -24,7 +25,6 @@ from tfgpu_magic.monitor.nvml_calls import (
     start,
     text,
 )
-from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -20,10 +20,10 @@ from tfgpu_magic.monitor.unused import RecordReader
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from tfgpu_magic.model.report import Report
+    from tfgpu_magic.model.rows import Table
+    from tfgpu_magic.model.snapshot import Snapshot
     from tfgpu_magic.monitor.owners import Owner
-    from tfgpu_magic.monitor.report import Report
-    from tfgpu_magic.monitor.rows import Table
-    from tfgpu_magic.monitor.snapshot import Snapshot
 
 HANGS = "Whose the processes are is not known: this machine's processes cannot be read at the moment."
 

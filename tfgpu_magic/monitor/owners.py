@@ -10,22 +10,19 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from tfgpu_magic.model.rows import Notebook, Who
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.pids import ISOLATED, ancestors, began, command, kernel_of, lives, notebook, user, whose
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from tfgpu_magic.monitor.report import Report
+    from tfgpu_magic.model.report import Report
 
 SILENT = "a process that does not answer"
 """What a process is called that hangs, and of which nothing was known before."""
-
-Who = Literal["this", "mine", "other", "gone", "unknown"]
-"""This kernel and its children; my other processes; other users'; ended; not a pid of this machine."""
-
 
 _SIMULATED = "TFGPU_SIMGPU"
 READ_TIMEOUT = 0.5
@@ -34,32 +31,6 @@ SIMULATED_USER = "TFGPU_SIMGPU_USER"
 """The variable with the name of other users on a simulated machine; without it, the system's name is used."""
 
 _FIRST = "pid:[4026531836]"  # PROC_PID_INIT_INO of Linux's proc_ns.h
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notebook:
-    """What is known of a kernel, from its server or from its own report.
-
-    Attributes:
-        name: what to call it, such as ``train.ipynb``; empty when that is not known.
-        path: its path; on the kernel's server where that is the source, else in the file system; empty when not known.
-        kernel: the kernel's id on that server; empty where the source is not a server.
-        state: ``busy``, ``idle`` or another of Jupyter's words for a kernel's state; empty when not known.
-        active: when it was last active, in seconds since the epoch; None when not known.
-        also: the other documents and consoles that share the kernel, by path or name.
-    """
-
-    name: str = ""
-    path: str = ""
-    kernel: str = ""
-    state: str = ""
-    active: float | None = None
-    also: tuple[str, ...] = ()
-
-    @property
-    def title(self) -> str:
-        """Its name, or else its file's name; empty when nothing is known."""
-        return self.name or PurePath(self.path).name
 
 
 def notebook_of(report: Report) -> Notebook:

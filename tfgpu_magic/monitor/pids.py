@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tfgpu_magic.monitor.names import kernel_id
 from tfgpu_magic.monitor.sources import SOURCES
@@ -252,3 +252,10 @@ def _text(pid: int, name: str) -> str:
 def _stat(pid: int) -> list[str]:
     """Return the fields of ``/proc/pid/stat`` from the state on, which is its third."""
     return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+
+
+def notebook_of(shell: Any) -> str:
+    """Return a kernel's notebook's path, if Jupyter Server or VS Code passes it to the kernel; else an empty text."""
+    code = shell.user_ns.get("__vsc_ipynb_file__")
+    own = notebook_path(os.environ) if hasattr(shell, "kernel") else ""  # a session that a cell starts inherits it
+    return own or (code if isinstance(code, str) else "")

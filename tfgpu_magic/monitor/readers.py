@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.sources import SOURCES
 
 if TYPE_CHECKING:

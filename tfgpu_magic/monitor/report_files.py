@@ -16,9 +16,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.model.report import Report
 from tfgpu_magic.monitor import names
 from tfgpu_magic.monitor.directory import CHECK, BoardDirectory, checked, close_own, other_directories, whole
-from tfgpu_magic.monitor.report import Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

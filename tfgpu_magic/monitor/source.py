@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Protocol
 
-    from tfgpu_magic.monitor.snapshot import Snapshot
+    from tfgpu_magic.model.snapshot import Snapshot
 
     class Reader(Protocol):
         """An open driver, for one reading or a reading every second. Not thread-safe."""

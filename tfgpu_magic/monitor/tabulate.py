@@ -8,19 +8,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from tfgpu_magic.model.rows import GpuRow, Parked, ParkedState, ProcessRow, Share, Table, by_gpu
 from tfgpu_magic.monitor.owners import SILENT, Owner
-from tfgpu_magic.monitor.rows import GpuRow, Parked, ParkedState, ProcessRow, Share, Table, by_gpu
+from tfgpu_magic.monitor.phases import Phase
 from tfgpu_magic.monitor.sources import product
-from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.units import BINARY
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from tfgpu_magic.monitor.owners import Notebook
-    from tfgpu_magic.monitor.report import GpuUse, Report
-    from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
-    from tfgpu_magic.parking.record import Entry
+    from tfgpu_magic.model.report import GpuUse, Report
+    from tfgpu_magic.model.rows import Notebook
+    from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
+    from tfgpu_magic.monitor.parked import Entry
 
     _Reported = Sequence[tuple[Report, Mapping[str, GpuUse]]]
 

@@ -21,8 +21,8 @@ from tfgpu_magic.monitor.history import write
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from tfgpu_magic.model.snapshot import Gpu, Snapshot
     from tfgpu_magic.monitor.directory import BoardDirectory
-    from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
 NAME = "unused-2"
 """The file's name, with the version of its content."""

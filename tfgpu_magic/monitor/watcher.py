@@ -6,19 +6,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.model.rows import Table
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners import Owners
-from tfgpu_magic.monitor.rows import Table
 from tfgpu_magic.monitor.tabulate import make
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from tfgpu_magic.model.report import Report
+    from tfgpu_magic.model.rows import Notebook
+    from tfgpu_magic.model.snapshot import Snapshot
     from tfgpu_magic.monitor.board import Look
     from tfgpu_magic.monitor.live import Posted
-    from tfgpu_magic.monitor.owners import Notebook
-    from tfgpu_magic.monitor.report import Report
-    from tfgpu_magic.monitor.snapshot import Snapshot
 
 PID_TRUSTED_FOR = 10.0
 """Seconds in which no pid is reused by another process on the same GPU."""

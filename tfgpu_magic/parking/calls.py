@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.bounded import within
+from tfgpu_magic.monitor.phases import Found, State
 from tfgpu_magic.monitor.pids import began
-from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.parking import facts
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.driver import DriverError
-from tfgpu_magic.parking.states import Found, State
 from tfgpu_magic.parking.workers import Died, GivenUp
 
 if TYPE_CHECKING:

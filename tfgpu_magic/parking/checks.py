@@ -6,15 +6,15 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.policy.memory import context_bytes
 from tfgpu_magic.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tfgpu_magic.monitor.snapshot import Gpu
-    from tfgpu_magic.parking.record import Held
+    from tfgpu_magic.model.snapshot import Gpu
+    from tfgpu_magic.monitor.parked import Held
     from tfgpu_magic.parking.refusals import Refusal
 
 LEAST_DRIVER = 580

@@ -10,8 +10,8 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.config import cuda
-from tfgpu_magic.parking.states import State
+from tfgpu_magic.frameworks import cuda
+from tfgpu_magic.monitor.phases import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.monitor import look
+from tfgpu_magic.monitor.parked import Held
 from tfgpu_magic.monitor.pids import began, elsewhere, opens_driver
 from tfgpu_magic.parking.checks import Facts
-from tfgpu_magic.parking.record import Held
 
 if TYPE_CHECKING:
-    from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
+    from tfgpu_magic.model.snapshot import Gpu, Snapshot
     from tfgpu_magic.parking.checks import Inside
 
 PROC = Path("/proc")

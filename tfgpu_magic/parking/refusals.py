@@ -1,6 +1,6 @@
 """Why a process is not parked, or does not come back: the table of reasons, each with its sentence.
 
-`views.parking` fills in the facts. Nothing has changed for the process, unless the reason says so.
+`parking.answers` fills in the facts. Nothing has changed for the process, unless the reason says so.
 """
 
 from __future__ import annotations

@@ -11,21 +11,21 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.config.fit import Device
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.isolate import allocation
-from tfgpu_magic.isolate.allocation import Claim, Holding
-from tfgpu_magic.isolate.lease_file import Entry, LeaseTable
+from tfgpu_magic.leases import allocation
+from tfgpu_magic.leases.allocation import Claim, Holding
+from tfgpu_magic.leases.lease_file import Entry, LeaseTable
 from tfgpu_magic.monitor.pids import elsewhere
 from tfgpu_magic.parking import checks
 from tfgpu_magic.parking.messages import Room
+from tfgpu_magic.policy.fit import Device
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tfgpu_magic.isolate.lease_file import Page
-    from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
-    from tfgpu_magic.parking import record
+    from tfgpu_magic.leases.lease_file import Page
+    from tfgpu_magic.model.snapshot import Gpu, Snapshot
+    from tfgpu_magic.monitor import parked as record
 
 
 @dataclass(slots=True, eq=False)

@@ -24,7 +24,7 @@ from tfgpu_magic.server.worker import Worker
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
 
-    from tfgpu_magic.monitor.owners import Notebook
+    from tfgpu_magic.model.rows import Notebook
 
 T = TypeVar("T")
 

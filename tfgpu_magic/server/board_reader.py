@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor import message
 from tfgpu_magic.monitor.history import History
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.watcher import Watcher, failure
-from tfgpu_magic.views import message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from logging import Logger
 
-    from tfgpu_magic.monitor.owners import Notebook
-    from tfgpu_magic.monitor.rows import Table
-    from tfgpu_magic.views.message import State
+    from tfgpu_magic.model.rows import Notebook, Table
+    from tfgpu_magic.monitor.message import State
 
 BROKEN = "The server cannot show the GPUs: something is wrong in tfgpu_magic. Its log says what."
 

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, cast
 
 from tornado.websocket import WebSocketClosedError
 
+from tfgpu_magic.model.rows import Table
+from tfgpu_magic.monitor import message
 from tfgpu_magic.monitor.history import History
-from tfgpu_magic.monitor.rows import Table
 from tfgpu_magic.server.board_reader import BoardReader
 from tfgpu_magic.server.worker import Worker
-from tfgpu_magic.views import message
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from logging import Logger
 
-    from tfgpu_magic.monitor.owners import Notebook
-    from tfgpu_magic.views.message import State
+    from tfgpu_magic.model.rows import Notebook
+    from tfgpu_magic.monitor.message import State
 
 LOOK_EVERY = 0.25
 """Seconds between two looks at the board for something new."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from jupyter_core.utils import ensure_async
 
-from tfgpu_magic.monitor.owners import Notebook
+from tfgpu_magic.model.rows import Notebook
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,10 +11,10 @@ from prometheus_client import REGISTRY
 from prometheus_client.core import GaugeMetricFamily
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.model.rows import ParkedState, Table, by_gpu
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners import SILENT, Owners
-from tfgpu_magic.monitor.rows import ParkedState, Table, by_gpu
 from tfgpu_magic.monitor.tabulate import Known, make
 from tfgpu_magic.monitor.watcher import PID_TRUSTED_FOR
 
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
-    from tfgpu_magic.monitor.owners import Who
-    from tfgpu_magic.monitor.rows import GpuRow, ProcessRow
+    from tfgpu_magic.model.rows import GpuRow, ProcessRow, Who
 
 LINGER = 150.0
 """Seconds at the least that a collector started here stays: long enough for a scrape every two minutes."""

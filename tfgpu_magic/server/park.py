@@ -17,15 +17,15 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.pids import ancestors, began
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.parking.answers import reasons
 from tfgpu_magic.parking.inside import asking
 from tfgpu_magic.parking.messages import Outcome
 from tfgpu_magic.server.actions import ActionHandler, within
-from tfgpu_magic.views.parking import reasons
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from tfgpu_magic.monitor.owners import Notebook
+    from tfgpu_magic.model.rows import Notebook
 
 PARK_TIMEOUT = asking.BEGIN_TIMEOUT + asking.ANSWER_TIMEOUT
 """Seconds that the answer to a park may take: by then it is on its way, or its refusal is known."""

@@ -12,7 +12,7 @@ import { places } from './places';
 
 const MIME = 'application/vnd.tfgpu-magic.offers+json';
 
-/** What stands beside a text or HTML (`views/answer.py`). */
+/** What stands beside a text or HTML (`model/answer.py`). */
 interface Offers {
   /** The line that was refused; without one, a line comes in a cell of its own. */
   line?: string;

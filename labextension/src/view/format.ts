@@ -1,4 +1,4 @@
-// Formats figures and names for people, as `views/phrases.py` does for the tables that a cell shows. Pure.
+// Formats figures and names for people, as `model/phrases.py` does for the tables that a cell shows. Pure.
 
 import type { Translation } from './translation';
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfgpu_magic.config import cuda as library
 from tfgpu_magic.doctor.children.driver import ROOM
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import Machine
+from tfgpu_magic.frameworks import cuda as library
 
 WORKS = Outcome(
     "cuda.works",

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator
 from importlib import metadata
 
 from tfgpu_magic._version import __version__
-from tfgpu_magic.config import process_state
-from tfgpu_magic.config.variables import CEILING, POLICY
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import Machine
 from tfgpu_magic.frameworks import jax_settings, torch
 from tfgpu_magic.isolate.process import host_memory as memory
 from tfgpu_magic.isolate.process.host_memory import Limit
+from tfgpu_magic.policy import process_state
+from tfgpu_magic.policy.variables import CEILING, POLICY
 from tfgpu_magic.units import BINARY
 
 FOUND = Outcome(

@@ -8,22 +8,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tfgpu_magic.config.memory import context_bytes
-from tfgpu_magic.config.process_state import DEVICES, GROWTH
 from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.checks.tensorflow import installed
 from tfgpu_magic.doctor.children.parking import CHUNK
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import Machine
 from tfgpu_magic.isolate.process import host_memory
-from tfgpu_magic.monitor.snapshot import Gpu
+from tfgpu_magic.model.snapshot import Gpu
+from tfgpu_magic.monitor.parked import Held
 from tfgpu_magic.parking import checks, facts
 from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.parking.answers import reasons
 from tfgpu_magic.parking.checks import Facts, Inside
-from tfgpu_magic.parking.record import Held
 from tfgpu_magic.parking.refusals import Refusal
+from tfgpu_magic.policy.memory import context_bytes
+from tfgpu_magic.policy.process_state import DEVICES, GROWTH
 from tfgpu_magic.units import BINARY
-from tfgpu_magic.views.parking import reasons
 
 ROOM = 2 * BINARY["GiB"]
 """The bytes that must be free on a GPU before a process is tried there: the others' programs come first."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tfgpu_magic.config import fallback, parser
 from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import Machine
 from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.policy import fallback, parser
 
 NONE = Outcome("policy.none", Severity.GOOD, "Neither a policy nor a ceiling is set.")
 SET = Outcome("policy.set", Severity.GOOD, "The policy `{policy}`, from {where}, holds until a notebook says another.")

@@ -7,12 +7,12 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from tfgpu_magic.config import cuda
+from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.units import BINARY
 
 if TYPE_CHECKING:
+    from tfgpu_magic.model.snapshot import Snapshot
     from tfgpu_magic.monitor.nvml import Reader
-    from tfgpu_magic.monitor.snapshot import Snapshot
 
 ROOM = 2 * BINARY["GiB"]
 """The bytes that must be free on a GPU before a context is made there: the others' programs come first."""

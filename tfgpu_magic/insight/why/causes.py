@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.frameworks.pool import Pool
     from tfgpu_magic.frameworks.shortage import Shortage
     from tfgpu_magic.insight.why.explanation import Cause
-    from tfgpu_magic.monitor.rows import GpuRow
+    from tfgpu_magic.model.rows import GpuRow
 
 LIBRARY_ROOM = 512 * MIB
 """Bytes that CUDA's libraries may want beside a pool when they start: where more is free, they failed for another

@@ -8,7 +8,7 @@ import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tfgpu_magic import frameworks
+from tfgpu_magic.frameworks import registry
 from tfgpu_magic.insight.children import local_variables
 from tfgpu_magic.isolate.values.failure import ChildTraceback
 
@@ -37,7 +37,7 @@ def shortage(error: BaseException) -> Shortage | None:
     that another came up beside, while it was handled, is the program's own affair.
     """
     for one in _related(error):
-        found = frameworks.shortage(one)
+        found = registry.shortage(one)
         if found is not None:
             return _with_size(found, one)
     return None

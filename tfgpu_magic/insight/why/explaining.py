@@ -17,23 +17,22 @@ from typing import TYPE_CHECKING
 
 from IPython.display import display
 
-from tfgpu_magic import frameworks
-from tfgpu_magic.config import cuda, self_report
-from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.frameworks import cuda, registry, self_report
 from tfgpu_magic.host import host
+from tfgpu_magic.insight.answers.why import Why
 from tfgpu_magic.insight.tensors import holders
 from tfgpu_magic.insight.why import causes, errors
 from tfgpu_magic.insight.why.explanation import KEPT, Explanation
 from tfgpu_magic.insight.why.trial import Planned
 from tfgpu_magic.insight.why.ways import ways
+from tfgpu_magic.model.report import Report
+from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor import one_look, tabulate
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.owners import Owner
-from tfgpu_magic.monitor.report import Report
-from tfgpu_magic.monitor.snapshot import Snapshot
+from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.units import MIB
-from tfgpu_magic.views.why import Why
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.frameworks.pool import Pool
     from tfgpu_magic.frameworks.shortage import Shortage
     from tfgpu_magic.insight.names import Holding
-    from tfgpu_magic.monitor.rows import GpuRow, Table
+    from tfgpu_magic.model.rows import GpuRow, Table
 
 LOOK_TIMEOUT = 3.0
 """Seconds to wait for the driver, and as long again for this machine's processes."""
@@ -66,7 +65,7 @@ def explain(error: BaseException, number: int | None = None) -> Explanation | No
     if shortage is None:
         return None
     of_call = errors.from_call(error)
-    framework = next(one for one in frameworks.FRAMEWORKS if one.name == shortage.framework)
+    framework = next(one for one in registry.FRAMEWORKS if one.name == shortage.framework)
     started = framework.stage() is Stage.READY
     if not (started or of_call or shortage.kind == "driver"):
         return None  # it uses no GPU here
@@ -89,7 +88,7 @@ def explain_call(
     *,
     pid: int | None,
     number: int | None,
-) -> Explanation | None:
+) -> Why | None:
     """Explain an error of an isolated cell, whose process is gone; None where it is not about GPU memory.
 
     Args:
@@ -113,10 +112,10 @@ def explain_call(
     now = look(LOOK_TIMEOUT)
     if any(process.pid == pid for process in now.processes):
         now = replace(now, processes=tuple(process for process in now.processes if process.pid != pid))
-    return KEPT.keep(_with_ways(replace(case, call=True), now), error)
+    return Why(KEPT.keep(_with_ways(replace(case, call=True), now), error))
 
 
-def _pools(framework: frameworks.Framework) -> Sequence[Pool]:
+def _pools(framework: registry.Framework) -> Sequence[Pool]:
     with contextlib.suppress(Exception):  # their errors have no common root
         return [framework.with_settings(pool) for pool in framework.pools()]
     return ()

@@ -1,4 +1,4 @@
-"""Why a GPU ran out of memory, as plain data: no sentence, no object of the user's. `views.why` draws it. Pure."""
+"""Why a GPU ran out of memory, as plain data: no sentence, no object of the user's. `answers.why` draws it. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.frameworks.shortage import Shortage
     from tfgpu_magic.host import Host
     from tfgpu_magic.insight.names import Holding
-    from tfgpu_magic.monitor.rows import GpuRow, ProcessRow
+    from tfgpu_magic.model.rows import GpuRow, ProcessRow
 
 Cause: TypeAlias = Literal["start", "size", "limit", "pool", "gpu", "pieces", "library", "unknown"]
 """Why there was none.

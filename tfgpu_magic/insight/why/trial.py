@@ -6,19 +6,19 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tfgpu_magic import control
-from tfgpu_magic.config import fit, parser
-from tfgpu_magic.config.memory import context_bytes, reserve_bytes
+from tfgpu_magic.engine import control
 from tfgpu_magic.isolate import leases
-from tfgpu_magic.monitor.report import TENSORFLOW
+from tfgpu_magic.model.report import TENSORFLOW
+from tfgpu_magic.policy import fit, parser
+from tfgpu_magic.policy.memory import context_bytes, reserve_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tfgpu_magic.config.fit import Device
-    from tfgpu_magic.config.plan import Plan
-    from tfgpu_magic.monitor.rows import ProcessRow
-    from tfgpu_magic.monitor.snapshot import Snapshot
+    from tfgpu_magic.model.rows import ProcessRow
+    from tfgpu_magic.model.snapshot import Snapshot
+    from tfgpu_magic.policy.fit import Device
+    from tfgpu_magic.policy.plan import Plan
 
 
 class Planned:

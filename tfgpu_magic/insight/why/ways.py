@@ -9,18 +9,18 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol
 
-from tfgpu_magic.config.memory import LEAST_LIMIT, whole
 from tfgpu_magic.insight.fit import round_up
 from tfgpu_magic.insight.names import Holding, Scope
 from tfgpu_magic.insight.why.causes import LIBRARY_ROOM
 from tfgpu_magic.insight.why.explanation import Way
-from tfgpu_magic.monitor.report import TENSORFLOW
+from tfgpu_magic.model.report import TENSORFLOW
+from tfgpu_magic.policy.memory import LEAST_LIMIT, whole
 from tfgpu_magic.units import exact
 
 if TYPE_CHECKING:
     from tfgpu_magic.insight.names import Name
     from tfgpu_magic.insight.why.explanation import Explanation, WayKind
-    from tfgpu_magic.monitor.rows import ProcessRow
+    from tfgpu_magic.model.rows import ProcessRow
 
 MOST = 3
 """How many ways are shown."""

@@ -11,11 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tfgpu_magic import control
 from tfgpu_magic.cell_source import as_numbered, title
+from tfgpu_magic.engine import control
 from tfgpu_magic.errors import TfGpuError, Unpicklable
-from tfgpu_magic.insight.why.explaining import explain_call
-from tfgpu_magic.isolate import allocation, user_code
+from tfgpu_magic.isolate import user_code
 from tfgpu_magic.isolate.answer import Answer
 from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.cells.deferred import afterwards, deferred, display_once
@@ -31,10 +30,9 @@ from tfgpu_magic.isolate.process.order import APART, LEAVE
 from tfgpu_magic.isolate.run import run
 from tfgpu_magic.isolate.sinks import Sink
 from tfgpu_magic.isolate.values.copies import copied
+from tfgpu_magic.leases import allocation
+from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.look import look
-from tfgpu_magic.monitor.snapshot import Snapshot
-from tfgpu_magic.views.answer import Quiet
-from tfgpu_magic.views.why import Why
 
 _RUNNER = "tfgpu_magic.isolate.cells.shell:cell"
 
@@ -50,6 +48,8 @@ class Cell:
         line: what its line asks.
         body: its text.
         sink: where its output goes.
+        explain: returns what shows why a cell ran out of memory, as `insight.why.explaining.explain_call` has it; None
+            where it did not.
 
     Attributes:
         title: its first line that is no import or comment.
@@ -62,8 +62,10 @@ class Cell:
         Unpicklable: something that it reads cannot be sent.
     """
 
-    def __init__(self, shell: Any, line: CellLine, body: str, sink: Sink) -> None:
-        self._shell, self._line, self.sink = shell, line, sink
+    def __init__(
+        self, shell: Any, line: CellLine, body: str, sink: Sink, explain: Callable[..., object | None]
+    ) -> None:
+        self._shell, self._line, self.sink, self._explain = shell, line, sink, explain
         self.title = title(body)
         self._before: Snapshot | None = None
         seen = names(shell.transform_cell(body))
@@ -171,12 +173,11 @@ class Cell:
         if error is not None and self._before is not None and (why := self._why(error, answer, self._before)):
             self._show(why)
 
-    def _why(self, error: BaseException, answer: Answer, then: Snapshot) -> Why | None:
+    def _why(self, error: BaseException, answer: Answer, then: Snapshot) -> object | None:
         """Return why it ran out of memory; None where that cannot be found out."""
         number = None if self._line.detach else self._number
         with contextlib.suppress(Exception):  # its own error is what must be seen
-            found = explain_call(error, answer.facts.pools, then, pid=self.pid, number=number)
-            return None if found is None else Why(found)
+            return self._explain(error, answer.facts.pools, then, pid=self.pid, number=number)
         return None
 
     def _answer(self) -> Answer:
@@ -277,7 +278,7 @@ class Cell:
     def _announce_warming(self) -> None:
         self.sink.write("stdout", "The first isolated cell waits some seconds for TensorFlow's import.\n")
 
-    def _show(self, summary: Quiet | Why) -> None:
+    def _show(self, summary: object) -> None:
         """Show a summary at the end: of a cell, below its value or its error."""
         data, metadata = self._shell.display_formatter.format(summary)
         show = functools.partial(self.sink.show, {"data": data, "metadata": metadata})

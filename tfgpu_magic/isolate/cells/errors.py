@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence, Set
 from typing import Any
 
-from tfgpu_magic import control
+from tfgpu_magic.engine import control
+from tfgpu_magic.engine.offers import offering
 from tfgpu_magic.errors import Refused, TfGpuError
 from tfgpu_magic.isolate.answer import Answer
-from tfgpu_magic.offers import offering
 
 
 def not_run(answer: Answer, shell: Any, above: str) -> BaseException:

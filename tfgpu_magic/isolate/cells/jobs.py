@@ -95,10 +95,10 @@ class Job(JobFuture[Any]):
         self.remember()
 
 
-def begin(shell: Any, line: CellLine, source: str) -> Callable[[], object]:
+def begin(shell: Any, line: CellLine, source: str, explain: Callable[..., object | None]) -> Callable[[], object]:
     """Prepare a cell; return a function that runs it and returns its value, or detaches it and returns its job."""
     try:
-        cell = Cell(shell, line, source, submitted() if line.detach else OwnStreams())
+        cell = Cell(shell, line, source, submitted() if line.detach else OwnStreams(), explain)
     except OSError as error:  # there is no memory for what it reads
         raise without_frames(error) from None
     return functools.partial(Job, cell) if line.detach else cell.run

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tfgpu_magic import units
-from tfgpu_magic.config import parser, vocabulary
-from tfgpu_magic.config.arguments import MOST_PARTS
-from tfgpu_magic.config.flags import part
-from tfgpu_magic.config.policy import NOTHING
-from tfgpu_magic.config.word import Above
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.isolate.options import Options
+from tfgpu_magic.policy import parser, vocabulary
+from tfgpu_magic.policy.arguments import MOST_PARTS
+from tfgpu_magic.policy.flags import part
+from tfgpu_magic.policy.policy import NOTHING
+from tfgpu_magic.policy.word import Above
 
 _WORDS = {word.name for word in vocabulary.POLICY_WORDS}
 _NAMES = "Write names with commas and no blanks between them: `x,y`."

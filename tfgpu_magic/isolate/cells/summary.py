@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from tfgpu_magic.isolate.cells.exchange import CellFacts
-from tfgpu_magic.monitor.report import TENSORFLOW, GpuUse
-from tfgpu_magic.monitor.snapshot import Snapshot
+from tfgpu_magic.model import phrases
+from tfgpu_magic.model.answer import Quiet
+from tfgpu_magic.model.report import TENSORFLOW, GpuUse
+from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.units import MIB, rounded
-from tfgpu_magic.views import phrases
-from tfgpu_magic.views.answer import Quiet
 
 
 def summarise(

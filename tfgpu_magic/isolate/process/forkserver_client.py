@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from tfgpu_magic.config.process_state import VARIABLES
-from tfgpu_magic.config.runtime.environ import environment
 from tfgpu_magic.errors import WorkerDied
+from tfgpu_magic.frameworks.runtime.environ import environment
 from tfgpu_magic.isolate.process import descendants, exit_cause, wire
 from tfgpu_magic.isolate.process.wire import FIGURE, ORDER
+from tfgpu_magic.policy.process_state import VARIABLES
 from tfgpu_magic.probe import CALLS
 
 _PIPE_SIZE = 2**20  # bytes that a process may print while no thread reads them

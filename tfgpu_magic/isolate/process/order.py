@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.frameworks.pool import Pool
-from tfgpu_magic.monitor.report import GpuUse
-from tfgpu_magic.monitor.snapshot import Snapshot
+from tfgpu_magic.model.report import GpuUse
+from tfgpu_magic.model.snapshot import Snapshot
+from tfgpu_magic.policy.policy import NOTHING, Policy
 
 WORK, SHOW, SHOWN, AGAIN, APART, LEAVE = "work", "show", "shown", "again", "apart", "leave"
 """Messages: the values of a call; a display and its number, and that it was shown; a request for the last message once

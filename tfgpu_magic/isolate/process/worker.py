@@ -22,11 +22,10 @@ from dataclasses import dataclass, replace
 from types import FunctionType, ModuleType
 from typing import Any
 
-from tfgpu_magic import frameworks
-from tfgpu_magic.config import self_report
-from tfgpu_magic.config.runtime import RUNTIME
-from tfgpu_magic.config.runtime.environ import adopt
 from tfgpu_magic.errors import Unpicklable, WorkerDied
+from tfgpu_magic.frameworks import registry, self_report
+from tfgpu_magic.frameworks.runtime import RUNTIME
+from tfgpu_magic.frameworks.runtime.environ import adopt
 from tfgpu_magic.isolate.process import inherited, inside, wire
 from tfgpu_magic.isolate.process.order import AGAIN, ANSWER, APART, LEAVE, Facts, Order
 from tfgpu_magic.isolate.values import failure, pickling, plain
@@ -142,7 +141,7 @@ def _send(connection: socket.socket, outcome: Result) -> None:
     with contextlib.suppress(Exception):  # the call may have left this process in any state, and facts are no answer
         facts = replace(facts, uses=self_report.brief().uses)
         if facts.uses:
-            facts = replace(facts, pools=tuple(frameworks.pools(settings=True)))
+            facts = replace(facts, pools=tuple(registry.pools(settings=True)))
     try:
         wire.send(connection, ANSWER, [pickle.dumps(facts), *outcome.values, *outcome.error])
     except ConnectionError:

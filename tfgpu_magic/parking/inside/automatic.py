@@ -12,9 +12,9 @@ import time
 from typing import Any
 
 from tfgpu_magic.cell_watch import CellWatch
-from tfgpu_magic.config import cuda
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.isolate import lease_file
+from tfgpu_magic.frameworks import cuda
+from tfgpu_magic.leases import lease_file
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.parking.inside import notebook
 

@@ -7,8 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from tfgpu_magic import frameworks
-from tfgpu_magic.config import cuda
+from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
@@ -49,7 +48,7 @@ def quieten(finish: float, report: float) -> why.Refusal | None:
     """
 
     def work() -> bool:
-        frameworks.finish()
+        registry.finish()
         return True
 
     try:

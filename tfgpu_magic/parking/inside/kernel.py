@@ -110,7 +110,7 @@ def _runs_nothing(kernel: Any, name: str, content: Mapping[str, Any]) -> bool:
         widgets = getattr(sys.modules["ipywidgets.widgets.widget"], "_instances", None)  # ipywidgets 7 has none
         plain = widgets is not None and all(type(one).__module__.startswith(_PLAIN) for one in widgets.values())
         return plain or name == "comm_close"
-    live: Any = getattr(sys.modules.get("tfgpu_magic.views.widget"), "MemoryTable", None)
+    live: Any = getattr(sys.modules.get("tfgpu_magic.notebook.widget"), "MemoryTable", None)
     return name == "comm_msg" and live is not None and comm.comm_id == live.number()
 
 

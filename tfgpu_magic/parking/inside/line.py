@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic import host
 from tfgpu_magic.errors import MonitorError, PolicyError, Refused
+from tfgpu_magic.monitor import parked as record
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.report_files import ReportFiles
-from tfgpu_magic.parking import client, record
+from tfgpu_magic.parking import answers as parking
+from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.inside import asking, automatic, cells, kernel, notebook
 from tfgpu_magic.parking.inside.coming_back import interruptible
 from tfgpu_magic.parking.inside.showing import Shown
 from tfgpu_magic.parking.messages import Outcome
-from tfgpu_magic.views import parking
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tfgpu_magic.monitor.report import Report
+    from tfgpu_magic.model.report import Report
 
 OFF = "off"
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.display import display
 
+from tfgpu_magic.model.answer import Document
 from tfgpu_magic.monitor import one_look
-from tfgpu_magic.views import parking
-from tfgpu_magic.views.answer import Document
+from tfgpu_magic.parking import answers as parking
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -36,7 +36,7 @@ _HARMLESS = frozenset(
 """Packages whose threads call no CUDA by themselves."""
 
 _REPORTS = ("tfgpu_magic-reporter", "tfgpu_magic-top")
-"""Our threads that ask the frameworks for their figures; `config.cuda` keeps them from the driver meanwhile."""
+"""Our threads that ask the frameworks for their figures; `frameworks.cuda` keeps them from the driver meanwhile."""
 
 _ITIMERS = {
     "signal.ITIMER_REAL": signal.ITIMER_REAL,

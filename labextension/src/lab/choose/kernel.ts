@@ -100,7 +100,11 @@ export async function ask<Name extends keyof Answers>(
 ): Promise<Reply<Answers[Name]>> {
   const call = `${name}(${values.map(value => JSON.stringify(value)).join(', ')})`;
   try {
-    const reply = await send(kernel, { answer: `__import__("tfgpu_magic.chooser").chooser.${call}` }, seconds);
+    const reply = await send(
+      kernel,
+      { answer: `__import__("tfgpu_magic.notebook.chooser").notebook.chooser.${call}` },
+      seconds
+    );
     return reply ? answered<Answers[Name]>(reply.content) : { kind: 'busy' };
   } catch (error) {
     return { kind: 'failed', reason: error instanceof Error ? error.message : String(error) };

@@ -1,0 +1,86 @@
+"""Several functions wait for one module's import: each is called once, in order, and an interrupt loses none."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfgpu_magic.frameworks import import_hook
+from tfgpu_magic.policy.frameworks import NAMES
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    name = f"imported_{tmp_path.name}".replace("-", "_")
+    (tmp_path / f"{name}.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(NAMES, name, "It")
+    return name
+
+
+def test_each_function_is_called_once_and_in_order(module: str) -> None:
+    called: list[int] = []
+    functions = [lambda number=number: called.append(number) for number in range(3)]
+    for do in [*functions, *functions]:
+        import_hook.call_at_import(do, module)
+    importlib.import_module(module)
+    for do in functions:
+        import_hook.call_at_import(do, module)
+
+    assert called == [0, 1, 2]
+
+
+def test_a_function_that_is_given_after_the_import_is_called_at_once(module: str) -> None:
+    called: list[int] = []
+    import_hook.call_at_import(lambda: called.append(1), module)
+    importlib.import_module(module)
+    import_hook.call_at_import(lambda: called.append(2), module)
+
+    assert called == [1, 2]
+
+
+def test_one_that_fails_is_told_and_the_others_are_called(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    called: list[int] = []
+    import_hook.call_at_import(lambda: called.append(1 // 0), module)
+    import_hook.call_at_import(lambda: called.append(2), module)
+    importlib.import_module(module)
+
+    assert called == [2]
+    assert "what waited for It's import is NOT in force: integer division" in capsys.readouterr().err
+
+
+def test_an_interrupt_ends_the_import_and_the_next_one_calls_what_is_left(module: str) -> None:
+    called: list[str] = []
+
+    def first() -> None:
+        called.append("first")
+        if len(called) == 1:
+            raise KeyboardInterrupt
+
+    import_hook.call_at_import(first, module)
+    import_hook.call_at_import(lambda: called.append("second"), module)
+    with pytest.raises(KeyboardInterrupt):
+        importlib.import_module(module)
+    importlib.import_module(module)
+
+    assert called == ["first", "first", "second"]
+
+
+def test_an_interrupt_after_the_import_leaves_the_module_and_the_function_can_be_given_again(module: str) -> None:
+    called: list[str] = []
+
+    def interrupted() -> None:
+        called.append("")
+        if len(called) == 1:
+            raise KeyboardInterrupt
+
+    importlib.import_module(module)
+    with pytest.raises(KeyboardInterrupt):
+        import_hook.call_at_import(interrupted, module)
+    assert module in sys.modules
+    import_hook.call_at_import(interrupted, module)
+
+    assert len(called) == 2

@@ -1,0 +1,180 @@
+"""`growth --release` on GPUs that are only data: what it sets and says, and what it cannot be had together with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.policy.test_plan import gpu, kernel, planned, snapshot
+from tfgpu_magic.errors import Refused
+from tfgpu_magic.leases.allocation import asked, lowered, settle
+from tfgpu_magic.policy import fallback, script
+from tfgpu_magic.policy.ceiling import read
+from tfgpu_magic.policy.parser import parse
+from tfgpu_magic.policy.plan import Plan, make
+from tfgpu_magic.policy.process_state import ALLOCATOR, DEVICE_CAP, GROWTH, Stage
+
+TWO = (gpu(0), gpu(1))
+NO_LIMIT = "keeps to no limit"
+
+
+def plan(words: str, **more: Any) -> Plan:
+    return planned(words, *TWO, **more)
+
+
+def after(words: str) -> dict[str, Any]:
+    """Return the state of a process in which these words are in force."""
+    made = plan(words)
+    return {"asked": made.asked, "settled": made.settled}
+
+
+def outside(**variables: str) -> dict[str, Any]:
+    return {"environment": variables, "outside": variables}
+
+
+def test_it_sets_both_variables_and_the_price_is_said_beside_it() -> None:
+    made = plan("growth --release")
+
+    assert made.environment == {GROWTH: "true", ALLOCATOR: "cuda_malloc_async"}
+    assert made.releases
+    assert not made.needs_tensorflow  # it is in force at once, imported or not
+    (note,) = made.notes
+    assert "goes back to the driver once no cell has run for a while (`c.TfGpuMagics.release_after`)" in note
+    assert NO_LIMIT in note
+    (note,) = plan("growth --release", host="program").notes  # which has no cells
+    assert note.startswith("What TensorFlow does not use goes back to the driver by `tfgpu_magic.give_back()`.")
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "held", "releases"),
+    [
+        ("growth", "growth --release", "growth --release", True),
+        ("growth --release", "growth", "growth", False),
+        ("growth --release", "limit 1GiB", "limit 1GiB", False),
+        ("limit 0=1GiB", "growth --release", "growth --release", True),
+        ("growth --release", "visible 0", "growth --release; visible 0", True),
+        ("growth --release", "split 2 --cpu", "growth --release; split 2 --cpu", True),
+        ("growth --release", "default", "", False),
+    ],
+)
+def test_later_words_replace_it_and_it_replaces_earlier_ones(
+    earlier: str, later: str, held: str, releases: bool
+) -> None:
+    made = plan(later, **after(earlier))
+
+    assert (str(made.asked), made.releases, ALLOCATOR in made.environment) == (held, releases, releases)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "words"),
+    [
+        ("", "growth --release; limit 0=1GiB"),
+        ("", "growth --release; limit 0=1GiB --grow"),
+        ("growth --release", "limit 0=1GiB --grow"),
+        ("growth --release", "split 1GiB 1GiB --gpu 0"),
+    ],
+)
+def test_a_limit_beside_it_is_refused_with_the_reason_and_both_ways_out(earlier: str, words: str) -> None:
+    before = after(earlier) if earlier else {}
+
+    with pytest.raises(Refused, match=NO_LIMIT) as refused:
+        plan(words, **before)
+
+    first, second = refused.value.ways
+    assert first == "default; growth --release"
+    assert second.startswith("default; ")
+    assert second.endswith("--grow")
+    for way in refused.value.ways:
+        assert plan(way, **before).releases == (way == first)
+
+
+def test_below_a_ceiling_it_is_refused_and_growth_is_offered() -> None:
+    here = {"ceiling": read("limit 40%; limit 4GiB")}
+
+    with pytest.raises(Refused, match=r"The ceiling here is `limit 40%; limit 4GiB`\. With --release") as refused:
+        plan("visible 0; growth --release", **here)
+
+    (way,) = refused.value.ways
+    assert way == "visible 0; growth"
+    assert plan(way, **here).limited
+
+
+def test_what_was_asked_before_the_ceiling_was_lowered_is_limited() -> None:
+    for most in ("limit 40%", "limit 50%; limit 3GiB"):
+        gpus = (gpu(0), gpu(1, 3, total=4))
+        here = kernel(*gpus, ceiling=read(most), **after("growth --release"))
+        made = make(parse("visible all"), snapshot(*gpus), here)
+
+        assert not made.releases
+        assert all(device.limits for device in made.devices)
+        assert "--release" not in str(made.asked)
+
+
+def test_growth_that_is_in_force_under_a_ceiling_is_not_this() -> None:
+    here = {"ceiling": read("limit 40%")}
+    first = plan("growth", **here)
+
+    with pytest.raises(Refused):
+        plan("growth --release", stage=Stage.READY, asked=first.asked, settled=first.settled, **here)
+
+
+@pytest.mark.parametrize(("ceiling", "held"), [(None, "growth --release"), ("limit 40%", "growth")])
+def test_a_configured_one_falls_to_what_the_ceiling_allows_and_the_reason_is_said(
+    ceiling: str | None, held: str
+) -> None:
+    most = None if ceiling is None else read(ceiling)
+    made, why = fallback.nearest(parse("growth --release"), snapshot(*TWO), kernel(*TWO, ceiling=most))
+
+    assert str(made.asked) == held
+    assert (NO_LIMIT in why) is (ceiling is not None)
+
+
+def test_a_gpu_without_memory_pools_is_refused() -> None:
+    old = (gpu(0), gpu(1, capability=(5, 2)))
+
+    with pytest.raises(Refused, match="GPU 1 is too old for CUDA's memory pools") as refused:
+        planned("growth --release", *old)
+
+    assert refused.value.ways == ("growth", "visible 0; growth --release")
+    for way in refused.value.ways:
+        assert planned(way, *old).growth
+
+
+def test_variables_of_others_that_would_undo_it_are_overruled_and_that_is_said() -> None:
+    made = plan("growth --release", **outside(**{ALLOCATOR: "cuda_malloc", DEVICE_CAP: "512"}))
+
+    assert made.environment == {GROWTH: "true", ALLOCATOR: "cuda_malloc_async"}
+    said = "\n".join(made.notes)
+    assert f"{ALLOCATOR} was 'cuda_malloc'" in said
+    assert f"{DEVICE_CAP} is set, and does nothing with --release." in said
+
+
+def test_a_limit_after_it_is_not_refused_for_the_variable_that_it_has_set() -> None:
+    ours = {"environment": {ALLOCATOR: "cuda_malloc_async", GROWTH: "true"}, **after("growth --release")}
+
+    assert plan("limit 1GiB", **ours).devices[0].limits
+
+
+def test_code_and_env_say_it() -> None:
+    made = plan("growth --release")
+
+    assert 'os.environ["TF_GPU_ALLOCATOR"] = "cuda_malloc_async"' in script.python(made)
+    assert "def give_back():" in script.python(made)
+    assert "def give_back():" not in script.python(plan("growth"))
+    assert "export TF_GPU_ALLOCATOR=cuda_malloc_async" in script.shell(made)
+
+
+def test_other_frameworks_are_asked_for_growth() -> None:
+    policy = parse("growth --release")
+
+    assert str(policy.for_framework("TensorFlow")) == "growth --release"
+    assert str(policy.for_framework("PyTorch")) == str(policy.for_framework("JAX")) == "growth"
+
+
+def test_an_isolated_call_has_its_gpu_to_itself_and_is_told_it() -> None:
+    (device, _) = plan("growth --release").devices
+    leased = lowered(asked(device))
+
+    assert leased.limits == ()  # the whole GPU
+    assert str(settle(parse("growth --release"), [leased])) == "visible 0; growth --release"

@@ -1,0 +1,46 @@
+"""How far TensorFlow has come is told of any release, and of none, without an error of ours."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from tfgpu_magic.frameworks import cuda
+from tfgpu_magic.frameworks.runtime import stage
+from tfgpu_magic.policy.process_state import Stage
+
+
+@pytest.fixture
+def tensorflow(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A release of TensorFlow whose context has other attributes than we know."""
+    module = SimpleNamespace(__version__="2.30.0-dev")
+    monkeypatch.setitem(sys.modules, "tensorflow", module)
+    monkeypatch.setitem(sys.modules, "tensorflow.python.eager.context", SimpleNamespace(_context=object()))
+    return module
+
+
+@pytest.mark.usefixtures("tensorflow")
+def test_a_release_that_names_its_context_otherwise_is_no_error() -> None:
+    assert stage.current_stage() in (Stage.IMPORTED, Stage.LISTED)
+
+
+@pytest.mark.parametrize(
+    ("version", "old"),
+    [("2.15.1", True), ("1.15.0", True), ("2.16.0rc0", False), ("2.21.0", False), ("nightly", False)],
+)
+def test_a_release_that_was_never_tried_is_known_as_old(tensorflow: SimpleNamespace, version: str, old: bool) -> None:
+    tensorflow.__version__ = version
+
+    assert stage.too_old() == (version if old else None)
+
+
+def test_where_libraries_cannot_be_asked_for_without_loading_them_none_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(os, "RTLD_NOLOAD")
+
+    assert cuda.loaded() is None
+    assert not cuda.initialised()

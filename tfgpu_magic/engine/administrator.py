@@ -1,0 +1,294 @@
+"""The policy from the configuration: when a framework is imported, the nearest that can be had is applied to it.
+
+The ceiling is in `configuration`, and this applies what is asked under it.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tfgpu_magic.engine import other_processes
+from tfgpu_magic.errors import PolicyError, TooLate
+from tfgpu_magic.frameworks import import_hook
+from tfgpu_magic.frameworks.runtime import RUNTIME, current_stage, frozen, importing, note_import
+from tfgpu_magic.model.snapshot import Snapshot
+from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
+from tfgpu_magic.monitor.sources import makers
+from tfgpu_magic.policy import fallback, parser, visible
+from tfgpu_magic.policy.frameworks import NAMES
+from tfgpu_magic.policy.plan import Plan, in_bytes, renew
+from tfgpu_magic.policy.policy import NOTHING, Policy
+from tfgpu_magic.policy.process_state import GROWTH, Stage
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredPolicy:
+    """A configured policy, in force until the user asks for another.
+
+    Attributes:
+        words: the policy's text as it was written.
+        where: its source, as a phrase.
+        policy: the policy.
+        warn: shows a warning to the user, and to the machine's administrator.
+    """
+
+    words: str
+    where: str
+    policy: Policy
+    warn: Callable[[str], None]
+
+
+CEILING = "the ceiling"
+"""The source of growth that nobody has asked for, and that is held under a ceiling."""
+
+_configured: ConfiguredPolicy | None = None
+
+
+def enforce(text: str, where: str, warn: Callable[[str], None] = import_hook.warn) -> None:
+    """Enforce a policy in this process as far as possible: when a framework is imported, or now if TensorFlow is.
+
+    Args:
+        text: the policy's text.
+        where: its source, as a phrase such as ``the configuration``.
+        warn: shows what cannot be enforced; it is not called where everything can.
+    """
+    global _configured
+    try:
+        policy = parser.parse(text)
+    except PolicyError as error:
+        policy = fallback.GROWS
+        warning = f"`{text}`, from {where}, is NOT in force: it is not a policy. `{policy}` is in force instead."
+        warn(f"tfgpu_magic: {warning}\n{error}")
+    _configured = ConfiguredPolicy(text, where, policy, warn)
+    plan = replace(fallback.waits(policy, RUNTIME.ceiling), configured=True)
+    if current_stage() is Stage.ABSENT:
+        apply(plan if RUNTIME.plan is None else replace(plan, others=RUNTIME.plan.others))
+        return
+    if RUNTIME.plan is None:
+        RUNTIME.fall_back(Plan(others=plan.others))
+    _enforce_now(_configured)
+
+
+def enforce_nearest() -> None:
+    """Enforce what can be had of the configured policy; where there is none, growth under the ceiling."""
+    if _configured is not None:
+        _enforce_now(_configured)
+    else:
+        enforce(str(fallback.GROWS), CEILING)
+
+
+def hold_others() -> None:
+    """Hold the frameworks beside TensorFlow to what is asked of them, and to the ceiling: now and at each import.
+
+    Call it once TensorFlow's own plan is made.
+    """
+    hold_imports()
+    for module in [module for module in NAMES if module in sys.modules][:1]:
+        import_hook.call_at_import(tell_others, module)
+
+
+def hold_imports() -> None:
+    """Hold the frameworks beside TensorFlow to what is asked of them, and to the ceiling, whenever one is imported."""
+    if "tensorflow" not in sys.modules:
+        import_hook.call_at_import(at_import)  # before `tell_others`: one of them fixes fair parts and says so
+    for module in NAMES.keys() - sys.modules.keys():
+        import_hook.call_at_import(tell_others, module)
+
+
+def tell_others() -> None:
+    """Tell the frameworks beside TensorFlow what is asked of them, under the ceiling: of each the nearest it can have.
+
+    The GPUs of a configured policy are chosen then, and parts of no fixed size are fixed.
+    """
+    try:
+        from tfgpu_magic.engine import everywhere  # speed of a first `%tf_gpu` line
+
+        if not importing():  # TensorFlow imports JAX; what is for itself is decided when it is imported
+            _choose(RUNTIME.current)
+        plan = RUNTIME.current
+        if not (everywhere.needed() and (plan.others.asked.requests or RUNTIME.ceiling)):
+            return
+        snapshot = _looked()
+        process = other_processes.now().added_to(RUNTIME.observe(snapshot.gpus), snapshot)
+        made = everywhere.with_others(plan, plan, snapshot, process)
+        for refused in everywhere.apply_to_each(made):
+            import_hook.warn(f"tfgpu_magic: {refused.reason}")
+        for part in made.others.parts:
+            if part.unmet and part not in plan.others.parts:  # else it was said before
+                import_hook.warn(f"tfgpu_magic: {part.unmet}")
+    except Exception:
+        hold_to_least()
+        raise
+
+
+def hold_to_least() -> None:
+    """Hold every framework, whatever failed: under a ceiling it has no GPU, else memory grows that no limit takes."""
+    plan = RUNTIME.current
+    held = {**plan.environment, **visible.variable(())}
+    if RUNTIME.ceiling is None:
+        from tfgpu_magic.engine.everywhere import growth  # as above
+
+        held = {**growth(), **({GROWTH: "false"} if plan.growth is False else {}), **plan.environment}
+    RUNTIME.fall_back(replace(plan, environment=held))
+
+
+def _choose(plan: Plan) -> None:
+    """Choose the GPUs of a configured policy that waits, for all frameworks, and fix the parts that all have."""
+    if plan.configured and not plan.judged and (plan.asked.choice is not None or plan.divides):
+        enforce_nearest()
+    if RUNTIME.current.judged and RUNTIME.current.divides and RUNTIME.current.others.asked.divides:
+        _divide(RUNTIME.current)
+
+
+def _looked() -> Snapshot:
+    """Return a snapshot; where there is none, one that says why."""
+    try:
+        return look_well()
+    except Exception as error:  # a framework that is imported is held all the same
+        return Snapshot(time=0.0, error=str(error) or type(error).__name__)
+
+
+def apply(plan: Plan) -> None:
+    """Apply a plan to TensorFlow, and to the frameworks beside it that it, or the one before it, is about.
+
+    What only TensorFlow's own API can do waits for its import.
+
+    Raises:
+        Refused: a framework rejected it; everything is as it was.
+    """
+    if plan.others.parts or RUNTIME.current.others.parts:
+        from tfgpu_magic.engine import everywhere  # speed of a first `%tf_gpu` line
+
+        everywhere.apply(plan)
+    else:
+        RUNTIME.apply(plan)
+    if plan.needs_tensorflow and current_stage() is Stage.ABSENT:
+        import_hook.call_at_import(at_import)
+
+
+def policy_of(plan: Plan) -> Policy:
+    """Return the policy that a plan was made for; it is more than the plan does where that is only a fallback."""
+    return _configured.policy if _configured is not None and plan.configured else plan.asked
+
+
+def said_to_others(plan: Plan) -> Policy:
+    """Return what a user asks of the frameworks beside TensorFlow; what is configured, a new process has by itself."""
+    configured = NOTHING if _configured is None else fallback.waits(_configured.policy).others.asked
+    return NOTHING if plan.others.asked == configured else plan.others.asked
+
+
+def at_import() -> None:
+    """Apply the plan that waits for TensorFlow's import."""
+    note_import()  # CUDA contexts that are there now are others'
+    plan = RUNTIME.plan
+    if plan is None or not plan.needs_tensorflow:
+        return
+    if plan.configured and _configured is not None:
+        _enforce_now(_configured)
+        return
+    try:
+        if plan.divides:
+            _divide(plan)
+            return
+        RUNTIME.configure(plan)
+    except Exception as error:  # TensorFlow's have no common root
+        why = f"tfgpu_magic: `{plan.asked}` is NOT in force: {str(error) or type(error).__name__}"
+        least = _least(fallback.GROWS)
+        held = _fall_back(least)
+        if _configured is None and held:
+            instead = "TensorFlow takes what it needs of the GPUs that it sees." if least.grows else least.notes[0]
+            import_hook.warn(f"{why}\n`{least.asked}` is in force instead: {instead}")
+        else:
+            import_hook.warn(why)
+        if _configured is not None:
+            _enforce_now(_configured)
+        return
+    now = renew(plan, look(), waits=current_stage() is not Stage.READY) if plan.devices else plan
+    new_notes = [note for note in now.notes if note not in plan.notes]
+    if import_hook.in_a_cell() and (new_notes or not import_hook.QUIET):
+        import_hook.show("\n".join([f"tfgpu_magic: `{plan.asked}` is in force.", *new_notes]))
+    elif new_notes:
+        import_hook.warn("\n".join(new_notes))
+
+
+def _divide(plan: Plan) -> None:
+    """Fix the parts of a plan that waited for an import, as things are now; say how large they are."""
+    snapshot = look_well()
+    with other_processes.settling(plan.settled) as processes:
+        process = processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot)
+        now, why = fallback.nearest(plan.settled, snapshot, process, lambda: other_processes.names(snapshot))
+        now = replace(now, settled=in_bytes(now.settled, now.devices), configured=plan.configured)
+        now = now if why else replace(now, asked=plan.asked)
+        RUNTIME.apply(replace(now, others=plan.others))
+    head = f"tfgpu_magic: `{plan.asked}`"
+    if why:
+        import_hook.warn(f"{head} cannot be had in full. `{now.asked}` is in force instead.\n{why}")
+    elif import_hook.in_a_cell():
+        parts = [f"{now.takes(device)} on GPU {device.gpu.label}" for device in now.devices]
+        import_hook.show(f"{head} is in force: {', '.join(parts)}.")
+
+
+def look_well() -> Snapshot:
+    """Return a snapshot, and wait for a driver that is slow to start: no policy is checked without its figures."""
+    return look(LOOK_TIMEOUT, slow=slow)
+
+
+def slow() -> None:
+    """Print why nothing happens, if the user can see it below a cell."""
+    if import_hook.in_a_cell():
+        import_hook.show(f"Waiting for the {makers()} driver, which is slow to answer…")
+
+
+def _enforce_now(configured: ConfiguredPolicy) -> None:
+    """Enforce as much of the policy as is possible now."""
+    nobody = configured.where == CEILING
+    quoted = "Memory growth under the ceiling" if nobody else f"`{configured.words}`, from {configured.where},"
+    head, held = f"tfgpu_magic: {quoted} ", True
+    before = RUNTIME.current
+    policy = before.settled if before.configured and before.judged else configured.policy  # its GPUs are chosen
+    try:
+        snapshot = look_well()
+        with other_processes.settling(policy) as processes:
+            process = processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot)
+            # Other users' kernels pick too, and are not seen: chance breaks ties, not of the user's own generator.
+            chance, taken = random.SystemRandom().random, process.claims
+            claims = {str(gpu.uuid): taken.get(str(gpu.uuid), 0.0) + chance() for gpu in snapshot.gpus}
+            process = replace(process, claims=claims)
+            plan, why = fallback.nearest(policy, snapshot, process, lambda: other_processes.names(snapshot))
+            if why:  # `%tf_gpu plan` and `status` show it too
+                plan = replace(plan, notes=(f"{quoted} cannot be had in full.", *plan.notes))
+            elif policy is before.settled:
+                plan = replace(plan, asked=before.asked)
+            RUNTIME.apply(replace(plan, configured=True, others=before.others))
+    except TooLate as error:
+        plan, why = replace(_least(policy), configured=True), str(error)
+        if process.stage is Stage.READY or process.forked:
+            configured.warn(f"{head}is NOT in force.\n{error}")
+            return
+        held = _fall_back(plan)
+    except Exception as error:  # the GPUs cannot be queried, or TensorFlow rejected it for reasons of its own
+        plan, why = replace(_least(policy), configured=True), str(error) or type(error).__name__
+        held = _fall_back(plan)
+    if why:
+        verdict = f"cannot be had in full. `{plan.asked}` is in force instead." if held else "is NOT in force."
+        configured.warn(f"{head}{verdict}\n{why}")
+
+
+def _least(policy: Policy) -> Plan:
+    """Return what can be enforced whatever the GPUs are; once CUDA has started, its list of GPUs is fixed."""
+    return fallback.least(policy, RUNTIME.ceiling, frozen=frozen())
+
+
+def _fall_back(plan: Plan) -> bool:
+    """Apply the least plan: its variables, and GPUs that only TensorFlow can still hide; tell whether all of it is."""
+    RUNTIME.fall_back(plan)
+    if plan.show:
+        try:
+            RUNTIME.configure(plan)
+        except Exception as error:  # TensorFlow's have no common root
+            import_hook.warn(f"tfgpu_magic: GPUs that are to be hidden from TensorFlow are not: {error}")
+            return False
+    return True

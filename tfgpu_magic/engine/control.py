@@ -1,0 +1,299 @@
+"""`plan`, `apply` and `status`: they connect `policy` and `monitor`, which do the steps."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from tfgpu_magic.engine import administrator, idle_notebooks, other_processes
+from tfgpu_magic.engine.administrator import look_well
+from tfgpu_magic.engine.other_processes import OtherProcesses
+from tfgpu_magic.errors import Refused, TooLate
+from tfgpu_magic.frameworks.runtime import RUNTIME, current_stage
+from tfgpu_magic.host import host
+from tfgpu_magic.model.snapshot import Snapshot
+from tfgpu_magic.monitor.look import look
+from tfgpu_magic.policy import fallback, parser, promises
+from tfgpu_magic.policy import plan as planning
+from tfgpu_magic.policy.flags import RESTART
+from tfgpu_magic.policy.frameworks import NAMES
+from tfgpu_magic.policy.plan import Plan
+from tfgpu_magic.policy.policy import NOTHING, Policy
+from tfgpu_magic.policy.process_state import ProcessState, Stage
+
+if TYPE_CHECKING:
+    from tfgpu_magic.engine.status_answer import Status
+    from tfgpu_magic.model.report import Report
+    from tfgpu_magic.policy.promises import Promise
+
+Frameworks: TypeAlias = Literal["tensorflow", "all"]
+"""For which frameworks a policy is: TensorFlow, as of `%tf_gpu`, or all, as of `%gpu`."""
+
+
+def plan(
+    policy: str | Policy, *, frameworks: Frameworks = "tensorflow", see: Callable[[], Snapshot] = look_well
+) -> Plan:
+    """Return what applying a policy would do, without doing it.
+
+    Args:
+        policy: words such as ``limit 2GiB``, or a policy made of them.
+        frameworks: whether it is for TensorFlow, or for all: PyTorch and JAX too.
+        see: returns a snapshot of the GPUs; by default one taken now.
+
+    Returns:
+        The plan, GPU by GPU.
+
+    Raises:
+        PolicyError: the words are no policy.
+        Refused: the policy cannot be enforced here and now.
+    """
+    asked = parser.parse(policy) if isinstance(policy, str) else policy
+    return _plan(asked, frameworks, see(), other_processes.now())
+
+
+def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: OtherProcesses) -> Plan:
+    try:
+        return _planned(asked, frameworks, snapshot, processes)
+    except Refused as error:
+        if not isinstance(error, TooLate):
+            empty = [gpu if gpu.free is None else replace(gpu, free=gpu.usable) for gpu in snapshot.gpus]
+
+            def fits(then: Snapshot, others: OtherProcesses) -> bool:
+                return bool(_planned(asked, frameworks, then, others, lambda *_: {}))  # whose refusal nobody reads
+
+            with contextlib.suppress(Refused):
+                error.crowded = fits(replace(snapshot, gpus=tuple(empty)), OtherProcesses())
+            idle_notebooks.name_one(error, snapshot, processes, fits)
+        raise
+
+
+def _planned(
+    asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: OtherProcesses,
+    names: Callable[[Snapshot, Sequence[Promise]], Mapping[int, str]] = other_processes.names,
+) -> Plan:  # fmt: skip
+    process = _with_what_waits(processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot), snapshot)
+
+    def make(asked: Policy, process: ProcessState) -> Plan:
+        made = planning.make(asked, snapshot, process, lambda: names(snapshot, process.promises))
+        return replace(planning.renew(current(), snapshot, waits=False), in_force=True) if made.in_force else made
+
+    return _for(frameworks, asked, snapshot, process, make)
+
+
+def _for(
+    frameworks: Frameworks,
+    asked: Policy,
+    snapshot: Snapshot,
+    process: ProcessState,
+    make: Callable[[Policy, ProcessState], Plan],
+) -> Plan:
+    """Return the plan for the frameworks that words are for; what the others were told before stays.
+
+    Args:
+        frameworks: which those are.
+        asked: the words.
+        snapshot: the machine's GPUs.
+        process: this process, or a new one.
+        make: returns the plan for TensorFlow.
+    """
+    others = NAMES.keys() & sys.modules.keys() - {"tensorflow"}
+    told = current().others.asked.requests or process.ceiling
+    if frameworks == "tensorflow" and not (others or told):
+        return make(asked, process)
+    from tfgpu_magic.engine import (  # speed of a first `%tf_gpu` line: most kernels have TensorFlow alone
+        everywhere,
+        framework_notes,
+    )
+
+    if frameworks == "all":
+        return everywhere.plan(asked, make, current(), snapshot, process)
+    made = make(asked, process)
+    if told:
+        made = everywhere.with_others(made, current(), snapshot, process)
+    return framework_notes.noted(made, process)
+
+
+def _with_what_waits(process: ProcessState, snapshot: Snapshot) -> ProcessState:
+    """Return the state with a policy that waits to be checked replaced by what can be enforced of it now."""
+    if RUNTIME.plan is None or RUNTIME.plan.judged:
+        return process
+    now = fallback.foreseen(RUNTIME.plan, snapshot, process)
+    return replace(process, asked=now.asked, settled=now.settled)
+
+
+def apply(
+    policy: str | Policy, *, frameworks: Frameworks = "tensorflow", see: Callable[[], Snapshot] = look_well
+) -> Plan:
+    """Set this process's TensorFlow up, whole or not at all; before or after its import, before its first op.
+
+    Where TensorFlow is not imported yet, what only its API can set waits for the import.
+
+    Args:
+        policy: words such as ``limit 2GiB``, or a policy made of them.
+        frameworks: whether it is for TensorFlow, or for all: PyTorch and JAX too.
+        see: returns a snapshot of the GPUs; by default one taken now.
+
+    Returns:
+        The plan that is in force, or waits.
+
+    Raises:
+        PolicyError: the words are no policy.
+        Refused: the policy cannot be enforced; nothing was changed.
+    """
+    asked = parser.parse(policy) if isinstance(policy, str) else policy
+    snapshot = see()
+    waits = () if current().judged else current().asked
+    with other_processes.settling(Policy((*waits, *asked))) as processes:
+        made = _plan(asked, frameworks, snapshot, processes)
+        if not made.in_force:
+            administrator.apply(made)
+        elif not made.others.asked.asks_the_same(current().others.asked):
+            RUNTIME.ask_others(made.others.asked)  # none of them is installed yet
+        if made.others.asked.requests or RUNTIME.ceiling:
+            administrator.hold_imports()  # also those that will be installed later in this process
+    return made
+
+
+def decided(snapshot: Snapshot | None = None) -> Plan:
+    """Return the current plan; where it waits to be checked, what it would be with these GPUs, or with those now."""
+    plan = current()
+    if plan.judged:
+        return plan
+    snapshot = look() if snapshot is None else snapshot
+    process = other_processes.now().added_to(RUNTIME.observe(snapshot.gpus), snapshot)
+    return fallback.foreseen(plan, snapshot, process)
+
+
+def inherited(snapshot: Snapshot | None = None) -> Policy:
+    """Return the policy for a process that this one starts; on a machine without a GPU, it names none.
+
+    Where nothing was asked, it is what holds the ceiling.
+    """
+    if RUNTIME.plan is None and RUNTIME.ceiling is not None:
+        snapshot = look() if snapshot is None else snapshot
+        return fallback.foreseen(fallback.waits(fallback.GROWS), snapshot, anew(snapshot)).settled
+    plan = decided(snapshot)
+    choice = plan.settled.choice
+    if choice is None or not (plan.blind and (look() if snapshot is None else snapshot).absent):
+        return plan.settled
+    return plan.settled.without([choice])
+
+
+def waiting() -> Plan:
+    """Return the plan in force or waiting, with the GPUs as they are now, and a note if it no longer fits."""
+    plan = decided()
+    if not (plan.judged and plan.devices):
+        return plan
+    if plan.divides and current_stage() is Stage.ABSENT:
+        snapshot = look()
+        process = other_processes.now().added_to(RUNTIME.observe(snapshot.gpus), snapshot)
+        now = planning.draft(NOTHING, snapshot, process)
+        return planning.noted(now, process, lambda: other_processes.names(snapshot, process.promises))
+    return planning.renew(plan, look(), waits=current_stage() is not Stage.READY)
+
+
+def sketch(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:
+    """Return the plan for a program that starts anew, whatever this process does and whatever is free; for code.
+
+    Raises:
+        PolicyError: the words are no policy.
+        Refused: they cannot be enforced together, or name what is not there.
+    """
+    snapshot, asked = look_well(), parser.parse(policy)
+    process = _with_what_waits(other_processes.now().added_to(anew(snapshot), snapshot), snapshot)
+
+    def make(asked: Policy, process: ProcessState) -> Plan:
+        return planning.draft(asked, snapshot, process)
+
+    return _for(frameworks, asked, snapshot, process, make)
+
+
+def order() -> tuple[str, ...]:
+    """Return the UUIDs of the GPUs in the order in which a new program lists them; none if the order is unknown."""
+    return RUNTIME.observe(look().gpus).shown or ()
+
+
+def foresee(policy: str, frameworks: Frameworks = "tensorflow", *, see: Callable[[], Snapshot] = look_well) -> Plan:
+    """Return the plan for this kernel after a restart, when what it holds now is free again.
+
+    Args:
+        policy: words such as ``limit 2GiB``.
+        frameworks: whether it is for TensorFlow, or for all: PyTorch and JAX too.
+        see: returns a snapshot of the GPUs; by default one taken now.
+
+    Raises:
+        PolicyError: the words are no policy.
+        Refused: they cannot be enforced in a new kernel either.
+    """
+    from tfgpu_magic.frameworks import self_report  # only a restart needs it
+
+    now = see()
+    then = self_report.after_exit(now)
+    process, intended = anew(now), administrator.policy_of(current())
+    if intended is not current().asked or not current().judged:  # a configured policy, as far as it is possible by then
+        possible, _ = fallback.nearest(intended, then, process)
+        process = replace(process, asked=possible.asked, settled=possible.settled)
+    restart = f" {RESTART}" if host() == "kernel" else ""
+    process = other_processes.now().added_to(process, then)
+
+    def make(asked: Policy, process: ProcessState) -> Plan:
+        owners = lambda: other_processes.names(then, process.promises)  # noqa: E731
+        return planning.make(asked, then, process, owners, restart=restart)
+
+    return _for(frameworks, parser.parse(policy), then, process, make)
+
+
+def current() -> Plan:
+    """Return the plan in force or waiting; where nothing was asked, one that does nothing."""
+    return RUNTIME.current
+
+
+def anew(snapshot: Snapshot) -> ProcessState:
+    """Return the state of a new process with this one's policy, in which TensorFlow is not imported yet."""
+    return RUNTIME.observe(snapshot.gpus).begun_anew()
+
+
+def standing(plan: Plan) -> str:
+    """Return one sentence on what an applied plan does at TensorFlow's stage now."""
+    stage = current_stage()
+    if not plan.judged:
+        return f"`{plan.asked}` waits for TensorFlow's import, and is checked against the GPUs again then."
+    if not plan.asked.requests:
+        takes = "takes nearly all that is free of each GPU it uses, and a CUDA context on each it sees"
+        return f"No policy is set: TensorFlow's own defaults hold{f', and it {takes}' if plan.devices else ''}."
+    if plan.acts_on_nothing:
+        return f"`{plan.asked}` has no effect here: TensorFlow sees no GPU."
+    if plan.in_force:
+        return f"`{plan.asked}` is in force already."
+    if stage is Stage.READY:
+        return f"`{plan.asked}` is in force."
+    if stage is not Stage.ABSENT:
+        return f"`{plan.asked}` is in force from TensorFlow's first op on."
+    if plan.needs_tensorflow:
+        return f"`{plan.asked}` waits for TensorFlow's import."
+    return f"`{plan.asked}` is in force, also for programs that are started from here."
+
+
+def status(timeout: float = 1.5) -> Status:
+    """Return what each process holds of the GPUs, and what this process's TensorFlow does with them.
+
+    Args:
+        timeout: seconds to wait for the driver.
+
+    Returns:
+        The status, even where there is no driver or it hangs; then it says so. TensorFlow is not started.
+    """
+    from tfgpu_magic.engine.status_answer import shown
+    from tfgpu_magic.frameworks import self_report  # the modules that show a table are not needed to set TensorFlow up
+    from tfgpu_magic.monitor import one_look
+
+    def report(snapshot: Snapshot) -> Report:
+        own = self_report.report(snapshot)
+        found = other_processes.now().added_to(ProcessState(), snapshot).promises
+        notes = promises.standing(snapshot.gpus, found, lambda: other_processes.names(snapshot, found))
+        return replace(own, notes=(*own.notes, *notes))
+
+    return shown(one_look.table(report, timeout=timeout))

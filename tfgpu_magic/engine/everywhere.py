@@ -1,0 +1,315 @@
+"""What the words of `%gpu` mean for each framework of this process: it connects `policy` and `frameworks`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from tfgpu_magic.engine import framework_notes
+from tfgpu_magic.errors import PolicyError, Refused
+from tfgpu_magic.frameworks import registry
+from tfgpu_magic.frameworks.registry import Framework
+from tfgpu_magic.frameworks.runtime import RUNTIME
+from tfgpu_magic.model.report import TENSORFLOW
+from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.policy import fallback, refusal, visible
+from tfgpu_magic.policy.fit import Device
+from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkState, Wanted
+from tfgpu_magic.policy.plan import Others, Plan, draft, in_bytes
+from tfgpu_magic.policy.policy import NOTHING, Policy
+from tfgpu_magic.policy.process_state import DEVICES, ProcessState, Stage
+from tfgpu_magic.policy.request import Memory, Reset
+from tfgpu_magic.policy.resolver import Resolved, resolve
+
+
+def plan(
+    asked: Policy,
+    make: Callable[[Policy, ProcessState], Plan],
+    current: Plan,
+    snapshot: Snapshot,
+    process: ProcessState,
+) -> Plan:
+    """Return the plan for what a user asks of every framework.
+
+    Args:
+        asked: what is asked now.
+        make: returns the plan for TensorFlow.
+        current: the plan in force or waiting, with what the others were asked before.
+        snapshot: the machine's GPUs now.
+        process: this process, or a new one.
+
+    Raises:
+        PolicyError: a word is for TensorFlow only.
+        Refused: it cannot be enforced: as `make` says, or since another framework has taken more already.
+        TooLate: another framework uses a GPU already, and cannot be told any more.
+    """
+    there, alone, own = registry.limited(), replace(process, keras=None), _for_tensorflow(asked)
+    now = Policy(tuple(request for request in asked if isinstance(request, Memory | Reset)))
+    words = current.others.asked.then(now)
+    if words.divides:
+        alone = replace(alone, fixed_by="a framework" if process.anew or not registry.imported() else "")
+    before = {} if process.anew else {one.framework: one for one in current.others.parts}
+
+    def extended(made: Plan) -> Plan:
+        if made.show and asked.choice is not None and len(made.devices) < len(process.shown or ()):
+            raise refusal.shown_to_others(asked, process)
+        settled = _settled(words, made, current, snapshot, process)
+        earlier = current.others.asked if process.anew else current.others.settled
+        asks = (earlier, now) if settled == words else (settled, NOTHING)
+        if settled != words:
+            made = replace(made, settled=in_bytes(made.settled, made.devices))
+        parts = []
+        for one in there:
+            wanted = _wanted(one, *asks, made, snapshot, process)
+            part = one.plan(wanted, _state(one, process))
+            if not (process.anew or part.asks_the_same(before.get(one.name))) and _is_fixed(one):
+                raise refusal.framework_too_late(one.name, one.since, asked, process)
+            parts.append(part)
+        return _with(made, Others(words, settled, tuple(parts)), before)
+
+    if not process.anew and any(map(_is_fixed, there)):
+        extended(draft(own, snapshot, alone))  # what is free does not matter where it is too late
+    return _without_gpus(framework_notes.noted(extended(make(own, alone)), process), process)
+
+
+def needed() -> bool:
+    """Tell whether a framework beside TensorFlow is installed."""
+    return bool(registry.limited())
+
+
+def with_others(made: Plan, current: Plan, snapshot: Snapshot, process: ProcessState) -> Plan:
+    """Return a plan for TensorFlow, extended by what the others were asked before, under the ceiling.
+
+    Nobody asks anything of them now, so nothing is refused: of each the nearest holds that can be had.
+
+    Args:
+        made: the plan for TensorFlow.
+        current: the plan in force or waiting.
+        snapshot: the machine's GPUs now.
+        process: this process, or a new one.
+    """
+    before = {} if process.anew else {one.framework: one for one in current.others.parts}
+    words = current.others.asked
+    settled = _settled(words, made, current, snapshot, process)
+    made = replace(made, others=Others(words, settled))
+    parts: list[FrameworkPlan] = []
+    for one in registry.limited():
+        try:
+            parts.append(_nearest(one, made, before.get(one.name), snapshot, process))
+        except Exception as error:  # whatever it is, the others have their share, and it keeps what it has
+            why = f"{one.name} is NOT held: {type(error).__name__}: {error}"
+            kept = before.get(one.name) or FrameworkPlan(framework=one.name, environment=growth([one]))
+            hidden = {} if process.ceiling is None else visible.variable(())
+            parts.append(replace(kept, environment={**kept.environment, **hidden}, unmet=why))
+    return _with(made, Others(words, settled, tuple(parts)), before)
+
+
+def growth(some: Iterable[Framework] = registry.FRAMEWORKS) -> dict[str, str]:
+    """Return the variables with which the memory of frameworks grows."""
+    return {name: value for one in some for name, value in one.grows_by.items()}
+
+
+def _with(made: Plan, others: Others, before: Mapping[str, FrameworkPlan]) -> Plan:
+    """Return a plan for TensorFlow with what is done about the others."""
+    same = all(part.asks_the_same(before.get(part.framework)) for part in others.parts)
+    return replace(made, others=others, in_force=made.in_force and same)
+
+
+def _settled(words: Policy, made: Plan, current: Plan, snapshot: Snapshot, process: ProcessState) -> Policy:
+    """Return what the others are asked with fair parts by their bytes; the words themselves while none is fixed.
+
+    A part is fixed when a framework is imported, and then stays.
+    """
+    if process.anew or not words.divides:
+        return words
+    if current.others.settled != current.others.asked and words.asks_the_same(current.others.asked):
+        return current.others.settled
+    if all(one.stage() is Stage.ABSENT for one in registry.FRAMEWORKS):
+        return words
+    try:
+        return in_bytes(words, _resolved(NOTHING, words, made, snapshot, process).devices())
+    except Refused:
+        return words
+
+
+def _for_tensorflow(policy: Policy) -> Policy:
+    """Return what words for every framework ask of TensorFlow.
+
+    Raises:
+        PolicyError: one of them can be asked of TensorFlow only.
+    """
+    for request in policy.memory:
+        if not request.of_any_framework:
+            raise PolicyError(
+                f"Only TensorFlow has logical GPUs: say `{request}` with its own magic, `tf_gpu`. Every framework "
+                "takes a `limit`."
+            )
+    return policy.for_framework(TENSORFLOW)
+
+
+def _nearest(
+    framework: Framework,
+    plan: Plan,
+    before: FrameworkPlan | None,
+    snapshot: Snapshot,
+    process: ProcessState,
+) -> FrameworkPlan:
+    """Return what is done about one framework of which nothing is asked now: the nearest that can be had.
+
+    Args:
+        framework: the framework.
+        plan: TensorFlow's plan, with what the others are asked.
+        before: what was done about it before; None where nothing was.
+        snapshot: the machine's GPUs now.
+        process: this process, or a new one.
+    """
+    if before is not None and before.limits and not (snapshot.gpus or snapshot.absent):
+        return before  # it was decided when the figures could be had
+    part = _possible(framework, plan, snapshot, process, _state(framework, process))
+    if process.anew or part.asks_the_same(before) or not _is_fixed(framework):
+        return part
+    kept = before or FrameworkPlan(framework=framework.name)
+    if kept.is_within(part):
+        return kept
+    late = refusal.framework_too_late(framework.name, framework.since, NOTHING, process).reason
+    held = f" The ceiling `{process.ceiling}` does not hold it. Restart for that." if process.ceiling else ""
+    return replace(kept, takes="", notes=(), unmet=f"{late}{held}")
+
+
+def _possible(
+    framework: Framework, plan: Plan, snapshot: Snapshot, process: ProcessState, state: FrameworkState
+) -> FrameworkPlan:
+    """Return the nearest to what was asked of a framework that can be had; no GPU where nobody knows what that is."""
+    why = ""
+    memory = plan.others.settled.memory
+    none = process.ceiling is not None and not process.ceiling.amounts
+    for words in () if none else (memory, *fallback.easier(memory, snapshot.gpus, process)):
+        try:
+            wanted = _wanted(framework, Policy(tuple(words)), NOTHING, plan, snapshot, process)
+            part = framework.plan(replace(wanted, asked=False), state)
+        except Refused as error:
+            why = why or error.reason
+            continue
+        unmet = f"{framework.name} is not held to all of `{plan.others.settled}`. {why}"
+        return replace(part, unmet=unmet) if why else part
+    known = {gpu.uuid: gpu for gpu in snapshot.gpus}
+    gpus = [known.get(uuid, Gpu(index=0, uuid=uuid)) for uuid in process.shown or ()]
+    nothing = tuple(Device(gpu=replace(gpu, total=gpu.total or 1), limits=(0,)) for gpu in gpus)
+    part = framework.plan(Wanted(devices=nothing, grows=True, asked=False), state)
+    return replace(
+        part,
+        environment={**part.environment, **visible.variable(())},
+        takes="",
+        notes=(),
+        unmet=f"{framework.name} gets no GPU. {why}" if why else part.unmet,
+    )
+
+
+def _is_fixed(framework: Framework) -> bool:
+    """Tell whether a framework cannot be told anything any more."""
+    return framework.fixed_once_used and framework.stage() in (Stage.READY, Stage.LISTED)
+
+
+def apply(plan: Plan) -> None:
+    """Apply a plan to every framework that it is about, whole or not at all.
+
+    Raises:
+        Refused: a framework rejected it; everything is as it was.
+    """
+    before = RUNTIME.current.others.parts
+    try:
+        _configure_all(plan.others.parts, before)
+        RUNTIME.apply(plan)
+    except BaseException:
+        list(_configure(before, plan.others.parts))
+        raise
+
+
+def apply_to_each(plan: Plan) -> Sequence[Refused]:
+    """Apply a plan of which nobody asks anything now to each framework but TensorFlow; return the errors of each."""
+    before = RUNTIME.current.others.parts
+    RUNTIME.hold_others(plan.others)
+    return tuple(_configure(plan.others.parts, before))
+
+
+def _configure_all(parts: Sequence[FrameworkPlan], before: Sequence[FrameworkPlan]) -> None:
+    """Tell each framework; stop at the first that rejects it.
+
+    Raises:
+        Refused: one of them rejected it.
+    """
+    for refused in _configure(parts, before):
+        raise refused
+
+
+def _configure(parts: Sequence[FrameworkPlan], before: Sequence[FrameworkPlan]) -> Iterator[Refused]:
+    """Tell the frameworks that are imported what variables cannot tell them any more, where it differs from before.
+
+    It gives the error of each that rejects it.
+    """
+    now, then = ({part.framework: part for part in some} for some in (parts, before))
+    for framework in registry.limited() if now or then else ():
+        nothing = FrameworkPlan(framework=framework.name)
+        part = now.get(framework.name, nothing)
+        if part.asks_the_same(then.get(framework.name)):
+            continue
+        try:
+            framework.configure(part)
+        except Exception as error:  # a framework's errors have no common root
+            refused = Refused(f"{framework.name} did not take it: {error}")
+            refused.__cause__ = error
+            yield refused
+
+
+def _without_gpus(plan: Plan, process: ProcessState) -> Plan:
+    """Return the plan with TensorFlow kept from the GPUs, where Keras computes with another framework."""
+    if process.keras is None or not plan.devices or process.stage is Stage.READY:
+        return plan
+    own = 'tfgpu_magic.apply("limit 2GiB")' if process.host == "program" else "%tf_gpu limit 2GiB"
+    note = (
+        f"Keras computes with {process.keras} here and may import TensorFlow too, which is kept from the GPUs; for "
+        f"TensorFlow's own use of them say what it may take, as in `{own}`."
+    )
+    return replace(plan.hiding_all(), notes=(*plan.notes, note))
+
+
+def _wanted(
+    framework: Framework, earlier: Policy, now: Policy, plan: Plan, snapshot: Snapshot, process: ProcessState
+) -> Wanted:
+    """Return what is asked of one framework, GPU by GPU; what was asked earlier is lowered to the ceiling.
+
+    Raises:
+        Refused: it cannot be had together, or what it is is unknown; or what is asked now passes the ceiling.
+    """
+    resolved = _resolved(
+        earlier.for_framework(framework.name), now.for_framework(framework.name), plan, snapshot, process
+    )
+    return Wanted(devices=resolved.devices(), grows=resolved.growth)
+
+
+def _resolved(earlier: Policy, now: Policy, plan: Plan, snapshot: Snapshot, process: ProcessState) -> Resolved:
+    """Resolve what is asked of the frameworks beside TensorFlow, on the GPUs that CUDA shows them."""
+    hides = DEVICES in plan.environment and not plan.show  # else all are shown to them, whatever TensorFlow sees
+    uuids = tuple(str(device.gpu.uuid) for device in plan.devices) if hides else process.shown
+    alone = ProcessState(
+        shown=uuids,
+        given=uuids,
+        environment=process.environment,
+        promises=process.promises,
+        ceiling=process.ceiling,
+        host=process.host,
+    )
+    return resolve(earlier, now, snapshot, alone)
+
+
+def _state(framework: Framework, process: ProcessState) -> FrameworkState:
+    held: Mapping[str, int] = {}
+    with contextlib.suppress(Exception):  # an allocator of the user's tells no figures; the other frameworks are held
+        held = {} if process.anew else framework.held()
+    return FrameworkState(
+        environment=RUNTIME.environment_for_children(),
+        version=framework.version(),
+        held=held,
+        allocator="" if process.anew else framework.allocator(),
+    )

@@ -1,0 +1,69 @@
+"""Names, in a refusal, an idle notebook of the user's whose parking would make room for what was refused."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.errors import Refused
+from tfgpu_magic.host import host
+from tfgpu_magic.units import rounded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tfgpu_magic.engine.other_processes import OtherProcesses
+    from tfgpu_magic.model.report import Report
+    from tfgpu_magic.model.snapshot import Snapshot
+
+MOST = 8
+"""How many idle notebooks are tried, the longest idle first: each takes a plan of its own."""
+
+
+def name_one(
+    error: Refused, snapshot: Snapshot, others: OtherProcesses, fits: Callable[[Snapshot, OtherProcesses], bool]
+) -> None:
+    """Add to a refusal the idle notebook that would make room, and the line that parks it; nothing where none would.
+
+    Args:
+        error: the refusal.
+        snapshot: the GPUs as they are.
+        others: what the user's other processes report.
+        fits: tells whether what was refused fits beside these; what it raises as a refusal is a no.
+    """
+    idle = [report for report in others.present if report.parks and report.busy is False]
+    for one in sorted(idle, key=lambda report: math.inf if report.active is None else report.active)[:MOST]:
+        held = {row.gpu: row.held for row in snapshot.processes if row.pid == one.pid and row.held}
+        try:
+            then = replace(others, parked=others.parked | {one.pid})
+            if held and _returns(held, snapshot) and fits(snapshot.without({one.pid}, held), then):
+                error.reason = f"{error.reason}\n{_named(one, sum(held.values()), snapshot.time)}"
+                return
+        except Refused:
+            continue
+
+
+def _returns(held: Mapping[str, int], snapshot: Snapshot) -> bool:
+    """Tell whether what is held of each GPU, by its label, could come back there."""
+    from tfgpu_magic.parking import checks, facts  # few users park, and the others need none of it
+
+    there = [facts.given_back(gpu, snapshot) for gpu in snapshot.gpus if gpu.label in held]
+    return not any(list(checks.no_way_back(gpu, held[gpu.label])) for gpu in there)
+
+
+def _named(one: Report, held: int, now: float) -> str:
+    """Return the sentences on a notebook and on what parks it."""
+    name = PurePath(one.notebook).name or f"pid {one.pid}"
+    minutes = 0 if one.active is None else int(now - one.active) // 60
+    idle = f", idle {minutes // 60} h" if minutes >= 60 else f", idle {minutes} min" if minutes else ""
+    parks = (
+        f"`%tf_gpu park {name.removeprefix('pid ')}` parks it."
+        if host() in ("kernel", "session")
+        else "Its button in the panel parks it, and so does the magic's word `park` in it."
+    )
+    return (
+        f"{name} ({rounded(held)}{idle}) runs no cell: parked, it would make room, keep its state, and come back with "
+        f"its next cell. {parks}"
+    )

@@ -1,0 +1,113 @@
+"""Reads for a plan what this user's other processes have picked, and may yet take, of the GPUs; and names them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.host import here, host
+from tfgpu_magic.monitor import claims
+from tfgpu_magic.policy import promises
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tfgpu_magic.model.report import Report
+    from tfgpu_magic.model.snapshot import Snapshot
+    from tfgpu_magic.monitor.directory import BoardDirectory
+    from tfgpu_magic.policy.policy import Policy
+    from tfgpu_magic.policy.process_state import ProcessState
+    from tfgpu_magic.policy.promises import Promise
+
+
+_LEASES = "leases-"
+"""The beginning of the lease table's name."""
+_PARKED = "parked-1"
+"""The name of the parker's record (`monitor.parked.NAME`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherProcesses:
+    """What the user's other processes report of themselves, and what isolated calls have leased.
+
+    Attributes:
+        reports: the reports of kernels and programs.
+        leases: what calls have leased, as promises; without what they hold.
+        parked: the pids of those whose GPU state is in host memory.
+    """
+
+    reports: tuple[Report, ...] = ()
+    leases: tuple[Promise, ...] = ()
+    parked: frozenset[int] = frozenset()
+
+    def added_to(self, process: ProcessState, snapshot: Snapshot) -> ProcessState:
+        """Return the state of a process with what others have picked, and may yet take, of these GPUs."""
+        # What is parked is promised nothing: it comes back when there is room. For a pick it counts where that will be.
+        promised = promises.gather(snapshot, self.present, self.leases)
+        return replace(process, claims=claims.picks(self.reports), promises=promised)
+
+    @property
+    def present(self) -> list[Report]:
+        """The reports of those that are not parked."""
+        return [report for report in self.reports if report.pid not in self.parked]
+
+
+def now() -> OtherProcesses:
+    """Read what the others have now, in less than a millisecond or two; nothing where the board cannot be used."""
+    with claims.board() as place:
+        return _read(place)
+
+
+@contextlib.contextmanager
+def settling(policy: Policy) -> Iterator[OtherProcesses]:
+    """Give what `now` returns. If the policy depends on it, no other process of this user settles one meanwhile."""
+    choice = policy.choice
+    if not (choice is not None and choice.picks) and not policy.divides:
+        yield now()
+        return
+    with claims.alone() as place:
+        yield _read(place)
+
+
+def names(snapshot: Snapshot, promises: Sequence[Promise] = ()) -> dict[int, str]:
+    """Return the name of each process by its pid, as the table shows it.
+
+    Args:
+        snapshot: the GPUs with the processes that hold memory.
+        promises: those of other processes, which need hold none.
+    """
+    from tfgpu_magic.monitor import one_look  # only a refusal or a note names processes
+
+    holding = {process.pid for process in snapshot.processes}
+    waiting = {promise.pid for promise in promises if promise.pid is not None} - holding
+    if host() == "cell":  # its user has written it in the notebook
+        found = one_look.owners(holding, waiting, call=True)
+        return {pid: owner.text for pid, owner in found.items()}
+    found = one_look.owners(holding, waiting)
+    return {
+        pid: owner.text.replace("this notebook", f"this {here()}", 1) if owner.who == "this" else owner.text
+        for pid, owner in found.items()
+    }
+
+
+def _read(place: BoardDirectory | None) -> OtherProcesses:
+    if place is None:
+        return OtherProcesses()
+    reports, parked = claims.reports(place), _parked(place)
+    if not place.names(_LEASES):  # no isolated call was ever made here
+        return OtherProcesses(reports, parked=parked)
+    from tfgpu_magic.leases import lease_file  # few processes make isolated calls, and the others need none of it
+
+    leases = [one for one in lease_file.leases(place) if one.pid != os.getpid()]
+    return OtherProcesses(reports, tuple(leases), parked)
+
+
+def _parked(place: BoardDirectory) -> frozenset[int]:
+    """Return the pids of what is parked, and neither on its way there nor back: what comes back has a lease again."""
+    if not place.has(_PARKED):
+        return frozenset()
+    from tfgpu_magic.monitor import parked as record  # few users park, and the others need none of it
+
+    return record.read(place).away

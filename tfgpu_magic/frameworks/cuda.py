@@ -1,0 +1,268 @@
+"""What libcuda reports of this process: THE ONLY module that calls it. It never loads it, so nothing starts.
+
+Only a throwaway process (`probe`) loads it, to find in which order CUDA would show the GPUs, or whether it works; and
+`parking.driver`, which calls it about other processes.
+Source of the calls: CUDA Driver API reference, "Device Management", "Primary Context Management", "Context Management"
+and "Stream Ordered Memory Allocator".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from tfgpu_magic.probe import Probe, any_hangs
+
+LIBRARY = "libcuda.so.1"
+_CODE = "import sys; sys.path += sys.argv[1:]; from tfgpu_magic.frameworks.cuda import answer; answer()"
+
+NOT_INITIALISED = 3
+"""What every call answers before `cuInit`, and in a child that was forked after it: CUDA_ERROR_NOT_INITIALIZED."""
+NO_DEVICE = 100
+"""What `cuInit` answers where there is no GPU, or none is visible: CUDA_ERROR_NO_DEVICE."""
+
+CUDA_TIMEOUT = 15.0
+"""Seconds that CUDA may take to start in the throwaway process; without persistence mode that is several."""
+
+_library: ctypes.CDLL | None = None
+"""The driver library, once it was found loaded."""
+
+CALLING = threading.RLock()
+"""Held by a thread of ours, but for a cell's, while it makes a report, for which it calls the driver."""
+
+_quiet = False
+
+
+def _after_fork() -> None:
+    """Have a child begin with a lock that nobody holds: the thread that does is its parent's."""
+    global CALLING
+    CALLING = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+_probes: dict[tuple[tuple[str, str], ...], Probe] = {}
+"""The processes that have not answered yet, by their environment."""
+
+
+def loaded() -> ctypes.CDLL | None:
+    """Return the driver library, if something in this process has loaded it already."""
+    global _library  # once loaded, it stays; to open it anew takes longer than most calls
+    if _quiet:
+        return None
+    if _library is None and hasattr(os, "RTLD_NOLOAD"):  # not so on Windows, where TensorFlow uses no GPU
+        with contextlib.suppress(OSError):
+            _library = ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    return _library
+
+
+def is_quiet() -> bool:
+    """Tell whether nothing here calls the driver: this process's GPU state is away, or is being moved."""
+    return _quiet
+
+
+def quieten(seconds: float) -> bool:
+    """Have nothing here call the driver any more, once a report that is being made is done; tell whether it is.
+
+    While GPU state is away, most calls wait until it is back, and some end the process.
+    """
+    global _quiet
+    if not CALLING.acquire(timeout=seconds):
+        return False
+    _quiet = True
+    CALLING.release()
+    return True
+
+
+def wake() -> None:
+    """Undo `quieten`."""
+    global _quiet
+    _quiet = False
+
+
+def initialised() -> bool:
+    """Tell whether `cuInit` was called in this process, so that `CUDA_VISIBLE_DEVICES` has no effect any more."""
+    library = loaded()
+    return library is not None and library.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != NOT_INITIALISED
+
+
+def shown() -> tuple[str, ...]:
+    """Return the UUIDs of the GPUs that CUDA shows this process, in its order; none while it is not initialised."""
+    return tuple(_uuid(*one) for one in _devices())
+
+
+def by_pci() -> dict[str, str]:
+    """Return the UUIDs of the same GPUs by PCI bus id, in lower case, as TensorFlow describes them."""
+    pci = ctypes.create_string_buffer(32)
+    found: dict[str, str] = {}
+    for library, device in _devices():
+        if library.cuDeviceGetPCIBusId(pci, len(pci), device) == 0:
+            found[pci.value.decode().lower()] = _uuid(library, device)
+    return found
+
+
+def pools() -> dict[str, int]:
+    """Return the bytes that each GPU's default memory pool holds, by UUID: of the GPUs that have a context here."""
+    return {_uuid(*one): _reserved(one[0], _pool(*one)) for one in _active()}
+
+
+def give_back() -> dict[str, int]:
+    """Have each GPU's default memory pool give back to the driver what is not in use; return the bytes, by UUID.
+
+    It waits for all work of the GPU first, as only then the driver knows what is free. Whatever is in use stays where
+    it is, so other threads may go on; only a CUDA graph that one of them records meanwhile is lost. GPUs without a
+    context in this process are left alone, and so are those that fail.
+    """
+    return {_uuid(*one): _trim(*one) for one in _active()}
+
+
+def synchronise() -> None:
+    """Wait for all work of the GPUs on which this process has a context."""
+    for one in _active():
+        _synchronise(*one)
+
+
+def contexts() -> tuple[str, ...]:
+    """Return the UUIDs of the GPUs on which something in this process holds a CUDA context."""
+    return tuple(_uuid(*one) for one in _active())
+
+
+def shown_with(environment: Mapping[str, str], *, timeout: float = CUDA_TIMEOUT) -> tuple[str, ...] | None:
+    """Return the UUIDs of the GPUs that CUDA would show a process with this environment; None if not known in time.
+
+    A throwaway process calls CUDA, so that this one stays untouched. A slow one goes on, and the next call with the
+    same environment gets its answer.
+    """
+    question = tuple(sorted(environment.items()))
+    try:
+        if question not in _probes:
+            if any_hangs(0.0):
+                return None
+            _probes[question] = Probe(["-c", _CODE, str(Path(__file__).parents[2])], env=environment)
+        out = _probes[question].answer(timeout)[0]
+    except OSError:  # a TimeoutError is one
+        if question in _probes and _probes[question].done:
+            _probes.pop(question, None)
+        return None
+    _probes.pop(question, None)
+    try:
+        return tuple(map(str, json.loads(out)))
+    except ValueError:
+        return None
+
+
+def _devices() -> list[tuple[ctypes.CDLL, ctypes.c_int]]:
+    """Return the driver library with each device that it shows; none while nothing has loaded it."""
+    library, count = loaded(), ctypes.c_int()
+    if library is None or library.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return []
+    devices = [ctypes.c_int() for _ in range(count.value)]
+    return [(library, d) for ordinal, d in enumerate(devices) if library.cuDeviceGet(ctypes.byref(d), ordinal) == 0]
+
+
+def _active() -> list[tuple[ctypes.CDLL, ctypes.c_int]]:
+    """Return the same of the devices on which this process has a context."""
+    flags, active = ctypes.c_uint(), ctypes.c_int()
+    return [
+        (library, device)
+        for library, device in _devices()
+        if library.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(active)) == 0 and active.value
+    ]
+
+
+def _pool(library: ctypes.CDLL, device: ctypes.c_int) -> ctypes.c_void_p:
+    """Return a device's default memory pool; a null pointer where it has none."""
+    pool = ctypes.c_void_p()
+    library.cuDeviceGetDefaultMemPool(ctypes.byref(pool), device)
+    return pool
+
+
+_RESERVED = 5  # CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
+
+
+def _reserved(library: ctypes.CDLL, pool: ctypes.c_void_p) -> int:
+    """Return the bytes that a pool holds, in use or not."""
+    size = ctypes.c_uint64()
+    known = pool and library.cuMemPoolGetAttribute(pool, _RESERVED, ctypes.byref(size)) == 0
+    return size.value if known else 0
+
+
+def _trim(library: ctypes.CDLL, device: ctypes.c_int) -> int:
+    """Have a device's default pool give back what is not in use; return the bytes."""
+    pool = _pool(library, device)
+    before = _reserved(library, pool)
+    if not (before and _synchronise(library, device)):
+        return 0
+    library.cuMemPoolTrimTo(pool, ctypes.c_size_t(0))
+    return max(0, before - _reserved(library, pool))  # another thread may have taken some meanwhile
+
+
+def _synchronise(library: ctypes.CDLL, device: ctypes.c_int) -> bool:
+    """Wait for all work of a device that has a context; tell whether that succeeded."""
+    context = ctypes.c_void_p()
+    if library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) != 0:
+        return False
+    try:
+        if library.cuCtxPushCurrent_v2(context) != 0:
+            return False
+        done = bool(library.cuCtxSynchronize() == 0)
+        library.cuCtxPopCurrent_v2(ctypes.byref(context))
+        return done
+    finally:
+        library.cuDevicePrimaryCtxRelease_v2(device)
+
+
+def _uuid(library: ctypes.CDLL, device: ctypes.c_int) -> str:
+    """Return a UUID as NVML writes it: the call's first version gives the GPU's, the second the MIG instance's."""
+    whole, part = ctypes.create_string_buffer(16), ctypes.create_string_buffer(16)
+    library.cuDeviceGetUuid(whole, device)
+    library.cuDeviceGetUuid_v2(part, device)
+    digits = part.raw.hex()
+    kind = "GPU" if whole.raw == part.raw else "MIG"
+    return "-".join((kind, digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def answer() -> None:
+    """Print what CUDA shows this process, which is the throwaway one."""
+    start()
+    print(json.dumps(shown()))
+
+
+def start() -> int:
+    """Start CUDA in this process, a throwaway one, and return its code.
+
+    Raises:
+        OSError: the driver's library cannot be opened.
+    """
+    return int(ctypes.CDLL(LIBRARY).cuInit(0))
+
+
+def version() -> tuple[int, int] | None:
+    """Return the newest version of CUDA that the driver serves; None while its library is not loaded."""
+    library, number = loaded(), ctypes.c_int()
+    if library is None or library.cuDriverGetVersion(ctypes.byref(number)) != 0:
+        return None
+    return number.value // 1000, number.value % 1000 // 10
+
+
+def make_context(ordinal: int) -> int:
+    """Make a GPU's CUDA context in this process, a throwaway one, which holds it to its end; return CUDA's code."""
+    library = loaded()
+    return (
+        NOT_INITIALISED
+        if library is None
+        else int(library.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), ordinal))
+    )
+
+
+def name(code: int) -> str:
+    """Return the name of one of CUDA's codes: ``CUDA_ERROR_NO_DEVICE``; its number where the driver knows none."""
+    library, text = loaded(), ctypes.c_char_p()
+    if library is None or library.cuGetErrorName(code, ctypes.byref(text)) != 0 or text.value is None:
+        return f"CUDA error {code}"
+    return text.value.decode(errors="replace")

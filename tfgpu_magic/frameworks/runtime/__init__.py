@@ -1,0 +1,320 @@
+"""This process's TensorFlow: THE ONLY package that uses `tf.config` and TensorFlow's environment variables.
+
+It never imports or starts TensorFlow: it works with the TensorFlow that the user has imported, or waits.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.errors import Refused
+from tfgpu_magic.frameworks import cuda
+from tfgpu_magic.frameworks.runtime import devices, stage
+from tfgpu_magic.frameworks.runtime.devices import Settings
+from tfgpu_magic.frameworks.runtime.environ import EnvironmentChanges, export
+from tfgpu_magic.frameworks.runtime.stage import (
+    current_stage,
+    forked,
+    frozen,
+    importing,
+    listed,
+    note_import,
+    tensorflow,
+    too_old,
+)
+from tfgpu_magic.host import host
+from tfgpu_magic.model.snapshot import Gpu
+from tfgpu_magic.policy import variables, visible
+from tfgpu_magic.policy.plan import Others, Plan
+from tfgpu_magic.policy.policy import Policy
+from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, DEVICES, GROWTH, VARIABLES, ProcessState, Stage
+from tfgpu_magic.policy.variables import CEILING
+from tfgpu_magic.units import MIB, rounded
+
+if TYPE_CHECKING:
+    from tfgpu_magic.policy.ceiling import Ceiling
+
+__all__ = ["RUNTIME", "Runtime", "current_stage", "frozen", "importing", "note_import", "tensorflow"]
+
+NEIGHBOURS = ("torch", "jax", "cupy", "numba.cuda", "pycuda")
+"""Libraries that may hold a CUDA context of their own in a kernel."""
+
+
+class Runtime:
+    """The record of what was set in this process, with the means to undo it. There is one instance, `RUNTIME`.
+
+    Attributes:
+        plan: the plan in force or waiting for TensorFlow; None while nothing was asked.
+        since: the cell that made it too late, as a phrase, if the cells are watched.
+        broken: TensorFlow failed to make its context for lack of memory.
+        asked_at: when the plan's policy was asked for, in seconds since the epoch; None while there is none.
+    """
+
+    def __init__(self) -> None:
+        self.plan: Plan | None = None
+        self.since: str | None = None
+        self.broken = False
+        self.asked_at: float | None = None
+        self._ceiling: Ceiling | None = None
+        self._has_read_ceiling = False
+        self._changes = EnvironmentChanges()
+        self._theirs: Settings | None = None  # TensorFlow's settings before this class first changed any
+        self._answers: dict[
+            tuple[object, ...], tuple[str, ...]
+        ] = {}  # CUDA's order does not change while this process runs
+
+    @property
+    def current(self) -> Plan:
+        """The plan in force or waiting; where nothing was asked, one that does nothing."""
+        return self.plan or Plan()
+
+    @property
+    def ceiling(self) -> Ceiling | None:
+        """The most that each framework here may take of each GPU; None without one. It can be lowered, and not raised.
+
+        The variable and the administrator's file count as they are when this is first asked.
+        """
+        self.read_ceiling()
+        return self._ceiling
+
+    def read_ceiling(self) -> None:
+        """Read the variable and the administrator's file, if that was not done before."""
+        if not self._has_read_ceiling:
+            self._has_read_ceiling = True
+            self.lower_ceiling([(os.environ.get(CEILING, "").strip(), f"${CEILING}")])
+            if os.path.lexists(variables.FILE):
+                from tfgpu_magic.policy import settings  # few machines have the file
+
+                file = settings.of_file()
+                self.lower_ceiling(file.ceilings, file.unread)
+
+    def lower_ceiling(self, texts: Iterable[tuple[str, str]], unread: str = "") -> None:
+        """Hold this process, and what it starts, under more ceilings as well.
+
+        Args:
+            texts: the ceilings with their sources, as `ceiling.safe` has them; an empty text is none.
+            unread: why another one cannot be read, so that no GPU may be used; empty where there is none.
+        """
+        texts = [one for one in texts if one[0]]
+        if not (texts or unread):
+            return
+        from tfgpu_magic.policy.ceiling import Ceiling, safe  # few processes have one
+
+        given = [safe(*one) for one in texts] + [Ceiling((), (unread,))] * bool(unread)
+        self._ceiling = functools.reduce(Ceiling.lower_of, given if self.ceiling is None else [self.ceiling, *given])
+        export(CEILING, str(self._ceiling))
+
+    @property
+    def half_started(self) -> bool:
+        """Whether TensorFlow has begun to use CUDA, and its first op was not done yet."""
+        return current_stage() in (Stage.LISTED, Stage.POISONED)
+
+    def ask_others(self, others: Policy) -> None:
+        """Record what the frameworks beside TensorFlow are asked: it is in force with the next plan that is applied."""
+        self.plan = replace(self.current, others=Others(others, others, self.current.others.parts))
+
+    def observe(self, gpus: Sequence[Gpu], *, timeout: float = cuda.CUDA_TIMEOUT) -> ProcessState:
+        """Return the state of this process on a machine with these GPUs. Nothing is changed or started.
+
+        Args:
+            gpus: the machine's GPUs.
+            timeout: seconds to wait for CUDA's order of GPUs, where only CUDA has it.
+        """
+        reached, fixed = current_stage(), frozen()
+        outside = self._changes.outside()
+        environment = {name: os.environ[name] for name in VARIABLES if name in os.environ}
+        shown = cuda.shown() if fixed else self._predict(gpus, outside, timeout)
+        ours = environment.get(DEVICES) != outside.get(DEVICES)
+        sees, theirs = self._listed()
+        return ProcessState(
+            stage=reached,
+            environment=environment,
+            outside=outside,
+            frozen=fixed,
+            shown=shown,
+            given=self._predict(gpus, outside, timeout) if fixed and ours else shown,
+            tensorflow_sees=sees,
+            skipped=tuple(uuid for uuid in shown or () if uuid not in theirs.growth) if listed() else (),
+            growth=theirs.growth,
+            limits={uuid: _bytes(parts) for uuid, parts in theirs.parts.items() if parts and uuid != devices.CPU},
+            neighbour=_neighbour() if cuda.contexts() and reached is not Stage.READY else None,
+            forked=forked(),
+            asked=self.current.asked,
+            settled=self.current.settled,
+            changed=self._changed(),
+            since=self.since,
+            broken=self.broken and reached is not Stage.READY,
+            old=too_old(),
+            host=host(),
+            keras=stage.other_backend(),
+            ceiling=self.ceiling,
+            fixed_by="a framework" if self.current.others.asked.divides else "TensorFlow",
+        )
+
+    def apply(self, plan: Plan) -> None:
+        """Apply a plan, whole or not at all.
+
+        Where TensorFlow's own API is needed and TensorFlow is not imported yet, the rest waits: call `configure` once
+        it is.
+
+        Raises:
+            Refused: TensorFlow rejected it; everything is as it was.
+        """
+        before = self.current
+        differs = (plan.settled, plan.devices) != (before.settled, before.devices)
+        if plan.judged and plan.needs_tensorflow and differs and importing():
+            raise Refused("TensorFlow is being imported at this moment; say it again when that is done.")
+        with self._changes.undone_on_error():
+            self._changes.write(plan.variables)
+            if tensorflow() is not None:
+                self.configure(plan)
+        self._keep(plan)
+
+    def configure(self, plan: Plan) -> None:
+        """Set in the imported TensorFlow what only its own API can set, whole or not at all.
+
+        Raises:
+            Refused: TensorFlow rejected it; its settings are as they were.
+        """
+        # Where TensorFlow has made no list yet, nothing was set that would have to be undone.
+        if not (plan.needs_tensorflow or listed()):
+            return
+        try:
+            before = devices.read()
+            theirs = self._theirs or before
+            wanted = _settings(plan, theirs)
+            try:
+                devices.write(wanted)
+            except BaseException:
+                devices.write(before)
+                raise
+            self._theirs = theirs
+        except Refused:
+            raise
+        except Exception as error:  # TensorFlow's errors have no common root
+            raise Refused(f"TensorFlow did not take it: {error}") from error
+
+    def environment_for_children(self) -> dict[str, str]:
+        """Return the environment for child processes: this process's, without what this class changed; and its ceiling.
+
+        The ceiling is the one in force, whatever the variable has become.
+        """
+        held = {} if self.ceiling is None else {CEILING: str(self.ceiling)}
+        return self._changes.original() | held
+
+    def hold_others(self, others: Others) -> None:
+        """Set the variables for the frameworks beside TensorFlow, whose own settings stay as they are."""
+        plan = replace(self.current, others=others)
+        self._changes.write(plan.variables)
+        self.plan = plan
+
+    def fall_back(self, plan: Plan) -> None:
+        """Set only a plan's variables, where TensorFlow's own settings cannot be made."""
+        if self.plan is not None:
+            plan = replace(plan, others=self.plan.others)
+        self._changes.write(plan.variables)
+        self._keep(plan)
+
+    def _keep(self, plan: Plan) -> None:
+        if self.plan is None or self.plan.asked != plan.asked:  # else it is judged again
+            self.asked_at = time.time()
+        self.plan = plan
+
+    def _listed(self) -> tuple[tuple[str, ...] | None, Settings]:
+        """Return the GPUs that TensorFlow sees, and its settings without ours; nothing while it has no list."""
+        if not listed() or tensorflow() is None or forked():
+            return None, Settings(parts={}, growth={}, visible=())
+        now = devices.read()
+        return now.visible, self._theirs or now
+
+    def _changed(self) -> tuple[str, ...]:
+        """Return what differs from the plan that is in force, a phrase each."""
+        plan = self.plan
+        if plan is None or forked():
+            return ()
+        now = {name: os.environ.get(name) for name in plan.variables}
+        found = [f"{name} is {now[name]!r}" for name, value in plan.variables.items() if now[name] != value]
+        if plan.limited and os.environ.get(ALLOCATOR) == ASYNC:
+            found.append(f"{ALLOCATOR} is {ASYNC!r}")
+        planned = {str(device.gpu.uuid): device for device in plan.devices}
+        if current_stage() is Stage.READY:
+            there = {uuid: tuple(gpu.limit or 0 for gpu in logical) for uuid, logical in devices.logical().items()}
+            # Without a limit of the plan's, what TensorFlow calls the limit is what it found free.
+            expected = {uuid: device.limits for uuid, device in planned.items() if device.limits}
+            if DEVICES in plan.variables and not plan.blind and set(there) != set(planned):
+                found.append("TensorFlow sees other GPUs")
+        elif listed() and plan.growth is not None:
+            there, expected = limits_now(), {uuid: device.limits for uuid, device in planned.items()}
+        else:
+            return tuple(found)
+        for uuid, limits in expected.items():
+            if uuid in there and there[uuid] != limits:
+                size = " + ".join(map(rounded, there[uuid])) or "nothing"
+                found.append(f"the limit of GPU {planned[uuid].gpu.label} is {size}")
+        return tuple(found)
+
+    def _predict(self, gpus: Sequence[Gpu], outside: dict[str, str], timeout: float) -> tuple[str, ...] | None:
+        """Return what CUDA would show this process without our changes; where GPUs differ, a child asks CUDA."""
+        shown = visible.predict(gpus, outside) if gpus else ()
+        if shown is not None:
+            return shown
+        question = (*sorted(outside.items()), *(str(gpu.uuid) for gpu in gpus))
+        if question not in self._answers:
+            answer = cuda.shown_with(self._changes.original(), timeout=timeout)
+            if answer is None:
+                return None
+            self._answers[question] = answer
+        return self._answers[question]
+
+
+RUNTIME = Runtime()
+
+
+def limits_now() -> dict[str, tuple[int, ...]]:
+    """Return the bytes of the logical GPUs that TensorFlow is set to make, by their GPU's UUID.
+
+    Call it only once TensorFlow has a list of devices.
+    """
+    return {uuid: _bytes(parts) for uuid, parts in devices.read().parts.items() if uuid != devices.CPU}
+
+
+def _bytes(parts: Sequence[int | None]) -> tuple[int, ...]:
+    return tuple((size or 0) * MIB for size in parts)
+
+
+def growth_in_force(process: ProcessState) -> bool:
+    """Tell whether pools grow: by the variable if it is exactly true or false, else by `tf.config` without limits."""
+    variable = process.environment.get(GROWTH)
+    if variable in ("true", "false"):
+        return variable == "true"
+    return any(process.growth.values()) and not process.limits
+
+
+def _settings(plan: Plan, theirs: Settings) -> Settings:
+    """Return TensorFlow's settings by the plan; where it has none, those before any of ours."""
+    planned = {str(device.gpu.uuid): devices.mebibytes(device.limits) for device in plan.devices}
+    gone = [device.gpu.label for device in plan.devices if device.limits and str(device.gpu.uuid) not in theirs.growth]
+    if gone:
+        raise Refused(
+            f"CUDA does not show this process GPU {', '.join(gone)}, and did when it was asked. "
+            "Restart, and say it again."
+        )
+    parts, growth = dict(theirs.parts), dict(theirs.growth)
+    if plan.growth is not None:
+        for uuid in growth:
+            parts[uuid], growth[uuid] = planned.get(uuid, ()), plan.growth
+    if plan.cpus is not None:
+        parts[devices.CPU] = (None,) * plan.cpus
+    seen = tuple(uuid for uuid in theirs.growth if uuid in planned) if plan.show else theirs.visible
+    return Settings(parts=parts, growth=growth, visible=seen)
+
+
+def _neighbour() -> str:
+    """Return the name of a library other than TensorFlow that may hold the CUDA context in this process."""
+    return next((name for name in NEIGHBOURS if name in sys.modules), "another library")

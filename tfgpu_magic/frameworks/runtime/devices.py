@@ -1,0 +1,143 @@
+"""TensorFlow's own settings of its devices: read whole, written whole, and its logical GPUs."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+from tfgpu_magic.errors import Refused
+from tfgpu_magic.frameworks import cuda
+from tfgpu_magic.frameworks.runtime import stage
+from tfgpu_magic.model.report import LogicalGpu
+from tfgpu_magic.policy.process_state import Stage
+from tfgpu_magic.units import MIB
+
+CPU = "CPU"
+"""The CPU's key where the keys of GPUs are their UUIDs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The settings of `tf.config`, by the UUIDs of GPUs.
+
+    Attributes:
+        parts: MiB of each logical device that a GPU or the CPU is divided into, None without a limit; empty if it is
+            not divided.
+        growth: whether memory growth is on; None where it was not set.
+        visible: the GPUs that TensorFlow is to see, in CUDA's order.
+    """
+
+    parts: Mapping[str, tuple[int | None, ...]]
+    growth: Mapping[str, bool | None]
+    visible: tuple[str, ...]
+
+
+def read() -> Settings:
+    """Return the settings now. TensorFlow makes its list of devices for it if it has none: call only where it may."""
+    config, devices = _config(), _physical()
+    cpus = dict(zip([CPU], config.list_physical_devices("CPU"), strict=False))
+    return Settings(
+        parts={
+            uuid: tuple(part.memory_limit for part in config.get_logical_device_configuration(device) or ())
+            for uuid, device in {**cpus, **devices}.items()
+        },
+        growth={uuid: config.experimental.get_memory_growth(device) for uuid, device in devices.items()},
+        visible=tuple(uuid for uuid, device in devices.items() if device in config.get_visible_devices("GPU")),
+    )
+
+
+def write(settings: Settings) -> None:
+    """Make the settings; those that are in force already are left alone.
+
+    Raises:
+        Refused: TensorFlow leaves out a GPU that CUDA shows, and then mistakes the numbers of the others.
+        RuntimeError, ValueError: TensorFlow rejects one of them; those before it are set.
+    """
+    config, devices, now = _config(), _physical(), read()
+    if tuple(devices) != cuda.shown():
+        raise Refused(
+            "TensorFlow does not use every GPU that CUDA shows it, and mistakes the numbers of others. "
+            "Restart, and hide that GPU with `%tf_gpu visible` before TensorFlow is imported."
+        )
+    cpus = config.list_physical_devices("CPU")[:1]
+    for uuid, parts in settings.parts.items():
+        if parts != now.parts.get(uuid):
+            for device in cpus if uuid == CPU else [devices[uuid]]:
+                _divide(device, parts)
+    # A divided device takes no growth setting; the variable gives growth there, and TensorFlow compares nothing.
+    if not any(settings.parts.values()):
+        for uuid, growth in settings.growth.items():
+            if growth != now.growth.get(uuid):
+                config.experimental.set_memory_growth(devices[uuid], growth)
+    if settings.visible != now.visible:
+        config.set_visible_devices([devices[uuid] for uuid in settings.visible], "GPU")
+
+
+def _physical() -> dict[str, Any]:
+    """Return TensorFlow's physical GPUs by their UUIDs: the number in ``/physical_device:GPU:0`` is CUDA's."""
+    gpus = _config().list_physical_devices("GPU")
+    shown = cuda.shown()  # after the list, which starts CUDA if it is not running
+    return {shown[_number(gpu)]: gpu for gpu in gpus if _number(gpu) < len(shown)}
+
+
+def logical() -> Mapping[str, tuple[LogicalGpu, ...]]:
+    """Return TensorFlow's logical GPUs, by the UUID of the GPU that each is on; 0.7 ms, once.
+
+    There are none before it is ready, nor in a process that was forked since.
+    """
+    tf = stage.tensorflow()
+    if tf is None or stage.current_stage() is not Stage.READY:
+        return {}
+    return _logical(tf, id(stage.eager_context()), os.getpid())
+
+
+@lru_cache(maxsize=1)
+def _logical(tf: Any, context: int, pid: int) -> Mapping[str, tuple[LogicalGpu, ...]]:  # noqa: ARG001
+    """Return what `logical` does, found once for a context in a process: a context never changes them."""
+    if stage.forked():
+        return {}
+    from tensorflow.python.client import device_lib
+
+    # Never without session_config: TensorFlow would make allocators of its own, and not count them.
+    devices = device_lib.list_local_devices(session_config=tf.__internal__.eager_context.get_config())
+    uuids = cuda.by_pci()
+    found: dict[str, tuple[LogicalGpu, ...]] = {}
+    for device in devices:
+        pci = re.search(r"pci bus id: ([0-9a-f:.]+)", device.physical_device_desc)
+        if device.device_type == "GPU" and pci is not None and pci[1] in uuids:
+            one = LogicalGpu(name=device.name.removeprefix("/device:"), limit=device.memory_limit)
+            found[uuids[pci[1]]] = (*found.get(uuids[pci[1]], ()), one)
+    return MappingProxyType(found)
+
+
+def _config() -> Any:
+    tf = stage.tensorflow()
+    assert tf is not None  # noqa: S101  # no caller asks before it is imported
+    return tf.config
+
+
+def _divide(device: Any, parts: tuple[int | None, ...]) -> None:
+    """Divide a physical device into logical ones, or undo its division."""
+    config = _config()
+    if parts:
+        logical = [config.LogicalDeviceConfiguration(memory_limit=size) for size in parts]
+        config.set_logical_device_configuration(device, logical)
+        return
+    # An empty list is accepted and makes the first op fail, and there is no public way to undo a division.
+    context = stage.eager_context()
+    if context is not None:
+        context._virtual_device_map.pop(device, None)
+
+
+def _number(gpu: Any) -> int:
+    return int(gpu.name.rpartition(":")[2])
+
+
+def mebibytes(sizes: Iterable[int]) -> tuple[int | None, ...]:
+    """Return sizes in bytes as TensorFlow takes them, in MiB."""
+    return tuple(size // MIB for size in sizes)

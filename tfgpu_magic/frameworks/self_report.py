@@ -1,0 +1,246 @@
+"""This process's report on itself: stage, policy and its frameworks' own figures. It starts nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import ParamSpec
+
+from tfgpu_magic.frameworks import cuda, registry, runtime
+from tfgpu_magic.frameworks.pool import Pool
+from tfgpu_magic.frameworks.runtime import RUNTIME, devices
+from tfgpu_magic.model.report import TENSORFLOW, GpuUse, LogicalGpu, Report
+from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.policy import visible
+from tfgpu_magic.policy.fallback import foreseen
+from tfgpu_magic.policy.memory import context_bytes
+from tfgpu_magic.policy.plan import Plan, in_words, renew
+from tfgpu_magic.policy.process_state import DEVICES, ProcessState, Stage
+from tfgpu_magic.policy.promises import EVERY_GPU
+
+P = ParamSpec("P")
+
+ORDER_TIMEOUT = 0.4
+"""Seconds to wait for CUDA's order of GPUs: a report must be quick, and the order is known after the first plan."""
+
+DEFAULT = "default: no limit"
+"""The policy of a GPU for which nothing was asked."""
+
+_last: dict[str, Report] = {}
+
+
+def _kept(make: Callable[P, Report]) -> Callable[P, Report]:
+    """Have a function return its last report where the driver must not be called: GPU state is away (`parking`)."""
+
+    @functools.wraps(make)
+    def made(*args: P.args, **options: P.kwargs) -> Report:
+        with cuda.CALLING:
+            if not cuda.is_quiet():
+                _last[make.__name__] = make(*args, **options)
+            return _last.get(make.__name__) or Report(pid=os.getpid(), summary="")
+
+    return made
+
+
+@_kept
+def report(snapshot: Snapshot) -> Report:
+    """Return this process's report on each GPU of the snapshot."""
+    process = RUNTIME.observe(snapshot.gpus, timeout=ORDER_TIMEOUT)
+    plan = foreseen(RUNTIME.current, snapshot, process)
+    labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}
+    uses = _uses(process, plan, labels)
+    if uses or process.shown is not None:
+        named = {use.gpu for use in uses}
+        uses += [GpuUse(gpu=label, policy="hidden") for label in labels.values() if label not in named]
+    notes = () if process.stage is Stage.READY else renew(plan, snapshot, waits=plan.judged).notes
+    return Report(
+        pid=os.getpid(),
+        summary=_summary(process, plan),
+        uses=tuple(uses),
+        notes=(*_changed(process), *_given(process, snapshot.gpus), *notes),
+        stage=process.stage.value,
+    )
+
+
+@_kept
+def brief() -> Report:
+    """Return this process's report for other processes: each GPU by its UUID, and nothing that only its user needs.
+
+    It queries no GPU, so any thread may call it at any time; it takes less than a millisecond after the first call.
+    """
+    process = RUNTIME.observe((), timeout=0.0)
+    plan = RUNTIME.current
+    promised = _most(plan, _limits(process, plan), promised=True)
+    uses = tuple(replace(use, limit=promised.get(use.gpu)) for use in _uses(process, plan, {}))
+    if not uses and process.stage is Stage.ABSENT and plan.divides:
+        uses = (GpuUse(gpu=EVERY_GPU, fair=True, asked=RUNTIME.asked_at),)  # it knows no GPU yet, and has its part
+    return Report(pid=os.getpid(), summary="", uses=uses, stage=process.stage.value)
+
+
+def after_exit(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot as it will be when this process and its children have ended."""
+    import psutil  # slow to import, and seldom needed
+
+    family = {os.getpid()}
+    with contextlib.suppress(psutil.Error):
+        family |= {child.pid for child in psutil.Process().children(recursive=True)}
+    own: dict[str, int] = {}
+    for row in snapshot.processes:
+        if row.pid in family:
+            own[row.gpu] = own.get(row.gpu, 0) + (row.held or 0)
+    if all(row.pid != os.getpid() for row in snapshot.processes):
+        # In a container the driver may list this process by another pid or not at all: the frameworks' figures count.
+        pools = registry.pools(settings=True)
+        for gpu in snapshot.gpus:
+            there = [pool for pool in pools if pool.gpu == gpu.uuid]
+            context = context_bytes(gpu.total or 0) if there else 0
+            own[gpu.label] = own.get(gpu.label, 0) + context + sum(map(_held, there))
+    return snapshot.without(family, own)
+
+
+def _held(pool: Pool) -> int:
+    """Return the bytes that a framework's pool holds, by its own figures."""
+    if pool.taken is not None:
+        return pool.taken
+    return pool.peak if pool.grows or pool.limit is None or not pool.peak else pool.limit
+
+
+def _uses(process: ProcessState, plan: Plan, labels: Mapping[str, str]) -> list[GpuUse]:
+    """Return the use of each GPU that TensorFlow sees or will see, and of those that only other frameworks use."""
+    ready, figures = devices.logical(), registry.figures()
+    seen, limits, fair = _seen(process, plan), _limits(process, plan), _fair(process, plan)
+    most = _most(plan, {uuid: limits[uuid] for uuid in seen if uuid in limits})
+    grows = runtime.growth_in_force(process) if plan.judged else plan.grows
+    releases = plan.releases and not process.changed
+    uses: list[GpuUse] = []
+    number = 0
+    for uuid in dict.fromkeys([*seen, *figures, *most]):
+        limit = most.get(uuid)
+        logical: tuple[LogicalGpu, ...] = ()
+        policy = "" if limit is None else in_words((limit,), grows=False)
+        if uuid in seen:
+            sizes = limits.get(uuid, ())
+            logical = ready.get(uuid) or _expected(number, sizes)
+            number += len(logical)
+            policy = in_words(sizes, grows=grows, releases=releases) if sizes or grows else DEFAULT
+        use = GpuUse(
+            gpu=labels.get(uuid, uuid),
+            policy=fair.get(uuid, policy),
+            logical=logical,
+            figures=figures.get(uuid, ()),
+            limit=limit,
+            fair=uuid in fair,
+            asked=RUNTIME.asked_at,
+        )
+        uses.append(use)
+    return uses
+
+
+def _seen(process: ProcessState, plan: Plan) -> Sequence[str]:
+    """Return the UUIDs of the GPUs that TensorFlow sees or will see, in its order."""
+    if process.tensorflow_sees is not None:
+        return process.tensorflow_sees
+    if RUNTIME.plan is not None and not process.frozen:
+        return [str(device.gpu.uuid) for device in plan.devices]
+    return process.shown or ()
+
+
+def _limits(process: ProcessState, plan: Plan) -> Mapping[str, tuple[int, ...]]:
+    """Return the bytes of each GPU's logical GPUs: TensorFlow's own figures once it has a list, else the plan's."""
+    if process.tensorflow_sees is not None:
+        return runtime.limits_now()
+    return {str(device.gpu.uuid): device.limits for device in plan.devices}
+
+
+def _most(plan: Plan, limits: Mapping[str, Sequence[int]], *, promised: bool = False) -> dict[str, int]:
+    """Return the bytes of each GPU that the imported frameworks may take together; where none is, the most of any.
+
+    What only the ceiling allows a framework that is not imported is left out.
+
+    Args:
+        plan: the plan in force or waiting.
+        limits: those of TensorFlow's logical GPUs, by the GPU's UUID.
+        promised: whether what only the ceiling limits is left out: it grows, and promises nothing.
+    """
+    imported = registry.imported()
+    capped = {str(device.gpu.uuid) for device in plan.devices if device.capped} if promised and plan.grows else ()
+    of_all = any(request.limited for request in plan.others.asked.memory)
+    asked = {TENSORFLOW: {uuid: sum(sizes) for uuid, sizes in limits.items() if uuid not in capped}}
+    for part in plan.others.parts:
+        if of_all or part.framework in imported:
+            free = part.ceilings if promised else ()
+            asked[part.framework] = {uuid: size for uuid, size in part.limits.items() if uuid not in free}
+    most: dict[str, int] = {}
+    for uuid in dict.fromkeys(uuid for found in asked.values() for uuid in found):
+        sizes = {name: found[uuid] for name, found in asked.items() if found.get(uuid)}
+        if sizes:
+            most[uuid] = sum(size for name, size in sizes.items() if name in imported) or max(sizes.values())
+    return most
+
+
+def _fair(process: ProcessState, plan: Plan) -> Mapping[str, str]:
+    """Return the GPUs of which this process will have a fair part, by UUID, each with the words for that."""
+    if process.stage is not Stage.ABSENT:
+        return {}
+    found: dict[str, str] = {}
+    others = plan.others
+    if others.settled.memory and all(request.divided for request in others.settled.memory):
+        found = {uuid: str(others.asked) for part in others.parts for uuid in part.limits}
+    for one in plan.devices if plan.divides else ():
+        if one.words is not None and one.words.divided:
+            found[str(one.gpu.uuid)] = str(one.words)
+    return found
+
+
+def _given(process: ProcessState, gpus: Sequence[Gpu]) -> tuple[str, ...]:
+    """Return a note on the variable that hides GPUs, if it was not set by `%tf_gpu`; CUDA reads it when it starts."""
+    given = process.outside.get(DEVICES)
+    if given is None:
+        return ()
+    is_read = not cuda.initialised() or given != process.environment.get(DEVICES)
+    if is_read or visible.predict(gpus, process.outside) in (None, process.shown):
+        return (f"{DEVICES}={given!r} was not set by %tf_gpu.",)
+    why = "it was set after the list of GPUs was made. Write `%tf_gpu visible` instead"
+    return (f"{DEVICES}={given!r} has no effect: {why}{', with --restart' * (process.stage is Stage.READY)}.",)
+
+
+def _changed(process: ProcessState) -> tuple[str, ...]:
+    if not process.changed:
+        return ()
+    return (
+        f"`{process.asked}` was asked for, and other code has changed settings since: {'; '.join(process.changed)}.",
+    )
+
+
+def _expected(number: int, limits: Sequence[int]) -> tuple[LogicalGpu, ...]:
+    """Return the logical GPUs that TensorFlow will make, the first of them with this number."""
+    return tuple(LogicalGpu(name=f"GPU:{number + n}", limit=limit) for n, limit in enumerate(limits or (None,)))
+
+
+def _summary(process: ProcessState, plan: Plan) -> str:
+    """Return a sentence on TensorFlow's stage and what was asked of it."""
+    module = runtime.tensorflow()
+    version = f"TensorFlow {module.__version__}" if module is not None else "TensorFlow"
+    asked = f"`{plan.asked}`" if plan.asked.requests else ""
+    in_force = f" In force: {asked}." if asked and not process.changed else ""
+    if process.old:
+        version += " (older than 2.16, the oldest that tfgpu_magic was tested with)"
+    if plan.acts_on_nothing:
+        in_force = f" {asked} has no effect here: TensorFlow sees no GPU."
+    if process.forked:
+        return f"{version} used the GPUs when this process was forked, and cannot use them in it."
+    if process.broken:
+        return f"{version} failed to start for lack of memory on a GPU; restart this {process.host}."
+    if process.stage is Stage.READY:
+        since = f" {process.since}" if process.since else ""
+        return f"{version} is using {'the GPUs' if process.tensorflow_sees else 'the CPU'}{since}.{in_force}"
+    if process.stage is Stage.POISONED:
+        return f"{version} is imported, and something holds a CUDA context; nothing can be set until a restart."
+    if process.stage is Stage.ABSENT:
+        waits = f" {asked} waits for its import." if plan.needs_tensorflow else in_force
+        return f"TensorFlow is not imported yet.{waits if asked else ' No policy is set.'}"
+    standing = in_force or ("" if asked else " No policy is set.")
+    return f"{version} is imported and has not used a GPU yet.{standing}"

@@ -1,0 +1,1 @@
+"""What insight answers, as text and HTML."""

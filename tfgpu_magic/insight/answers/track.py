@@ -1,0 +1,150 @@
+"""The answers of `track`: a line below a cell, and the session as a chart with a table by cell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tfgpu_magic.insight.answers import chart
+from tfgpu_magic.insight.answers.chart import Curve, cell_name, cell_title
+from tfgpu_magic.insight.answers.measurement import change, peak, pool_name, took
+from tfgpu_magic.model import phrases
+from tfgpu_magic.model.answer import Answer, Part, Quiet, grid
+from tfgpu_magic.units import rounded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tfgpu_magic.insight.timeline import CellUse, Timeline
+    from tfgpu_magic.insight.usage import PoolUse
+
+_HEADS = ("<Cell", "<Code", ">Time", "<Pool", ">In use", ">Change", ">Peak", "<Error")
+_LONGEST = 50  # characters of a cell's line
+_MOST = 200  # rows of the table
+
+NOTHING = "No framework has used a GPU in this session since tfgpu_magic was loaded."
+OFF = "Cells are not tracked. `%tf_gpu track on` notes what each of them does."
+NONE_CHANGED = "No tracked cell has changed what is in use."
+
+
+def line_of(pools: Iterable[PoolUse]) -> Quiet:
+    """Return the line below a cell that has changed memory in some pools."""
+    return Quiet("; ".join(map(_in_words, pools)))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Session(Answer):
+    """What a session had in use of each GPU, and what each cell did.
+
+    Attributes:
+        record: the data: `Timeline.samples` and `cells`.
+        names: the numbers of the GPUs, by UUID, where they are known.
+        tracked: whether cells are tracked now; None where nothing is to be said of that.
+        simulated: whether the GPUs are those of a simulated machine.
+    """
+
+    record: Timeline
+    names: Mapping[str, str] = field(default_factory=dict)
+    tracked: bool | None = None
+    simulated: bool = False
+
+    def frame(self) -> Any:
+        """Return a pandas DataFrame with a row for each tracked cell and pool; sizes are bytes.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        import pandas as pd  # optional
+
+        rows = [
+            {
+                "cell": cell.number,
+                "code": cell.title,
+                "began": pd.Timestamp(cell.began, unit="s", tz="UTC"),
+                "seconds": cell.ended - cell.began,
+                "framework": pool.framework,
+                "pool": pool.name,
+                "gpu": pool.gpu,
+                "before": pool.before,
+                "after": pool.after,
+                "delta": pool.delta,
+                "peak": pool.peak,
+                "exact": pool.exact,
+                "error": cell.error,
+            }
+            for cell in self.record.cells()
+            for pool in cell.pools
+        ]
+        return pd.DataFrame(rows, columns=_COLUMNS)
+
+    def _parts(self) -> Iterable[Part | str]:
+        curves, rows = self._curves(), self._rows()
+        return [_charts(curves) if curves else NOTHING, grid(_HEADS, rows[-_MOST:], "By cell"), *self._remarks(rows)]
+
+    def _curves(self) -> list[Curve]:
+        points: dict[str, list[tuple[float, int]]] = {}
+        limits: dict[str, int | None] = {}
+        for sample in self.record.samples():
+            for level in sample.levels:
+                points.setdefault(level.gpu, []).append((sample.time, level.in_use))
+                limits[level.gpu] = level.limit
+        cells = self.record.cells()
+        return [
+            Curve(self._name(gpu), tuple(found), limits[gpu], tuple(on))
+            for gpu, found in sorted(points.items(), key=lambda item: self._name(item[0]))
+            if (on := _on(gpu, cells)) or any(in_use for _, in_use in found)
+        ]
+
+    def _name(self, gpu: str) -> str:
+        return f"GPU {self.names.get(gpu, phrases.plain(gpu, longest=12))}"
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        """Return a row for each pool that a cell changed."""
+        return [
+            (
+                cell_name(cell),
+                cell_title(cell, _LONGEST),
+                took(cell.ended - cell.began),
+                pool_name(pool.framework, pool.name),
+                rounded(pool.after),
+                change(pool.delta),
+                peak(pool),
+                phrases.plain(cell.error),
+            )
+            for cell in self.record.cells()
+            for pool in cell.pools
+            if _changed(pool)
+        ]
+
+    def _remarks(self, rows: list[tuple[str, ...]]) -> list[str]:
+        lines = [NONE_CHANGED] if self.tracked and not rows else []
+        if len(rows) > _MOST:
+            lines.append(f"These are the last {_MOST} of {len(rows)} rows; `tfgpu_magic.timeline().frame()` has all.")
+        lines += [OFF] if self.tracked is False else []
+        return [*lines, phrases.SIMULATED] if self.simulated else lines
+
+
+_COLUMNS = (
+    *("cell", "code", "began", "seconds", "framework", "pool", "gpu"),
+    *("before", "after", "delta", "peak", "exact", "error"),
+)
+
+
+def _charts(curves: list[Curve]) -> Part:
+    lines = [line for curve in curves for line in (curve.caption, f"  {chart.line(curve)}")]
+    return Part(lines, chart.STYLE + "".join(map(chart.draw, curves)) + chart.legend(curves))
+
+
+def _in_words(pool: PoolUse) -> str:
+    changed = f"{change(pool.delta)}, " if pool.delta else ""
+    return f"{pool_name(pool.framework, pool.name)}: {changed}{rounded(pool.after)} in use, peak {peak(pool)}"
+
+
+def _changed(pool: PoolUse) -> bool:
+    return bool(pool.delta) or (pool.exact and pool.peak > pool.before)
+
+
+def _on(gpu: str, cells: tuple[CellUse, ...]) -> list[CellUse]:
+    """Return the cells that changed what is in use of a GPU, each with its pools there alone."""
+    there = (one._replace(pools=tuple(pool for pool in one.pools if pool.gpu == gpu)) for one in cells)
+    return [one for one in there if any(map(_changed, one.pools))]

@@ -1,0 +1,218 @@
+"""The answer of `%tf_gpu why`: why a GPU ran out of memory, and what would help."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from tfgpu_magic.insight.answers import ways_out
+from tfgpu_magic.insight.answers.tensors import GAVE_UP, called
+from tfgpu_magic.model import html, phrases
+from tfgpu_magic.model.answer import OFFERS, Answer, Part, headline
+from tfgpu_magic.model.report import TENSORFLOW
+from tfgpu_magic.policy.memory import context_bytes
+from tfgpu_magic.units import rounded
+
+if TYPE_CHECKING:
+    from tfgpu_magic.frameworks.pool import Pool
+    from tfgpu_magic.insight.why.explanation import Cause, Explanation
+
+NONE = (
+    "No error about GPU memory was explained here since tfgpu_magic was loaded, and the last error, if any, is about "
+    "something else. `tfgpu_magic.why(error)` explains an error that ended no cell, such as a thread's."
+)
+
+_MOST_PROCESSES = 5
+
+_STYLE = """
+.tfgpu.tfgpu table .tfgpu-fact { width: 1%; white-space: nowrap; }
+@container (max-width: 30em) {
+  .tfgpu.tfgpu table .tfgpu-paste, .tfgpu.tfgpu table .tfgpu-paste + td { display: block; }
+  .tfgpu.tfgpu table .tfgpu-paste { border: 0; padding-bottom: 0; } }
+"""
+
+_Line: TypeAlias = tuple[str, str]
+"""A size, empty where there is none, and a text."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Why(Answer):
+    """Why a GPU ran out of memory.
+
+    Attributes:
+        explanation: the figures; None where nothing ran out of memory.
+        asked: whether a line has asked for it, so that the cell that ran out is not the one that shows it.
+    """
+
+    explanation: Explanation | None
+    asked: bool = False
+
+    def _parts(self) -> Iterable[Part | str]:
+        case = self.explanation
+        if case is None:
+            return [NONE]
+        remarks = [GAVE_UP] * case.gave_up + [phrases.SIMULATED] * case.simulated
+        return [headline(_headline(case)), _drawn(list(_facts(case))), _ways(case), *remarks]
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
+        """Name the lines that a notebook can run; one for above a cell only where that is the cell, and has none."""
+        case = self.explanation
+        if case is None or case.host != "kernel":
+            return {}
+        above = not (self.asked or case.call)
+        offers = [line for line, _ in ways_out.lines(case) if line and (above or not line.startswith("%%"))]
+        return {OFFERS: {"offers": offers}} if offers else {}
+
+
+def _drawn(facts: list[tuple[str, list[_Line]]]) -> Part:
+    """Draw what is known: labels, each with lines."""
+    width = max((len(label) for label, _ in facts), default=0)
+    named = [(label if at == 0 else "", *line) for label, of_it in facts for at, line in enumerate(of_it)]
+    lines = [f"  {label:<{width}}  {f'{size:>8}  ' if size else ''}{text}" for label, size, text in named]
+    rows = [row for label, of_it in facts for row in _rows(label, of_it)]
+    return Part(lines, f"<style>{' '.join(_STYLE.split())}</style>{html.rows('', rows)}")
+
+
+def _rows(label: str, lines: Sequence[_Line]) -> Iterator[str]:
+    """Draw a fact as the cells of a row for each of its lines."""
+    head = f'<th scope="row" rowspan="{len(lines)}" class="tfgpu-fact">{html.prose(label)}</th>'
+    for size, text in lines:
+        amount = f'<td class="tfgpu-n tfgpu-fact">{html.prose(size)}</td><td' if size else '<td colspan="2"'
+        yield f'{head}{amount} class="tfgpu-name">{html.prose(text)}</td>'
+        head = ""
+
+
+def _ways(case: Explanation) -> Part:
+    """Draw the ways out; nothing where there are none."""
+    lead, ways = ways_out.lead(case), list(ways_out.lines(case))
+    width = max((len(line) for line, _ in ways if line), default=0)
+    lines = [f"  {line:<{width}}   {text}".rstrip() if line else f"  {text}" for line, text in ways]
+    return Part([lead, *lines] if ways else [], html.rows(lead, [_way(*way) for way in ways]))
+
+
+def _way(line: str, text: str) -> str:
+    """Draw a way out as the cells of a row."""
+    if not line:
+        return f'<td colspan="2">{html.prose(text)}</td>'
+    return f'<td class="tfgpu-paste">{html.line(line)}</td><td>{html.prose(text)}</td>'
+
+
+def _headline(case: Explanation) -> str:
+    """Return why there was no memory, in one sentence or two."""
+    at = time.strftime("%H:%M:%S", time.localtime(case.time))
+    where = "" if case.cell is None else f" (In [{case.cell}], {at})"
+    of_pool, pool = _OF_A_POOL.get(case.cause), case.pool
+    why = of_pool(case, pool) if of_pool and pool is not None else _CAUSES.get(case.cause, _unknown)(case)
+    return f"Out of GPU memory{where}: {why}"
+
+
+def _start(case: Explanation) -> str:
+    name = case.shortage.framework
+    then = (
+        f" {name} may hang for good if it is used again in this {ways_out.here(case)}: leave it alone, and restart."
+        if name == TENSORFLOW
+        else ""
+    )
+    total = None if case.gpu is None else case.gpu.total
+    needs = "" if total is None else f", and needs about {rounded(context_bytes(total))} for CUDA's context"
+    return f"{name} could not start on {_gpu(case)}, of which {_free(case)} are free{needs}.{then}"
+
+
+def _limit(case: Explanation, pool: Pool) -> str:
+    limited = f"{_pool(case)}, which is limited to {rounded(pool.limit)}, {_filled(pool)}"
+    room = (pool.limit or 0) - pool.in_use  # as it is now
+    pieces = " If it was not full again, its free memory was in pieces." * (room >= (case.shortage.size or math.inf))
+    return f"{_asked(case)} did not fit into {limited}.{pieces}"
+
+
+def _full(case: Explanation, pool: Pool) -> str:
+    return (
+        f"{_asked(case)} did not fit into {_pool(case)}, {_filled(pool)}. It may take {rounded(pool.limit)} of what "
+        f"was free of {_gpu(case)} when {case.shortage.framework} started."
+    )
+
+
+def _pieces(case: Explanation, pool: Pool) -> str:
+    largest = (
+        f"The largest piece is {rounded(pool.largest)}."
+        if pool.largest is not None
+        else f"{case.shortage.framework} does not tell how large the largest is."
+    )
+    return f"{rounded(pool.room)} of {_pool(case)} were free, but not {_asked(case)} in one piece. {largest}"
+
+
+def _library(case: Explanation) -> str:
+    found = "found" if case.shortage.certain else "may have found"
+    return (
+        f"{case.shortage.library or 'a library of CUDA'} {found} no room beside the memory that is taken already: "
+        f"{_free(case)} of {_gpu(case)} are free."
+    )
+
+
+def _unknown(case: Explanation) -> str:
+    return f"{_asked(case)} could not be had of {_gpu(case)}."
+
+
+_CAUSES: dict[Cause, Callable[[Explanation], str]] = {
+    "start": _start,
+    "size": lambda case: f"{_asked(case)} is more than {_gpu(case)} has in all, {_total(case)}.",
+    "gpu": lambda case: f"{_asked(case)} could not be had: {_free(case)} of {_gpu(case)}'s {_total(case)} are free.",
+    "library": _library,
+}
+_OF_A_POOL: dict[Cause, Callable[[Explanation, Pool], str]] = {"limit": _limit, "pool": _full, "pieces": _pieces}
+
+
+def _facts(case: Explanation) -> Iterator[tuple[str, list[_Line]]]:
+    """Give what is known, each a label and lines."""
+    shortage, pool, gpu = case.shortage, case.pool, case.gpu
+    if shortage.shape is not None:
+        of = f"{shortage.dtype} " if shortage.dtype else ""
+        on = f" on {shortage.device}" if shortage.device else ""
+        yield "Asked", [("", f"{rounded(shortage.size)}, a {of}tensor of shape {ways_out.shape(shortage.shape)}{on}")]
+    if pool is not None:
+        limit = "" if pool.limit is None else f" of {rounded(pool.limit)}"
+        took = "" if pool.taken is None else f", {rounded(pool.taken)} taken from the driver"
+        text = f"{rounded(pool.in_use)} in use, peak {rounded(pool.peak)}{limit}{took}{', grows' * pool.grows}"
+        yield "Pool", [("", f"{pool.framework} {pool.name}: {text}")]
+    if gpu is not None:
+        state = f"{phrases.held(gpu)} held, {phrases.with_unit(gpu.free)} free"
+        yield f"GPU {gpu.gpu}", [("", state), *_holders(case)]
+    if case.biggest:
+        yield "Largest", [(rounded(one.size), f"{called(one.name, one.others)} ({one.what})") for one in case.biggest]
+
+
+def _holders(case: Explanation) -> list[_Line]:
+    rows = [(rounded(row.held), ways_out.owner(case, row)) for row in case.processes[:_MOST_PROCESSES]]
+    more = len(case.processes) - _MOST_PROCESSES
+    return [*rows, ("", f"and {more} more")] if more > 0 else rows
+
+
+def _asked(case: Explanation) -> str:
+    return "What was asked for" if case.shortage.size is None else rounded(case.shortage.size)
+
+
+def _filled(pool: Pool) -> str:
+    """Return how full a pool was."""
+    if pool.reached is not None or pool.level == pool.in_use:
+        return f"with {rounded(pool.level)} in use"
+    return f"with {rounded(pool.in_use)} in use now, and {rounded(pool.peak)} at its peak"
+
+
+def _pool(case: Explanation) -> str:
+    name = "" if case.pool is None or not case.pool.name else f" on {case.pool.name}"
+    return f"{case.shortage.framework}'s pool{name}"
+
+
+def _gpu(case: Explanation) -> str:
+    return "the GPU" if case.gpu is None else f"GPU {case.gpu.gpu}"
+
+
+def _free(case: Explanation) -> str:
+    return rounded(None if case.gpu is None else case.gpu.free)
+
+
+def _total(case: Explanation) -> str:
+    return rounded(None if case.gpu is None else case.gpu.total)

@@ -1,0 +1,215 @@
+"""Decides which GPUs an isolated call gets beside this user's other calls, and with what policy. Pure.
+
+Without a limit in its policy a call has a GPU to itself among our calls; with one it shares the GPU with others, as
+far as there is room. Our calls are those of every process of this user; `lease_file` holds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tfgpu_magic.errors import NOT_STARTED, Refused
+from tfgpu_magic.model.snapshot import Gpu, Process
+from tfgpu_magic.policy import fit
+from tfgpu_magic.policy.fit import Device
+from tfgpu_magic.policy.memory import context_bytes, whole
+from tfgpu_magic.policy.policy import Policy
+from tfgpu_magic.policy.request import reference
+from tfgpu_magic.policy.requests.visible import Visible
+
+
+def key(gpu: Gpu) -> str:
+    """Return a GPU's identifier, which is valid for as long as the machine runs."""
+    return gpu.uuid or gpu.label
+
+
+def size(device: Device) -> int | None:
+    """Return the bytes that a call takes of a GPU in all, CUDA's context included; None if it takes the whole GPU.
+
+    It does without a limit, and where it is not known what is free: whether a second call fits cannot be decided then.
+    """
+    gpu = device.gpu
+    if not device.limits or gpu.total is None or gpu.free is None:
+        return None
+    return sum(device.limits) + context_bytes(gpu.total)
+
+
+def is_fair(device: Device) -> bool:
+    """Tell whether a call that takes the whole GPU among our calls takes a fair part beside other processes."""
+    return size(device) is None and device.words is not None and device.words.divided
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one of our calls may take of one GPU.
+
+    Attributes:
+        gpu: the GPU's identifier, as `key` returns it.
+        size: bytes in all, CUDA's context included; None is the whole GPU.
+        pid: the call's process; None while it has none.
+        began: when that process began, in the system's ticks since its start: a pid alone may have been reused.
+        known: the pids of another namespace that were on the GPU before the claim was made.
+        fair: whether it has the whole GPU among our calls, and a fair part beside other processes.
+    """
+
+    gpu: str
+    size: int | None
+    pid: int | None = None
+    began: int | None = None
+    known: tuple[int, ...] = ()
+    fair: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What each process holds of the GPUs now.
+
+    Attributes:
+        processes: each process on each GPU.
+        strangers: the pids that do not exist here, because the driver reports those of another namespace.
+    """
+
+    processes: Sequence[Process] = ()
+    strangers: frozenset[int] = frozenset()
+
+    def of(self, claims: Sequence[Claim], gpu: Gpu) -> list[int]:
+        """Return how much of a GPU each of our calls there has taken of what it may.
+
+        A call's process is found by its pid; if the driver reports pids of another namespace, it is taken to be the
+        process of the nearest size that was not there when the call got the GPU.
+        """
+        here = [row for row in self.processes if row.gpu == gpu.label]
+        strange = {row.pid: row for row in here if row.pid in self.strangers}
+        found: list[list[Process]] = []
+        for claim in claims:
+            own = [row for row in here if row.pid == claim.pid]
+            if not own and claim.pid is not None:
+                new = [row for pid, row in strange.items() if pid not in claim.known]
+                nearest = min(new, key=lambda row: (abs((row.held or 0) - (claim.size or 0)), row.pid), default=None)
+                own = [] if nearest is None else [strange.pop(nearest.pid)]
+            found.append(own)
+        held = [sum(row.held or 0 for row in own) for own in found]
+        if gpu.used is None or len(here) > sum(map(len, found)):
+            return held
+        # No other process is there: what the driver does not report of each, it reports of all together.
+        unattributed = gpu.used - sum(held)
+        for number, (claim, own) in enumerate(zip(claims, found, strict=True)):
+            if any(row.held is None for row in own):
+                held[number] = min(unattributed, claim.size or 0)
+                unattributed -= held[number]
+        return held
+
+
+def choose(
+    devices: Sequence[Device],
+    holding: Holding,
+    claims: Sequence[Claim],
+    count: int,
+    names: Callable[[], Mapping[int, str]] = dict,
+) -> tuple[Device, ...] | None:
+    """Choose a call's GPUs: of those that have room, the ones with most memory left.
+
+    Args:
+        devices: the GPUs that it may have, as they are now, and what it would take of each.
+        holding: what each process holds on them now.
+        claims: what our other calls may take.
+        count: how many it needs.
+        names: returns the program behind each pid; called only for the text of a refusal.
+
+    Returns:
+        The GPUs, or None if only our own calls are in the way, and it has to wait for one to end.
+
+    Raises:
+        Refused: there are too few GPUs, or other programs hold what it needs.
+    """
+    if len(devices) < count:
+        there = f"there {'is' if len(devices) == 1 else 'are'} {len(devices) or 'none'}"
+        raise Refused(f"{gpus(count)} for each call cannot be had: {there} here.", verdict=NOT_STARTED)
+    left = [_left(device, holding, claims) for device in devices]
+    fitting = [number for number, device in enumerate(left) if device is not None and not fit.problems([device])]
+    if len(fitting) >= count:
+        best = sorted(fitting, key=lambda number: -((left[number] or devices[number]).gpu.free or 0))
+        return tuple(devices[number] for number in best[:count])
+    found = fit.problems([_at_best(device, claims) for device in devices])
+    if len(devices) - len(found) >= count:
+        return None
+    have = f"{len(devices) - len(found) or 'none'} ha{'s' if len(devices) - len(found) == 1 else 've'} room"
+    lines = [
+        f"The call needs {gpus(count)}, and {have} for it.",
+        fit.describe(found, holding.processes, names()),
+        *dict.fromkeys(device.words.lease_note for device in devices if device.words and device.words.lease_note),
+    ]
+    emptied = fit.problems([_emptied(device) for device in devices])
+    raise Refused("\n".join(lines), verdict=NOT_STARTED, crowded=len(devices) - len(emptied) >= count)
+
+
+def _emptied(device: Device) -> Device:
+    """Return the GPU as it is when no process uses it, as far as that can be known."""
+    return replace(device, gpu=replace(device.gpu, free=device.gpu.usable))
+
+
+def places(devices: Sequence[Device], claims: Sequence[Claim], count: int) -> int:
+    """Return how many calls of `count` GPUs each have room at once when no other call of ours runs; at least 1."""
+    fitting = [device for device in (_at_best(device, claims) for device in devices) if not fit.problems([device])]
+    room = 0
+    for device in fitting:
+        needed = size(device)
+        room += 1 if needed is None else (device.gpu.free or 0) // needed
+    return max(1, room // count)
+
+
+def _left(device: Device, holding: Holding, claims: Sequence[Claim]) -> Device | None:
+    """Return the GPU without what our calls may still take of it; None if it cannot be shared with them."""
+    gpu, ours = device.gpu, [claim for claim in claims if claim.gpu == key(device.gpu)]
+    if not ours:
+        return device
+    if size(device) is None or gpu.free is None:
+        return None
+    free = gpu.free
+    for claim, held in zip(ours, holding.of(ours, gpu), strict=True):
+        if claim.size is None:
+            return None
+        free -= max(0, claim.size - held)
+    return replace(device, gpu=replace(gpu, free=max(0, free)))
+
+
+def _at_best(device: Device, claims: Sequence[Claim]) -> Device:
+    """Return the GPU as it may be when our calls there have ended: how much of it others hold is seen only then."""
+    if device.gpu.free is None or all(claim.gpu != key(device.gpu) for claim in claims):
+        return device
+    return _emptied(device)
+
+
+def gpus(count: int) -> str:
+    """Return a number of GPUs as text."""
+    return f"{count} GPU{'s' * (count != 1)}"
+
+
+def asked(device: Device) -> Device:
+    """Return the device with the limits that an isolated call gets, where its words ask for those in `device`."""
+    if device.words is None:
+        return device
+    context = context_bytes(device.gpu.total or 0)
+    return replace(device, limits=device.words.leased(device.limits, device.gpu.usable or 0, context))
+
+
+def lowered(device: Device) -> Device:
+    """Return the device with a limit that is grown into lowered to what is free beside CUDA's context."""
+    free, total, words = device.gpu.free, device.gpu.total, device.words
+    if words is None or not words.grows or len(device.limits) != 1 or free is None or total is None:
+        return device
+    room = whole(max(0, free - context_bytes(total)))
+    return replace(device, limits=(min(room, *device.limits),))
+
+
+def settle(policy: Policy, devices: Sequence[Device]) -> Policy:
+    """Return the policy for a process that has these GPUs: they are named, and what it takes of each is in bytes."""
+    chosen = Visible(tuple(reference(device.gpu) for device in devices))
+    memory = [
+        device.words.settled(device.limits, None if len(devices) == 1 else reference(device.gpu))
+        for device in devices
+        if device.words is not None
+    ]
+    _, _, cpus = policy.by_nature()  # the other requests are in the devices
+    return Policy((*cpus, chosen, *dict.fromkeys(memory)))

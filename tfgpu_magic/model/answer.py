@@ -1,0 +1,114 @@
+"""An answer: sentences, tables and more, each drawn as text and as HTML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from tfgpu_magic.model import html, text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+OFFERS = "application/vnd.tfgpu-magic.offers+json"
+"""What stands beside a text or HTML for JupyterLab to make buttons of: `offers`, the lines in it that can be run, and
+`line`, the one that was refused, if there is one. A front end that does not know this type shows the text."""
+
+
+class Part(NamedTuple):
+    """A part of an answer, as lines of text and as HTML."""
+
+    lines: Sequence[str]
+    html: str
+
+
+class Answer:
+    """What a line or a call answers; IPython shows it as HTML or as text, and `print` as text."""
+
+    __slots__ = ()
+
+    def _parts(self) -> Iterable[Part | str]:
+        """Return what it is made of; a text is a sentence."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return "\n".join(line for part in self._parts() for line in ([part] if isinstance(part, str) else part.lines))
+
+    def _repr_html_(self) -> str:
+        return html.page("".join(html.remark(part) if isinstance(part, str) else part.html for part in self._parts()))
+
+
+class Document(Answer):
+    """An answer that is nothing but its parts."""
+
+    __slots__ = ("_made_of",)
+
+    def __init__(self, *parts: Part | str) -> None:
+        self._made_of = parts
+
+    def _parts(self) -> Iterable[Part | str]:
+        return self._made_of
+
+
+class Quiet(Document):
+    """Sentences below a cell, which many cells have: small, and without the style of tables."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return f'<div style="{_QUIET}">{"<br>".join(html.prose(line) for line in repr(self).splitlines())}</div>'
+
+
+_QUIET = (
+    "font: var(--jp-ui-font-size0, .85em) var(--jp-ui-font-family, system-ui, sans-serif); "
+    "color: var(--jp-ui-font-color1, inherit); opacity: .75; padding-left: 8px"  # JupyterLab's own indentation of text
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Code:
+    """Source text to copy; a front end highlights it, and IPython's terminal shows it as it is.
+
+    Attributes:
+        source: the text.
+        language: its language, as Markdown's fences name it.
+    """
+
+    source: str
+    language: str
+
+    def __repr__(self) -> str:
+        return self.source
+
+    def _repr_markdown_(self) -> str:
+        return f"```{self.language}\n{self.source.rstrip()}\n```"
+
+
+def headline(words: str, paste: str = "") -> Part:
+    """Draw a sentence that stands out, and below it a line to paste, if there is one."""
+    below = f"<br>{html.prose(f'`{paste}`')}" if paste else ""
+    return Part([words, f"  {paste}"] if paste else [words], f"<p><strong>{html.prose(words)}</strong>{below}</p>")
+
+
+def grid(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "", *, indent: str = "", long: bool = False
+) -> Part:
+    """Draw a table, nothing where it has no rows; a column that is empty in every row is left out.
+
+    Args:
+        heads: the heads of its columns, each after ``<`` or ``>`` for the side to which its text is aligned.
+        rows: the cells of each row; the first one names it.
+        caption: its name in HTML.
+        indent: what stands before each line of text.
+        long: whether the names are long, so that they may break anywhere.
+    """
+    if not rows:
+        return Part([], "")
+    lines = [indent + line for line in text.columns(heads, rows)]
+    first, *others = [at for at in range(len(heads)) if any(row[at] for row in rows)]
+    cells = (
+        html.name(heads[first], row[first], long=long) + "".join(html.cell(heads[at], row[at]) for at in others)
+        for row in rows
+    )
+    return Part(lines, html.grid(caption, [heads[at] for at in (first, *others)], cells))

@@ -1,0 +1,218 @@
+"""The phrases that all views share: figures, names made safe to show, and the lines around the tables."""
+
+from __future__ import annotations
+
+import time
+import unicodedata
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.model.report import TENSORFLOW
+from tfgpu_magic.units import BINARY, rounded
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tfgpu_magic.model.rows import GpuRow, Parked, ProcessRow, Table
+
+NOBODY = "No process holds GPU memory."
+SIMULATED = "Simulated GPUs: memory is counted as on real ones, and what they compute means nothing."
+TRY = "To try it without a GPU, on a simulated machine:"
+TRY_COMMAND = "python -m tfgpu_magic.simgpu --gpus 4x16GiB -- jupyter lab"
+
+_SMALLEST = 0.05  # GiB: less rounds to 0.0, which would read as nothing
+
+
+def gib(size: int | None) -> str:
+    """Write bytes as GiB with one decimal and without the unit: ``48.0``, ``<0.1``, and ``N/A`` for None."""
+    if size is None:
+        return "N/A"
+    figure = size / BINARY["GiB"]
+    return "<0.1" if 0 < figure < _SMALLEST else f"{figure:.1f}"
+
+
+def with_unit(size: int | None) -> str:
+    """Write bytes as `gib` does, with the unit: ``48.0 GiB``; None as ``N/A``."""
+    return gib(size) if size is None else f"{gib(size)} GiB"
+
+
+def seconds(length: float) -> str:
+    """Write a time for people: ``0.8 s``, ``2 min 5 s``, ``3 h 20 min``."""
+    if length < 60:
+        return f"{length:.1f} s"
+    minutes, rest = divmod(round(length), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def held(row: GpuRow) -> str:
+    """Write what is held of a GPU: ``61.2 / 80 GiB``."""
+    return f"{gib(row.used)} / {gib(row.total).removesuffix('.0')} GiB"
+
+
+def use(row: GpuRow) -> str:
+    """Write this notebook's TensorFlow figures on a GPU: ``in use 31.2  peak 44.9 GiB``; nothing when unknown."""
+    line = "  ".join(f"{one.what} {gib(one.size):>4}" for one in row.figures if one.framework == TENSORFLOW)
+    return f"{plain(line)} GiB" if line else ""
+
+
+def figures(row: ProcessRow) -> list[str]:
+    """Write other frameworks' figures on a process, a line each: ``PyTorch allocated 0.3  reserved 1.2 GiB``."""
+    lines: dict[str, str] = {}
+    for one in row.use.figures if row.use else ():
+        if one.framework != TENSORFLOW:
+            before = f"{lines[one.framework]} " if one.framework in lines else one.framework
+            lines[one.framework] = f"{before} {one.what} {gib(one.size)}"
+    return [f"{plain(line, longest=200)} GiB" for line in lines.values()]
+
+
+def kept(row: GpuRow) -> list[str]:
+    """Write what the driver keeps of a GPU, which is neither held nor free, if it is not negligible."""
+    if row.total is None or row.used is None or row.free is None:
+        return []
+    size = row.total - row.used - row.free
+    return [f"kept by the driver {with_unit(size)}"] if size >= _SMALLEST * BINARY["GiB"] else []
+
+
+def called(table: Table, here: str) -> Table:
+    """Rename the viewing process and its children in a table: a session or a program has no notebook."""
+    processes = tuple(
+        replace(row, owner=row.owner.replace("this notebook", f"this {here}", 1)) if row.who == "this" else row
+        for row in table.processes
+    )
+    gpus = tuple(
+        replace(
+            row,
+            shares=tuple(replace(share, text=f"this {here}") if share.who == "this" else share for share in row.shares),
+        )
+        for row in table.gpus
+    )
+    return replace(table, gpus=gpus, processes=processes)
+
+
+def name(row: GpuRow) -> str:
+    """Write a GPU's name, and what is special about it."""
+    special = [word for word, holds in (("MIG", row.mig), ("unified", row.unified)) if holds]
+    return plain(row.name) + (f" ({', '.join(special)})" if special else "")
+
+
+def pid(row: ProcessRow) -> str:
+    """Write a process's id; ``-`` where it has none here."""
+    return "-" if row.pid is None or row.pid < 0 else str(row.pid)
+
+
+def percent(part: int | None) -> str:
+    """Write a percentage: ``37%``, and ``N/A`` for None."""
+    return "N/A" if part is None else f"{part}%"
+
+
+def owner(row: ProcessRow, now: float, *, longest: int) -> str:
+    """Write whose a process is, and what its notebook does: ``eval.ipynb, idle 2 h``, ``eval.ipynb, unused 2 h``.
+
+    That its GPU is unused stands in place of an idle state: it is the longer time, and what holding memory is about.
+
+    Args:
+        row: the process.
+        now: seconds since the epoch.
+        longest: how many characters of the name may stay.
+    """
+    name, notebook = plain(row.owner, longest=longest), row.notebook
+    if row.parked is not None:
+        return name  # what is said of that says that it runs no cell
+    state = plain(notebook.state) if notebook is not None and row.who == "mine" else ""
+    unused = now - row.unused if row.unused is not None else 0.0
+    if unused >= 60:
+        return ", ".join([name, *([state] if state not in ("", "idle") else []), f"unused {_duration(unused)}"])
+    idle = now - notebook.active if notebook is not None and notebook.active is not None and state == "idle" else 0.0
+    return ", ".join([name, *([f"{state} {_duration(idle)}" if idle >= 60 else state] if state else [])])
+
+
+def parked(row: ProcessRow) -> list[str]:
+    """Write how far a process's parking has come: ``parked, 9.8 GiB in host memory, since 14:02``; else nothing."""
+    return [] if row.parked is None else [parking(row.parked)]
+
+
+def parking(one: Parked) -> str:
+    """Write how far a parking has come."""
+    size, since = with_unit(one.size), _clock(one.since)
+    behind = f": {plain(one.behind)} holds most of this GPU" if one.behind else ""
+    said = {
+        "parking": f"is being parked, {size} go to host memory, since {since}",
+        "parked": f"parked, {size} in host memory, since {since}",
+        "waiting": f"parked, {size} in host memory, since {since}; waits for room{behind}",
+        "restoring": f"comes back, {size} from host memory",
+        "failed": "its GPU state is lost: end it, which frees what it holds",
+    }[one.state]
+    return f"{said}; {_TROUBLES[one.trouble]}" if one.trouble in _TROUBLES else said
+
+
+_TROUBLES = {
+    "stopped": "it is stopped, and goes on after `kill -CONT`",
+    "hangs": "the driver does not answer",
+    "unanswered": "the driver does not answer",
+}
+
+
+def _clock(at: float) -> str:
+    """Write a time of the day, with its date where that is not today's."""
+    then = time.localtime(at)
+    today = then[:3] == time.localtime()[:3]
+    return time.strftime("%H:%M" if today else "%Y-%m-%d %H:%M", then)
+
+
+def _duration(seconds: float) -> str:
+    minutes = int(seconds // 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h" if minutes < 48 * 60 else f"{minutes // 1440} d"
+
+
+def plain(text: str, *, longest: int = 40) -> str:
+    """Make text of unknown origin safe to show, in one line: a process chooses its name freely.
+
+    Control, formatting (right-to-left overrides, say) and unpaired surrogate characters become ``?``.
+
+    Args:
+        text: any text.
+        longest: how many characters may stay; longer text is cut on the left, since names differ most at their ends.
+    """
+    tail = text[-longest:] if len(text) > longest else text
+    safe = "".join("?" if unicodedata.category(character) in _UNSAFE else character for character in tail)
+    return safe if len(text) <= longest else "..." + safe[3:]
+
+
+_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def words(facts: Mapping[str, object]) -> dict[str, str]:
+    """Write facts for people: a size (``..._bytes``) with its unit, a list with commas, what is unknown as that."""
+    return {name: _word(name, fact) for name, fact in facts.items()}
+
+
+def _word(name: str, fact: object) -> str:
+    if fact is None or fact == "":
+        return "unknown"
+    if name.endswith("_bytes") and isinstance(fact, int):
+        return rounded(fact)
+    if isinstance(fact, (list, tuple)):
+        return ", ".join(_word(name, one) for one in fact) or "none"
+    return plain(str(fact), longest=_LONGEST_FACT)
+
+
+_LONGEST_FACT = 600
+
+
+def of_kernel(table: Table) -> bool:
+    """Tell whether a kernel has reported on its GPUs, so that its columns have content."""
+    return any(row.logical or row.policy or use(row) for row in table.gpus)
+
+
+def no_holders(table: Table) -> list[str]:
+    """Say that no process holds memory, if there is none and every GPU could be read."""
+    silent = table.processes or any(row.error for row in table.gpus)
+    return [] if silent else [NOBODY]
+
+
+def remarks(table: Table) -> list[str]:
+    """List the sentences below the tables: failures of single GPUs, this kernel's state, notes."""
+    troubles = [f"GPU {row.gpu}: {row.error}." for row in table.gpus if row.error and row.used is not None]
+    simulated = [SIMULATED] if table.simulated else []
+    summary = [table.summary] if table.summary else []
+    return [plain(line, longest=400) for line in (*troubles, *summary, *table.notes, *simulated)]

@@ -1,0 +1,158 @@
+"""A kernel's answers to JupyterLab's chooser of a policy (`labextension/src/lab/choose`): facts as JSON.
+
+The page evaluates these functions in the kernel as `user_expressions` of a silent request, through the notebook's own
+connection. The sentences among the facts are shown, and nothing follows from their wording.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tfgpu_magic.engine import administrator, control
+from tfgpu_magic.errors import PolicyError, Refused, TfGpuError, TooLate
+from tfgpu_magic.frameworks.runtime import RUNTIME
+from tfgpu_magic.frameworks.self_report import after_exit
+from tfgpu_magic.host import magics, shell
+from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.monitor.look import look, still_asked
+from tfgpu_magic.notebook import after_restart
+from tfgpu_magic.notebook.configuration import magic_for
+from tfgpu_magic.policy import refusal
+from tfgpu_magic.policy.flags import RESTART
+from tfgpu_magic.policy.plan import Plan
+from tfgpu_magic.policy.policy import NOTHING
+
+MIME = "application/vnd.tfgpu-magic.answer+json"
+"""The type of an answer; no front end shows it."""
+
+LOOK = 2.0
+"""Seconds for which one question keeps the kernel, while the driver is slow: the user's cells run in between. It goes
+on being asked, and a later question gets what it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Facts for the chooser, which IPython sends as JSON."""
+
+    facts: Mapping[str, Any]
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
+        return {MIME: dict(self.facts)}
+
+
+def state(words: str = "") -> Answer:
+    """Return what can be chosen in this kernel: its GPUs, the policy that counts, and whether it is too late.
+
+    What this kernel holds counts as free where only a restart can apply a policy.
+
+    Args:
+        words: a policy; where it is not empty, `plan` is what it would do, here or after a restart.
+    """
+    shown = snapshot = look(LOOK)
+    late = ""
+    try:
+        refusal.if_too_late(NOTHING, RUNTIME.observe(snapshot.gpus))
+    except TooLate as error:
+        late = error.reason
+        shown = after_exit(snapshot)
+    asked = control.current().asked
+    facts: dict[str, object] = {
+        "now": time.monotonic(),
+        "loaded": magics(shell()) is not None,
+        "late": late,
+        "policy": str(asked),
+        "chooses": asked.choice is not None,
+        "gpus": [_gpu(gpu) for gpu in shown.gpus if not gpu.mig],
+        "error": snapshot.error or "",
+        "asking": not snapshot.gpus and still_asked(),
+    }
+    if words and snapshot.gpus:
+        facts["plan"] = planned = _plan(words, lambda: snapshot)
+        facts["late"] = late or planned.get("late", "")
+    return Answer(facts)
+
+
+def _plan(words: str, see: Callable[[], Snapshot]) -> Mapping[str, object]:
+    """Return what words would do here; or, where it is too late, in a kernel that starts anew."""
+    try:
+        try:
+            return {"outcome": "fits", **_planned(control.plan(words, frameworks=_frameworks(words), see=see))}
+        except TooLate as error:
+            then = control.foresee(words, _frameworks(words), see=see)
+            return {"outcome": "late", "late": error.reason, **_planned(then)}
+    except TfGpuError as error:
+        return _refused(error)
+
+
+def apply(words: str, before: float) -> Answer:
+    """Apply a policy as a line of the magic would, in a kernel in which the extension is loaded first if it is not.
+
+    Args:
+        words: the policy.
+        before: the time by this kernel's monotonic clock from which on nothing is done: a request that waited behind
+            a cell would surprise its user.
+    """
+    if time.monotonic() > before:
+        return Answer({"outcome": "expired"})
+    return _apply(lambda: control.apply(words, frameworks=_frameworks(words)))
+
+
+def _frameworks(words: str) -> control.Frameworks:
+    """Return for which frameworks words are: for all, unless TensorFlow alone can be asked them."""
+    return "all" if magic_for(words) == "gpu" else "tensorflow"
+
+
+def resume(words: str, others: str) -> Answer:
+    """Apply the words of a plan in the kernel that was restarted for it.
+
+    Args:
+        words: the policy for TensorFlow.
+        others: that for the other frameworks; empty where nothing is asked of them.
+    """
+    return _apply(lambda: after_restart.resume(words, others))
+
+
+def _apply(do: Callable[[], Plan]) -> Answer:
+    heard = io.StringIO()
+    with contextlib.redirect_stdout(heard), contextlib.redirect_stderr(heard):  # a silent request shows no output
+        loads = magics(shell()) is None
+        if loads:
+            shell().run_line_magic("load_ext", "tfgpu_magic")
+        answer: Mapping[str, object]
+        try:
+            made = do()
+        except TooLate:
+            answer = {"outcome": "overtaken"}
+        except TfGpuError as error:
+            answer = _refused(error)
+        else:
+            answer = {"outcome": "applied", "standing": control.standing(made), **_planned(made)}
+    magics(shell()).reporter.note_idle()  # this runs in no cell, and is news for tables
+    return Answer({**answer, "loads": loads, "said": heard.getvalue().strip()})
+
+
+def _gpu(gpu: Gpu) -> dict[str, object]:
+    """Return a GPU's facts; unknown ones are absent."""
+    facts = {"label": gpu.label, "name": gpu.name, "free": gpu.free, "total": gpu.total, "error": gpu.error}
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _planned(plan: Plan) -> dict[str, object]:
+    """Return a plan's facts: the whole policy and what the other frameworks have, what each GPU gives, and notes."""
+    takes = [{"gpu": device.gpu.label, "takes": plan.takes(device)} for device in plan.devices]
+    others = str(administrator.said_to_others(plan))
+    return {"policy": str(plan.asked) or "default", "others": others, "takes": takes, "notes": list(plan.notes)}
+
+
+def _refused(error: TfGpuError) -> Mapping[str, object]:
+    """Return the facts of a refusal: why, and the policies to ask for instead."""
+    ways: Sequence[str] = error.ways if isinstance(error, Refused) else ()
+    reason = f"{error.beginning}{error.more}" if isinstance(error, Refused) else str(error)
+    outcome = "wrong" if isinstance(error, PolicyError) else "refused"
+    offered = [way.removesuffix(f" {RESTART}") for way in ways]
+    return {"outcome": outcome, "reason": reason, "ways": offered}

@@ -1,0 +1,166 @@
+"""Enforces what is configured for this user, and what `%config TfGpuMagics.ceiling = "limit 2GiB"` changes of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.engine import administrator, other_processes
+from tfgpu_magic.errors import PolicyError, Refused, TooLate
+from tfgpu_magic.frameworks import import_hook
+from tfgpu_magic.frameworks.runtime import RUNTIME, current_stage
+from tfgpu_magic.frameworks.runtime import environ as variables
+from tfgpu_magic.host import here, shell
+from tfgpu_magic.policy import fallback, parser
+from tfgpu_magic.policy.ceiling import read
+from tfgpu_magic.policy.plan import Plan, make
+from tfgpu_magic.policy.policy import NOTHING
+from tfgpu_magic.policy.process_state import Stage
+from tfgpu_magic.policy.settings import CONFIGURATION, policy_for_user
+from tfgpu_magic.units import seconds
+
+if TYPE_CHECKING:
+    from tfgpu_magic.policy.settings import Settings
+    from tfgpu_magic.policy.word import Magic
+
+quieten = variables.quieten
+
+
+def enforce(given: Settings, file: Settings, warn: Callable[[str], None]) -> str:
+    """Hold this process to what is configured, as far as possible; if that fails, no GPU may be used under a ceiling.
+
+    Args:
+        given: what IPython's configuration sets.
+        file: what the administrator's file sets; its ceiling holds here already.
+        warn: shows what cannot be enforced.
+
+    Returns:
+        The ceiling that holds, as text; an empty one where there is none.
+    """
+    try:
+        _restrict(given, warn)
+        words, where = policy_for_user(given, file)
+        if words or RUNTIME.ceiling is not None:
+            if RUNTIME.plan is None:  # else this is loaded again, and what was asked meanwhile stays in force
+                administrator.enforce(words or "growth", where if words else administrator.CEILING, warn)
+            administrator.hold_others()
+    except Exception as error:
+        warn(f"tfgpu_magic: What is configured is NOT in force: {type(error).__name__}: {error}")
+        administrator.hold_to_least()
+    return ceiling_in_force()
+
+
+def _restrict(given: Settings, warn: Callable[[str], None]) -> None:
+    """Hold this process, and what was asked in it already, under the configuration's ceiling and the environment's."""
+    before = RUNTIME.ceiling
+    RUNTIME.lower_ceiling(given.ceilings, given.unread)
+    held = RUNTIME.ceiling
+    for flaw in () if held is None else held.flaws:
+        warn(f"tfgpu_magic: {flaw}")
+    if held != before and RUNTIME.plan is not None:  # something was asked before the extension was loaded
+        try:
+            _apply_anew()
+        except TooLate as error:
+            warn(f"tfgpu_magic: {error}")
+
+
+def lower_ceiling(text: str) -> str:
+    """Lower the ceiling of this process, and what is in force with it; return the ceiling that holds now, as text.
+
+    Raises:
+        PolicyError: the text is no ceiling.
+        Refused: it is higher than the one that holds; or TensorFlow uses the GPUs already.
+    """
+    now, held = RUNTIME.ceiling, ceiling_in_force()
+    if text.strip() == held:
+        return held
+    if now is not None and not text.strip():
+        raise Refused(f"The ceiling here is `{now}`. It can be lowered, and not raised or removed.", verdict="")
+    asked = read(text)
+    if now is not None and now.lower_of(asked).amounts == now.amounts:
+        if asked.amounts == now.amounts:
+            return held
+        raise Refused(
+            f"The ceiling here is `{now}`. It can be lowered, and not raised: `{asked}` is no lower.", verdict=""
+        )
+    RUNTIME.lower_ceiling([(text, CONFIGURATION)])
+    administrator.hold_others()
+    _apply_anew()
+    return ceiling_in_force()
+
+
+def ceiling_in_force() -> str:
+    """Return the ceiling of this process as text; an empty one where there is none."""
+    return "" if RUNTIME.ceiling is None else str(RUNTIME.ceiling)
+
+
+def _apply_anew() -> None:
+    """Apply what is in force or waits again, under the ceiling of now.
+
+    Raises:
+        TooLate: TensorFlow uses the GPUs, and keeps what it has; the other frameworks are held.
+    """
+    plan = RUNTIME.plan
+    if current_stage() is Stage.READY:
+        administrator.tell_others()
+        raise TooLate(
+            f"The ceiling is `{RUNTIME.ceiling}` now, for what this {here()} starts. TensorFlow is using the GPUs "
+            "already: what it may take of them can no longer be changed. Restart, and say it in the first cell.",
+            verdict="",
+        )
+    if plan is None:
+        administrator.enforce_nearest()
+    elif plan.judged:
+        _lower(plan)
+    else:  # it is checked when a framework is imported
+        waits = fallback.waits(plan.asked, RUNTIME.ceiling)
+        RUNTIME.apply(replace(waits, configured=plan.configured, others=plan.others))
+    administrator.tell_others()
+
+
+def _lower(plan: Plan) -> None:
+    """Apply a plan again, lowered to the ceiling; where that cannot be, what an administrator has configured."""
+    try:
+        snapshot = administrator.look_well()
+        process = other_processes.now().added_to(RUNTIME.observe(snapshot.gpus), snapshot)
+        made = replace(make(NOTHING, snapshot, process), configured=plan.configured, others=plan.others)
+        made = made.hiding_all() if plan.hides_all else made
+        administrator.apply(made)
+    except Refused as error:
+        import_hook.warn(f"tfgpu_magic: {error}")
+        administrator.enforce_nearest()
+
+
+def magic_for(policy: str) -> Magic:
+    """Return the magic whose line sets a policy: for every framework, where each can be asked it."""
+    try:
+        return "gpu" if parser.parse(policy).of_any_framework else "tf_gpu"
+    except PolicyError:  # the line says why
+        return "tf_gpu"
+
+
+def be_quiet(*, on: bool) -> None:
+    """Say nothing at TensorFlow's import where all is well; or say what is in force."""
+    import_hook.QUIET = on
+
+
+def park(setting: str) -> None:
+    """Hold to a setting of ``TfGpuMagics.parking``: off, ask, or auto and a time.
+
+    Raises:
+        PolicyError: it is none of these.
+    """
+    word, _, time = setting.strip().partition(" ")
+    after = seconds(time) if word == "auto" else None
+    if word not in ("off", "ask", "auto") or (time and word != "auto"):
+        raise PolicyError(
+            f"{setting!r} is no setting of parking. The settings are off, ask, and auto with a time: auto 30m."
+        )
+    parking = sys.modules.get("tfgpu_magic.parking.inside.automatic")
+    if after is None and parking is None:
+        return
+    from tfgpu_magic.parking.inside import automatic  # nothing of parking is imported before it is asked for
+
+    automatic.set_up(shell(), after, when_needed=False)

@@ -1,0 +1,131 @@
+"""Records which cell made each framework use the GPUs first, so that "too late" can name it."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import traceback
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from tfgpu_magic.cell_watch import CellWatch
+from tfgpu_magic.host import starting
+from tfgpu_magic.policy.frameworks import NAMES
+
+if TYPE_CHECKING:
+    from tfgpu_magic.frameworks.registry import Framework
+
+QUOTE_LENGTH = 60
+"""The most characters of a cell's line to quote."""
+
+
+class FirstUseWatch(CellWatch):
+    """A check of the stages after each cell, in microseconds, until the frameworks have started."""
+
+    def __init__(self, shell: Any) -> None:
+        super().__init__(shell)
+        self._source = ""
+        # A framework may have started before the cells were watched; then no cell can be named.
+        self._awake = {framework.name for framework in _awake()}
+
+    def check(self) -> None:
+        """Note the running cell for what has started in it; the cell's number is known only at its end."""
+        for framework in self._new():
+            self._note(framework, "this cell")
+
+    def start(self) -> None:
+        """Watch the cells, and the imports of the one that runs, if one does: it has begun already."""
+        super().start()
+        if not starting(self._shell):
+            _watch_import()
+
+    def _before(self, info: Any) -> None:
+        self._source = info.raw_cell or ""
+        _watch_import()
+
+    def _after(self, result: Any) -> None:
+        if imported := _frameworks():
+            imported.after_cell()
+        for framework in self._new():
+            self._awake.add(framework.name)
+            # A cell that was interrupted while it awaited has no result, and one that is not kept has no number.
+            number = getattr(result, "execution_count", None)
+            self._note(framework, "a cell" if number is None else f"In [{number}]")
+        error = getattr(result, "error_in_exec", None)
+        if error is not None and "tensorflow" in sys.modules:
+            _note_broken(error)
+
+    def _new(self) -> list[Framework]:
+        """Return the frameworks that have started since the last look."""
+        if all(NAMES[module] in self._awake for module in NAMES.keys() & sys.modules.keys()):
+            return []
+        return [framework for framework in _awake() if framework.name not in self._awake]
+
+    def _note(self, framework: Framework, cell: str) -> None:
+        framework.since = f"since {cell}{_quote(self._source)}"
+
+
+def _watch_import() -> None:
+    from tfgpu_magic.frameworks import import_hook  # not while a kernel starts: wrapt imports asyncio and email
+
+    import_hook.call_at_import(_note_import)
+
+
+def _note_import() -> None:
+    """Note whose CUDA contexts are there when TensorFlow is imported."""
+    if imported := _frameworks():
+        imported.note_import()
+
+
+def _awake() -> list[Framework]:
+    """Return the frameworks that use a GPU, or a CUDA context that may be theirs."""
+    imported = _frameworks()
+    return imported.awake() if imported else []
+
+
+def _frameworks() -> ModuleType | None:
+    """Return the room of the frameworks, if one of them is imported; else the import is spared, and %load_ext swift."""
+    if not NAMES.keys() & sys.modules.keys():
+        return None
+    from tfgpu_magic.frameworks import registry
+
+    return registry
+
+
+def _note_broken(error: BaseException) -> None:
+    """Note a first op that failed for lack of memory; later failures, when TensorFlow is ready, do not matter."""
+    imported = _frameworks()
+    if imported and imported.RUNTIME.half_started and imported.out_of_memory(error) and _from_tensorflow(error):
+        imported.RUNTIME.broken = True
+
+
+def _from_tensorflow(error: BaseException) -> bool:
+    """Tell whether TensorFlow raised an error; other libraries run out of memory too."""
+    modules = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return any(name.partition(".")[0] == "tensorflow" for name in modules)
+
+
+def _quote(source: str) -> str:
+    """Return the only statement of a cell that may have started a framework, in brackets; nothing of several."""
+    # Magics and shell lines are no Python; an empty line in their place keeps the line numbers.
+    python = "\n".join("" if line.startswith(("%", "!", "?")) else line for line in source.splitlines())
+    try:
+        doing = [node for node in ast.parse(python).body if not isinstance(node, _QUIET) and not _is_constant(node)]
+        may_have = [ast.get_source_segment(python, node) or "" for node in doing]
+    except (SyntaxError, ValueError):
+        lines = [line.strip() for line in source.splitlines()]
+        may_have = [line for line in lines if line and not line.startswith(("#", "import ", "from ", "%", "!"))]
+    if len(may_have) != 1:
+        return ""
+    line = may_have[0].partition("\n")[0].partition("  #")[0].rstrip()
+    return f" ({line if len(line) <= QUOTE_LENGTH else line[: QUOTE_LENGTH - 1] + '…'})"
+
+
+_QUIET = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+"""Statements that start nothing, or whose own text does not show what they start."""
+
+
+def _is_constant(node: ast.stmt) -> bool:
+    """Tell whether a statement just has a constant, or shows what has a name."""
+    value = node.value if isinstance(node, ast.Expr | ast.Assign) else None
+    return isinstance(value, ast.Constant) or (isinstance(node, ast.Expr) and isinstance(value, ast.Name))

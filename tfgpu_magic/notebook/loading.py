@@ -1,0 +1,180 @@
+"""Loads the magics into a shell and removes them; it also has `configuration` enforce what is configured."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
+
+from tfgpu_magic.cell_source import measured
+from tfgpu_magic.errors import TfGpuError
+from tfgpu_magic.host import host, starting
+from tfgpu_magic.host import magics as magics_of
+from tfgpu_magic.isolate.preload import PRELOAD
+from tfgpu_magic.monitor import claims
+from tfgpu_magic.notebook.complete import matcher
+from tfgpu_magic.notebook.magic import MAGICS, TfGpuMagics, configuration
+from tfgpu_magic.policy import settings
+from tfgpu_magic.policy.flags import RESTART
+from tfgpu_magic.policy.settings import SECTION
+from tfgpu_magic.policy.variables import CEILING, POLICY
+
+_ENFORCED = {"policy", "policies", "ceiling", "ceilings"}
+
+if __name__ not in PRELOAD:
+    PRELOAD.append(__name__)  # an isolated cell has the magics too
+
+
+def load(shell: InteractiveShell) -> None:
+    """Register the magics with a shell, and apply the policy that the environment or the configuration gives."""
+    magics = attach(shell)
+    if host() == "cell":
+        return
+    if magics.warm:
+        from tfgpu_magic.isolate.pool import FORK_SERVER  # here and below: loading the extension is to be quick
+
+        FORK_SERVER.process()
+    try:
+        if magics.parking != "off":
+            configuration().park(magics.parking)
+    except TfGpuError as error:
+        magics.parking = "off"
+        _warn(shell, f"tfgpu_magic: {error} Parking is off.")
+    if "google.colab" in sys.modules:
+        from tfgpu_magic.notebook import restart
+
+        app = restart.kernel_app()
+        words = None if app is None else restart.take(Path(app.abs_connection_file))
+        if words is not None:
+            _apply(shell, *words, _print)
+
+
+def attach(shell: InteractiveShell) -> TfGpuMagics:
+    """Enforce what is configured, register the magics with a shell, and start the reporter of its process."""
+    magics = TfGpuMagics(shell, config=Config({SECTION: _enforced(shell)}))
+    shell.register_magics(magics)
+    shell.Completer.custom_matchers.append(matcher)
+    shell.input_transformers_cleanup.append(measured)
+    magics.watch.start()
+    magics.failures.start()  # after the watch, which notes what a failure has broken
+    magics.reporter.start()
+    magics.idle_release.start()
+    claims.announced_by(magics.reporter.announce)
+    return magics
+
+
+def _enforced(shell: InteractiveShell) -> dict[str, Any]:
+    """Hold this process to what is configured; return all settings that can be used, with the ceiling that holds."""
+    given, file = settings.of_configuration(shell.config, _where(shell)), settings.of_file()
+    values = {**file.values, **given.values}
+    if host() == "cell":
+        return values  # its notebook's policy came along, unless the cell asks for another
+    for flaw in (*file.flaws, *given.flaws):
+        _warn(shell, f"tfgpu_magic: {flaw}")
+    configured = _ENFORCED & values.keys() or given.unread or file.unread
+    if configured or not os.environ.keys().isdisjoint({POLICY, CEILING}):
+        # So that the setting shows what holds, and that can be lowered.
+        values["ceiling"] = configuration().enforce(given, file, functools.partial(_warn, shell))
+    return values
+
+
+def _where(shell: InteractiveShell) -> str:
+    """Return what IPython's configuration is called: with the files that name the magics, where they can be told."""
+    app: Any = shell  # its parent is an application, or a kernel whose parent is one
+    while app is not None and not hasattr(app, "loaded_config_files"):
+        app = app.parent
+    files = [file for file in ([] if app is None else app.loaded_config_files) if _names_us(file)]
+    return f"{settings.CONFIGURATION} ({' and '.join(files)})" if files else settings.CONFIGURATION
+
+
+def _names_us(file: str) -> bool:
+    try:
+        return "tfgpu" in Path(file).read_text(encoding="utf-8", errors="replace").lower()
+    except OSError:
+        return False
+
+
+def unload(shell: InteractiveShell) -> None:
+    """Remove the magics; what they have set stays set, and calls that run go on."""
+    magics = shell.magics_manager.registry.pop(TfGpuMagics.__name__, None)
+    if magics is not None:
+        magics.watch.stop()
+        magics.failures.stop()
+        magics.reporter.stop()
+        magics.idle_release.stop()
+        claims.announced_by(None)
+        if magics in shell.configurables:
+            shell.configurables.remove(magics)  # %config would find this instance and not the next one
+        for kind in ("line", "cell"):
+            for name in MAGICS:
+                shell.magics_manager.magics[kind].pop(name, None)
+        shell.Completer.custom_matchers.remove(matcher)
+        shell.input_transformers_cleanup.remove(measured)
+    parking = sys.modules.get("tfgpu_magic.parking.inside.automatic")
+    if parking is not None:
+        parking.set_up(shell, None, when_needed=False)
+    tracking = sys.modules.get("tfgpu_magic.insight.tracker")
+    if tracking is not None:
+        tracking.stop()
+    used = sys.modules.get("tfgpu_magic.isolate.pool")
+    if used is not None and host() != "cell":  # the isolated calls of a cell may outlive the extension
+        used.FORK_SERVER.stop()  # it holds 600 MB, and the next call, if any, starts another
+
+
+def resume(words: str, others: str = "") -> None:
+    """Load the extension in a kernel that was restarted for a policy, apply it, and report on it in the first cell.
+
+    Args:
+        words: the policy for TensorFlow.
+        others: that for the other frameworks; empty where nothing is asked of them.
+    """
+    shell = InteractiveShell.instance()
+    shell.run_line_magic("load_ext", "tfgpu_magic")
+    magics_of(shell).reporter.note_idle()  # this runs in no cell
+    _apply(shell, words, others, _print_later)  # what this request prints is seen by nobody
+
+
+def _apply(
+    shell: InteractiveShell, words: str, others: str, say: Callable[[InteractiveShell, str, TextIO], None]
+) -> None:
+    """Apply the words of a restart, and report on them."""
+    from tfgpu_magic.engine import control  # only a restarted kernel needs these
+    from tfgpu_magic.notebook import after_restart
+
+    try:
+        plan = after_restart.resume(words, others, asked=f", asked for with {RESTART},")
+    except TfGpuError as error:
+        _warn(shell, f"tfgpu_magic: {error}")
+    else:
+        say(shell, f"tfgpu_magic: after the restart, {control.standing(plan)}", sys.stdout)
+
+
+def _warn(shell: InteractiveShell, text: str) -> None:
+    """Show a warning in the cell that runs, or in the first one, and write it to the log of the kernel's server."""
+    if hasattr(shell, "kernel"):  # in a terminal the log would be shown in the same place
+        shell.log.warning("%s", text.replace("\n", " "))
+    _print(shell, text, sys.stderr)
+
+
+def _print(shell: InteractiveShell, text: str, stream: TextIO) -> None:
+    """Print a text in the cell that runs, or in the first one."""
+    if starting(shell):
+        _print_later(shell, text, stream)
+    else:
+        print(text, file=stream, flush=True)
+
+
+def _print_later(shell: InteractiveShell, text: str, stream: TextIO) -> None:
+    """Print a text in the next cell: while none is running, no output is shown."""
+
+    def show(_: Any) -> None:
+        shell.events.unregister("pre_run_cell", show)
+        print(text, file=stream)
+
+    shell.events.register("pre_run_cell", show)

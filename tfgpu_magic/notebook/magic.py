@@ -1,0 +1,148 @@
+"""The magics class that IPython registers for `%tf_gpu` and `%gpu`; their words and what they do are in `words`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, line_cell_magic, magics_class
+from IPython.display import display
+from traitlets import observe
+
+from tfgpu_magic.errors import TfGpuError
+from tfgpu_magic.host import starting
+from tfgpu_magic.notebook.failure_watch import FailureWatch
+from tfgpu_magic.notebook.first_use import FirstUseWatch
+from tfgpu_magic.notebook.idle_release import IdleRelease
+from tfgpu_magic.notebook.reporter import Reporter
+from tfgpu_magic.policy.settings import TfGpuSettings
+
+if TYPE_CHECKING:
+    from tfgpu_magic.policy.word import Magic
+
+MAGICS: tuple[Magic, ...] = ("tf_gpu", "gpu")
+"""The names of the magics."""
+
+
+def _help() -> str:
+    from tfgpu_magic.notebook.words import help, table  # noqa: A004  # as below
+
+    return help.text(table.WORDS)
+
+
+def configuration() -> Any:
+    """Return the module that does what few configurations and sessions ask for; loading the extension needs it not."""
+    from tfgpu_magic.notebook import configuration
+
+    return configuration
+
+
+@magics_class
+class TfGpuMagics(TfGpuSettings, Magics):
+    """The magics. An administrator sets a policy for all users with ``c.TfGpuMagics.policy = "growth"``."""
+
+    def __init__(self, shell: InteractiveShell, **kwargs: Any) -> None:
+        super().__init__(shell, **kwargs)
+        self.watch = FirstUseWatch(shell)
+        self.failures = FailureWatch(shell, lambda: self.why)
+        self.reporter = Reporter(shell, running=not starting(shell))
+        self.idle_release = IdleRelease(shell, lambda: self.release_after)
+        self.observe(self._on_policy, "policy")  # what configuration has set by now is no change
+        self.observe(self._on_ceiling, "ceiling")
+        self.observe(self._on_parking, "parking")
+        self.observe(self._on_open_module, "parking_on_open_module")
+
+    def _on_policy(self, change: Any) -> None:
+        """Have `%config TfGpuMagics.policy = ...` do what a line would: a refusal is shown in the same cell."""
+        line = f"default; {change['new']}" if change["new"] else "default"
+        self._run(line, None, configuration().magic_for(line))
+
+    def _on_ceiling(self, change: Any) -> None:
+        """Have `%config TfGpuMagics.ceiling = ...` lower the ceiling; what holds then is what the setting shows."""
+        try:
+            self.ceiling = configuration().lower_ceiling(change["new"])
+        except TfGpuError as error:
+            self.ceiling = configuration().ceiling_in_force()
+            raise UsageError(str(error)) from None
+
+    def _on_parking(self, change: Any) -> None:
+        """Have `%config TfGpuMagics.parking = ...` hold from now on; what is no setting is refused."""
+        try:
+            configuration().park(change["new"])
+        except TfGpuError as error:
+            self.parking = change["old"]
+            raise UsageError(str(error)) from None
+
+    def _on_open_module(self, change: Any) -> None:
+        """Have `%config` take the permission back only: what may stop a machine is not for a cell to allow."""
+        if change["new"]:
+            self.parking_on_open_module = False
+            raise UsageError(
+                "Only the configuration can allow parking under the open kernel module, since it may stop the whole "
+                "machine: `c.TfGpuMagics.parking_on_open_module = True` in ipython_config.py."
+            )
+
+    @observe("quiet")
+    def _set_quiet(self, change: Mapping[str, Any]) -> None:
+        configuration().be_quiet(on=change["new"])
+
+    @observe("quiet_tensorflow")
+    def _set_quiet_tensorflow(self, change: Mapping[str, Any]) -> None:
+        configuration().quieten(on=change["new"])
+
+    @observe("grace")
+    def _set_grace(self, change: Mapping[str, Any]) -> None:
+        from tfgpu_magic.isolate import call  # few users set it, and few use isolated calls
+
+        call.GRACE = change["new"]
+
+    @line_cell_magic
+    def tf_gpu(self, line: str, cell: str | None = None) -> Any:
+        """Set up TensorFlow's GPU memory before its first op, and show what holds it; `%tf_gpu help` explains how."""
+        __tracebackhide__ = True  # by which IPython leaves out frames that do not help its user
+        return self._run(line, cell, "tf_gpu")
+
+    @line_cell_magic
+    def gpu(self, line: str, cell: str | None = None) -> Any:
+        """Do the same for every framework: TensorFlow, PyTorch and JAX."""
+        __tracebackhide__ = True  # as above
+        return self._run(line, cell, "gpu")
+
+    tf_gpu.getdoc = gpu.getdoc = _help  # type: ignore[union-attr]  # where IPython asks for what `%tf_gpu?` shows
+
+    def _run(self, line: str, cell: str | None, magic: Magic) -> Any:
+        """Run a line of a magic, or a cell below one.
+
+        Args:
+            line: what follows the magic's name.
+            cell: the text below it; None of a line.
+            magic: the magic's name.
+        """
+        __tracebackhide__ = True  # as above
+        looking = None
+        if cell is None and "tfgpu_magic.notebook.words.line" not in sys.modules:
+            # It imports subprocess, which loading the extension does not need.
+            from tfgpu_magic.monitor.look import LOOK_TIMEOUT, Looking
+
+            looking = Looking(LOOK_TIMEOUT)  # a policy's look at the GPUs begins before all words are imported
+        from tfgpu_magic.notebook.words import (
+            line as lines,  # it imports all words, and loading the extension needs none
+        )
+
+        shell = self.shell
+        assert shell is not None  # noqa: S101  # it was made with one
+        self.watch.check()
+        try:
+            run = None if cell is None else lines.above(line, cell, shell, magic)
+            answer = lines.answer(line, looking, magic) if run is None else None
+        except TfGpuError as error:
+            raise lines.refused(error, line, shell, magic) from None
+        if run is not None:
+            return run()  # its errors are the cell's own
+        # Not returned: it would be lost in a loop, or where it is not a cell's last line.
+        if answer is not None:
+            display(answer)  # type: ignore[no-untyped-call]  # IPython's
+        return None

@@ -1,0 +1,103 @@
+"""Publishes this process's report on the board; `reporter` decides when. It is slow to import."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.frameworks import cuda, registry, self_report
+from tfgpu_magic.host import magics
+from tfgpu_magic.insight.timeline import TIMELINE, Sample, levels
+from tfgpu_magic.model.report import Report
+from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.names import kernel_id
+from tfgpu_magic.monitor.pids import notebook_of
+from tfgpu_magic.monitor.report_files import ReportFile
+
+
+class Publisher:
+    """The publisher of a kernel's or a program's reports. Not thread-safe: closing it would race with a report.
+
+    Args:
+        path: returns the path of the notebook or of the program; empty where it is not known.
+        parks: tells whether others can have it parked.
+
+    Attributes:
+        ready: whether a framework used a GPU at the last report, so that its figures may change by themselves.
+    """
+
+    def __init__(self, path: Callable[[], str], parks: Callable[[], bool] = lambda: False) -> None:
+        self.ready = False
+        self._path, self._parks = path, parks
+        self._used_since: float | None = None
+        self._report_file: ReportFile | None = None
+
+    def publish(self, *, busy: bool | None, active: float | None, promises: bool = True) -> None:
+        """Replace the last report with a new one; a board that cannot be written to is ignored.
+
+        Args:
+            busy: whether a cell or a job runs; None of a program, of which that means nothing.
+            active: when one last began or ended, in seconds since the epoch; None of a program.
+            promises: as in `Report`.
+        """
+        try:
+            report = self_report.brief()
+            self.ready = bool(registry.awake())
+        except Exception:  # TensorFlow's have no common root, and a thread's error is printed into a cell
+            report = Report(pid=os.getpid(), summary="")
+        if self._used_since is None and any(use.taken for use in report.uses):
+            self._used_since = time.time()
+        report = replace(
+            report,
+            notebook=self._path(),
+            busy=busy,
+            active=active,
+            used_since=self._used_since,
+            promises=promises,
+            parks=self._parks(),
+            kernel=kernel_id(sys.orig_argv),
+        )
+        if not cuda.is_quiet():  # else its GPU state is away (`parking`); some 10 µs a GPU
+            found = registry.pools()
+            TIMELINE.add(Sample(time.time(), levels((one.gpu, one.in_use, one.limit) for one in found)))
+        with contextlib.suppress(MonitorError, OSError):  # it may be put right meanwhile
+            self._place().post(report)
+
+    def close(self) -> None:
+        """Remove the last report."""
+        if self._report_file is not None:
+            with contextlib.suppress(OSError):
+                self._report_file.close()
+
+    def _place(self) -> ReportFile:
+        if self._report_file is None or not self._report_file.is_there():
+            old, self._report_file = self._report_file, None
+            if old is not None:
+                old.close()
+            self._report_file = ReportFile(BoardDirectory())
+        return self._report_file
+
+
+def of_kernel(shell: Any) -> Publisher:
+    """Return the publisher of a shell's reports."""
+    return Publisher(partial(notebook_of, shell), partial(parks, shell))
+
+
+def parks(shell: Any) -> bool:
+    """Tell whether others can have a shell's process parked: a kernel that allows it, under a module that is allowed.
+
+    A session in a terminal parks itself only: nobody else can ask it.
+    """
+    own = magics(shell)
+    if getattr(own, "parking", "off") == "off" or not hasattr(shell, "kernel"):
+        return False
+    from tfgpu_magic.parking import facts  # nothing of parking is imported where it is off
+
+    return facts.open_module() in ((False, True) if own.parking_on_open_module else (False,))

@@ -1,0 +1,189 @@
+"""Decides when `publisher` reports on this process: every second while it works, and at the end of each cell.
+
+A kernel has a thread for it, so no cell waits. While no cell runs and no framework uses a GPU, the thread sleeps. A
+program has none before it imports a framework: one that forks, or uses no GPU, stays as it was. One that starts
+kernels, as Jupyter Server, promises nothing before that either: they have the policy, and report it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from tfgpu_magic.cell_watch import CellWatch
+from tfgpu_magic.policy.frameworks import NAMES
+
+if TYPE_CHECKING:
+    from tfgpu_magic.notebook.publisher import Publisher
+
+EVERY = 1.0
+"""Seconds between two reports while something may change."""
+SHARE = 0.01
+"""The share of the time that reports may take."""
+
+AWAKE_EVERY = 30.0
+"""Seconds between two signs of activity of a kernel with a running job: its server may end kernels that are idle."""
+
+PATIENCE = 1.0
+"""Seconds that the end of the process waits for a report that is being made."""
+
+KERNEL_MANAGER = "jupyter_client"
+"""What a program imports that starts kernels."""
+
+_GATHER = 0.1  # seconds: cells that run one after the other make one report
+
+
+class Reporter(CellWatch):
+    """The reporter of this process.
+
+    Args:
+        shell: IPython's shell, whose cells are watched; None in a program.
+        name: what a program is called, or the path of a file that is called so; empty leaves it to its command line.
+        running: whether a cell is running now.
+    """
+
+    def __init__(self, shell: Any = None, name: str = "", *, running: bool = False) -> None:
+        super().__init__(shell)
+        self._name, self._pid = name, os.getpid()
+        self._busy = running
+        self._jobs = self._has_kernels = False
+        self._awake_at = float("-inf")
+        self._active = time.time()
+        self._publisher: Publisher | None = None
+        self._publishing = threading.Lock()  # the thread publishes, and whoever announces
+        self._wake, self._ended = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tfgpu_magic-reporter", daemon=True)
+
+    def start(self) -> None:
+        """Watch the cells, and report; in a program, report now, and again once it has imported a framework."""
+        atexit.register(self.stop)
+        if self._shell is not None:
+            super().start()
+            self._thread.start()
+            return
+        import wrapt  # a kernel needs it later
+
+        self.announce()
+        for framework in NAMES:
+            wrapt.when_imported(framework)(self._imported)
+        wrapt.when_imported(KERNEL_MANAGER)(self._starts_kernels)
+
+    def stop(self) -> None:
+        """Stop reporting, and remove the last report. May be called twice."""
+        if self._forked() or self._ended.is_set():
+            return
+        self._ended.set()
+        atexit.unregister(self.stop)
+        if self._shell is not None:
+            super().stop()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(PATIENCE)
+        self._close()
+
+    def announce(self) -> None:
+        """Report at once, and return when other processes can read the report, or when it takes too long."""
+        if not self._forked() and self._publishing.acquire(timeout=PATIENCE):
+            try:
+                self._publish()
+            finally:
+                self._publishing.release()
+
+    def note_idle(self) -> None:
+        """Note that no cell runs: IPython sends no event at the end of a silent one."""
+        self._turn(busy=False)
+
+    def _before(self, _: Any) -> None:
+        self._turn(busy=True)
+
+    def _after(self, _: Any) -> None:
+        self._turn(busy=False)
+
+    def _turn(self, *, busy: bool) -> None:
+        self._busy, self._active = busy, time.time()
+        self._wake.set()
+
+    def _imported(self, _: object) -> None:
+        if self._forked():
+            return
+        # Two threads may import one each, and where no thread can be started, an import goes on all the same.
+        with self._publishing, contextlib.suppress(RuntimeError):
+            if self._thread.ident is None:
+                self._thread.start()
+
+    def _starts_kernels(self, _: object) -> None:
+        self._has_kernels = True
+        self.announce()
+
+    def _forked(self) -> bool:
+        """Tell whether this is a child, which has neither the thread nor the report, and whose lock may be held."""
+        return os.getpid() != self._pid
+
+    def _run(self) -> None:
+        pause = EVERY
+        while self._due(pause):
+            self._look_for_jobs()
+            from tfgpu_magic.monitor.report_files import AT_LEAST_EVERY  # as below
+
+            begin = time.perf_counter()
+            with self._publishing:
+                self._publish()
+            pause = min(max(EVERY, (time.perf_counter() - begin) / SHARE), AT_LEAST_EVERY)
+        self._close()
+
+    def _publish(self) -> None:
+        if self._ended.is_set():
+            return
+        from tfgpu_magic.frameworks import registry
+        from tfgpu_magic.notebook import publisher  # loading the extension, and a first line, need not wait for it
+
+        if self._publisher is None and self._shell is None:
+            self._publisher = publisher.Publisher(lambda: self._name)
+        elif self._publisher is None:
+            self._publisher = publisher.of_kernel(self._shell)
+        if self._shell is None:
+            promises = not self._has_kernels or bool(registry.imported())
+            self._publisher.publish(busy=None, active=None, promises=promises)
+        else:  # whether it is busy is noted before the figures are read: a cell may end meanwhile
+            self._publisher.publish(busy=self._busy or self._jobs, active=self._active)
+
+    def _close(self) -> None:
+        """Remove the last report; where one is being made just now, the thread does so when it is."""
+        if self._publishing.acquire(timeout=PATIENCE):
+            if self._publisher is not None:
+                self._publisher.close()
+            self._publishing.release()
+
+    def _due(self, pause: float) -> bool:
+        """Wait until a report is due; return False when none is due any more."""
+        if self._wake.wait(self._until_next(pause)):
+            self._ended.wait(_GATHER)
+            self._wake.clear()
+        return not self._ended.is_set()
+
+    def _until_next(self, pause: float) -> float | None:
+        """Return the seconds until the next report or sign of activity is due; None where there is nothing to do."""
+        if self._jobs and not self._busy:
+            return min(pause, max(0.0, self._awake_at + AWAKE_EVERY - time.monotonic()))
+        ready = self._publisher is not None and self._publisher.ready
+        return pause if self._shell is None or self._busy or ready else None
+
+    def _look_for_jobs(self) -> None:
+        """Note whether background cells and calls run: they would end with their kernel, so it is not idle."""
+        listed: Any = sys.modules.get("tfgpu_magic.isolate.job_list") if self._shell is not None else None
+        running = bool(getattr(listed, "running", tuple)())  # a cell may be importing it, and has run half of it
+        if self._jobs and not running:
+            self._active = time.time()
+        self._jobs = running
+        if running and not self._busy and time.monotonic() - self._awake_at >= AWAKE_EVERY:
+            self._awake_at = time.monotonic()
+            # A server counts any message as activity, and no front end shows one for a comm that does not exist.
+            content = {"comm_id": "tfgpu_magic", "data": {}}
+            with contextlib.suppress(Exception):  # a kernel that is ending
+                kernel = self._shell.kernel
+                kernel.session.send(kernel.iopub_socket, "comm_msg", content, ident=b"comm-tfgpu_magic")

@@ -1,0 +1,269 @@
+"""The live table in a notebook: an anywidget that draws what one thread of this kernel reads every second."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import sys
+import threading
+import time
+from functools import partial
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import anywidget
+from IPython.core.getipython import get_ipython
+from traitlets import Bool, Dict, Float, Unicode, default
+
+from tfgpu_magic.engine.status_answer import shown
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.frameworks import self_report
+from tfgpu_magic.model.rows import Table
+from tfgpu_magic.monitor import message, one_look
+from tfgpu_magic.monitor.bounded import within
+from tfgpu_magic.monitor.watcher import Watcher, failure
+from tfgpu_magic.notebook.presence import STATE_EVERY, Presence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from IPython.core.events import EventManager
+
+    Drawn = tuple[Table, message.Past | None]
+
+
+LOOK_TIMEOUT = 3.0
+"""Seconds that a cell waits for a look, its own or another's; one takes milliseconds, but to read /proc can hang."""
+SAVED_TIMEOUT = 1.0
+"""Seconds that a cell waits for fresher figures to save, and as long for whose they are; else the drawn ones do."""
+COLLECTOR_GONE_AFTER = 5.0
+"""Seconds without a look after which the collector may have ended, so that a look waits for a new one's reading."""
+HISTORY_POINTS = 120
+"""How many points of the last 10 minutes are sent: they are saved with the notebook, and must stay small."""
+
+
+_HANGS = Table(error="This machine's processes cannot be read at the moment.")
+_BROKEN = "The table cannot be drawn: something is wrong in tfgpu_magic. `%tf_gpu status` may say what."
+
+
+class MemoryTable(anywidget.AnyWidget):
+    """A live table of the GPUs' memory, by notebook; what `%tf_gpu top` shows.
+
+    It is updated while cells run, as long as a page draws it: a table out of sight sends nothing, keeps no kernel
+    awake, and is updated again when it is in sight. Saved with the notebook, the last state is drawn without a kernel
+    too. In Colab, which draws no updates from another thread, it has a Refresh button.
+
+    A kernel has one table, which any number of cells show: making it again returns the same one.
+
+    Attributes:
+        state: what is drawn, as `monitor.message.state` returns it; read-only.
+        history: what was used in the ten minutes before a page began to draw, as `monitor.message.past` returns it.
+        every: seconds from this state to the next.
+        live: whether it is updated without a Refresh button.
+        kernel: the kernel's id on its Jupyter Server, from which a page may draw the same; empty where it has none.
+
+    Raises:
+        MonitorError: the widget's JavaScript is missing from this installation.
+
+    Example:
+        >>> import tfgpu_magic
+        >>> tfgpu_magic.MemoryTable()  # doctest: +SKIP
+    """
+
+    state = Dict().tag(sync=True)
+    history = Dict().tag(sync=True)
+    every = Float(STATE_EVERY).tag(sync=True)
+    live = Bool(True).tag(sync=True)
+    kernel = Unicode().tag(sync=True)
+    _esm = Unicode().tag(sync=True)
+    _css = Unicode().tag(sync=True)
+
+    _one: MemoryTable | None = None
+
+    def __new__(cls, **traits: Any) -> MemoryTable:
+        """Return the kernel's table, or make it."""
+        one = MemoryTable._one
+        if one is None or one.comm is None:  # closed
+            one = MemoryTable._one = super().__new__(cls, **traits)
+        return one
+
+    def __init__(self, **traits: Any) -> None:
+        if self.comm is not None:
+            for name, value in traits.items():
+                setattr(self, name, value)
+            self.refresh()
+            return
+        self._shell = get_ipython()
+        self._showing = threading.Lock()  # the ticker's thread calls `show`, and the kernel's own
+        self._presence = Presence(running=self._shell is not None)
+        self._rows, past = _TICKER.look()
+        live = "google.colab" not in sys.modules
+        super().__init__(state=message.state(self._rows), history=past or {}, live=live, **traits)
+        self.on_msg(self._heard)
+        if live:
+            for events, name, note in self._notes():
+                events.register(name, note)
+            _TICKER.go(self)
+
+    @classmethod
+    def number(cls) -> str | None:
+        """Return the id of the kernel's table among its comms; None where it has none."""
+        return None if cls._one is None or cls._one.comm is None else str(cls._one.comm.comm_id)
+
+    def refresh(self) -> None:
+        """Look at the GPUs now."""
+        self.show(*_TICKER.look())
+
+    def close(self) -> None:
+        """Remove the table wherever it is shown."""
+        if self.comm is not None and self.live:  # only once: the garbage collector closes it too, in any thread
+            for events, name, note in self._notes():
+                with contextlib.suppress(ValueError):  # a shell that was reset has none
+                    events.unregister(name, note)
+        super().close()
+
+    def show(self, table: Table, past: message.Past | None = None) -> None:
+        """Draw a table; and the history, as `monitor.message.past` returns it, unless that is None."""
+        with self._showing, self.hold_sync():
+            self._rows, self.state, self.every = table, dict(message.state(table)), self.pause() or STATE_EVERY
+            if past is not None:
+                self.history = dict(past)
+
+    def pause(self) -> float | None:
+        """Return the seconds from one state to the next; None while no page draws them."""
+        return None if self.comm is None else self._presence.pause()
+
+    def _heard(self, _: object, content: Any, __: object) -> None:
+        """Handle a page's message: `drawn`, or `refresh`, by which a new page asks for the history too."""
+        kind = content.get("type") if isinstance(content, dict) else None
+        if kind not in ("drawn", "refresh"):
+            return
+        away = self.pause() is None
+        self._presence.hear()
+        if away or kind == "refresh":
+            self.refresh()
+        if self.live:
+            _TICKER.go(self)
+
+    def _notes(self) -> tuple[tuple[EventManager, str, Callable[..., None]], ...]:
+        """Return the callbacks for the begin and the end of a cell, with their events."""
+        if self._shell is None:
+            return ()
+        events = self._shell.events
+        return (events, "pre_run_cell", self._begins), (events, "post_run_cell", self._ends)
+
+    def _begins(self, *_: object) -> None:
+        self._presence.begin()
+        _TICKER.go(self)
+
+    def _ends(self, *_: object) -> None:
+        self._presence.end()
+        _TICKER.go(self)
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        bundle = super()._repr_mimebundle_(**options)
+        if bundle:
+            rows = self._rows  # they may be a second old, and this is saved
+            fresh = rows if rows.error else one_look.table(self_report.report, timeout=SAVED_TIMEOUT)
+            now = shown(rows if fresh.error else fresh)
+            bundle[0].update({"text/plain": repr(now), "text/html": now._repr_html_()})
+        return bundle
+
+    @default("kernel")
+    def _kernel(self) -> str:
+        app = sys.modules.get("ipykernel.kernelapp")
+        started = app is not None and app.IPKernelApp.initialized()
+        path = str(app.IPKernelApp.instance().abs_connection_file) if app is not None and started else ""
+        named = re.search(r"kernel-([\w-]+)\.json$", path)
+        return named[1] if named else ""
+
+    @default("_esm")
+    def _javascript(self) -> str:
+        return _built("widget.js")
+
+    @default("_css")
+    def _style(self) -> str:
+        return _built("widget.css")
+
+
+class _Ticker:
+    """A thread that looks for the kernel's table as long as a page draws it, and ends with that."""
+
+    def __init__(self) -> None:
+        self._table: MemoryTable | None = None
+        self._lock = threading.Lock()  # of the table and the thread; never held during a look
+        self._looking = threading.Lock()  # a Watcher is not thread-safe
+        self._looked_at = float("-inf")
+        self._watcher: Watcher | None = None
+        self._thread: threading.Thread | None = None
+
+    def go(self, table: MemoryTable) -> None:
+        """Keep a table up to date from now on, while a page draws it."""
+        with self._lock:
+            self._table = table
+            if self._thread is None or not self._thread.is_alive():  # as in a child that was forked
+                self._thread = threading.Thread(target=self._run, name="tfgpu_magic-top", daemon=True)
+                self._thread.start()
+
+    def look(self) -> Drawn:
+        """Look now, at the history too, from a cell: stop waiting for a look that hangs. Raise nothing."""
+        return within(LOOK_TIMEOUT, partial(self._look, past=True)) or (_HANGS, None)
+
+    def _look(self, *, past: bool) -> Drawn:
+        """Look however long it takes, at the history too if that is wanted. A look that hangs blocks no other."""
+        if not self._looking.acquire(timeout=LOOK_TIMEOUT):
+            return _HANGS, None
+        try:
+            return self._see(past=past)
+        except Exception as error:  # whatever it is: it would end the thread, and be printed into a cell
+            logging.getLogger(__name__).debug("a look failed", exc_info=True)
+            return failure(error, _BROKEN), None
+        finally:
+            self._looking.release()
+
+    def _see(self, *, past: bool) -> Drawn:
+        watcher = self._watcher = self._watcher or Watcher(kernel=os.getpid(), report=self_report.report)
+        if time.monotonic() - self._looked_at > COLLECTOR_GONE_AFTER:
+            with contextlib.suppress(MonitorError):  # which `see` raises at once
+                watcher.live.wait(1.5)  # a table that opens with figures is worth the wait
+        self._looked_at = time.monotonic()
+        table = watcher.see()
+        return table, message.past(watcher.live.history(), seconds=600, most=HISTORY_POINTS) if past else None
+
+    def _run(self) -> None:
+        while (table := self._next()) is not None:
+            with contextlib.suppress(Exception):  # it may be closed meanwhile, or the kernel end
+                table.show(*self._look(past=False))
+        with self._looking:
+            if self._watcher is not None:
+                self._watcher.close()
+                self._watcher = None
+
+    def _next(self) -> MemoryTable | None:
+        """Wait for the next look, and return its table; None ends the thread."""
+        begun = time.monotonic()
+        while True:
+            time.sleep(STATE_EVERY)
+            with self._lock:
+                table = self._table
+                pause = None if table is None else table.pause()
+                if pause is None:
+                    self._table = self._thread = None
+                    return None
+            if time.monotonic() - begun >= pause - STATE_EVERY / 2:
+                return table
+
+
+_TICKER = _Ticker()
+
+
+def _built(name: str) -> str:
+    try:
+        return resources.files("tfgpu_magic.notebook").joinpath("static").joinpath(name).read_text(encoding="utf-8")
+    except OSError as error:
+        raise MonitorError(
+            f"The live table is not built here: {name} is missing. In a clone of the repository scripts/demo builds "
+            "it; else install tfgpu-magic anew."
+        ) from error

@@ -1,0 +1,67 @@
+"""What may stand at the cursor of a `%tf_gpu` line, from its words alone. Pure; `complete` passes it to IPython."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from tfgpu_magic.notebook.words.line import parted
+from tfgpu_magic.notebook.words.table import module
+from tfgpu_magic.policy.word import Word
+
+_LINE = re.compile(r"\s*(?:(?P<percent>%{0,2})tf_gpu|(?P<other>%{1,2})gpu)(?P<rest>\s+(?![=.(\[]).*|\s+)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The completions at the cursor.
+
+    Attributes:
+        fragment: the part of the word that is typed already.
+        words: the words that it may become; empty where nothing may stand there.
+    """
+
+    fragment: str
+    words: tuple[str, ...]
+
+
+def at(
+    line: str,
+    words: Sequence[Word],
+    gpus: Callable[[], Sequence[str]],
+    names: Callable[[], Iterable[str]],
+) -> Offer | None:
+    """Return what may stand at the end of a line; None where it is no line of `%tf_gpu`.
+
+    Args:
+        line: the line up to the cursor.
+        words: all words of the magic.
+        gpus: returns the labels of the GPUs that can be named.
+        names: returns the notebook's names.
+    """
+    ours = _LINE.fullmatch(line)
+    if ours is None:
+        return None
+    fragment = re.split(r"[\s,;=]", ours["rest"])[-1]
+    name, rest = parted(ours["rest"].removesuffix(fragment).lstrip())
+    above = "%%" in (ours["percent"], ours["other"])
+    fitting = [word for word in words if word.above or not above]
+    first = next((word for word in fitting if name and name.lower() in word.names), None)
+    if first is None:
+        offered = [] if name or rest else [word.name for word in fitting]
+    elif above:
+        offered = module(first).offers_above(rest.split(), gpus, names)
+    else:
+        offered = _in_a_line(first, rest.split(), gpus)
+    begun = (word for word in offered if word.lower().startswith(fragment.lower()))
+    return Offer(fragment, tuple(dict.fromkeys(begun)))
+
+
+def _in_a_line(word: Word, tokens: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
+    """Return what may follow a word and its tokens in a line: its values, and its flags that are not there yet."""
+    behind = [word.name, *tokens] if word.restart else tokens  # a policy's word is a part of it
+    values: list[str] = module(word).offers(behind, gpus) if word.takes else []
+    flags = dict(word.flags)
+    needs_value = bool(tokens) and flags.get(tokens[-1].rstrip("="), False)
+    return values if needs_value else values + [flag for flag in flags if flag not in tokens]

@@ -1,0 +1,15 @@
+"""`%tf_gpu env`: a policy as shell lines, as far as variables can express it; without one, the current policy."""
+
+from __future__ import annotations
+
+from tfgpu_magic.engine import control
+from tfgpu_magic.model.answer import Code
+from tfgpu_magic.policy import script, vocabulary
+from tfgpu_magic.policy.word import Line
+
+offers = vocabulary.offers
+
+
+def answer(line: Line) -> Code:
+    """Return the lines."""
+    return Code(script.shell(control.sketch(line.rest, line.frameworks) if line.rest else control.decided()), "sh")

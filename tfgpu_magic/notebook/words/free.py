@@ -1,0 +1,21 @@
+"""`%tf_gpu free`: lets go of what IPython keeps and of names, and says what became free."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from tfgpu_magic.insight import shell
+from tfgpu_magic.insight.answers.freed import Freed
+from tfgpu_magic.insight.freeing import free
+from tfgpu_magic.policy.word import Line
+
+
+def answer(line: Line) -> Freed:
+    """Let go, and return what became free."""
+    return free(*(name for name in re.split(r"[\s,;]+", line.rest) if name))
+
+
+def offers(tokens: Sequence[str], _gpus: Callable[[], Sequence[str]]) -> list[str]:
+    """Return the notebook's names."""
+    return [name for name in shell.names() if not name.startswith("_") and name not in tokens]

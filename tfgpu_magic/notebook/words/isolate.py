@@ -1,0 +1,61 @@
+"""`%%tf_gpu isolate`: the cell below runs in a process of its own; in a line, `--warm` prepares for that."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.notebook.words.table import ISOLATED
+from tfgpu_magic.policy import vocabulary
+from tfgpu_magic.policy.flags import part
+from tfgpu_magic.policy.word import Line
+
+_WARM = "--warm"
+_NAMES = re.compile(r"(?:^| )-[io](?:[ =](?:\S*,)?)?$")
+"""A pattern for the end of a line whose next word is a name of the notebook."""
+
+
+def prepare(parsed: Line, cell: str, shell: Any) -> Callable[[], object]:
+    """Return what runs the cell, or begins to."""
+    from tfgpu_magic.insight.why import explaining  # slow to import, and Tab completion needs none of them
+    from tfgpu_magic.isolate.cells import jobs, line  # as above
+
+    asked = line.parse(parsed.rest, ISOLATED)
+    return jobs.begin(
+        shell,
+        replace(asked, options=replace(asked.options, frameworks=parsed.frameworks)),
+        cell,
+        explaining.explain_call,
+    )
+
+
+def answer(line: Line) -> None:
+    """Start the fork server for isolated cells, without waiting for it."""
+    if line.rest != _WARM:
+        raise PolicyError(f"`isolate` stands above a cell. {ISOLATED.usage}")
+    from tfgpu_magic.isolate.pool import FORK_SERVER  # as above
+
+    FORK_SERVER.process()
+    print("Getting ready for isolated cells: TensorFlow is being imported for them.")
+
+
+def offers_above(
+    tokens: Sequence[str], gpus: Callable[[], Sequence[str]], names: Callable[[], Iterable[str]]
+) -> list[str]:
+    """Return names, flags, their values, or words of a policy."""
+    if _NAMES.search(" ".join(tokens)):
+        return list(names())
+    last = tokens[-1].rstrip("=") if tokens else ""
+    if values := [value for flag in ISOLATED.flags if flag.takes and flag.name == last for value in flag.values]:
+        return values
+    try:
+        policy, flags = part(tokens, {flag.name: flag.takes for flag in ISOLATED.flags}, "")
+    except PolicyError:
+        return []
+    # The words of a policy may be written as flags here.
+    begun = re.sub(rf"(?:^| )--({'|'.join(word.name for word in vocabulary.POLICY_WORDS)})\b", r";\1", " ".join(policy))
+    offered = [flag.name for flag in ISOLATED.flags if flag.name not in flags]
+    return vocabulary.offers([begun.lstrip(";")], gpus) + offered

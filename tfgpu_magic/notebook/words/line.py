@@ -1,0 +1,104 @@
+"""A line of the magic: parsed once, refused where its word may not stand there, and passed to that word."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tfgpu_magic.errors import PolicyError, TfGpuError, UnknownWord
+from tfgpu_magic.notebook.words import table
+from tfgpu_magic.policy.flags import RESTART
+from tfgpu_magic.policy.vocabulary import find
+from tfgpu_magic.policy.word import Line, Magic, Word
+
+if TYPE_CHECKING:
+    from IPython.core.error import UsageError
+
+    from tfgpu_magic.monitor.look import Looking
+
+
+def answer(
+    line: str,
+    looking: Looking | None = None,
+    magic: Magic = "tf_gpu",
+) -> object:
+    """Do what a line asks, and return what is to be shown; None where nothing is.
+
+    Args:
+        line: what follows the magic's name.
+        looking: a look at the GPUs that has begun with this line, for a word that needs one.
+        magic: the magic's name.
+
+    Raises:
+        TfGpuError: it cannot be done; its text says why, and what can.
+    """
+    parsed = replace(read(line, table.WORDS), looking=looking, magic=magic)
+    word = parsed.word
+    if parsed.rest and word.alone:
+        raise PolicyError(f"`{word.name}` stands alone; {parsed.rest!r} is too much. `%tf_gpu?` explains the words.")
+    answered: object = table.module(word).answer(parsed)
+    return answered
+
+
+def above(line: str, cell: str, shell: Any, magic: Magic = "tf_gpu") -> Callable[[], object]:
+    """Prepare what a line above a cell asks; the function that is returned does it, and returns the cell's value.
+
+    Raises:
+        TfGpuError: it cannot be done; its text says why, and what can.
+    """
+    parsed = replace(read(line, table.WORDS), magic=magic)
+    if parsed.word.above is None:
+        *first, last = (f"`%%tf_gpu {word.name}`" for word in table.WORDS if word.above)
+        fitting = f"{', '.join(first)} or {last}"
+        meant = f" {parsed.name!r} stands in a line of its own, with one %." if parsed.name else ""
+        raise PolicyError(f"Above a cell, only {fitting} can stand.{meant} `%tf_gpu?` explains it.")
+    prepared: Callable[[], object] = table.module(parsed.word).prepare(parsed, cell, shell)
+    return prepared
+
+
+def read(line: str, words: tuple[Word, ...]) -> Line:
+    """Parse a line.
+
+    Raises:
+        PolicyError: its first word is unknown, or a flag cannot stand beside it.
+    """
+    tokens = re.split(r"(?:^|\s)#", line, maxsplit=1)[0].split()  # `train#2.ipynb` is a name
+    name, rest = parted(" ".join(token for token in tokens if token != RESTART))
+    restart = RESTART in tokens
+    if restart and not name:
+        raise PolicyError(f"{RESTART} of what? Write the words before it: `%tf_gpu limit 2GiB {RESTART}`.")
+    word = find(name, words)
+    if restart and not word.restart:
+        raise PolicyError(f"`{word.name}` sets nothing, so {RESTART} has no place beside it.")
+    return Line(name, rest, restart, word, words)
+
+
+def parted(text: str) -> tuple[str, str]:
+    """Return the first word of a text, and what follows it."""
+    name = re.split(r"[\s;]|(?<=[^\W\d]),", text, maxsplit=1)[0]
+    return name, text.removeprefix(name).strip()
+
+
+def refused(error: TfGpuError, line: str, shell: Any, magic: Magic = "tf_gpu") -> UsageError:
+    """Return the error that ends a cell whose line was refused; IPython shows no traceback, and stops "run all"."""
+    from tfgpu_magic.engine import offers  # only a refusal has any
+
+    return offers.refusal(shell, line, error, explained(error, magic), magic)
+
+
+def explained(error: TfGpuError, magic: Magic = "tf_gpu") -> str:
+    """Return the text of an error; where a word that is no policy stands in a policy, the text about that word."""
+    return _explained(error).replace("%tf_gpu", f"%{magic}")
+
+
+def _explained(error: TfGpuError) -> str:
+    if not isinstance(error, UnknownWord):
+        return str(error)
+    for word in table.WORDS:
+        if error.name.lower() in word.names:
+            return f"`{word.name}` is no policy: it stands alone, at the beginning of its line."
+        if error.name.lower() in word.tried:
+            return f"{error.name!r} is not a word of %tf_gpu. {word.instead}"
+    return str(error)

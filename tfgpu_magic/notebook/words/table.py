@@ -1,0 +1,163 @@
+"""Every word of `%tf_gpu`, in the order in which the help lists them; each is a module of its name, or `policy`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+from tfgpu_magic.policy.requests import limit
+from tfgpu_magic.policy.vocabulary import POLICY_WORDS
+from tfgpu_magic.policy.word import Above, Flag, Word
+
+ISOLATED = Above(
+    (
+        Flag(
+            "-i",
+            "NAMES",
+            "send only these names (`-` for none), or with `+x,y` these too; else those that the cell reads",
+            tried=("--input", "--inputs", "--in", "--send", "--names"),
+        ),
+        Flag(
+            "-o",
+            "NAMES",
+            "bring these names back, as in `-o model,history`",
+            tried=("--output", "--outputs", "--out", "--bring", "--return"),
+        ),
+        Flag("--gpus", "N", "see only N GPUs, the free ones with most memory", values=("1", "2")),
+        Flag("--timeout", "TIME", "end it after so long: 90s, 10m, 2h", values=("90s", "10m", "2h")),
+        Flag(
+            "--detach",
+            "",
+            "don't wait: the cell runs in the background, and `%tf_gpu jobs` lists it",
+            tried=("--background", "--bg", "--async", "--nowait", "--no-wait"),
+        ),
+    ),
+    "WORDS",
+    "Write `%%tf_gpu isolate [-i NAMES] [-o NAMES] [--gpus N] [--timeout TIME] [--detach] [POLICY]`, "
+    "with a policy as in `limit 2GiB` or `--limit 2GiB`.",
+    "Above a cell, `%%tf_gpu isolate` runs it in a process of its own. The names that it reads are sent along, those "
+    "after -o are brought back, and all its GPU memory comes back. WORDS are a policy for that process; "
+    "`--limit 2GiB` is `limit 2GiB`.",
+)
+MEASURED = Above(
+    (
+        Flag("--as", "NAME", "put the result into a name, as an object", tried=("-o", "--to", "--name")),
+        Flag("--fit", "", "say how much to ask for, too: from the highest peaks of this session, with a margin"),
+    ),
+    "",
+    "Write `%tf_gpu measure [--as NAME]` or `%%tf_gpu measure [--as NAME] [--fit]` in the first line of a cell, or "
+    "`with tfgpu_magic.measure() as m:` above a part of it.",
+    "Above a cell, `%%tf_gpu measure` says what it did to GPU memory: the exact peak of each logical GPU, what stayed "
+    "in use, and what the driver gave. The cell runs in the notebook as any other.",
+)
+
+WORDS: tuple[Word, ...] = (
+    *(replace(word, flags=(), takes=True, restart=True, home=".policy") for word in POLICY_WORDS),
+    Word("help", ("help",), "show this list; also `%tf_gpu?`", also=("--help", "-h", "?")),
+    Word(
+        "status",
+        ("status",),
+        "show GPUs, processes and this kernel's TensorFlow; also `%tf_gpu` alone",
+        also=("",),
+        tried=("memory", "mem", "usage", "info", "nvidia-smi"),
+        instead=f"Who holds what is `%tf_gpu status`. {limit.EXAMPLES}",
+    ),
+    Word(
+        "top",
+        ("top",),
+        "show the same as a live table in a notebook; it goes on while cells run",
+        tried=("watch", "live", "monitor"),
+        instead="The live table is `%tf_gpu top`.",
+    ),
+    Word(
+        "measure",
+        ("%%tf_gpu measure", "measure", "measure --fit"),
+        "show what its cell does to GPU memory: the exact peak, and what stays; --fit shows how much to ask for",
+        flags=(("--fit", False), ("--as", True)),
+        tried=("memit", "mprun", "profile", "peak", "time", "fit"),
+        instead="What a cell takes is `%%tf_gpu measure` above it; how much to ask for is `%tf_gpu measure --fit`.",
+        above=MEASURED,
+    ),
+    Word(
+        "track",
+        ("track on [--above 64MiB]", "track off", "track"),
+        "show a line below each cell that changes memory much; alone, a chart of the session and what each cell did",
+        flags=(("--above", True),),
+        takes=True,
+        tried=("record", "history", "trace", "monitor", "chart", "timeline"),
+        instead="What each cell does to memory is `%tf_gpu track on`; `%tf_gpu track` shows it.",
+    ),
+    Word(
+        "tensors",
+        ("tensors", "tensors --all"),
+        "show what holds this notebook's GPU memory, by name: variables, models, results, errors; the largest, or all",
+        flags=(("--all", False),),
+        tried=("arrays", "objects", "variables", "vars", "who", "whos", "live_arrays"),
+        instead="What holds this notebook's memory is `%tf_gpu tensors`.",
+    ),
+    Word(
+        "free",
+        ("free", "free x,model"),
+        "free memory held by IPython's results, the last traceback, garbage and any names given; show what became "
+        "free and what went back to the driver",
+        takes=True,
+        tried=("release", "empty_cache", "gc", "collect", "del", "delete"),
+        instead="`%tf_gpu free` lets go of what nobody needs, and of names: `%tf_gpu free x,model`.",
+    ),
+    Word(
+        "why",
+        ("why",),
+        "explain the last out-of-memory error, and show what would help; shown automatically below the error",
+        tried=("oom", "explain", "debug", "diagnose", "error"),
+        instead="Why a cell ran out of memory is `%tf_gpu why`.",
+    ),
+    Word(
+        "park",
+        ("park", "park train.ipynb", "park --auto 20m [--when-needed]", "park --check"),
+        "move the GPU memory of this notebook, or of another one of yours, to host memory when its cell has ended; its "
+        "next cell brings it back. `--auto` does so automatically, `--check` shows whether it is possible and why not",
+        flags=(("--auto", True), ("--when-needed", False), ("--check", False)),
+        takes=True,
+        tried=("suspend", "pause", "hibernate", "checkpoint", "swap", "offload", "sleep"),
+        instead="`%tf_gpu park` moves what this notebook holds of the GPUs to host memory, and keeps it.",
+    ),
+    Word(
+        "unpark",
+        ("unpark", "unpark train.ipynb"),
+        "bring a parked notebook back to the GPU, as its next cell does automatically",
+        takes=True,
+        tried=("resume", "wake", "restore", "unpause"),
+        instead="`%tf_gpu unpark train.ipynb` brings a parked notebook back; its next cell does so by itself.",
+    ),
+    Word(
+        "isolate",
+        ("%%tf_gpu isolate", "%%tf_gpu isolate -o model limit 2GiB", "isolate --warm"),
+        "run the cell in a process of its own, which gives its GPU memory back; --warm prepares for that",
+        flags=(("--warm", False),),
+        tried=("run", "exec", "background"),
+        instead="Above a cell, `%%tf_gpu isolate` runs it in a process of its own.",
+        above=ISOLATED,
+    ),
+    Word(
+        "jobs",
+        ("jobs", "jobs stop 1"),
+        "list the isolated cells that run in the background, with their states; `stop` ends one",
+        takes=True,
+        tried=("stop", "kill", "cancel"),
+        instead="`%tf_gpu jobs stop 1` ends an isolated cell that runs in the background.",
+    ),
+    Word("plan", ("plan WORDS",), "show what the words would do, GPU by GPU, and change nothing", takes=True),
+    Word(
+        "code",
+        ("code [WORDS]",),
+        "print Python for a script that does what the words do, or what is set already",
+        takes=True,
+    ),
+    Word("env", ("env [WORDS]",), "print shell lines that do it, as far as environment variables can", takes=True),
+)
+
+
+def module(word: Word) -> Any:
+    """Return the module of what a word does, imported when it is said or completed, and not before."""
+    return import_module(word.home or f".{word.name}", __package__)

@@ -1,0 +1,22 @@
+"""`%tf_gpu top`: the live table; where no front end draws it, as in a terminal, one snapshot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.engine import control
+from tfgpu_magic.host import host
+from tfgpu_magic.policy.word import Line
+
+if TYPE_CHECKING:
+    from tfgpu_magic.engine.status_answer import Status
+    from tfgpu_magic.notebook.widget import MemoryTable
+
+
+def answer(_: Line) -> MemoryTable | Status:
+    """Return the table."""
+    if host() != "kernel":
+        return control.status().once()
+    from tfgpu_magic.notebook.widget import MemoryTable  # ipywidgets is slow to import
+
+    return MemoryTable()

@@ -1,0 +1,41 @@
+"""`%tf_gpu track`: a line below each cell that changes memory much, and the session as a chart and by cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.host import shell
+from tfgpu_magic.insight import session, tracker
+from tfgpu_magic.insight.answers.track import Session
+from tfgpu_magic.policy.arguments import SIZES
+from tfgpu_magic.policy.flags import part
+from tfgpu_magic.policy.word import Line
+from tfgpu_magic.units import parse_bytes, rounded
+
+_ON, _OFF, _ABOVE = "on", "off", "--above"
+
+
+def answer(line: Line) -> Session | None:
+    """Switch it on or off, or return the session."""
+    rest, flags = part(line.rest.split(), {_ABOVE: f"{_ABOVE} which size?"}, line.word.forms)
+    if rest == [_ON]:
+        least = parse_bytes(flags[_ABOVE]) if _ABOVE in flags else tracker.LEAST
+        tracker.start(shell(), least)
+        print(f"Each cell is tracked. A line below it says when it changes what is in use by {rounded(least)} or more.")
+        return None
+    if rest == [_OFF] and not flags:
+        tracker.stop()
+        print("Cells are not tracked any more. `%tf_gpu track` shows those that were.")
+        return None
+    if rest or _ABOVE in flags:
+        raise PolicyError(f"`track {line.rest}` cannot be done.{line.word.forms}")
+    return replace(session.timeline(), tracked=tracker.is_on())
+
+
+def offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
+    """Return what may follow."""
+    if tokens[-1:] == [_ABOVE]:
+        return list(SIZES)
+    return [] if tokens else [_ON, _OFF]

@@ -1,0 +1,12 @@
+"""`%tf_gpu why`: why the last cell ran out of GPU memory, and what would help, once more."""
+
+from __future__ import annotations
+
+from tfgpu_magic.insight.answers.why import Why
+from tfgpu_magic.insight.why import explaining
+from tfgpu_magic.policy.word import Line
+
+
+def answer(_: Line) -> Why:
+    """Return what was shown below the cell."""
+    return Why(explaining.last().explanation, asked=True)

@@ -1,0 +1,152 @@
+"""Sentences about parking: what is done, for whom is waited and how long, why not, and what to do next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.model.phrases import plain, seconds, words
+from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.units import rounded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tfgpu_magic.parking.messages import Outcome, Progress, Room
+    from tfgpu_magic.parking.refusals import Refusal
+
+_MOST_HOLDERS = 3
+_WORDS = {
+    "checks": "Checking whether it can be parked.",
+    "locks": "Waiting for what the GPU was given to do.",
+    "settles": "Waiting for the end of what an earlier helper process has begun.",
+    "takes room": "Taking the room.",
+}
+
+
+def progress(progress: Progress, names: Mapping[int, str]) -> str:
+    """Say how a parking or a return gets on.
+
+    Args:
+        progress: what the helper says.
+        names: what the processes are called that it names, by pid.
+    """
+    size, time = rounded(progress.size), "" if progress.seconds is None else f", about {seconds(progress.seconds)}"
+    if progress.step == "copies out":
+        return f"Parking: {size} of GPU memory go to host memory{time}."
+    if progress.step == "copies back":
+        return f"Bringing {size} of GPU memory back{time}."
+    if progress.step != "waits":
+        return _WORDS.get(progress.step, "")
+    lines = [] if progress.trouble is None else [reason(progress.trouble)]
+    lines += [_room(room, names) for room in progress.rooms if room.short or room.free is None]
+    lines += [f"{_called(pid, names)} comes back first, about {seconds(time)}." for pid, time in progress.ahead]
+    first = " ".join(lines) or "It is not its turn yet."
+    then = "" if progress.seconds is None else f" Then {size} come back{time}."
+    return f"Waiting for room. {first}{then} To stop waiting, interrupt: nothing is lost, and it stays parked."
+
+
+def parked(outcome: Outcome, here: str) -> str:
+    """Say that this process is parked."""
+    away, them = _away(outcome)
+    took = f" That took {seconds(outcome.seconds)}." if outcome.seconds else ""
+    return f"Parked: {away}.{took} The next cell of this {here} brings {them} back."
+
+
+def other_parked(outcome: Outcome, name: str) -> str:
+    """Say that another notebook is parked."""
+    away, them = _away(outcome)
+    return f"{plain(name)} is parked: {away}. Its next cell brings {them} back."
+
+
+def not_parked(refusals: Sequence[Refusal], name: str) -> str:
+    """Say why a process is not parked."""
+    return f"{plain(name, longest=60)} is not parked. {reasons(refusals)}"
+
+
+def off() -> str:
+    """Say that parking is off here, and how to try it."""
+    return (
+        "Parking is off here: it was tried on a simulated driver only, so nobody knows yet what a real one makes "
+        'of your work. To try it in this notebook all the same: `%config TfGpuMagics.parking = "ask"`.'
+    )
+
+
+def can_be_parked(here: str) -> str:
+    """Say that nothing speaks against it."""
+    return f"This {here} can be parked: nothing speaks against it now."
+
+
+def back(outcome: Outcome, waited: float) -> str:
+    """Say that it is back."""
+    what = "what it held of the GPUs" if outcome.entry is None else f"{rounded(outcome.entry.size)} of GPU memory"
+    return f"Back: {what}, after {seconds(waited)}."
+
+
+def other_back(outcome: Outcome, name: str) -> str:
+    """Say that another process is back."""
+    size = "" if outcome.entry is None else f" with {rounded(outcome.entry.size)}"
+    return f"{plain(name)} is back on the GPU{size}."
+
+
+def stays(here: str) -> str:
+    """Say that nothing has changed."""
+    return (
+        f"This {here} is parked, and stays so until a cell finds room; `%tf_gpu` in another notebook shows who has it."
+    )
+
+
+def unasked(error: str, here: str) -> str:
+    """Say that a cell was not run since nobody could be asked to bring the state back."""
+    return f"The cell was not run. {error} This {here} is still parked, and nothing is lost: run it again."
+
+
+def interrupted(here: str, *, parked: bool) -> str:
+    """Say what became of a wait that was interrupted."""
+    if parked:
+        return f"Interrupted, and the cell was not run. This {here} is still parked, and nothing is lost: run it again."
+    return f"Interrupted, and the cell was not run. This {here} is back on the GPU meanwhile: run it again."
+
+
+def not_back(refusals: Sequence[Refusal], here: str) -> str:
+    """Say why a process does not come back, so that its cell was not run."""
+    if not refusals or why.CANCELLED.among(refusals):
+        return f"The cell was not run. {stays(here)}"
+    return f"The cell was not run: this {here} is parked, and does not come back. {reasons(refusals)}"
+
+
+def lost(here: str) -> str:
+    """Warn in the first cell that runs without its GPU state."""
+    return (
+        f"tfgpu_magic: the GPU state of this {here} is lost. Save what is in host memory and restart: whatever uses "
+        "the GPU here waits for ever, or ends this process."
+    )
+
+
+def reasons(refusals: Iterable[Refusal]) -> str:
+    """Say why, and what to do: a sentence or two for each reason."""
+    return " ".join(map(reason, refusals))
+
+
+def reason(refusal: Refusal) -> str:
+    """Say one reason, and what to do."""
+    return refusal.reason.sentence.format_map(words(refusal.facts))
+
+
+def _away(outcome: Outcome) -> tuple[str, str]:
+    """Say what is in host memory now, and with which pronoun to go on; its size is known by the record alone."""
+    if outcome.entry is None:
+        return "what it held of the GPUs is in host memory now", "it"
+    return f"{rounded(outcome.entry.size)} of GPU memory are in host memory now", "them"
+
+
+def _room(room: Room, names: Mapping[int, str]) -> str:
+    if not room.label:
+        return "The GPU that it was on is not there now."
+    held = [f"{_called(pid, names)} holds {rounded(size)}" for pid, size in room.holders[:_MOST_HOLDERS]]
+    more = len(room.holders) - len(held)
+    by = f" ({', '.join(held)}{f', and {more} more' if more > 0 else ''})" if held else ""
+    return f"GPU {room.label}: {rounded(room.needed)} must be free, and {rounded(room.free)} are{by}."
+
+
+def _called(pid: int, names: Mapping[int, str]) -> str:
+    return plain(names.get(pid, f"pid {pid}"))

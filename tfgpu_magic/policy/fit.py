@@ -1,0 +1,236 @@
+"""Whether each GPU has what is asked of it; if not, what is missing, who holds it, and what to ask instead. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.policy.amount import amount_bytes
+from tfgpu_magic.policy.memory import LEAST_LIMIT, context_bytes, reserve_bytes
+from tfgpu_magic.policy.policy import Policy
+from tfgpu_magic.policy.request import Choice, Memory, Request, Reset
+from tfgpu_magic.policy.requests.pick import Pick
+from tfgpu_magic.policy.requests.visible import Visible
+from tfgpu_magic.units import BINARY, MIB, rounded
+
+MOST_HOLDERS = 5
+"""How many of a GPU's processes are named when memory is missing."""
+
+LEAST_PART = 16
+"""Of how many parts of what was asked an offer must have one: less is another program."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A GPU that TensorFlow will see, and what it is to take of it.
+
+    Attributes:
+        gpu: the GPU.
+        limits: bytes of each of its logical GPUs, whole MiB as TensorFlow counts; empty without a limit.
+        words: the request that decides this, if any.
+        capped: whether that is only the process's ceiling, as nothing lower was asked.
+    """
+
+    gpu: Gpu
+    limits: tuple[int, ...] = ()
+    words: Memory | None = None
+    capped: bool = False
+
+
+Problem: TypeAlias = tuple[Device, str]
+"""A device that lacks what is asked of it, and why, in one sentence."""
+
+
+def crowding(devices: Sequence[Device], *, grows: bool) -> list[str]:
+    """Return warnings for the GPUs on which limits leave CUDA's libraries less room than TensorFlow itself would."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for device in devices:
+        gpu, total, free = device.gpu, device.gpu.total, device.gpu.free
+        if grows or not device.limits or total is None or free is None:
+            continue
+        room = free - context_bytes(total)
+        left, usual = room - sum(device.limits), reserve_bytes(room, gpu.capability)
+        # Parts of what is free leave as much as TensorFlow would; less than a MiB is from rounding.
+        if left < usual - MIB and not (device.words is not None and device.words.of_free):
+            alike.setdefault((rounded(left), rounded(usual)), []).append(gpu.label)
+    return [
+        f"Warning: of GPU {', '.join(labels)} this leaves {left} for CUDA's libraries (cuDNN, cuBLAS, NCCL), which no "
+        f"limit counts; TensorFlow itself would leave {usual}. If an operation fails for it, take a lower limit."
+        for (left, usual), labels in alike.items()
+    ]
+
+
+def problems(devices: Sequence[Device]) -> list[Problem]:
+    """Return each device that lacks something of what is asked of it, and why, in one sentence."""
+    return [(device, why) for device in devices if (why := _problem(device) or _lack(device)) is not None]
+
+
+def at_start(devices: Sequence[Device]) -> list[Problem]:
+    """Return the problems at TensorFlow's start: a cap that is grown into takes only a context then."""
+    return [found for found in problems(devices) if not _grows(found[0]) or _problem(found[0]) is not None]
+
+
+def out_of_reach(devices: Sequence[Device]) -> list[Problem]:
+    """Return each device whose cap cannot be grown into in full as things are."""
+    return [found for found in problems(devices) if _grows(found[0]) and _problem(found[0]) is None]
+
+
+def describe(found: Sequence[Problem], processes: Sequence[Process], names: Mapping[int, str]) -> str:
+    """Return the problems as text, with the processes that hold the memory.
+
+    Args:
+        found: what `problems` returned.
+        processes: all processes on all GPUs.
+        names: the name of each process by its pid.
+    """
+    alike: dict[str, list[str]] = {}  # GPUs with the same problem are named together
+    for device, problem in found:
+        text = "\n".join([problem, *(_holders(device.gpu, processes, names) if _is_short(device) else ())])
+        alike.setdefault(text, []).append(device.gpu.label)
+    return "\n".join(f"GPU {', '.join(labels)}: {text}" for text, labels in alike.items())
+
+
+def _grows(device: Device) -> bool:
+    return device.words is not None and device.words.limited and device.words.grows
+
+
+def _problem(device: Device) -> str | None:
+    """Return why the GPU cannot be used as it is asked, in one sentence; None where it can."""
+    gpu, total, free = device.gpu, device.gpu.total, device.gpu.free
+    if gpu.lost:
+        return f"{gpu.error}. TensorFlow would fail on it."
+    if total is None or free is None:
+        return None  # nothing is known, and the plan notes that
+    wanted, context = sum(device.limits), context_bytes(total)
+    if free < context and (_grows(device) or not device.limits):
+        return (
+            f"{rounded(free)} of {rounded(total)} are free, and TensorFlow needs about {rounded(context)} for CUDA's "
+            "context on every GPU that it sees. Its first op would fail there, and the next may hang for good."
+        )
+    if not device.limits:
+        return None
+    if wanted > total:
+        return f"{_wanted(device)}, more than the {rounded(total)} it has. TensorFlow would take less, and not say so."
+    if min(device.limits) < LEAST_LIMIT:
+        of = f" of the {rounded(free)} that are free" if device.words is not None and device.words.of_free else ""
+        limit = rounded(min(device.limits)) if device.words is None else device.words.smallest(device.limits)
+        return f"{limit}{of} is too little to work with; {rounded(LEAST_LIMIT)} is the least."
+    return None
+
+
+def _lack(device: Device) -> str | None:
+    """Return what is missing of what is asked, in one sentence; None where nothing is."""
+    total, free = device.gpu.total, device.gpu.free
+    if total is None or free is None or not device.limits:
+        return None
+    wanted, context = sum(device.limits), context_bytes(total)
+    if wanted + context <= free:
+        return None
+    return (
+        f"{_wanted(device)}, and CUDA's context takes about {rounded(context)} more; "
+        f"{rounded(free)} of {rounded(total)} are free."
+    )
+
+
+def _is_short(device: Device) -> bool:
+    """Tell whether memory is missing that other processes hold, so that they are to be named."""
+    gpu, wanted = device.gpu, sum(device.limits)
+    if gpu.lost or gpu.total is None or gpu.free is None or wanted > gpu.total:
+        return False
+    of_free = device.words is not None and device.words.of_free
+    return of_free or wanted + context_bytes(gpu.total) > gpu.free
+
+
+def _wanted(device: Device) -> str:
+    """Return what is asked of a GPU, as it was written and in bytes: ``40% is 3.2 GiB``."""
+    if device.words is None:
+        return f"the limit is {rounded(sum(device.limits))}"
+    return device.words.wanted(device.limits)
+
+
+def _holders(gpu: Gpu, processes: Sequence[Process], names: Mapping[int, str]) -> list[str]:
+    """Return a line for each process on the GPU, the largest first."""
+    here = [process for process in processes if process.gpu == gpu.label]
+    here.sort(key=lambda process: -(process.held or 0))
+    lines = [f"{rounded(p.held):>10}  {names.get(p.pid, f'pid {p.pid}')}" for p in here[:MOST_HOLDERS]]
+    return [*lines, f"{'':>10}  and {len(here) - MOST_HOLDERS} more"] if len(here) > MOST_HOLDERS else lines
+
+
+def ways(
+    words: Policy, found: Sequence[Problem], devices: Sequence[Device], snapshot: Snapshot, room: Mapping[str, int]
+) -> Iterator[Policy]:
+    """Give similar policies that may fit, the nearest first: as much on other GPUs, and then less; `plan` tries each.
+
+    Args:
+        words: the policy that was asked for now.
+        found: the problems of the devices that lack it.
+        devices: all devices that TensorFlow would see.
+        snapshot: all GPUs.
+        room: the bytes that a limit may have of each GPU, by its label (`Figures.clear`).
+    """
+    lacking = [device.gpu for device, _ in found]
+    asked = next((device.words for device, _ in found if device.words is not None and device.words.limited), None)
+    if asked is not None and _has(asked, snapshot, room):
+        yield from _on_the_freest(words, asked, asked, Pick(1, asked.need))
+    healthy = [device.gpu for device in devices if device.gpu not in lacking]
+    fewer = [_only(words, healthy)] if healthy else []
+    if words.memory:
+        fewer = [way for way in fewer if way.memory]  # some request about memory is to be left
+    less = (
+        [] if asked is None or any(gpu.error for gpu in lacking) else list(_less(words, asked, devices, snapshot, room))
+    )
+    keeps_all = all(len(way.requests) > sum(not isinstance(r, Choice) for r in words) for way in fewer)
+    yield from fewer + less if keeps_all else less + fewer
+
+
+def _on_the_freest(words: Policy, asked: Memory, instead: Memory, pick: Pick) -> Iterator[Policy]:
+    """Give the policy for the GPU with most free memory, with another request about memory; not where GPUs differ."""
+    memory, _, cpus = words.by_nature()
+    if not any(request.limited and request != asked for request in memory):
+        yield Policy((pick, *cpus, instead.on_gpu(None)))
+
+
+def _only(words: Policy, gpus: Sequence[Gpu]) -> Policy:
+    """Return the policy for these GPUs, with all others hidden."""
+    refs = tuple(gpu.index if gpu.instance is None else gpu.label for gpu in gpus)
+    named = {*refs, *(str(gpu.uuid) for gpu in gpus)}
+    first = (request for request in words if isinstance(request, Reset))  # it would undo what comes before it
+    kept = (request for request in words.among(named.__contains__) if not isinstance(request, Choice | Reset))
+    return Policy((*first, Visible(refs), *kept))
+
+
+def _less(
+    words: Policy, asked: Memory, devices: Sequence[Device], snapshot: Snapshot, room: Mapping[str, int]
+) -> Iterator[Policy]:
+    """Give the policy with less: the most that one GPU has, if that is more than all have, and what all have."""
+    concerned = [device for device in devices if device.words == asked]
+    too_little = any(device.limits and min(device.limits) < LEAST_LIMIT for device in concerned)
+    least = max(sum(device.limits) for device in concerned) // LEAST_PART
+    size = LEAST_LIMIT if too_little else _rounded(min(room[device.gpu.label] for device in concerned))
+    largest = _rounded(max(room.values()))
+    less, most = asked.less(size), asked.less(largest)
+    if most is not None and most not in (asked, less) and largest >= least and not _has(asked, snapshot, room):
+        yield from _on_the_freest(words, asked, most, Pick())
+    if less is not None and size >= least:
+        yield _swap(words, asked, less)
+
+
+def _has(asked: Memory, snapshot: Snapshot, room: Mapping[str, int]) -> bool:
+    """Tell whether any GPU has all that is asked of one."""
+    need = asked.need
+    return need is not None and any(room[gpu.label] >= amount_bytes(need, gpu.total or 0) for gpu in snapshot.gpus)
+
+
+def _rounded(size: int) -> int:
+    """Round a size down to one that people would write: tenths of a GiB, or tens of MiB."""
+    if size >= BINARY["GiB"]:
+        # A tenth of a GiB is no whole number of bytes; the result is what 4.6GiB is parsed as.
+        return size * 10 // BINARY["GiB"] * BINARY["GiB"] // 10
+    return max(size // (10 * MIB), LEAST_LIMIT // (10 * MIB)) * 10 * MIB
+
+
+def _swap(words: Policy, old: Request, new: Request) -> Policy:
+    """Return the policy with a request replaced; or with the new one added, where the old one is an earlier line's."""
+    return Policy(tuple(new if r == old else r for r in words) if old in words.requests else (*words, new))

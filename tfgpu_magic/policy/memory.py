@@ -1,0 +1,119 @@
+"""What TensorFlow can have of a GPU's memory, by the driver's figures and our estimate of a CUDA context. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfgpu_magic.errors import Refused
+from tfgpu_magic.model.snapshot import Gpu
+from tfgpu_magic.policy.amount import Amount, Share
+from tfgpu_magic.units import BINARY, MIB
+
+LEAST_LIMIT = 32 * MIB
+"""Below this TensorFlow starts and then fails at nearly everything: cuBLAS alone wants a workspace of up to 32 MiB."""
+
+
+def context_bytes(total: int) -> int:
+    """Return the bytes to keep free on a GPU of `total` bytes for a CUDA context, which no limit counts.
+
+    A context takes some hundred MiB, more on larger GPUs; one 32nd of the GPU, from 256 to 512 MiB, is our estimate.
+    """
+    return min(max(total // 32, 256 * MIB), 512 * MIB)
+
+
+def reserve_bytes(free: int, capability: tuple[int, int] | None) -> int:
+    """Return what TensorFlow, where it takes all that is free, leaves to cuDNN, cuBLAS and NCCL (gpu_device.cc).
+
+    How much those take depends on the model, and no simulated GPU has them. Where the compute capability is unknown,
+    the most is assumed.
+
+    Args:
+        free: bytes that are free beside a CUDA context.
+        capability: the GPU's compute capability.
+    """
+    if free < 2 * BINARY["GiB"]:
+        return 225 * MIB
+    major = 9 if capability is None else capability[0]
+    return (500 if major <= 6 else {7: 1050, 8: 1536}.get(major, 1800)) * MIB
+
+
+def whole(size: int) -> int:
+    """Return bytes in whole MiB, rounded down, as TensorFlow counts a limit."""
+    return size // MIB * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """A GPU's figures, for requests that calculate with them; a figure that the driver does not report is refused.
+
+    Attributes:
+        gpu: the GPU.
+        owed: bytes of it that are promised to other processes and not taken yet.
+        sharers: how many others divide the rest with this process in fair parts.
+    """
+
+    gpu: Gpu
+    owed: int = 0
+    sharers: int = 0
+
+    @property
+    def total(self) -> int:
+        """The bytes of its memory.
+
+        Raises:
+            Refused: the driver does not report it.
+        """
+        if self.gpu.total is None:
+            raise self._unknown("how much memory it has")
+        return self.gpu.total
+
+    @property
+    def spare(self) -> int:
+        """The bytes that are free for pools, without CUDA's context and what TensorFlow leaves to CUDA's libraries.
+
+        Raises:
+            Refused: the driver does not report what is free.
+        """
+        if self.gpu.free is None or self.gpu.total is None:
+            raise self._unknown("how much is free")
+        room = max(self.gpu.free - context_bytes(self.gpu.total), 0)
+        return max(room - reserve_bytes(room, self.gpu.capability), 0)
+
+    @property
+    def clear(self) -> int:
+        """The bytes that a limit may have beside what is promised, and what CUDA's libraries need; -1 if unknown."""
+        if self.gpu.mig or self.gpu.free is None or self.gpu.total is None:
+            return -1
+        room = self.gpu.free - context_bytes(self.gpu.total)
+        return room - max(self.owed, reserve_bytes(room, self.gpu.capability))
+
+    @property
+    def fair(self) -> int:
+        """The bytes of a pool that is a fair part: what is free and not promised, in equal parts for all who share it.
+
+        Each part has a CUDA context beside it, and all together leave CUDA's libraries as much as `spare` does. Whoever
+        takes a part leaves the others parts of at least that size, so the parts never exceed what is there, in
+        whatever order they are taken.
+
+        Raises:
+            Refused: the driver does not report what is free.
+        """
+        if self.gpu.free is None or self.gpu.total is None:
+            raise self._unknown("how much is free")
+        parts = self.sharers + 1
+        room = max(self.gpu.free - self.owed - parts * context_bytes(self.gpu.total), 0)
+        return max(room - reserve_bytes(room, self.gpu.capability), 0) // parts
+
+    def bytes(self, amount: Amount) -> int:
+        """Return an amount in bytes, whole MiB.
+
+        Raises:
+            Refused: it is a share of a figure that the driver does not report.
+        """
+        return whole(amount.of(self.total) if isinstance(amount, Share) else amount)
+
+    def _unknown(self, what: str) -> Refused:
+        return Refused(
+            f"GPU {self.gpu.label}: the driver does not tell {what}, so a part of that is no known size. "
+            "Name a size instead, as in `%tf_gpu limit 2GiB`."
+        )

@@ -1,0 +1,328 @@
+"""From a policy, the GPUs and the stage to a plan, or to a refusal. Pure: the machine is not queried or changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.errors import Refused
+from tfgpu_magic.model.snapshot import Snapshot
+from tfgpu_magic.policy import environment, fit, promises, refusal
+from tfgpu_magic.policy.fit import Device
+from tfgpu_magic.policy.memory import context_bytes
+from tfgpu_magic.policy.policy import NOTHING, Policy
+from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, GROWTH, ProcessState, Stage
+from tfgpu_magic.policy.request import Memory, Request, reference
+from tfgpu_magic.policy.resolver import Resolved, lowered, resolve
+from tfgpu_magic.units import rounded
+
+if TYPE_CHECKING:
+    from tfgpu_magic.policy.framework_plan import FrameworkPlan
+
+_OLD = "TensorFlow {} is older than 2.16, the oldest that tfgpu_magic was tested with."
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """What the frameworks beside TensorFlow are asked, in force or waiting, and what is done about each.
+
+    Attributes:
+        asked: what they are asked.
+        settled: the same with each fair part by its bytes, once one of them is imported.
+        parts: what is done about each of those that are installed.
+    """
+
+    asked: Policy = NOTHING
+    settled: Policy = NOTHING
+    parts: tuple[FrameworkPlan, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What applying a policy will do, all of it checked.
+
+    Attributes:
+        asked: the whole policy that counts, the new requests included.
+        settled: the same with each choice of GPUs replaced by the GPUs that were chosen, and, once TensorFlow is
+            imported, each fair part by its bytes.
+        environment: the variables that the policy decides for TensorFlow; None removes one.
+        devices: the GPUs that TensorFlow will see, in its order.
+        show: whether to set TensorFlow's visible devices as well, because CUDA no longer reads its variable.
+        cpus: how many logical CPUs; None leaves TensorFlow's one.
+        growth: whether pools grow; None where nothing was asked about memory.
+        grows: whether they will, by what was asked or by what other code or the environment has set.
+        in_force: it is in force already, and there is nothing to do.
+        judged: whether it was checked; else the policy waits, and is checked when a framework is imported.
+        blind: whether the GPUs are unknown, though there may be some.
+        notes: what else the user should know, a sentence each.
+        configured: whether an administrator asks for it, and not the user.
+        others: what holds for the frameworks beside TensorFlow.
+    """
+
+    asked: Policy = NOTHING
+    settled: Policy = NOTHING
+    environment: Mapping[str, str | None] = field(default_factory=dict)
+    devices: tuple[Device, ...] = ()
+    show: bool = False
+    cpus: int | None = None
+    growth: bool | None = None
+    grows: bool = False
+    in_force: bool = False
+    judged: bool = True
+    blind: bool = False
+    notes: tuple[str, ...] = ()
+    configured: bool = False
+    others: Others = Others()
+
+    @property
+    def variables(self) -> dict[str, str | None]:
+        """The variables for every framework; None removes one."""
+        theirs = {name: value for part in self.others.parts for name, value in part.environment.items()}
+        return {**self.environment, **theirs}
+
+    @property
+    def limited(self) -> bool:
+        """Whether the policy gives any GPU logical GPUs, which only TensorFlow's own API can make."""
+        return any(device.limits and device.words for device in self.devices)
+
+    @property
+    def releases(self) -> bool:
+        """Whether memory that TensorFlow does not use can go back to the driver while it lives."""
+        return self.environment.get(ALLOCATOR) == ASYNC
+
+    def takes(self, device: Device) -> str:
+        """Return what TensorFlow takes of one of the devices, as a short text."""
+        return in_words(device.limits, grows=self.grows, releases=self.releases)
+
+    @property
+    def asked_of_all(self) -> Policy:
+        """What is asked of every framework; of TensorFlow alone, where nothing is asked of the others."""
+        return _of_all(self.asked, self.others.asked)
+
+    @property
+    def settled_of_all(self) -> Policy:
+        """The same as it is settled."""
+        return _of_all(self.settled, self.others.settled)
+
+    @property
+    def divides(self) -> bool:
+        """Whether it gives TensorFlow a fair part, which is fixed only when it is taken."""
+        return not self.hides_all and self.settled.divides
+
+    @property
+    def hides_all(self) -> bool:
+        """Whether all GPUs are kept from TensorFlow through its own API, as beside Keras' other backends."""
+        return self.show and not self.devices
+
+    def hiding_all(self) -> Plan:
+        """Return the plan with all GPUs kept from TensorFlow, and not from the other frameworks."""
+        return replace(self, devices=(), show=True, growth=None)
+
+    @property
+    def acts_on_nothing(self) -> bool:
+        """Whether the requests about memory find no GPU, and nothing else was asked."""
+        return self.growth is not None and not self.devices and self.cpus is None and not self.blind
+
+    @property
+    def needs_tensorflow(self) -> bool:
+        """Whether the environment alone is not enough, so that TensorFlow's own API is needed."""
+        return not self.judged or self.limited or self.cpus is not None or self.show
+
+
+def _of_all(own: Policy, others: Policy) -> Policy:
+    """Return what is asked of TensorFlow with what is asked of the others in place of what its memory is asked."""
+    rest = tuple(request for request in own if not isinstance(request, Memory))
+    return Policy((*rest, *others)) if others.requests else own
+
+
+def in_words(limits: Sequence[int], *, grows: bool, releases: bool = False) -> str:
+    """Return what is taken of a GPU as a short text: ``limit 2 GiB``, ``split 2 × 1 GiB, grows``, ``growth``."""
+    if not limits:
+        return f"growth{', gives back' * releases}" if grows else "all that is free"
+    if len(limits) == 1:
+        return f"limit {rounded(limits[0])}{', grows' * grows}"
+    alike = len(set(limits)) == 1
+    parts = f"{len(limits)} × {rounded(limits[0])}" if alike else " + ".join(map(rounded, limits))
+    return f"split {parts}{', grows' * grows}"
+
+
+def make(
+    policy: Policy,
+    snapshot: Snapshot,
+    process: ProcessState,
+    owners: Callable[[], Mapping[int, str]] = dict,
+    *,
+    restart: str | None = None,
+) -> Plan:
+    """Decide what a policy will do, all of it before any of it is done.
+
+    Args:
+        policy: what is asked now; what was asked before and still counts is in `process`.
+        snapshot: the machine's GPUs now.
+        process: this process now.
+        owners: returns the name of each process by its pid; called only when memory is missing, or promised to others.
+        restart: if the plan is for the time after a restart, the end of a line that brings one about.
+
+    Returns:
+        The plan. With `Plan.in_force`, nothing is left to do.
+
+    Raises:
+        Refused: it cannot be enforced; the error says why, for every GPU, and what can be done instead.
+        TooLate: a new process could enforce it.
+    """
+    again = process.asked.then(policy).asks_the_same(process.asked)
+    if process.stage is Stage.READY and again and not (process.changed or process.forked):
+        return Plan(asked=process.asked, settled=process.settled, in_force=True)
+    refusal.if_too_late(policy, process, lambda: _beside(policy, snapshot, process))
+    plan = draft(policy, snapshot, process)
+    found = fit.at_start(plan.devices)
+    if found:
+        ways = list(_ways(policy, plan, found, snapshot, process))
+        names = owners()
+        short = [device for device, _ in found]
+        lines = [fit.describe(found, snapshot.processes, names), *promises.against(short, process.promises, names)]
+        raise Refused(
+            "\n".join(lines),
+            lead="\nFits now:\n  " if restart is None else "\nFits after a restart:\n  ",
+            ways=[f"{way}{restart or ''}" for way in ways],
+        )
+    return noted(plan, process, owners)
+
+
+def _ways(
+    policy: Policy, plan: Plan, found: Sequence[fit.Problem], snapshot: Snapshot, process: ProcessState
+) -> Iterator[Policy]:
+    """Give the policies to ask for instead of one that does not fit, the nearest first."""
+    room = {gpu.label: promises.figures(process.promises, gpu).clear for gpu in snapshot.gpus}
+    ways = fit.ways(policy, found, plan.devices, snapshot, room)
+    return (way for way in ways if _fits(way, snapshot, process))
+
+
+def _beside(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Policy | None:
+    """Return the policy, or the nearest, that fits in a new process beside this one; None if none does."""
+    if not snapshot.gpus:
+        return policy
+    other = process.begun_anew()
+    try:
+        plan = draft(policy, snapshot, other)
+    except Refused:
+        return None
+    found = fit.at_start(plan.devices)
+    return next(_ways(policy, plan, found, snapshot, other), None) if found else policy
+
+
+def noted(plan: Plan, process: ProcessState, owners: Callable[[], Mapping[int, str]]) -> Plan:
+    """Return a plan that fits, with notes on what it leaves to CUDA's libraries and to other processes."""
+    crowding = fit.crowding(plan.devices, grows=plan.grows)
+    waits_for = process.fixed_by if plan.divides else ""
+    promised = promises.notes(plan.devices, process.promises, owners, waits_for=waits_for)
+    return replace(plan, notes=(*plan.notes, *crowding, *promised))
+
+
+def draft(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Plan:
+    """Return the plan for a process in which it is not too late, without a check that there is memory for it.
+
+    Raises:
+        Refused: the requests cannot be enforced together, or name what is not there.
+    """
+    if process.ceiling is not None:  # what was asked before it was lowered
+        asked, settled = (lowered(one, snapshot.gpus, process) for one in (process.asked, process.settled))
+        process = replace(process, asked=asked, settled=settled)
+    resolved = resolve(process.settled, policy, snapshot, process)
+    devices = resolved.devices()
+    variables = environment.wanted(process, resolved)
+    growth = variables.get(GROWTH, process.outside.get(GROWTH))
+    none = Policy((resolved.choice,) if resolved.choice is not None and resolved.hidden else ())
+    asked = process.asked.without(resolved.dropped).then(policy).then(none)
+    settled = process.settled.without(resolved.dropped).then(policy).then(none)
+    settled = settled.seeing(list(map(reference, resolved.seen)))
+    if process.stage is not Stage.ABSENT:  # a part that waits may still become smaller or larger
+        settled = in_bytes(settled, devices)
+    return Plan(
+        asked=asked,
+        settled=settled,
+        environment=variables,
+        devices=devices,
+        show=resolved.choice is not None and process.frozen,
+        cpus=resolved.cpus,
+        growth=resolved.growth,
+        grows=growth == "true" if growth in ("true", "false") else any(process.growth.values()),
+        blind=not snapshot.gpus and not snapshot.absent,
+        notes=(
+            *(f"This replaces `{gone}`." for gone in process.asked if gone not in (*asked, *resolved.dropped, *policy)),
+            *resolved.notes,
+            *environment.conflicts(process, resolved, devices, variables),
+            *_on_the_rest(resolved, devices, snapshot),
+            *_maybe_broken(snapshot, process),
+            *([_OLD.format(process.old)] if process.old else []),
+        ),
+    )
+
+
+def _on_the_rest(resolved: Resolved, devices: Sequence[Device], snapshot: Snapshot) -> Iterator[str]:
+    """Give notes on the GPUs that no request is about, and on what is not taken at once."""
+    hidden = [gpu.label for gpu in snapshot.gpus if gpu not in resolved.seen and not gpu.mig]
+    if resolved.choice is not None and hidden:
+        yield f"Hidden from TensorFlow: GPU {', '.join(hidden)}."
+    unlimited = [device.gpu.label for device in devices if not device.limits]
+    if resolved.by_gpu and resolved.everywhere is None and unlimited:
+        what = (
+            "TensorFlow takes memory there as it needs it"
+            if resolved.growth
+            else "TensorFlow takes all that is free there"
+        )
+        yield f"No limit is set for GPU {', '.join(unlimited)}: {what}. To hide a GPU, name the others with `visible`."
+    blind = [device.gpu.label for device in devices if device.words is not None and device.gpu.free is None]
+    if blind:
+        yield f"What is free on GPU {', '.join(blind)} is unknown here, so whether it fits was not checked."
+    total = sum(sum(device.limits) for device in devices)
+    if total and resolved.growth and not unlimited:
+        most = f"up to {rounded(total)} in all, as far as that much is free then"
+        yield f"Nothing is taken at the start; memory grows {most}."
+    if far := fit.out_of_reach(devices):
+        yield f"So much is not free now. {fit.describe(far, (), {})}"
+
+
+def _maybe_broken(snapshot: Snapshot, process: ProcessState) -> Iterator[str]:
+    """Give a note where an op may have failed on a full GPU, and its error was caught: TensorFlow keeps no record."""
+    shown = [gpu for gpu in snapshot.gpus if gpu.uuid in (process.shown or ()) and gpu.free is not None]
+    full = [gpu.label for gpu in shown if (gpu.free or 0) < context_bytes(gpu.total or 0)]
+    if process.stage is Stage.LISTED and full:
+        yield (
+            f"GPU {', '.join(full)} is full. If an operation has failed for that in this {process.host} already, "
+            "restart it: TensorFlow may hang at the next one."
+        )
+
+
+def renew(plan: Plan, snapshot: Snapshot, *, waits: bool) -> Plan:
+    """Return the plan with the GPUs as they are now; if it waits and no longer fits, with a note on that."""
+    now = {gpu.uuid: gpu for gpu in snapshot.gpus}
+    devices = tuple(replace(device, gpu=now.get(device.gpu.uuid, device.gpu)) for device in plan.devices)
+    found = fit.at_start(devices) if waits else []
+    notes = (*plan.notes, f"Warning: it does not fit any more. {fit.describe(found, (), {})}") if found else plan.notes
+    return replace(plan, devices=devices, notes=notes)
+
+
+def in_bytes(policy: Policy, devices: Sequence[Device]) -> Policy:
+    """Return the policy with each fair part replaced by the limits that it is."""
+    requests: list[Request] = []
+    for request in policy:
+        parts = [device for device in devices if device.words == request]
+        if not (isinstance(request, Memory) and request.divided and parts):
+            requests.append(request)
+        elif len({device.limits for device in parts}) == 1:
+            requests.append(request.settled(parts[0].limits, request.gpu))
+        else:
+            requests += [request.settled(device.limits, reference(device.gpu)) for device in parts]
+    return Policy(tuple(requests))
+
+
+def _fits(policy: Policy, snapshot: Snapshot, process: ProcessState) -> bool:
+    """Tell whether this policy fits without a warning, so that it can be asked for instead."""
+    try:
+        plan = draft(policy, snapshot, process)
+    except Refused:
+        return False
+    passed = any(promises.passed(device, process.promises) for device in plan.devices)
+    return not (passed or fit.at_start(plan.devices) or fit.crowding(plan.devices, grows=plan.grows))

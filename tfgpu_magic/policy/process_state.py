@@ -1,0 +1,115 @@
+"""The stage of TensorFlow in this process, and all else that a plan depends on: plain data, made by `runtime`."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.policy.policy import NOTHING, Policy
+
+if TYPE_CHECKING:
+    from tfgpu_magic.host import Host
+    from tfgpu_magic.policy.ceiling import Ceiling
+    from tfgpu_magic.policy.promises import Promise
+
+GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
+ALLOCATOR = "TF_GPU_ALLOCATOR"
+ASYNC = "cuda_malloc_async"
+"""The allocator that has its memory from CUDA's own pool."""
+DEVICE_CAP = "TF_PER_DEVICE_MEMORY_LIMIT_MB"
+LEAST_MULTIPROCESSORS = "TF_MIN_GPU_MULTIPROCESSOR_COUNT"
+DEVICES = "CUDA_VISIBLE_DEVICES"
+ORDER = "CUDA_DEVICE_ORDER"
+VARIABLES = (GROWTH, ALLOCATOR, DEVICE_CAP, LEAST_MULTIPROCESSORS, DEVICES, ORDER)
+"""The environment variables that decide what TensorFlow does with GPUs."""
+
+
+class Stage(enum.Enum):
+    """The stages of TensorFlow in a process. In each, less can still be set than in the one before."""
+
+    ABSENT = "not imported"
+    IMPORTED = "imported"
+    LISTED = "imported, its GPUs listed"
+    POISONED = "imported, with a CUDA context that it does not know of"
+    READY = "using the GPUs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessState:
+    """What matters about this process when a policy is to be applied.
+
+    Attributes:
+        anew: whether it is still to start, so that no framework is imported in it yet.
+        stage: TensorFlow's stage.
+        environment: those of `VARIABLES` that are set now.
+        outside: the same without what we changed.
+        frozen: CUDA is initialised, or TensorFlow has made its list, so `CUDA_VISIBLE_DEVICES` has no effect any more.
+        shown: UUIDs of the GPUs that CUDA shows, or while not frozen would show with `outside`, in CUDA's order; None
+            where that is unknown.
+        given: UUIDs of the GPUs that CUDA would show without us; other than `shown` where we hid some and it is frozen.
+        tensorflow_sees: of `shown`, those that TensorFlow's visible devices name; None while it has no list.
+        skipped: UUIDs of GPUs in `shown` that TensorFlow left out of its list; empty while it has no list.
+        growth: whether memory growth was switched on through `tf.config`, not by us, by UUID; None if not set.
+        limits: bytes of the logical GPUs made through `tf.config`, not by us, by UUID.
+        neighbour: another library of this process that may hold the CUDA context there (``torch``); None without one.
+        forked: CUDA was running when this process was forked, so it cannot be used here.
+        asked: the policy in force or waiting, as it was asked.
+        settled: the same with each choice of GPUs replaced by the GPUs that were chosen.
+        changed: what other code has changed since, so that it is not as asked; a phrase each.
+        since: the cell that made it too late, as a phrase, if known.
+        broken: TensorFlow failed to make its context for lack of memory, and must not be tried again.
+        claims: how many other kernels of this user have picked each GPU, by UUID, plus perhaps a random tie-breaker
+            below one.
+        promises: what other processes of this user may yet take of each GPU, in the order of asking.
+        old: the version of TensorFlow, where it is older than any that tfgpu_magic was tested with.
+        host: what this process is to its user.
+        keras: Keras' backend if another than TensorFlow is set; else None.
+        ceiling: the most that each framework in it may take of each GPU; None without a ceiling.
+        fixed_by: the import that fixes the fair parts of this process, as a phrase: ``TensorFlow``, or ``a framework``
+            where every framework has one; empty where they are fixed.
+    """
+
+    anew: bool = False
+    stage: Stage = Stage.ABSENT
+    environment: Mapping[str, str] = field(default_factory=dict)
+    outside: Mapping[str, str] = field(default_factory=dict)
+    frozen: bool = False
+    shown: tuple[str, ...] | None = None
+    given: tuple[str, ...] | None = None
+    tensorflow_sees: tuple[str, ...] | None = None
+    skipped: tuple[str, ...] = ()
+    growth: Mapping[str, bool | None] = field(default_factory=dict)
+    limits: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    neighbour: str | None = None
+    forked: bool = False
+    asked: Policy = NOTHING
+    settled: Policy = NOTHING
+    changed: tuple[str, ...] = ()
+    since: str | None = None
+    broken: bool = False
+    claims: Mapping[str, float] = field(default_factory=dict)
+    promises: tuple[Promise, ...] = ()
+    old: str | None = None
+    host: Host = "kernel"
+    keras: str | None = None
+    ceiling: Ceiling | None = None
+    fixed_by: str = "TensorFlow"
+
+    def begun_anew(self) -> ProcessState:
+        """Return the state of a new process with this one's policy, in which no framework is imported yet."""
+        return ProcessState(
+            anew=True,
+            host=self.host,
+            keras=self.keras,
+            old=self.old,
+            outside=self.outside,
+            environment=self.outside,
+            shown=self.given,
+            given=self.given,
+            asked=self.asked,
+            settled=self.settled,
+            promises=self.promises,
+            ceiling=self.ceiling,
+        )

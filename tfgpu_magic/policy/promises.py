@@ -1,0 +1,253 @@
+"""What this user's other processes may yet take of each GPU, by their policies and leases, and what is left. Pure.
+
+A promise is for one process and one GPU: the larger of what the process holds by the driver's account, and of what its
+policy lets it take, CUDA's context included. Growth without a limit, and TensorFlow's default, promise nothing. Other
+users' memory counts as what the driver shows, since nobody can see their policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.policy.memory import Figures, context_bytes
+from tfgpu_magic.units import rounded
+
+if TYPE_CHECKING:
+    from tfgpu_magic.model.report import GpuUse, Report
+    from tfgpu_magic.policy.fit import Device
+
+EVERY_GPU = "*"
+"""The GPU of a report whose process will have a part of each, and does not know yet which GPUs there are."""
+
+MOST_NAMED = 5
+"""How many of a GPU's processes are named in a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """What one other process of this user holds, and may yet take, of one GPU.
+
+    Attributes:
+        gpu: the GPU's UUID.
+        pid: the process, as in `Report.pid`; None for an isolated call that has not started.
+        size: bytes that it may hold in all, CUDA's context included; None where nothing limits it.
+        held: bytes that it holds.
+        fair: whether it has a fair part, which has no fixed size until its TensorFlow is imported.
+        asked: when it asked, in seconds since the epoch.
+    """
+
+    gpu: str
+    pid: int | None = None
+    size: int | None = None
+    held: int = 0
+    fair: bool = False
+    asked: float = 0.0
+
+    @property
+    def total(self) -> int:
+        """Bytes that are promised to it: those that it holds count in any case."""
+        return max(self.size or 0, self.held)
+
+    @property
+    def owed(self) -> int:
+        """Bytes of the promise that it has not taken yet."""
+        return self.total - self.held
+
+
+def gather(snapshot: Snapshot, reports: Iterable[Report], leases: Iterable[Promise] = ()) -> tuple[Promise, ...]:
+    """Return the promises of this user's other processes, in the order of asking.
+
+    Args:
+        snapshot: the machine's GPUs and what each process holds of them.
+        reports: the other processes' reports, each GPU by its UUID.
+        leases: what isolated calls have leased, without what they hold; one without a size has the GPU to itself,
+            unless it has a fair part. A call may also post a report.
+    """
+    gpus = {str(gpu.uuid): gpu for gpu in snapshot.gpus}
+    held = {(process.gpu, process.pid): process.held for process in snapshot.processes}
+    found: dict[object, Promise] = {}
+    there = [_whole(lease, gpus[lease.gpu]) for lease in leases if lease.gpu in gpus]
+    for number, one in enumerate([*there, *(promise for report in reports for promise in _of(report, gpus))]):
+        now = held.get((gpus[one.gpu].label, one.pid or 0))
+        promise = one if now is None else _held(one, now, gpus[one.gpu])
+        name = number if one.pid is None else (one.gpu, one.pid)
+        found[name] = max(found.get(name, promise), promise, key=lambda each: each.total)
+    return tuple(sorted(found.values(), key=lambda each: each.asked))
+
+
+def _held(promise: Promise, size: int, gpu: Gpu) -> Promise:
+    """Return a promise with what is held of it.
+
+    What lacks no more than a CUDA context is taken: how large a context is was estimated.
+    """
+    lacks = (promise.size or 0) - size
+    taken = promise.size is not None and lacks <= context_bytes(gpu.total or 0)
+    return replace(promise, held=size, size=min(size, promise.size or 0) if taken else promise.size)
+
+
+def _whole(lease: Promise, gpu: Gpu) -> Promise:
+    """Return a lease with its size: where it has the GPU to itself, all that processes can have of it."""
+    if lease.size is not None or lease.fair or gpu.total is None:
+        return lease
+    return replace(lease, size=gpu.total - (gpu.reserved or 0))
+
+
+def _of(report: Report, gpus: Mapping[str, Gpu]) -> Iterator[Promise]:
+    """Give what a process's report promises."""
+    for use in report.uses if report.promises else ():
+        for uuid in gpus if use.gpu == EVERY_GPU else [use.gpu] if use.gpu in gpus else []:
+            yield Promise(
+                gpu=uuid,
+                pid=report.pid,
+                size=_size(use, gpus[uuid]),
+                held=use.taken or 0,
+                fair=use.fair,
+                asked=use.asked or 0.0,
+            )
+
+
+def _size(use: GpuUse, gpu: Gpu) -> int | None:
+    return None if use.limit is None or use.fair else use.limit + context_bytes(gpu.total or 0)
+
+
+def owed(promises: Iterable[Promise], gpu: Gpu) -> int:
+    """Return the bytes of a GPU that are promised to others and not taken yet, without fair parts."""
+    return sum(one.owed for one in promises if one.gpu == gpu.uuid and not one.fair)
+
+
+def sharers(promises: Iterable[Promise], gpu: Gpu) -> int:
+    """Return how many others have a fair part of a GPU that has no fixed size yet."""
+    return sum(one.fair for one in promises if one.gpu == gpu.uuid)
+
+
+def figures(promises: Sequence[Promise], gpu: Gpu) -> Figures:
+    """Return a GPU's figures beside what is promised of it."""
+    return Figures(gpu, owed(promises, gpu), sharers(promises, gpu))
+
+
+def notes(
+    devices: Sequence[Device], promises: Sequence[Promise], owners: Callable[[], Mapping[int, str]], *, waits_for: str
+) -> list[str]:
+    """Return what is to be said of the GPUs on which promises pass what there is, and of those that are divided.
+
+    Args:
+        devices: the GPUs, and what this process is to take of each.
+        promises: those of the other processes.
+        owners: returns the name of each process by its pid; called only when one is named.
+        waits_for: the import until which fair parts are divided anew, as a phrase; empty where they are fixed.
+    """
+    names: Mapping[int, str] | None = None
+    alike: dict[tuple[str, str], list[str]] = {}  # GPUs of which the same is to be said are named together
+    for device in devices:
+        gpu, here = device.gpu, [one for one in promises if one.gpu == device.gpu.uuid]
+        if not device.limits or gpu.total is None or gpu.free is None:
+            continue
+        divided = device.words is not None and device.words.divided
+        if not divided and not passed(device, here):
+            continue
+        mine = sum(device.limits) + context_bytes(gpu.total)
+        if here and names is None:
+            names = owners()
+        known = names or {}
+        said = _division(device, here, known, waits_for) if divided else _excess(device, mine, here, known)
+        alike.setdefault(said, []).append(gpu.label)
+    return [f"{head}GPU {', '.join(labels)}: {text}" for (head, text), labels in alike.items()]
+
+
+def passed(device: Device, promises: Sequence[Promise]) -> bool:
+    """Tell whether more of a GPU is promised, with what this process is to take of it, than there is."""
+    gpu, others = device.gpu, owed(promises, device.gpu)
+    if not device.limits or not others or gpu.total is None or gpu.free is None:
+        return False
+    return sum(device.limits) + context_bytes(gpu.total) + others > gpu.free
+
+
+def standing(gpus: Sequence[Gpu], promises: Sequence[Promise], owners: Callable[[], Mapping[int, str]]) -> list[str]:
+    """Return a sentence for each GPU of which something is promised to others and not taken yet.
+
+    Args:
+        gpus: the machine's GPUs.
+        promises: those of the other processes.
+        owners: returns the name of each process by its pid; called only when one is named.
+    """
+    said: list[str] = []
+    for gpu in gpus:
+        waiting = [one for one in promises if one.gpu == gpu.uuid and one.owed]
+        if waiting:
+            names = owners()
+            parts = [f"{rounded(one.owed)} to {_name(one, names)}" for one in waiting]
+            said.append(f"Memory of GPU {gpu.label} is promised and not taken yet: {_listed(_some(parts))}.")
+    return said
+
+
+def against(devices: Sequence[Device], promises: Sequence[Promise], names: Mapping[int, str]) -> list[str]:
+    """Return a sentence for each GPU of which too small a part is left, on those to whom the rest is promised."""
+    said: list[str] = []
+    for device in devices:
+        if device.words is not None and device.words.divided:
+            fixed = _fixed([one for one in promises if one.gpu == device.gpu.uuid], names)
+            said += [f"Memory of GPU {device.gpu.label} is promised: {_listed(fixed)}."] * bool(fixed)
+    return said
+
+
+def _excess(device: Device, mine: int, here: Sequence[Promise], names: Mapping[int, str]) -> tuple[str, str]:
+    """Return the sentence on a GPU of which more is promised than there is."""
+    gpu = device.gpu
+    limited = [one for one in here if one.size is not None]
+    usable = (gpu.total or 0) - (gpu.reserved or 0)
+    rest = usable - (gpu.free or 0) - sum(one.held for one in limited)
+    parts = [*_fixed(here, names), f"{rounded(mine)} to this"]
+    held = f"; {rounded(rest)} are held besides" if rest > 0 else ""
+    promised = mine + sum(one.total for one in limited) + max(rest, 0)
+    said = f"with this, {rounded(promised)} of its {rounded(usable)} are promised: {_listed(parts)}{held}."
+    return "Warning: ", (
+        f"{said}{_open(here, names)} The last to take its part finds too little. "
+        "`%tf_gpu limit fair` asks for a part of what is left instead."
+    )
+
+
+def _division(device: Device, here: Sequence[Promise], names: Mapping[int, str], waits_for: str) -> tuple[str, str]:
+    """Return the sentence on a GPU that is divided, with what each gets."""
+    part = rounded(sum(device.limits))
+    sharing = [_name(one, names) for one in here if one.fair]
+    fixed = _fixed(here, names)
+    already = f" Promised already: {_listed(fixed)}." if fixed else ""
+    anew = f" Until {waits_for} is imported here, it is divided anew as others ask or end." if waits_for else ""
+    if not sharing:
+        return "", f"nobody else has a fair part of it now, so this gets {part}.{already}{_open(here, names)}{anew}"
+    who = _listed(["this", *_some(sharing)])
+    return "", f"{part} for each of {len(sharing) + 1}: {who}.{already}{_open(here, names)}{anew}"
+
+
+def _fixed(here: Sequence[Promise], names: Mapping[int, str]) -> list[str]:
+    """Return what is promised to each of the others whose promise has a size."""
+    limited = [one for one in here if not one.fair and one.size is not None]
+    parts = [f"{rounded(one.total)} to {_name(one, names)}" for one in limited[:MOST_NAMED]]
+    if more := limited[MOST_NAMED:]:
+        parts.append(f"{rounded(sum(one.total for one in more))} to {len(more)} more")
+    return parts
+
+
+def _open(here: Sequence[Promise], names: Mapping[int, str]) -> str:
+    """Return a sentence on the processes that may take more than they hold, and nobody knows how much."""
+    found = [_name(one, names) for one in here if one.size is None and not one.fair]
+    counted = "counted as what it holds" if len(found) == 1 else "counted as what they hold"
+    return f" Without a limit, and {counted}: {_listed(_some(found))}." if found else ""
+
+
+def _some(texts: Sequence[str]) -> list[str]:
+    more = len(texts) - MOST_NAMED
+    return [*texts[:MOST_NAMED], f"{more} more"] if more > 0 else list(texts)
+
+
+def _listed(texts: Sequence[str]) -> str:
+    return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
+
+
+def _name(promise: Promise, names: Mapping[int, str]) -> str:
+    if promise.pid is None:
+        return "an isolated call"
+    return names.get(promise.pid) or (f"pid {promise.pid}" if promise.pid > 0 else "a notebook in another container")

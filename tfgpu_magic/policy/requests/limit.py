@@ -1,0 +1,157 @@
+"""`limit`: the request for a size, a share or a fair part of every GPU, or GPU by GPU. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.policy import arguments
+from tfgpu_magic.policy.amount import Amount, Share, amount_text
+from tfgpu_magic.policy.memory import Figures, whole
+from tfgpu_magic.policy.request import GpuRef, Memory, Sized
+from tfgpu_magic.policy.word import Word
+from tfgpu_magic.units import rounded
+
+FAIR = "fair"
+"""The amount that is an equal part of what is left, for all who ask for one."""
+
+EXAMPLES = "A part of every GPU's memory is `%tf_gpu limit 40%`, a size `%tf_gpu limit 2GiB`."
+"""What to write, for users who have tried another word."""
+
+WORD = Word(
+    "limit",
+    ("limit 2GiB", "limit 40%", "limit 0=1GiB 1=4GiB 2=25%", "limit 6GiB --grow", "limit fair"),
+    "set a memory limit on every visible GPU, or GPU by GPU, and take that memory at once; --grow makes it a cap that "
+    "memory grows up to on demand; fair divides the free memory among all notebooks that ask for a fair part",
+    (("--grow", False), ("--gpu", True)),
+    tried=("fraction", "percent", "per_process_gpu_memory_fraction", "memory_limit", "max"),
+    instead=EXAMPLES,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit(Sized):
+    """A memory limit on every visible GPU (`gpu` None) or on one; `grow` makes it a cap that is grown into."""
+
+    of_free: ClassVar[bool] = False
+
+    amount: Amount
+    gpu: GpuRef | None = None
+    grow: bool = False
+
+    def __str__(self) -> str:
+        target = "" if self.gpu is None else f"{self.gpu}="
+        return f"limit {target}{amount_text(self.amount)}{' --grow' * self.grow}"
+
+    @property
+    def need(self) -> Amount:
+        """The amount of the limit."""
+        return self.amount
+
+    def sizes(self, gpu: Figures) -> tuple[int, ...]:
+        """Return the amount in bytes."""
+        return (gpu.bytes(self.amount),)
+
+    def less(self, size: int) -> Limit:
+        """Return a limit of that size."""
+        return replace(self, amount=size)
+
+    def within(self, amount: Amount) -> Limit:
+        """Return a limit of that amount."""
+        return replace(self, amount=amount)
+
+    def settled(self, limits: tuple[int, ...], gpu: GpuRef | None) -> Limit:
+        """Return the same in bytes."""
+        return Limit(limits[0], gpu, self.grow)
+
+    def leased(self, limits: tuple[int, ...], usable: int, context: int) -> tuple[int, ...]:
+        """Return the limit of an isolated call.
+
+        A percentage is a share of what processes can have of the GPU, and covers all that the call's process holds,
+        with CUDA's context: four calls at 25% fit on one GPU.
+        """
+        return (whole(max(0, self.amount.of(usable) - context)),) if isinstance(self.amount, Share) else limits
+
+    @property
+    def lease_note(self) -> str:
+        """The sentence on what a percentage means in an isolated call."""
+        note = "Of an isolated call, a percentage is all that its process holds, CUDA's context included."
+        return note if isinstance(self.amount, Share) else ""
+
+    def wanted(self, limits: tuple[int, ...]) -> str:
+        """Return the limit in bytes, a percentage beside it."""
+        total = rounded(sum(limits))
+        return f"{self.amount} is {total}" if isinstance(self.amount, Share) else f"the limit is {total}"
+
+    def smallest(self, limits: tuple[int, ...]) -> str:
+        """Return the amount as it was written."""
+        del limits
+        return amount_text(self.amount)
+
+
+@dataclass(frozen=True, slots=True)
+class FairLimit(Sized):
+    """A fair part of every visible GPU (`gpu` None) or of one, as a limit; `grow` makes it a cap.
+
+    It has no fixed size before it is taken: until then it becomes smaller with each other process that asks for one,
+    and larger when one ends. What is taken stays, because no process can give memory back.
+    """
+
+    of_free: ClassVar[bool] = True
+    divided: ClassVar[bool] = True
+    need: ClassVar[None] = None
+
+    gpu: GpuRef | None = None
+    grow: bool = False
+
+    def __str__(self) -> str:
+        target = "" if self.gpu is None else f"{self.gpu}="
+        return f"limit {target}{FAIR}{' --grow' * self.grow}"
+
+    def sizes(self, gpu: Figures) -> tuple[int, ...]:
+        """Return the part in bytes, as things are now."""
+        return (whole(gpu.fair),)
+
+    def less(self, size: int) -> None:
+        """Return None: a part is as large as it can be, and a smaller limit would take what is promised to others."""
+
+    def settled(self, limits: tuple[int, ...], gpu: GpuRef | None) -> Memory:
+        """Return the limit in bytes that the part has become; itself where there is none yet."""
+        return Limit(limits[0], gpu, self.grow) if limits else replace(self, gpu=gpu)
+
+    def wanted(self, limits: tuple[int, ...]) -> str:
+        """Return the part in bytes."""
+        return f"a fair part is {rounded(sum(limits))}"
+
+    def smallest(self, limits: tuple[int, ...]) -> str:
+        """Return the part in bytes, to stand before what is free."""
+        return f"a fair part, {rounded(min(limits))},"
+
+
+def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Limit | FairLimit]:
+    """Parse what follows the word."""
+    limits: dict[GpuRef | None, Limit | FairLimit] = {}
+    for value in arguments.parts(values):
+        target, equals, size = value.rpartition("=")
+        if equals and not size:
+            raise PolicyError(f"A limit of how much? {value!r} has no size.{WORD.forms}")
+        if equals and "--gpu" in flags:
+            raise PolicyError(f"GPU {target} or GPU {flags['--gpu']}? Name the GPU in one way only.{WORD.forms}")
+        amount = None if size.lower() == FAIR else arguments.amount(size)
+        for gpu in map(arguments.gpu, arguments.listed([target])) if equals else arguments.flagged(flags):
+            if gpu in limits:
+                raise PolicyError(f"{'Every GPU' if gpu is None else f'GPU {gpu}'} has two limits.{WORD.forms}")
+            grow = "--grow" in flags
+            limits[gpu] = FairLimit(gpu, grow) if amount is None else Limit(amount, gpu, grow)
+    if not limits:
+        raise PolicyError(f"A limit of how much?{WORD.forms}")
+    return [limits[gpu] for gpu in sorted(limits, key=lambda gpu: gpu is not None)]  # the limit for every GPU first
+
+
+def offers(typed: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
+    """Return the values that may follow those that are typed already."""
+    values = arguments.values(typed)
+    named = [f"{gpu}=" for gpu in gpus() if not any(value.startswith(f"{gpu}=") for value in values)]
+    return named + ([] if any("=" not in value for value in values) else [*arguments.SIZES, FAIR])

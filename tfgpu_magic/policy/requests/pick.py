@@ -1,0 +1,132 @@
+"""`pick`: the request for the GPUs with most free memory. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tfgpu_magic.errors import PolicyError, Refused
+from tfgpu_magic.model.snapshot import Gpu
+from tfgpu_magic.policy import arguments
+from tfgpu_magic.policy.amount import Amount, amount_bytes, amount_text
+from tfgpu_magic.policy.memory import context_bytes
+from tfgpu_magic.policy.request import Candidates, Choice, GpuRef
+from tfgpu_magic.policy.requests.visible import Visible
+from tfgpu_magic.policy.word import Word
+from tfgpu_magic.units import MIB, rounded
+
+WORD = Word(
+    "pick",
+    ("pick [N] [--need 6GiB] [--or-cpu]",),
+    "use only the N GPUs with the most free memory (default 1); --need sets how much each must have free; --or-cpu "
+    "falls back to the CPU",
+    (("--need", True), ("--or-cpu", False)),
+)
+
+_LEAST_DIFFERENCE = 64 * MIB
+"""Bytes by which free memory must differ to count: even the smallest context is larger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pick(Choice):
+    """The `count` GPUs with most free memory, each with at least `need` free; with `or_cpu`, else none."""
+
+    picks: ClassVar[bool] = True
+    everything: ClassVar[bool] = False
+    refs: ClassVar[tuple[GpuRef, ...]] = ()
+
+    count: int = 1
+    need: Amount | None = None
+    or_cpu: bool = False
+
+    def __str__(self) -> str:
+        count = f" {self.count}" if self.count != 1 else ""
+        need = f" --need {amount_text(self.need)}" if self.need is not None else ""
+        return f"pick{count}{need}{' --or-cpu' * self.or_cpu}"
+
+    @property
+    def names_gpus(self) -> bool:
+        """Whether GPUs must be there: it counts them."""
+        return not self.or_cpu
+
+    def choose(self, gpus: Candidates) -> Sequence[Gpu]:
+        """Return the GPUs with most free memory; of equals those that the fewest kernels have picked."""
+        if self.or_cpu:
+            try:
+                return replace(self, or_cpu=False).choose(gpus)
+            except Refused as error:
+                gpus.note(f"{error.reason}\nSo TensorFlow uses the CPU.")
+                return []
+        given = gpus.given(self.count)
+        enough = [gpu for gpu in gpus.useful(given) if (gpu.free or 0) >= self._needed(gpu)]
+        if len(enough) < self.count:
+            raise self._too_few(len(enough), given, gpus.bound)
+        chosen: list[Gpu] = []
+        while len(chosen) < self.count:
+            left = [gpu for gpu in enough if gpu not in chosen]
+            chosen.append(_freest(left, gpus.claims))
+        return chosen
+
+    def settled(self, gpus: Sequence[GpuRef]) -> Visible:
+        """Return these GPUs by name, so that later requests do not pick again."""
+        return Visible(tuple(gpus))
+
+    def easier(self, gpus: Sequence[GpuRef]) -> Iterator[Choice]:
+        """Give picks without the needed amount, and of fewer GPUs; where there is no GPU, `visible none`."""
+        if not gpus:
+            yield Visible(())
+            return
+        for need in dict.fromkeys((self.need, None)):
+            for count in range(min(self.count, len(gpus)), 0, -1):
+                yield Pick(count, need, self.or_cpu)
+
+    def among(self, is_there: Callable[[GpuRef], bool]) -> Pick:
+        """Return the request itself, which names no GPU."""
+        del is_there
+        return self
+
+    def _needed(self, gpu: Gpu) -> int:
+        """Return the bytes that must be free: what is needed, and the context that comes with it."""
+        total = gpu.total or 0
+        return (0 if self.need is None else amount_bytes(self.need, total)) + context_bytes(total)
+
+    def _too_few(self, enough: int, given: Sequence[Gpu], bound: str) -> Refused:
+        """Return the error for more GPUs than have so much free, among those that this process may have."""
+        what = f"{self.count} GPU{'s' * (self.count > 1)}"
+        need = f" with {amount_text(self.need)} free, and room for CUDA's context," if self.need is not None else ""
+        figures = [f"{rounded(gpu.free)} free" if gpu.free is not None else str(gpu.error) for gpu in given]
+        have = [f"GPU {gpu.label}: {figure}" for gpu, figure in zip(given, figures, strict=True)]
+        count = f"{enough} can" if enough else "no GPU has it"
+        lines = [f"{what}{need} cannot be had now; {count}.", *have, *([bound] if bound else [])]
+        return Refused("\n  ".join(lines))
+
+
+def _freest(gpus: Sequence[Gpu], claims: Mapping[str, float]) -> Gpu:
+    """Return the GPU with most free memory; GPUs that differ by less than a context are equal.
+
+    What other kernels have just picked may not show in free memory yet. Of equal GPUs it is one that the fewest of this
+    user's kernels have picked, then one with most free memory, as other users' contexts do show; and then the random
+    tie-breaker decides.
+    """
+    most = max(gpu.free or 0 for gpu in gpus)
+    equal = [gpu for gpu in gpus if most - (gpu.free or 0) < context_bytes(gpu.total or 0)]
+    taken = [claims.get(str(gpu.uuid), 0.0) for gpu in equal]
+    ranked = zip(taken, equal, strict=True)
+    return min(
+        ranked, key=lambda one: (int(one[0]), -((one[1].free or 0) // _LEAST_DIFFERENCE), one[0], -(one[1].free or 0))
+    )[1]
+
+
+def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Pick]:
+    """Parse what follows the word."""
+    if len(values) > 1:
+        raise PolicyError(f"How many GPUs? {' '.join(values)!r} is not one number.{WORD.forms}")
+    if values and values[0].lower() == "all":
+        raise PolicyError("How many GPUs? For all of them, write `%tf_gpu visible all`.")
+    count = arguments.count(values[0], 1, "GPUs to pick are") if values else 1
+    need = arguments.amount(flags["--need"]) if "--need" in flags else None
+    return [Pick(count, need, "--or-cpu" in flags)]
+
+
+offers = arguments.offering()

@@ -1,0 +1,152 @@
+"""Descriptions of a word of `%tf_gpu`, of its flags and of a line in which it stands, as data. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tfgpu_magic.model.snapshot import Snapshot
+
+Magic: TypeAlias = Literal["tf_gpu", "gpu"]
+"""The magics, by name: for TensorFlow, and for every framework."""
+
+
+class Looking(Protocol):
+    """A look at the GPUs that has begun."""
+
+    def result(self, slow: Callable[[], None] | None = None) -> Snapshot:
+        """Wait for the snapshot, and return it; `slow` is called once where that takes long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """The description of a word of `%tf_gpu`.
+
+    What it does is in a module of its own, which is imported when the word is said or completed:
+
+    - ``answer(line)`` does what a line asks, and returns what is to be shown, if anything.
+    - ``offers(tokens, gpus)`` returns what may follow the tokens behind a word that takes any; it may call for the
+      labels of the GPUs.
+    - ``prepare(line, cell, shell)`` returns the function that runs the cell below a word that may stand above one. What
+      `prepare` raises is a mistake in the line; what the function raises is the cell's own error.
+    - ``offers_above(tokens, gpus, names)`` returns what may follow there; it may call for the notebook's names, too.
+
+    Attributes:
+        name: the word.
+        usage: the forms in which it is written.
+        meaning: what it does, for the help and for the table of the words in the documentation.
+        flags: its flags, each with whether a value follows.
+        apart: those of its flags that other policies cannot have, each with the reason, one sentence.
+        takes: whether a value may stand behind it.
+        also: other ways to write the name; "" is the line without a word.
+        tried: other names that people may write for it, in lower case.
+        instead: the answer to those, one sentence.
+        restart: whether `--restart` may stand beside it.
+        above: how it stands above a cell; None where it has no place there.
+        home: the module in which its functions are; empty where that is the one of its name in `words`.
+    """
+
+    name: str
+    usage: tuple[str, ...]
+    meaning: str
+    flags: tuple[tuple[str, bool], ...] = ()
+    apart: tuple[tuple[str, str], ...] = ()
+    takes: bool = False
+    also: tuple[str, ...] = ()
+    tried: tuple[str, ...] = ()
+    instead: str = ""
+    restart: bool = False
+    above: Above | None = None
+    home: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every way to write its name."""
+        return (self.name, *self.also)
+
+    @property
+    def forms(self) -> str:
+        """A sentence with the forms in which it is written."""
+        return " Write " + " or ".join(f"`%tf_gpu {form}`" for form in self.usage) + "."
+
+    @property
+    def alone(self) -> bool:
+        """Whether nothing may stand behind it in a line."""
+        return not (self.takes or self.flags)
+
+
+@dataclass(frozen=True, slots=True)
+class Above:
+    """How a word stands above a cell.
+
+    Attributes:
+        flags: its flags there.
+        rest: what may follow them, in capitals as in the help; "" where nothing may.
+        usage: a sentence on how it is written, for error messages.
+        meaning: the help's paragraph about it.
+    """
+
+    flags: tuple[Flag, ...]
+    rest: str
+    usage: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A flag that may stand above a cell.
+
+    Attributes:
+        name: the flag.
+        takes: the value that follows it, in capitals as in the help; "" where none does.
+        meaning: what it does, for the help.
+        values: values to offer.
+        tried: other flags that people may write for it and that do not look like it.
+    """
+
+    name: str
+    takes: str
+    meaning: str
+    values: tuple[str, ...] = ()
+    tried: tuple[str, ...] = ()
+
+    @property
+    def usage(self) -> str:
+        """How it is written."""
+        return f"{self.name} {self.takes}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A parsed line of the magic: without its comment, and with `--restart` taken out.
+
+    Attributes:
+        name: its first word as it is written; "" where there is none.
+        rest: what follows that.
+        restart: whether `--restart` is given.
+        word: the word that is meant.
+        words: the table in which it was found.
+        looking: a look at the GPUs that has begun with the line; None where none has.
+        magic: the magic whose line it is: `tf_gpu`, or `gpu` for every framework.
+    """
+
+    name: str
+    rest: str
+    restart: bool
+    word: Word
+    words: tuple[Word, ...]
+    looking: Looking | None = None
+    magic: Magic = "tf_gpu"
+
+    @property
+    def frameworks(self) -> Literal["tensorflow", "all"]:
+        """For which frameworks its words are."""
+        return "all" if self.magic == "gpu" else "tensorflow"
+
+    @property
+    def text(self) -> str:
+        """The word and what follows it."""
+        return f"{self.name} {self.rest}".strip()

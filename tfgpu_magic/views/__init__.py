@@ -1,1 +1,0 @@
-"""Draws rows: as text, as HTML, as messages to live views, and as objects that IPython shows."""
