@@ -41,7 +41,10 @@ def test_too_late_in_the_same_cell_names_that_cell() -> None:
 
 
 def test_what_another_framework_does_in_the_cell_that_loads_the_extension_makes_nothing_too_late() -> None:
-    cell = "%load_ext tfgpu_magic\nfrom tests.simgpu.on_machine import allocate\nallocate(1)\nimport tensorflow"
+    kernel = "get_ipython().parent_header = {'msg_id': '1'}"  # as a kernel's shell has it while a cell runs
+    cell = (
+        f"{kernel}\n%load_ext tfgpu_magic\nfrom tests.simgpu.on_machine import allocate\nallocate(1)\nimport tensorflow"
+    )
     with Machine.create("1x8GiB") as machine:
         seen: list[str] = run(machine, shown, cell, "%tf_gpu limit 2GiB", imported=False)
 

@@ -9,7 +9,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.cell_watch import CellWatch
-from tfgpu_magic.host import starting
 from tfgpu_magic.policy.frameworks import NAMES
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ class FirstUseWatch(CellWatch):
     def start(self) -> None:
         """Watch the cells, and the imports of the one that runs, if one does: it has begun already."""
         super().start()
-        if not starting(self._shell):
+        if getattr(self._shell, "parent_header", None):  # a kernel's, in a cell; elsewhere the hook is slow to import
             _watch_import()
 
     def _before(self, info: Any) -> None:
