@@ -81,11 +81,12 @@ def _inside(runs: int) -> dict[str, list[float]]:
     import pynvml
 
     from tfgpu_magic.model.snapshot import Snapshot, _alike
-    from tfgpu_magic.monitor import board, collector
-    from tfgpu_magic.monitor.directory import BoardDirectory
-    from tfgpu_magic.monitor.pids import holder_began
-    from tfgpu_magic.monitor.readers import Readers
-    from tfgpu_magic.monitor.unused import AFTER, Ledger
+    from tfgpu_magic.monitor import collector
+    from tfgpu_magic.monitor.board import snapshot_file
+    from tfgpu_magic.monitor.board.directory import BoardDirectory
+    from tfgpu_magic.monitor.board.unused import AFTER, Ledger
+    from tfgpu_magic.monitor.driver.readers import Readers
+    from tfgpu_magic.monitor.owners.pids import holder_began
 
     assert os.environ["TFGPU_MAGIC_DIR"]
     pynvml.nvmlInit()
@@ -100,7 +101,7 @@ def _inside(runs: int) -> dict[str, list[float]]:
             pynvml.nvmlDeviceGetProcessUtilization(handle, 0)
 
     place = BoardDirectory()
-    source, writer, reader = Readers(), board.Writer(place), board.Reader(place)
+    source, writer, reader = Readers(), snapshot_file.Writer(place), snapshot_file.SnapshotReader(place)
     last = collector.read(source, None, "graphics")
     ledger = Ledger()
     ledger.step(replace(last, listed_at=time.time() - 2 * AFTER), holder_began)  # all that hold are counted

@@ -13,7 +13,7 @@ from scripts._machine import OTHER, scratch, simulated
 from tests.browser.panel import open_panel, table_of, visit
 from tests.browser.scene import Scene, chromium, playing
 from tests.browser.unused import unused
-from tfgpu_magic.monitor.owners import SIMULATED_USER
+from tfgpu_magic.monitor.owners.attribution import SIMULATED_USER
 from tfgpu_magic.simgpu import Machine
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"

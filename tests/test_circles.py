@@ -61,8 +61,8 @@ FLOORS = (
 UPWARDS = {
     ("engine.idle_notebooks", "parking.checks"),  # the idle notebook that is named is one that could be parked
     ("engine.idle_notebooks", "parking.facts"),
-    ("monitor.live", "parking.client"),  # whoever looks has a parker started where one has died over something
-    ("policy.resolver", "monitor.sources"),  # a sentence names the makers of GPUs
+    ("monitor.board.live", "parking.client"),  # whoever looks has a parker started where one has died over something
+    ("policy.resolver", "monitor.driver.sources"),  # a sentence names the makers of GPUs
     ("model.phrases", "simgpu"),  # a sentence names its command
     ("server", ""),  # its extension has the package's name
     ("parking.inside.kernel", "notebook.widget"),  # the messages of our own table bring nothing back
@@ -218,8 +218,8 @@ def test_late_imports_are_few_and_each_has_its_reason() -> None:
 
 def test_this_finds_circles() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == [["b", "c"]]
-    assert in_text("import sys; from tfgpu_magic.monitor import look, live; tfgpu_magic.errors.Refused") == {
-        "tfgpu_magic.monitor.look",
-        "tfgpu_magic.monitor.live",
+    assert in_text("import sys; from tfgpu_magic.monitor import driver, collector; tfgpu_magic.errors.Refused") == {
+        "tfgpu_magic.monitor.driver",
+        "tfgpu_magic.monitor.collector",
         "tfgpu_magic.errors",
     }

@@ -56,7 +56,7 @@ def test_importing_the_package_imports_nothing_else() -> None:
 
 
 def test_the_whole_house_wakes_neither_tensorflow_nor_nvml() -> None:
-    left = {"__init__", "monitor.nvml", "monitor.nvml_calls"}
+    left = {"__init__", "monitor.driver.nvml", "monitor.driver.nvml_calls"}
     house = [f"tfgpu_magic.{module}" for module in MODULES if module not in left]
 
     assert not imported_after("import " + ", ".join(house)) & {"tensorflow", "keras", "pynvml"}
@@ -78,7 +78,9 @@ def test_loading_the_extension_imports_nothing_that_its_words_need() -> None:
 
 
 def test_a_first_line_imports_nothing_that_only_others_need() -> None:
-    assert "tfgpu_magic.model.snapshot" not in modules_after("import tfgpu_magic.monitor.look")  # its child begins
+    after = modules_after("import tfgpu_magic.monitor.driver.look")
+
+    assert "tfgpu_magic.model.snapshot" not in after  # its child begins
     assert not imported_after("import tfgpu_magic.notebook.words.table") & {"fractions", "html"}
     words = {
         name
@@ -107,7 +109,7 @@ def test_a_command_is_a_file_and_a_line() -> None:
     ("theirs", "places"),
     [
         (("rich",), ["model/terminal.py"]),
-        (("pynvml",), ["monitor/nvml_calls.py"]),
+        (("pynvml",), ["monitor/driver/nvml_calls.py"]),
         (("torch", "jax", "jaxlib", "cupy"), []),
         (("dask", "distributed"), ["isolate/dask.py"]),
         (("jupyter_server", "tornado", "prometheus_client"), ["server"]),
@@ -138,7 +140,9 @@ def test_only_one_place_names_it(name: str, place: str) -> None:
 
 
 def test_nvml_py_knows_no_notebook() -> None:
-    assert not imported_after("import tfgpu_magic.monitor.nvml") & {"IPython", "ipykernel", "jupyter_core", "psutil"}
+    after = imported_after("import tfgpu_magic.monitor.driver.nvml")
+
+    assert not after & {"IPython", "ipykernel", "jupyter_core", "psutil"}
 
 
 def test_only_runtime_touches_tensorflow_and_a_handle_makes_its_model() -> None:
@@ -195,7 +199,7 @@ def test_nothing_of_parking_is_imported_before_it_is_asked_for() -> None:
     assert not [name for name in first if name.startswith("tfgpu_magic.parking")]
 
 
-@pytest.mark.parametrize("room", ["monitor/phases", "parking/checks", "parking/refusals", "parking/messages"])
+@pytest.mark.parametrize("room", ["monitor/board/phases", "parking/checks", "parking/refusals", "parking/messages"])
 def test_what_decides_about_parking_touches_nothing(room: str) -> None:
     assert not imports(f"{room}.py") & {"os", "sys", "subprocess", "ctypes", "socket", "pathlib", "psutil"}
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.isolate.executor import IsolatedExecutor
     from tfgpu_magic.isolate.isolated import isolated
     from tfgpu_magic.model.snapshot import Snapshot
-    from tfgpu_magic.monitor.look import look
+    from tfgpu_magic.monitor.driver.look import look
     from tfgpu_magic.notebook.widget import MemoryTable
     from tfgpu_magic.policy.plan import Plan
 
@@ -90,7 +90,7 @@ _HOMES = {
         "isolate.executor": "IsolatedExecutor",
         "isolate.isolated": "isolated",
         "model.snapshot": "Snapshot",
-        "monitor.look": "look",
+        "monitor.driver.look": "look",
         "notebook.widget": "MemoryTable",
         "policy.plan": "Plan",
     }.items()

@@ -1,4 +1,4 @@
-"""A child process that queries a driver: a caller waits for it only so long, as a driver call may hang for good."""
+"""Waits only so long for what may hang in a driver: a child process that queries it, or a job on a thread."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 PATIENCE = 15.0
 """Seconds that a driver may take: where nothing keeps it awake, its start takes one to three for each GPU."""
@@ -24,6 +27,8 @@ _killed: list[subprocess.Popen[str]] = []
 
 _asking: list[subprocess.Popen[str]] = []
 """Children that have not answered yet."""
+
+_hanging: list[threading.Thread] = []
 
 
 class Probe:
@@ -119,6 +124,44 @@ def any_hangs(patience: float) -> bool:
         except subprocess.TimeoutExpired:
             return True
     return False
+
+
+def within(seconds: float, job: Callable[[], T], hanging: list[threading.Thread] = _hanging) -> T | None:
+    """Run a job on a thread and wait no longer than `seconds`; Ctrl-C ends the wait too.
+
+    To read a process that a driver holds in uninterruptible sleep takes until that ends. While a job hangs, no other is
+    started: it would only hang beside it.
+
+    Args:
+        seconds: the longest wait.
+        job: the function to call; an exception that it raises is raised here.
+        hanging: the threads whose jobs hang, of which there is another list for jobs that hang on something else.
+
+    Returns:
+        The job's result; None where it is not done.
+    """
+    hanging[:] = [thread for thread in hanging if thread.is_alive()]
+    if hanging:
+        return None
+    done: list[T] = []
+    trouble: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            done.append(job())
+        except BaseException as error:  # whatever it is, the caller must get it
+            trouble.append(error)
+
+    thread = threading.Thread(target=work, name="tfgpu_magic-bounded", daemon=True)
+    thread.start()
+    try:
+        thread.join(seconds)
+    finally:
+        if thread.is_alive():  # only now: a job of another thread that began meanwhile does not hang yet
+            hanging.append(thread)
+    if trouble:
+        raise trouble[0]
+    return done[0] if done else None
 
 
 @atexit.register

@@ -9,9 +9,9 @@ from unittest import mock
 
 from tests.browser.scene import Scene
 from tests.monitor.boards import end_collectors
-from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.pids import began
-from tfgpu_magic.monitor.unused import Line, Record, keep
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.unused import UnusedLine, UnusedRecord, keep
+from tfgpu_magic.monitor.owners.pids import began
 
 if TYPE_CHECKING:
     from tests.jupyter import Notebook
@@ -30,7 +30,9 @@ def unused(scene: Scene, *notebooks: Notebook) -> None:
     now = time.time()
     lines = {
         gpu.uuid: {
-            one.pid: Line(began(one.pid) or 0, now - LONG_AGO, True) for one in notebooks if scene.held(one, number)
+            one.pid: UnusedLine(began(one.pid) or 0, now - LONG_AGO, True)
+            for one in notebooks
+            if scene.held(one, number)
         }
         for number, gpu in enumerate(scene.machine.gpus())
     }
@@ -38,5 +40,5 @@ def unused(scene: Scene, *notebooks: Notebook) -> None:
         mock.patch.dict(os.environ, TFGPU_SIMGPU=str(scene.machine.path)),
         BoardDirectory(scene.server.home / "board") as place,
     ):
-        keep(place, Record(now, lines))
+        keep(place, UnusedRecord(now, lines))
     end_collectors(scene.machine)  # a page that is open may have started one, which has not read this

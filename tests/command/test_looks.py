@@ -21,7 +21,7 @@ from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.command.dispatch import parser
 from tfgpu_magic.command.table import COMMANDS
-from tfgpu_magic.monitor import message
+from tfgpu_magic.monitor.table import message
 from tfgpu_magic.simgpu import Machine
 
 machine = machine_of("2x8GiB")
@@ -57,7 +57,7 @@ def test_status_as_json_is_the_servers_message(machine: Machine) -> None:
     sent = json.loads(said)
     state = sent.pop("state")
     assert sent == {"version": message.VERSION, "type": "full", "sequence": 0, "history": {"times": [], "used": {}}}
-    assert state.keys() <= message.State.__annotations__.keys()
+    assert state.keys() <= message.WireState.__annotations__.keys()
     assert (state["gpus"]["1"]["used"], state["rows"][f"1 {neighbour.pid}"]["held"]) == (3 * GIB, 3 * GIB)
     assert said.count("\n") == 1
 

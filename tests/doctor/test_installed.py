@@ -18,10 +18,10 @@ from tfgpu_magic.doctor.child import Answer
 from tfgpu_magic.doctor.machine import Driver
 from tfgpu_magic.doctor.machine import Machine as Here
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
-from tfgpu_magic.monitor import lockfile
-from tfgpu_magic.monitor.board import LOCK
-from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.live import Live
+from tfgpu_magic.monitor.board import lockfile
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.live import Live
+from tfgpu_magic.monitor.board.snapshot_file import LOCK
 from tfgpu_magic.simgpu import Machine
 
 # --- the driver's own files ---

@@ -25,8 +25,8 @@ from tfgpu_magic.doctor.checks import parking
 from tfgpu_magic.doctor.children import parking as child_parking
 from tfgpu_magic.doctor.children.parking import CHUNK
 from tfgpu_magic.doctor.machine import Machine as Here
-from tfgpu_magic.monitor.parked import Entry
-from tfgpu_magic.monitor.phases import Phase
+from tfgpu_magic.monitor.board.parked import Entry
+from tfgpu_magic.monitor.board.phases import Phase
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.answers import reasons

@@ -22,7 +22,7 @@ from tests.frameworks.novum import Novum
 from tests.magic.shell import Seen, cells
 from tests.processes import run
 from tfgpu_magic.frameworks import registry, tensorflow_arrays
-from tfgpu_magic.monitor import message
+from tfgpu_magic.monitor.table import message
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.simgpu import Machine
 
@@ -62,7 +62,7 @@ def test_one_that_sleeps_or_fails_says_nothing_and_costs_the_others_nothing(
     ]
 
 
-def _register() -> tuple[Seen, message.State]:
+def _register() -> tuple[Seen, message.WireState]:
     registry.FRAMEWORKS = (*registry.FRAMEWORKS, Novum())
     shown = cells("%tf_gpu limit 1GiB", "import tensorflow as tf; kept = tf.zeros(2**20)", "%tf_gpu")[-1]
     return shown, message.state(tfgpu_magic.status().table)

@@ -14,7 +14,7 @@ from tests.sizes import GIB, MIB
 from tests.tf.on_machine import touch_every_gpu
 from tfgpu_magic.frameworks import self_report
 from tfgpu_magic.model.rows import ProcessRow
-from tfgpu_magic.monitor.watcher import Watcher
+from tfgpu_magic.monitor.table.fetch import Watcher
 from tfgpu_magic.policy.memory import context_bytes
 
 pytestmark = pytest.mark.gpu

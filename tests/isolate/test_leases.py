@@ -30,8 +30,8 @@ from tfgpu_magic.leases import lease_file as book_module
 from tfgpu_magic.leases.allocation import Claim
 from tfgpu_magic.leases.lease_file import ABSENT, Entry, LeaseFile, LeaseTable, Page, leases
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.pids import began
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.policy import policy
 from tfgpu_magic.policy.parser import parse
 from tfgpu_magic.policy.promises import Promise

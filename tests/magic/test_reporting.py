@@ -14,8 +14,8 @@ from tests.monitor.boards import descriptors
 from tests.waiting import until
 from tfgpu_magic.frameworks import self_report
 from tfgpu_magic.model.report import GpuUse, Report
-from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.report_files import ReportFile
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.report_files import ReportFile
 from tfgpu_magic.notebook import reporter
 from tfgpu_magic.notebook.reporter import Reporter
 

@@ -17,7 +17,7 @@ from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tfgpu_magic.monitor.board import Look
+    from tfgpu_magic.monitor.board.snapshot_file import Look
     from tfgpu_magic.simgpu import Machine
 
 NOBODY = 65534
@@ -26,8 +26,8 @@ PATIENCE = 2.0
 """Seconds that NVML may take, for collectors that tests start."""
 KERNEL = """
 import os, sys
-from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.report_files import ReportFile, ReportFiles
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.report_files import ReportFile, ReportFiles
 from tfgpu_magic.model.report import Report
 report_file = ReportFile(BoardDirectory())
 report_file.post(Report(pid=os.getpid(), summary=sys.argv[-1]))
@@ -39,7 +39,7 @@ report_file.close()
 """A kernel that posts a report with a summary, then does something, and waits to be told to end."""
 LOOKER = """
 import select, sys
-from tfgpu_magic.monitor.live import Live
+from tfgpu_magic.monitor.board.live import Live
 with Live(linger=3) as live:
     print(live.wait(240).snapshot.error, flush=True)
     while not select.select([sys.stdin], [], [], 0.2)[0]:

@@ -10,10 +10,11 @@ import pytest
 from tests.monitor.boards import PATIENCE, end_collectors
 from tests.waiting import until
 from tfgpu_magic import probe
-from tfgpu_magic.monitor import directory, look
-from tfgpu_magic.monitor.board import Reader, Writer
-from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.live import Live
+from tfgpu_magic.monitor.board import directory
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.live import Live
+from tfgpu_magic.monitor.board.snapshot_file import SnapshotReader, Writer
+from tfgpu_magic.monitor.driver import look
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ def writer(here: BoardDirectory) -> Iterator[Writer]:
 
 
 @pytest.fixture
-def reader(here: BoardDirectory) -> Iterator[Reader]:
-    reader = Reader(here)
+def reader(here: BoardDirectory) -> Iterator[SnapshotReader]:
+    reader = SnapshotReader(here)
     yield reader
     reader.close()
 

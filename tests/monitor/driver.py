@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pynvml
 
 from tests.sizes import GIB
-from tfgpu_magic.monitor import merge
+from tfgpu_magic.monitor.driver import nvml
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +51,7 @@ class Driver:
         self.calls: Counter[str] = Counter()
         self.missing: set[str] = {"nvmlDeviceGetAttributes_v2"}
         self.extra: set[str] = set()
-        self.rows = dict(merge.ROWS)
+        self.rows = dict(nvml.ROWS)
         self.start: Exception | None = None
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> Driver:
@@ -164,7 +164,7 @@ class Driver:
             return int(pynvml.NVML_ERROR_NOT_FOUND)
         if len(news) > room:
             return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
-        data = b"".join(merge.SAMPLE.pack(*sample) for sample in news)
+        data = b"".join(nvml.SAMPLE.pack(*sample) for sample in news)
         ctypes.memmove(buffer, data, len(data))
         return 0
 

@@ -17,11 +17,11 @@ from tests.monitor.boards import collectors, fresh, root_only
 from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.model.rows import Notebook
-from tfgpu_magic.monitor import live as living
-from tfgpu_magic.monitor.live import Live
-from tfgpu_magic.monitor.owners import Owners
-from tfgpu_magic.monitor.tabulate import UNATTRIBUTED
-from tfgpu_magic.monitor.watcher import Watcher
+from tfgpu_magic.monitor.board import live as living
+from tfgpu_magic.monitor.board.live import Live
+from tfgpu_magic.monitor.owners.attribution import Owners
+from tfgpu_magic.monitor.table.fetch import Watcher
+from tfgpu_magic.monitor.table.tabulate import UNATTRIBUTED
 from tfgpu_magic.simgpu.build import libraries
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 BEGIN = """
 import os, sys, time
 from pathlib import Path
-from tfgpu_magic.monitor import directory
+from tfgpu_magic.monitor.board import directory
 directory._RUNTIME, directory._TEMPORARY = Path(sys.argv[1], "run"), Path(sys.argv[1], "tmp")
 """
 KERNEL, LOOKER = (BEGIN + program for program in (boards.KERNEL.format(then=""), boards.LOOKER))
 ZOMBIES = (
     BEGIN
     + """
-from tfgpu_magic.monitor.live import Live
+from tfgpu_magic.monitor.board.live import Live
 def states():
     return [path.read_text().rpartition(")")[2].split()[0] for path in Path("/proc").glob("[0-9]*/stat")]
 for _ in range(3):
@@ -55,7 +55,7 @@ print(os.getpid(), states().count("Z"))
 ENDED = (
     BEGIN
     + """
-from tfgpu_magic.monitor import starting
+from tfgpu_magic.monitor.board import starting
 def ended():
     stats = [path.read_text() for path in Path("/proc").glob("[0-9]*/stat")]
     return [stat.split()[1] for stat in stats if stat.split()[2] == "Z"]
@@ -185,7 +185,10 @@ def test_what_a_kernel_was_given_to_find_a_library_is_not_for_all(homes: Path, m
 
 
 def test_a_library_that_the_system_does_not_find_is_found_where_a_kernel_finds_it(machine: Machine) -> None:
-    code = "import sys; from tfgpu_magic.monitor.nvml import Reader; print(len(Reader(sys.argv[1:]).read().gpus))"
+    code = (
+        "import sys; from tfgpu_magic.monitor.driver.nvml import NvmlReader; "
+        "print(len(NvmlReader(sys.argv[1:]).read().gpus))"
+    )
     env = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
     folders = [["/nowhere", str(libraries())], []]
     counts = [

@@ -20,9 +20,9 @@ from tests.monitor.boards import root_only, snapshot
 from tests.sizes import GIB
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor import board
-from tfgpu_magic.monitor.board import BOARD, Reader, Writer
-from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.board import snapshot_file
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.snapshot_file import BOARD, SnapshotReader, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +47,7 @@ def fill(disk: Path) -> Path:
     return filler
 
 
-def test_what_is_published_is_what_is_seen(writer: Writer, reader: Reader) -> None:
+def test_what_is_published_is_what_is_seen(writer: Writer, reader: SnapshotReader) -> None:
     writer.publish(snapshot(3))
     first = reader.look()
     writer.beat()
@@ -62,10 +62,10 @@ def test_what_is_published_is_what_is_seen(writer: Writer, reader: Reader) -> No
 
 
 def test_before_anything_is_published_that_is_said_and_a_writer_that_never_came_is_missed(
-    writer: Writer, reader: Reader, monkeypatch: pytest.MonkeyPatch
+    writer: Writer, reader: SnapshotReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = reader.look()
-    monkeypatch.setattr(board, "STALE_AFTER", 0.0)
+    monkeypatch.setattr(snapshot_file, "STALE_AFTER", 0.0)
     missed = reader.look().stale_since
 
     assert (seen.age, seen.stale_since, seen.message.sequence) == (None, None, 0)
@@ -74,14 +74,14 @@ def test_before_anything_is_published_that_is_said_and_a_writer_that_never_came_
 
 
 def test_a_writer_that_is_missed_is_said_with_the_time_it_was_last_here(
-    writer: Writer, reader: Reader, monkeypatch: pytest.MonkeyPatch
+    writer: Writer, reader: SnapshotReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer.publish(snapshot())
     published = time.time()
-    monkeypatch.setattr(board, "STALE_AFTER", 0.05)
+    monkeypatch.setattr(snapshot_file, "STALE_AFTER", 0.05)
     time.sleep(0.1)
     stale = reader.look()
-    monkeypatch.setattr(board, "STALE_AFTER", 60)
+    monkeypatch.setattr(snapshot_file, "STALE_AFTER", 60)
     writer.beat()
 
     assert stale.stale_since == pytest.approx(published, abs=5)
@@ -90,7 +90,7 @@ def test_a_writer_that_is_missed_is_said_with_the_time_it_was_last_here(
 
 
 def test_figures_that_are_older_than_was_meant_are_stale_though_the_writer_is_here(
-    writer: Writer, reader: Reader, monkeypatch: pytest.MonkeyPatch
+    writer: Writer, reader: SnapshotReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer.publish(snapshot())
     read = time.time()
@@ -103,7 +103,7 @@ def test_figures_that_are_older_than_was_meant_are_stale_though_the_writer_is_he
     assert late.stale_since == pytest.approx(read, abs=5)
 
 
-def test_a_new_writer_goes_on_where_one_ended(here: BoardDirectory, writer: Writer, reader: Reader) -> None:
+def test_a_new_writer_goes_on_where_one_ended(here: BoardDirectory, writer: Writer, reader: SnapshotReader) -> None:
     writer.publish(snapshot(3))
     before = reader.look().message
     again = Writer(here)
@@ -115,9 +115,9 @@ def test_a_new_writer_goes_on_where_one_ended(here: BoardDirectory, writer: Writ
 
 
 def test_processes_beyond_the_room_are_left_out_and_that_is_said(
-    writer: Writer, reader: Reader, monkeypatch: pytest.MonkeyPatch
+    writer: Writer, reader: SnapshotReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(board, "_ROOM", 4096)
+    monkeypatch.setattr(snapshot_file, "_ROOM", 4096)
     writer.publish(snapshot(1000))
     seen = reader.look().snapshot
 
@@ -137,7 +137,7 @@ def _write_without_pause(seconds: float) -> None:
                 writer.publish(message)
 
 
-def test_no_reader_ever_sees_half_a_message_of_a_writer_without_pause(writer: Writer, reader: Reader) -> None:
+def test_no_reader_ever_sees_half_a_message_of_a_writer_without_pause(writer: Writer, reader: SnapshotReader) -> None:
     writer.publish(snapshot(399))
     process = multiprocessing.get_context("spawn").Process(target=_write_without_pause, args=(1.5,))
     process.start()
@@ -153,28 +153,28 @@ def test_no_reader_ever_sees_half_a_message_of_a_writer_without_pause(writer: Wr
 
 
 def test_a_reader_that_the_writer_overtakes_reads_again(
-    writer: Writer, reader: Reader, monkeypatch: pytest.MonkeyPatch
+    writer: Writer, reader: SnapshotReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, count = board._read, itertools.count(1)
+    read, count = snapshot_file._read, itertools.count(1)
 
     def overtaken(fd: int, length: int, offset: int) -> bytes:
-        if offset in board._SLOTS and (number := next(count)) <= 3:
+        if offset in snapshot_file._SLOTS and (number := next(count)) <= 3:
             writer.publish(snapshot(10 * number))
             writer.publish(snapshot(10 * number + 1))
         return read(fd, length, offset)
 
     writer.publish(snapshot(1))
-    monkeypatch.setattr(board, "_read", overtaken)
+    monkeypatch.setattr(snapshot_file, "_read", overtaken)
 
     assert reader.look().snapshot == snapshot(31)
 
 
 def test_a_writer_that_died_in_the_middle_leaves_the_message_before(
-    folder: Path, here: BoardDirectory, writer: Writer, reader: Reader
+    folder: Path, here: BoardDirectory, writer: Writer, reader: SnapshotReader
 ) -> None:
     writer.publish(snapshot(3))
     with (folder / here.name(BOARD)).open("r+b") as file:
-        file.seek(board._SLOTS[(writer._header.sequence + 1) % 2])
+        file.seek(snapshot_file._SLOTS[(writer._header.sequence + 1) % 2])
         file.write(b"half of a mess")
 
     assert reader.look().snapshot == snapshot(3)
@@ -185,7 +185,7 @@ def test_a_board_of_another_layout_or_boot_and_what_is_no_board_is_replaced(
     folder: Path,
     here: BoardDirectory,
     writer: Writer,
-    reader: Reader,
+    reader: SnapshotReader,
     monkeypatch: pytest.MonkeyPatch,
     what: str | bytes,
 ) -> None:
@@ -194,11 +194,11 @@ def test_a_board_of_another_layout_or_boot_and_what_is_no_board_is_replaced(
         (folder / here.name(BOARD)).unlink()
         (folder / here.name(BOARD)).write_bytes(what)
     else:
-        monkeypatch.setattr(board, what, 77 if what == "VERSION" else lambda: 77)
+        monkeypatch.setattr(snapshot_file, what, 77 if what == "VERSION" else lambda: 77)
     seen = reader.look()
     new = Writer(here)
 
-    assert seen.message is board.NOTHING
+    assert seen.message is snapshot_file.NOTHING
     assert not writer.is_there()
     new.publish(snapshot(4))
     assert reader.look().snapshot == snapshot(4)
@@ -206,7 +206,7 @@ def test_a_board_of_another_layout_or_boot_and_what_is_no_board_is_replaced(
 
 
 def test_a_truncated_board_harms_nobody_and_is_whole_again_with_the_next_message(
-    folder: Path, here: BoardDirectory, writer: Writer, reader: Reader
+    folder: Path, here: BoardDirectory, writer: Writer, reader: SnapshotReader
 ) -> None:
     writer.publish(snapshot(3))
     reader.look()
@@ -235,7 +235,7 @@ def test_no_room_for_a_board_is_said(small_disk: Path) -> None:
 @root_only
 def test_a_board_that_is_there_goes_on_on_a_full_disk(small_disk: Path) -> None:
     with BoardDirectory() as here:
-        writer, reader = Writer(here), Reader(here)
+        writer, reader = Writer(here), SnapshotReader(here)
         writer.publish(snapshot(1))
         filler = fill(small_disk)
         writer.publish(snapshot(200))
@@ -264,4 +264,4 @@ def test_a_limit_on_files_is_an_error_in_words(here: BoardDirectory) -> None:
 def test_a_change_of_the_messages_fields_is_another_version() -> None:
     fields = " ".join((*Snapshot.__slots__, *Gpu.__slots__, *Process._fields))
 
-    assert (board.VERSION, zlib.crc32(fields.encode())) == (7, 770080946)
+    assert (snapshot_file.VERSION, zlib.crc32(fields.encode())) == (7, 770080946)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from tfgpu_magic.monitor.bounded import within
+from tfgpu_magic.probe import within
 
 
 def test_while_a_job_hangs_no_other_is_begun_and_after_it_there_is() -> None:

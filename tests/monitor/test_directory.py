@@ -13,11 +13,11 @@ import pytest
 from tests.monitor.boards import NOBODY, root_only, snapshot
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.report import Report
-from tfgpu_magic.monitor import board, directory, live
-from tfgpu_magic.monitor.board import BOARD, LOCK, Reader, Writer
-from tfgpu_magic.monitor.directory import BoardDirectory, directories, other_directories
-from tfgpu_magic.monitor.live import Live
-from tfgpu_magic.monitor.report_files import ReportFile, ReportFiles
+from tfgpu_magic.monitor.board import directory, live, snapshot_file
+from tfgpu_magic.monitor.board.directory import BoardDirectory, directories, other_directories
+from tfgpu_magic.monitor.board.live import Live
+from tfgpu_magic.monitor.board.report_files import ReportFile, ReportFiles
+from tfgpu_magic.monitor.board.snapshot_file import BOARD, LOCK, SnapshotReader, Writer
 
 
 def taken() -> str:
@@ -77,11 +77,11 @@ def test_another_machine_that_shares_the_directory_has_files_of_its_own(
     ReportFile(BoardDirectory()).post(Report(pid=1, summary=""))
     monkeypatch.setattr(directory, "boot", lambda: 77)
     with BoardDirectory(folder) as there:
-        reader = Reader(there)
+        reader = SnapshotReader(there)
         seen = reader.look()
         other = Writer(there)
 
-        assert seen.message is board.NOTHING
+        assert seen.message is snapshot_file.NOTHING
         assert ReportFiles(there).read() == ()
         assert other.is_there()
         assert writer.is_there()
@@ -141,7 +141,7 @@ def test_looks_go_on_beside_a_home_that_cannot_be_looked_into(
 ) -> None:
     monkeypatch.setattr(live, "start", lambda *_: None)
     with Live() as one:
-        assert one.look().message is board.NOTHING
+        assert one.look().message is snapshot_file.NOTHING
         assert one.posted().reports == ()
 
 
@@ -217,10 +217,10 @@ def test_a_simulated_machine_has_a_board_of_its_own(
     writer.publish(snapshot(3))
     monkeypatch.setenv(directory._SIMULATED, "/somewhere/machine")
     with BoardDirectory() as simulated:
-        reader = Reader(simulated)
+        reader = SnapshotReader(simulated)
 
         assert simulated.simulated
-        assert reader.look().message is board.NOTHING
+        assert reader.look().message is snapshot_file.NOTHING
 
 
 def test_the_variable_of_a_simulated_machine_is_the_simulators() -> None:

@@ -12,9 +12,9 @@ import pytest
 from tests.monitor.boards import collectors, fresh, snapshot
 from tests.slack import SLACK
 from tests.waiting import until
-from tfgpu_magic.monitor import driver_sleep
-from tfgpu_magic.monitor.driver_sleep import ASLEEP, IDLE_FOR, SLEEP_TIMEOUT, DriverSleep
-from tfgpu_magic.monitor.live import Live
+from tfgpu_magic.monitor.board.live import Live
+from tfgpu_magic.monitor.driver import schedule
+from tfgpu_magic.monitor.driver.schedule import ASLEEP, IDLE_FOR, SLEEP_TIMEOUT, DriverSleep
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,8 +25,9 @@ NOBODY_THERE = snapshot(0)
 COLLECTOR = """
 import sys
 from pathlib import Path
-from tfgpu_magic.monitor import collector, driver_sleep
-driver_sleep._PCI, driver_sleep.IDLE_FOR, driver_sleep.SLEEP_TIMEOUT = Path(sys.argv[1]), 0.5, 600.0
+from tfgpu_magic.monitor import collector
+from tfgpu_magic.monitor.driver import schedule
+schedule._PCI, schedule.IDLE_FOR, schedule.SLEEP_TIMEOUT = Path(sys.argv[1]), 0.5, 600.0
 collector.main(patience=3.0)
 """
 
@@ -44,7 +45,7 @@ def device(pci: Path, number: int, *, control: str = "auto", vendor: str = "0x10
 
 @pytest.fixture
 def pci(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(driver_sleep, "_PCI", tmp_path / "pci")
+    monkeypatch.setattr(schedule, "_PCI", tmp_path / "pci")
     (tmp_path / "pci").mkdir()
     return tmp_path / "pci"
 
@@ -118,7 +119,8 @@ def test_a_driver_that_hangs_when_it_is_let_go_of_keeps_no_collector(
 ) -> None:
     device(tmp_path / "pci", 1)
     hangs = (
-        f"import time; from tfgpu_magic.monitor import nvml; nvml.Reader.close = lambda _: time.sleep(300)\n{COLLECTOR}"
+        "import time; from tfgpu_magic.monitor.driver import nvml; "
+        f"nvml.NvmlReader.close = lambda _: time.sleep(300)\n{COLLECTOR}"
     )
     with subprocess.Popen([sys.executable, "-c", hangs, str(tmp_path / "pci")]) as process:
         try:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.sizes import GIB
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.readers import fill_in
+from tfgpu_magic.monitor.driver.readers import fill_in
 
 GPUS = (Gpu(index=0, uuid="GPU-a", used=GIB), Gpu(index=1, uuid="GPU-b", used=GIB))
 ROWS = (

@@ -6,16 +6,18 @@ import itertools
 from typing import TYPE_CHECKING
 
 from tests.monitor.boards import snapshot
-from tfgpu_magic.monitor import board, history
-from tfgpu_magic.monitor.board import BOARD, Reader, Writer
+from tfgpu_magic.monitor.board import history, snapshot_file
+from tfgpu_magic.monitor.board.snapshot_file import BOARD, SnapshotReader, Writer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tfgpu_magic.monitor.directory import BoardDirectory
+    from tfgpu_magic.monitor.board.directory import BoardDirectory
 
 
-def test_the_last_ten_minutes_are_known_by_the_second_and_an_hour_by_ten(writer: Writer, reader: Reader) -> None:
+def test_the_last_ten_minutes_are_known_by_the_second_and_an_hour_by_ten(
+    writer: Writer, reader: SnapshotReader
+) -> None:
     for second in range(5000):
         writer.publish(snapshot(at=1e9 + second, used=second))
     past = reader.history()
@@ -27,7 +29,7 @@ def test_the_last_ten_minutes_are_known_by_the_second_and_an_hour_by_ten(writer:
     assert past.times[-1] - past.times[0] >= 2980  # 50 minutes, of which the last ten are finer
 
 
-def test_the_past_outlives_the_writer(here: BoardDirectory, writer: Writer, reader: Reader) -> None:
+def test_the_past_outlives_the_writer(here: BoardDirectory, writer: Writer, reader: SnapshotReader) -> None:
     for second in range(2000):
         writer.publish(snapshot(at=1e9 + second, used=second))
     before = reader.history()
@@ -40,7 +42,7 @@ def test_the_past_outlives_the_writer(here: BoardDirectory, writer: Writer, read
     again.close()
 
 
-def test_gpus_that_come_and_go_keep_their_past_and_unknown_is_none(writer: Writer, reader: Reader) -> None:
+def test_gpus_that_come_and_go_keep_their_past_and_unknown_is_none(writer: Writer, reader: SnapshotReader) -> None:
     writer.publish(snapshot(at=1e9, uuid="GPU-a", used=1))
     writer.publish(snapshot(at=1e9 + 1, uuid="GPU-b", used=2))
     writer.publish(snapshot(at=1e9 + 2, uuid="GPU-a", used=None))
@@ -48,14 +50,16 @@ def test_gpus_that_come_and_go_keep_their_past_and_unknown_is_none(writer: Write
     assert reader.history().used == {"GPU-b": (None, 2, None), "GPU-a": (1, None, None)}
 
 
-def test_points_come_no_faster_than_a_second(writer: Writer, reader: Reader) -> None:
+def test_points_come_no_faster_than_a_second(writer: Writer, reader: SnapshotReader) -> None:
     for at in (1e9, 1e9 + 0.2, 1e9 + 1):
         writer.publish(snapshot(at=at))
 
     assert reader.history().times == (1e9, 1e9 + 1)
 
 
-def test_a_clock_that_is_set_back_leaves_nothing_in_the_future_and_goes_on(writer: Writer, reader: Reader) -> None:
+def test_a_clock_that_is_set_back_leaves_nothing_in_the_future_and_goes_on(
+    writer: Writer, reader: SnapshotReader
+) -> None:
     for at in (*range(900), 300.0, 301.0):
         writer.publish(snapshot(at=1e9 + at, used=int(at)))
     past = reader.history()
@@ -66,7 +70,7 @@ def test_a_clock_that_is_set_back_leaves_nothing_in_the_future_and_goes_on(write
 
 
 def test_a_clock_that_was_set_back_between_two_writers_does_not_hold_the_second_up(
-    here: BoardDirectory, writer: Writer, reader: Reader
+    here: BoardDirectory, writer: Writer, reader: SnapshotReader
 ) -> None:
     for at in range(100):
         writer.publish(snapshot(at=1e9 + at))
@@ -77,11 +81,11 @@ def test_a_clock_that_was_set_back_between_two_writers_does_not_hold_the_second_
     assert reader.history().times == tuple(1e9 + at for at in range(51))
 
 
-def test_half_a_point_is_no_point(folder: Path, here: BoardDirectory, writer: Writer, reader: Reader) -> None:
+def test_half_a_point_is_no_point(folder: Path, here: BoardDirectory, writer: Writer, reader: SnapshotReader) -> None:
     for second in range(3):
         writer.publish(snapshot(at=1e9 + second))
     with (folder / here.name(BOARD)).open("r+b") as file:
-        file.seek(board._HISTORY + history._TABLE + 24 + 8)
+        file.seek(snapshot_file._HISTORY + history._TABLE + 24 + 8)
         file.write(b"!")
 
     assert reader.history().times == (1e9, 1e9 + 2)

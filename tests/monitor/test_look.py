@@ -20,8 +20,8 @@ from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic import probe
 from tfgpu_magic.engine.control import status
-from tfgpu_magic.monitor import look as looking
-from tfgpu_magic.monitor.look import look
+from tfgpu_magic.monitor.driver import look as looking
+from tfgpu_magic.monitor.driver.look import look
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -143,7 +143,7 @@ def test_pynvml_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("named", [False, True], ids=["where Python begins", "by its path too"])
 def test_a_pynvml_beside_a_notebook_is_not_nvmls(machine: Machine, tmp_path: Path, named: bool) -> None:
     (tmp_path / "pynvml.py").write_text("raise SystemExit('mine')")
-    code = "from tfgpu_magic.monitor.look import look; seen = look(10); print(seen.error, len(seen.gpus))"
+    code = "from tfgpu_magic.monitor.driver.look import look; seen = look(10); print(seen.error, len(seen.gpus))"
     env = {**os.environ, **({"PYTHONPATH": str(tmp_path)} if named else {})}
     answer = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True)
 

@@ -11,9 +11,9 @@ import pynvml
 import pytest
 
 from tests.sizes import GIB
-from tfgpu_magic.monitor import merge
-from tfgpu_magic.monitor.nvml import Reader
-from tfgpu_magic.monitor.readers import fill_in
+from tfgpu_magic.monitor.driver import nvml
+from tfgpu_magic.monitor.driver.nvml import NvmlReader
+from tfgpu_magic.monitor.driver.readers import fill_in
 
 from .driver import COMPUTE, GRAPHICS, MPS, Device, Driver
 
@@ -27,20 +27,20 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
 
 def read_rows() -> list[tuple[int, str, int | None]]:
     """Read once, and return each process as (pid, kind, held)."""
-    return [(process.pid, process.kind, process.held) for process in Reader().read().processes]
+    return [(process.pid, process.kind, process.held) for process in NvmlReader().read().processes]
 
 
 def test_each_list_and_each_memory_costs_one_call(driver: Driver) -> None:
     driver.devices[0].lists = {COMPUTE: [(10, GIB), (11, GIB)], GRAPHICS: [(12, GIB)]}
 
-    Reader().read()
+    NvmlReader().read()
 
     for call in ("nvmlDeviceGetMemoryInfo_v2", COMPUTE + "_v3", GRAPHICS + "_v3", MPS + "_v3"):
         assert driver.calls[call] == 1
 
 
 def test_what_does_not_change_is_asked_once(driver: Driver) -> None:
-    with Reader() as reader:
+    with NvmlReader() as reader:
         for _ in range(5):
             reader.read()
 
@@ -51,7 +51,7 @@ def test_what_does_not_change_is_asked_once(driver: Driver) -> None:
 def test_dear_lists_are_asked_only_when_wanted(driver: Driver) -> None:
     driver.devices[0].lists = {COMPUTE: [(10, GIB)], GRAPHICS: [(12, GIB)]}
 
-    with Reader() as reader:
+    with NvmlReader() as reader:
         none = reader.read(processes=False)
         compute = reader.read(graphics=False)
 
@@ -62,7 +62,7 @@ def test_dear_lists_are_asked_only_when_wanted(driver: Driver) -> None:
 
 
 def test_facts_are_read(driver: Driver) -> None:
-    gpu = Reader().read().gpus[0]
+    gpu = NvmlReader().read().gpus[0]
 
     assert (gpu.label, gpu.uuid, gpu.name) == ("0", "GPU-0", "NVIDIA Test")
     assert (gpu.capability, gpu.multiprocessors) == ((8, 0), 108)
@@ -99,7 +99,7 @@ def test_older_lists_are_read_where_newer_ones_are_missing(driver: Driver, lacki
 
 
 def test_the_longer_rows_of_535_are_read_right(driver: Driver) -> None:
-    driver.rows["_v3"] = merge.ROW_OF_535
+    driver.rows["_v3"] = nvml.ROW_OF_535
     driver.extra.add("nvmlDeviceGetConfComputeMemSizeInfo")
     driver.devices[0].lists = {COMPUTE: [(10, GIB), (11, 2 * GIB), (12, 3 * GIB)]}
 
@@ -107,10 +107,10 @@ def test_the_longer_rows_of_535_are_read_right(driver: Driver) -> None:
 
 
 def test_longer_rows_that_nothing_announces_are_dropped_and_said(driver: Driver) -> None:
-    driver.rows["_v3"] = merge.ROW_OF_535
+    driver.rows["_v3"] = nvml.ROW_OF_535
     driver.devices[0].lists = {COMPUTE: [(10, GIB), (11, 2 * GIB)]}
 
-    snapshot = Reader().read()
+    snapshot = NvmlReader().read()
 
     assert [process.pid for process in snapshot.processes] == [10]
     assert "invalid on GPU 0" in snapshot.notes[0]
@@ -120,7 +120,7 @@ def test_longer_rows_that_nothing_announces_are_dropped_and_said(driver: Driver)
 def test_rows_that_cannot_be_are_dropped_and_said(driver: Driver, row: tuple[int, int]) -> None:
     driver.devices[0].lists = {COMPUTE: [row, (11, GIB)]}
 
-    snapshot = Reader().read()
+    snapshot = NvmlReader().read()
 
     assert [process.pid for process in snapshot.processes] == [11]
     assert "invalid on GPU 0" in snapshot.notes[0]
@@ -129,7 +129,7 @@ def test_rows_that_cannot_be_are_dropped_and_said(driver: Driver, row: tuple[int
 def test_memory_v1_counts_the_reserve_as_used_and_that_is_said(driver: Driver) -> None:
     driver.missing.add("nvmlDeviceGetMemoryInfo_v2")
 
-    snapshot = Reader().read()
+    snapshot = NvmlReader().read()
 
     assert (snapshot.gpus[0].used, snapshot.gpus[0].reserved) == (5 * GIB, None)
     assert "reserves for itself as used" in snapshot.notes[0]
@@ -144,7 +144,7 @@ def test_unified_memory_is_the_machines_and_used_is_what_processes_hold(driver: 
     else:
         gpu.codes = dict.fromkeys(("nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetMemoryInfo"), 3)
 
-    read = Reader().read().gpus[0]
+    read = NvmlReader().read().gpus[0]
 
     ram = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert (read.unified, read.total, read.used, read.error) == (True, ram, 2 * GIB, None)
@@ -154,7 +154,7 @@ def test_unified_memory_is_the_machines_and_used_is_what_processes_hold(driver: 
 @pytest.mark.parametrize("pid", [2**22, 2**22 + 1])
 def test_pids_of_a_host_with_more_of_them_than_here_are_none_of_the_drivers_faults(driver: Driver, pid: int) -> None:
     driver.devices[0].lists = {COMPUTE: [(pid, GIB)]}
-    snapshot = Reader().read()
+    snapshot = NvmlReader().read()
 
     assert [row.pid for row in snapshot.processes] == ([pid] if pid <= 2**22 else [])
     assert len(snapshot.notes) == (pid > 2**22)
@@ -175,7 +175,7 @@ def test_no_list_is_said_and_leaves_the_memory_that_is_told(
 ) -> None:
     driver.devices[0].codes = dict.fromkeys(calls, code)
 
-    gpu = Reader().read().gpus[0]
+    gpu = NvmlReader().read().gpus[0]
 
     assert (gpu.unified, gpu.used, gpu.listed, gpu.error) == (False, used, False, error)
 
@@ -183,7 +183,7 @@ def test_no_list_is_said_and_leaves_the_memory_that_is_told(
 @pytest.mark.parametrize(("code", "words"), [(15, "lost"), (16, "reset"), (999, "unknown error"), (77, "error 77")])
 def test_a_failing_gpu_says_why_and_others_live_on(monkeypatch: pytest.MonkeyPatch, code: int, words: str) -> None:
     driver = Driver(Device("GPU-0", used=GIB), Device("GPU-1", used=2 * GIB)).install(monkeypatch)
-    with Reader() as reader:
+    with NvmlReader() as reader:
         reader.read()
         driver.devices[0].codes = {"nvmlDeviceGetMemoryInfo_v2": code}
         failed = reader.read()
@@ -205,7 +205,7 @@ def test_mig_instances_follow_their_parent_whose_memory_may_be_forbidden(monkeyp
     parent = Device("GPU-0", mig=instances, codes={"nvmlDeviceGetMemoryInfo_v2": 4})
     driver = Driver(parent, Device("GPU-1")).install(monkeypatch)
 
-    snapshot = Reader().read()
+    snapshot = NvmlReader().read()
 
     assert [(gpu.label, gpu.uuid, gpu.mig) for gpu in snapshot.gpus] == [
         ("0", "GPU-0", True),
@@ -221,12 +221,12 @@ def test_mig_instances_follow_their_parent_whose_memory_may_be_forbidden(monkeyp
 def test_compute_instances_of_one_gpu_instance_keep_labels_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     Driver(Device(mig=[Device("MIG-a", instance=1), Device("MIG-b", instance=1)])).install(monkeypatch)
 
-    assert [gpu.label for gpu in Reader().read().gpus] == ["0", "0.0", "0.1"]
+    assert [gpu.label for gpu in NvmlReader().read().gpus] == ["0", "0.0", "0.1"]
 
 
 def test_gpus_that_come_go_or_change_places_are_known_by_uuid(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfgpu_magic.monitor.nvml.RECOUNT_EVERY", 0.0)
-    with Reader() as reader:
+    monkeypatch.setattr("tfgpu_magic.monitor.driver.nvml.RECOUNT_EVERY", 0.0)
+    with NvmlReader() as reader:
         reader.read()
         driver.devices.insert(0, Device("GPU-new", name=b"New"))
         gpus = reader.read().gpus
@@ -249,7 +249,7 @@ def test_a_driver_that_does_not_start_is_said_and_tried_again(
     driver: Driver, failing: Exception, words: str, absent: bool
 ) -> None:
     driver.start = failing
-    with Reader() as reader:
+    with NvmlReader() as reader:
         snapshot = reader.read()
         driver.start = None
         later = reader.read()
@@ -262,7 +262,7 @@ def test_a_driver_that_does_not_start_is_said_and_tried_again(
 def test_a_driver_without_gpus_is_absent(driver: Driver) -> None:
     driver.devices = []
 
-    snapshot = Reader().read()
+    snapshot = NvmlReader().read()
 
     assert snapshot.absent
     assert "lists no GPU" in (snapshot.error or "")
@@ -271,13 +271,13 @@ def test_a_driver_without_gpus_is_absent(driver: Driver) -> None:
 def test_a_name_that_is_no_utf8_is_shown_as_well_as_it_can_be(driver: Driver) -> None:
     driver.devices[0].name = b"Te\xffst"
 
-    assert Reader().read().gpus[0].name == "Te\ufffdst"
+    assert NvmlReader().read().gpus[0].name == "Te\ufffdst"
 
 
 def test_a_patched_pynvml_does_not_matter(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", None)
 
-    assert Reader().read().gpus[0].used == 4 * GIB
+    assert NvmlReader().read().gpus[0].used == 4 * GIB
 
 
 # --- use: percentages, samples of processes, sensors ---
@@ -292,7 +292,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Driver:
     return Driver(Device(utilisation=40, samples=[], celsius=54, milliwatts=61_500, lists=lists)).install(monkeypatch)
 
 
-def percentages(reader: Reader) -> dict[int, int | None]:
+def percentages(reader: NvmlReader) -> dict[int, int | None]:
     return {process.pid: process.utilisation for process in reader.read(graphics=False).processes}
 
 
@@ -300,7 +300,7 @@ def test_a_process_with_a_new_sample_uses_the_gpu_and_the_others_do_not(used: Dr
     device = used.devices[0]
     at = int(1e6 * time.time()) - 1000
     device.samples = [(10, at, 30, 5, 0, 0), (10, at + 2, 20, 5, 0, 0), (11, at + 1, 0, 0, 3, 0)]
-    with Reader() as reader:
+    with NvmlReader() as reader:
         first = percentages(reader)
         device.samples.append((12, at + 3, 50, 0, 0, 0))
         second = percentages(reader)
@@ -316,13 +316,13 @@ def test_what_the_driver_has_kept_from_before_the_first_reading_is_no_use_now(us
     now = int(1e6 * time.time())
     used.devices[0].samples = [(10, now - 60 * 10**6, 30, 5, 0, 0), (11, now - 10**6, 30, 5, 0, 0)]
 
-    assert percentages(Reader()) == {10: 0, 11: 30, 12: 0}
+    assert percentages(NvmlReader()) == {10: 0, 11: 30, 12: 0}
 
 
 def test_a_driver_that_counts_from_its_own_start_is_understood(used: Driver) -> None:
     device = used.devices[0]
     device.samples = [(10, 1000, 30, 5, 0, 0)]
-    with Reader() as reader:
+    with NvmlReader() as reader:
         first = percentages(reader)
         device.samples.append((11, 3000, 50, 0, 0, 0))
         second = percentages(reader)
@@ -334,7 +334,7 @@ def test_a_driver_that_does_not_tell_leaves_it_unknown(used: Driver) -> None:
     used.devices[0].samples = None
     used.devices[0].utilisation = None
 
-    snapshot = Reader().read()
+    snapshot = NvmlReader().read()
 
     assert snapshot.gpus[0].utilisation is None
     assert [process.utilisation for process in snapshot.processes] == [None] * 3
@@ -344,13 +344,13 @@ def test_a_driver_that_does_not_tell_leaves_it_unknown(used: Driver) -> None:
 def test_samples_that_cannot_be_are_left_out(used: Driver, sample: tuple[int, int, int, int, int, int]) -> None:
     used.devices[0].samples = [sample]
 
-    assert percentages(Reader()) == {10: 0, 11: 0, 12: 0}
+    assert percentages(NvmlReader()) == {10: 0, 11: 0, 12: 0}
 
 
 def test_a_sample_of_the_future_hides_no_later_one(used: Driver) -> None:
     now = int(1e6 * time.time())
     used.devices[0].samples = [(10, now + 10**12, 50, 0, 0, 0)]
-    with Reader() as reader:
+    with NvmlReader() as reader:
         percentages(reader)
         used.devices[0].samples = [(11, now + 10**6, 50, 0, 0, 0)]
 
@@ -362,18 +362,18 @@ def test_more_samples_than_there_is_room_for_are_read_whole(used: Driver) -> Non
     device.lists = {COMPUTE: [(pid, GIB // 100) for pid in range(1, 300)]}
     device.samples = [(pid, 1000, 7, 0, 0, 0) for pid in range(1, 300)]
 
-    assert set(percentages(Reader()).values()) == {7}
+    assert set(percentages(NvmlReader()).values()) == {7}
 
 
 def test_nobody_is_sampled_where_nobody_is_listed(used: Driver) -> None:
     used.devices[0].lists = {}
-    Reader().read()
+    NvmlReader().read()
 
     assert used.calls[PROCESSES] == 0
 
 
 def test_sensors_are_read_with_the_graphics_processes_and_kept_in_between(used: Driver) -> None:
-    with Reader() as reader:
+    with NvmlReader() as reader:
         whole = reader.read()
         lists = reader.read(graphics=False)
         memory = reader.read(processes=False)
@@ -386,7 +386,7 @@ def test_sensors_are_read_with_the_graphics_processes_and_kept_in_between(used: 
 
 
 def test_the_use_of_a_gpu_is_of_its_own_reading(used: Driver) -> None:
-    with Reader() as reader:
+    with NvmlReader() as reader:
         whole = reader.read()
         used.devices[0].utilisation = 90
         memory = fill_in(reader.read(processes=False), whole, processes=False, graphics=False)
@@ -396,7 +396,7 @@ def test_the_use_of_a_gpu_is_of_its_own_reading(used: Driver) -> None:
 
 
 def test_sensors_of_a_gpu_that_fails_are_gone(used: Driver) -> None:
-    with Reader() as reader:
+    with NvmlReader() as reader:
         whole = reader.read()
         used.devices[0].codes = {"nvmlDeviceGetMemoryInfo_v2": 15}
         failed = fill_in(reader.read(processes=False), whole, processes=False, graphics=False)

@@ -16,11 +16,12 @@ import pytest
 from tests.waiting import until
 from tfgpu_magic.model.report import Report
 from tfgpu_magic.model.rows import Notebook
-from tfgpu_magic.monitor import names, pids
-from tfgpu_magic.monitor import owners as owning
-from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.owners import _FIRST, SIMULATED_USER, Owner, Owners, together
-from tfgpu_magic.monitor.pids import began, family, holder_began, opens_driver, short_command
+from tfgpu_magic.monitor.board import report_files
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.owners import attribution as owning
+from tfgpu_magic.monitor.owners import pids
+from tfgpu_magic.monitor.owners.attribution import _FIRST, SIMULATED_USER, Owner, Owners, together
+from tfgpu_magic.monitor.owners.pids import began, family, holder_began, opens_driver, short_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -180,17 +181,17 @@ def test_a_kernel_behind_a_wrapper_is_its_servers(start: Start, tmp_path: Path, 
 def test_a_notebook_is_called_as_it_was_last_renamed(start: Start, tmp_path: Path) -> None:
     pid = start(notebook="/home/me/Untitled.ipynb")
     with BoardDirectory(tmp_path / "board") as here, BoardDirectory(tmp_path / "before a login") as other:
-        names.rename(other, "7f3a", "/home/me/before.ipynb")
+        report_files.rename(other, "7f3a", "/home/me/before.ipynb")
         for path in ("/home/me/tried.ipynb", "/home/me/train.ipynb"):
-            names.rename(here, "7f3a", path)
-        for number in range(names.MOST - 1):
-            names.rename(here, str(number), "/home/me/other.ipynb")
-        found = names.read([here, other])
-        names.rename(here, "another", "/home/me/another.ipynb")
-        later = names.read([here])
+            report_files.rename(here, "7f3a", path)
+        for number in range(report_files.MOST_NAMES - 1):
+            report_files.rename(here, str(number), "/home/me/other.ipynb")
+        found = report_files.renamed([here, other])
+        report_files.rename(here, "another", "/home/me/another.ipynb")
+        later = report_files.renamed([here])
 
     assert Owners(kernel=ELSE).find([pid], names=found)[pid].text == "train.ipynb"
-    assert (len(found), len(later), "7f3a" in later) == (names.MOST, names.MOST, False)
+    assert (len(found), len(later), "7f3a" in later) == (report_files.MOST_NAMES, report_files.MOST_NAMES, False)
 
 
 def test_a_process_that_ended_meanwhile_keeps_its_name_for_one_tick(start: Start) -> None:

@@ -12,10 +12,10 @@ from tests.sizes import GIB
 from tfgpu_magic.model.report import GpuUse, Report
 from tfgpu_magic.model.rows import Parked, ParkedState, ProcessRow, Table
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.owners import Owner, together
-from tfgpu_magic.monitor.parked import Entry, Held
-from tfgpu_magic.monitor.phases import Phase
-from tfgpu_magic.monitor.tabulate import UNATTRIBUTED, Known, make
+from tfgpu_magic.monitor.board.parked import Entry, Held
+from tfgpu_magic.monitor.board.phases import Phase
+from tfgpu_magic.monitor.owners.attribution import Owner, together
+from tfgpu_magic.monitor.table.tabulate import UNATTRIBUTED, Known, make
 
 SINCE = 50.0
 OWNERS = {

@@ -18,8 +18,8 @@ from tests.figures import pytorch, tensorflow
 from tests.monitor.boards import KERNEL
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.report import GpuUse, LogicalGpu, Report
-from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.report_files import FIGURES_EXPIRE_AFTER, PREFIX, ReportFile, ReportFiles
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.report_files import FIGURES_EXPIRE_AFTER, PREFIX, ReportFile, ReportFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

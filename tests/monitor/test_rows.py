@@ -18,8 +18,8 @@ from tfgpu_magic.engine.status_answer import Status
 from tfgpu_magic.model.report import Figure, GpuUse, LogicalGpu, Report
 from tfgpu_magic.model.rows import Notebook, ProcessRow, Table
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.owners import Owner
-from tfgpu_magic.monitor.tabulate import COLOURS, SMALLEST_REST, TONES, UNATTRIBUTED, UNREAD, Known, make
+from tfgpu_magic.monitor.owners.attribution import Owner
+from tfgpu_magic.monitor.table.tabulate import COLOURS, SMALLEST_REST, TONES, UNATTRIBUTED, UNREAD, Known, make
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

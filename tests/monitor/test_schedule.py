@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfgpu_magic.monitor.schedule import Schedule, Wanted
+from tfgpu_magic.monitor.driver.schedule import Schedule, WantedIntervals
 
 NOTHING = {"memory": 0.0, "lists": 0.0, "graphics": 0.0}
 
@@ -14,7 +14,7 @@ def spent(
     *,
     seconds: float = 7200,
     moving: bool = False,
-    wanted: Wanted = Wanted(),  # noqa: B008
+    wanted: WantedIntervals = WantedIntervals(),  # noqa: B008
 ) -> tuple[float, dict[str, int]]:
     """Simulate a schedule; return what part of the time readings take that cost so much, and how many there are.
 
@@ -100,7 +100,7 @@ def test_a_driver_that_takes_longer_than_that_is_left_alone_most_of_the_time() -
 
 
 def test_who_wants_to_see_more_rarely_costs_the_driver_less() -> None:
-    wishes = (Wanted(1, 2), Wanted(5, 10), Wanted(1, 10))
+    wishes = (WantedIntervals(1, 2), WantedIntervals(5, 10), WantedIntervals(1, 10))
     counts = [spent(NOTHING, seconds=1000, wanted=wanted)[1] for wanted in wishes]
 
     assert [sum(count.values()) for count in counts] == [1000, 200, 1000]

@@ -16,7 +16,7 @@ import tfgpu_magic
 from tests.monitor.boards import snapshot
 from tests.sizes import GIB
 from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.readers import joined
+from tfgpu_magic.monitor.driver.readers import joined
 
 if TYPE_CHECKING:
     from tfgpu_magic.simgpu import Machine
@@ -26,7 +26,7 @@ HOUSE = Path(tfgpu_magic.__file__).parent
 FILE = """
 import os, time
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.source import Source
+from tfgpu_magic.monitor.driver.source import Source
 
 class Reader:
     def __init__(self, folders):
@@ -45,17 +45,17 @@ class Reader:
 SOURCE = Source(name="AcmeML", maker="Acme", open=Reader, check="acme-smi")
 """
 TABLE = {
-    "from tfgpu_magic.monitor import nvidia": "from tfgpu_magic.monitor import acme, nvidia",
+    "from tfgpu_magic.monitor.driver import nvidia": "from tfgpu_magic.monitor.driver import acme, nvidia",
     "SOURCES = (nvidia.SOURCE,)": "SOURCES = (nvidia.SOURCE, acme.SOURCE)",
 }
 VIEWS = """
 import json, sys, time
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
-from tfgpu_magic.monitor.live import Live
-from tfgpu_magic.monitor.look import look
-from tfgpu_magic.monitor.watcher import Watcher
-from tfgpu_magic.monitor import message
+from tfgpu_magic.monitor.board.live import Live
+from tfgpu_magic.monitor.driver.look import look
+from tfgpu_magic.monitor.table.fetch import Watcher
+from tfgpu_magic.monitor.table import message
 
 seen = look(30)
 shell = InteractiveShell.instance()
@@ -76,8 +76,8 @@ def views(folder: Path) -> tuple[Snapshot, Snapshot, str, dict[str, Any]]:
     """Return the look, the board, the text of `%tf_gpu` and the message, where the package has this source too."""
     house = folder / "site" / "tfgpu_magic"
     shutil.copytree(HOUSE, house, ignore=shutil.ignore_patterns("static", "labextension", "__pycache__", "src"))
-    (house / "monitor" / "acme.py").write_text(FILE)
-    table = house / "monitor" / "sources.py"
+    (house / "monitor" / "driver" / "acme.py").write_text(FILE)
+    table = house / "monitor" / "driver" / "sources.py"
     text = table.read_text()
     for before, after in TABLE.items():
         assert before in text
@@ -128,5 +128,5 @@ def test_only_its_own_files_name_a_maker() -> None:
     naming = [path.name for path in paths if re.search("nvidia|nvml|0x10de", path.read_text(), re.IGNORECASE)]
 
     assert naming == [
-        "merge.py", "nvidia.py", "nvml.py", "nvml_calls.py", "nvml_codes.py", "source.py", "sources.py",
+        "nvidia.py", "nvml.py", "nvml_calls.py", "source.py", "sources.py",
     ]  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 
 from tests.sizes import GIB
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.unused import AFTER, LONGEST_GAP, TRUE_FOR, Ledger, Record
+from tfgpu_magic.monitor.board.unused import AFTER, LONGEST_GAP, TRUE_FOR, Ledger, UnusedRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -61,9 +61,9 @@ def test_a_day_of_one_that_computes_one_that_holds_and_one_that_is_there_for_two
 
 
 def test_a_collector_that_is_killed_and_comes_back_loses_nothing() -> None:
-    kept, now = Record(), WEDNESDAY
+    kept, now = UnusedRecord(), WEDNESDAY
     for _ in range(12):  # twelve collectors of an hour, each killed, and replaced after ten seconds
-        ledger, end = Ledger(Record.from_json(kept.to_json())), now + HOUR
+        ledger, end = Ledger(UnusedRecord.from_json(kept.to_json())), now + HOUR
         while now < end:
             if ledger.step(reading(now, {2: 0}), began):
                 kept = ledger.record()
@@ -188,4 +188,4 @@ def test_five_hundred_processes_are_counted_each_by_itself() -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"time":1}', '{"time":1,"lines":{"0":{"x":[1]}}}'])
 def test_what_is_no_record_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError):
-        Record.from_json(text)
+        UnusedRecord.from_json(text)

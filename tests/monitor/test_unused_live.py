@@ -9,17 +9,18 @@ import pytest
 
 from tests.monitor.boards import collectors
 from tests.waiting import until
-from tfgpu_magic.monitor import one_look, unused
-from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.pids import began
-from tfgpu_magic.monitor.unused import Line, Record
-from tfgpu_magic.monitor.watcher import Watcher
+from tfgpu_magic.monitor.board import unused
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.unused import UnusedLine, UnusedRecord
+from tfgpu_magic.monitor.owners.pids import began
+from tfgpu_magic.monitor.table import fetch
+from tfgpu_magic.monitor.table.fetch import Watcher
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tfgpu_magic.model.rows import ProcessRow, Table
-    from tfgpu_magic.monitor.live import Live
+    from tfgpu_magic.monitor.board.live import Live
     from tfgpu_magic.simgpu import Machine
 
 HOUR = 3600.0
@@ -34,10 +35,10 @@ def gpus() -> str:
 def counted(machine: Machine, *pids: int, ago: float = 30.0, late: int = 0) -> None:
     """Leave the record of a collector that has counted an hour of each pid, and ended so many seconds ago."""
     now = time.time()
-    lines = {pid: Line((began(pid) or 0) + late, now - HOUR, True) for pid in pids}
+    lines = {pid: UnusedLine((began(pid) or 0) + late, now - HOUR, True) for pid in pids}
     uuid = machine.gpus()[0].uuid
     with BoardDirectory() as place:
-        unused.keep(place, Record(now - ago, {uuid: lines}))
+        unused.keep(place, UnusedRecord(now - ago, {uuid: lines}))
 
 
 def counting_since(watcher: Watcher, time: float) -> bool:
@@ -94,9 +95,9 @@ def test_hidden_and_unsupported_use_is_unknown(machine: Machine, live: Live) -> 
 def test_one_look_tells_what_a_collector_counts_and_of_no_other_process(machine: Machine, machine_folder: Path) -> None:
     holds, other = machine.add_neighbour("2GiB@0"), machine.add_neighbour("1GiB@0")
     counted(machine, holds.pid, ago=5)
-    first = rows(one_look.table(timeout=20))
+    first = rows(fetch.table(timeout=20))
     counted(machine, holds.pid, ago=5, late=-1)
-    second = rows(one_look.table(timeout=20))
+    second = rows(fetch.table(timeout=20))
 
     assert first[holds.pid].unused == pytest.approx(time.time() - HOUR, abs=120)
     assert (first[other.pid].unused, second[holds.pid].unused) == (None, None)

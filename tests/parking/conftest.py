@@ -21,10 +21,10 @@ from tests.simgpu.talking import Talker, talker
 from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
-from tfgpu_magic.monitor import parked as record
-from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.parked import Entry
-from tfgpu_magic.monitor.phases import Phase
+from tfgpu_magic.monitor.board import parked as record
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.parked import Entry
+from tfgpu_magic.monitor.board.phases import Phase
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.messages import Outcome

@@ -15,10 +15,10 @@ from tests.parking.made_up import HELD, Driver, Workers, me
 from tests.sizes import GIB
 from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.leases.lease_file import LeaseTable
-from tfgpu_magic.monitor import parked as record
-from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.parked import Held
-from tfgpu_magic.monitor.phases import Phase
+from tfgpu_magic.monitor.board import parked as record
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.parked import Held
+from tfgpu_magic.monitor.board.phases import Phase
 from tfgpu_magic.parking import checks, facts
 from tfgpu_magic.parking.calls import Asked, Timeouts
 from tfgpu_magic.parking.checks import Inside

@@ -16,7 +16,7 @@ import pytest
 from tests.jupyter import Notebook, Server, configure, reply_to, serving
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
-from tfgpu_magic.monitor.phases import Phase
+from tfgpu_magic.monitor.board.phases import Phase
 from tfgpu_magic.parking import client
 from tfgpu_magic.simgpu import Machine
 
@@ -34,10 +34,11 @@ HOLD = "from tests.simgpu.checkpoint_on_machine import hold, intact; at = hold({
 
 PATIENT = """\
 def _wait():
-    from tfgpu_magic.monitor import look, one_look
+    from tfgpu_magic.monitor.driver import look
+    from tfgpu_magic.monitor.table import fetch
     from tfgpu_magic.parking.inside import asking, notebook
     look.look.__defaults__ = (60.0,)
-    for function in (one_look.table, one_look.owners):
+    for function in (fetch.table, fetch.owners):
         function.__kwdefaults__["timeout"] = 60.0
     asking.BEGIN_TIMEOUT = notebook.QUESTION_TIMEOUT = notebook.QUIET_TIMEOUT = 60.0
 _wait()

@@ -15,8 +15,8 @@ import pytest
 from tests.sizes import GIB
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks import cuda
-from tfgpu_magic.monitor.parked import Entry, Held
-from tfgpu_magic.monitor.phases import Phase
+from tfgpu_magic.monitor.board.parked import Entry, Held
+from tfgpu_magic.monitor.board.phases import Phase
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.sizes import GIB, MIB
 from tfgpu_magic.model.snapshot import Gpu
-from tfgpu_magic.monitor.parked import Held
+from tfgpu_magic.monitor.board.parked import Held
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import HOST_MARGIN, ROOM_MARGIN, Facts, Inside, needed, refusals
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor import starting
-from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.board import starting
+from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.inside.coming_back import ComingBack

@@ -16,13 +16,13 @@ from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.bounded import within
-from tfgpu_magic.monitor.look import Looking
-from tfgpu_magic.monitor.parked import Held
-from tfgpu_magic.monitor.pids import began, opens_driver
+from tfgpu_magic.monitor.board.parked import Held
+from tfgpu_magic.monitor.driver.look import PendingLook
+from tfgpu_magic.monitor.owners.pids import began, opens_driver
 from tfgpu_magic.parking import facts
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.inside import facts as inside
+from tfgpu_magic.probe import within
 from tfgpu_magic.simgpu import Machine
 
 CHILD = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'input()']); print(flush=True); input()"
@@ -69,7 +69,7 @@ def test_descendants_are_found_and_only_those_with_the_driver_open_are_in_the_wa
 def test_a_look_of_ours_is_in_nobodys_way(machine: Machine) -> None:
     machine.hang("nvmlInit", 600.0)
     before = facts.descendants(os.getpid())
-    looking = Looking(60 * SLACK)
+    looking = PendingLook(60 * SLACK)
     [child] = facts.descendants(os.getpid()) - before
     until(lambda: opens_driver(child))
 

@@ -12,9 +12,9 @@ from tests.parking.house import ADOPT, PARK, QUICK, UNPARK, House
 from tests.parking.made_up import HELD, TOTAL, me
 from tests.sizes import GIB
 from tfgpu_magic.isolate.process import host_memory
-from tfgpu_magic.monitor import parked as record
-from tfgpu_magic.monitor.parked import Entry, Held
-from tfgpu_magic.monitor.phases import Phase, State
+from tfgpu_magic.monitor.board import parked as record
+from tfgpu_magic.monitor.board.parked import Entry, Held
+from tfgpu_magic.monitor.board.phases import Phase, State
 from tfgpu_magic.parking import answers as parking
 from tfgpu_magic.parking import checks
 from tfgpu_magic.parking import refusals as why

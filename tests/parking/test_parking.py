@@ -17,9 +17,9 @@ from tests.parking.conftest import PARKER, WORKER, Asking, Start, entry, helpers
 from tests.simgpu.talking import Talker
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
-from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.parked import Record
-from tfgpu_magic.monitor.phases import Phase
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.parked import Record
+from tfgpu_magic.monitor.board.phases import Phase
 from tfgpu_magic.parking import client, parker
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor import parked as record
-from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.parked import Entry, Held, Rates, Record, merged
-from tfgpu_magic.monitor.phases import Phase
-from tfgpu_magic.monitor.pids import began
+from tfgpu_magic.monitor.board import parked as record
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.parked import Entry, Held, Rates, Record, merged
+from tfgpu_magic.monitor.board.phases import Phase
+from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking.ledger import Ledger
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from tests.waiting import until
 from tfgpu_magic.engine import other_processes
 from tfgpu_magic.model.report import GpuUse, Report
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
-from tfgpu_magic.monitor import parked as record
-from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.parked import Entry, Held, Record
-from tfgpu_magic.monitor.phases import Phase
+from tfgpu_magic.monitor.board import parked as record
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.parked import Entry, Held, Record
+from tfgpu_magic.monitor.board.phases import Phase
 from tfgpu_magic.parking import client
 from tfgpu_magic.policy.process_state import ProcessState
 from tfgpu_magic.simgpu import Machine

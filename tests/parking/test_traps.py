@@ -14,7 +14,7 @@ from tests.sizes import CONTEXT, MIB
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.errors import SimulatorError
-from tfgpu_magic.monitor.phases import Phase
+from tfgpu_magic.monitor.board.phases import Phase
 from tfgpu_magic.parking import client, facts
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside

@@ -14,7 +14,7 @@ from tests.sizes import GIB, MIB
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.model.report import GpuUse, Report
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.claims import picks
+from tfgpu_magic.monitor.board.claims import picks
 from tfgpu_magic.policy.ceiling import read
 from tfgpu_magic.policy.fallback import nearest
 from tfgpu_magic.policy.memory import context_bytes, whole

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from tests.waiting import until
-from tfgpu_magic.monitor.live import Live
+from tfgpu_magic.monitor.board.live import Live
 from tfgpu_magic.server.board_reader import BROKEN, BoardReader
 
 if TYPE_CHECKING:
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from tfgpu_magic.monitor.message import State
+    from tfgpu_magic.monitor.table.message import WireState
     from tfgpu_magic.simgpu import Machine
 
 KERNEL = """
 import os, sys
 from tests.figures import tensorflow
-from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.report_files import ReportFile
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.report_files import ReportFile
 from tfgpu_magic.model.report import GpuUse, Report
 report_file = ReportFile(BoardDirectory())
 for used in (1, 2):
@@ -34,10 +34,10 @@ for used in (1, 2):
 """
 
 
-def news(board_reader: BoardReader, *, fresh: bool = False) -> State:
+def news(board_reader: BoardReader, *, fresh: bool = False) -> WireState:
     """Look until there is something new, and return it; `fresh` is what the driver has been read for."""
 
-    def new() -> State | None:
+    def new() -> WireState | None:
         seen = board_reader.see({})
         return seen if board_reader.settled or not fresh else None
 

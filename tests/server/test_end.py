@@ -21,7 +21,7 @@ from tests.server.conftest import Serve
 from tests.server.streaming import fresh, rows, streaming
 from tests.sizes import MIB
 from tests.slack import SLACK
-from tfgpu_magic.monitor.lockfile import WANT_HOLDS_FOR
+from tfgpu_magic.monitor.board.lockfile import WANT_HOLDS_FOR
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:

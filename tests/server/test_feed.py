@@ -18,10 +18,10 @@ from tornado.websocket import WebSocketClosedError
 
 from tests.slack import SLACK
 from tfgpu_magic.model.rows import Notebook, Table
-from tfgpu_magic.monitor import message
+from tfgpu_magic.monitor.table import message
 from tfgpu_magic.server import feed as feeding
 from tfgpu_magic.server.feed import Client, Feed, States
-from tfgpu_magic.server.worker import Worker
+from tfgpu_magic.server.worker import JobThread
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -40,14 +40,14 @@ class Counting:
         self.asked: list[Mapping[int, Notebook]] = []
         self.processes: list[bool] = []
 
-    def see(self, notebooks: Mapping[int, Notebook], *, processes: bool) -> message.State:
+    def see(self, notebooks: Mapping[int, Notebook], *, processes: bool) -> message.WireState:
         self.go.wait(10)
         self.count += 1
         self.processes.append(processes)
         self.asked.append(notebooks)
         return {"time": float(self.count), "gpus": {}, "rows": {}}
 
-    def full(self, sequence: int, state: message.State, every: float) -> bytes:
+    def full(self, sequence: int, state: message.WireState, every: float) -> bytes:
         self.go.wait(10)
         return json.dumps({"type": "full", "sequence": sequence, "state": state, "every": every}).encode()
 
@@ -282,7 +282,7 @@ def test_managers_that_do_not_answer_stop_no_stream_and_are_asked_once(caplog: p
 
 def test_a_worker_hands_on_what_fails_and_ends_after_its_last_job() -> None:
     async def run() -> list[object]:
-        worker, ended = Worker(), threading.Event()
+        worker, ended = JobThread(), threading.Event()
         with pytest.raises(ZeroDivisionError):
             await worker.do(lambda: 1 / 0)
         done = await worker.do(lambda: threading.current_thread().daemon)

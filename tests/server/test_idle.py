@@ -14,7 +14,7 @@ from tests.server.acting import Kernel
 from tests.server.streaming import end
 from tfgpu_magic.model.report import Report
 from tfgpu_magic.model.rows import Notebook
-from tfgpu_magic.monitor.owners import together
+from tfgpu_magic.monitor.owners.attribution import together
 from tfgpu_magic.simgpu import Machine
 
 CULLING = (
@@ -78,8 +78,8 @@ def test_a_page_that_comes_back_gets_no_heap_of_old_states(server: Server) -> No
 
 
 REPORTS = """
-from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.report_files import ReportFiles
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.report_files import ReportFiles
 with BoardDirectory() as place:
     print([one.busy for one in ReportFiles(place).read() if one.pid == {pid}])
 """

@@ -27,9 +27,9 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.report import Figure, GpuUse, Report
 from tfgpu_magic.model.rows import GpuRow, Parked, ParkedState, ProcessRow, Table
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor import owners
-from tfgpu_magic.monitor.board import Look, Message
-from tfgpu_magic.monitor.live import Posted
+from tfgpu_magic.monitor.board.live import Posted
+from tfgpu_magic.monitor.board.snapshot_file import Look, Published
+from tfgpu_magic.monitor.owners import attribution
 from tfgpu_magic.server import metrics
 from tfgpu_magic.simgpu import Machine
 
@@ -117,7 +117,7 @@ def test_they_can_be_left_out_and_a_setting_that_is_wrong_does_not_bring_them_ba
         assert scraped(server) == {}
 
 
-class Known(metrics.Source):
+class Known(metrics.MetricsSource):
     """A source of given rows."""
 
     def __init__(self, table: Table | None, time: float = 0.0) -> None:
@@ -248,7 +248,7 @@ def test_who_scrapes_rarely_finds_figures_from_the_third_time_on(monkeypatch: py
     now = 0.0
     monkeypatch.setattr(metrics, "Live", Never)
     monkeypatch.setattr("tfgpu_magic.server.metrics.time", SimpleNamespace(monotonic=lambda: now))
-    source = metrics.Source()
+    source = metrics.MetricsSource()
     for now in (1000.0, 1015.0, 1315.0, 1615.0, 1e6):  # noqa: B007  # read by the clock above
         source.read()
 
@@ -266,7 +266,7 @@ class Board:
         gpu = Gpu(index=0, uuid="GPU-1", used=4 * GIB, total=9 * GIB)
         stranger = Process(gpu="0", pid=2**22 + 1, kind="C", held=4 * GIB)
         snapshot = Snapshot(time=1.7e9, gpus=(gpu,), processes=(stranger,), listed_at=1.7e9)
-        return Look(Message(1, snapshot.to_json()), 0.0, None)
+        return Look(Published(1, snapshot.to_json()), 0.0, None)
 
     def posted(self) -> Posted:
         use = GpuUse(gpu="GPU-1", figures=self.figures)
@@ -279,20 +279,20 @@ def test_own_is_what_kernels_say_where_the_driver_names_nobody_here(
 ) -> None:
     monkeypatch.setattr(Board, "figures", figures)
     monkeypatch.setattr(metrics, "Live", Board)
-    held = told(Known(metrics.Source().read()))
+    held = told(Known(metrics.MetricsSource().read()))
 
     assert (held["held", "0", "own"], held["held", "0", "unattributed"]) == (GIB, 3 * GIB)
 
 
-@pytest.mark.parametrize(("where", "what"), [(Posted, "known"), (owners, "_read")])
+@pytest.mark.parametrize(("where", "what"), [(Posted, "known"), (attribution, "_read")])
 def test_a_process_that_hangs_where_it_is_read_holds_up_no_server(
     where: object, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     never = threading.Event()
     monkeypatch.setattr(metrics, "Live", Board)
-    monkeypatch.setattr(owners, "READ_TIMEOUT", 0.01)
+    monkeypatch.setattr(attribution, "READ_TIMEOUT", 0.01)
     monkeypatch.setattr(where, what, lambda *_: never.wait(60))
-    source = metrics.Source()
+    source = metrics.MetricsSource()
     begun = time.monotonic()
     tables = [source.read() for _ in range(3)]
     took = time.monotonic() - begun
@@ -306,7 +306,7 @@ def test_a_directory_of_users_that_hangs_holds_up_no_server_either(monkeypatch: 
     never = threading.Event()
     monkeypatch.setattr(metrics, "Live", Board)
     monkeypatch.setattr(Board, "look", lambda _: never.wait(60))
-    source = metrics.Source()
+    source = metrics.MetricsSource()
     begun = time.monotonic()
     errors = [source.read().error for _ in range(3)]
     source.close()

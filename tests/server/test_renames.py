@@ -28,9 +28,9 @@ code = "{HOLD}; import time; time.sleep(600)"
 subprocess.run(["sh", "-c", f"{sys.executable} -c '{{code}}' >/dev/null 2>&1 & echo $!"], capture_output=True).stdout
 """
 OTHERS = """
-from tfgpu_magic.monitor import one_look
+from tfgpu_magic.monitor.table import fetch
 from tfgpu_magic.parking.inside import line
-print(sorted(row.owner for row in one_look.table().processes), sorted(line.names()))
+print(sorted(row.owner for row in fetch.table().processes), sorted(line.names()))
 """
 
 

@@ -22,9 +22,9 @@ from tests.sizes import GIB, MIB
 from tests.waiting import until
 from tfgpu_magic.frameworks.runtime import current_stage
 from tfgpu_magic.model.report import Figure, Report
-from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.pids import notebook_of
-from tfgpu_magic.monitor.report_files import ReportFiles
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.report_files import ReportFiles
+from tfgpu_magic.monitor.owners.pids import notebook_of
 from tfgpu_magic.notebook.publisher import Publisher
 from tfgpu_magic.notebook.reporter import Reporter
 from tfgpu_magic.policy.process_state import Stage

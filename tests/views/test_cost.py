@@ -13,12 +13,13 @@ from tests.sizes import GIB
 from tfgpu_magic.model import terminal
 from tfgpu_magic.model.rows import Notebook, Table
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor import message, owners
-from tfgpu_magic.monitor.history import History
-from tfgpu_magic.monitor.owners import Owner
-from tfgpu_magic.monitor.parked import Entry, Held
-from tfgpu_magic.monitor.phases import Phase
-from tfgpu_magic.monitor.tabulate import Known, make
+from tfgpu_magic.monitor.board.history import History
+from tfgpu_magic.monitor.board.parked import Entry, Held
+from tfgpu_magic.monitor.board.phases import Phase
+from tfgpu_magic.monitor.owners import attribution
+from tfgpu_magic.monitor.owners.attribution import Owner
+from tfgpu_magic.monitor.table import message
+from tfgpu_magic.monitor.table.tabulate import Known, make
 
 
 def table(gpus: int, notebooks: int, *, parked: bool) -> Table:
@@ -32,7 +33,7 @@ def table(gpus: int, notebooks: int, *, parked: bool) -> Table:
     entries = [Entry(pid=pid, began=1, phase=Phase.PARKED, since=1.0, held=held, wanted=True) for pid in pids]
     return make(
         Snapshot(time=9.0, listed_at=9.0, gpus=tuple(machine), processes=tuple(rows)),
-        Known(owners=owners._with_distinct_names(found), notebooks=known, parked=entries if parked else ()),
+        Known(owners=attribution._with_distinct_names(found), notebooks=known, parked=entries if parked else ()),
     )
 
 

@@ -14,8 +14,8 @@ from tests.sizes import GIB
 from tests.views.tables import ABSENT, BUSY, EMPTY, HOSTILE
 from tfgpu_magic.model.report import GpuUse, LogicalGpu
 from tfgpu_magic.model.rows import Notebook, ProcessRow, Table
-from tfgpu_magic.monitor import message
-from tfgpu_magic.monitor.history import History
+from tfgpu_magic.monitor.board.history import History
+from tfgpu_magic.monitor.table import message
 
 LEAVES = st.booleans() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
 STATES = st.recursive(

@@ -19,7 +19,7 @@ from tfgpu_magic.engine.status_answer import Status
 from tfgpu_magic.model import phrases, terminal
 from tfgpu_magic.model.phrases import parked
 from tfgpu_magic.model.rows import Notebook, Parked, ParkedState, ProcessRow, Table
-from tfgpu_magic.monitor import message
+from tfgpu_magic.monitor.table import message
 
 NOW = time.time()
 CLOCK = time.strftime("%H:%M", time.localtime(NOW))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.sizes import GIB
-from tfgpu_magic.monitor.parked import Entry, Held
-from tfgpu_magic.monitor.phases import Phase
+from tfgpu_magic.monitor.board.parked import Entry, Held
+from tfgpu_magic.monitor.board.phases import Phase
 from tfgpu_magic.parking import answers as parking
 from tfgpu_magic.parking import refusals
 from tfgpu_magic.parking.messages import Outcome, Progress, Room

@@ -14,8 +14,9 @@ from IPython.core.formatters import DisplayFormatter
 from tfgpu_magic.engine.control import status
 from tfgpu_magic.engine.status_answer import Status, shown
 from tfgpu_magic.model.report import Report
-from tfgpu_magic.monitor import one_look, owners
-from tfgpu_magic.monitor.one_look import HANGS
+from tfgpu_magic.monitor.owners import attribution
+from tfgpu_magic.monitor.table import fetch
+from tfgpu_magic.monitor.table.fetch import HANGS
 from tfgpu_magic.simgpu import Machine
 
 from .tables import BUSY
@@ -46,7 +47,7 @@ def test_processes_that_cannot_be_read_hold_up_no_cell_and_no_more_than_once(
         hung.wait(60)
         return ""
 
-    monkeypatch.setattr(owners, "command", hang)
+    monkeypatch.setattr(attribution, "command", hang)
     begun = time.monotonic()
     first = status(timeout=5)
     between = time.monotonic()
@@ -62,8 +63,8 @@ def test_processes_that_cannot_be_read_hold_up_no_cell_and_no_more_than_once(
 
 KERNEL = """
 import os, sys, time
-from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.report_files import ReportFile
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.report_files import ReportFile
 from tfgpu_magic.model.report import Report
 report_file = ReportFile(BoardDirectory())
 report_file.post(Report(pid=os.getpid(), summary="", notebook="/home/me/train.ipynb"))
@@ -104,7 +105,7 @@ def test_a_refusal_names_who_holds_memory_as_the_table_does(tmp_path: Path) -> N
 def test_a_status_is_had_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
 
-    status = shown(one_look.table(lambda _: Report(pid=1, summary="TensorFlow is not imported."), timeout=5))
+    status = shown(fetch.table(lambda _: Report(pid=1, summary="TensorFlow is not imported."), timeout=5))
 
     assert status.table.summary == "TensorFlow is not imported."
     assert "TensorFlow is not imported." in repr(status)

@@ -11,7 +11,7 @@ import pytest
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.model.rows import Table
-from tfgpu_magic.monitor.history import History
+from tfgpu_magic.monitor.board.history import History
 from tfgpu_magic.notebook import presence, widget
 from tfgpu_magic.notebook.widget import MemoryTable
 

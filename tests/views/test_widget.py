@@ -174,7 +174,7 @@ def test_front_ends_without_widgets_get_the_table_as_html_and_text(machine: Mach
 def test_where_the_look_for_what_is_saved_fails_what_is_drawn_is_saved(machine: Machine) -> None:
     with kernel(machine) as here:
         here.run("%tf_gpu top\nfrom tfgpu_magic.notebook import widget")
-        here.run("widget.one_look.table = lambda *_, **__: widget.Table(error='It hangs.')\n%tf_gpu top")
+        here.run("widget.fetch.table = lambda *_, **__: widget.Table(error='It hangs.')\n%tf_gpu top")
         (_, saved) = here.displayed()
 
     assert "Simulated GPU 16GiB" in saved["text/plain"]

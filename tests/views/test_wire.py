@@ -18,8 +18,8 @@ from tests.views.tables import ABSENT, BUSY, EMPTY, HOSTILE, process
 from tests.views.test_message import live
 from tfgpu_magic.model.report import TENSORFLOW, GpuUse
 from tfgpu_magic.model.rows import Notebook, Parked, ParkedState, Table, Who
-from tfgpu_magic.monitor import message
-from tfgpu_magic.monitor.history import History
+from tfgpu_magic.monitor.board.history import History
+from tfgpu_magic.monitor.table import message
 
 PAGE = Path(__file__).parents[2] / "labextension/src/view"
 WIRE = (PAGE / "wire.ts").read_text()
@@ -46,7 +46,7 @@ def theirs() -> dict[str, Fields]:
 def ours() -> dict[str, Fields]:
     """Return what Python takes them for."""
     found: dict[str, Fields] = {}
-    for node in ast.parse(inspect.getsource(message)).body:
+    for node in ast.parse(inspect.getsource(message).replace("Wire", "")).body:
         if isinstance(node, ast.ClassDef) and [ast.unparse(base) for base in node.bases] == ["TypedDict"]:
             found[node.name] = {
                 ast.unparse(field.target): _field(field.annotation)

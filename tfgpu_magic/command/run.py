@@ -27,7 +27,7 @@ from tfgpu_magic.engine import control, framework_notes
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.runtime.environ import environment, export
-from tfgpu_magic.monitor import claims
+from tfgpu_magic.monitor.board import claims
 from tfgpu_magic.notebook.reporter import Reporter
 from tfgpu_magic.policy import parser, script
 from tfgpu_magic.policy.plan import Plan

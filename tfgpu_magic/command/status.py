@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from tfgpu_magic.engine.status_answer import Status
-from tfgpu_magic.monitor import message, one_look
-from tfgpu_magic.monitor.history import History
+from tfgpu_magic.monitor.board.history import History
+from tfgpu_magic.monitor.table import fetch, message
 
 UNSEEN = 1
 """The exit status where no GPU could be looked at."""
@@ -30,6 +30,6 @@ def prepare(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print what is to be seen now."""
-    table = one_look.table()
+    table = fetch.table()
     print(message.full(0, message.state(table), History()) if options.json else repr(Status(table, "program")))
     return UNSEEN if table.error else 0

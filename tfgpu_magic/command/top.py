@@ -18,7 +18,7 @@ from tfgpu_magic.command import status
 from tfgpu_magic.command.dispatch import is_drawn_on
 from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.model.rows import Table
-from tfgpu_magic.monitor.watcher import Watcher, failure
+from tfgpu_magic.monitor.table.fetch import Watcher, failure
 
 EVERY = 1.0
 """Seconds between two looks."""

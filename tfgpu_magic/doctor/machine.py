@@ -12,9 +12,9 @@ from tfgpu_magic.doctor.child import Answer, ask
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy.process_state import DEVICES
 
-_READER = "from tfgpu_magic.monitor.nvml import Reader; "
-_DRIVER = f"{_READER}from tfgpu_magic.doctor.children.driver import read; read(Reader())"
-_CUDA = f"{_READER}from tfgpu_magic.doctor.children.driver import start; start(Reader())"
+_READER = "from tfgpu_magic.monitor.driver.nvml import NvmlReader; "
+_DRIVER = f"{_READER}from tfgpu_magic.doctor.children.driver import read; read(NvmlReader())"
+_CUDA = f"{_READER}from tfgpu_magic.doctor.children.driver import start; start(NvmlReader())"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from tfgpu_magic.doctor.checks import board, cuda, driver, host, parking, policy, tensorflow
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import Machine
-from tfgpu_magic.monitor.bounded import within
+from tfgpu_magic.probe import within
 
 LONGEST = 180.0
 """Seconds that a check may take, with all processes that it waits for; a home on a network may hang, too."""

@@ -15,8 +15,8 @@ from tfgpu_magic.errors import PolicyError, TooLate
 from tfgpu_magic.frameworks import import_hook
 from tfgpu_magic.frameworks.runtime import RUNTIME, current_stage, frozen, importing, note_import
 from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
-from tfgpu_magic.monitor.sources import makers
+from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
+from tfgpu_magic.monitor.driver.sources import makers
 from tfgpu_magic.policy import fallback, parser, visible
 from tfgpu_magic.policy.frameworks import NAMES
 from tfgpu_magic.policy.plan import Plan, in_bytes, renew

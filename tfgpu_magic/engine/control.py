@@ -15,7 +15,7 @@ from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.frameworks.runtime import RUNTIME, current_stage
 from tfgpu_magic.host import host
 from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.look import look
+from tfgpu_magic.monitor.driver.look import look
 from tfgpu_magic.policy import fallback, parser, promises
 from tfgpu_magic.policy import plan as planning
 from tfgpu_magic.policy.flags import RESTART
@@ -288,7 +288,7 @@ def status(timeout: float = 1.5) -> Status:
     """
     from tfgpu_magic.engine.status_answer import shown
     from tfgpu_magic.frameworks import self_report  # the modules that show a table are not needed to set TensorFlow up
-    from tfgpu_magic.monitor import one_look
+    from tfgpu_magic.monitor.table import fetch
 
     def report(snapshot: Snapshot) -> Report:
         own = self_report.report(snapshot)
@@ -296,4 +296,4 @@ def status(timeout: float = 1.5) -> Status:
         notes = promises.standing(snapshot.gpus, found, lambda: other_processes.names(snapshot, found))
         return replace(own, notes=(*own.notes, *notes))
 
-    return shown(one_look.table(report, timeout=timeout))
+    return shown(fetch.table(report, timeout=timeout))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.host import here, host
-from tfgpu_magic.monitor import claims
+from tfgpu_magic.monitor.board import claims
 from tfgpu_magic.policy import promises
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.model.report import Report
     from tfgpu_magic.model.snapshot import Snapshot
-    from tfgpu_magic.monitor.directory import BoardDirectory
+    from tfgpu_magic.monitor.board.directory import BoardDirectory
     from tfgpu_magic.policy.policy import Policy
     from tfgpu_magic.policy.process_state import ProcessState
     from tfgpu_magic.policy.promises import Promise
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _LEASES = "leases-"
 """The beginning of the lease table's name."""
 _PARKED = "parked-1"
-"""The name of the parker's record (`monitor.parked.NAME`)."""
+"""The name of the parker's record (`monitor.board.parked.NAME`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +78,14 @@ def names(snapshot: Snapshot, promises: Sequence[Promise] = ()) -> dict[int, str
         snapshot: the GPUs with the processes that hold memory.
         promises: those of other processes, which need hold none.
     """
-    from tfgpu_magic.monitor import one_look  # only a refusal or a note names processes
+    from tfgpu_magic.monitor.table import fetch  # only a refusal or a note names processes
 
     holding = {process.pid for process in snapshot.processes}
     waiting = {promise.pid for promise in promises if promise.pid is not None} - holding
     if host() == "cell":  # its user has written it in the notebook
-        found = one_look.owners(holding, waiting, call=True)
+        found = fetch.owners(holding, waiting, call=True)
         return {pid: owner.text for pid, owner in found.items()}
-    found = one_look.owners(holding, waiting)
+    found = fetch.owners(holding, waiting)
     return {
         pid: owner.text.replace("this notebook", f"this {here()}", 1) if owner.who == "this" else owner.text
         for pid, owner in found.items()
@@ -108,6 +108,6 @@ def _parked(place: BoardDirectory) -> frozenset[int]:
     """Return the pids of what is parked, and neither on its way there nor back: what comes back has a lease again."""
     if not place.has(_PARKED):
         return frozenset()
-    from tfgpu_magic.monitor import parked as record  # few users park, and the others need none of it
+    from tfgpu_magic.monitor.board import parked as record  # few users park, and the others need none of it
 
     return record.read(place).away

@@ -14,7 +14,7 @@ from tfgpu_magic.insight.answers.freed import Change, Freed
 from tfgpu_magic.insight.answers.tensors import Tensors
 from tfgpu_magic.insight.search import Identity, figures, leading, reached_from
 from tfgpu_magic.insight.tensors import still_there
-from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
+from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.policy.requests.growth import Growth
 from tfgpu_magic.policy.vocabulary import nearest

@@ -23,7 +23,7 @@ from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.insight.answers.measurement import Measurement
 from tfgpu_magic.insight.usage import PoolUse, held_of, pool_uses
 from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.look import look
+from tfgpu_magic.monitor.driver.look import look
 
 F = TypeVar("F", bound=Callable[..., Any])
 

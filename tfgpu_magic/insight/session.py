@@ -13,7 +13,7 @@ from tfgpu_magic.insight.why import explaining
 from tfgpu_magic.insight.why.explanation import Explanation
 from tfgpu_magic.model import phrases
 from tfgpu_magic.model.answer import Document, grid, headline
-from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
+from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
 from tfgpu_magic.units import rounded
 
 _HEADS = ("<GPU", "<In use by", ">Highest peak", ">With a margin")

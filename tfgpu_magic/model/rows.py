@@ -1,4 +1,4 @@
-"""The rows of every view: of GPUs and of processes, in a table. `monitor.tabulate` makes them."""
+"""The rows of every view: of GPUs and of processes, in a table. `monitor.table.tabulate` makes them."""
 
 from __future__ import annotations
 

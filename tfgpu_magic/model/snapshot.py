@@ -1,4 +1,4 @@
-"""A machine's GPUs and their processes at one time, as plain data with one JSON form. `source.Reader` makes it."""
+"""A machine's GPUs and their processes at one time, as plain data with one JSON form. A `SourceReader` makes it."""
 
 from __future__ import annotations
 

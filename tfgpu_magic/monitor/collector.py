@@ -21,23 +21,22 @@ from typing import TYPE_CHECKING
 from tfgpu_magic._version import __version__
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor import lockfile, unused
-from tfgpu_magic.monitor.board import BOARD, LOCK, Writer
-from tfgpu_magic.monitor.bounded import within
-from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.driver_sleep import ASLEEP, DriverSleep
-from tfgpu_magic.monitor.lockfile import LIBRARIES, LINGER, PROCESS_NAME, READING_TIMEOUT
-from tfgpu_magic.monitor.pids import holder_began
-from tfgpu_magic.monitor.readers import Readers, fill_in
-from tfgpu_magic.monitor.report_files import ReportFiles
-from tfgpu_magic.monitor.schedule import Schedule, Wanted
-from tfgpu_magic.monitor.unused import Ledger
+from tfgpu_magic.monitor.board import lockfile, unused
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.lockfile import LIBRARIES, LINGER, PROCESS_NAME, READING_TIMEOUT
+from tfgpu_magic.monitor.board.report_files import ReportFiles
+from tfgpu_magic.monitor.board.snapshot_file import BOARD, LOCK, Writer
+from tfgpu_magic.monitor.board.unused import Ledger
+from tfgpu_magic.monitor.driver.readers import Readers, fill_in
+from tfgpu_magic.monitor.driver.schedule import ASLEEP, DriverSleep, Schedule, WantedIntervals
+from tfgpu_magic.monitor.owners.pids import holder_began
+from tfgpu_magic.probe import within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from threading import Thread
 
-    from tfgpu_magic.monitor.source import Reader
+    from tfgpu_magic.monitor.driver.source import SourceReader
 
 PROCESS_TIMEOUT = 0.5
 """Seconds to wait for what is read of a process once; it takes a fraction of a millisecond."""
@@ -165,7 +164,7 @@ class _Readings:
         """Return for how many seconds there is nothing to do."""
         return max(0.0, min(self._schedule.next() - time.monotonic(), 1.0)) if self._opened else _PAUSE
 
-    def _wanted(self) -> Wanted:
+    def _wanted(self) -> WantedIntervals:
         """Return what the viewers want; lists too, where what is used of a GPU follows from its processes alone."""
         wanted = lockfile.wanted(self._lock)
         unified = self._snapshot is not None and any(gpu.unified for gpu in self._snapshot.gpus)
@@ -232,7 +231,7 @@ def _moved(snapshot: Snapshot, listed: Mapping[str, int | None]) -> bool:
     return any(now is not None and then is not None and abs(now - then) > LISTS_WHEN_MOVED for now, then in pairs)
 
 
-def read(reader: Reader, before: Snapshot | None, kind: str) -> Snapshot:
+def read(reader: SourceReader, before: Snapshot | None, kind: str) -> Snapshot:
     """Ask the drivers for a kind of reading, and complete it from the one before."""
     processes, graphics = kind != "memory", kind == "graphics"
     fresh = reader.read(processes=processes, graphics=graphics)

@@ -19,7 +19,7 @@ from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.self_report import after_exit
 from tfgpu_magic.host import magics, shell
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
-from tfgpu_magic.monitor.look import look, still_asked
+from tfgpu_magic.monitor.driver.look import look, still_asked
 from tfgpu_magic.notebook import after_restart
 from tfgpu_magic.notebook.configuration import magic_for
 from tfgpu_magic.policy import refusal

@@ -66,7 +66,7 @@ def _offer(line: str) -> Offer | None:
 
 def _labels() -> list[str]:
     """Return the labels of the GPUs that can be named, at most `FRESH` seconds old."""
-    from tfgpu_magic.monitor.look import look  # not needed either
+    from tfgpu_magic.monitor.driver.look import look  # not needed either
 
     global _gpus  # a cache of one
     if time.monotonic() - _gpus[0] > FRESH:

@@ -17,7 +17,7 @@ from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.host import host, starting
 from tfgpu_magic.host import magics as magics_of
 from tfgpu_magic.isolate.preload import PRELOAD
-from tfgpu_magic.monitor import claims
+from tfgpu_magic.monitor.board import claims
 from tfgpu_magic.notebook.complete import matcher
 from tfgpu_magic.notebook.magic import MAGICS, TfGpuMagics, configuration
 from tfgpu_magic.policy import settings

@@ -125,9 +125,9 @@ class TfGpuMagics(TfGpuSettings, Magics):
         looking = None
         if cell is None and "tfgpu_magic.notebook.words.line" not in sys.modules:
             # It imports subprocess, which loading the extension does not need.
-            from tfgpu_magic.monitor.look import LOOK_TIMEOUT, Looking
+            from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, PendingLook
 
-            looking = Looking(LOOK_TIMEOUT)  # a policy's look at the GPUs begins before all words are imported
+            looking = PendingLook(LOOK_TIMEOUT)  # a policy's look at the GPUs begins before all words are imported
         from tfgpu_magic.notebook.words import (
             line as lines,  # it imports all words, and loading the extension needs none
         )

@@ -16,10 +16,9 @@ from tfgpu_magic.frameworks import cuda, registry, self_report
 from tfgpu_magic.host import magics
 from tfgpu_magic.insight.timeline import TIMELINE, Sample, levels
 from tfgpu_magic.model.report import Report
-from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.names import kernel_id
-from tfgpu_magic.monitor.pids import notebook_of
-from tfgpu_magic.monitor.report_files import ReportFile
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.report_files import ReportFile
+from tfgpu_magic.monitor.owners.pids import kernel_id, notebook_of
 
 
 class Publisher:

@@ -128,7 +128,7 @@ class Reporter(CellWatch):
         pause = EVERY
         while self._due(pause):
             self._look_for_jobs()
-            from tfgpu_magic.monitor.report_files import AT_LEAST_EVERY  # as below
+            from tfgpu_magic.monitor.board.report_files import AT_LEAST_EVERY  # as below
 
             begin = time.perf_counter()
             with self._publishing:

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 import psutil
 
 from tfgpu_magic.errors import MonitorError, Refused
-from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.notebook.parent import BY_HAND, RESTART_TIMEOUT, Server, find
 
 LAST_WORDS = 0.5

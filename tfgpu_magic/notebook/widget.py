@@ -21,10 +21,10 @@ from tfgpu_magic.engine.status_answer import shown
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks import self_report
 from tfgpu_magic.model.rows import Table
-from tfgpu_magic.monitor import message, one_look
-from tfgpu_magic.monitor.bounded import within
-from tfgpu_magic.monitor.watcher import Watcher, failure
+from tfgpu_magic.monitor.table import fetch, message
+from tfgpu_magic.monitor.table.fetch import Watcher, failure
 from tfgpu_magic.notebook.presence import STATE_EVERY, Presence
+from tfgpu_magic.probe import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,8 +58,8 @@ class MemoryTable(anywidget.AnyWidget):
     A kernel has one table, which any number of cells show: making it again returns the same one.
 
     Attributes:
-        state: what is drawn, as `monitor.message.state` returns it; read-only.
-        history: what was used in the ten minutes before a page began to draw, as `monitor.message.past` returns it.
+        state: what is drawn, as `message.state` returns it; read-only.
+        history: what was used in the ten minutes before a page began to draw, as `message.past` returns it.
         every: seconds from this state to the next.
         live: whether it is updated without a Refresh button.
         kernel: the kernel's id on its Jupyter Server, from which a page may draw the same; empty where it has none.
@@ -125,7 +125,7 @@ class MemoryTable(anywidget.AnyWidget):
         super().close()
 
     def show(self, table: Table, past: message.Past | None = None) -> None:
-        """Draw a table; and the history, as `monitor.message.past` returns it, unless that is None."""
+        """Draw a table; and the history, as `monitor.table.message.past` returns it, unless that is None."""
         with self._showing, self.hold_sync():
             self._rows, self.state, self.every = table, dict(message.state(table)), self.pause() or STATE_EVERY
             if past is not None:
@@ -166,7 +166,7 @@ class MemoryTable(anywidget.AnyWidget):
         bundle = super()._repr_mimebundle_(**options)
         if bundle:
             rows = self._rows  # they may be a second old, and this is saved
-            fresh = rows if rows.error else one_look.table(self_report.report, timeout=SAVED_TIMEOUT)
+            fresh = rows if rows.error else fetch.table(self_report.report, timeout=SAVED_TIMEOUT)
             now = shown(rows if fresh.error else fresh)
             bundle[0].update({"text/plain": repr(now), "text/html": now._repr_html_()})
         return bundle

@@ -14,10 +14,10 @@ import time
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor import parked as record
-from tfgpu_magic.monitor.directory import BoardDirectory, directories, other_directories
-from tfgpu_magic.monitor.phases import UNSETTLED, Phase
-from tfgpu_magic.monitor.starting import begin, launch
+from tfgpu_magic.monitor.board import parked as record
+from tfgpu_magic.monitor.board.directory import BoardDirectory, directories, other_directories
+from tfgpu_magic.monitor.board.phases import UNSETTLED, Phase
+from tfgpu_magic.monitor.board.starting import begin, launch
 from tfgpu_magic.parking import facts
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
@@ -26,7 +26,7 @@ from tfgpu_magic.parking.messages import CALL_OFF, LOCK, SILENCE, SOCKET, Outcom
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from tfgpu_magic.monitor.parked import Entry, Held
+    from tfgpu_magic.monitor.board.parked import Entry, Held
 
 CODE = (
     "import os, sys; os.fork() and os._exit(0); elsewhere, *paths = sys.argv[1:]; sys.path += paths; "

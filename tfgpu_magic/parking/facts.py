@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.isolate.process import host_memory
-from tfgpu_magic.monitor import look
-from tfgpu_magic.monitor.parked import Held
-from tfgpu_magic.monitor.pids import began, elsewhere, opens_driver
+from tfgpu_magic.monitor.board.parked import Held
+from tfgpu_magic.monitor.driver import look
+from tfgpu_magic.monitor.owners.pids import began, elsewhere, opens_driver
 from tfgpu_magic.parking.checks import Facts
 
 if TYPE_CHECKING:

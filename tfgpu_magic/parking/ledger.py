@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor import parked as record
-from tfgpu_magic.monitor.parked import Entry, Record
-from tfgpu_magic.monitor.phases import FOLLOWS, UNSETTLED, Phase
+from tfgpu_magic.monitor.board import parked as record
+from tfgpu_magic.monitor.board.parked import Entry, Record
+from tfgpu_magic.monitor.board.phases import FOLLOWS, UNSETTLED, Phase
 
 if TYPE_CHECKING:
-    from tfgpu_magic.monitor.directory import BoardDirectory
+    from tfgpu_magic.monitor.board.directory import BoardDirectory
 
 Key: TypeAlias = tuple[int, int]
 """A process's pid and its start."""

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from tfgpu_magic.monitor.parked import Entry, Held
+from tfgpu_magic.monitor.board.parked import Entry, Held
 from tfgpu_magic.parking import refusals
 from tfgpu_magic.parking.checks import Inside
 

@@ -15,7 +15,7 @@ from tfgpu_magic.errors import Refused
 from tfgpu_magic.leases import allocation
 from tfgpu_magic.leases.allocation import Claim, Holding
 from tfgpu_magic.leases.lease_file import Entry, LeaseTable
-from tfgpu_magic.monitor.pids import elsewhere
+from tfgpu_magic.monitor.owners.pids import elsewhere
 from tfgpu_magic.parking import checks
 from tfgpu_magic.parking.messages import Room
 from tfgpu_magic.policy.fit import Device
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.leases.lease_file import Page
     from tfgpu_magic.model.snapshot import Gpu, Snapshot
-    from tfgpu_magic.monitor import parked as record
+    from tfgpu_magic.monitor.board import parked as record
 
 
 @dataclass(slots=True, eq=False)

@@ -11,8 +11,8 @@ import time
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.parked import Entry
-from tfgpu_magic.monitor.phases import UNSETTLED, Found, Phase, State
+from tfgpu_magic.monitor.board.parked import Entry
+from tfgpu_magic.monitor.board.phases import UNSETTLED, Found, Phase, State
 from tfgpu_magic.parking import checks, driver, facts
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.calls import TROUBLES, refusal

@@ -12,9 +12,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
-from tfgpu_magic.monitor.lockfile import LIBRARIES, PARKING_NAME
-from tfgpu_magic.monitor.phases import Found
-from tfgpu_magic.monitor.readers import Readers
+from tfgpu_magic.monitor.board.lockfile import LIBRARIES, PARKING_NAME
+from tfgpu_magic.monitor.board.phases import Found
+from tfgpu_magic.monitor.driver.readers import Readers
 from tfgpu_magic.parking.driver import NO_CUDA, NO_SUCH_PROCESS, Driver, DriverError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tfgpu_magic.monitor.phases import Found, State
+from tfgpu_magic.monitor.board.phases import Found, State
 from tfgpu_magic.parking.driver import DriverError
 
 if TYPE_CHECKING:

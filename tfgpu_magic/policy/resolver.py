@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
-from tfgpu_magic.monitor.sources import makers
+from tfgpu_magic.monitor.driver.sources import makers
 from tfgpu_magic.policy import refusal, visible
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.memory import Figures

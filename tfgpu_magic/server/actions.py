@@ -16,10 +16,10 @@ from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
-from tfgpu_magic.monitor.pids import ancestors, began, family, is_call, opens_driver, user
+from tfgpu_magic.monitor.owners.pids import ancestors, began, family, is_call, opens_driver, user
 from tfgpu_magic.parking import client
 from tfgpu_magic.server.handlers import RESOURCE
-from tfgpu_magic.server.worker import Worker
+from tfgpu_magic.server.worker import JobThread
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -89,7 +89,7 @@ async def within(seconds: float, job: Callable[[], T]) -> T:
     Raises:
         asyncio.TimeoutError: it takes longer.
     """
-    worker = Worker()
+    worker = JobThread()
     doing = worker.do(job)
     worker.close(lambda: None)
     return await asyncio.wait_for(doing, seconds)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor import message
-from tfgpu_magic.monitor.history import History
-from tfgpu_magic.monitor.live import Live
-from tfgpu_magic.monitor.watcher import Watcher, failure
+from tfgpu_magic.monitor.board.history import History
+from tfgpu_magic.monitor.board.live import Live
+from tfgpu_magic.monitor.table import message
+from tfgpu_magic.monitor.table.fetch import Watcher, failure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from logging import Logger
 
     from tfgpu_magic.model.rows import Notebook, Table
-    from tfgpu_magic.monitor.message import State
+    from tfgpu_magic.monitor.table.message import WireState
 
 BROKEN = "The server cannot show the GPUs: something is wrong in tfgpu_magic. Its log says what."
 
@@ -39,7 +39,7 @@ class BoardReader:
         self._failure: Table | None = None
         self._time = 0.0
 
-    def see(self, notebooks: Mapping[int, Notebook], *, processes: bool = True) -> State | None:
+    def see(self, notebooks: Mapping[int, Notebook], *, processes: bool = True) -> WireState | None:
         """Return the state; None while it is unchanged. Raise nothing.
 
         Args:
@@ -60,7 +60,7 @@ class BoardReader:
         except Exception as error:  # whatever it is: the pages must show it
             return self._failed(error)
 
-    def full(self, sequence: int, state: State, every: float) -> bytes:
+    def full(self, sequence: int, state: WireState, every: float) -> bytes:
         """Return the full message of a state with the history before it, as `message.full`. Raise nothing."""
         try:
             history = self._watcher.live.history()
@@ -72,7 +72,7 @@ class BoardReader:
         """Close the board."""
         self._watcher.close()
 
-    def _failed(self, error: Exception) -> State | None:
+    def _failed(self, error: Exception) -> WireState | None:
         """Return what went wrong as a state, and log it; None if the last failure was the same."""
         table = failure(error, BROKEN, self._time)
         self.settled = True

@@ -12,7 +12,7 @@ from tfgpu_magic.server.actions import EndHandler, StopHandler
 from tfgpu_magic.server.feed import Feed
 from tfgpu_magic.server.handlers import SnapshotHandler, StreamHandler
 from tfgpu_magic.server.kernels import Kernels
-from tfgpu_magic.server.metrics import Source, start, stop
+from tfgpu_magic.server.metrics import MetricsSource, start, stop
 from tfgpu_magic.server.park import ParkHandler, Returns
 from tfgpu_magic.server.renames import Renames
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jupyter_server.serverapp import ServerApp
 
 
-class _Kept:
+class _SafeTrait:
     """A trait that takes its safe value where another cannot be used: an error would drop all settings beside it."""
 
     name: str | None
@@ -38,11 +38,11 @@ class _Kept:
             return self.safe
 
 
-class _Seconds(_Kept, Float):  # type: ignore[type-arg]  # not generic in all releases of traitlets
+class _Seconds(_SafeTrait, Float):  # type: ignore[type-arg]  # not generic in all releases of traitlets
     safe = 1.0
 
 
-class _Switch(_Kept, Bool):  # type: ignore[type-arg]  # as above
+class _Switch(_SafeTrait, Bool):  # type: ignore[type-arg]  # as above
     safe = False
 
 
@@ -80,7 +80,7 @@ class TfGpuServer(ExtensionApp):
         feed, returns = Feed(kernels.notebooks, self.log, every=self.floor), Returns()
         self._ends = (feed.close, returns.close, Renames(server.session_manager).close)
         if _open_to_all(server) if self.metrics is None else self.metrics:
-            source = Source()
+            source = MetricsSource()
             start(source)
             self._ends += (partial(stop, source),)
         self.handlers.extend([

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, cast
 from tornado.websocket import WebSocketClosedError
 
 from tfgpu_magic.model.rows import Table
-from tfgpu_magic.monitor import message
-from tfgpu_magic.monitor.history import History
+from tfgpu_magic.monitor.board.history import History
+from tfgpu_magic.monitor.table import message
 from tfgpu_magic.server.board_reader import BoardReader
-from tfgpu_magic.server.worker import Worker
+from tfgpu_magic.server.worker import JobThread
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from logging import Logger
 
     from tfgpu_magic.model.rows import Notebook
-    from tfgpu_magic.monitor.message import State
+    from tfgpu_magic.monitor.table.message import WireState
 
 LOOK_EVERY = 0.25
 """Seconds between two looks at the board for something new."""
@@ -78,11 +78,11 @@ class States:
 
     def __init__(self) -> None:
         self.sequence = 0
-        self.newest: State = cast("State", {})
-        self._before: State = self.newest
+        self.newest: WireState = cast("WireState", {})
+        self._before: WireState = self.newest
         self._ticks: dict[int, bytes] = {}
 
-    def add(self, state: State) -> None:
+    def add(self, state: WireState) -> None:
         """Make a state the newest, unless the newest is equal."""
         if state != self.newest:
             self._before, self.newest = self.newest, state
@@ -123,9 +123,9 @@ class Feed:
         self._kernels = kernels
         self._log = log
         self._every = every
-        self._board_reader, self._worker = BoardReader(log, every=every), Worker()
-        self._looking: asyncio.Future[State | None] | None = None
-        self._state: State | None = None
+        self._board_reader, self._worker = BoardReader(log, every=every), JobThread()
+        self._looking: asyncio.Future[WireState | None] | None = None
+        self._state: WireState | None = None
         self._state_at = float("-inf")
         self._hung = self._complained = False
         self._asking: asyncio.Future[Mapping[int, Notebook]] | None = None
@@ -256,13 +256,13 @@ class Feed:
             self._log.error("tfgpu_magic: kernels are shown without their notebooks: %s", why, exc_info=error)
         self._complained = True
 
-    def _begin(self, kernels: Mapping[int, Notebook]) -> asyncio.Future[State | None]:
+    def _begin(self, kernels: Mapping[int, Notebook]) -> asyncio.Future[WireState | None]:
         processes = not self._clients or any(client.processes for client in self._clients)
         looking = self._worker.do(partial(self._board_reader.see, kernels, processes=processes))
         looking.add_done_callback(self._ended)
         return looking
 
-    def _ended(self, looking: asyncio.Future[State | None]) -> None:
+    def _ended(self, looking: asyncio.Future[WireState | None]) -> None:
         self._looking = None
         if looking.cancelled():
             return

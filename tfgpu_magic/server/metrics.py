@@ -12,11 +12,11 @@ from prometheus_client.core import GaugeMetricFamily
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.rows import ParkedState, Table, by_gpu
-from tfgpu_magic.monitor.bounded import within
-from tfgpu_magic.monitor.live import Live
-from tfgpu_magic.monitor.owners import SILENT, Owners
-from tfgpu_magic.monitor.tabulate import Known, make
-from tfgpu_magic.monitor.watcher import PID_TRUSTED_FOR
+from tfgpu_magic.monitor.board.live import Live
+from tfgpu_magic.monitor.owners.attribution import SILENT, Owners
+from tfgpu_magic.monitor.table.fetch import PID_TRUSTED_FOR
+from tfgpu_magic.monitor.table.tabulate import Known, make
+from tfgpu_magic.probe import within
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -72,7 +72,7 @@ _GAUGES: dict[str, tuple[str, ...]] = {
 """The gauges of each GPU, by their names' ends: what each tells, and its label beside the GPU's, if it has one."""
 
 
-class Source:
+class MetricsSource:
     """The source of one server's figures: the board, whether a page is open or not. Thread-safe.
 
     Jupyter Server reads it on its event loop, and whatever is read can hang: after a while it is unknown, and as long
@@ -128,7 +128,7 @@ class Collector:
     """The collector of Prometheus's client: the sources are of one user on one machine, so that any of them will do."""
 
     def __init__(self) -> None:
-        self.sources: list[Source] = []
+        self.sources: list[MetricsSource] = []
 
     def describe(self) -> Iterable[Metric]:
         """Name the figures."""
@@ -143,14 +143,14 @@ class Collector:
 _COLLECTOR = Collector()
 
 
-def start(source: Source, registry: CollectorRegistry = REGISTRY) -> None:
+def start(source: MetricsSource, registry: CollectorRegistry = REGISTRY) -> None:
     """Add a source's figures to /metrics; a second source in this process adds none, since they are the same."""
     if not _COLLECTOR.sources:
         registry.register(_COLLECTOR)
     _COLLECTOR.sources.append(source)
 
 
-def stop(source: Source, registry: CollectorRegistry = REGISTRY) -> None:
+def stop(source: MetricsSource, registry: CollectorRegistry = REGISTRY) -> None:
     """Remove a source. With the last one, the figures leave /metrics."""
     _COLLECTOR.sources.remove(source)
     if not _COLLECTOR.sources:

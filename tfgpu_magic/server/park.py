@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tornado import web
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.pids import ancestors, began
+from tfgpu_magic.monitor.owners.pids import ancestors, began
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.answers import reasons

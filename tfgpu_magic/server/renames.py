@@ -1,4 +1,4 @@
-"""Keeps renamed notebooks' names on the board, where this user's kernels and programs read them (`monitor.names`)."""
+"""Keeps renamed notebooks' names on the board, where this user's kernels and programs read them (`report_files`)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from jupyter_core.utils import ensure_async
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor import names
-from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.server.worker import Worker
+from tfgpu_magic.monitor.board import report_files
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.server.worker import JobThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ class Renames:
     """
 
     def __init__(self, session_manager: Any) -> None:
-        self._worker = Worker()  # a home of NFS, or a directory of users, may hang
+        self._worker = JobThread()  # a home of NFS, or a directory of users, may hang
         update = session_manager.update_session
 
         async def updated(session_id: str, **changes: Any) -> None:
@@ -49,6 +49,6 @@ class Renames:
 def _kept(kernel: str, path: str) -> Callable[[], None]:
     def keep() -> None:
         with contextlib.suppress(MonitorError, OSError), BoardDirectory() as place:
-            names.rename(place, kernel, path)
+            report_files.rename(place, kernel, path)
 
     return keep

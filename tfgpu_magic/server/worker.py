@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Worker:
+class JobThread:
     """A thread that starts with its first job.
 
     It is a daemon, unlike those of `concurrent.futures`: to read /proc can hang as long as a process hangs in a

@@ -1,4 +1,4 @@
-// Types of the server's and the kernel's messages, version 4, as in `monitor/message.py`.
+// Types of the server's and the kernel's messages, version 4, as in `monitor/table/message.py`.
 // Unknown values are absent; sizes are bytes, times seconds since the epoch.
 
 /** The version of the messages that this code reads. */

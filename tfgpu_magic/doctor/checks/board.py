@@ -11,9 +11,9 @@ from tfgpu_magic._version import __version__
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import Machine
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor import lockfile
-from tfgpu_magic.monitor.board import LOCK, Reader
-from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.board import lockfile
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.snapshot_file import LOCK, SnapshotReader
 
 DIRECTORY = Outcome("board.directory", Severity.GOOD, "It is in {directory}, which is yours alone.")
 ELSEWHERE = Outcome("board.elsewhere", Severity.WARNING, "It is in {directory}. {why}")
@@ -54,7 +54,7 @@ def board(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  # the board i
 
 
 def _collector(place: BoardDirectory) -> Finding:
-    with contextlib.closing(Reader(place)) as reader:
+    with contextlib.closing(SnapshotReader(place)) as reader:
         seen = reader.look()
     try:
         lock = place.open(LOCK, os.O_RDWR)

@@ -9,7 +9,7 @@ from tfgpu_magic import probe
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import Machine
 from tfgpu_magic.model import phrases
-from tfgpu_magic.monitor.sources import search_path
+from tfgpu_magic.monitor.driver.sources import search_path
 
 ANSWERS = Outcome("driver.answers", Severity.GOOD, "NVIDIA's driver {version} answered in {seconds} s.")
 SIMULATED = Outcome(

@@ -15,7 +15,7 @@ from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import Machine
 from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.model.snapshot import Gpu
-from tfgpu_magic.monitor.parked import Held
+from tfgpu_magic.monitor.board.parked import Held
 from tfgpu_magic.parking import checks, facts
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.answers import reasons

@@ -12,13 +12,13 @@ from tfgpu_magic.units import BINARY
 
 if TYPE_CHECKING:
     from tfgpu_magic.model.snapshot import Snapshot
-    from tfgpu_magic.monitor.nvml import Reader
+    from tfgpu_magic.monitor.driver.nvml import NvmlReader
 
 ROOM = 2 * BINARY["GiB"]
 """The bytes that must be free on a GPU before a context is made there: the others' programs come first."""
 
 
-def read(reader: Reader) -> None:
+def read(reader: NvmlReader) -> None:
     """Print what one reading of NVML gives, and exit at once."""
     begun = time.monotonic()
     snapshot = reader.read()
@@ -27,13 +27,13 @@ def read(reader: Reader) -> None:
     os._exit(0)
 
 
-def start(reader: Reader) -> None:
+def start(reader: NvmlReader) -> None:
     """Print what came of starting CUDA, and exit at once."""
     print(json.dumps(_answer(reader)), flush=True)
     os._exit(0)
 
 
-def _answer(reader: Reader) -> dict[str, Any]:
+def _answer(reader: NvmlReader) -> dict[str, Any]:
     try:
         code = cuda.start()
     except OSError as error:

@@ -27,11 +27,11 @@ from tfgpu_magic.insight.why.trial import Planned
 from tfgpu_magic.insight.why.ways import ways
 from tfgpu_magic.model.report import Report
 from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor import one_look, tabulate
-from tfgpu_magic.monitor.bounded import within
-from tfgpu_magic.monitor.look import look
-from tfgpu_magic.monitor.owners import Owner
+from tfgpu_magic.monitor.driver.look import look
+from tfgpu_magic.monitor.owners.attribution import Owner
+from tfgpu_magic.monitor.table import fetch, tabulate
 from tfgpu_magic.policy.process_state import Stage
+from tfgpu_magic.probe import within
 from tfgpu_magic.units import MIB
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def explain_call(
     shortage = errors.shortage(error)
     if shortage is None:
         return None
-    owners = one_look.owners({process.pid for process in then.processes})
+    owners = fetch.owners({process.pid for process in then.processes})
     if pid is not None and pid in owners:  # it held the memory, and has ended since
         owners = {**owners, pid: Owner(pid=pid, who="this", text="this notebook's isolated cell")}
     table = tabulate.make(then, tabulate.Known(owners=owners))
@@ -144,7 +144,7 @@ def _look() -> tuple[Snapshot, Table]:
             return self_report.report(snapshot)
         return Report(pid=os.getpid(), summary="")
 
-    table = one_look.table(report, timeout=LOOK_TIMEOUT)
+    table = fetch.table(report, timeout=LOOK_TIMEOUT)
     return seen[-1], table
 
 

@@ -32,7 +32,7 @@ from tfgpu_magic.isolate.sinks import Sink
 from tfgpu_magic.isolate.values.copies import copied
 from tfgpu_magic.leases import allocation
 from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.look import look
+from tfgpu_magic.monitor.driver.look import look
 
 _RUNNER = "tfgpu_magic.isolate.cells.shell:cell"
 

@@ -16,12 +16,12 @@ from tfgpu_magic.policy.word import Line, Magic, Word
 if TYPE_CHECKING:
     from IPython.core.error import UsageError
 
-    from tfgpu_magic.monitor.look import Looking
+    from tfgpu_magic.monitor.driver.look import PendingLook
 
 
 def answer(
     line: str,
-    looking: Looking | None = None,
+    looking: PendingLook | None = None,
     magic: Magic = "tf_gpu",
 ) -> object:
     """Do what a line asks, and return what is to be shown; None where nothing is.

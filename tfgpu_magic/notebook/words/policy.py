@@ -8,7 +8,7 @@ from tfgpu_magic.engine import administrator, control, plan_answer
 from tfgpu_magic.errors import TooLate
 from tfgpu_magic.host import host
 from tfgpu_magic.model.answer import Document
-from tfgpu_magic.monitor.look import LOOK_TIMEOUT, Looking
+from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, PendingLook
 from tfgpu_magic.policy import vocabulary
 from tfgpu_magic.policy.flags import RESTART
 from tfgpu_magic.policy.plan import Plan
@@ -22,7 +22,7 @@ def offers(tokens: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str
 
 def answer(line: Line) -> Document:
     """Apply a policy here; or if it is too late and `--restart` is given, in a new kernel."""
-    looking = line.looking or Looking(LOOK_TIMEOUT)  # it queries the GPUs while the words are parsed
+    looking = line.looking or PendingLook(LOOK_TIMEOUT)  # it queries the GPUs while the words are parsed
     try:
         plan = control.apply(line.text, frameworks=line.frameworks, see=lambda: looking.result(administrator.slow))
     except TooLate:

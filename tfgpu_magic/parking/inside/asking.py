@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.phases import Phase
-from tfgpu_magic.monitor.pids import began
+from tfgpu_magic.monitor.board.phases import Phase
+from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.client import parked
 from tfgpu_magic.parking.messages import ANSWER, Outcome, reply

@@ -15,7 +15,7 @@ from tfgpu_magic.cell_watch import CellWatch
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.leases import lease_file
-from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.parking.inside import notebook
 
 LOOK_EVERY = 1.0

@@ -14,7 +14,7 @@ from tfgpu_magic.parking import client
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tfgpu_magic.monitor.parked import Held
+    from tfgpu_magic.monitor.board.parked import Held
     from tfgpu_magic.parking.messages import Outcome, Progress
 
 _POLL = 0.2  # seconds between two looks at the progress

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tfgpu_magic.frameworks import cuda, registry
-from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.inside import event_loop, kernel, threads
+from tfgpu_magic.probe import within
 
 _MAPS = Path("/proc/self/maps")
 

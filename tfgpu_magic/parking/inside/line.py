@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic import host
 from tfgpu_magic.errors import MonitorError, PolicyError, Refused
-from tfgpu_magic.monitor import parked as record
-from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.report_files import ReportFiles
+from tfgpu_magic.monitor.board import parked as record
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.parking import answers as parking
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why

@@ -20,8 +20,8 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.host import here
 from tfgpu_magic.host import magics as magics_of
-from tfgpu_magic.monitor.phases import Phase
-from tfgpu_magic.monitor.pids import notebook_of
+from tfgpu_magic.monitor.board.phases import Phase
+from tfgpu_magic.monitor.owners.pids import notebook_of
 from tfgpu_magic.parking import answers as parking
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
@@ -35,7 +35,7 @@ from tfgpu_magic.parking.messages import Outcome, Progress, Request
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tfgpu_magic.monitor.parked import Entry, Held
+    from tfgpu_magic.monitor.board.parked import Entry, Held
 
 FINISH_TIMEOUT = 10.0
 """Seconds in which the GPUs do what they were given before; the lock gives them as long again."""

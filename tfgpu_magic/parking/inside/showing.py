@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.display import display
 
 from tfgpu_magic.model.answer import Document
-from tfgpu_magic.monitor import one_look
+from tfgpu_magic.monitor.table import fetch
 from tfgpu_magic.parking import answers as parking
 
 if TYPE_CHECKING:
@@ -68,6 +68,6 @@ class Shown:
     def _owners(self, progress: Progress) -> Mapping[int, str]:
         pids = {pid for room in progress.rooms for pid, _ in room.holders} | {pid for pid, _ in progress.ahead}
         if new := pids - self._names.keys():
-            found = one_look.owners(new)
+            found = fetch.owners(new)
             self._names |= {pid: found[pid].text if pid in found else f"pid {pid}" for pid in new}
         return self._names

@@ -13,8 +13,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.model.rows import Notebook, Who
-from tfgpu_magic.monitor.bounded import within
-from tfgpu_magic.monitor.pids import ISOLATED, ancestors, began, command, kernel_of, lives, notebook, user, whose
+from tfgpu_magic.monitor.owners.pids import ISOLATED, ancestors, began, command, kernel_of, lives, notebook, user, whose
+from tfgpu_magic.probe import within
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

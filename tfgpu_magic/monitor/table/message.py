@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.model.report import Figure
     from tfgpu_magic.model.rows import GpuRow, ParkedState, ProcessRow, Table, Who
-    from tfgpu_magic.monitor.history import History
+    from tfgpu_magic.monitor.board.history import History
 
 VERSION = 4
 """The version of the messages; a view of another version shows a notice."""
@@ -28,7 +28,7 @@ LONGEST_NAME = 120
 """Characters of a name that are sent; views show fewer."""
 
 
-class Gpu(TypedDict):
+class WireGpu(TypedDict):
     """A GPU or MIG instance."""
 
     uuid: NotRequired[str]
@@ -48,7 +48,7 @@ class Gpu(TypedDict):
     rest: NotRequired[str]
 
 
-class Row(TypedDict):
+class WireRow(TypedDict):
     """A process on a GPU, or all that could not be named together."""
 
     gpu: str
@@ -79,7 +79,7 @@ class Row(TypedDict):
     figures: NotRequired[dict[str, dict[str, int]]]
 
 
-class State(TypedDict):
+class WireState(TypedDict):
     """The state that a view shows: GPUs by label, rows by GPU and pid, and what is wrong."""
 
     time: float
@@ -89,8 +89,8 @@ class State(TypedDict):
     absent: NotRequired[Literal[True]]
     simulated: NotRequired[Literal[True]]
     notes: NotRequired[list[str]]
-    gpus: dict[str, Gpu]
-    rows: dict[str, Row]
+    gpus: dict[str, WireGpu]
+    rows: dict[str, WireRow]
 
 
 class Past(TypedDict):
@@ -106,7 +106,7 @@ class Full(TypedDict):
     version: int
     type: Literal["full"]
     sequence: int
-    state: State
+    state: WireState
     history: Past
     every: NotRequired[float]
 
@@ -121,9 +121,9 @@ class Tick(TypedDict):
     patch: object
 
 
-def state(table: Table) -> State:
+def state(table: Table) -> WireState:
     """Return a table as a state."""
-    return cast("State", _known({
+    return cast("WireState", _known({
         "time": round(table.time, 3),
         "stale": None if table.stale_since is None else round(table.stale_since, 3),
         "every": every if (every := round(table.every)) > 1 else None,
@@ -149,7 +149,7 @@ def patch(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str
     return changes
 
 
-def full(sequence: int, state: State, history: History, every: float | None = None) -> str:
+def full(sequence: int, state: WireState, history: History, every: float | None = None) -> str:
     """Return the message that a view begins with.
 
     Args:
@@ -197,9 +197,9 @@ def _text(message: Full | Tick) -> str:
     return json.dumps(message, separators=(",", ":"))
 
 
-def _gpu(row: GpuRow) -> Gpu:
+def _gpu(row: GpuRow) -> WireGpu:
     others = next((share for share in row.shares if share.who == "others"), None)
-    return cast("Gpu", _known({
+    return cast("WireGpu", _known({
         "uuid": row.uuid,
         "name": phrases.plain(row.name),
         "used": row.used,
@@ -218,14 +218,14 @@ def _gpu(row: GpuRow) -> Gpu:
     }))  # fmt: skip
 
 
-def _rows(table: Table) -> dict[str, Row]:
+def _rows(table: Table) -> dict[str, WireRow]:
     return {f"{row.gpu} {'rest' if row.pid is None else row.pid}": _row(row, table.time) for row in table.processes}
 
 
-def _row(row: ProcessRow, now: float) -> Row:
+def _row(row: ProcessRow, now: float) -> WireRow:
     use, notebook = row.use, row.notebook
     served = notebook if notebook and notebook.kernel else None
-    return cast("Row", _known({
+    return cast("WireRow", _known({
         "gpu": row.gpu,
         "pid": row.pid if row.pid and row.pid > 0 else None,
         "kind": row.kind or None,

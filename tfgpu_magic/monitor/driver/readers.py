@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.sources import SOURCES
+from tfgpu_magic.monitor.driver.sources import SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tfgpu_magic.monitor.source import Reader
+    from tfgpu_magic.monitor.driver.source import SourceReader
 
 
 class Readers:
@@ -28,7 +28,7 @@ class Readers:
 
     def __init__(self, folders: Iterable[str] = ()) -> None:
         folders = tuple(folders)
-        self._readers: list[Reader] = []
+        self._readers: list[SourceReader] = []
         self._missing: list[str] = []
         for source in SOURCES:
             try:
@@ -37,7 +37,7 @@ class Readers:
                 self._missing.append(source.not_installed)
 
     def read(self, *, processes: bool = True, graphics: bool = True) -> Snapshot:
-        """Read every source, as `source.Reader.read`."""
+        """Read every source, as `source.SourceReader.read`."""
         read = [reader.read(processes=processes, graphics=graphics) for reader in self._readers]
         return joined([*read, *(Snapshot(time=time.time(), error=why) for why in self._missing)])
 

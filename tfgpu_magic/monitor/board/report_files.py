@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import struct
 import time
@@ -17,11 +18,10 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.report import Report
-from tfgpu_magic.monitor import names
-from tfgpu_magic.monitor.directory import CHECK, BoardDirectory, checked, close_own, other_directories, whole
+from tfgpu_magic.monitor.board.directory import CHECK, BoardDirectory, checked, close_own, other_directories, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 PREFIX = "report-2-"
@@ -32,6 +32,13 @@ AT_LEAST_EVERY = 30.0
 """Seconds after which a kernel posts again, at the latest, while its figures may change."""
 FIGURES_EXPIRE_AFTER = 45.0
 """Seconds after which the figures of a kernel that should have posted again are unknown: it hangs, or cannot write."""
+NAMES = "names-1"
+"""The name of the file of renamed notebooks, with the version of its content: JSON, a path for each kernel's id, the
+newest last."""
+MOST_NAMES = 500
+"""How many of them are kept; kernels that have ended are dropped in this way."""
+LARGEST_NAMES = 2**20
+"""The largest file of names, in bytes; what is longer is not read."""
 
 _FLOCK = struct.Struct("hhqqi")  # struct flock: type, whence, start, length, pid. Source: fcntl_locking(2), Linux
 _ours: set[str] = set()
@@ -132,7 +139,7 @@ class ReportFiles:
         Pids are those of this process's namespace, and negative for kernels that are in none that can be seen from it.
         Figures are left out where they are too old. A notebook that was renamed has its new path.
         """
-        self.names = names.read(self.places)
+        self.names = renamed(self.places)
         self._before, self._known = self._known, {}
         found: list[Report] = []
         for place in self.places:
@@ -169,3 +176,45 @@ def _holder(fd: int) -> int | None:
     request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, request))
     return None if kind == fcntl.F_UNLCK else max(0, pid)
+
+
+def rename(place: BoardDirectory, kernel: str, path: str) -> None:
+    """Keep what a kernel's notebook is called now.
+
+    Args:
+        place: where the board is.
+        kernel: the kernel's id.
+        path: the notebook's path in the file system.
+
+    Raises:
+        OSError: it cannot be written.
+        MonitorError: something else is in the file's place.
+    """
+    fd = place.open(NAMES, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        known = {one: called for one, called in _parsed(fd).items() if one != kernel}
+        kept = dict([*known.items(), (kernel, path)][-MOST_NAMES:])
+        os.pwrite(fd, checked(json.dumps(kept).encode()), 0)
+    finally:
+        os.close(fd)
+
+
+def renamed(places: Sequence[BoardDirectory]) -> Mapping[str, str]:
+    """Return the path of each notebook that was renamed, by its kernel's id; the first directory has the last word."""
+    found: dict[str, str] = {}
+    for place in reversed(places):
+        with contextlib.suppress(OSError, MonitorError):
+            fd = place.open(NAMES, os.O_RDONLY)
+            try:
+                found |= _parsed(fd)
+            finally:
+                os.close(fd)
+    return found
+
+
+def _parsed(fd: int) -> dict[str, str]:
+    with contextlib.suppress(ValueError):
+        names = json.loads(whole(os.pread(fd, CHECK + LARGEST_NAMES, 0)) or b"{}")
+        return {str(kernel): str(path) for kernel, path in names.items()} if isinstance(names, dict) else {}
+    return {}

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.model.snapshot import Snapshot
 
-    class Reader(Protocol):
+    class SourceReader(Protocol):
         """An open driver, for one reading or a reading every second. Not thread-safe."""
 
         def read(self, *, processes: bool = True, graphics: bool = True) -> Snapshot:
@@ -46,7 +46,7 @@ class Source(NamedTuple):
 
     name: str
     maker: str
-    open: Callable[[Iterable[str]], Reader]
+    open: Callable[[Iterable[str]], SourceReader]
     check: str = ""
     library: str = ""
     package: str = ""

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor import history
-from tfgpu_magic.monitor.directory import boot
+from tfgpu_magic.monitor.board import history
+from tfgpu_magic.monitor.board.directory import boot
 
 if TYPE_CHECKING:
-    from tfgpu_magic.monitor.directory import BoardDirectory
+    from tfgpu_magic.monitor.board.directory import BoardDirectory
 
 VERSION = 7
 """The version of this layout and of the messages' JSON. Files of different versions have different names."""
@@ -63,7 +63,7 @@ class _Header:
         return packed + _CHECK.pack(zlib.crc32(packed))
 
 
-class Message:
+class Published:
     """One published snapshot, parsed when it is first needed.
 
     Attributes:
@@ -81,7 +81,7 @@ class Message:
         return Snapshot.from_json(self.text)
 
 
-NOTHING = Message(0, Snapshot(time=0.0, error="The GPUs are being asked for the first time.").to_json())
+NOTHING = Published(0, Snapshot(time=0.0, error="The GPUs are being asked for the first time.").to_json())
 """The message of a board on which nothing was published yet."""
 
 
@@ -97,7 +97,7 @@ class Look:
         every: seconds between this reading and the next one: more than is wanted where the driver is slow.
     """
 
-    message: Message
+    message: Published
     age: float | None
     stale_since: float | None
     every: float = 0.0
@@ -199,7 +199,7 @@ class Writer:
         return MonitorError(f"{self._place.path} cannot be written to ({error.strerror}).")
 
 
-class Reader:
+class SnapshotReader:
     """A reader of the board. It never waits, and writes nothing.
 
     Args:
@@ -234,7 +234,7 @@ class Reader:
                 text = _read(self._fd, header.length, _SLOTS[header.sequence % 2])
                 if len(text) != header.length or zlib.crc32(text) != header.check:
                     continue
-                self._message = Message(header.sequence, text.decode())
+                self._message = Published(header.sequence, text.decode())
             self._seen = header if header.length or self._message is NOTHING else self._seen
             break
         seen, now = self._seen, time.monotonic()

@@ -7,7 +7,7 @@ import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from tfgpu_magic.monitor import nvidia
+from tfgpu_magic.monitor.driver import nvidia
 
 SOURCES = (nvidia.SOURCE,)
 """Every source; GPUs are numbered in this order."""
@@ -47,7 +47,7 @@ def search_path() -> list[str]:
     missing = [source for source, folder in found.items() if folder is None]
     if len(missing) == len(SOURCES):
         raise ImportError(missing[0].not_installed)
-    return [str(Path(__file__).parents[2]), *(folder for folder in found.values() if folder is not None)]
+    return [str(Path(__file__).parents[3]), *(folder for folder in found.values() if folder is not None)]
 
 
 def _folder(library: str) -> str | None:

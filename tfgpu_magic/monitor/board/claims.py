@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from tfgpu_magic.model.report import Report
-    from tfgpu_magic.monitor.directory import BoardDirectory
+    from tfgpu_magic.monitor.board.directory import BoardDirectory
 
 
 LOCK = "pick"
@@ -50,7 +50,7 @@ def alone() -> Iterator[BoardDirectory | None]:
 
 def reports(place: BoardDirectory) -> tuple[Report, ...]:
     """Return the reports of all other kernels and programs of this user that are alive."""
-    from tfgpu_magic.monitor.report_files import ReportFiles  # speed of %load_ext, as below
+    from tfgpu_magic.monitor.board.report_files import ReportFiles  # speed of %load_ext, as below
 
     with contextlib.suppress(MonitorError), contextlib.closing(ReportFiles(place)) as everywhere:
         return everywhere.read()
@@ -73,7 +73,7 @@ def announced_by(announce: Callable[[], None] | None) -> None:
 
 
 def _place() -> BoardDirectory:
-    from tfgpu_magic.monitor.directory import BoardDirectory  # speed of %load_ext: only a policy needs the board
+    from tfgpu_magic.monitor.board.directory import BoardDirectory  # speed of %load_ext: only a policy needs the board
 
     return BoardDirectory()
 

@@ -9,7 +9,7 @@ import os
 import struct
 import time
 
-from tfgpu_magic.monitor.schedule import Wanted
+from tfgpu_magic.monitor.driver.schedule import WantedIntervals
 
 LINGER = 30.0
 """Seconds that the collector stays after the last look."""
@@ -36,7 +36,7 @@ _LISTS_AT = _MEMORY_AT + _WANTED.size
 _VERSION_AT = _LISTS_AT + _WANTED.size
 
 
-def want(fd: int, wanted: Wanted) -> None:
+def want(fd: int, wanted: WantedIntervals) -> None:
     """Write what is wanted, unless a viewer that wants it more often has lately written that."""
     for at, every in ((_MEMORY_AT, wanted.memory), (_LISTS_AT, wanted.lists)):
         written, before = _WANTED.unpack(_read(fd, _WANTED, at))
@@ -45,11 +45,11 @@ def want(fd: int, wanted: Wanted) -> None:
             os.pwrite(fd, _WANTED.pack(now, every), at)
 
 
-def wanted(fd: int) -> Wanted:
+def wanted(fd: int) -> WantedIntervals:
     """Read what the viewers want."""
     memory, lists = (_WANTED.unpack(_read(fd, _WANTED, at))[1] for at in (_MEMORY_AT, _LISTS_AT))
     memory = max(1.0, memory)
-    return Wanted(memory, max(2.0 * memory, lists))
+    return WantedIntervals(memory, max(2.0 * memory, lists))
 
 
 def started(fd: int) -> tuple[float, int]:

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.monitor.directory import checked, whole
+from tfgpu_magic.monitor.board.directory import checked, whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

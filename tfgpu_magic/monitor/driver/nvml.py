@@ -1,18 +1,18 @@
-"""Reads a snapshot from NVML, whose functions `nvml_calls` calls. Whose a pid is, `owners` finds out."""
+"""Reads a snapshot from NVML, whose functions `nvml_calls` calls. Whose a pid is, `attribution` finds out."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import struct
 import time
 from ctypes import byref, c_int, c_uint, c_ulonglong, create_string_buffer
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor import nvml_codes
-from tfgpu_magic.monitor.merge import ROW_OF_535, ROWS, SAMPLE, latest, merge, rows
-from tfgpu_magic.monitor.nvml_calls import (
+from tfgpu_magic.monitor.driver import nvml_calls
+from tfgpu_magic.monitor.driver.nvml_calls import (
     call,
     has,
     memory,
@@ -27,8 +27,20 @@ from tfgpu_magic.monitor.nvml_calls import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
+
+ROWS = {"_v3": struct.Struct("IQII"), "_v2": struct.Struct("IQII"), "": struct.Struct("IQ")}
+"""One row of a list as (pid, bytes, ...), by the version of the call, the newest first (nvml.h)."""
+
+ROW_OF_535 = struct.Struct("IQIIQ")
+"""Drivers from 535.43 to before 535.86 write one more field in v3."""
+
+SAMPLE = struct.Struct("IQIIII")
+"""A sample of utilisation (nvmlProcessUtilizationSample_t): pid, microseconds since the epoch, and the percentages of
+multiprocessors, memory, encoder and decoder."""
+
+_KINDS = {"C": "C", "G": "G", "CG": "C+G", "M": "M+C", "CM": "M+C", "GM": "M+C", "CGM": "M+C"}
 
 LARGEST_PID = 2**22
 """The largest pid that Linux allows. A container's own limit is not the host's, whose pids a list may have."""
@@ -51,10 +63,10 @@ class _Device:
 
     handle: Any
     gpu: Gpu
-    code: int = nvml_codes.OK
+    code: int = nvml_calls.OK
 
 
-class Reader:
+class NvmlReader:
     """An open NVML, for one reading or a reading every second.
 
     Facts that do not change are read once per UUID. Each `read` then costs, per GPU, a call for the memory and one for
@@ -65,7 +77,7 @@ class Reader:
         folders: where else to look for the driver's library, if the system does not find it.
 
     Example:
-        >>> with Reader() as reader:  # doctest: +SKIP
+        >>> with NvmlReader() as reader:  # doctest: +SKIP
         ...     snapshot = reader.read()
     """
 
@@ -80,7 +92,7 @@ class Reader:
         self._sampled: dict[str, int] = {}  # the time of each GPU's last sample of utilisation, in microseconds
         self._make_room(64)
 
-    def __enter__(self) -> Reader:
+    def __enter__(self) -> NvmlReader:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -104,9 +116,9 @@ class Reader:
             The snapshot. Its `error` says why there is none; each `Gpu.error` is about one GPU.
         """
         code = self._start() or self._recount()
-        if code != nvml_codes.OK:
+        if code != nvml_calls.OK:
             self.close()
-            error, absent = nvml_codes.starting(code), code in nvml_codes.ABSENT
+            error, absent = nvml_calls.starting(code), code in nvml_calls.ABSENT
             return Snapshot(time=time.time(), driver=self._driver, error=error, absent=absent)
         gpus: list[Gpu] = []
         rows: list[Process] = []
@@ -119,7 +131,7 @@ class Reader:
             invalid.extend([gpu.label] if dropped else [])
         if any(gpu.error for gpu in gpus):
             self._recount_at = 0.0  # a handle may be stale, and a lost GPU may come back
-        notes = [] if not invalid else [nvml_codes.invalid(invalid)]
+        notes = [] if not invalid else [nvml_calls.invalid(invalid)]
         if any(gpu.reserved is None and gpu.used is not None and not gpu.unified for gpu in gpus):
             notes.append("This driver counts the memory that it reserves for itself as used.")
         now = time.time()
@@ -135,11 +147,11 @@ class Reader:
     def _start(self) -> int:
         """Initialise NVML unless that is done, and return its code."""
         if self._open:
-            return nvml_codes.OK
+            return nvml_calls.OK
         code = start()
-        if code == nvml_codes.NO_LIBRARY and preload(self._folders):
+        if code == nvml_calls.NO_LIBRARY and preload(self._folders):
             code = start()
-        if code != nvml_codes.OK:
+        if code != nvml_calls.OK:
             return code
         self._open = True
         self._driver = text("nvmlSystemGetDriverVersion")
@@ -147,30 +159,30 @@ class Reader:
         self._row_of_535 = has("nvmlDeviceGetConfComputeMemSizeInfo") and not has(
             "nvmlDeviceGetRunningProcessDetailList"
         )
-        return nvml_codes.OK
+        return nvml_calls.OK
 
     def _recount(self) -> int:
         """List the devices again, unless that was done lately, and return NVML's code."""
         if time.monotonic() < self._recount_at:
-            return nvml_codes.OK
+            return nvml_calls.OK
         count = c_uint()
         code = call("nvmlDeviceGetCount_v2", byref(count))
-        if code != nvml_codes.OK or not count.value:
-            return code or nvml_codes.NO_GPU
+        if code != nvml_calls.OK or not count.value:
+            return code or nvml_calls.NO_GPU
         before = {device.gpu.label: device.gpu for device in self._devices}
         self._devices = [device for index in range(count.value) for device in self._find(index, before)]
         self._recount_at = time.monotonic() + RECOUNT_EVERY
-        return nvml_codes.OK
+        return nvml_calls.OK
 
     def _find(self, index: int, before: dict[str, Gpu]) -> list[_Device]:
         """Find the GPU of one index and its MIG instances; `before` has the GPUs by label, for one that is lost now."""
         gpu = before.get(str(index), Gpu(index=index))
         handle = new_handle()
         code = call("nvmlDeviceGetHandleByIndex_v2", c_uint(index), byref(handle))
-        if code != nvml_codes.OK:
+        if code != nvml_calls.OK:
             return [_Device(None, gpu, code)]
         mode, pending = c_uint(), c_uint()
-        mig = call("nvmlDeviceGetMigMode", handle, byref(mode), byref(pending)) == nvml_codes.OK and mode.value == 1
+        mig = call("nvmlDeviceGetMigMode", handle, byref(mode), byref(pending)) == nvml_calls.OK and mode.value == 1
         gpu = replace(self._learn(handle, gpu), index=index, mig=mig)
         return [_Device(handle, gpu), *(self._instances(handle, gpu) if mig else [])]
 
@@ -178,7 +190,7 @@ class Reader:
         """Find the MIG instances of a GPU, numbered as nvidia-smi's process table does, by GPU instance."""
         parts = [new_handle() for _ in range(number("nvmlDeviceGetMaxMigDeviceCount", handle) or 0)]
         give = "nvmlDeviceGetMigDeviceHandleByIndex"
-        parts = [part for at, part in enumerate(parts) if call(give, handle, c_uint(at), byref(part)) == nvml_codes.OK]
+        parts = [part for at, part in enumerate(parts) if call(give, handle, c_uint(at), byref(part)) == nvml_calls.OK]
         numbers = [number("nvmlDeviceGetGpuInstanceId", part) for part in parts]
         if None in numbers or len(set(numbers)) < len(numbers):  # one GPU instance may have several compute instances
             numbers = list(range(len(parts)))
@@ -197,7 +209,7 @@ class Reader:
         if uuid not in self._facts:
             major, minor = c_int(), c_int()
             code = call("nvmlDeviceGetCudaComputeCapability", handle, byref(major), byref(minor))
-            capability = (major.value, minor.value) if code == nvml_codes.OK else before.capability
+            capability = (major.value, minor.value) if code == nvml_calls.OK else before.capability
             self._facts[uuid] = Gpu(
                 index=before.index,
                 uuid=uuid,
@@ -211,20 +223,20 @@ class Reader:
         """Read one device: its figures, its processes of these kinds, and whether any row was invalid."""
         handle, gpu = device.handle, device.gpu
         if handle is None:
-            lost = device.code in nvml_codes.LOST
-            return replace(gpu, listed=False, lost=lost, error=nvml_codes.reading(device.code)), [], False
+            lost = device.code in nvml_calls.LOST
+            return replace(gpu, listed=False, lost=lost, error=nvml_calls.reading(device.code)), [], False
         code, figures = memory(handle)
-        if code in nvml_codes.LOST:
-            return replace(gpu, listed=False, lost=True, error=nvml_codes.reading(code)), [], False
+        if code in nvml_calls.LOST:
+            return replace(gpu, listed=False, lost=True, error=nvml_calls.reading(code)), [], False
         figures |= rates(handle) | (sensors(handle) if "G" in kinds else {})
         if gpu.mig:  # its instances have the processes, and only administrators may read the whole GPU
-            error = None if code in (nvml_codes.OK, nvml_codes.NO_PERMISSION) else nvml_codes.reading(code)
+            error = None if code in (nvml_calls.OK, nvml_calls.NO_PERMISSION) else nvml_calls.reading(code)
             return replace(gpu, **figures, listed=False, error=error), [], False
         # No figures, or zeros: the GPU shares the machine's memory (Jetson, GB10), if the lists work all the same.
-        bare = code == nvml_codes.NOT_SUPPORTED or (code == nvml_codes.OK and not figures["total"])
+        bare = code == nvml_calls.NOT_SUPPORTED or (code == nvml_calls.OK and not figures["total"])
         total = _machine_memory() if bare else figures.get("total")
         lists = {kind: self._list(_LISTS[kind], handle) for kind in kinds}
-        listing = lists["C"][0] if lists else nvml_codes.OK
+        listing = lists["C"][0] if lists else nvml_calls.OK
         held_by, dropped = merge(
             gpu.label,
             ((kind, rows) for kind, (_, rows) in lists.items()),
@@ -232,32 +244,32 @@ class Reader:
             pid_max=LARGEST_PID,
             utilisation=self._utilisation(device) if any(rows for _, rows in lists.values()) else None,
         )
-        if bare and listing == nvml_codes.OK:
+        if bare and listing == nvml_calls.OK:
             used = _sum(held_by) if lists else None
             figures |= {"total": total, "used": used, "free": _available(), "unified": True}
-            code = nvml_codes.OK
+            code = nvml_calls.OK
         error = None
-        if code != nvml_codes.OK:
-            error = nvml_codes.reading(code)
-        elif listing != nvml_codes.OK:
-            error = f"no list of processes: {nvml_codes.reading(listing)}"
-        listed, refused = bool(lists) and listing == nvml_codes.OK, code == nvml_codes.OK != listing
+        if code != nvml_calls.OK:
+            error = nvml_calls.reading(code)
+        elif listing != nvml_calls.OK:
+            error = f"no list of processes: {nvml_calls.reading(listing)}"
+        listed, refused = bool(lists) and listing == nvml_calls.OK, code == nvml_calls.OK != listing
         return replace(gpu, **figures, listed=listed, refused=refused, error=error), held_by, dropped
 
     def _list(self, function: str, handle: Any) -> tuple[int, list[tuple[int, int]]]:
         """Read one list in one call, of the driver's newest version; return its code, and rows of (pid, bytes)."""
-        code = nvml_codes.MISSING
+        code = nvml_calls.MISSING
         for version, row in ROWS.items():
             layout = ROW_OF_535 if version == "_v3" and self._row_of_535 else row
             for _ in range(4):
                 count = c_uint(self._room)
                 code = call(function + version, handle, byref(count), self._buffer)
-                if code != nvml_codes.TOO_SMALL:
+                if code != nvml_calls.TOO_SMALL:
                     break
                 self._make_room(2 * max(self._room, min(count.value, 2**16)))
-            if code == nvml_codes.OK and count.value:
+            if code == nvml_calls.OK and count.value:
                 return code, rows(self._buffer.raw, min(count.value, self._room), layout)
-            if code != nvml_codes.MISSING:
+            if code != nvml_calls.MISSING:
                 return code, []
         return code, []
 
@@ -268,14 +280,14 @@ class Reader:
             count = c_uint(len(self._buffer) // SAMPLE.size)
             since = c_ulonglong(self._sampled.get(label, 0))
             code = call("nvmlDeviceGetProcessUtilization", device.handle, self._buffer, byref(count), since)
-            if code != nvml_codes.TOO_SMALL:
+            if code != nvml_calls.TOO_SMALL:
                 break
             self._make_room(2 * max(self._room, min(count.value, 2**16)))
-        if code not in (nvml_codes.OK, nvml_codes.NOT_FOUND):
+        if code not in (nvml_calls.OK, nvml_calls.NOT_FOUND):
             return None
-        if code == nvml_codes.NOT_FOUND and label in self._sampled:
+        if code == nvml_calls.NOT_FOUND and label in self._sampled:
             return {}
-        found = latest(self._buffer.raw, count.value) if code == nvml_codes.OK else {}
+        found = latest(self._buffer.raw, count.value) if code == nvml_calls.OK else {}
         now = int(1e6 * time.time())
         # The first call gets what the driver has kept too. Should it count from its own start, all of that is news.
         old = range(_EPOCH, now - _RECENT) if label not in self._sampled else range(0)
@@ -304,3 +316,64 @@ def _available() -> int | None:
 def _machine_memory() -> int:
     """Return how many bytes this machine has."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def rows(buffer: bytes, count: int, layout: struct.Struct) -> list[tuple[int, int]]:
+    """Read the first `count` rows of a list as (pid, bytes)."""
+    return [(fields[0], fields[1]) for fields in layout.iter_unpack(buffer[: layout.size * count])]
+
+
+def merge(
+    gpu: str,
+    lists: Iterable[tuple[str, Sequence[tuple[int, int]]]],
+    *,
+    total: int | None,
+    pid_max: int,
+    utilisation: Mapping[int, int] | None = None,
+) -> tuple[list[Process], bool]:
+    """Make one row for each process from the lists of one GPU.
+
+    A pid in two lists has its whole use in each, so the larger figure counts, never the sum.
+
+    Args:
+        gpu: the `Gpu.label`.
+        lists: each list's kind (``C``, ``G`` or ``M``, in this order) and its rows of (pid, bytes).
+        total: bytes of the GPU's memory, None when unknown.
+        pid_max: the largest number that a pid can have.
+        utilisation: the percentages of the processes that ran kernels, by pid; None where the driver does not tell.
+
+    Returns:
+        A process for each pid, and whether rows that cannot be were dropped.
+    """
+    merged: dict[int, tuple[str, int | None]] = {}
+    dropped = False
+    for kind, list_rows in lists:
+        for pid, size in list_rows:
+            # To be listed is to have a context, which takes memory: 0 is what some containers see for unknown.
+            held = None if size in (0, nvml_calls.NOT_AVAILABLE) else size
+            if not 0 < pid <= pid_max or (held is not None and total is not None and held > total):
+                dropped = True
+                continue
+            if pid not in merged:
+                merged[pid] = kind, held
+                continue
+            kinds, before = merged[pid]
+            merged[pid] = kinds if kind in kinds else kinds + kind, max(held or 0, before or 0) or None
+    processes = [
+        Process(gpu, pid, _KINDS[kinds], held, None if utilisation is None else utilisation.get(pid, 0))
+        for pid, (kinds, held) in merged.items()
+    ]
+    return processes, dropped
+
+
+def latest(buffer: bytes, count: int) -> dict[int, tuple[int, int]]:
+    """Read the first `count` samples of utilisation as the newest one's (time, percentage) by pid.
+
+    A process that used nothing but the memory or the codecs has 1 percent, so that it counts as one that uses the GPU.
+    Drivers have been seen to give samples of more than 100 percent, or of no process, which are left out.
+    """
+    found: dict[int, tuple[int, int]] = {}
+    for pid, at, *parts in SAMPLE.iter_unpack(buffer[: SAMPLE.size * count]):
+        if pid and max(parts) <= 100 and at >= found.get(pid, (0, 0))[0]:
+            found[pid] = at, parts[0] or int(any(parts))
+    return found

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic import probe
-from tfgpu_magic.monitor.sources import checks, names, search_path
+from tfgpu_magic.monitor.driver.sources import checks, names, search_path
 from tfgpu_magic.probe import Probe, any_hangs
 
 if TYPE_CHECKING:
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 # -c and not the file's path: Python keeps the bytecode of what is imported, not of the script it runs.
 # No garbage collection: a child that lives 40 ms and imports 10,000 objects has none to collect (3 ms).
-CODE = "import gc, sys; gc.disable(); sys.path += sys.argv[1:]; from tfgpu_magic.monitor.readers import main; main()"
+CODE = (
+    "import gc, sys; gc.disable(); sys.path += sys.argv[1:]; "
+    "from tfgpu_magic.monitor.driver.readers import main; main()"
+)
 """What a look runs: it has the driver open, and holds no memory."""
 
 
@@ -46,7 +49,7 @@ def look(timeout: float = 1.5, *, slow: Callable[[], None] | None = None) -> Sna
         The snapshot; its `error` says in words why there is none. Nothing that the driver does raises. A process that
         takes longer goes on: a later look gets its snapshot.
     """
-    return Looking(timeout).result(slow)
+    return PendingLook(timeout).result(slow)
 
 
 def still_asked() -> bool:
@@ -54,7 +57,7 @@ def still_asked() -> bool:
     return _late is not None and not _late.done
 
 
-class Looking:
+class PendingLook:
     """A look that has begun, so that other work can be done until its result is there.
 
     A child process reads the GPUs, because a call into a driver can hang for good. While one hangs, no other is

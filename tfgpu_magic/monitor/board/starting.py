@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor import board, lockfile
-from tfgpu_magic.monitor.board import LOCK
-from tfgpu_magic.monitor.lockfile import LIBRARIES, PARKER_NAME, PARKING_NAME, PROCESS_NAME
-from tfgpu_magic.monitor.sources import search_path
+from tfgpu_magic.monitor.board import lockfile, snapshot_file
+from tfgpu_magic.monitor.board.lockfile import LIBRARIES, PARKER_NAME, PARKING_NAME, PROCESS_NAME
+from tfgpu_magic.monitor.board.snapshot_file import LOCK
+from tfgpu_magic.monitor.driver.sources import search_path
 
 if TYPE_CHECKING:
-    from tfgpu_magic.monitor.directory import BoardDirectory
+    from tfgpu_magic.monitor.board.directory import BoardDirectory
 
 _FIRST, _LONGEST = 1.0, 15.0  # seconds between two attempts to start a collector
 _KEPT = ("TFGPU_", "PATH", "HOME", "LANG", "LC_")
@@ -75,8 +75,8 @@ def start(options: tuple[str, str], place: BoardDirectory) -> None:
         MonitorError: as `launch`.
     """
     with contextlib.suppress(OSError):
-        installed = re.search(r"^VERSION = (\d+)$", Path(board.__file__).read_text(), re.M)
-        if installed and int(installed[1]) != board.VERSION:
+        installed = re.search(r"^VERSION = (\d+)$", Path(snapshot_file.__file__).read_text(), re.M)
+        if installed and int(installed[1]) != snapshot_file.VERSION:
             raise Updated
     launch(_CODE, options, place)
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.directory import BoardDirectory, other_directories
-from tfgpu_magic.monitor.phases import UNSETTLED, Phase
-from tfgpu_magic.monitor.pids import began
+from tfgpu_magic.monitor.board.directory import BoardDirectory, other_directories
+from tfgpu_magic.monitor.board.phases import UNSETTLED, Phase
+from tfgpu_magic.monitor.owners.pids import began
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -9,9 +9,9 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.model.rows import GpuRow, Parked, ParkedState, ProcessRow, Share, Table, by_gpu
-from tfgpu_magic.monitor.owners import SILENT, Owner
-from tfgpu_magic.monitor.phases import Phase
-from tfgpu_magic.monitor.sources import product
+from tfgpu_magic.monitor.board.phases import Phase
+from tfgpu_magic.monitor.driver.sources import product
+from tfgpu_magic.monitor.owners.attribution import SILENT, Owner
 from tfgpu_magic.units import BINARY
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.model.report import GpuUse, Report
     from tfgpu_magic.model.rows import Notebook
     from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-    from tfgpu_magic.monitor.parked import Entry
+    from tfgpu_magic.monitor.board.parked import Entry
 
     _Reported = Sequence[tuple[Report, Mapping[str, GpuUse]]]
 
@@ -66,7 +66,7 @@ class Known:
         own: this kernel's own report.
         reports: the other kernels' reports.
         notebooks: what is known of kernels, by pid, as `owners.together` returns it.
-        unused: since when memory is held without use, as `unused.Record.unused` returns it.
+        unused: since when memory is held without use, as `UnusedRecord.unused` returns it.
         parked: what the parker's record has.
     """
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.monitor.source import Source
+from tfgpu_magic.monitor.driver.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tfgpu_magic.monitor.source import Reader
+    from tfgpu_magic.monitor.driver.source import SourceReader
 
 
-def _open(folders: Iterable[str]) -> Reader:
-    from tfgpu_magic.monitor import nvml  # late: it imports pynvml, whose state other packages share and patch
+def _open(folders: Iterable[str]) -> SourceReader:
+    from tfgpu_magic.monitor.driver import nvml  # late: it imports pynvml, whose state other packages share and patch
 
-    return nvml.Reader(folders)
+    return nvml.NvmlReader(folders)
 
 
 SOURCE = Source(

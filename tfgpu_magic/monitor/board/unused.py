@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.directory import CHECK, checked, whole
-from tfgpu_magic.monitor.history import write
+from tfgpu_magic.monitor.board.directory import CHECK, checked, whole
+from tfgpu_magic.monitor.board.history import write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tfgpu_magic.model.snapshot import Gpu, Snapshot
-    from tfgpu_magic.monitor.directory import BoardDirectory
+    from tfgpu_magic.monitor.board.directory import BoardDirectory
 
 NAME = "unused-2"
 """The file's name, with the version of its content."""
@@ -40,7 +40,7 @@ TRUE_FOR = 60.0
 """Seconds of which a record may be older than a reading and still tell what is not used."""
 
 
-class Line(NamedTuple):
+class UnusedLine(NamedTuple):
     """What is recorded of a process on a GPU.
 
     Attributes:
@@ -54,11 +54,11 @@ class Line(NamedTuple):
     counted: bool = False
 
 
-Lines = dict[str, dict[int, Line]]
+UnusedLines = dict[str, dict[int, UnusedLine]]
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class UnusedRecord:
     """What was found, as it is kept. GPUs go by their UUIDs, and by their labels where they have none.
 
     Attributes:
@@ -67,14 +67,14 @@ class Record:
     """
 
     time: float = 0.0
-    lines: Lines = field(default_factory=dict)
+    lines: UnusedLines = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the record as one line of JSON."""
         return json.dumps({"time": self.time, "lines": self.lines}, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, text: str) -> Record:
+    def from_json(cls, text: str) -> UnusedRecord:
         """Parse what `to_json` returned.
 
         Raises:
@@ -83,7 +83,8 @@ class Record:
         try:
             fields = json.loads(text)
             lines = {
-                gpu: {int(pid): Line(*line) for pid, line in rows.items()} for gpu, rows in fields["lines"].items()
+                gpu: {int(pid): UnusedLine(*line) for pid, line in rows.items()}
+                for gpu, rows in fields["lines"].items()
             }
             return cls(float(fields["time"]), lines)
         except (TypeError, KeyError, AttributeError) as error:
@@ -113,16 +114,16 @@ class Ledger:
         past: what an earlier collector has recorded, which is continued.
     """
 
-    def __init__(self, past: Record | None = None) -> None:
-        past = past or Record()
+    def __init__(self, past: UnusedRecord | None = None) -> None:
+        past = past or UnusedRecord()
         self._time, self._lines = past.time, past.lines
         self._continues = True  # the processes are those of the record, if they began when those did
         self._holding, self._counted = _processes(self._lines)
         self._news, self._saved_at = False, 0.0
 
-    def record(self) -> Record:
+    def record(self) -> UnusedRecord:
         """Return what was found so far, as it is now."""
-        return Record(self._time, {gpu: dict(rows) for gpu, rows in self._lines.items() if rows})
+        return UnusedRecord(self._time, {gpu: dict(rows) for gpu, rows in self._lines.items() if rows})
 
     def step(
         self,
@@ -161,7 +162,7 @@ class Ledger:
                 start = began(row.pid) or 0
                 idled = seen or idle.get(row.pid, math.inf) <= before  # else nobody saw what it did
                 if line is None or line.began != start or not idled:
-                    self._lines[key][row.pid] = Line(start, now if use == 0 else None)
+                    self._lines[key][row.pid] = UnusedLine(start, now if use == 0 else None)
                     continue
             self._lines[key][row.pid] = _next(line, use, before, now)
         self._time, self._continues = now, False
@@ -178,15 +179,15 @@ class Ledger:
         return saves
 
 
-def _next(line: Line, use: int | None, before: float, now: float) -> Line:
+def _next(line: UnusedLine, use: int | None, before: float, now: float) -> UnusedLine:
     """Return a process's next line, from the one at the reading before."""
     began, since, counted = line
     if use != 0:
-        return line if since is None else Line(began)
+        return line if since is None else UnusedLine(began)
     if counted:
         return line
     since = before if since is None else since
-    return Line(began, since, now - since >= AFTER)
+    return UnusedLine(began, since, now - since >= AFTER)
 
 
 def _use(gpu: Gpu, count: int) -> int | None:
@@ -194,13 +195,13 @@ def _use(gpu: Gpu, count: int) -> int | None:
     return gpu.utilisation if gpu.utilisation == 0 or count == 1 else None
 
 
-def _processes(lines: Lines) -> tuple[set[tuple[str, int, int]], set[tuple[str, int, int]]]:
+def _processes(lines: UnusedLines) -> tuple[set[tuple[str, int, int]], set[tuple[str, int, int]]]:
     """Return the processes, and those of them that count, each by its GPU, its pid and when it began."""
     found = {(gpu, pid, line.began): line.counted for gpu, rows in lines.items() for pid, line in rows.items()}
     return set(found), {one for one, counted in found.items() if counted}
 
 
-def keep(place: BoardDirectory, record: Record) -> None:
+def keep(place: BoardDirectory, record: UnusedRecord) -> None:
     """Replace the record.
 
     Raises:
@@ -220,7 +221,7 @@ def keep(place: BoardDirectory, record: Record) -> None:
         os.close(fd)
 
 
-def kept(place: BoardDirectory) -> Record | None:
+def kept(place: BoardDirectory) -> UnusedRecord | None:
     """Return the record; None where there is none, or none that is whole."""
     return RecordReader().read(place)
 
@@ -230,9 +231,9 @@ class RecordReader:
 
     def __init__(self) -> None:
         self._seen: tuple[int, int, int] | None = None
-        self._record: Record | None = None
+        self._record: UnusedRecord | None = None
 
-    def read(self, place: BoardDirectory) -> Record | None:
+    def read(self, place: BoardDirectory) -> UnusedRecord | None:
         """Return the record, the same object as long as it is the same; None as `kept`."""
         try:
             fd = place.open(NAME, os.O_RDONLY)
@@ -251,7 +252,7 @@ class RecordReader:
         return self._record
 
 
-def _record(data: bytes) -> Record | None:
+def _record(data: bytes) -> UnusedRecord | None:
     with contextlib.suppress(ValueError):
-        return Record.from_json((whole(data) or b"").decode())
+        return UnusedRecord.from_json((whole(data) or b"").decode())
     return None

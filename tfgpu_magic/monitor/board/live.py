@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor import lockfile
-from tfgpu_magic.monitor.board import LOCK, NOTHING, Look, Message, Reader
-from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.lockfile import LINGER, READING_TIMEOUT
-from tfgpu_magic.monitor.owners import together
-from tfgpu_magic.monitor.report_files import ReportFiles
-from tfgpu_magic.monitor.schedule import Wanted
-from tfgpu_magic.monitor.starting import Updated, begin, start
-from tfgpu_magic.monitor.tabulate import Known
-from tfgpu_magic.monitor.unused import RecordReader
+from tfgpu_magic.monitor.board import lockfile
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.lockfile import LINGER, READING_TIMEOUT
+from tfgpu_magic.monitor.board.report_files import ReportFiles
+from tfgpu_magic.monitor.board.snapshot_file import LOCK, NOTHING, Look, Published, SnapshotReader
+from tfgpu_magic.monitor.board.starting import Updated, begin, start
+from tfgpu_magic.monitor.board.unused import RecordReader
+from tfgpu_magic.monitor.driver.schedule import WantedIntervals
+from tfgpu_magic.monitor.owners.attribution import together
+from tfgpu_magic.monitor.table.tabulate import Known
 from tfgpu_magic.parking import client
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.model.report import Report
     from tfgpu_magic.model.rows import Notebook
-    from tfgpu_magic.monitor.history import History
-    from tfgpu_magic.monitor.owners import Owners
-    from tfgpu_magic.monitor.parked import Entry
-    from tfgpu_magic.monitor.unused import Record
+    from tfgpu_magic.monitor.board.history import History
+    from tfgpu_magic.monitor.board.parked import Entry
+    from tfgpu_magic.monitor.board.unused import UnusedRecord
+    from tfgpu_magic.monitor.owners.attribution import Owners
 
 CHECK_EVERY = 0.5
 """Seconds between two of a viewer's checks that there is a collector, which also see from them that it has viewers."""
@@ -54,7 +54,7 @@ class Posted(NamedTuple):
 
     reports: tuple[Report, ...] = ()
     parked: tuple[Entry, ...] = ()
-    record: Record | None = None
+    record: UnusedRecord | None = None
     names: Mapping[str, str] = MappingProxyType({})
 
     @property
@@ -75,7 +75,7 @@ class Posted(NamedTuple):
             owners: finds whose they are.
             snapshot: the driver's figures.
             served: what a server has of its kernels, by pid.
-            still: as in `Record.unused`.
+            still: as in `UnusedRecord.unused`.
         """
         notebooks = together(self.reports, served)
         return Known(
@@ -112,9 +112,9 @@ class Live:
 
     def __init__(self, *, linger: float = LINGER, patience: float = READING_TIMEOUT, every: float = 1.0) -> None:
         self._options = (str(linger), str(patience))
-        self._wanted = Wanted(every, 2.0 * every)
+        self._wanted = WantedIntervals(every, 2.0 * every)
         self._place: BoardDirectory | None = None
-        self._reader: Reader  # this and the next are there as long as the place is
+        self._reader: SnapshotReader  # this and the next are there as long as the place is
         self._report_files: ReportFiles
         self._check_at = self._place_at = 0.0
         self._updated: Updated | None = None
@@ -162,7 +162,7 @@ class Live:
         """
         seen = self._open().look()
         if seen.message is NOTHING and seen.stale_since is not None and (reason := self._reason()):
-            return replace(seen, message=Message(0, Snapshot(time=0.0, error=reason).to_json()))
+            return replace(seen, message=Published(0, Snapshot(time=0.0, error=reason).to_json()))
         return seen
 
     def wait(self, seconds: float = 5.0) -> Look:
@@ -226,7 +226,7 @@ class Live:
             self._report_files.find()
             return before
         if before is None:
-            self._reader = Reader(place)
+            self._reader = SnapshotReader(place)
         else:
             self._reader.move(place)
             self._report_files.close()
@@ -234,7 +234,7 @@ class Live:
         self._report_files, self._place = ReportFiles(place), place
         return place
 
-    def _open(self) -> Reader:
+    def _open(self) -> SnapshotReader:
         now = time.monotonic()
         if self._place is None or now >= self._check_at or not self._place.is_there():
             self.ensure()

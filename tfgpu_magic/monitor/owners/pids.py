@@ -9,8 +9,7 @@ import os
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
-from tfgpu_magic.monitor.names import kernel_id
-from tfgpu_magic.monitor.sources import SOURCES
+from tfgpu_magic.monitor.driver.sources import SOURCES
 from tfgpu_magic.probe import CALLS
 
 if TYPE_CHECKING:
@@ -154,6 +153,15 @@ def _words(pid: int) -> list[str]:
         return _text(pid, "cmdline").split("\0")
     except PermissionError:
         return []
+
+
+def kernel_id(words: Iterable[str]) -> str:
+    """Return a kernel's id from its command line, which names its connection file; empty of what is no kernel.
+
+    Source: jupyter_client calls the file ``kernel-ID.json``, and every kernel gets its path.
+    """
+    files = (PurePath(word.rpartition("=")[2]) for word in words if word.endswith(".json"))
+    return next((file.stem.removeprefix("kernel-") for file in files if file.stem.startswith("kernel-")), "")
 
 
 def notebook_path(environment: Mapping[str, str]) -> str:

@@ -1,8 +1,20 @@
-"""Decides when the driver is read, and what of it: as often as wanted, for a bounded part of the time. Pure."""
+"""Decides when the driver is read, and what of it: as often as wanted, for a bounded part of the time.
+
+And when it is closed so that a laptop's GPU can sleep: an open one keeps it awake and costs watts.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tfgpu_magic.monitor.driver.sources import SOURCES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tfgpu_magic.model.snapshot import Snapshot
 
 _KINDS = ("memory", "lists", "graphics")
 """The kinds of readings: each includes those before it, and costs more."""
@@ -17,8 +29,18 @@ _MOST = 0.25
 _RETRY, _RETRY_ABSENT = 5.0, 60.0
 """Seconds between two attempts at the most, while the driver fails, and while there was never one."""
 
+ASLEEP = "The GPUs sleep to save power, and nobody uses them. They are asked again when somebody does."
+IDLE_FOR = 10.0
+"""Seconds without a process on any GPU after which the driver is closed."""
+SLEEP_TIMEOUT = 20.0
+"""Seconds in which a GPU that can sleep falls asleep; for one that has not, the driver is not closed again."""
 
-class Wanted(NamedTuple):
+_PCI = Path("/sys/bus/pci/devices")
+_VENDORS = {source.vendor for source in SOURCES}
+_DISPLAY = "0x03"  # the prefix of the class of graphics and 3D controllers (pci_ids.h)
+
+
+class WantedIntervals(NamedTuple):
     """How often viewers want the driver to be read.
 
     Attributes:
@@ -38,7 +60,7 @@ class Schedule:
     """
 
     def __init__(self) -> None:
-        self.wanted = Wanted()
+        self.wanted = WantedIntervals()
         self._begun = dict.fromkeys(_KINDS, float("-inf"))
         self._may = dict.fromkeys(_KINDS, 0.0)
         self._mean: dict[str, float] = {}
@@ -105,3 +127,58 @@ class Schedule:
                 break
         if not opening:
             self._may = {each: max(may, start + cost / _MOST) for each, may in self._may.items()}
+
+
+class DriverSleep:
+    """The decisions when the driver is closed. Times are those of the monotonic clock."""
+
+    def __init__(self) -> None:
+        self._gpus = tuple(_gpus())
+        self._idle_since: float | None = None
+        self._trying_since: float | None = None
+        self._awake = False
+
+    def asleep(self) -> bool:
+        """Tell whether all GPUs of this machine sleep, without waking any."""
+        asleep = self._all("runtime_status", "suspended")
+        if asleep:
+            self._trying_since = None  # whatever wakes them justifies a reading
+        return asleep
+
+    def begins(self, snapshot: Snapshot, now: float) -> bool:
+        """Tell after a reading whether to close the driver: no GPU was in use for a while, and all may sleep."""
+        if self._awake or snapshot.error or snapshot.processes or not self._all("control", "auto"):
+            self._idle_since = None
+            return False
+        self._idle_since = now if self._idle_since is None else self._idle_since
+        if now - self._idle_since < IDLE_FOR:
+            return False
+        self._idle_since, self._trying_since = None, now
+        return True
+
+    def goes_on(self, now: float) -> bool:
+        """Tell whether the driver stays closed for GPUs that are still awake."""
+        if self._trying_since is None:
+            return False
+        if now - self._trying_since < SLEEP_TIMEOUT:
+            return True
+        self._trying_since, self._awake = None, True
+        return False
+
+    def _all(self, file: str, value: str) -> bool:
+        """Tell whether a power file of all GPUs has this value (sysfs-devices-power, Linux); there must be some."""
+        return {_text(gpu / "power" / file) for gpu in self._gpus} == {value}
+
+
+def _gpus() -> Iterator[Path]:
+    with contextlib.suppress(OSError):
+        for device in _PCI.iterdir():
+            if _text(device / "vendor") in _VENDORS and _text(device / "class").startswith(_DISPLAY):
+                yield device
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""

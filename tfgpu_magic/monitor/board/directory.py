@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.sources import SOURCES
+from tfgpu_magic.monitor.driver.sources import SOURCES
 
 _SIMULATED = "TFGPU_SIMGPU"
 """The variable that puts a process on a simulated machine (`simgpu.ENVIRONMENT`), which has a board of its own."""
