@@ -64,7 +64,6 @@ UPWARDS = {
     ("monitor.board.live", "parking.client"),  # whoever looks has a parker started where one has died over something
     ("policy.resolver", "monitor.driver.sources"),  # a sentence names the makers of GPUs
     ("model.phrases", "simgpu"),  # a sentence names its command
-    ("server", ""),  # its extension has the package's name
     ("parking.inside.kernel", "notebook.widget"),  # the messages of our own table bring nothing back
 }
 """The arrows that do not run down, with the reason for each. This list only gets shorter."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tests.waiting import until
 from tfgpu_magic.monitor.board.live import Live
-from tfgpu_magic.server.board_reader import BROKEN, BoardReader
+from tfgpu_magic.server.feed import BROKEN, BoardReader
 
 if TYPE_CHECKING:
     from pathlib import Path

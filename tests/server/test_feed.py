@@ -21,7 +21,7 @@ from tfgpu_magic.model.rows import Notebook, Table
 from tfgpu_magic.monitor.table import message
 from tfgpu_magic.server import feed as feeding
 from tfgpu_magic.server.feed import Client, Feed, States
-from tfgpu_magic.server.worker import JobThread
+from tfgpu_magic.server.job_thread import JobThread
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tfgpu_magic import __version__ as __version__
+from tfgpu_magic._version import __version__ as __version__
 
 
 def _jupyter_server_extension_points() -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from tornado import web
 from tfgpu_magic.monitor.owners.pids import ancestors, began, family, is_call, opens_driver, user
 from tfgpu_magic.parking import client
 from tfgpu_magic.server.handlers import RESOURCE
-from tfgpu_magic.server.worker import JobThread
+from tfgpu_magic.server.job_thread import JobThread
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping

@@ -11,10 +11,9 @@ from traitlets import Bool, Float, TraitError
 from tfgpu_magic.server.actions import EndHandler, StopHandler
 from tfgpu_magic.server.feed import Feed
 from tfgpu_magic.server.handlers import SnapshotHandler, StreamHandler
-from tfgpu_magic.server.kernels import Kernels
+from tfgpu_magic.server.kernels import Kernels, Renames
 from tfgpu_magic.server.metrics import MetricsSource, start, stop
 from tfgpu_magic.server.park import ParkHandler, Returns
-from tfgpu_magic.server.renames import Renames
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,1 +1,1 @@
-"""Asks the drivers: NVML and what calls it, when that is done, and one look in a child process."""
+"""Asks the drivers: the sources and what reads them, when that is done, and one look in a child process."""
