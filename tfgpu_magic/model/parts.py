@@ -15,7 +15,7 @@ Kind: TypeAlias = Literal["word", "row fact", "adviser", "handlers"]
 """What parts there are.
 
 - ``word``: a `policy.word.Word` of the magics, with its `home`; `notebook.words.table` lists it.
-- ``row fact``: what is known of processes beside the driver's figures; `monitor.tabulate` adds it to its rows.
+- ``row fact``: what is known of processes beside the driver's figures; `monitor.table.tabulate` adds it to its rows.
 - ``adviser``: a function that adds to a refusal what would help; the engine calls it with what it was refused for.
 - ``handlers``: a function that returns handlers for Jupyter Server; `server.extension` calls it.
 """
