@@ -13,7 +13,7 @@ import pytest
 from tests.sizes import GIB
 from tfgpu_magic.monitor.driver import nvml
 from tfgpu_magic.monitor.driver.nvml import NvmlReader
-from tfgpu_magic.monitor.driver.readers import fill_in
+from tfgpu_magic.monitor.driver.readers import completed
 
 from .driver import COMPUTE, GRAPHICS, MPS, Device, Driver
 
@@ -380,8 +380,8 @@ def test_sensors_are_read_with_the_graphics_processes_and_kept_in_between(used: 
 
     assert used.calls[POWER] == 1
     assert (whole.gpus[0].temperature, whole.gpus[0].power, whole.gpus[0].utilisation) == (54, 61_500, 40)
-    second = fill_in(lists, whole, processes=True, graphics=False)
-    third = fill_in(memory, second, processes=False, graphics=False)
+    second = completed(lists, whole, processes=True, graphics=False)
+    third = completed(memory, second, processes=False, graphics=False)
     assert [(one.gpus[0].temperature, one.gpus[0].power) for one in (second, third)] == [(54, 61_500)] * 2
 
 
@@ -389,7 +389,7 @@ def test_the_use_of_a_gpu_is_of_its_own_reading(used: Driver) -> None:
     with NvmlReader() as reader:
         whole = reader.read()
         used.devices[0].utilisation = 90
-        memory = fill_in(reader.read(processes=False), whole, processes=False, graphics=False)
+        memory = completed(reader.read(processes=False), whole, processes=False, graphics=False)
 
     assert memory.gpus[0].utilisation == 90
     assert [row.utilisation for row in memory.processes] == [0, 0, 0]
@@ -399,6 +399,6 @@ def test_sensors_of_a_gpu_that_fails_are_gone(used: Driver) -> None:
     with NvmlReader() as reader:
         whole = reader.read()
         used.devices[0].codes = {"nvmlDeviceGetMemoryInfo_v2": 15}
-        failed = fill_in(reader.read(processes=False), whole, processes=False, graphics=False)
+        failed = completed(reader.read(processes=False), whole, processes=False, graphics=False)
 
     assert replace(failed.gpus[0], error=None).temperature is None

@@ -27,7 +27,7 @@ from tfgpu_magic.monitor.board.lockfile import LIBRARIES, LINGER, PROCESS_NAME, 
 from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.monitor.board.snapshot_file import BOARD, LOCK, Writer
 from tfgpu_magic.monitor.board.unused import Ledger
-from tfgpu_magic.monitor.driver.readers import Readers, fill_in
+from tfgpu_magic.monitor.driver.readers import Readers, completed
 from tfgpu_magic.monitor.driver.schedule import ASLEEP, DriverSleep, Schedule, WantedIntervals
 from tfgpu_magic.monitor.owners.pids import holder_began
 from tfgpu_magic.probe import within
@@ -235,7 +235,7 @@ def read(reader: SourceReader, before: Snapshot | None, kind: str) -> Snapshot:
     """Ask the drivers for a kind of reading, and complete it from the one before."""
     processes, graphics = kind != "memory", kind == "graphics"
     fresh = reader.read(processes=processes, graphics=graphics)
-    return fill_in(fresh, before, processes=processes, graphics=graphics)
+    return completed(fresh, before, processes=processes, graphics=graphics)
 
 
 def main(linger: float = LINGER, patience: float = READING_TIMEOUT) -> None:

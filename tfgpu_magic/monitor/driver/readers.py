@@ -80,7 +80,7 @@ def joined(snapshots: Sequence[Snapshot]) -> Snapshot:
     )
 
 
-def fill_in(fresh: Snapshot, before: Snapshot | None, *, processes: bool, graphics: bool) -> Snapshot:
+def completed(fresh: Snapshot, before: Snapshot | None, *, processes: bool, graphics: bool) -> Snapshot:
     """Return a snapshot with what its reading left out, taken from the one before.
 
     Args:

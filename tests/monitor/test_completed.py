@@ -8,7 +8,7 @@ import pytest
 
 from tests.sizes import GIB
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.driver.readers import fill_in
+from tfgpu_magic.monitor.driver.readers import completed
 
 GPUS = (Gpu(index=0, uuid="GPU-a", used=GIB), Gpu(index=1, uuid="GPU-b", used=GIB))
 ROWS = (
@@ -22,7 +22,7 @@ MEMORY = Snapshot(time=2.0, gpus=tuple(replace(gpu, used=2 * GIB, listed=False) 
 
 
 def without_lists(fresh: Snapshot, before: Snapshot | None = BEFORE) -> Snapshot:
-    return fill_in(fresh, before, processes=False, graphics=False)
+    return completed(fresh, before, processes=False, graphics=False)
 
 
 def test_memory_is_fresh_and_rows_are_those_before() -> None:
@@ -62,7 +62,7 @@ def test_without_graphics_lists_those_who_draw_are_as_before() -> None:
         Process(gpu="0", pid=2, kind="C", held=2 * GIB),
         Process(gpu="1", pid=4, kind="C", held=2 * GIB),
     )
-    seen = fill_in(replace(BEFORE, processes=computing), BEFORE, processes=True, graphics=False)
+    seen = completed(replace(BEFORE, processes=computing), BEFORE, processes=True, graphics=False)
 
     assert [(row.gpu, row.pid, row.kind, row.held) for row in seen.processes] == [
         ("0", 1, "C", 2 * GIB),
