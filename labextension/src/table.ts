@@ -7,7 +7,7 @@ import { reuse } from './view/patch';
 import { Listeners, type Link, type Store } from './view/store';
 import type { Row, State } from './view/wire';
 
-/** Milliseconds between two messages to the kernel that it is drawn; three may be lost (`notebook/presence.py`). */
+/** Milliseconds between two messages to the kernel that it is drawn; three may be lost (`notebook/widget.py`). */
 const BEAT = 8000;
 
 /** Milliseconds that a stream has to connect again, before the kernel is asked. */

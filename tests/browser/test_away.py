@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 LEASE = 4.0
-BRIEF = f"from tfgpu_magic.notebook import presence; presence.LEASE = {LEASE}"
+BRIEF = f"from tfgpu_magic.notebook import widget; widget.PRESENT_FOR = {LEASE}"
 
 
 def shown(scene: Scene, page: Page, name: str) -> tuple[Notebook, View]:

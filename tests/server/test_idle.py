@@ -24,8 +24,8 @@ CULLING = (
 )
 BRIEF = """
 import tfgpu_magic.notebook.reporter
-from tfgpu_magic.notebook import presence
-presence.LEASE, tfgpu_magic.notebook.reporter.AWAKE_EVERY = 3.0, 5.0
+from tfgpu_magic.notebook import widget
+widget.PRESENT_FOR, tfgpu_magic.notebook.reporter.AWAKE_EVERY = 3.0, 5.0
 """
 
 

@@ -12,7 +12,7 @@ from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.model.rows import Table
 from tfgpu_magic.monitor.board.history import History
-from tfgpu_magic.notebook import presence, widget
+from tfgpu_magic.notebook import widget
 from tfgpu_magic.notebook.widget import MemoryTable
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ def ticker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(widget, "_TICKER", widget._Ticker())
     monkeypatch.setattr(widget, "Watcher", Watcher)
     monkeypatch.setattr(widget, "STATE_EVERY", 0.02)
-    monkeypatch.setattr(presence, "STATE_EVERY", 0.02)
 
 
 @pytest.fixture

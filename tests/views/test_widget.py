@@ -205,7 +205,7 @@ def test_a_table_that_is_made_again_and_again_costs_what_one_does(machine: Machi
 
 def test_a_page_that_vanishes_is_sent_nothing_more_until_it_is_back(machine: Machine) -> None:
     with kernel(machine) as here:
-        here.run("from tfgpu_magic.notebook import presence; presence.LEASE = 5.0")
+        here.run("from tfgpu_magic.notebook import widget; widget.PRESENT_FOR = 5.0")
         here.run("%tf_gpu top")
         (model,) = here.models()
         here.rest(8)
@@ -224,7 +224,7 @@ def test_a_page_that_vanishes_is_sent_nothing_more_until_it_is_back(machine: Mac
 
 def test_while_a_cell_runs_a_page_that_cannot_be_heard_is_sent_less_and_less(machine: Machine) -> None:
     with kernel(machine) as here:
-        here.run("from tfgpu_magic.notebook import presence; presence.LEASE, presence.DOUBT = 0.5, 1.0")
+        here.run("from tfgpu_magic.notebook import widget; widget.PRESENT_FOR, widget.DOUBT = 0.5, 1.0")
         here.run("%tf_gpu top")
         here.start("import time; time.sleep(20)")
         here.rest(8)

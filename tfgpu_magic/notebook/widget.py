@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import re
 import sys
@@ -23,7 +24,6 @@ from tfgpu_magic.frameworks import self_report
 from tfgpu_magic.model.rows import Table
 from tfgpu_magic.monitor.table import fetch, message
 from tfgpu_magic.monitor.table.fetch import Watcher, failure
-from tfgpu_magic.notebook.presence import STATE_EVERY, Presence
 from tfgpu_magic.probe import within
 
 if TYPE_CHECKING:
@@ -40,6 +40,12 @@ SAVED_TIMEOUT = 1.0
 """Seconds that a cell waits for fresher figures to save, and as long for whose they are; else the drawn ones do."""
 COLLECTOR_GONE_AFTER = 5.0
 """Seconds without a look after which the collector may have ended, so that a look waits for a new one's reading."""
+PRESENT_FOR = 30.0
+"""Seconds that a page counts as present after a message; a widget sends one every eight while it is drawn."""
+STATE_EVERY = 1.0
+"""Seconds between two states for a page that is present."""
+DOUBT = 60.0
+"""Seconds without a message in a running cell after which states are sent half as often at each doubling."""
 HISTORY_POINTS = 120
 """How many points of the last 10 minutes are sent: they are saved with the notebook, and must stay small."""
 
@@ -97,7 +103,7 @@ class MemoryTable(anywidget.AnyWidget):
             return
         self._shell = get_ipython()
         self._showing = threading.Lock()  # the ticker's thread calls `show`, and the kernel's own
-        self._presence = Presence(running=self._shell is not None)
+        self._pages = Pages(running=self._shell is not None)
         self._rows, past = _TICKER.look()
         live = "google.colab" not in sys.modules
         super().__init__(state=message.state(self._rows), history=past or {}, live=live, **traits)
@@ -133,7 +139,7 @@ class MemoryTable(anywidget.AnyWidget):
 
     def pause(self) -> float | None:
         """Return the seconds from one state to the next; None while no page draws them."""
-        return None if self.comm is None else self._presence.pause()
+        return None if self.comm is None else self._pages.pause()
 
     def _heard(self, _: object, content: Any, __: object) -> None:
         """Handle a page's message: `drawn`, or `refresh`, by which a new page asks for the history too."""
@@ -141,7 +147,7 @@ class MemoryTable(anywidget.AnyWidget):
         if kind not in ("drawn", "refresh"):
             return
         away = self.pause() is None
-        self._presence.hear()
+        self._pages.hear()
         if away or kind == "refresh":
             self.refresh()
         if self.live:
@@ -155,11 +161,11 @@ class MemoryTable(anywidget.AnyWidget):
         return (events, "pre_run_cell", self._begins), (events, "post_run_cell", self._ends)
 
     def _begins(self, *_: object) -> None:
-        self._presence.begin()
+        self._pages.begin()
         _TICKER.go(self)
 
     def _ends(self, *_: object) -> None:
-        self._presence.end()
+        self._pages.end()
         _TICKER.go(self)
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
@@ -186,6 +192,47 @@ class MemoryTable(anywidget.AnyWidget):
     @default("_css")
     def _style(self) -> str:
         return _built("widget.css")
+
+
+class Pages:
+    """What is known of the pages that draw a table, from their messages; they leave without one.
+
+    A page sends now and then that it draws. Most front ends' messages wait while a cell runs, so silence means nothing
+    then; but the page may be gone all the same. So states become rarer, and a cell of eight hours makes six hundred of
+    them. Where a message arrived while the cell ran, which a subshell makes possible, silence means that the page has
+    gone.
+
+    Args:
+        running: whether a cell is running now.
+        clock: a monotonic clock, in seconds.
+    """
+
+    def __init__(self, *, running: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._heard = self._ended = clock()
+        self._running = running
+        self._heard_in_cell = False  # whether the last message came while a cell ran
+
+    def hear(self) -> None:
+        """Record a message from a page that draws."""
+        self._heard, self._heard_in_cell = self._clock(), self._running
+
+    def begin(self) -> None:
+        """Record that a cell runs."""
+        self._running = True
+
+    def end(self) -> None:
+        """Record that no cell runs any more: the pages' waiting messages arrive now."""
+        self._running, self._ended = False, self._clock()
+
+    def pause(self) -> float | None:
+        """Return the seconds from one state to the next; None where no page draws it."""
+        now = self._clock()
+        silence = now - self._heard
+        if self._running and not self._heard_in_cell:
+            return STATE_EVERY * 2.0 ** max(0, math.floor(math.log2(max(silence, DOUBT) / DOUBT)))
+        last = self._heard if self._running else max(self._heard, self._ended)
+        return STATE_EVERY if now - last < PRESENT_FOR else None
 
 
 class _Ticker:
