@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 from tfgpu_magic._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from IPython.core.interactiveshell import InteractiveShell
-
     from tfgpu_magic.engine.control import apply, plan, status
     from tfgpu_magic.engine.status_answer import Status
     from tfgpu_magic.errors import (
@@ -39,6 +37,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.isolate.isolated import isolated
     from tfgpu_magic.model.snapshot import Snapshot
     from tfgpu_magic.monitor.driver.look import look
+    from tfgpu_magic.notebook.loading import load_ipython_extension, unload_ipython_extension
     from tfgpu_magic.notebook.widget import MemoryTable
     from tfgpu_magic.policy.plan import Plan
 
@@ -91,6 +90,7 @@ _HOMES = {
         "isolate.isolated": "isolated",
         "model.snapshot": "Snapshot",
         "monitor.driver.look": "look",
+        "notebook.loading": "load_ipython_extension unload_ipython_extension",
         "notebook.widget": "MemoryTable",
         "policy.plan": "Plan",
     }.items()
@@ -106,20 +106,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
-
-
-def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Load the magics; ``%load_ext tfgpu_magic`` calls this."""
-    from tfgpu_magic.notebook import loading
-
-    loading.load(shell)
-
-
-def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """Remove the magics; ``%unload_ext tfgpu_magic`` calls this. What they have set stays set."""
-    from tfgpu_magic.notebook import loading
-
-    loading.unload(shell)
 
 
 def _resume(words: str, others: str = "") -> None:

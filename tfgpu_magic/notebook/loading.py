@@ -31,8 +31,11 @@ if __name__ not in PRELOAD:
     PRELOAD.append(__name__)  # an isolated cell has the magics too
 
 
-def load(shell: InteractiveShell) -> None:
-    """Register the magics with a shell, and apply the policy that the environment or the configuration gives."""
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """Load the magics; ``%load_ext tfgpu_magic`` calls this.
+
+    It also applies the policy that the environment or the configuration gives.
+    """
     magics = attach(shell)
     if host() == "cell":
         return
@@ -100,8 +103,8 @@ def _names_us(file: str) -> bool:
         return False
 
 
-def unload(shell: InteractiveShell) -> None:
-    """Remove the magics; what they have set stays set, and calls that run go on."""
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """Remove the magics; ``%unload_ext tfgpu_magic`` calls this. What they have set stays set; calls that run go on."""
     magics = shell.magics_manager.registry.pop(TfGpuMagics.__name__, None)
     if magics is not None:
         magics.watch.stop()

@@ -71,7 +71,7 @@ def _load(config: Config) -> str:
         try:
             shell = InteractiveShell.instance(config=config)
             loading.attach(shell)
-            loading.unload(shell)
+            loading.unload_ipython_extension(shell)
         except Exception as error:  # a kernel's log has it, and nobody reads that
             return f"{type(error).__name__}: {error}".partition("\n")[0]
     return ""
