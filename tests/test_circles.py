@@ -28,8 +28,6 @@ REASONS = {
     "tfgpu_magic.notebook.magic": "speed of %load_ext: what a word needs is imported when it is said",
     "tfgpu_magic.engine.control": "speed of %load_ext: what makes a report is imported when one is wanted",
     "tfgpu_magic.notebook.reporter": "speed of %load_ext: its thread imports what it needs",
-    "tfgpu_magic.notebook.restart": "speed of %load_ext, and only a restart needs them",
-    "tfgpu_magic.notebook.parent": "speed of %load_ext, and only a restart needs it",
     "tfgpu_magic.notebook.first_use": "speed of %load_ext: it is imported first, and they when TensorFlow may be there",
     "tfgpu_magic.frameworks.runtime.devices": "TensorFlow is optional, and never woken",
     "tfgpu_magic.isolate.cells.shell": "only where a password is asked for",

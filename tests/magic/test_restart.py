@@ -109,7 +109,7 @@ def test_a_restart_that_is_interrupted_at_once_does_not_happen(server: Server, k
     client.stop_channels()
 
     assert before == after
-    assert "tfgpu_magic.notebook.restart" not in helpers
+    assert "tfgpu_magic.notebook.server_client" not in helpers
 
 
 def test_a_restart_that_the_server_refuses_is_said_and_cells_run_again(tmp_path: Path) -> None:

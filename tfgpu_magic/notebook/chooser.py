@@ -20,8 +20,7 @@ from tfgpu_magic.frameworks.self_report import after_exit
 from tfgpu_magic.host import magics, shell
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.driver.look import look, still_asked
-from tfgpu_magic.notebook import after_restart
-from tfgpu_magic.notebook.configuration import magic_for
+from tfgpu_magic.notebook import configuration
 from tfgpu_magic.policy import refusal
 from tfgpu_magic.policy.flags import RESTART
 from tfgpu_magic.policy.plan import Plan
@@ -104,7 +103,7 @@ def apply(words: str, before: float) -> Answer:
 
 def _frameworks(words: str) -> control.Frameworks:
     """Return for which frameworks words are: for all, unless TensorFlow alone can be asked them."""
-    return "all" if magic_for(words) == "gpu" else "tensorflow"
+    return "all" if configuration.magic_for(words) == "gpu" else "tensorflow"
 
 
 def resume(words: str, others: str) -> Answer:
@@ -114,7 +113,7 @@ def resume(words: str, others: str) -> Answer:
         words: the policy for TensorFlow.
         others: that for the other frameworks; empty where nothing is asked of them.
     """
-    return _apply(lambda: after_restart.resume(words, others))
+    return _apply(lambda: configuration.resume(words, others))
 
 
 def _apply(do: Callable[[], Plan]) -> Answer:

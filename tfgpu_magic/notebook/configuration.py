@@ -1,4 +1,4 @@
-"""Enforces what is configured for this user, and what `%config TfGpuMagics.ceiling = "limit 2GiB"` changes of it."""
+"""Enforces what no line says: what is configured, what `%config TfGpuMagics` changes of it, the words of a restart."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.engine import administrator, other_processes
+from tfgpu_magic.engine import administrator, control, other_processes
 from tfgpu_magic.errors import PolicyError, Refused, TooLate
 from tfgpu_magic.frameworks import import_hook
 from tfgpu_magic.frameworks.runtime import RUNTIME, current_stage
@@ -15,9 +15,11 @@ from tfgpu_magic.frameworks.runtime import environ as variables
 from tfgpu_magic.host import here, shell
 from tfgpu_magic.policy import fallback, parser
 from tfgpu_magic.policy.ceiling import read
+from tfgpu_magic.policy.frameworks import NAMES
 from tfgpu_magic.policy.plan import Plan, make
-from tfgpu_magic.policy.policy import NOTHING
+from tfgpu_magic.policy.policy import NOTHING, Policy
 from tfgpu_magic.policy.process_state import Stage
+from tfgpu_magic.policy.requests.default import Default
 from tfgpu_magic.policy.settings import CONFIGURATION, policy_for_user
 from tfgpu_magic.units import seconds
 
@@ -131,6 +133,38 @@ def _lower(plan: Plan) -> None:
     except Refused as error:
         import_hook.warn(f"tfgpu_magic: {error}")
         administrator.enforce_nearest()
+
+
+def resume(words: str, others: str = "", *, asked: str = "") -> Plan:
+    """Apply the words of a restart in the new process. They are the whole policy: the configured one is not added.
+
+    Args:
+        words: the policy for TensorFlow.
+        others: that for the other frameworks; empty where nothing is asked of them.
+        asked: what a refusal says beside the words.
+
+    Raises:
+        PolicyError: the words are no policy.
+        Refused: the policy cannot be enforced; its verdict says what holds for every framework all the same.
+    """
+    try:
+        return _resume(words, others)
+    except Refused as error:
+        there = control.current().others.asked
+        held = f" `{there}` is, for every framework." if others and there.requests else ""
+        error.verdict = f"`{words}`{asked} is NOT in force.{held}"
+        raise
+
+
+def _resume(words: str, others: str) -> Plan:
+    reset, wanted, of_others = Policy((Default(),)), parser.parse(words), parser.parse(others) if others else NOTHING
+    memory = of_others.for_framework(NAMES["tensorflow"]).memory
+    if memory and memory == wanted.memory:  # TensorFlow is asked what all are: it is asked as one of them
+        rest = (request for request in wanted if request not in memory)
+        return control.apply(Policy((*reset, *rest, *of_others)), frameworks="all")
+    if others:
+        control.apply(Policy((*reset, *of_others)), frameworks="all")
+    return control.apply(Policy((*reset, *wanted)))
 
 
 def magic_for(policy: str) -> Magic:

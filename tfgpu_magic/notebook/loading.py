@@ -147,15 +147,12 @@ def _apply(
     shell: InteractiveShell, words: str, others: str, say: Callable[[InteractiveShell, str, TextIO], None]
 ) -> None:
     """Apply the words of a restart, and report on them."""
-    from tfgpu_magic.engine import control  # only a restarted kernel needs these
-    from tfgpu_magic.notebook import after_restart
-
     try:
-        plan = after_restart.resume(words, others, asked=f", asked for with {RESTART},")
+        plan = configuration().resume(words, others, asked=f", asked for with {RESTART},")
     except TfGpuError as error:
         _warn(shell, f"tfgpu_magic: {error}")
     else:
-        say(shell, f"tfgpu_magic: after the restart, {control.standing(plan)}", sys.stdout)
+        say(shell, f"tfgpu_magic: after the restart, {configuration().control.standing(plan)}", sys.stdout)
 
 
 def _warn(shell: InteractiveShell, text: str) -> None:

@@ -1,10 +1,9 @@
-"""Restarts this kernel through its Jupyter Server (`parent`), or ends it in Colab; the new one has a policy applied.
+"""Restarts this kernel through its Jupyter Server, or ends it in Colab; the new one has a policy applied.
 
-The kernel ends meanwhile, so a helper process does it: this module, run with `python -m`.
+The kernel ends meanwhile, so a process of its own does it: `server_client`, run with `python -m`.
 Colab starts a kernel anew when it has ended, and has no Jupyter Server that could be asked for more. There the words
 are kept in a file in the board's directory, which only the user can read, for the next `%load_ext` of the same kernel:
 the one with the same connection file since the machine was started.
-Source: Jupyter Server REST API, ``POST /api/kernels/<id>/restart``.
 """
 
 from __future__ import annotations
@@ -21,14 +20,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
-import psutil
-
 from tfgpu_magic.errors import MonitorError, Refused
 from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.notebook.parent import BY_HAND, RESTART_TIMEOUT, Server, find
-
-LAST_WORDS = 0.5
-"""Seconds in which the user may interrupt the restart; and as many in which pages receive the end of their cells."""
+from tfgpu_magic.notebook.server_client import BY_HAND, LAST_WORDS, Server, find
 
 KEPT = 900.0
 """Seconds in which kept words must be taken; later they would surprise whoever runs the notebook then."""
@@ -58,7 +52,7 @@ def restart(words: str, others: str = "") -> NoReturn:
         _end(words, others, connection, kernel)
     server = _find_server(connection)
     helper = subprocess.Popen(
-        [sys.executable, "-m", "tfgpu_magic.notebook.restart"],
+        [sys.executable, "-m", "tfgpu_magic.notebook.server_client"],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -169,50 +163,3 @@ def _find_server(connection: Path) -> Server:
     if match is None:
         raise Refused(f"No Jupyter Server that may restart this kernel was found. {BY_HAND}", verdict="")
     return find(match["id"])
-
-
-def _main() -> None:
-    order = json.load(sys.stdin)
-    _execute("", order["connection"])  # it is answered after the cells that were waiting: their pages have the result
-    time.sleep(LAST_WORDS)
-    asking = threading.Thread(target=Server(**order["server"]).call, args=("/restart",), kwargs={"post": True})
-    asking.start()
-    _wait_for_the_end_of(order["pid"], asking)
-    # The new kernel listens where the old one did. What is sent now waits for it, and arrives first: other clients
-    # reconnect every tenth of a second, and this one every millisecond.
-    _execute(f"import tfgpu_magic; tfgpu_magic._resume(*{order['words']!r})", order["connection"])
-    asking.join()
-
-
-def _execute(code: str, connection: str) -> None:
-    """Have the kernel of a connection file execute code, and wait for its answer."""
-    import zmq  # only the helper process needs these
-    from jupyter_client.blocking.client import BlockingKernelClient
-
-    client = BlockingKernelClient(connection_file=connection)
-    client.context.setsockopt(zmq.RECONNECT_IVL, 1)
-    client.load_connection_file()
-    client.shell_channel.start()
-    client.execute(code, silent=True, store_history=False)
-    client.get_shell_msg(timeout=RESTART_TIMEOUT)
-    client.stop_channels()
-
-
-def _wait_for_the_end_of(pid: int, asking: threading.Thread) -> None:
-    """Wait until the old kernel has ended, even if its parent has not reaped it yet; exit if it does not end."""
-    deadline = time.monotonic() + RESTART_TIMEOUT
-    while time.monotonic() < deadline:
-        answered = not asking.is_alive()
-        try:
-            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-                return
-        except psutil.NoSuchProcess:
-            return
-        if answered:
-            break
-        time.sleep(0.002)
-    sys.exit(1)
-
-
-if __name__ == "__main__":
-    _main()

@@ -1,5 +1,6 @@
 """The Jupyter Server that started this kernel: found among its ancestors, and verified before it is called.
 
+Run with `python -m`, this is the process that has the server restart the kernel, which ends meanwhile.
 Its token is as good as the user's account, and an info file outlives its server: then any process may listen at the
 server's port.
 Source: Jupyter Server's info files in Jupyter's runtime folder, and its REST API.
@@ -12,12 +13,18 @@ import json
 import os
 import re
 import ssl
+import sys
+import threading
+import time
 import urllib.parse
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
+import zmq
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_core.paths import jupyter_runtime_dir
 
 from tfgpu_magic.errors import Refused
 
@@ -26,6 +33,9 @@ if TYPE_CHECKING:
 
 RESTART_TIMEOUT = 60.0
 """Seconds in which a new kernel must answer."""
+
+LAST_WORDS = 0.5
+"""Seconds in which the user may interrupt the restart; and as many in which pages receive the end of their cells."""
 
 BY_HAND = "Restart the kernel from its menu, and run the same line, without --restart, in its first cell."
 
@@ -121,8 +131,6 @@ def find(kernel: str) -> Server:
 
 def _parents() -> Iterator[tuple[dict[str, Any], psutil.Process]]:
     """Give the info of each server among this process's ancestors, the nearest first: no other can have this kernel."""
-    from jupyter_core.paths import jupyter_runtime_dir  # only a restart needs it, in a Jupyter kernel, which has it
-
     for process in _ancestors():
         try:
             info = json.loads(Path(jupyter_runtime_dir(), f"jpserver-{process.pid}.json").read_text())
@@ -159,3 +167,47 @@ def _connection(scheme: str, host: str, port: int, *, seconds: float) -> http.cl
     if scheme != "http":
         raise OSError(f"{scheme} is no way to reach it")
     return http.client.HTTPConnection(host, port, timeout=seconds)
+
+
+def _main() -> None:
+    order = json.load(sys.stdin)
+    _execute("", order["connection"])  # it is answered after the cells that were waiting: their pages have the result
+    time.sleep(LAST_WORDS)
+    asking = threading.Thread(target=Server(**order["server"]).call, args=("/restart",), kwargs={"post": True})
+    asking.start()
+    _wait_for_the_end_of(order["pid"], asking)
+    # The new kernel listens where the old one did. What is sent now waits for it, and arrives first: other clients
+    # reconnect every tenth of a second, and this one every millisecond.
+    _execute(f"import tfgpu_magic; tfgpu_magic._resume(*{order['words']!r})", order["connection"])
+    asking.join()
+
+
+def _execute(code: str, connection: str) -> None:
+    """Have the kernel of a connection file execute code, and wait for its answer."""
+    client = BlockingKernelClient(connection_file=connection)
+    client.context.setsockopt(zmq.RECONNECT_IVL, 1)
+    client.load_connection_file()
+    client.shell_channel.start()
+    client.execute(code, silent=True, store_history=False)
+    client.get_shell_msg(timeout=RESTART_TIMEOUT)
+    client.stop_channels()
+
+
+def _wait_for_the_end_of(pid: int, asking: threading.Thread) -> None:
+    """Wait until the old kernel has ended, even if its parent has not reaped it yet; exit if it does not end."""
+    deadline = time.monotonic() + RESTART_TIMEOUT
+    while time.monotonic() < deadline:
+        answered = not asking.is_alive()
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return
+        except psutil.NoSuchProcess:
+            return
+        if answered:
+            break
+        time.sleep(0.002)
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+    _main()
