@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tests.command.shell import TFGPU, Done
 from tests.processes import PATIENCE, QUIET
 from tests.slack import SLACK
-from tfgpu_magic.doctor.answer import found
 from tfgpu_magic.doctor.finding import Finding
-from tfgpu_magic.doctor.machine import Machine as Here
+from tfgpu_magic.doctor.machine import ThisMachine as Here
 from tfgpu_magic.doctor.table import CHECKS, examine
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def look(*names: str, here: Here | None = None) -> Report:
 
 def _row(one: Finding) -> dict[str, Any]:
     facts = json.loads(json.dumps(one.facts))
-    return {"name": one.outcome.name, "severity": one.severity.value, "found": found(one), "facts": facts}
+    return {"name": one.outcome.name, "severity": one.severity.value, "found": one.found, "facts": facts}
 
 
 def names(report: Report, checks: Iterable[str]) -> list[str]:

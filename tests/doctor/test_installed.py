@@ -14,9 +14,9 @@ from tests.monitor.boards import collectors, end_collectors
 from tests.waiting import until
 from tfgpu_magic._version import __version__
 from tfgpu_magic.doctor.checks.driver import FILE
-from tfgpu_magic.doctor.child import Answer
-from tfgpu_magic.doctor.machine import Driver
-from tfgpu_magic.doctor.machine import Machine as Here
+from tfgpu_magic.doctor.child import Reply
+from tfgpu_magic.doctor.machine import DriverReply
+from tfgpu_magic.doctor.machine import ThisMachine as Here
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.board import lockfile
 from tfgpu_magic.monitor.board.directory import BoardDirectory
@@ -33,7 +33,7 @@ _OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.10  Rel
 def beside(snapshot: Snapshot | None, root: Path = Path("/")) -> Here:
     """Return a machine whose driver has answered so."""
     here = Here(root, {})
-    vars(here)["driver"] = Driver(Answer({"took": 0.1}), snapshot)
+    vars(here)["driver"] = DriverReply(Reply({"took": 0.1}), snapshot)
     return here
 
 

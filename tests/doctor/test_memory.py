@@ -12,7 +12,7 @@ import pytest
 from tests.cgroups import cgroup_of
 from tests.doctor.looking import look
 from tests.sizes import GIB, MIB
-from tfgpu_magic.doctor.machine import Machine as Here
+from tfgpu_magic.doctor.machine import ThisMachine as Here
 from tfgpu_magic.isolate.process import host_memory
 
 ROOT = str(Path(__file__).parents[2])

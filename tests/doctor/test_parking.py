@@ -20,11 +20,10 @@ from tests.parking.conftest import helpers
 from tests.processes import kill
 from tests.sizes import CONTEXT, GIB, MIB
 from tfgpu_magic.doctor import child
-from tfgpu_magic.doctor.answer import found
 from tfgpu_magic.doctor.checks import parking
 from tfgpu_magic.doctor.children import parking as child_parking
 from tfgpu_magic.doctor.children.parking import CHUNK
-from tfgpu_magic.doctor.machine import Machine as Here
+from tfgpu_magic.doctor.machine import ThisMachine as Here
 from tfgpu_magic.monitor.board.parked import Entry
 from tfgpu_magic.monitor.board.phases import Phase
 from tfgpu_magic.parking import client
@@ -234,7 +233,7 @@ def test_what_a_try_has_come_to_is_told_for_what_it_is(answered: dict[str, Any],
     finding = parking._judged("0", GONE | answered)
 
     assert finding.outcome.name == f"parking.{outcome}"
-    assert said in found(finding)
+    assert said in finding.found
 
 
 @pytest.mark.parametrize("code", ["raise ImportError('numpy is too new')", "import time; time.sleep(3600)"])

@@ -21,10 +21,10 @@ from tests.doctor import looking
 from tests.machines import machine_of
 from tests.processes import PATIENCE
 from tests.waiting import until
-from tfgpu_magic.doctor import answer as doctor
+from tfgpu_magic.doctor import finding as doctor
 from tfgpu_magic.doctor import table
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
-from tfgpu_magic.doctor.machine import Machine as Here
+from tfgpu_magic.doctor.machine import ThisMachine as Here
 from tfgpu_magic.doctor.table import CHECKS, examine, outcomes
 from tfgpu_magic.simgpu import Machine
 
@@ -51,8 +51,8 @@ def test_a_finding_is_a_line_with_what_to_do_below_and_its_title_stands_once() -
 def test_what_is_unknown_is_said_to_be_and_control_characters_do_nothing() -> None:
     finding = FULL(left_bytes=None, places=[], path="\x1b[2J")
 
-    assert doctor.found(finding) == "unknown are left of none."
-    assert doctor.what_next(finding) == "Do this:\n  rm -r ?[2J"
+    assert finding.found == "unknown are left of none."
+    assert finding.next == "Do this:\n  rm -r ?[2J"
 
 
 def test_colours_are_for_the_words_only() -> None:

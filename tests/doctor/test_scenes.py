@@ -16,7 +16,7 @@ from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
 from tfgpu_magic import probe
 from tfgpu_magic.doctor import child
-from tfgpu_magic.doctor.machine import Machine as Here
+from tfgpu_magic.doctor.machine import ThisMachine as Here
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.simgpu.build import libraries
 

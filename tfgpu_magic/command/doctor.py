@@ -6,9 +6,9 @@ import argparse
 import os
 
 from tfgpu_magic.command.dispatch import is_drawn_on
-from tfgpu_magic.doctor import answer as doctor
+from tfgpu_magic.doctor import finding as doctor
 from tfgpu_magic.doctor.finding import Finding, Severity
-from tfgpu_magic.doctor.machine import Machine
+from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.doctor.table import CHECKS, examine
 
 FAULTY = 1
@@ -51,7 +51,7 @@ def prepare(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Do every check, and print what each finds as soon as it is done."""
     park = options.park or options.allow_open_module
-    machine = Machine(park=park, allow_open_module=options.allow_open_module, quick=options.quick and not park)
+    machine = ThisMachine(park=park, allow_open_module=options.allow_open_module, quick=options.quick and not park)
     found: list[Finding] = []
     live = not options.json and is_drawn_on()
     for title, check in CHECKS.items():

@@ -25,7 +25,7 @@ _LONGEST = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Reply:
     """What came of asking a process.
 
     Attributes:
@@ -39,7 +39,7 @@ class Answer:
     why: str = ""
 
 
-def ask(code: str, *, patience: float | None = None, env: Mapping[str, str] | None = None) -> Answer:
+def ask(code: str, *, patience: float | None = None, env: Mapping[str, str] | None = None) -> Reply:
     """Run code in a Python process like this one, and wait for the one line of JSON that it prints last.
 
     Args:
@@ -53,11 +53,11 @@ def ask(code: str, *, patience: float | None = None, env: Mapping[str, str] | No
         asked = Probe(["-c", begin + code, *sys.path], env=env, options=(), patience=limit)
         out, err, status = asked.answer(limit + 1)
     except TimeoutError:
-        return Answer(late=True, why=f"it took more than {limit:g} s")
+        return Reply(late=True, why=f"it took more than {limit:g} s")
     except OSError as error:  # no memory or no processes left
-        return Answer(why=f"no process could be started ({error.strerror})")
+        return Reply(why=f"no process could be started ({error.strerror})")
     try:
-        return Answer(json.loads((out.splitlines() or [""])[-1]))
+        return Reply(json.loads((out.splitlines() or [""])[-1]))
     except ValueError:
         said = err.strip().splitlines()[-1:] if status == 1 else []  # else it crashed, and Python has not the last word
-        return Answer(why=(said or [describe(status)])[0][:_LONGEST])
+        return Reply(why=(said or [describe(status)])[0][:_LONGEST])

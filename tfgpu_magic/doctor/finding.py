@@ -1,12 +1,20 @@
-"""The findings of the checks as data: facts, and the outcome that they belong to. `doctor.answer` makes sentences."""
+"""The findings of the checks: facts, and the outcome that they belong to; drawn in 80 columns, or as JSON to send."""
 
 from __future__ import annotations
 
 import enum
+import json
+import platform
 import re
-from collections.abc import Mapping, Sequence
+import textwrap
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
+
+from tfgpu_magic._version import __version__
+from tfgpu_magic.model import phrases
 
 Fact: TypeAlias = "str | int | float | bool | Sequence[Fact] | Mapping[str, Fact] | None"
 """What a finding tells, as JSON has it. None is unknown; a size is in bytes, and its name ends in ``_bytes``."""
@@ -23,6 +31,18 @@ class Severity(enum.Enum):
     """It works less well than it could, or will stop working."""
     FAULT = "fault"
     """It does not work."""
+
+
+VERSION = 2
+"""The version of the JSON: names and facts of findings stay what they are while it does."""
+WIDTH = 80
+
+_SEVERITY, _TITLE = 7, 13
+"""The columns of a severity's word and of a check's title."""
+_INDENT = 1 + _SEVERITY + 2 + _TITLE + 2
+_PASTED = "    "
+_COLOURS = {Severity.GOOD: "32", Severity.NOTE: "36", Severity.WARNING: "33", Severity.FAULT: "1;31"}
+"""The colours of the words, as terminals number them (ECMA-48, SGR)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +89,16 @@ class Finding:
         """How serious it is."""
         return self.outcome.severity
 
+    @property
+    def found(self) -> str:
+        """What was found, as a sentence or two."""
+        return self.outcome.found.format_map(phrases.words(self.facts))
+
+    @property
+    def next(self) -> str:
+        """What to do next; lines that are to be pasted begin with two spaces."""
+        return self.outcome.next.format_map(phrases.words(self.facts))
+
     def without(self, homes: Sequence[str]) -> Finding:
         """Return the same finding with home directories written as ``~``."""
         return Finding(self.outcome, {name: _without(fact, homes) for name, fact in self.facts.items()})
@@ -82,3 +112,57 @@ def _without(fact: Fact, homes: Sequence[str]) -> Fact:
     if isinstance(fact, Mapping):
         return {name: _without(one, homes) for name, one in fact.items()}
     return [_without(one, homes) for one in fact] if isinstance(fact, Sequence) else fact
+
+
+def text(title: str, findings: Sequence[Finding], *, coloured: bool = False) -> str:
+    """Return a check's findings as text, each with what to do next below it.
+
+    Args:
+        title: the check's.
+        findings: what it has found.
+        coloured: whether the words of severity have the colours of a terminal.
+    """
+    lines: list[str] = []
+    for finding in findings:
+        word = f"{finding.severity.value:<{_SEVERITY}}"
+        shown = f"\x1b[{_COLOURS[finding.severity]}m{word}\x1b[0m" if coloured else word
+        first, *more = _wrapped(finding.found)
+        lines.append(f" {shown}  {title:<{_TITLE}}  {first}")
+        lines += [" " * _INDENT + line for line in more]
+        for line in finding.next.splitlines():
+            pasted = line.startswith("  ")
+            lines += [_PASTED + line.strip()] if pasted else [" " * _INDENT + part for part in _wrapped(line)]
+        title = ""
+    return "\n".join(lines)
+
+
+def summary(findings: Iterable[Finding]) -> str:
+    """Return how many of the findings need attention, and how to send them."""
+    counts = Counter(finding.severity for finding in findings)
+    serious = (Severity.FAULT, Severity.WARNING, Severity.NOTE)
+    counted = [_count(counts[severity], severity.value) for severity in serious]
+    return f"{', '.join(counted)}. To send this to us:   tfgpu doctor --json > doctor.json"
+
+
+def as_json(findings: Iterable[Finding]) -> str:
+    """Return findings as JSON."""
+    rows = [
+        {
+            "name": finding.outcome.name,
+            "severity": finding.severity.value,
+            "found": finding.found,
+            "next": finding.next,
+            "facts": finding.facts,
+        }
+        for finding in findings
+    ]
+    made = {"version": VERSION, "tfgpu_magic": __version__, "host": platform.node(), "time": round(time.time())}
+    return json.dumps({**made, "findings": rows}, indent=2)
+
+
+def _wrapped(line: str) -> list[str]:
+    return textwrap.wrap(line, WIDTH - _INDENT, break_on_hyphens=False) or [""]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number or 'no'} {what}{'' if number == 1 else 's'}"

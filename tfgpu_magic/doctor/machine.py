@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tfgpu_magic.doctor.child import Answer, ask
+from tfgpu_magic.doctor.child import Reply, ask
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy.process_state import DEVICES
 
@@ -18,7 +18,7 @@ _CUDA = f"{_READER}from tfgpu_magic.doctor.children.driver import start; start(N
 
 
 @dataclass(frozen=True, slots=True)
-class Driver:
+class DriverReply:
     """What the driver has answered.
 
     Attributes:
@@ -26,7 +26,7 @@ class Driver:
         snapshot: its GPUs; None where it did not answer, or the process that asked it ended.
     """
 
-    answer: Answer
+    answer: Reply
     snapshot: Snapshot | None = None
 
     @property
@@ -40,7 +40,7 @@ class Driver:
         return self.snapshot is not None and self.snapshot.error is None
 
 
-class Machine:
+class ThisMachine:
     """This machine, as checks read it.
 
     Args:
@@ -64,15 +64,15 @@ class Machine:
         self.park, self.allow_open_module, self.quick = park, allow_open_module, quick
 
     @cached_property
-    def driver(self) -> Driver:
+    def driver(self) -> DriverReply:
         """What the driver answers."""
         answer = ask(_DRIVER)
-        return Driver(answer, Snapshot.from_json(answer.facts["snapshot"]) if answer.facts else None)
+        return DriverReply(answer, Snapshot.from_json(answer.facts["snapshot"]) if answer.facts else None)
 
     @cached_property
-    def cuda(self) -> Answer:
+    def cuda(self) -> Reply:
         """What came of starting CUDA; empty where it was not: in a hurry, or because it would hang with the driver."""
-        return ask(_CUDA) if self.driver.works and not self.quick else Answer()
+        return ask(_CUDA) if self.driver.works and not self.quick else Reply()
 
     @property
     def simulated(self) -> bool:

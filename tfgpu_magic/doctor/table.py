@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TypeAlias
 
-from tfgpu_magic.doctor.checks import board, cuda, driver, host, parking, policy, tensorflow
+from tfgpu_magic.doctor.checks import board, driver, host, parking, policy, tensorflow
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
-from tfgpu_magic.doctor.machine import Machine
+from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.probe import within
 
 LONGEST = 180.0
@@ -22,15 +22,15 @@ BROKEN = Outcome(
 )
 HANGS = Outcome("doctor.hangs", Severity.WARNING, "This could not be looked at within {seconds} s.")
 
-Check: TypeAlias = Callable[[Machine], Iterable[Finding]]
+Check: TypeAlias = Callable[[ThisMachine], Iterable[Finding]]
 
 CHECKS: dict[str, Check] = {
     "This": host.system,
     "Driver": driver.driver,
     "Kernel module": driver.kernel_module,
     "GPU": driver.gpus,
-    "CUDA": cuda.cuda,
-    "Pids": cuda.pids,
+    "CUDA": driver.cuda,
+    "Pids": driver.pids,
     "Container": host.container,
     "Memory": host.host_memory,
     "TensorFlow": tensorflow.tensorflow,
@@ -49,7 +49,7 @@ def outcomes(check: Check) -> Iterator[Outcome]:
                 yield one
 
 
-def examine(check: Check, machine: Machine) -> list[Finding]:
+def examine(check: Check, machine: ThisMachine) -> list[Finding]:
     """Do a check, whatever it meets, and return what it found, with home directories written as ``~``."""
     try:
         found = within(LONGEST, lambda: list(check(machine)), [])  # another one that hangs is no reason

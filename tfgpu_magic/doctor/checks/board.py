@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from tfgpu_magic._version import __version__
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
-from tfgpu_magic.doctor.machine import Machine
+from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.board import lockfile
 from tfgpu_magic.monitor.board.directory import BoardDirectory
@@ -38,7 +38,7 @@ STARTING = Outcome("board.starting", Severity.NOTE, "A collector is there, and h
 FAILED = Outcome("board.failed", Severity.FAULT, "No collector could begin: {why}")
 
 
-def board(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  # the board is this user's
+def board(machine: ThisMachine) -> Iterator[Finding]:  # noqa: ARG001  # the board is this user's
     """Tell where it is, and who writes to it; no collector is started."""
     try:
         with BoardDirectory() as place:

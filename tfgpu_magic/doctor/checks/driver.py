@@ -1,4 +1,4 @@
-"""Whether the driver answers, which kernel module serves it, and what it says of the GPUs and MIG instances."""
+"""Whether the driver and CUDA answer, which kernel module serves them, and what they say of GPUs and processes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterator
 
 from tfgpu_magic import probe
+from tfgpu_magic.doctor.children.driver import ROOM
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
-from tfgpu_magic.doctor.machine import Machine
+from tfgpu_magic.doctor.machine import ThisMachine
+from tfgpu_magic.frameworks import cuda as library
 from tfgpu_magic.model import phrases
 from tfgpu_magic.monitor.driver.sources import search_path
 
@@ -34,7 +36,7 @@ ENDED = Outcome(
 )
 
 
-def driver(machine: Machine) -> Iterator[Finding]:
+def driver(machine: ThisMachine) -> Iterator[Finding]:
     """Tell whether the driver lists its GPUs, or why it does not."""
     try:
         search_path()
@@ -81,7 +83,7 @@ FILE = "/proc/driver/nvidia/version"
 _LINE = re.compile(r"NVRM version: +NVIDIA UNIX (?P<kind>.*?) Kernel Module(?: for \S+)? +(?P<version>[\d.]+)")
 
 
-def kernel_module(machine: Machine) -> Iterator[Finding]:
+def kernel_module(machine: ThisMachine) -> Iterator[Finding]:
     """Tell which it is. Source: the driver's README, chapter "The /proc file system interface"."""
     if machine.simulated:
         yield MODULE_SIMULATED()
@@ -133,7 +135,7 @@ GPU_MIG_EMPTY = Outcome(
 GPU_REMARK = Outcome("gpus.remark", Severity.NOTE, "{remark}")
 
 
-def gpus(machine: Machine) -> Iterator[Finding]:
+def gpus(machine: ThisMachine) -> Iterator[Finding]:
     """Tell the state of each."""
     driver = machine.driver
     if driver.snapshot is None or not driver.works:
@@ -149,3 +151,114 @@ def gpus(machine: Machine) -> Iterator[Finding]:
             yield GPU_WORKS(**of_gpu, total_bytes=gpu.total, free_bytes=gpu.free)
     for note in driver.snapshot.notes:
         yield GPU_REMARK(remark=note)
+
+
+# --- CUDA ---
+
+CUDA_WORKS = Outcome(
+    "cuda.works",
+    Severity.GOOD,
+    "CUDA {version} starts and shows programs {shown}. Beside its tensors, each takes {context_bytes} of a GPU that it "
+    "uses.",
+)
+CUDA_NOT_TRIED = Outcome(
+    "cuda.not-tried",
+    Severity.NOTE,
+    "CUDA {version} starts and shows programs {shown}. Whether one can use a GPU was not tried: that is done where "
+    "{room_bytes} are free.",
+)
+CUDA_HIDDEN = Outcome(
+    "cuda.hidden",
+    Severity.WARNING,
+    "CUDA shows programs no GPU: CUDA_VISIBLE_DEVICES is `{visible}` here.",
+    "To have all of them:\n  unset CUDA_VISIBLE_DEVICES",
+)
+CUDA_NO_LIBRARY = Outcome(
+    "cuda.no-library",
+    Severity.FAULT,
+    "CUDA's driver library libcuda.so.1 cannot be opened, and NVML's can: {error}",
+    "A container has it where this variable has `compute`:\n  NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+)
+CUDA_FAILS = Outcome(
+    "cuda.fails",
+    Severity.FAULT,
+    "CUDA does not start: {error}.",
+    "These files must be there, nvidia-uvm among them, and you must be allowed to open them:\n  ls -l /dev/nvidia*",
+)
+CUDA_REFUSED = Outcome(
+    "cuda.refused",
+    Severity.FAULT,
+    "CUDA starts, and a program cannot use GPU {gpu}: {error}.",
+    "Its compute mode may forbid it; this shows the mode:\n  nvidia-smi -q -d COMPUTE -i {gpu}",
+)
+CUDA_SILENT = Outcome(
+    "cuda.silent",
+    Severity.FAULT,
+    "The process that started CUDA gave no answer, though NVML answers: {why}",
+    "See what the kernel says:\n  sudo dmesg | grep -i -e nvrm -e xid",
+)
+
+
+def cuda(machine: ThisMachine) -> Iterator[Finding]:
+    """Tell whether CUDA works; nothing where it was not started."""
+    facts = machine.cuda.facts
+    if machine.cuda.why:
+        yield CUDA_SILENT(why=machine.cuda.why)
+    elif not facts:
+        return
+    elif "library" in facts:
+        yield CUDA_NO_LIBRARY(error=facts["library"])
+    elif facts["code"] == library.NO_DEVICE and machine.visible is not None:
+        yield CUDA_HIDDEN(visible=machine.visible)
+    elif facts["code"]:
+        yield CUDA_FAILS(error=facts["name"])
+    else:
+        version = None if facts["version"] is None else "{}.{}".format(*facts["version"])
+        shown = [f"GPU {machine.label(uuid)}" for uuid in facts["shown"]]
+        made = facts.get("context")
+        if made is None:
+            yield CUDA_NOT_TRIED(version=version, shown=shown, room_bytes=ROOM)
+        elif made["code"]:
+            yield CUDA_REFUSED(gpu=machine.label(made["gpu"]), error=made["name"])
+        else:
+            took = facts["listed"]["held"] or facts["took"]
+            yield CUDA_WORKS(version=version, shown=shown, context_bytes=took)
+
+
+# --- pids ---
+
+_INSTEAD = (
+    "Tables show such memory as others', and notebooks that load the extension show their own figures. Drivers from "
+    "565.57 on name a container's own processes; with an older one, the container may have the machine's pids:\n"
+    "  docker run --pid=host ..."
+)
+
+PIDS_TOLD = Outcome(
+    "pids.told", Severity.GOOD, "The driver names processes by their pids here, and tells what each holds."
+)
+PIDS_NO_SIZES = Outcome(
+    "pids.no-sizes",
+    Severity.NOTE,
+    "The driver names processes by their pids here, and does not tell what each holds, as on WSL and on virtual GPUs.",
+    "Notebooks that load the extension show their own figures.",
+)
+PIDS_FOREIGN = Outcome(
+    "pids.foreign",
+    Severity.WARNING,
+    "The driver names processes by pids that mean others here, as in a container.",
+    _INSTEAD,
+)
+PIDS_UNTOLD = Outcome(
+    "pids.untold", Severity.WARNING, "The driver does not list a process of this machine that uses a GPU.", _INSTEAD
+)
+
+
+def pids(machine: ThisMachine) -> Iterator[Finding]:
+    """Tell how NVML lists a process of which the pid is known; nothing where none could use a GPU."""
+    listed = machine.cuda.facts.get("listed")
+    if listed is None or machine.cuda.facts["context"]["code"]:
+        return
+    if listed["own"]:
+        yield PIDS_TOLD() if listed["held"] is not None else PIDS_NO_SIZES()
+    else:
+        yield PIDS_FOREIGN() if listed["others"] else PIDS_UNTOLD()

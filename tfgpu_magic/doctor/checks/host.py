@@ -11,7 +11,7 @@ from importlib import metadata
 
 from tfgpu_magic._version import __version__
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
-from tfgpu_magic.doctor.machine import Machine
+from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.frameworks import jax_settings, torch
 from tfgpu_magic.isolate.process import host_memory as memory
 from tfgpu_magic.isolate.process.host_memory import Limit
@@ -28,7 +28,7 @@ FOUND = Outcome(
 _PACKAGES = ("ipython", "ipykernel", "jupyter_server", "jupyterlab", "notebook", "tensorflow", "torch", "jax")
 
 
-def system(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  # this interpreter is asked
+def system(machine: ThisMachine) -> Iterator[Finding]:  # noqa: ARG001  # this interpreter is asked
     """Give the versions."""
     yield FOUND(
         version=__version__,
@@ -58,7 +58,7 @@ _VARIABLES = {"KUBERNETES_SERVICE_HOST": "Kubernetes", "APPTAINER_NAME": "Apptai
 _CGROUPS = {"kubepods": "Kubernetes", "docker": "Docker", "libpod": "Podman", "lxc": "LXC", "containerd": "containerd"}
 
 
-def container(machine: Machine) -> Iterator[Finding]:
+def container(machine: ThisMachine) -> Iterator[Finding]:
     """Tell by what its maker leaves in it."""
     kinds = [kind for name, kind in _VARIABLES.items() if name in machine.environ]
     cgroup = machine.text("/proc/self/cgroup") or ""
@@ -109,7 +109,7 @@ MEMORY_UNKNOWN = Outcome(
 )
 
 
-def host_memory(machine: Machine) -> Iterator[Finding]:
+def host_memory(machine: ThisMachine) -> Iterator[Finding]:
     """Tell the room in the cgroup that has least of it, and on the machine, and what of it parking may use."""
     sizes = memory.machine(machine.root / "proc")
     total, available = sizes.get("MemTotal"), sizes.get("MemAvailable")
@@ -170,7 +170,7 @@ VARIABLES = (
 """The variables that are read."""
 
 
-def environment(machine: Machine) -> Iterator[Finding]:
+def environment(machine: ThisMachine) -> Iterator[Finding]:
     """Tell which are set; no other is read."""
     for name in VARIABLES:
         if name in machine.environ:

@@ -12,7 +12,7 @@ from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.checks.tensorflow import installed
 from tfgpu_magic.doctor.children.parking import CHUNK
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
-from tfgpu_magic.doctor.machine import Machine
+from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.monitor.board.parked import Held
@@ -104,7 +104,7 @@ _CODE = (
 )
 
 
-def parking(machine: Machine) -> Iterator[Finding]:
+def parking(machine: ThisMachine) -> Iterator[Finding]:
     """Tell why nothing can be parked here, or on which GPUs; else try it, if that is wanted."""
     if not machine.driver.works:
         return
@@ -122,7 +122,7 @@ def parking(machine: Machine) -> Iterator[Finding]:
         yield _tried(machine, good) if machine.park else NOT_TRIED()
 
 
-def _refusals(machine: Machine, gpu: Gpu) -> tuple[Refusal, ...]:
+def _refusals(machine: ThisMachine, gpu: Gpu) -> tuple[Refusal, ...]:
     """Return why an idle process of the size that would be tried could not be parked on a GPU."""
     held = (Held(gpu.uuid or "", SIZE + context_bytes(gpu.total or 0)),)
     return checks.refusals(
@@ -140,7 +140,7 @@ def _refusals(machine: Machine, gpu: Gpu) -> tuple[Refusal, ...]:
     )
 
 
-def _tried(machine: Machine, good: Iterable[Gpu]) -> Finding:
+def _tried(machine: ThisMachine, good: Iterable[Gpu]) -> Finding:
     """Park a process on the one of these GPUs that CUDA shows and that has most room, and bring it back."""
     shown = machine.cuda.facts.get("shown", [])
     gpu = max((gpu for gpu in good if gpu.uuid in shown), key=lambda gpu: gpu.free or 0, default=None)

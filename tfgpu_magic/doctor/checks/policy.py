@@ -7,7 +7,7 @@ from typing import Any
 
 from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
-from tfgpu_magic.doctor.machine import Machine
+from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.policy import fallback, parser
 
@@ -58,7 +58,7 @@ UNREAD = Outcome("policy.unread", Severity.WARNING, "IPython's configuration cou
 _CODE = "from tfgpu_magic.doctor.children.ipython import main; main()"
 
 
-def policy(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  # the configuration is this user's
+def policy(machine: ThisMachine) -> Iterator[Finding]:  # noqa: ARG001  # the configuration is this user's
     """Tell what is set, and by whom."""
     answer = child.ask(_CODE, patience=child.IMPORTING)
     yield from _judged(**answer.facts) if answer.facts else (UNREAD(why=answer.why),)

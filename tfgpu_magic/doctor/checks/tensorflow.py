@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
-from tfgpu_magic.doctor.machine import Machine
+from tfgpu_magic.doctor.machine import ThisMachine
 
 FINDS = Outcome("tensorflow.finds", Severity.GOOD, "TensorFlow {version}, built for CUDA {cuda}, finds {gpus}.")
 ABSENT = Outcome("tensorflow.absent", Severity.NOTE, "It is not installed here.")
@@ -70,7 +70,7 @@ def installed() -> str | None:
     return "of an unknown version" if find_spec("tensorflow") else None  # built in place
 
 
-def tensorflow(machine: Machine) -> Iterator[Finding]:
+def tensorflow(machine: ThisMachine) -> Iterator[Finding]:
     """Tell what TensorFlow finds."""
     if machine.quick:
         return
@@ -91,7 +91,7 @@ def tensorflow(machine: Machine) -> Iterator[Finding]:
 
 
 def _judged(
-    machine: Machine, *, version: str, with_cuda: bool, cuda: str | None, cudnn: str | None, gpus: list[str],
+    machine: ThisMachine, *, version: str, with_cuda: bool, cuda: str | None, cudnn: str | None, gpus: list[str],
     libraries: list[str],
 ) -> Finding:  # fmt: skip
     """Return what is to be said of what a TensorFlow has answered: UUIDs of GPUs, versions that it is built for."""
