@@ -37,7 +37,7 @@ default_role = "code"  # docstrings write `name`, as people read them in an edit
 napoleon_use_ivar = True
 
 # What is not public has no place to link to.
-_NAMES = "Account|Change|Device|FrameworkPlan|Holding|MonitorError|Policy|Table"
+_NAMES = "Account|Change|Device|FrameworkPlan|NamedMemory|MonitorError|Policy|Table"
 _PRIVATE = rf"tfgpu_magic\.(model|monitor|policy)\..*|collections\..*|{_NAMES}"
 nitpick_ignore_regex = [("py:.*", _PRIVATE)]
 

@@ -36,7 +36,7 @@ REASONS = {
     "tfgpu_magic.isolate.process.inherited": "multiprocessing is slow to import, and few calls use it",
     "tfgpu_magic.isolate.values.keras_objects": "Keras is optional, and never woken",
     "tfgpu_magic.isolate.values.plain": "NumPy is optional",
-    "tfgpu_magic.insight.answers.track": "pandas is optional",
+    "tfgpu_magic.insight.session": "pandas is optional",
     "tfgpu_magic.notebook.words.policy": "speed of a first `%tf_gpu` line: most are for TensorFlow alone",
 }
 """Why modules import late, where no comment beside an import says it."""

@@ -26,12 +26,10 @@ if TYPE_CHECKING:
         Unpicklable,
         WorkerDied,
     )
-    from tfgpu_magic.insight.answers.freed import Freed
-    from tfgpu_magic.insight.answers.tensors import Tensors
-    from tfgpu_magic.insight.freeing import free, give_back
+    from tfgpu_magic.insight.freeing import Freed, free, give_back
     from tfgpu_magic.insight.measuring import measure
     from tfgpu_magic.insight.session import timeline
-    from tfgpu_magic.insight.tensors import tensors
+    from tfgpu_magic.insight.tensors import Tensors, tensors
     from tfgpu_magic.insight.why.explaining import why
     from tfgpu_magic.isolate.executor import IsolatedExecutor
     from tfgpu_magic.isolate.isolated import isolated
@@ -79,12 +77,10 @@ _HOMES = {
         "engine.control": "apply plan status",
         "engine.status_answer": "Status",
         "errors": "PolicyError Raised Refused TfGpuError TimedOut TooLate Unpicklable WorkerDied",
-        "insight.answers.freed": "Freed",
-        "insight.answers.tensors": "Tensors",
-        "insight.freeing": "free give_back",
+        "insight.freeing": "Freed free give_back",
         "insight.measuring": "measure",
         "insight.session": "timeline",
-        "insight.tensors": "tensors",
+        "insight.tensors": "Tensors tensors",
         "insight.why.explaining": "why",
         "isolate.executor": "IsolatedExecutor",
         "isolate.isolated": "isolated",

@@ -7,7 +7,7 @@ from typing import Any
 from tests.sizes import GIB
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.shortage import Shortage
-from tfgpu_magic.insight.names import Holding, Name, Scope
+from tfgpu_magic.insight.names import Name, NamedMemory, Scope
 from tfgpu_magic.insight.why.explanation import Explanation
 from tfgpu_magic.model.rows import GpuRow, Notebook, ProcessRow
 
@@ -56,10 +56,10 @@ def holding(
     what: str = "tensor",
     count: int = 1,
     partial: bool = False,
-) -> Holding:
+) -> NamedMemory:
     """Return a holding; its shape is that of its size in floats, if it is one array."""
     parts = (name,) if isinstance(name, str) and name else tuple(name)
-    return Holding(
+    return NamedMemory(
         name=Name(parts, scopes),
         others=others,
         framework=framework,

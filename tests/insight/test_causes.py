@@ -8,8 +8,8 @@ from tests.insight.cases import gpu, pool, shortage
 from tests.sizes import GIB, MIB
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.shortage import Shortage
-from tfgpu_magic.insight.why import causes
-from tfgpu_magic.insight.why.explanation import Cause
+from tfgpu_magic.insight.why import explanation
+from tfgpu_magic.insight.why.explanation import Cause, find_cause
 from tfgpu_magic.model.rows import GpuRow
 
 GROWS = {"grows": True}
@@ -42,11 +42,11 @@ GROWS = {"grows": True}
     ],
 )
 def test_the_cause_follows_from_the_figures(said: Shortage, of: Pool | None, on: GpuRow | None, cause: Cause) -> None:
-    assert causes.find(said, of, on, started=True) == cause
+    assert find_cause(said, of, on, started=True) == cause
 
 
 def test_a_framework_that_has_not_started_found_no_room_for_that() -> None:
-    assert causes.find(shortage(None, kind="driver"), None, gpu(free=0.1), started=False) == "start"
+    assert find_cause(shortage(None, kind="driver"), None, gpu(free=0.1), started=False) == "start"
 
 
 @pytest.mark.parametrize(
@@ -62,5 +62,5 @@ def test_a_framework_that_has_not_started_found_no_room_for_that() -> None:
 def test_a_library_that_cannot_start_is_out_of_memory_only_where_next_to_nothing_is_free(
     certain: bool, on: GpuRow | None, is_memory: bool
 ) -> None:
-    assert causes.is_memory(shortage(None, kind="library", certain=certain), on) == is_memory
-    assert causes.LIBRARY_ROOM == 512 * MIB
+    assert explanation.is_memory(shortage(None, kind="library", certain=certain), on) == is_memory
+    assert explanation.LIBRARY_ROOM == 512 * MIB

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sizes import MIB
-from tfgpu_magic.insight.accounts import Buffer
-from tfgpu_magic.insight.fold import MOST, NOWHERE, Row, rows
+from tfgpu_magic.insight.accounts import MOST, Buffer, Group, groups
+from tfgpu_magic.insight.names import NOWHERE
 
 Path: TypeAlias = "tuple[str, ...]"
 
@@ -39,8 +39,8 @@ class Tree:
             self.parents.append(parent)
         return self._places[path]
 
-    def rows(self, *, everything: bool = False) -> list[Row]:
-        return rows(self.buffers, self.leaves, self.parents, everything=everything)
+    def rows(self, *, everything: bool = False) -> list[Group]:
+        return groups(self.buffers, self.leaves, self.parents, everything=everything)
 
     def written(self) -> list[tuple[str, int, int]]:
         return [("".join(self.paths[row.place]), len(row.members), row.size // MIB) for row in self.rows()]

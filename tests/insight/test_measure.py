@@ -19,7 +19,7 @@ from tests.machines import machine_of
 from tests.processes import run
 from tests.sizes import CONTEXT, MIB
 from tests.tf.on_machine import held
-from tfgpu_magic.insight.answers.measurement import Measurement
+from tfgpu_magic.insight.measurement import Measurement
 from tfgpu_magic.simgpu import Machine
 
 machine = machine_of("1x16GiB")

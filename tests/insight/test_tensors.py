@@ -20,11 +20,9 @@ from tests.magic.shell import Seen, cells
 from tests.processes import run
 from tests.sizes import MIB
 from tfgpu_magic.frameworks import tensorflow_arrays
-from tfgpu_magic.insight.accounts import Account
-from tfgpu_magic.insight.answers.tensors import Tensors, called
-from tfgpu_magic.insight.fold import Row
+from tfgpu_magic.insight.accounts import Account, Group
 from tfgpu_magic.insight.search import Search
-from tfgpu_magic.insight.tensors import holders, tensors
+from tfgpu_magic.insight.tensors import Tensors, called, holders, tensors
 from tfgpu_magic.simgpu import Machine
 
 machine = machine_of("2x8GiB")
@@ -320,7 +318,7 @@ def _evaluated(source: str) -> dict[str, bool]:
     shown(source)
     names = InteractiveShell.instance().user_ns
     search = Search()
-    rows = [Row(members=(one,)) for one in search.buffers]
+    rows = [Group(members=(one,)) for one in search.buffers]
     checked = {}
     for row, one in zip(rows, search.holdings(rows), strict=True):
         if one.name.inner or one.name.scopes or not one.name.parts:

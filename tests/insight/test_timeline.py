@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.sizes import GIB, MIB
 from tfgpu_magic.insight import timeline
+from tfgpu_magic.insight.measurement import PoolUse
 from tfgpu_magic.insight.timeline import CellUse, Level, Sample, Timeline, levels
-from tfgpu_magic.insight.usage import PoolUse
 
 
 def sample(at: float, in_use: int, gpu: str = "GPU-0") -> Sample:

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from tfgpu_magic.insight.answers.tensors import called
-from tfgpu_magic.insight.names import Step
+from tfgpu_magic.insight.names import NOWHERE, Step
 from tfgpu_magic.insight.search import without_collections
-from tfgpu_magic.insight.walk import NOWHERE, Walk
+from tfgpu_magic.insight.tensors import called
+from tfgpu_magic.insight.walk import Walk
 
 
 class Array:

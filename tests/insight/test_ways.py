@@ -10,10 +10,9 @@ import pytest
 
 from tests.insight.cases import case, gpu, holding, pool, row, shortage
 from tests.sizes import GIB, MIB
-from tfgpu_magic.insight.names import Holding, Name, Scope
+from tfgpu_magic.insight.names import Name, NamedMemory, Scope
 from tfgpu_magic.insight.why.explanation import Explanation
-from tfgpu_magic.insight.why.trial import Planned
-from tfgpu_magic.insight.why.ways import ways
+from tfgpu_magic.insight.why.remedies import Planned, remedies
 from tfgpu_magic.model.rows import ProcessRow
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import parser
@@ -39,7 +38,7 @@ class Fits:
 
 
 def _kinds(found: Explanation, trial: Fits) -> list[tuple[str, str]]:
-    return [(way.kind, way.words) for way in ways(found, trial)]
+    return [(way.kind, way.words) for way in remedies(found, trial)]
 
 
 def test_what_is_tried_has_headroom_and_less_of_it_where_that_does_not_fit() -> None:
@@ -86,11 +85,11 @@ OUT = holding("Out[3]", GIB // 2)
     ],
 )
 def test_what_only_ipython_keeps_is_let_go_first_if_that_is_enough(
-    held: list[Holding], facts: dict[str, Any], first: str
+    held: list[NamedMemory], facts: dict[str, Any], first: str
 ) -> None:
     short = case(**({"shortage": shortage(0.9), "biggest": tuple(held)} | facts))
 
-    assert ways(short, Fits())[0].kind == first
+    assert remedies(short, Fits())[0].kind == first
 
 
 def test_a_full_gpu_is_left_for_another_or_for_the_time_when_an_idle_notebook_is_shut_down() -> None:
@@ -100,7 +99,7 @@ def test_a_full_gpu_is_left_for_another_or_for_the_time_when_an_idle_notebook_is
         gpu=gpu(free=1),
         processes=(row(6, "busy.ipynb", state="busy", pid=1), row(3, pid=2), row(9, "maria", who="other", pid=3)),
     )
-    found = ways(crowded, Fits(words=["pick --need 4.5GiB; growth"]))
+    found = remedies(crowded, Fits(words=["pick --need 4.5GiB; growth"]))
 
     assert [(way.kind, way.words) for way in found[:2]] == [("restart", "pick --need 4.5GiB; growth"), ("shut", "")]
     assert [way.row.pid for way in found if way.row is not None] == [2]
@@ -111,9 +110,9 @@ def test_an_idle_notebook_that_lets_itself_be_parked_is_parked_and_not_shut_down
     busy = replace(row(3, "busy.ipynb", state="busy", pid=1), parks=True)
     full = case(cause="gpu", pool=pool(1, 12, grows=True), gpu=gpu(free=0), processes=(busy, parks))
 
-    assert [(way.kind, way.row and way.row.pid) for way in ways(full, Fits())[:1]] == [("park", 2)]
+    assert [(way.kind, way.row and way.row.pid) for way in remedies(full, Fits())[:1]] == [("park", 2)]
     only_busy = replace(full, processes=(busy,))
-    assert [way.kind for way in ways(only_busy, Fits())[:1]] == ["shut"]
+    assert [way.kind for way in remedies(only_busy, Fits())[:1]] == ["shut"]
 
 
 def test_nobody_is_shut_down_for_a_restart_that_is_open_anyhow() -> None:
@@ -180,6 +179,6 @@ def test_a_call_is_not_helped_by_a_restart() -> None:
     ],
 )
 def test_how_much_smaller_it_must_be_is_told_where_that_is_known(facts: dict[str, Any], size: int | None) -> None:
-    *_, smaller = ways(case(**facts), Fits())
+    *_, smaller = remedies(case(**facts), Fits())
 
     assert (smaller.kind, smaller.size) == ("smaller", size)

@@ -12,7 +12,7 @@ from tests.machines import machine_of
 from tests.magic.shell import Seen, cells
 from tests.processes import run
 from tests.sizes import GIB
-from tfgpu_magic.insight.answers.why import NONE
+from tfgpu_magic.insight.why.answer import NONE
 from tfgpu_magic.simgpu import Machine
 
 machine = machine_of("1x8GiB")

@@ -16,7 +16,8 @@ from tests.magic.shell import Seen, cells
 from tests.slack import SLACK
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.insight.why import explaining
-from tfgpu_magic.insight.why.explanation import KEPT, Explanation
+from tfgpu_magic.insight.why.explaining import KEPT
+from tfgpu_magic.insight.why.explanation import Explanation
 
 FULL = (
     "OOM when allocating tensor with shape[512,1024,1024] and type float on /job:localhost/replica:0/task:0/"

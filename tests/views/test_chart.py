@@ -10,11 +10,11 @@ import pytest
 
 from tests.sizes import GIB, MIB
 from tests.views.test_table import Page
-from tfgpu_magic.insight.answers import chart
-from tfgpu_magic.insight.answers.chart import Curve
-from tfgpu_magic.insight.answers.track import Session, line_of
+from tfgpu_magic.insight import chart
+from tfgpu_magic.insight.chart import Curve
+from tfgpu_magic.insight.measurement import PoolUse
+from tfgpu_magic.insight.session import Session, line_of
 from tfgpu_magic.insight.timeline import CellUse, Level, Sample, Timeline
-from tfgpu_magic.insight.usage import PoolUse
 
 POOL = PoolUse(framework="TensorFlow", name="GPU:0", gpu="GPU-a", before=GIB, after=2 * GIB, peak=3 * GIB)
 CELL = CellUse(number=5, title="model.fit(x, y)", began=1010.0, ended=1020.0, pools=(POOL,))

@@ -9,9 +9,9 @@ import pytest
 from tests.insight.cases import holding
 from tests.sizes import GIB, MIB
 from tfgpu_magic.insight.accounts import Account
-from tfgpu_magic.insight.answers.freed import Change, Freed
-from tfgpu_magic.insight.answers.tensors import Tensors, called
+from tfgpu_magic.insight.freeing import Change, Freed
 from tfgpu_magic.insight.names import Name, Scope
+from tfgpu_magic.insight.tensors import Tensors, called
 
 
 @pytest.mark.parametrize(

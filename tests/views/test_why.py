@@ -11,9 +11,8 @@ from IPython.core.formatters import DisplayFormatter
 from tests.insight.cases import case, gpu, holding, pool, row, shortage
 from tests.sizes import GIB, MIB
 from tests.views.tables import HOSTILE
-from tfgpu_magic.insight.answers.ways_out import NOTHING, TRIED
-from tfgpu_magic.insight.answers.why import NONE, Why
-from tfgpu_magic.insight.why.explanation import Way
+from tfgpu_magic.insight.why.answer import NONE, NOTHING, TRIED, Why
+from tfgpu_magic.insight.why.explanation import Remedy
 from tfgpu_magic.model.answer import OFFERS
 
 LIMITED = case(
@@ -24,10 +23,10 @@ LIMITED = case(
         holding("model.layers[3].kernel", 300 * MIB, what="variable"),
         holding("", 9),
     ),
-    ways=(
-        Way(kind="isolate", words="growth"),
-        Way(kind="restart", words="limit 3.8GiB"),
-        Way(kind="smaller", size=GIB // 2),
+    remedies=(
+        Remedy(kind="isolate", words="growth"),
+        Remedy(kind="restart", words="limit 3.8GiB"),
+        Remedy(kind="smaller", size=GIB // 2),
     ),
 )
 
@@ -87,7 +86,7 @@ def test_names_are_harmless() -> None:
     hostile = case(
         processes=(row(1, HOSTILE), row(1, HOSTILE, who="other")),
         biggest=(holding(HOSTILE, GIB),),
-        ways=(Way(kind="shut", row=row(1, HOSTILE)),),
+        remedies=(Remedy(kind="shut", row=row(1, HOSTILE)),),
     )
     page, text = Why(hostile)._repr_html_(), repr(Why(hostile))
 
@@ -171,49 +170,61 @@ def test_this_notebook_which_has_just_run_a_cell_is_not_called_unused() -> None:
 @pytest.mark.parametrize(
     ("facts", "way", "said"),
     [
-        ({}, Way(kind="free", words="free", size=GIB), "%tf_gpu free   lets go of 1 GiB that only IPython keeps"),
-        ({"call": True}, Way(kind="isolate", words="growth"), "%%tf_gpu isolate growth   above the cell: it runs"),
-        ({"host": "session"}, Way(kind="restart", words="pick"), "%tf_gpu pick   first, when IPython is started again"),
+        ({}, Remedy(kind="free", words="free", size=GIB), "%tf_gpu free   lets go of 1 GiB that only IPython keeps"),
+        ({"call": True}, Remedy(kind="isolate", words="growth"), "%%tf_gpu isolate growth   above the cell: it runs"),
+        (
+            {"host": "session"},
+            Remedy(kind="restart", words="pick"),
+            "%tf_gpu pick   first, when IPython is started again",
+        ),
         (
             {"host": "program"},
-            Way(kind="restart", words="pick"),
+            Remedy(kind="restart", words="pick"),
             'tfgpu_magic.apply("pick")   before TensorFlow\'s first operation',
         ),
         (
             {"host": "program", "shortage": shortage(2, framework="JAX")},
-            Way(kind="restart", words="limit 4GiB"),
+            Remedy(kind="restart", words="limit 4GiB"),
             'tfgpu_magic.apply("limit 4GiB", frameworks="all")   before JAX\'s first operation',
         ),
         (
             {"host": "program"},
-            Way(kind="isolate", words="growth"),
+            Remedy(kind="isolate", words="growth"),
             '@tfgpu_magic.isolated(policy="growth")   for one function',
         ),
-        ({}, Way(kind="shut", row=row(9.8)), "Shut down eval.ipynb, idle 2 h, which holds 9.8 GiB, and run the cell"),
         (
             {},
-            Way(kind="park", row=row(9.8)),
+            Remedy(kind="shut", row=row(9.8)),
+            "Shut down eval.ipynb, idle 2 h, which holds 9.8 GiB, and run the cell",
+        ),
+        (
+            {},
+            Remedy(kind="park", row=row(9.8)),
             "%tf_gpu park eval.ipynb   parks eval.ipynb, idle 2 h, which holds 9.8 GiB and comes back",
         ),
         (
             {},
-            Way(
+            Remedy(
                 kind="park", row=row(9.8, f"{'a-long-name-' * 9}.ipynb")
             ),  # by what would be left of it nobody is found
             "%tf_gpu park 7   parks ",
         ),
         (
             {"host": "program"},
-            Way(kind="park", row=row(9.8)),
+            Remedy(kind="park", row=row(9.8)),
             "  Park eval.ipynb, idle 2 h, which holds 9.8 GiB and comes",
         ),
-        ({}, Way(kind="shut", row=row(9.8), words="growth"), "which holds 9.8 GiB; then:\n  %tf_gpu growth --restart"),
-        ({}, Way(kind="smaller", size=GIB), "A smaller batch: 1 GiB would fit."),
-        ({}, Way(kind="smaller"), f"{NOTHING}\n  A smaller batch needs less."),
+        (
+            {},
+            Remedy(kind="shut", row=row(9.8), words="growth"),
+            "which holds 9.8 GiB; then:\n  %tf_gpu growth --restart",
+        ),
+        ({}, Remedy(kind="smaller", size=GIB), "A smaller batch: 1 GiB would fit."),
+        ({}, Remedy(kind="smaller"), f"{NOTHING}\n  A smaller batch needs less."),
     ],
 )
-def test_each_way_is_a_line_for_this_kind_of_process(facts: dict[str, Any], way: Way, said: str) -> None:
-    assert said in repr(Why(case(**facts, ways=(way,))))
+def test_each_way_is_a_line_for_this_kind_of_process(facts: dict[str, Any], way: Remedy, said: str) -> None:
+    assert said in repr(Why(case(**facts, remedies=(way,))))
 
 
 def test_many_holders_are_counted() -> None:

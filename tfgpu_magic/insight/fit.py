@@ -5,12 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tfgpu_magic.frameworks import registry
+from tfgpu_magic.insight.measurement import pool_name
+from tfgpu_magic.insight.why import explaining
+from tfgpu_magic.model import phrases
+from tfgpu_magic.model.answer import Document, grid, headline
 from tfgpu_magic.model.report import TENSORFLOW
-from tfgpu_magic.policy.memory import LEAST_LIMIT, context_bytes
-from tfgpu_magic.units import BINARY, MIB, exact
+from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
+from tfgpu_magic.policy.memory import context_bytes, round_up
+from tfgpu_magic.units import MIB, exact, rounded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tfgpu_magic.frameworks.pool import Pool
     from tfgpu_magic.insight.why.explanation import Explanation
@@ -22,6 +28,16 @@ MARGIN = 8
 
 LEAST_MARGIN = 32 * MIB
 """Bytes that are added at least: cuBLAS alone may want a workspace of so many."""
+
+
+_HEADS = ("<GPU", "<In use by", ">Highest peak", ">With a margin")
+_NOTHING = (
+    "No framework has used a GPU in this session, so there are no peaks to go by. Run the cells that count, and say it "
+    "again."
+)
+_LEAD = "To be said before the first use, in a new notebook or with `--restart`:"
+_NOT_AT_ONCE = "the frameworks had their peaks at different times, and may not have them at once."
+_GROWS = "It is taken at once; with `--grow` it is a cap, and is taken as it is needed."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +142,49 @@ def _words(needs: Sequence[Need], magic: Magic, *, hides: bool) -> str:
     return "; ".join([*chosen, f"limit {' '.join(f'{gpu}={exact(limit)}' for gpu, limit in most.items())}"])
 
 
-def round_up(size: int) -> int:
-    """Round a size up to one that people would write: tenths of a GiB, or tens of MiB."""
-    if size >= BINARY["GiB"]:
-        return -(-size * 10 // BINARY["GiB"]) * BINARY["GiB"] // 10
-    return -(-max(size, LEAST_LIMIT) // (10 * MIB)) * 10 * MIB
+def fitting() -> Document:
+    """Return how much to ask for; the driver is asked for the GPUs' numbers and sizes."""
+    snapshot = look(LOOK_TIMEOUT)
+    failed = explaining.last().explanation
+    found = fit(registry.session_peaks(), snapshot, failed)
+    return how_much(found, failed, trouble=snapshot.error or "", simulated=snapshot.simulated)
+
+
+def how_much(found: Fit, failed: Explanation | None = None, *, trouble: str = "", simulated: bool = False) -> Document:
+    """Return how much to ask for.
+
+    Args:
+        found: the figures, and the words.
+        failed: what ran out last.
+        trouble: why the driver has not said which GPUs there are, in words; empty where it has.
+        simulated: whether the GPUs are those of a simulated machine.
+    """
+    if not found.words:
+        unknown = f"How much to ask for is not known: {phrases.plain(trouble, longest=400)}"
+        return Document(unknown if trouble else _NOTHING)
+    rows = [
+        (need.gpu, pool_name(need.framework, name), rounded(peak), rounded(limit))
+        for need in found.needs
+        for name, peak, limit in zip(need.pools, need.peaks, need.limits, strict=True)
+    ]
+    ran_out = [] if failed is None or failed.call or failed.pool is None else [_of_failed(failed)]
+    remarks = [*_beside(found.needs), *ran_out, _GROWS, *[phrases.SIMULATED] * simulated]
+    return Document(headline(_LEAD, f"%{found.magic} {found.words}"), grid(_HEADS, rows), *remarks)
+
+
+def _beside(needs: Sequence[Need]) -> Iterator[str]:
+    """Say what each GPU is to have for all frameworks together."""
+    for gpu, (context, total) in {need.gpu: (need.context, need.total) for need in needs}.items():
+        whole = context + sum(sum(need.limits) for need in needs if need.gpu == gpu)
+        if total is not None and whole > total:
+            yield f"All limits come to {rounded(whole)}, and GPU {gpu} has {rounded(total)}: {_NOT_AT_ONCE}"
+        else:
+            context_too = f"CUDA's context takes about {rounded(context)} beside that."
+            yield f"GPU {gpu} is to have {rounded(whole)} free: {context_too}"
+
+
+def _of_failed(failed: Explanation) -> str:
+    cell = "A cell" if failed.cell is None else f"In [{failed.cell}]"
+    if failed.shortage.size is None:
+        return f"{cell} ran out of memory: how much it would have taken is not known."
+    return f"{cell} asked for {rounded(failed.shortage.size)} and did not get them: they are in it."

@@ -5,19 +5,108 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import PolicyError, Refused
 from tfgpu_magic.frameworks import custom_gradients, registry
 from tfgpu_magic.host import here
-from tfgpu_magic.insight import shell
-from tfgpu_magic.insight.answers.freed import Change, Freed
-from tfgpu_magic.insight.answers.tensors import Tensors
+from tfgpu_magic.insight import roots
 from tfgpu_magic.insight.search import Identity, figures, leading, reached_from
-from tfgpu_magic.insight.tensors import still_there
+from tfgpu_magic.insight.tensors import GAVE_UP, Tensors, called, still_there
+from tfgpu_magic.model.answer import Answer
+from tfgpu_magic.model.report import TENSORFLOW
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.policy.requests.growth import Growth
 from tfgpu_magic.policy.vocabulary import nearest
+from tfgpu_magic.units import rounded
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tfgpu_magic.insight.accounts import Device
+
+_MOST_NAMES = 5
+_KEEPS = (
+    "TensorFlow keeps what became free for its next tensors, until its process ends. What goes back earlier: what is "
+    "not in use under `%tf_gpu growth --release`, and all that a cell takes which begins with `%%tf_gpu isolate`."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A figure before and after.
+
+    Attributes:
+        before: bytes.
+        after: bytes.
+    """
+
+    before: int
+    after: int
+
+    @property
+    def freed(self) -> int:
+        """Bytes that became free; none where others took more meanwhile."""
+        return max(self.before - self.after, 0)
+
+
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class Freed(Answer):
+    """What became free.
+
+    Attributes:
+        names: the names that were deleted.
+        dropped: the results that IPython kept and that alone led to GPU memory, and the last error if it did.
+        in_use: what each framework has in use on each GPU.
+        held: what the driver says that this process holds, by GPU as the driver numbers it; empty where it does not
+            tell.
+        remaining: arrays that the deleted names led to, and that something else keeps.
+        given: the bytes that each framework gave back to the driver, by its own account; only of those that can.
+    """
+
+    names: tuple[str, ...]
+    dropped: tuple[str, ...] = ()
+    in_use: Mapping[Device, Change]
+    held: Mapping[str, Change]
+    remaining: Tensors = field(default_factory=Tensors)
+    given: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def in_pools(self) -> int:
+        """Bytes that became free in the frameworks' pools."""
+        return sum(change.freed for change in self.in_use.values())
+
+    @property
+    def to_driver(self) -> int | None:
+        """Bytes that went back to the driver; None where neither it nor a framework tells.
+
+        They are the driver's own figure, or where it does not tell what this process holds, that of the frameworks.
+        """
+        if self.held:
+            return sum(change.freed for change in self.held.values())
+        return sum(self.given.values()) if self.given else None
+
+    def _parts(self) -> list[str]:
+        used = {device: change for device, change in self.in_use.items() if change.before or change.after}
+        lines = [_in_pool(*one) for one in used.items()] or ["No framework has memory of a GPU in use here."]
+        if self.dropped:
+            more = len(self.dropped) - _MOST_NAMES
+            beside = f" and {more} more" if more > 0 else ""
+            lines.append(f"Dropped: {', '.join(self.dropped[:_MOST_NAMES])}{beside}.")
+        if self.held:
+            lines += _to_driver(self.held)
+        elif used or any(self.given.values()):
+            lines.append(_by_frameworks(self.given))
+        kept = any(framework == TENSORFLOW and change.freed for (framework, _), change in used.items())
+        if kept and TENSORFLOW not in self.given:
+            lines.append(_KEEPS)
+        if self.remaining.holdings:
+            lines += [_remaining(self), *[GAVE_UP] * self.remaining.gave_up]
+        if any(change.after for change in used.values()):
+            lines.append("`%tf_gpu tensors` shows what holds the rest.")
+        return lines
 
 
 def free(*names: str) -> Freed:
@@ -32,12 +121,12 @@ def free(*names: str) -> Freed:
     Raises:
         PolicyError: one of the names is not there; nothing is let go of then.
     """
-    unknown = [name for name in names if name not in shell.names()]
+    unknown = [name for name in names if name not in roots.names()]
     if unknown:
         raise PolicyError(_no_such_name(unknown[0]))
-    led_to = reached_from([shell.names()[name] for name in names]) if names else set[Identity]()
+    led_to = reached_from([roots.names()[name] for name in names]) if names else set[Identity]()
     in_use, held = figures(), _held()
-    shell.forget_names(names)
+    roots.forget_names(names)
     dropped = _forget()
     custom_gradients.leave_to_graphs()
     gc.collect()
@@ -79,19 +168,19 @@ def give_back() -> int:
 
 def _no_such_name(name: str) -> str:
     """Return what is wrong with a name; no variable of its frame, which an error keeps, has a value of the notebook."""
-    near = nearest(name, shell.names())
+    near = nearest(name, roots.names())
     suggested = near if near.startswith(" Did you mean") else ""
     return f"`free {name}` cannot be done: there is no name {name!r} here to delete.{suggested}"
 
 
 def _forget() -> tuple[str, ...]:
     """Let go of the results and errors that lead to arrays which no name keeps; return what people call them."""
-    unwanted = leading([*(value for _, value in shell.results()), *shell.errors()])
-    dropped = sorted(name for name, value in shell.results() if name and id(value) in unwanted)
-    if any(id(error) in unwanted for error in shell.errors()):
-        shell.forget_errors()
+    unwanted = leading([*(value for _, value in roots.results()), *roots.errors()])
+    dropped = sorted(name for name, value in roots.results() if name and id(value) in unwanted)
+    if any(id(error) in unwanted for error in roots.errors()):
+        roots.forget_errors()
         dropped.append("the last error")
-    shell.forget_results(unwanted)
+    roots.forget_results(unwanted)
     return tuple(dropped)
 
 
@@ -112,3 +201,44 @@ def _held() -> dict[str, int]:
         if process.pid == os.getpid() and process.held is not None:
             found[process.gpu] = found.get(process.gpu, 0) + process.held
     return found
+
+
+def _in_pool(device: Device, change: Change) -> str:
+    framework, gpu = device
+    if not change.freed:
+        return f"{framework} on {gpu}: nothing became free, and {rounded(change.after)} are in use."
+    left = f"{rounded(change.after)} are still in use" if change.after else "nothing is in use any more"
+    return f"{framework} on {gpu}: {rounded(change.freed)} became free, and {left}."
+
+
+def _to_driver(held: Mapping[str, Change]) -> list[str]:
+    """Return a line for each GPU of which something went back to the driver; of none of them, what is held."""
+    lines = [
+        f"{rounded(change.freed)} of GPU {gpu} went back to the driver, "
+        f"and this process still holds {rounded(change.after)}."
+        for gpu, change in held.items()
+        if change.freed
+    ]
+    if not lines:
+        holds = ", ".join(f"{rounded(change.after)} of GPU {gpu}" for gpu, change in held.items())
+        lines = [f"Nothing went back to the driver: this process holds {holds}."]
+    return lines
+
+
+def _by_frameworks(given: Mapping[str, int]) -> str:
+    """Return a line on what went back by the frameworks' own account, where the driver does not tell what is held."""
+    if not given:
+        return "What went back to the driver is not known: it does not tell what this process holds."
+    gave = " and ".join(f"{name} gave {rounded(bytes_) if bytes_ else 'nothing'}" for name, bytes_ in given.items())
+    return f"{gave} back to the driver, which does not tell what this process holds."
+
+
+def _remaining(freed: Freed) -> str:
+    names = ", ".join(f"`{name}`" for name in freed.names)
+    remaining = freed.remaining.holdings
+    kept = "; ".join(called(one.name, one.others) for one in remaining[:_MOST_NAMES])
+    more = len(remaining) - _MOST_NAMES
+    total = rounded(sum(one.size for one in remaining))
+    beside = f"; and {more} more" if more > 0 else ""
+    by = "kept by other names" if any(one.name.parts for one in remaining) else "still kept"
+    return f"{names}: {total} of what was there is {by}: {kept}{beside}."

@@ -20,8 +20,7 @@ from typing import Any, TypeVar, overload
 from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.peaks import Mark, SharedPeaks
 from tfgpu_magic.frameworks.pool import Pool
-from tfgpu_magic.insight.answers.measurement import Measurement
-from tfgpu_magic.insight.usage import PoolUse, held_of, pool_uses
+from tfgpu_magic.insight.measurement import Measurement, PoolUse, held_of, pool_uses
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import look
 

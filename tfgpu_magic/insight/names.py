@@ -55,6 +55,10 @@ class Step(NamedTuple):
     inner: bool = False
 
 
+NOWHERE = -1
+"""The place of what nothing leads to, where objects are numbered in the order in which they were reached."""
+
+
 @dataclass(frozen=True, slots=True)
 class Name:
     """How an array is reached.
@@ -77,7 +81,7 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
+class NamedMemory:
     """An array on a GPU and what holds it; or several arrays to which the same object leads.
 
     Attributes:

@@ -7,21 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from types import FrameType, ModuleType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from tfgpu_magic.frameworks import keras, registry
 from tfgpu_magic.frameworks.array import Array
-from tfgpu_magic.frameworks.objects import is_users_module, namespace
-from tfgpu_magic.insight import shell
-from tfgpu_magic.insight.accounts import Arrays, Buffer, Device, buffers
-from tfgpu_magic.insight.children import LEAVES, Child, of_frame
-from tfgpu_magic.insight.fold import Row
-from tfgpu_magic.insight.names import Holding, Name, Scope, Step
-from tfgpu_magic.insight.walk import MOST_NAMES, NOWHERE, Walk
+from tfgpu_magic.insight import roots
+from tfgpu_magic.insight.accounts import Arrays, Buffer, Device, Group, buffers
+from tfgpu_magic.insight.names import NOWHERE, Name, NamedMemory, Scope, Step
+from tfgpu_magic.insight.references import LEAVES, Child
+from tfgpu_magic.insight.walk import MOST_NAMES, Walk
 from tfgpu_magic.policy.process_state import Stage
 
 Identity: TypeAlias = "tuple[object, ...]"
@@ -63,7 +59,7 @@ class Search:
         """The tree of the ways to the arrays: the place of what leads to each object."""
         return self._walk.parents
 
-    def holdings(self, rows: Iterable[Row]) -> Iterator[Holding]:
+    def holdings(self, rows: Iterable[Group]) -> Iterator[NamedMemory]:
         """Return what rows show, with the names that lead there."""
         for row in rows:
             yield self._alone(row.members[0]) if len(row.members) == 1 else self._together(row)
@@ -74,12 +70,12 @@ class Search:
             one for one in self.buffers if any(identity(*self._arrays[array]) in identities for array in one.arrays)
         ]
 
-    def _alone(self, buffer: Buffer) -> Holding:
+    def _alone(self, buffer: Buffer) -> NamedMemory:
         array = self._arrays[buffer.arrays[0]][1]
         written = (name for name in self._names(buffer) if name.parts and not name.inner)
         different = dict.fromkeys(islice(written, 1 + MOST_NAMES))  # an array may have very many views
         first, *others = different or [next(self._names(buffer), _CAPTURED if array.captured else _NAMELESS)]
-        return Holding(
+        return NamedMemory(
             name=first,
             others=tuple(others),
             framework=buffer.on[0],
@@ -91,11 +87,11 @@ class Search:
             rest=array.rest,
         )
 
-    def _together(self, row: Row) -> Holding:
+    def _together(self, row: Group) -> NamedMemory:
         """Return the memory of several arrays as one holding."""
         kinds = {self._arrays[one.arrays[0]][1].what for one in row.members}
         framework, device = row.members[0].on
-        return Holding(
+        return NamedMemory(
             name=self._walk.name(row.place),
             framework=framework,
             device=device,
@@ -123,15 +119,15 @@ def reached_from(things: Iterable[object]) -> set[Identity]:
     """Return the identities of the arrays to which objects lead."""
     with without_collections():
         arrays, _ = _arrays()
-        return _reached(things, arrays, [arrays, *_closed()])
+        return _reached(things, arrays, [arrays, *roots.closed()])
 
 
 def leading(things: Iterable[object]) -> set[int]:
     """Return the ids of the objects that lead to an array, each by itself, to which no name of the notebook leads."""
     with without_collections():
         arrays, _ = _arrays()
-        closed = [arrays, *_closed()]
-        named = _reached(shell.names().values(), arrays, closed)
+        closed = [arrays, *roots.closed()]
+        named = _reached(roots.names().values(), arrays, closed)
         others = [one for one in arrays if identity(*one) not in named]
         return {id(thing) for thing in things if id(type(thing)) not in LEAVES and _reached([thing], others, closed)}
 
@@ -190,67 +186,14 @@ def _ready() -> list[registry.Framework]:
 def _walked(arrays: list[tuple[str, Array]]) -> Walk:
     """Return a walk to arrays, on which those with the best names are reached first."""
     wrappers = frozenset(map(id, keras.variables()))
-    walk = Walk({id(one.thing) for _, one in arrays}, [arrays, *_closed()], wrappers)
-    walk.start(_named())
+    walk = Walk({id(one.thing) for _, one in arrays}, [arrays, *roots.closed()], wrappers)
+    walk.start(roots.named())
     walk.run(to_the_end=False)
-    walk.start(_kept())
+    walk.start(roots.kept())
     walk.run(to_the_end=True)
-    rest: list[Iterable[Child]] = [_running(users=True), _modules(), _running(users=False)]
+    rest: list[Iterable[Child]] = [roots.running(users=True), roots.modules(), roots.running(users=False)]
     for more in rest:
         if walk.missing:
             walk.start(child for child in more if walk.place(child[1]) == NOWHERE)  # what has a name needs no other
             walk.run(to_the_end=False)
     return walk
-
-
-# The places in which Python keeps objects alive, in the order in which their names serve people best.
-
-
-def _closed() -> Iterator[object]:
-    """Return what a walk does not enter: modules and the notebook, whose names are roots by themselves, and IPython."""
-    here: Any = shell.shell()
-    for module in list(sys.modules.values()):
-        yield namespace(module)
-    yield sys.modules
-    if here is not None:
-        yield from (here, here.user_ns, here.user_ns_hidden, here.user_ns.get("_oh"), here.InteractiveTB)
-        yield from (here.displayhook, here.last_execution_result)
-
-
-def _named() -> Iterator[Child]:
-    """Return what the notebook's names have, models first: their parts are called by their names."""
-    names = list(shell.names().items())
-    for name, value in sorted(names, key=lambda item: not keras.is_model(type(item[1]))):
-        yield Step(name), value
-
-
-def _kept() -> Iterator[Child]:
-    """Return the results and errors that IPython and Python keep."""
-    for name, value in shell.results():
-        yield Step(name) if name else Step(scope=Scope("result")), value
-    for error in shell.errors():
-        yield Step(scope=Scope("error")), error
-
-
-def _running(*, users: bool) -> Iterator[Child]:
-    """Return the variables of the functions that run now, in all threads.
-
-    Args:
-        users: whether those of the user's own functions are meant, or those of packages.
-    """
-    for innermost in list(sys._current_frames().values()):
-        frame: FrameType | None = innermost
-        while frame is not None:
-            module = frame.f_globals.get("__name__")
-            ours = type(module) is str and module.startswith(f"{__name__.partition('.')[0]}.")
-            if not ours and type(module) is str and is_users_module(module) == users:
-                yield from of_frame(frame, "running")
-            frame = frame.f_back
-
-
-def _modules() -> Iterator[Child]:
-    """Return what the names of the user's own modules have, the notebook itself aside."""
-    for name, module in list(sys.modules.items()):
-        if type(module) is ModuleType and name != "__main__" and is_users_module(name):
-            for own, value in list(namespace(module).items()):
-                yield Step(f"{name}.{own}"), value

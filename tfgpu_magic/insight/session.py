@@ -1,29 +1,155 @@
-"""Answers about this session, as views: its timeline, and from its peaks how much to ask for."""
+"""This session as a chart, with a table by cell; and the line below a cell that changed memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from tfgpu_magic.frameworks import registry
-from tfgpu_magic.insight.answers.measurement import pool_name
-from tfgpu_magic.insight.answers.track import Session
-from tfgpu_magic.insight.fit import Fit, Need, fit
+from tfgpu_magic.insight import chart
+from tfgpu_magic.insight.chart import Curve, cell_name, cell_title
+from tfgpu_magic.insight.measurement import change, peak, pool_name, took
 from tfgpu_magic.insight.timeline import TIMELINE
-from tfgpu_magic.insight.why import explaining
-from tfgpu_magic.insight.why.explanation import Explanation
 from tfgpu_magic.model import phrases
-from tfgpu_magic.model.answer import Document, grid, headline
-from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
+from tfgpu_magic.model.answer import Answer, Part, Quiet, grid
+from tfgpu_magic.monitor.driver.look import look
 from tfgpu_magic.units import rounded
 
-_HEADS = ("<GPU", "<In use by", ">Highest peak", ">With a margin")
-_NOTHING = (
-    "No framework has used a GPU in this session, so there are no peaks to go by. Run the cells that count, and say it "
-    "again."
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tfgpu_magic.insight.measurement import PoolUse
+    from tfgpu_magic.insight.timeline import CellUse, Timeline
+
+_HEADS = ("<Cell", "<Code", ">Time", "<Pool", ">In use", ">Change", ">Peak", "<Error")
+_LONGEST = 50  # characters of a cell's line
+_MOST = 200  # rows of the table
+
+NOTHING = "No framework has used a GPU in this session since tfgpu_magic was loaded."
+OFF = "Cells are not tracked. `%tf_gpu track on` notes what each of them does."
+NONE_CHANGED = "No tracked cell has changed what is in use."
+
+
+def line_of(pools: Iterable[PoolUse]) -> Quiet:
+    """Return the line below a cell that has changed memory in some pools."""
+    return Quiet("; ".join(map(_in_words, pools)))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Session(Answer):
+    """What a session had in use of each GPU, and what each cell did.
+
+    Attributes:
+        record: the data: `Timeline.samples` and `cells`.
+        names: the numbers of the GPUs, by UUID, where they are known.
+        tracked: whether cells are tracked now; None where nothing is to be said of that.
+        simulated: whether the GPUs are those of a simulated machine.
+    """
+
+    record: Timeline
+    names: Mapping[str, str] = field(default_factory=dict)
+    tracked: bool | None = None
+    simulated: bool = False
+
+    def frame(self) -> Any:
+        """Return a pandas DataFrame with a row for each tracked cell and pool; sizes are bytes.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        import pandas as pd  # optional
+
+        rows = [
+            {
+                "cell": cell.number,
+                "code": cell.title,
+                "began": pd.Timestamp(cell.began, unit="s", tz="UTC"),
+                "seconds": cell.ended - cell.began,
+                "framework": pool.framework,
+                "pool": pool.name,
+                "gpu": pool.gpu,
+                "before": pool.before,
+                "after": pool.after,
+                "delta": pool.delta,
+                "peak": pool.peak,
+                "exact": pool.exact,
+                "error": cell.error,
+            }
+            for cell in self.record.cells()
+            for pool in cell.pools
+        ]
+        return pd.DataFrame(rows, columns=_COLUMNS)
+
+    def _parts(self) -> Iterable[Part | str]:
+        curves, rows = self._curves(), self._rows()
+        return [_charts(curves) if curves else NOTHING, grid(_HEADS, rows[-_MOST:], "By cell"), *self._remarks(rows)]
+
+    def _curves(self) -> list[Curve]:
+        points: dict[str, list[tuple[float, int]]] = {}
+        limits: dict[str, int | None] = {}
+        for sample in self.record.samples():
+            for level in sample.levels:
+                points.setdefault(level.gpu, []).append((sample.time, level.in_use))
+                limits[level.gpu] = level.limit
+        cells = self.record.cells()
+        return [
+            Curve(self._name(gpu), tuple(found), limits[gpu], tuple(on))
+            for gpu, found in sorted(points.items(), key=lambda item: self._name(item[0]))
+            if (on := _on(gpu, cells)) or any(in_use for _, in_use in found)
+        ]
+
+    def _name(self, gpu: str) -> str:
+        return f"GPU {self.names.get(gpu, phrases.plain(gpu, longest=12))}"
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        """Return a row for each pool that a cell changed."""
+        return [
+            (
+                cell_name(cell),
+                cell_title(cell, _LONGEST),
+                took(cell.ended - cell.began),
+                pool_name(pool.framework, pool.name),
+                rounded(pool.after),
+                change(pool.delta),
+                peak(pool),
+                phrases.plain(cell.error),
+            )
+            for cell in self.record.cells()
+            for pool in cell.pools
+            if _changed(pool)
+        ]
+
+    def _remarks(self, rows: list[tuple[str, ...]]) -> list[str]:
+        lines = [NONE_CHANGED] if self.tracked and not rows else []
+        if len(rows) > _MOST:
+            lines.append(f"These are the last {_MOST} of {len(rows)} rows; `tfgpu_magic.timeline().frame()` has all.")
+        lines += [OFF] if self.tracked is False else []
+        return [*lines, phrases.SIMULATED] if self.simulated else lines
+
+
+_COLUMNS = (
+    *("cell", "code", "began", "seconds", "framework", "pool", "gpu"),
+    *("before", "after", "delta", "peak", "exact", "error"),
 )
-_LEAD = "To be said before the first use, in a new notebook or with `--restart`:"
-_NOT_AT_ONCE = "the frameworks had their peaks at different times, and may not have them at once."
-_GROWS = "It is taken at once; with `--grow` it is a cap, and is taken as it is needed."
+
+
+def _charts(curves: list[Curve]) -> Part:
+    lines = [line for curve in curves for line in (curve.caption, f"  {chart.line(curve)}")]
+    return Part(lines, chart.STYLE + "".join(map(chart.draw, curves)) + chart.legend(curves))
+
+
+def _in_words(pool: PoolUse) -> str:
+    changed = f"{change(pool.delta)}, " if pool.delta else ""
+    return f"{pool_name(pool.framework, pool.name)}: {changed}{rounded(pool.after)} in use, peak {peak(pool)}"
+
+
+def _changed(pool: PoolUse) -> bool:
+    return bool(pool.delta) or (pool.exact and pool.peak > pool.before)
+
+
+def _on(gpu: str, cells: tuple[CellUse, ...]) -> list[CellUse]:
+    """Return the cells that changed what is in use of a GPU, each with its pools there alone."""
+    there = (one._replace(pools=tuple(pool for pool in one.pools if pool.gpu == gpu)) for one in cells)
+    return [one for one in there if any(map(_changed, one.pools))]
 
 
 def timeline() -> Session:
@@ -41,51 +167,3 @@ def timeline() -> Session:
     """
     snapshot = look()
     return Session(TIMELINE, {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}, simulated=snapshot.simulated)
-
-
-def fitting() -> Document:
-    """Return how much to ask for; the driver is asked for the GPUs' numbers and sizes."""
-    snapshot = look(LOOK_TIMEOUT)
-    failed = explaining.last().explanation
-    found = fit(registry.session_peaks(), snapshot, failed)
-    return how_much(found, failed, trouble=snapshot.error or "", simulated=snapshot.simulated)
-
-
-def how_much(found: Fit, failed: Explanation | None = None, *, trouble: str = "", simulated: bool = False) -> Document:
-    """Return how much to ask for.
-
-    Args:
-        found: the figures, and the words.
-        failed: what ran out last.
-        trouble: why the driver has not said which GPUs there are, in words; empty where it has.
-        simulated: whether the GPUs are those of a simulated machine.
-    """
-    if not found.words:
-        unknown = f"How much to ask for is not known: {phrases.plain(trouble, longest=400)}"
-        return Document(unknown if trouble else _NOTHING)
-    rows = [
-        (need.gpu, pool_name(need.framework, name), rounded(peak), rounded(limit))
-        for need in found.needs
-        for name, peak, limit in zip(need.pools, need.peaks, need.limits, strict=True)
-    ]
-    ran_out = [] if failed is None or failed.call or failed.pool is None else [_of_failed(failed)]
-    remarks = [*_beside(found.needs), *ran_out, _GROWS, *[phrases.SIMULATED] * simulated]
-    return Document(headline(_LEAD, f"%{found.magic} {found.words}"), grid(_HEADS, rows), *remarks)
-
-
-def _beside(needs: Sequence[Need]) -> Iterator[str]:
-    """Say what each GPU is to have for all frameworks together."""
-    for gpu, (context, total) in {need.gpu: (need.context, need.total) for need in needs}.items():
-        whole = context + sum(sum(need.limits) for need in needs if need.gpu == gpu)
-        if total is not None and whole > total:
-            yield f"All limits come to {rounded(whole)}, and GPU {gpu} has {rounded(total)}: {_NOT_AT_ONCE}"
-        else:
-            context_too = f"CUDA's context takes about {rounded(context)} beside that."
-            yield f"GPU {gpu} is to have {rounded(whole)} free: {context_too}"
-
-
-def _of_failed(failed: Explanation) -> str:
-    cell = "A cell" if failed.cell is None else f"In [{failed.cell}]"
-    if failed.shortage.size is None:
-        return f"{cell} ran out of memory: how much it would have taken is not known."
-    return f"{cell} asked for {rounded(failed.shortage.size)} and did not get them: they are in it."

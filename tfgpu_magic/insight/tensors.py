@@ -6,13 +6,101 @@ Nothing that is found is kept: the results have names, sizes and devices, and no
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tfgpu_magic.insight import fold
-from tfgpu_magic.insight.accounts import Buffer, accounts
-from tfgpu_magic.insight.answers.tensors import Tensors
-from tfgpu_magic.insight.fold import Row
+from tfgpu_magic.insight.accounts import Account, Buffer, Group, accounts, groups
 from tfgpu_magic.insight.search import Identity, Search, without_collections
+from tfgpu_magic.model import phrases
+from tfgpu_magic.model.answer import Answer, Part, grid
+from tfgpu_magic.units import MIB, rounded
+
+if TYPE_CHECKING:
+    from tfgpu_magic.insight.names import Name, NamedMemory, Scope
+
+_HEADS = ("<Name", ">Size", "<What", "<On")  # where there is little room, the last are out of sight first
+_NOTHING = "Nothing of this process takes memory of a GPU."
+_UNACCOUNTED = "unaccounted"
+_NO_OBJECT = (
+    "What is unaccounted has no object of Python's: what a running function computes with, what is left of an array "
+    "when only a slice of it is there, what the framework keeps for itself, and what its allocator gives beyond what "
+    "was asked for, which may be as much again."
+)
+_REST = (
+    "A dataset iterator does not tell how much it has prefetched: it is given what no array takes, up to what its "
+    "buffer has room for."
+)
+GAVE_UP = "This process has more objects than were looked through: what has no name here may have one."
+_SHARED = "A variable does not tell where its memory is: a tensor that shares it counts beside it."
+_LONGEST = 80  # characters of a name
+_SOME = MIB
+"""Bytes from which on what is unaccounted, or counted twice, is worth a sentence."""
+_WORTH = 0.01
+"""The part of what is in use from which on what is unaccounted has a row."""
+
+_WHERE = {
+    "error": "kept by the last error",
+    "result": "the last cell's result, kept by IPython",
+    "running": "in {}, which is running",
+    "function": "in {}",
+    "closure": "closed over by {}",
+    "generator": "in the generator {}",
+    "coroutine": "in the coroutine {}",
+    "temporary": "a temporary of {}",
+    "holder": "kept by {}",
+    "captures": "captured by a tf.function that no name leads to",
+}
+_CALLED = ("running", "function", "temporary")
+
+
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class Tensors(Answer):
+    """What holds this process's memory of the GPUs.
+
+    It holds none of it: it has names, sizes and devices.
+
+    Attributes:
+        holdings: what holds the memory, the largest first; none shares memory with another. Small arrays are together,
+            unless all are shown.
+        accounts: what each framework has in use on each GPU, and how much of it the arrays take.
+        silent: the names of frameworks that use a GPU and do not tell which objects are theirs.
+        gave_up: whether there were too many objects to look for all names.
+    """
+
+    holdings: tuple[NamedMemory, ...] = ()
+    accounts: tuple[Account, ...] = ()
+    silent: tuple[str, ...] = ()
+    gave_up: bool = False
+
+    def _parts(self) -> Iterable[Part | str]:
+        rows = self._rows()
+        return [grid(_HEADS, rows, "Memory by name", long=True) if rows else _NOTHING, *self._remarks()]
+
+    def _rows(self) -> list[list[str]]:
+        several = len({account.framework for account in self.accounts}) > 1
+        rows = [_row(one, several) for one in self.holdings]
+        rows += [
+            ["", rounded(account.unaccounted), _UNACCOUNTED, _on(account.framework, account.device, several)]
+            for account in self.accounts
+            if _is_short(account)
+        ]
+        return rows
+
+    def _remarks(self) -> list[str]:
+        remarks = [_of_account(account) for account in self.accounts]
+        if any((account.unaccounted or 0) >= _SOME for account in self.accounts if _is_short(account)):
+            remarks.append(_NO_OBJECT)
+        if any(_is_over(account) for account in self.accounts):
+            remarks.append(_SHARED)
+        if self.gave_up:
+            remarks.append(GAVE_UP)
+        if any(one.rest for one in self.holdings):
+            remarks.append(_REST)
+        if any(one.count > 1 for one in self.holdings):
+            number = sum(one.count for one in self.holdings)
+            remarks.append(f"`%tf_gpu tensors --all` shows each of the {number:,} arrays.")
+        return remarks + [f"{name} does not tell which objects hold its memory." for name in self.silent]
 
 
 def tensors(*, everything: bool = False) -> Tensors:
@@ -31,9 +119,9 @@ def tensors(*, everything: bool = False) -> Tensors:
     """
     with without_collections():
         search = Search()
-        rows = fold.rows(search.buffers, search.leaves, search.parents, everything=everything)
+        found = groups(search.buffers, search.leaves, search.parents, everything=everything)
         return Tensors(
-            holdings=tuple(search.holdings(rows)),
+            holdings=tuple(search.holdings(found)),
             accounts=tuple(accounts(search.buffers, search.in_use)),
             silent=search.silent,
             gave_up=search.gave_up,
@@ -64,5 +152,59 @@ def still_there(identities: set[Identity]) -> Tensors:
 
 
 def _each(search: Search, buffers: Sequence[Buffer]) -> Tensors:
-    holdings = search.holdings(Row(members=(one,)) for one in buffers)
+    holdings = search.holdings(Group(members=(one,)) for one in buffers)
     return Tensors(holdings=tuple(holdings), gave_up=search.gave_up)
+
+
+def called(name: Name, others: Sequence[Name] = ()) -> str:
+    """Write the name of an array: ``x``, ``x, in train(), kept by the last error``, ``x, also Out[3]``.
+
+    Args:
+        name: the name.
+        others: other names that lead to it.
+    """
+    parts = [f"{name.expression} (inside)" if name.inner and name.parts else name.expression]
+    parts += map(_where, name.scopes)
+    text = phrases.plain(", ".join(part for part in parts if part) or "no name leads to it", longest=_LONGEST)
+    return f"{text}; also {'; '.join(map(called, others))}" if others else text
+
+
+def _where(scope: Scope) -> str:
+    of = scope.of if scope.kind not in _CALLED else "the cell" if scope.of == "<module>" else f"{scope.of}()"
+    return _WHERE[scope.kind].format(of)
+
+
+def _row(one: NamedMemory, several: bool) -> list[str]:
+    named = one.name.parts or one.name.scopes or not one.partial
+    name = called(one.name, one.others) if named else "others"
+    return [name, rounded(one.size), _what(one), _on(one.framework, one.device, several)]
+
+
+def _what(one: NamedMemory) -> str:
+    if one.count > 1:
+        return f"{one.count:,} {'other ' if one.partial else ''}{one.what}s"
+    return " ".join(part for part in (one.what, one.dtype, "×".join(map(str, one.shape))) if part)
+
+
+def _on(framework: str, device: str, several: bool) -> str:
+    return f"{framework} {device}" if several else device
+
+
+def _of_account(account: Account) -> str:
+    if account.in_use is None:
+        return f"{account.framework} does not tell how much it has in use on {account.device}."
+    taken = f"; the arrays take {rounded(account.found)} of it" if _is_short(account) else ""
+    if _is_over(account):
+        taken = f", {rounded(account.excess)} less than the arrays come to"
+    return f"{account.framework} has {rounded(account.in_use)} in use on {account.device}{taken}."
+
+
+def _is_short(account: Account) -> bool:
+    """Tell whether more of what is in use is unaccounted than allocators round up."""
+    missing = account.unaccounted or 0
+    return missing > 0 and missing >= _WORTH * (account.in_use or 0)
+
+
+def _is_over(account: Account) -> bool:
+    """Tell whether the arrays come to more than is in use, by more than is worth a sentence."""
+    return account.excess >= _SOME

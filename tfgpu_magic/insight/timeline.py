@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tfgpu_magic.insight.usage import PoolUse
+    from tfgpu_magic.insight.measurement import PoolUse
 
 SAMPLES, CELLS = 20_000, 10_000
 """How many are kept at most, the newest. A level line takes two samples, however long it is."""

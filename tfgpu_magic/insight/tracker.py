@@ -13,11 +13,11 @@ from IPython.display import display
 
 from tfgpu_magic.cell_source import title
 from tfgpu_magic.cell_watch import CellWatch
-from tfgpu_magic.insight import session
-from tfgpu_magic.insight.answers.track import line_of
+from tfgpu_magic.insight import fit
+from tfgpu_magic.insight.measurement import PoolUse
 from tfgpu_magic.insight.measuring import Measuring, Pools
+from tfgpu_magic.insight.session import line_of
 from tfgpu_magic.insight.timeline import TIMELINE, CellUse, Sample, levels
-from tfgpu_magic.insight.usage import PoolUse
 from tfgpu_magic.units import MIB
 
 LEAST = 64 * MIB
@@ -117,7 +117,7 @@ class CellMeasure(CellWatch):
         measured = replace(self._measuring.result, error=_outcome(result)[1])
         display(measured)  # type: ignore[no-untyped-call]  # IPython's
         if self._fit:
-            display(session.fitting())  # type: ignore[no-untyped-call]  # IPython's
+            display(fit.fitting())  # type: ignore[no-untyped-call]  # IPython's
         if self._name:
             self._shell.user_ns[self._name] = measured
 

@@ -10,9 +10,8 @@ import gc
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from tfgpu_magic.insight.children import LEAVES, Child, children_of
-from tfgpu_magic.insight.labels import Labels
-from tfgpu_magic.insight.names import Name, Step, name
+from tfgpu_magic.insight.names import NOWHERE, Name, Step, name
+from tfgpu_magic.insight.references import LEAVES, Child, Labels, children_of
 
 MOST = 2_000_000
 """Objects that are passed at most, some seconds' worth."""
@@ -22,9 +21,6 @@ MOST_NAMES = 4
 
 _PLAIN = frozenset(map(id, (dict, tuple)))
 """The ids of classes whose objects Python does not track where they hold nothing but leaves."""
-
-NOWHERE = -1
-"""The place of what led to a beginning, and of what was not reached."""
 
 _CLOSED = -2
 

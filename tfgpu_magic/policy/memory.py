@@ -42,6 +42,13 @@ def whole(size: int) -> int:
     return size // MIB * MIB
 
 
+def round_up(size: int) -> int:
+    """Round a size up to one that people would write: tenths of a GiB, or tens of MiB."""
+    if size >= BINARY["GiB"]:
+        return -(-size * 10 // BINARY["GiB"]) * BINARY["GiB"] // 10
+    return -(-max(size, LEAST_LIMIT) // (10 * MIB)) * 10 * MIB
+
+
 @dataclass(frozen=True, slots=True)
 class Figures:
     """A GPU's figures, for requests that calculate with them; a figure that the driver does not report is refused.

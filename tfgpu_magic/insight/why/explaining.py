@@ -19,12 +19,11 @@ from IPython.display import display
 
 from tfgpu_magic.frameworks import cuda, registry, self_report
 from tfgpu_magic.host import host
-from tfgpu_magic.insight.answers.why import Why
 from tfgpu_magic.insight.tensors import holders
-from tfgpu_magic.insight.why import causes, errors
-from tfgpu_magic.insight.why.explanation import KEPT, Explanation
-from tfgpu_magic.insight.why.trial import Planned
-from tfgpu_magic.insight.why.ways import ways
+from tfgpu_magic.insight.why import errors
+from tfgpu_magic.insight.why.answer import Why
+from tfgpu_magic.insight.why.explanation import Explanation, find_cause, is_memory
+from tfgpu_magic.insight.why.remedies import Planned, remedies
 from tfgpu_magic.model.report import Report
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import look
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.frameworks.pool import Pool
     from tfgpu_magic.frameworks.shortage import Shortage
-    from tfgpu_magic.insight.names import Holding
+    from tfgpu_magic.insight.names import NamedMemory
     from tfgpu_magic.model.rows import GpuRow, Table
 
 LOOK_TIMEOUT = 3.0
@@ -52,6 +51,30 @@ MOST_HOLDERS = 5
 """How much of what holds memory is named, the largest first."""
 
 _LOOKED_AT = 40  # so that enough is left without what is on other GPUs
+
+
+class Kept:
+    """What was explained last; it keeps no error."""
+
+    def __init__(self) -> None:
+        self.last: Explanation | None = None
+        self._error = 0
+
+    def keep(self, explanation: Explanation, error: BaseException) -> Explanation:
+        """Keep an explanation as the last one, and return it."""
+        self.last, self._error = explanation, id(error)
+        return explanation
+
+    def knows(self, error: BaseException) -> bool:
+        """Tell whether it is this error that was explained last."""
+        return self._error == id(error)
+
+    def has(self, error: BaseException, number: int | None) -> bool:
+        """Tell whether the error that has ended a cell just now was explained within that cell."""
+        return number is not None and self.last is not None and (self.last.cell, self._error) == (number, id(error))
+
+
+KEPT = Kept()
 
 
 def explain(error: BaseException, number: int | None = None) -> Explanation | None:
@@ -78,7 +101,7 @@ def explain(error: BaseException, number: int | None = None) -> Explanation | No
     if started and not of_call:
         found = holders(_LOOKED_AT)
         case = replace(case, biggest=_biggest(found.holdings, case.pool), gave_up=found.gave_up)
-    return KEPT.keep(_with_ways(replace(case, call=of_call), snapshot), error)
+    return KEPT.keep(_with_remedies(replace(case, call=of_call), snapshot), error)
 
 
 def explain_call(
@@ -112,7 +135,7 @@ def explain_call(
     now = look(LOOK_TIMEOUT)
     if any(process.pid == pid for process in now.processes):
         now = replace(now, processes=tuple(process for process in now.processes if process.pid != pid))
-    return Why(KEPT.keep(_with_ways(replace(case, call=True), now), error))
+    return Why(KEPT.keep(_with_remedies(replace(case, call=True), now), error))
 
 
 def _pools(framework: registry.Framework) -> Sequence[Pool]:
@@ -126,7 +149,7 @@ def _at_failure(pool: Pool, shortage: Shortage) -> Pool:
     return pool._replace(reached=shortage.in_use) if shortage.device in (pool.name, "") else pool
 
 
-def _biggest(holdings: Sequence[Holding], pool: Pool | None) -> tuple[Holding, ...]:
+def _biggest(holdings: Sequence[NamedMemory], pool: Pool | None) -> tuple[NamedMemory, ...]:
     """Return what of the user's holds most memory beside what had none: of a framework's GPUs only the one."""
     found = tuple(one for one in holdings if one.size >= MIB)  # less is shown as nothing
     if pool is not None:
@@ -175,7 +198,7 @@ def _case(
         pool = next((one for one in pools if gpu is not None and one.gpu == gpu.uuid), None)
     else:
         gpu = _gpu(table, {pool.gpu})
-    if not causes.is_memory(shortage, gpu):
+    if not is_memory(shortage, gpu):
         return None
     beside = [one for one in pools if pool is not None and one.gpu == pool.gpu]
     return Explanation(
@@ -183,7 +206,7 @@ def _case(
         cell=number,
         error=error,
         shortage=shortage,
-        cause=causes.find(shortage, pool, gpu, started=started),
+        cause=find_cause(shortage, pool, gpu, started=started),
         pool=pool,
         parts=tuple(one.limit or 0 for one in beside),
         part=beside.index(pool) if pool in beside else 0,
@@ -212,11 +235,11 @@ def _gpu(table: Table, uuids: Collection[str]) -> GpuRow | None:
     return min(known, key=lambda row: row.free or 0, default=next(iter(seen), None))
 
 
-def _with_ways(case: Explanation, snapshot: Snapshot) -> Explanation:
-    """Return the explanation with the ways out; without any where to try them takes too long."""
+def _with_remedies(case: Explanation, snapshot: Snapshot) -> Explanation:
+    """Return the explanation with what would help; without any of it where to try them takes too long."""
     trial = Planned(snapshot, case.shortage.framework, None if case.gpu is None else case.gpu.uuid)
     with contextlib.suppress(Exception):  # what is known is shown without them
-        return replace(case, ways=within(TRIAL_TIMEOUT, partial(ways, case, trial)) or ())
+        return replace(case, remedies=within(TRIAL_TIMEOUT, partial(remedies, case, trial)) or ())
     return case
 
 

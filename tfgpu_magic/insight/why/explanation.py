@@ -1,15 +1,17 @@
-"""Why a GPU ran out of memory, as plain data: no sentence, no object of the user's. `answers.why` draws it. Pure."""
+"""Why a GPU ran out of memory, as plain data: no sentence, no object of the user's. `answer` draws it. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from tfgpu_magic.units import MIB
+
 if TYPE_CHECKING:
     from tfgpu_magic.frameworks.pool import Pool
     from tfgpu_magic.frameworks.shortage import Shortage
     from tfgpu_magic.host import Host
-    from tfgpu_magic.insight.names import Holding
+    from tfgpu_magic.insight.names import NamedMemory
     from tfgpu_magic.model.rows import GpuRow, ProcessRow
 
 Cause: TypeAlias = Literal["start", "size", "limit", "pool", "gpu", "pieces", "library", "unknown"]
@@ -23,14 +25,19 @@ Cause: TypeAlias = Literal["start", "size", "limit", "pool", "gpu", "pieces", "l
 - ``library``: one of CUDA's libraries found no room beside the pool.
 """
 
-WayKind: TypeAlias = Literal["free", "isolate", "restart", "park", "shut", "smaller"]
+RemedyKind: TypeAlias = Literal["free", "isolate", "restart", "park", "shut", "smaller"]
 """What is done: let go of what IPython keeps; run the cell in a process of its own; set it in a new kernel; park
 another notebook, or shut it down; ask for less."""
 
 
+LIBRARY_ROOM = 512 * MIB
+"""Bytes that CUDA's libraries may want beside a pool when they start: where more is free, they failed for another
+reason."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
-    """A way out.
+class Remedy:
+    """Something that would help.
 
     Attributes:
         kind: what is done.
@@ -39,7 +46,7 @@ class Way:
         size: bytes that would do, or that come free; None where that is not known.
     """
 
-    kind: WayKind
+    kind: RemedyKind
     words: str = ""
     row: ProcessRow | None = None
     size: int | None = None
@@ -63,7 +70,7 @@ class Explanation:
         processes: those that hold memory of it, the largest first.
         biggest: what of the user's holds most, the largest first.
         gave_up: whether there were too many objects to look for all names.
-        ways: the ways out that were tried, the one that costs least first.
+        remedies: what was tried and would help, the one that costs least first.
         host: what the process is: a notebook's kernel, a session, a program.
         call: whether it was an isolated cell or call, whose process is gone.
         simulated: whether the GPUs are those of a simulated machine.
@@ -80,33 +87,43 @@ class Explanation:
     gpu: GpuRow | None = None
     seen: float = 0.0
     processes: tuple[ProcessRow, ...] = ()
-    biggest: tuple[Holding, ...] = ()
+    biggest: tuple[NamedMemory, ...] = ()
     gave_up: bool = False
-    ways: tuple[Way, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
     host: Host = "kernel"
     call: bool = False
     simulated: bool = False
 
 
-class Kept:
-    """What was explained last; it keeps no error."""
-
-    def __init__(self) -> None:
-        self.last: Explanation | None = None
-        self._error = 0
-
-    def keep(self, explanation: Explanation, error: BaseException) -> Explanation:
-        """Keep an explanation as the last one, and return it."""
-        self.last, self._error = explanation, id(error)
-        return explanation
-
-    def knows(self, error: BaseException) -> bool:
-        """Tell whether it is this error that was explained last."""
-        return self._error == id(error)
-
-    def has(self, error: BaseException, number: int | None) -> bool:
-        """Tell whether the error that has ended a cell just now was explained within that cell."""
-        return number is not None and self.last is not None and (self.last.cell, self._error) == (number, id(error))
+def is_memory(shortage: Shortage, gpu: GpuRow | None) -> bool:
+    """Tell whether an error is really about memory: a library that cannot start does not say why."""
+    if shortage.certain:
+        return True
+    return gpu is not None and gpu.free is not None and gpu.free < LIBRARY_ROOM
 
 
-KEPT = Kept()
+def find_cause(shortage: Shortage, pool: Pool | None, gpu: GpuRow | None, *, started: bool) -> Cause:
+    """Return why there was no memory.
+
+    Args:
+        shortage: what the error says.
+        pool: the pool that had none.
+        gpu: the GPU that it is on.
+        started: whether the framework had started.
+    """
+    size, free = shortage.size, None if gpu is None else gpu.free
+    if not started:
+        return "start"
+    if shortage.kind == "library":
+        return "library"
+    if size is not None and gpu is not None and gpu.total is not None and size > gpu.total:
+        return "size"
+    if shortage.kind == "driver" or pool is None:
+        return "gpu" if free is not None and free < max(size or 0, LIBRARY_ROOM) else "unknown"
+    grows_no_more = pool.grows and free is not None and free < (LIBRARY_ROOM if size is None else size)
+    if pool.limit is not None and (pool.level + (size or 0) > pool.limit or (size is None and not grows_no_more)):
+        return "limit" if pool.capped else "pool"
+    in_pieces = size is not None and pool.room >= size
+    if grows_no_more and not (in_pieces and pool.taken is not None):
+        return "gpu"
+    return "pieces" if in_pieces else "unknown"

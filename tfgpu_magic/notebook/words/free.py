@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from tfgpu_magic.insight import shell
-from tfgpu_magic.insight.answers.freed import Freed
-from tfgpu_magic.insight.freeing import free
+from tfgpu_magic.insight import roots
+from tfgpu_magic.insight.freeing import Freed, free
 from tfgpu_magic.policy.word import Line
 
 
@@ -18,4 +17,4 @@ def answer(line: Line) -> Freed:
 
 def offers(tokens: Sequence[str], _gpus: Callable[[], Sequence[str]]) -> list[str]:
     """Return the notebook's names."""
-    return [name for name in shell.names() if not name.startswith("_") and name not in tokens]
+    return [name for name in roots.names() if not name.startswith("_") and name not in tokens]

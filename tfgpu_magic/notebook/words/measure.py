@@ -7,7 +7,7 @@ from typing import Any
 
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.host import shell as here
-from tfgpu_magic.insight import session
+from tfgpu_magic.insight import fit
 from tfgpu_magic.insight.tracker import CellMeasure
 from tfgpu_magic.notebook.words.table import MEASURED
 from tfgpu_magic.policy.flags import part
@@ -30,7 +30,7 @@ def answer(line: Line) -> object:
     """Have the cell measured; or return how much to ask for."""
     flags = _flags(line)
     if list(flags) == [_FIT]:
-        return session.fitting()
+        return fit.fitting()
     _measure(here(), flags)
     return None
 

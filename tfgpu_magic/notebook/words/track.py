@@ -8,7 +8,7 @@ from dataclasses import replace
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.host import shell
 from tfgpu_magic.insight import session, tracker
-from tfgpu_magic.insight.answers.track import Session
+from tfgpu_magic.insight.session import Session
 from tfgpu_magic.policy.arguments import SIZES
 from tfgpu_magic.policy.flags import part
 from tfgpu_magic.policy.word import Line

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tfgpu_magic.insight.answers.why import Why
 from tfgpu_magic.insight.why import explaining
+from tfgpu_magic.insight.why.answer import Why
 from tfgpu_magic.policy.word import Line
 
 

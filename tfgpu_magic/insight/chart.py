@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
-from tfgpu_magic.insight.answers.measurement import peak, pool_name
+from tfgpu_magic.insight.measurement import peak, pool_name
 from tfgpu_magic.insight.timeline import CellUse
 from tfgpu_magic.model import phrases
 from tfgpu_magic.units import rounded

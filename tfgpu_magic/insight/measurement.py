@@ -1,9 +1,9 @@
-"""The answer of `measure`: what a part of a program did to GPU memory."""
+"""What a part of a program did to GPU memory: per pool, per GPU, and as a whole. `measuring` makes it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.model import phrases
 from tfgpu_magic.model.answer import Answer, Part, grid, headline
@@ -11,15 +11,67 @@ from tfgpu_magic.model.report import TENSORFLOW
 from tfgpu_magic.units import rounded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable, Mapping
 
-    from tfgpu_magic.insight.usage import Held, PoolUse
+    from tfgpu_magic.frameworks.pool import Pool
+    from tfgpu_magic.model.snapshot import Snapshot
 
 _HEADS = ("<In use", ">Before", ">After", ">Change", ">Peak", ">Limit")
 _HELD_HEADS = ("<Held", ">Before", ">After", ">Change")
 
 NO_POOL = "No framework uses a GPU here: TensorFlow, PyTorch or JAX would have figures."
 _UNLISTED = "The driver does not name this process, as in some containers: what it holds is not known."
+
+
+class PoolUse(NamedTuple):
+    """What happened in one pool of a framework: on one logical GPU, by its allocator's account. Sizes are bytes.
+
+    Attributes:
+        framework: the framework's name for people.
+        name: its name for the logical GPU, ``GPU:0``.
+        gpu: the UUID of the GPU that it is on.
+        before: in use at the beginning.
+        after: in use at the end.
+        peak: the most in use at once between the two, `before` included.
+        exact: whether the peak is exact; else it is the most that it may have been.
+        limit: what the pool may take; None where that is unknown, or nothing limits it.
+    """
+
+    framework: str
+    name: str
+    gpu: str
+    before: int
+    after: int
+    peak: int
+    exact: bool = True
+    limit: int | None = None
+
+    @property
+    def delta(self) -> int:
+        """What stayed in use, less what was given back."""
+        return self.after - self.before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldChange:
+    """What the driver says that this process held of one GPU. Sizes are bytes; None is unknown.
+
+    Attributes:
+        gpu: the `Gpu.label`.
+        uuid: the `Gpu.uuid`.
+        before: at the beginning.
+        after: at the end.
+    """
+
+    gpu: str
+    uuid: str | None
+    before: int | None
+    after: int | None
+
+    @property
+    def delta(self) -> int | None:
+        """What came to it; None where that is unknown."""
+        return None if self.before is None or self.after is None else self.after - self.before
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -29,7 +81,7 @@ class Measurement(Answer):
     Attributes:
         seconds: how long it took.
         pools: a `PoolUse` for each pool of the frameworks that use a GPU; empty where none does.
-        gpus: a `Held` for each GPU of which this process held memory; empty where it held none.
+        gpus: a `HeldChange` for each GPU of which this process held memory; empty where it held none.
         asked: whether the driver was asked.
         trouble: why it has no figures, in words; empty where it has.
         started: the frameworks that began to use a GPU meanwhile.
@@ -40,7 +92,7 @@ class Measurement(Answer):
 
     seconds: float
     pools: tuple[PoolUse, ...] = ()
-    gpus: tuple[Held, ...] = ()
+    gpus: tuple[HeldChange, ...] = ()
     asked: bool = False
     trouble: str = ""
     started: tuple[str, ...] = ()
@@ -68,6 +120,55 @@ class Measurement(Answer):
     def _parts(self) -> Iterable[Part | str]:
         tables = grid(_HEADS, _pools(self), long=True), grid(_HELD_HEADS, _held(self))
         return [headline(_summary(self)), *tables, *_remarks(self)]
+
+
+def pool_uses(framework: str, before: Mapping[str, Pool], after: Iterable[Pool]) -> tuple[PoolUse, ...]:
+    """Return what happened in each pool; one that was not there before was empty.
+
+    Args:
+        framework: the framework's name for people.
+        before: the counters at the beginning, by name.
+        after: the counters at the end, with the peaks since the beginning.
+    """
+    return tuple(
+        PoolUse(
+            framework=framework,
+            name=one.name,
+            gpu=one.gpu,
+            before=before[one.name].in_use if one.name in before else 0,
+            after=one.in_use,
+            peak=one.peak,
+            exact=one.exact,
+            limit=one.limit,
+        )
+        for one in after
+    )
+
+
+def held_of(pid: int, before: Snapshot, after: Snapshot, using: Container[str]) -> tuple[HeldChange, ...]:
+    """Return what a process held of each GPU that it holds memory of, or did.
+
+    Args:
+        pid: its process id.
+        before: the driver's figures at the beginning.
+        after: those at the end.
+        using: the UUIDs of the GPUs that the process uses by its own account: where the driver does not list it there,
+            as in some containers, what it holds is unknown.
+    """
+    then, now = _listed(pid, before), _listed(pid, after)
+    listed = {gpu.label for gpu in before.gpus if gpu.listed}
+    found: list[HeldChange] = []
+    for gpu in after.gpus:
+        hidden = gpu.uuid in using and gpu.label not in now
+        if hidden or gpu.label in now or gpu.label in then:
+            first = then.get(gpu.label, 0 if gpu.label in listed and not hidden else None)
+            last = now.get(gpu.label, 0 if gpu.listed and not hidden else None)
+            found.append(HeldChange(gpu=gpu.label, uuid=gpu.uuid, before=first, after=last))
+    return tuple(found)
+
+
+def _listed(pid: int, snapshot: Snapshot) -> dict[str, int | None]:
+    return {row.gpu: row.held for row in snapshot.processes if row.pid == pid}
 
 
 def pool_name(framework: str, name: str) -> str:

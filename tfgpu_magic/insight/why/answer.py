@@ -5,20 +5,21 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from tfgpu_magic.insight.answers import ways_out
-from tfgpu_magic.insight.answers.tensors import GAVE_UP, called
+from tfgpu_magic.insight.tensors import GAVE_UP, called
 from tfgpu_magic.model import html, phrases
 from tfgpu_magic.model.answer import OFFERS, Answer, Part, headline
 from tfgpu_magic.model.report import TENSORFLOW
+from tfgpu_magic.policy.flags import RESTART
 from tfgpu_magic.policy.memory import context_bytes
 from tfgpu_magic.units import rounded
 
 if TYPE_CHECKING:
     from tfgpu_magic.frameworks.pool import Pool
-    from tfgpu_magic.insight.why.explanation import Cause, Explanation
+    from tfgpu_magic.insight.why.explanation import Cause, Explanation, Remedy
+    from tfgpu_magic.model.rows import ProcessRow
 
 NONE = (
     "No error about GPU memory was explained here since tfgpu_magic was loaded, and the last error, if any, is about "
@@ -26,6 +27,12 @@ NONE = (
 )
 
 _MOST_PROCESSES = 5
+
+TRIED = "What would help, tried with the GPUs as they are:"
+NOTHING = "Nothing was found that would help with the GPUs as they are, but this:"
+
+_LONGEST = 40
+"""Characters of a name."""
 
 _STYLE = """
 .tfgpu.tfgpu table .tfgpu-fact { width: 1%; white-space: nowrap; }
@@ -63,7 +70,7 @@ class Why(Answer):
         if case is None or case.host != "kernel":
             return {}
         above = not (self.asked or case.call)
-        offers = [line for line, _ in ways_out.lines(case) if line and (above or not line.startswith("%%"))]
+        offers = [line for line, _ in _remedies(case) if line and (above or not line.startswith("%%"))]
         return {OFFERS: {"offers": offers}} if offers else {}
 
 
@@ -86,15 +93,15 @@ def _rows(label: str, lines: Sequence[_Line]) -> Iterator[str]:
 
 
 def _ways(case: Explanation) -> Part:
-    """Draw the ways out; nothing where there are none."""
-    lead, ways = ways_out.lead(case), list(ways_out.lines(case))
+    """Draw the remedies; nothing where there are none."""
+    lead, ways = _lead(case), list(_remedies(case))
     width = max((len(line) for line, _ in ways if line), default=0)
     lines = [f"  {line:<{width}}   {text}".rstrip() if line else f"  {text}" for line, text in ways]
     return Part([lead, *lines] if ways else [], html.rows(lead, [_way(*way) for way in ways]))
 
 
 def _way(line: str, text: str) -> str:
-    """Draw a way out as the cells of a row."""
+    """Draw a remedy as the cells of a row."""
     if not line:
         return f'<td colspan="2">{html.prose(text)}</td>'
     return f'<td class="tfgpu-paste">{html.line(line)}</td><td>{html.prose(text)}</td>'
@@ -112,7 +119,7 @@ def _headline(case: Explanation) -> str:
 def _start(case: Explanation) -> str:
     name = case.shortage.framework
     then = (
-        f" {name} may hang for good if it is used again in this {ways_out.here(case)}: leave it alone, and restart."
+        f" {name} may hang for good if it is used again in this {_here(case)}: leave it alone, and restart."
         if name == TENSORFLOW
         else ""
     )
@@ -171,7 +178,7 @@ def _facts(case: Explanation) -> Iterator[tuple[str, list[_Line]]]:
     if shortage.shape is not None:
         of = f"{shortage.dtype} " if shortage.dtype else ""
         on = f" on {shortage.device}" if shortage.device else ""
-        yield "Asked", [("", f"{rounded(shortage.size)}, a {of}tensor of shape {ways_out.shape(shortage.shape)}{on}")]
+        yield "Asked", [("", f"{rounded(shortage.size)}, a {of}tensor of shape {_shape(shortage.shape)}{on}")]
     if pool is not None:
         limit = "" if pool.limit is None else f" of {rounded(pool.limit)}"
         took = "" if pool.taken is None else f", {rounded(pool.taken)} taken from the driver"
@@ -185,7 +192,7 @@ def _facts(case: Explanation) -> Iterator[tuple[str, list[_Line]]]:
 
 
 def _holders(case: Explanation) -> list[_Line]:
-    rows = [(rounded(row.held), ways_out.owner(case, row)) for row in case.processes[:_MOST_PROCESSES]]
+    rows = [(rounded(row.held), _owner(case, row)) for row in case.processes[:_MOST_PROCESSES]]
     more = len(case.processes) - _MOST_PROCESSES
     return [*rows, ("", f"and {more} more")] if more > 0 else rows
 
@@ -216,3 +223,108 @@ def _free(case: Explanation) -> str:
 
 def _total(case: Explanation) -> str:
     return rounded(None if case.gpu is None else case.gpu.total)
+
+
+def _lead(case: Explanation) -> str:
+    """Return the sentence above the remedies."""
+    return TRIED if any(remedy.kind != "smaller" for remedy in case.remedies) else NOTHING
+
+
+def _remedies(case: Explanation) -> Iterator[tuple[str, str]]:
+    """Give each as a line to paste and what is to be known of it; one without a line is a sentence."""
+    for remedy in case.remedies:
+        yield from _REMEDIES[remedy.kind](case, remedy)
+
+
+def _here(case: Explanation) -> str:
+    """Return what people call the process."""
+    return "notebook" if case.host == "kernel" else case.host
+
+
+def _owner(case: Explanation, row: ProcessRow) -> str:
+    """Return whose a process is."""
+    if row.who != "this":
+        return phrases.owner(row, case.seen, longest=_LONGEST)
+    name = phrases.owner(replace(row, unused=None), case.seen, longest=_LONGEST)  # its cell has just asked for memory
+    return name.replace("this notebook", f"this {_here(case)}", 1)
+
+
+def _shape(sizes: tuple[int, ...]) -> str:
+    """Write a shape: ``[2, 3]``."""
+    return f"[{', '.join(map(str, sizes))}]"
+
+
+def _let_go(case: Explanation, remedy: Remedy) -> Iterator[tuple[str, str]]:
+    text = f"lets go of {rounded(remedy.size)} that only IPython keeps; then run the cell again"
+    yield f"%{_magic(case)} {remedy.words}", text
+
+
+def _isolate(case: Explanation, remedy: Remedy) -> Iterator[tuple[str, str]]:
+    if case.host == "program":
+        yield f'@tfgpu_magic.isolated(policy="{remedy.words}")', "for one function, in a process of its own"
+        return
+    keeps = "" if case.call else f"; this {_here(case)} keeps what it holds"
+    text = f"above the cell: it runs in a process of its own, whose names go unless `-o NAME` brings them back{keeps}"
+    yield f"%%{_magic(case)} isolate {remedy.words}", text
+
+
+def _restart(case: Explanation, remedy: Remedy) -> Iterator[tuple[str, str]]:
+    if case.host == "program":
+        yield _apply(case, remedy), f"before {case.shortage.framework}'s first operation, when it is started again"
+    elif case.host == "session":
+        yield f"%{_magic(case)} {remedy.words}", "first, when IPython is started again (variables are lost)"
+    else:
+        yield f"%{_magic(case)} {remedy.words} {RESTART}", "then run the cell again (variables are lost)"
+
+
+def _park(case: Explanation, remedy: Remedy) -> Iterator[tuple[str, str]]:
+    if remedy.row is None:
+        return
+    then = "; then:" if remedy.words else "; then run the cell again"
+    about = f"{_owner(case, remedy.row)}, which holds {rounded(remedy.row.held)} and comes back with its next cell"
+    title = remedy.row.notebook.title if remedy.row.notebook else ""
+    if case.host == "program":
+        yield "", f"Park {about}{then}"
+    else:
+        told = title and phrases.plain(title, longest=_LONGEST) == title
+        name = title if told else remedy.row.pid  # a title that is cut would not be found
+        yield f"%tf_gpu park {name}", f"parks {about}{then}"
+    if remedy.words:
+        yield from _restart(case, remedy)
+
+
+def _shut(case: Explanation, remedy: Remedy) -> Iterator[tuple[str, str]]:
+    if remedy.row is None:
+        return
+    what = f"Shut down {_owner(case, remedy.row)}, which holds {rounded(remedy.row.held)}"
+    if not remedy.words:
+        yield "", f"{what}, and run the cell again."
+    else:
+        yield "", f"{what}; then:"
+        yield from _restart(case, remedy)
+
+
+def _smaller(_: Explanation, remedy: Remedy) -> Iterator[tuple[str, str]]:
+    yield (
+        "",
+        "A smaller batch needs less." if remedy.size is None else f"A smaller batch: {rounded(remedy.size)} would fit.",
+    )
+
+
+_REMEDIES: dict[str, Callable[[Explanation, Remedy], Iterator[tuple[str, str]]]] = {
+    "free": _let_go,
+    "isolate": _isolate,
+    "restart": _restart,
+    "park": _park,
+    "shut": _shut,
+    "smaller": _smaller,
+}
+
+
+def _apply(case: Explanation, remedy: Remedy) -> str:
+    for_all = "" if _magic(case) == "tf_gpu" else ', frameworks="all"'
+    return f'tfgpu_magic.apply("{remedy.words}"{for_all})'
+
+
+def _magic(case: Explanation) -> str:
+    return "tf_gpu" if case.shortage.framework == TENSORFLOW else "gpu"

@@ -1,4 +1,4 @@
-"""What IPython keeps alive beside the notebook's names: results, the last error, the last cell's record; and its end.
+"""Where Python and IPython keep objects alive: names, results, errors, running functions; and how these are let go of.
 
 Sources: IPython 7.34 to 9, `core/displayhook.py` (`update_user_ns`, `flush`), `core/interactiveshell.py`
 (`run_cell_async`, `_get_exc_info`), `core/ultratb.py` (`tb`). In a program without IPython there is none of it.
@@ -10,9 +10,14 @@ import contextlib
 import re
 import sys
 from collections.abc import Container, Iterable, Iterator
+from types import FrameType, ModuleType
 from typing import Any
 
-from tfgpu_magic.frameworks.objects import items, namespace
+from tfgpu_magic.frameworks import keras
+from tfgpu_magic.frameworks.objects import is_users_module, items, namespace
+from tfgpu_magic.host import shell
+from tfgpu_magic.insight.names import Scope, Step
+from tfgpu_magic.insight.references import Child, of_frame
 
 _CACHED = re.compile(r"_{1,3}|_\d+")
 """Names under which IPython keeps results."""
@@ -21,13 +26,6 @@ _UNDERSCORES = ("_", "__", "___")
 _LAST = ("last_exc", "last_value", "last_traceback")
 _OF_TRACEBACK = ("tb", "value", "evalue", "etype")
 _OF_RESULT = ("result", "error_in_exec", "error_before_exec")
-
-
-def shell() -> Any:
-    """Return IPython's shell in this process; None where there is none. None is made."""
-    module = sys.modules.get("IPython.core.interactiveshell")
-    kind = getattr(module, "InteractiveShell", None)
-    return kind.instance() if kind is not None and kind.initialized() else None
 
 
 def names() -> dict[str, Any]:
@@ -39,26 +37,18 @@ def names() -> dict[str, Any]:
     return {name: value for name, value in items(here.user_ns) if not (name in hidden and hidden[name] is value)}
 
 
-def forget_names(names: Iterable[str]) -> None:
-    """Delete names of the notebook, or of the program's main module; those that are not there are left."""
-    here = shell()
-    for one in [vars(sys.modules["__main__"])] if here is None else [here.user_ns, here.user_ns_hidden]:
-        for name in names:
-            one.pop(name, None)
-
-
 def results() -> Iterator[tuple[str, Any]]:
     """Return the results that IPython keeps, each with the expression that gives it; empty where none does."""
     here = shell()
     if here is None:
         return
     # The same result has several places, of which `Out` is the one that people know.
-    kept = [(f"Out[{number}]", value) for number, value in items(here.user_ns.get("_oh", {}))]
+    found = [(f"Out[{number}]", value) for number, value in items(here.user_ns.get("_oh", {}))]
     for one in (here.user_ns, here.user_ns_hidden):
-        kept += [(name, value) for name, value in items(one) if _CACHED.fullmatch(name)]
+        found += [(name, value) for name, value in items(one) if _CACHED.fullmatch(name)]
     for owner, fields in ((here.displayhook, _UNDERSCORES), (here.last_execution_result, _OF_RESULT[:1])):
-        kept += [("", value) for value in _values(owner, fields)]
-    yield from {id(value): (name, value) for name, value in reversed(kept)}.values()
+        found += [("", value) for value in _values(owner, fields)]
+    yield from {id(value): (name, value) for name, value in reversed(found)}.values()
 
 
 def errors() -> Iterator[Any]:
@@ -69,6 +59,63 @@ def errors() -> Iterator[Any]:
     if here is not None:
         yield from _values(here.InteractiveTB, _OF_TRACEBACK)
         yield from _values(here.last_execution_result, _OF_RESULT[1:])
+
+
+def closed() -> Iterator[object]:
+    """Return what a walk does not enter: modules and the notebook, whose names are roots by themselves, and IPython."""
+    here: Any = shell()
+    for module in list(sys.modules.values()):
+        yield namespace(module)
+    yield sys.modules
+    if here is not None:
+        yield from (here, here.user_ns, here.user_ns_hidden, here.user_ns.get("_oh"), here.InteractiveTB)
+        yield from (here.displayhook, here.last_execution_result)
+
+
+def named() -> Iterator[Child]:
+    """Return what the notebook's names have, models first: their parts are called by their names."""
+    for name, value in sorted(names().items(), key=lambda item: not keras.is_model(type(item[1]))):
+        yield Step(name), value
+
+
+def kept() -> Iterator[Child]:
+    """Return the results and errors that IPython and Python keep."""
+    for name, value in results():
+        yield Step(name) if name else Step(scope=Scope("result")), value
+    for error in errors():
+        yield Step(scope=Scope("error")), error
+
+
+def running(*, users: bool) -> Iterator[Child]:
+    """Return the variables of the functions that run now, in all threads.
+
+    Args:
+        users: whether those of the user's own functions are meant, or those of packages.
+    """
+    for innermost in list(sys._current_frames().values()):
+        frame: FrameType | None = innermost
+        while frame is not None:
+            module = frame.f_globals.get("__name__")
+            ours = type(module) is str and module.startswith(f"{__name__.partition('.')[0]}.")
+            if not ours and type(module) is str and is_users_module(module) == users:
+                yield from of_frame(frame, "running")
+            frame = frame.f_back
+
+
+def modules() -> Iterator[Child]:
+    """Return what the names of the user's own modules have, the notebook itself aside."""
+    for name, module in list(sys.modules.items()):
+        if type(module) is ModuleType and name != "__main__" and is_users_module(name):
+            for own, value in list(namespace(module).items()):
+                yield Step(f"{name}.{own}"), value
+
+
+def forget_names(names: Iterable[str]) -> None:
+    """Delete names of the notebook, or of the program's main module; those that are not there are left."""
+    here = shell()
+    for one in [vars(sys.modules["__main__"])] if here is None else [here.user_ns, here.user_ns_hidden]:
+        for name in names:
+            one.pop(name, None)
 
 
 def forget_results(unwanted: Container[int]) -> None:

@@ -1,29 +1,35 @@
-"""Decides which ways lead out of a lack of memory, and keeps those that a trial shows to be open. Pure."""
+"""Decides what helps against a lack of memory, and keeps what the planner shows to be possible; nothing is applied."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from tfgpu_magic.insight.fit import round_up
-from tfgpu_magic.insight.names import Holding, Scope
-from tfgpu_magic.insight.why.causes import LIBRARY_ROOM
-from tfgpu_magic.insight.why.explanation import Way
+from tfgpu_magic.engine import control
+from tfgpu_magic.insight.names import NamedMemory, Scope
+from tfgpu_magic.insight.why.explanation import LIBRARY_ROOM, Remedy
+from tfgpu_magic.isolate import leases
 from tfgpu_magic.model.report import TENSORFLOW
-from tfgpu_magic.policy.memory import LEAST_LIMIT, whole
+from tfgpu_magic.policy import fit, parser
+from tfgpu_magic.policy.memory import LEAST_LIMIT, context_bytes, reserve_bytes, round_up, whole
 from tfgpu_magic.units import exact
 
 if TYPE_CHECKING:
     from tfgpu_magic.insight.names import Name
-    from tfgpu_magic.insight.why.explanation import Explanation, WayKind
+    from tfgpu_magic.insight.why.explanation import Explanation, RemedyKind
     from tfgpu_magic.model.rows import ProcessRow
+    from tfgpu_magic.model.snapshot import Snapshot
+    from tfgpu_magic.policy.fit import Device
+    from tfgpu_magic.policy.plan import Plan
 
 MOST = 3
-"""How many ways are shown."""
+"""How many are shown."""
 
 _HEADROOM = (Fraction(3, 2), Fraction(11, 10))
 """How much more than is known to be needed is asked for, the first that can be had: the rest of the cell wants some."""
@@ -47,8 +53,8 @@ class Trial(Protocol):
         """Tell whether an isolated cell would have so much in one pool with these words, beside this process."""
 
 
-def ways(case: Explanation, trial: Trial) -> tuple[Way, ...]:
-    """Return the ways out that are open, the one that costs least first.
+def remedies(case: Explanation, trial: Trial) -> tuple[Remedy, ...]:
+    """Return what would help, the one that costs least first.
 
     Args:
         case: what is known.
@@ -58,23 +64,23 @@ def ways(case: Explanation, trial: Trial) -> tuple[Way, ...]:
     return (*found, _smaller(case)) if len(found) < MOST and case.cause != "start" else tuple(found)
 
 
-def _lines(case: Explanation, trial: Trial) -> Iterator[Way]:
-    """Give the ways that are lines to paste, and then what else can be done to others."""
+def _lines(case: Explanation, trial: Trial) -> Iterator[Remedy]:
+    """Give those that are lines to paste, and then what else can be done to others."""
     if kept := _kept(case):
-        yield Way(kind="free", words="free", size=kept)
+        yield Remedy(kind="free", words="free", size=kept)
     if case.cause not in ("start", "size"):
         needs = _needs(case)
         tried = [("growth", need) for need, _ in needs]
         tried += [(f"pick --need {text}; growth", need) for need, text in needs]
         words, need = next((one for one in tried if trial.beside(*one)), ("", 0))
         if words:
-            yield Way(kind="isolate", words=words, size=need)
+            yield Remedy(kind="isolate", words=words, size=need)
     restart = None if case.call else next((one for one in _restarts(case) if trial.anew(*one)), None)
     if restart is not None:
         words, need = restart
-        yield Way(kind="restart", words=words, size=need)
+        yield Remedy(kind="restart", words=words, size=need)
     # Where a restart is enough, nobody need be shut down for one.
-    others = (way for way in _without(case, trial) if restart is None or not way.words)
+    others = (one for one in _without(case, trial) if restart is None or not one.words)
     yield from itertools.islice(others, 1)
 
 
@@ -112,22 +118,22 @@ def _grow(case: Explanation) -> str:
     return " --grow" if case.pool is not None and case.pool.grows and case.shortage.framework == TENSORFLOW else ""
 
 
-def _without(case: Explanation, trial: Trial) -> Iterator[Way]:
-    """Give the ways that are open once another notebook of mine is parked or shut down, an idle and large one first."""
+def _without(case: Explanation, trial: Trial) -> Iterator[Remedy]:
+    """Give what would help once another notebook of mine is parked or shut down, an idle and large one first."""
     mine = [row for row in case.processes if row.who == "mine" and row.held and not row.call]
     mine.sort(key=lambda row: (row.notebook is None or row.notebook.state != "idle", -(row.held or 0)))
     pool, size = case.pool, case.shortage.size or 0
     grows = case.cause == "gpu" and pool is not None and pool.grows
     fits = pool is not None and (pool.limit is None or pool.level + size <= pool.limit)
     for row in mine[:MOST]:
-        kind: WayKind = "park" if row.parks and row.notebook and row.notebook.state == "idle" else "shut"
+        kind: RemedyKind = "park" if row.parks and row.notebook and row.notebook.state == "idle" else "shut"
         if grows and fits and case.gpu is not None and (case.gpu.free or 0) + (row.held or 0) >= size:
-            yield Way(kind=kind, row=row)
+            yield Remedy(kind=kind, row=row)
         elif case.call:
             continue
         else:
             yield from (
-                Way(kind=kind, row=row, words=words, size=need)
+                Remedy(kind=kind, row=row, words=words, size=need)
                 for words, need in _restarts(case)
                 if trial.anew(words, need, without=row)
             )
@@ -147,7 +153,7 @@ def _kept(case: Explanation) -> int:
     return sum(kept) if enough else 0
 
 
-def _is_a_result(holding: Holding, cell: int | None) -> bool:
+def _is_a_result(holding: NamedMemory, cell: int | None) -> bool:
     """Tell whether only IPython keeps an array, as the result of another cell.
 
     What the last error keeps does not count: once it is let go of, the same cell makes it again.
@@ -177,10 +183,86 @@ def _text(size: int) -> str:
     return exact(round_up(size))
 
 
-def _smaller(case: Explanation) -> Way:
+def _smaller(case: Explanation) -> Remedy:
     """Return how much would fit, as far as that is known."""
     pool, size = case.pool, case.shortage.size
     if size is None or pool is None or pool.limit is None or case.cause not in ("limit", "pool", "size"):
-        return Way(kind="smaller")
+        return Remedy(kind="smaller")
     room = pool.limit - pool.level
-    return Way(kind="smaller", size=room if 0 < room < size else None)
+    return Remedy(kind="smaller", size=room if 0 < room < size else None)
+
+
+class Planned:
+    """A trial by the planner, on the GPUs as they were seen: nothing is applied, and no framework is asked.
+
+    Args:
+        snapshot: the GPUs.
+        framework: the name of the framework that had no memory.
+        gpu: the UUID of the GPU that had none; None where that is not known.
+    """
+
+    def __init__(self, snapshot: Snapshot, framework: str, gpu: str | None) -> None:
+        self._snapshot, self._framework, self._gpu = snapshot, framework, gpu
+
+    def anew(self, words: str, need: int, *, without: ProcessRow | None = None) -> bool:
+        """Tell whether a new process would have so much in one pool with these words."""
+        snapshot = self._snapshot if without is None else _emptied(self._snapshot, without)
+        return self._has_room(lambda: control.foresee(words, self._asked, see=lambda: snapshot), need)
+
+    def beside(self, words: str, need: int) -> bool:
+        """Tell whether an isolated cell would have so much in one pool with these words, beside this process.
+
+        It sees every GPU that this process sees, and uses the one that this process used.
+        """
+        try:
+            policy = parser.parse(words)
+            tried = (
+                partial(leases.candidates, here, policy, self._snapshot)
+                for here in leases.nearest_first(self._snapshot)
+            )
+            devices = leases.first(tried)
+        except Exception:  # as below
+            return False
+        here = [device for device in devices if device.gpu.uuid == self._gpu] or list(devices[:1])
+        grows = any(request.grows for request in policy.memory)
+        return (
+            bool(here)
+            and not fit.problems(here)
+            and not fit.crowding(here, grows=grows)
+            and self._room(here[0]) >= need
+        )
+
+    @property
+    def _asked(self) -> control.Frameworks:
+        return "tensorflow" if self._framework == TENSORFLOW else "all"
+
+    def _has_room(self, make: Callable[[], Plan], need: int) -> bool:
+        try:
+            plan = make()
+        except Exception:  # refused; or whatever else: what cannot be tried is not advised
+            return False
+        if fit.problems(plan.devices) or fit.crowding(plan.devices, grows=plan.grows):
+            return False
+        used = [device for device in plan.devices if device.gpu.uuid == self._gpu] or list(plan.devices)
+        limits = {part.framework: part.limits for part in plan.others.parts}.get(self._framework, {})
+        return any(limits.get(str(device.gpu.uuid), self._room(device)) >= need for device in used)
+
+    def _room(self, device: Device) -> int:
+        """Return the bytes that the largest pool on a GPU could have."""
+        gpu = device.gpu
+        if device.limits:
+            return max(device.limits)
+        if gpu.free is None or gpu.total is None:
+            return 0
+        room = gpu.free - context_bytes(gpu.total)
+        return max(0, room - (reserve_bytes(room, gpu.capability) if self._framework == TENSORFLOW else 0))
+
+
+def _emptied(snapshot: Snapshot, row: ProcessRow) -> Snapshot:
+    """Return the snapshot as it would be without a process."""
+    rows = [process for process in snapshot.processes if process.pid == row.pid]
+    held = {process.gpu: process.held or 0 for process in rows}
+    gpus = tuple(
+        gpu if gpu.free is None else replace(gpu, free=gpu.free + held.get(gpu.label, 0)) for gpu in snapshot.gpus
+    )
+    return replace(snapshot, gpus=gpus, processes=tuple(one for one in snapshot.processes if one not in rows))

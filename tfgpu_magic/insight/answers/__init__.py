@@ -1,1 +1,0 @@
-"""What insight answers, as text and HTML."""
