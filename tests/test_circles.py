@@ -26,10 +26,10 @@ REASONS = {
     "tfgpu_magic.server": "jupyter_server is there when a server asks",
     "tfgpu_magic.notebook.loading": "speed of %load_ext",
     "tfgpu_magic.notebook.magic": "speed of %load_ext: what a word needs is imported when it is said",
-    "tfgpu_magic.engine.control": "speed of %load_ext: what makes a report is imported when one is wanted",
+    "tfgpu_magic.engine.engine": "speed of %load_ext: what makes a report is imported when one is wanted",
     "tfgpu_magic.notebook.reporter": "speed of %load_ext: its thread imports what it needs",
     "tfgpu_magic.notebook.first_use": "speed of %load_ext: it is imported first, and they when TensorFlow may be there",
-    "tfgpu_magic.frameworks.runtime.devices": "TensorFlow is optional, and never woken",
+    "tfgpu_magic.frameworks.tensorflow.devices": "TensorFlow is optional, and never woken",
     "tfgpu_magic.isolate.cells.shell": "only where a password is asked for",
     "tfgpu_magic.isolate.dask": "Dask is optional",
     "tfgpu_magic.isolate.process.forkserver": "after the modules of its kernel's choice, which it needs",
@@ -60,7 +60,6 @@ UPWARDS = {
     ("engine.idle_notebooks", "parking.checks"),  # the idle notebook that is named is one that could be parked
     ("engine.idle_notebooks", "parking.facts"),
     ("monitor.board.live", "parking.client"),  # whoever looks has a parker started where one has died over something
-    ("policy.resolver", "monitor.driver.sources"),  # a sentence names the makers of GPUs
     ("model.phrases", "simgpu"),  # a sentence names its command
     ("parking.inside.kernel", "notebook.widget"),  # the messages of our own table bring nothing back
 }

@@ -13,7 +13,7 @@ import pytest
 import tfgpu_magic
 from tfgpu_magic.command.table import COMMANDS
 from tfgpu_magic.notebook.words import table
-from tfgpu_magic.policy.vocabulary import POLICY_WORDS
+from tfgpu_magic.policy.parser import POLICY_WORDS
 
 HOUSE = Path(tfgpu_magic.__file__).parent
 ROOMS = sorted(path.relative_to(HOUSE).as_posix() for path in HOUSE.rglob("*.py"))
@@ -66,8 +66,8 @@ def test_loading_the_extension_imports_nothing_that_its_words_need() -> None:
     modules = modules_after("import tfgpu_magic.notebook.loading")
     late = {
         "notebook.words.table",
-        "engine.control",
-        "policy.vocabulary",
+        "engine.engine",
+        "policy.parser",
         "model.snapshot",
         "isolate.call",
         "model.text",
@@ -156,10 +156,10 @@ def test_only_runtime_touches_tensorflow_and_a_handle_makes_its_model() -> None:
     ]
 
     assert importing == [
-        "frameworks/runtime/devices.py",
+        "frameworks/tensorflow/devices.py",
         "isolate/values/keras_objects.py",
     ]  # its load(), which is there to wake it
-    assert {Path(room).parent.as_posix() for room in configuring} == {"frameworks/runtime"}
+    assert {Path(room).parent.as_posix() for room in configuring} == {"frameworks/tensorflow"}
 
 
 def test_only_errors_py_says_the_verdict_of_a_refusal() -> None:
@@ -193,7 +193,7 @@ def test_what_runs_in_a_calls_process_knows_no_room_above_it() -> None:
 
 def test_nothing_of_parking_is_imported_before_it_is_asked_for() -> None:
     first = modules_after(
-        "import tfgpu_magic.notebook.loading, tfgpu_magic.notebook.words.table, tfgpu_magic.policy.vocabulary"
+        "import tfgpu_magic.notebook.loading, tfgpu_magic.notebook.words.table, tfgpu_magic.policy.parser"
     )
 
     assert not [name for name in first if name.startswith("tfgpu_magic.parking")]
@@ -214,13 +214,13 @@ def test_only_runtime_writes_the_environment() -> None:
         return stored or called
 
     ours = [room for room in ROOMS if not room.startswith("simgpu/")]
-    assert [room for room in ours if any(map(writes, nodes(room)))] == ["frameworks/runtime/environ.py"]
+    assert [room for room in ours if any(map(writes, nodes(room)))] == ["frameworks/environ.py"]
 
 
-DECIDING = ("policy", "parser", "resolver", "plan", "fit", "fallback", "refusal")
-DESCRIBING = ("environment", "visible", "script", "process_state")
+DECIDING = ("parser", "resolver", "plan", "fit", "fallback", "refusal")
+DESCRIBING = ("visible", "script", "process_state")
 PURE = DECIDING + DESCRIBING
-DATA = ("request", "amount", "memory", "arguments")
+DATA = ("policy", "memory", "arguments")
 REQUESTS = [room for room in ROOMS if room.startswith("policy/requests/")]
 
 
@@ -230,8 +230,8 @@ def test_the_pure_rooms_touch_nothing(room: str) -> None:
 
 
 def test_what_can_be_asked_knows_no_stage_that_asks_it() -> None:
-    stages = {f"tfgpu_magic.policy.{room}" for room in (*PURE, "vocabulary")}
-    known = {name for room in [*REQUESTS, "policy/request.py"] for name in imports(room)}
+    stages = {f"tfgpu_magic.policy.{room}" for room in PURE}
+    known = {name for room in [*REQUESTS, "policy/policy.py"] for name in imports(room)}
 
     assert not {name for name in known if name.rpartition(".")[0] in stages or name in stages}
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from tfgpu_magic._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from tfgpu_magic.engine.control import apply, plan, status
-    from tfgpu_magic.engine.status_answer import Status
+    from tfgpu_magic.engine.engine import apply, plan
+    from tfgpu_magic.engine.status import Status, status
     from tfgpu_magic.errors import (
         PolicyError,
         Raised,
@@ -74,8 +74,8 @@ __all__ = [
 _HOMES = {
     name: module
     for module, names in {
-        "engine.control": "apply plan status",
-        "engine.status_answer": "Status",
+        "engine.engine": "apply plan",
+        "engine.status": "Status status",
         "errors": "PolicyError Raised Refused TfGpuError TimedOut TooLate Unpicklable WorkerDied",
         "insight.freeing": "Freed free give_back",
         "insight.measuring": "measure",

@@ -21,7 +21,7 @@ PATIENCE = 20_000 * SLACK
 """Milliseconds in which a dialog comes or goes."""
 
 STREAM = "globalThis[Symbol.for('tfgpu-magic/stream-4')]"
-ASKED = "from tfgpu_magic.engine import control; print(control.current().asked)"
+ASKED = "from tfgpu_magic.engine import engine; print(engine.current().asked)"
 PID = "import os; print(os.getpid())"
 TAKE = "import tensorflow as tf; kept = tf.zeros(256 * 2**20 // 4)"
 

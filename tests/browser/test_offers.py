@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
 REFUSED = "%tf_gpu visible 0; limit 12GiB"
-ASKED = "from tfgpu_magic.engine import control; print(control.current().asked)"
+ASKED = "from tfgpu_magic.engine import engine; print(engine.current().asked)"
 TAKE = "import tensorflow as tf; kept = tf.zeros(256 * 2**20 // 4)"
 
 

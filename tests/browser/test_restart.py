@@ -56,7 +56,7 @@ def test_a_cell_that_restarts_its_kernel_ends_in_its_page_and_those_after_it_wer
     shot(page, f"{scene.application}-restarted")
     seen = prompts(page)
     policy = execute(
-        scene.server.connect(made.kernel), "from tfgpu_magic.engine import control; print(control.current().asked)"
+        scene.server.connect(made.kernel), "from tfgpu_magic.engine import engine; print(engine.current().asked)"
     )
 
     assert [bool(prompt.strip("[]: ")) for prompt in seen] == [True, True, False, False]

@@ -193,8 +193,8 @@ def test_what_kernels_are_promised_is_not_promised_to_jupyter_as_well(
     machine: Machine, tmp_path: Path, policy: str, said: str
 ) -> None:
     (tmp_path / "cell.py").write_text(
-        "%load_ext tfgpu_magic\nfrom tfgpu_magic.engine import control\n"
-        f"print(*control.plan('visible 0; {policy} --grow').notes)"
+        "%load_ext tfgpu_magic\nfrom tfgpu_magic.engine import engine\n"
+        f"print(*engine.plan('visible 0; {policy} --grow').notes)"
     )
     jupyter = str(Path(sys.executable).with_name("jupyter-run"))
     own = {**QUIET, "IPYTHONDIR": str(tmp_path / "ipython"), "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}

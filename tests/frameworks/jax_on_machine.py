@@ -11,7 +11,7 @@ import tfgpu_magic
 from tests.sizes import MIB
 from tests.waiting import until
 from tfgpu_magic.frameworks import registry
-from tfgpu_magic.frameworks.jax import Jax
+from tfgpu_magic.frameworks.jax.framework import Jax
 from tfgpu_magic.insight.tensors import tensors
 from tfgpu_magic.isolate.values import pickling, plain
 from tfgpu_magic.model.report import Figure

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tfgpu_magic.frameworks import custom_gradients
+from tfgpu_magic.frameworks.tensorflow import custom_gradients
 
 
 def test_a_gradient_that_cannot_be_read_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,8 @@ from tests.browser.scene import chromium
 from tests.frameworks.novum import Novum
 from tests.magic.shell import Seen, cells
 from tests.processes import run
-from tfgpu_magic.frameworks import registry, tensorflow_arrays
+from tfgpu_magic.frameworks import registry
+from tfgpu_magic.frameworks.tensorflow import arrays
 from tfgpu_magic.monitor.table import message
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.simgpu import Machine
@@ -108,7 +109,7 @@ def test_an_array_whose_address_cannot_be_read_hides_nothing(monkeypatch: pytest
     other = datetime.datetime_CAPI  # a capsule of another name than DLPack's
     monkeypatch.setitem(sys.modules, "tensorflow.python.dlpack.dlpack", SimpleNamespace(to_dlpack=lambda _: other))
 
-    assert tensorflow_arrays._address(object()) is None
+    assert arrays._address(object()) is None
 
 
 def test_where_none_uses_a_gpu_there_is_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

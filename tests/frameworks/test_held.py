@@ -19,9 +19,9 @@ machine = machine_of("2x16GiB")
 FREE, CAPPED, NO_GPU = "'taken'", "'out of memory'", "'no GPU'"
 CEILING = {"TFGPU_CEILING": "limit 2GiB"}
 NONE = {"TFGPU_CEILING": "visible none"}
-OLD = "from tfgpu_magic.frameworks.torch import Torch; Torch.version = lambda self: (2, 9, 0)"
+OLD = "from tfgpu_magic.frameworks.torch.framework import Torch; Torch.version = lambda self: (2, 9, 0)"
 BLIND = """
-import tfgpu_magic.engine.administrator as a
+import tfgpu_magic.engine.enforcement as a
 from tfgpu_magic.model.snapshot import Snapshot
 a.look_well = lambda: Snapshot(time=0.0, error="The driver does not answer.")
 """
@@ -30,17 +30,17 @@ import tfgpu_magic.engine.other_processes as o
 from tfgpu_magic.model.report import GpuUse, Report
 o._read = lambda _: o.OtherProcesses((Report(pid=1, summary="", uses=(GpuUse(gpu="*", fair=True, asked=1.0),)),))
 """
-SAID = "from tfgpu_magic.engine import administrator as a, control; str(a.said_to_others(control.plan('limit 1GiB')))"
+SAID = "from tfgpu_magic.engine import enforcement as a, engine; str(a.said_to_others(engine.plan('limit 1GiB')))"
 RESUME = "from tfgpu_magic.notebook import loading; loading._apply(get_ipython(), 'limit 99GiB', 'limit 1GiB', print)"
 FIXED_BY_ANY = "Until a framework is imported here, it is divided anew as others ask or end."
 FIXED_BY_TENSORFLOW = "Until TensorFlow is imported here, it is divided anew as others ask or end."
 RESUME_FITS = RESUME.replace("99GiB", "1GiB")
 SEEN = "import tensorflow as tf; tf.config.get_visible_devices('GPU')"
 KERAS = {"KERAS_BACKEND": "jax"}
-DEFECT = "import tfgpu_magic.engine.everywhere as e; e.with_others = lambda *_: 1 / 0"
-DEFECT_OF_JAX = "from tfgpu_magic.frameworks.jax import Jax; Jax.plan = lambda *_: 1 / 0"
-DEFECT_OF_ONE = "from tfgpu_magic.frameworks.torch import Torch; Torch.plan = lambda *_: 1 / 0"
-BROKEN = "import tfgpu_magic.engine.administrator as a; a.look_well = lambda: 1 / 0"
+DEFECT = "import tfgpu_magic.engine.every_framework as e; e.with_others = lambda *_: 1 / 0"
+DEFECT_OF_JAX = "from tfgpu_magic.frameworks.jax.framework import Jax; Jax.plan = lambda *_: 1 / 0"
+DEFECT_OF_ONE = "from tfgpu_magic.frameworks.torch.framework import Torch; Torch.plan = lambda *_: 1 / 0"
+BROKEN = "import tfgpu_magic.engine.enforcement as a; a.look_well = lambda: 1 / 0"
 
 
 AFTER_EXIT = """

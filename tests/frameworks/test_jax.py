@@ -15,7 +15,7 @@ from tests.machines import machine_of
 from tests.processes import run
 from tests.sizes import CONTEXT, GIB, MIB
 from tfgpu_magic.frameworks import registry
-from tfgpu_magic.frameworks.jax_settings import ALLOCATOR, FORMER_FRACTION, FRACTION, PREALLOCATE, variables
+from tfgpu_magic.frameworks.jax.settings import ALLOCATOR, FORMER_FRACTION, FRACTION, PREALLOCATE, variables
 from tfgpu_magic.frameworks.shortage import Shortage
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.simgpu import Machine

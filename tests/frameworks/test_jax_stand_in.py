@@ -13,8 +13,8 @@ import pytest
 import tfgpu_magic
 from tests.figures import jax
 from tfgpu_magic.frameworks import registry
-from tfgpu_magic.frameworks.jax import Jax
-from tfgpu_magic.frameworks.jax_settings import (
+from tfgpu_magic.frameworks.jax.framework import Jax
+from tfgpu_magic.frameworks.jax.settings import (
     ALLOCATOR,
     FORMER_FRACTION,
     FRACTION,

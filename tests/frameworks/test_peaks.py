@@ -18,7 +18,7 @@ from tfgpu_magic.frameworks import cuda, import_hook, registry
 from tfgpu_magic.frameworks.base import Framework
 from tfgpu_magic.frameworks.peaks import SharedPeaks
 from tfgpu_magic.frameworks.pool import Pool
-from tfgpu_magic.frameworks.torch import Torch
+from tfgpu_magic.frameworks.torch.framework import Torch
 
 
 class One(Framework):

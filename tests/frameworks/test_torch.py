@@ -12,7 +12,7 @@ from tests.frameworks.torch_on_machine import ALLOCATED, PEAK, RESERVED
 from tests.machines import machine_of
 from tests.processes import run
 from tests.sizes import GIB, MIB
-from tfgpu_magic.frameworks.torch import CUDA_OPTIONS, OPTIONS
+from tfgpu_magic.frameworks.torch.framework import CUDA_OPTIONS, OPTIONS
 from tfgpu_magic.model.report import Figure
 from tfgpu_magic.simgpu import Machine
 

@@ -17,12 +17,12 @@ from tests.frameworks.torch_stand_in import torch
 from tests.sizes import GIB
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import registry
-from tfgpu_magic.frameworks.torch import Torch
+from tfgpu_magic.frameworks.torch.framework import Torch
 from tfgpu_magic.insight.freeing import free
 from tfgpu_magic.model.report import Figure
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.policy.fit import Device
-from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkState, Wanted
+from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkRequest, FrameworkState
 from tfgpu_magic.policy.process_state import Stage
 
 
@@ -173,12 +173,12 @@ def test_a_limit_that_pytorch_would_not_heed_is_refused_and_a_configured_one_is_
     state: dict[str, Any], why: str
 ) -> None:
     device = Device(gpu=Gpu(index=0, uuid="GPU-1", total=16 * GIB), limits=(4 * GIB,))
-    wanted, framework = Wanted(devices=(device,), grows=True), Torch()
+    wanted, framework = FrameworkRequest(devices=(device,), grows=True), Torch()
 
     with pytest.raises(Refused, match=re.escape(why)):
         framework.plan(wanted, FrameworkState(version=(2, 13), **state))
     made = framework.plan(replace(wanted, asked=False), FrameworkState(version=(2, 13), **state))
-    grows = framework.plan(Wanted(grows=True), FrameworkState(version=(2, 13), **state))
+    grows = framework.plan(FrameworkRequest(grows=True), FrameworkState(version=(2, 13), **state))
 
     assert made.unmet.startswith(why)
     assert all(made.environment[name] is None for name in state.get("environment", ()))

@@ -23,7 +23,7 @@ import tfgpu_magic
 from tests.frameworks import torch_stand_in
 from tests.sizes import MIB
 from tfgpu_magic.frameworks import registry
-from tfgpu_magic.frameworks.torch import Torch
+from tfgpu_magic.frameworks.torch.framework import Torch
 from tfgpu_magic.insight.tensors import tensors
 from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.isolate.values import pickling

@@ -19,7 +19,7 @@ from tests.machines import machine_of
 from tests.magic.shell import Seen, cells
 from tests.processes import run
 from tests.sizes import MIB
-from tfgpu_magic.frameworks import tensorflow_arrays
+from tfgpu_magic.frameworks.tensorflow import arrays as tensorflow_arrays
 from tfgpu_magic.insight.accounts import Account, Group
 from tfgpu_magic.insight.search import Search
 from tfgpu_magic.insight.tensors import Tensors, called, holders, tensors

@@ -98,7 +98,7 @@ def test_a_driver_that_hangs_is_not_waited_for(machine: Machine) -> None:
 
 
 def test_a_trial_that_fails_leaves_its_way_out(machine: Machine) -> None:
-    *_, failed = run(machine, with_a_defect, "tfgpu_magic.engine.control:foresee", "%tf_gpu limit 1GiB", AWAKE, RAISES)
+    *_, failed = run(machine, with_a_defect, "tfgpu_magic.engine.engine:foresee", "%tf_gpu limit 1GiB", AWAKE, RAISES)
 
     assert "Out of GPU memory" in failed.text
     assert "%%tf_gpu isolate growth" in failed.text

@@ -20,7 +20,7 @@ from tfgpu_magic.simgpu import Machine
 def quick() -> Iterator[None]:
     """Calls without TensorFlow, for the tests of one module."""
     FORK_SERVER.stop()
-    FORK_SERVER.preload = ("numpy", "tfgpu_magic.engine.control", "tests.isolate.deeds")
+    FORK_SERVER.preload = ("numpy", "tfgpu_magic.engine.engine", "tests.isolate.deeds")
     yield
     FORK_SERVER.preload = PRELOAD
     FORK_SERVER.stop()

@@ -7,7 +7,7 @@ import pytest
 import tfgpu_magic
 from tests.processes import run
 from tfgpu_magic import IsolatedExecutor, isolated
-from tfgpu_magic.engine import administrator, control
+from tfgpu_magic.engine import enforcement, engine
 from tfgpu_magic.isolate.leases import LEASES, DemandForAll
 from tfgpu_magic.isolate.pool import FORK_SERVER
 from tfgpu_magic.policy import parser
@@ -60,12 +60,12 @@ def test_where_there_is_no_gpu_none_is_named() -> None:
 
 
 def _stand(policy: str) -> None:
-    FORK_SERVER.preload = ("numpy", "tfgpu_magic.engine.control")  # no call uses TensorFlow
-    administrator.enforce(policy, "the configuration", warn=lambda _: None)
+    FORK_SERVER.preload = ("numpy", "tfgpu_magic.engine.engine")  # no call uses TensorFlow
+    enforcement.enforce(policy, "the configuration", warn=lambda _: None)
 
 
 def _said() -> str:
-    return str(control.current().asked)
+    return str(engine.current().asked)
 
 
 def _in_calls(policy: str) -> list[str]:

@@ -249,12 +249,12 @@ def _say(*lines: str) -> list[str]:
 
 
 def _foresee_under_what_it_fell_to() -> tuple[str, str]:
-    from tfgpu_magic.engine import control
+    from tfgpu_magic.engine import engine
 
     _use_every_gpu()
     with pytest.raises(Refused) as refused:
-        control.foresee("limit 7.9GiB")
-    return str(control.foresee("limit 2GiB").asked), str(refused.value)
+        engine.foresee("limit 7.9GiB")
+    return str(engine.foresee("limit 2GiB").asked), str(refused.value)
 
 
 def _use_an_hour_later() -> tuple[str, list[int]]:
@@ -284,12 +284,12 @@ def _use_after_a_neighbour() -> tuple[str, list[int]]:
 
 
 def _use_with_a_broken_plan() -> tuple[str, list[int]]:
-    from tfgpu_magic.frameworks.runtime import devices
+    from tfgpu_magic.frameworks.tensorflow import devices
 
     cells("%tf_gpu limit 1GiB")
     write, calls = devices.write, []
 
-    def once_not(settings: devices.Settings) -> None:
+    def once_not(settings: devices.DeviceSettings) -> None:
         calls.append(settings)
         if len(calls) == 1:
             raise ValueError("today not")
@@ -302,10 +302,10 @@ def _use_with_a_broken_plan() -> tuple[str, list[int]]:
 
 
 def _import_with_a_look_that_fails(error: type[BaseException]) -> tuple[str, list[int], str]:
-    from tfgpu_magic.engine import administrator
+    from tfgpu_magic.engine import enforcement
 
     cells("pass")
-    with mock.patch.object(administrator, "look_well", side_effect=error("today not")):
+    with mock.patch.object(enforcement, "look_well", side_effect=error("today not")):
         imported = cells("import tensorflow")[0]
     cells("import tensorflow")
     touch_every_gpu()
@@ -313,7 +313,7 @@ def _import_with_a_look_that_fails(error: type[BaseException]) -> tuple[str, lis
 
 
 def _import_with_a_write_that_is_interrupted() -> tuple[str, list[int]]:
-    from tfgpu_magic.frameworks.runtime import devices
+    from tfgpu_magic.frameworks.tensorflow import devices
 
     cells("%tf_gpu limit 1GiB")
     with mock.patch.object(devices, "read", side_effect=KeyboardInterrupt):
@@ -324,10 +324,10 @@ def _import_with_a_write_that_is_interrupted() -> tuple[str, list[int]]:
 
 
 def _load_blindly_when_tensorflow_uses_the_gpus() -> tuple[str, list[int]]:
-    from tfgpu_magic.engine import administrator
+    from tfgpu_magic.engine import enforcement
 
     touch_every_gpu()
-    with mock.patch.object(administrator, "look_well", side_effect=ValueError("today not")):
+    with mock.patch.object(enforcement, "look_well", side_effect=ValueError("today not")):
         return loading()[0].text, held()
 
 

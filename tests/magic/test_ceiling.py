@@ -242,7 +242,7 @@ def test_a_full_gpu_is_left_out_under_it_and_the_others_are_held() -> None:
 
 def _use_after(lines: Sequence[str]) -> tuple[list[str], list[int], list[int]]:
     """Return what each cell said, and TensorFlow's import; what TensorFlow's pools may take; what is held."""
-    from tfgpu_magic.frameworks.runtime import devices
+    from tfgpu_magic.frameworks.tensorflow import devices
 
     seen = loading(*lines, "import tensorflow")
     touch_every_gpu()
@@ -290,7 +290,7 @@ def say(words: str) -> list[int]:
 
 
 def _use_what_was_asked_before() -> list[int]:
-    from tfgpu_magic.frameworks.runtime import devices
+    from tfgpu_magic.frameworks.tensorflow import devices
 
     _in_force({"ceiling": "limit 1GiB"}, "limit 3GiB")
     touch_every_gpu()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.policy.test_plan import gpu, snapshot
-from tfgpu_magic.engine import control
+from tfgpu_magic.engine import engine
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.parser import parse
@@ -32,15 +32,15 @@ ONE = (Device(gpu=gpu(0), limits=(2**30,), words=LIMIT.memory[0]),)
 def test_how_a_plan_stands_follows_from_the_plan_and_how_far_tensorflow_has_come(
     plan: Plan, stage: Stage, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "current_stage", lambda: stage)
+    monkeypatch.setattr(engine, "current_stage", lambda: stage)
 
-    assert control.standing(plan).endswith(said)
+    assert engine.standing(plan).endswith(said)
 
 
 def test_a_process_that_starts_from_here_is_told_what_this_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
     here = ProcessState(stage=Stage.READY, frozen=True, host="session", keras="jax", old="2.15.1")
     monkeypatch.setattr(RUNTIME, "observe", lambda _: here)
 
-    anew = control.anew(snapshot(gpu(0)))
+    anew = engine.anew(snapshot(gpu(0)))
 
     assert anew == ProcessState(anew=True, host="session", keras="jax", old="2.15.1")

@@ -47,7 +47,7 @@ def test_restart_applies_the_words_in_the_new_kernel(machine: Machine, server: S
 
     client = server.connect(kernel)
     first = execute(client, "pass")  # the very first cell finds the words in force
-    policy = execute(client, "from tfgpu_magic.engine import control; print(control.current().asked)").strip()
+    policy = execute(client, "from tfgpu_magic.engine import engine; print(engine.current().asked)").strip()
     after = int(execute(client, "import os; print(os.getpid())"))
     execute(client, "import tensorflow as tf; x = tf.constant(1.0)")
     sizes = [machine.held(pid=after, gpu=gpu) for gpu in (0, 1)]
@@ -85,7 +85,7 @@ def test_a_server_without_authentication_restarts_it_too_and_what_was_dropped_be
         client = server.connect(kernel)
         first = execute(client, "pass")
         status = execute(client, "%tf_gpu")
-        policy = execute(client, "from tfgpu_magic.engine import control; print(control.current().asked)").strip()
+        policy = execute(client, "from tfgpu_magic.engine import engine; print(engine.current().asked)").strip()
         client.stop_channels()
 
     assert "after the restart, `limit 0=2GiB` waits for" in first

@@ -19,7 +19,7 @@ from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic import probe
-from tfgpu_magic.engine.control import status
+from tfgpu_magic.engine.status import status
 from tfgpu_magic.monitor.driver import look as looking
 from tfgpu_magic.monitor.driver.look import look
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.figures import pytorch, tensorflow
 from tests.sizes import GIB
-from tfgpu_magic.engine.status_answer import Status
+from tfgpu_magic.engine.status import Status
 from tfgpu_magic.model.report import Figure, GpuUse, LogicalGpu, Report
 from tfgpu_magic.model.rows import Notebook, ProcessRow, Table
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot

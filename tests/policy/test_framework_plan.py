@@ -10,19 +10,19 @@ import pytest
 
 from tests.sizes import GIB
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.frameworks.jax import Jax
+from tfgpu_magic.frameworks.jax.framework import Jax
 from tfgpu_magic.frameworks.registry import Framework
-from tfgpu_magic.frameworks.torch import Torch
+from tfgpu_magic.frameworks.torch.framework import Torch
 from tfgpu_magic.model.snapshot import Gpu
-from tfgpu_magic.policy.amount import Share, add, part
 from tfgpu_magic.policy.fit import Device
-from tfgpu_magic.policy.framework_plan import FrameworkState, Wanted
+from tfgpu_magic.policy.framework_plan import FrameworkRequest, FrameworkState
+from tfgpu_magic.policy.memory import Percentage, add, part
 
 NEW = FrameworkState(version=(1000,))
 
 
-def wanted(limit: int, **gpu: int | bool | None) -> Wanted:
-    return Wanted(devices=(Device(gpu=Gpu(index=0, uuid="GPU-0", **gpu), limits=(limit,)),), grows=False)  # type: ignore[arg-type]
+def wanted(limit: int, **gpu: int | bool | None) -> FrameworkRequest:
+    return FrameworkRequest(devices=(Device(gpu=Gpu(index=0, uuid="GPU-0", **gpu), limits=(limit,)),), grows=False)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def two_digits() -> Iterator[None]:
 
 @pytest.mark.usefixtures("two_digits")
 def test_a_fraction_is_exact_in_a_program_that_calculates_with_few_digits() -> None:
-    uneven = Wanted(
+    uneven = FrameworkRequest(
         devices=(
             *wanted(4 * GIB, total=12 * GIB, used=0, free=12 * GIB).devices,
             Device(gpu=Gpu(index=1, uuid="GPU-1", total=24 * GIB, used=GIB, free=23 * GIB), limits=(9 * GIB,)),
@@ -49,9 +49,9 @@ def test_a_fraction_is_exact_in_a_program_that_calculates_with_few_digits() -> N
 
 @pytest.mark.usefixtures("two_digits")
 def test_so_are_parts_and_sums_of_percentages() -> None:
-    assert part(Share(Decimal(40)), 3) == Share(Decimal("13.33"))
-    assert add((Share(Decimal("33.3")), Share(Decimal("66.7")))) == Share(Decimal(100))
-    assert add((Share(Decimal("33.3")), Share(Decimal("66.8")))) is None
+    assert part(Percentage(Decimal(40)), 3) == Percentage(Decimal("13.33"))
+    assert add((Percentage(Decimal("33.3")), Percentage(Decimal("66.7")))) == Percentage(Decimal(100))
+    assert add((Percentage(Decimal("33.3")), Percentage(Decimal("66.8")))) is None
 
 
 def test_of_unified_memory_it_is_the_part_of_the_whole_whatever_is_free() -> None:

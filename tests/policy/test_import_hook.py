@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tfgpu_magic.frameworks import import_hook
-from tfgpu_magic.policy.frameworks import NAMES
+from tfgpu_magic.frameworks import NAMES, import_hook
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tfgpu_magic.frameworks.runtime import stage
+from tfgpu_magic.frameworks.tensorflow import stage
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,10 @@ from tfgpu_magic import units
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.notebook.words import line
 from tfgpu_magic.notebook.words.table import WORDS
-from tfgpu_magic.policy.amount import Share, amount_bytes
 from tfgpu_magic.policy.arguments import MOST_PARTS
+from tfgpu_magic.policy.memory import Percentage, amount_bytes
 from tfgpu_magic.policy.parser import parse
-from tfgpu_magic.policy.policy import Policy
-from tfgpu_magic.policy.request import Request
+from tfgpu_magic.policy.policy import Policy, Request
 from tfgpu_magic.policy.requests.default import Default
 from tfgpu_magic.policy.requests.growth import Growth
 from tfgpu_magic.policy.requests.limit import FairLimit, Limit
@@ -28,7 +27,7 @@ from tfgpu_magic.policy.requests.split import Split, SplitCpu
 from tfgpu_magic.policy.requests.visible import Visible
 
 sizes = st.integers(1, 10**14)
-shares = st.decimals("0.000001", 100, places=6).map(Share)
+shares = st.decimals("0.000001", 100, places=6).map(Percentage)
 amounts = sizes | shares
 uuids = st.builds(
     "{}-{}".format,
@@ -146,8 +145,8 @@ def test_an_exact_size_reads_back(size: int) -> None:
         ("limit 2 GiB", Policy((Limit(2 * GIB),))),
         ("limit 2gib", Policy((Limit(2 * GIB),))),
         ("limit 1.5GB --grow", Policy((Limit(1_500_000_000, grow=True),))),
-        ("limit 40%", Policy((Limit(Share(Decimal(40))),))),
-        ("limit 12.5 %", Policy((Limit(Share(Decimal("12.5"))),))),
+        ("limit 40%", Policy((Limit(Percentage(Decimal(40))),))),
+        ("limit 12.5 %", Policy((Limit(Percentage(Decimal("12.5"))),))),
         ("limit 1=4GiB 2GiB", Policy((Limit(2 * GIB), Limit(4 * GIB, 1)))),
         ("limit GPU-5D1C=1GiB", Policy((Limit(GIB, "GPU-5d1c"),))),
         ("limit 0=1 GiB, 1=4 GiB", Policy((Limit(GIB, 0), Limit(4 * GIB, 1)))),
@@ -166,7 +165,7 @@ def test_an_exact_size_reads_back(size: int) -> None:
         ("visible 0.1", Policy((Visible(("0.1",)),))),
         ("split 1 GiB, 2 GiB", Policy((Split((GIB, 2 * GIB)),))),
         ("split 2", Policy((Split(2),))),
-        ("split 1GiB 50% --gpu=3", Policy((Split((GIB, Share(Decimal(50))), 3),))),
+        ("split 1GiB 50% --gpu=3", Policy((Split((GIB, Percentage(Decimal(50))), 3),))),
         ("split 4 --cpu", Policy((SplitCpu(4),))),
         ("visible 3,2", Policy((Visible((3, 2)),))),
         ("visible 3 2", Policy((Visible((3, 2)),))),

@@ -11,9 +11,8 @@ from tests.sizes import GIB, MIB
 from tfgpu_magic.errors import PolicyError, Refused
 from tfgpu_magic.leases.allocation import asked, lowered, settle
 from tfgpu_magic.policy import fallback, requests, script
-from tfgpu_magic.policy.parser import parse
-from tfgpu_magic.policy.request import Memory
-from tfgpu_magic.policy.vocabulary import usage
+from tfgpu_magic.policy.parser import parse, usage
+from tfgpu_magic.policy.policy import Memory
 
 SPARE = (8 * GIB - 256 * MIB - 1536 * MIB) // 2
 """Half of what is free on an empty GPU of 8 GiB, beside CUDA's context and what TensorFlow leaves to its libraries."""

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from tfgpu_magic.frameworks import cuda
-from tfgpu_magic.frameworks.runtime import stage
+from tfgpu_magic.frameworks.tensorflow import stage
 from tfgpu_magic.policy.process_state import Stage
 
 

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 import tfgpu_magic
-from tfgpu_magic.engine.control import status
+from tfgpu_magic.engine.status import status
 from tfgpu_magic.simgpu import Machine
 
 

@@ -15,7 +15,8 @@ from tests.processes import run
 from tests.sizes import CONTEXT, GIB, LITTLE
 from tests.tf.on_machine import first_op, held, refused, touch_every_gpu
 from tests.tf.test_calls import ALL, limited_and_ready, listed, nothing, user_growth_on_one, user_limit
-from tfgpu_magic.frameworks.runtime import RUNTIME, stage
+from tfgpu_magic.frameworks.runtime import RUNTIME
+from tfgpu_magic.frameworks.tensorflow import stage
 from tfgpu_magic.simgpu import Machine
 
 LIMITED = range(GIB + CONTEXT, GIB + CONTEXT + 1)

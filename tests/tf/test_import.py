@@ -167,9 +167,9 @@ def _import_with_a_broken_plan() -> tuple[str, str]:
     heard = io.StringIO()
     with contextlib.redirect_stderr(heard):
         import tensorflow  # noqa: F401
-    from tfgpu_magic.engine import control
+    from tfgpu_magic.engine import engine
 
-    return heard.getvalue(), str(control.current().asked)
+    return heard.getvalue(), str(engine.current().asked)
 
 
 def _variables(words: str) -> list[dict[str, str]]:
@@ -186,10 +186,10 @@ def _variables(words: str) -> list[dict[str, str]]:
 
 
 def _run_as_script(words: str) -> list[int]:
-    from tfgpu_magic.engine import control
+    from tfgpu_magic.engine import engine
     from tfgpu_magic.policy import script
 
-    source = script.python(control.plan(words))
+    source = script.python(engine.plan(words))
     exec(source, {})
     touch_every_gpu()
     return held()

@@ -15,11 +15,11 @@ from tests.sizes import CONTEXT, GIB, LITTLE, MIB
 from tests.slack import SLACK
 from tests.tf.on_machine import held, touch_every_gpu
 from tests.tf.test_calls import listed
-from tfgpu_magic.engine import control
-from tfgpu_magic.engine.plan_answer import answer
+from tfgpu_magic.engine import engine
+from tfgpu_magic.engine.answers import answer
 from tfgpu_magic.frameworks.runtime import current_stage
 from tfgpu_magic.frameworks.self_report import after_exit
-from tfgpu_magic.frameworks.tensorflow import TensorFlow
+from tfgpu_magic.frameworks.tensorflow.framework import TensorFlow
 from tfgpu_magic.policy import script
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.simgpu import Machine
@@ -330,7 +330,7 @@ def with_a_lost_gpu() -> list[bool]:
 
 def run_code() -> tuple[list[int], list[int]]:
     names: dict[str, object] = {}
-    exec(script.python(control.sketch("growth --release")), names)
+    exec(script.python(engine.sketch("growth --release")), names)
     big = zeros(GIB)
     del big
     before = held()

@@ -17,7 +17,7 @@ from tests.processes import QUIET, program, run
 from tests.sizes import CONTEXT, GIB, LITTLE, MIB
 from tests.tf.on_machine import fill, first_op, held, status_text, touch_every_gpu
 from tests.tf.test_calls import listed
-from tfgpu_magic.engine import control
+from tfgpu_magic.engine import engine
 from tfgpu_magic.policy import script
 from tfgpu_magic.simgpu import Machine
 
@@ -238,15 +238,15 @@ def _spread_over_cpus(words: str) -> tuple[int, int, float]:
 
 
 def _env(words: str) -> str:
-    return script.shell(control.plan(words))
+    return script.shell(engine.plan(words))
 
 
 def _code_at_each_stage() -> list[str]:
     words = "visible 1; limit 100GiB"
-    codes = [script.python(control.sketch(words))]
+    codes = [script.python(engine.sketch(words))]
     for move in (listed, touch_every_gpu):
         move()
-        codes.append(script.python(control.sketch(words)))
+        codes.append(script.python(engine.sketch(words)))
     return codes
 
 
@@ -256,7 +256,7 @@ def _code_of_what_is_in_force(words: str) -> str:
     gpus = tf.config.list_physical_devices("GPU")
     tf.config.set_visible_devices(gpus[2:], "GPU")
     tfgpu_magic.apply(words)
-    return script.python(control.current(), control.order())
+    return script.python(engine.current(), engine.order())
 
 
 def _run_source(source: str) -> list[int]:
@@ -266,4 +266,4 @@ def _run_source(source: str) -> list[int]:
 
 
 def _shell_lines() -> str:
-    return script.shell(control.sketch("growth"))
+    return script.shell(engine.sketch("growth"))

@@ -19,7 +19,7 @@ from tfgpu_magic.frameworks.runtime import current_stage
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
-    from tfgpu_magic.engine.status_answer import Status
+    from tfgpu_magic.engine.status import Status
 
 
 @pytest.mark.parametrize("words", ["", "limit 1GiB", "visible 1"])

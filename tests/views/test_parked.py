@@ -15,7 +15,7 @@ from tests.views.tables import BUSY, HOSTILE, process
 from tests.views.test_message import live
 from tests.views.test_message import row as sent
 from tests.views.test_table import Page
-from tfgpu_magic.engine.status_answer import Status
+from tfgpu_magic.engine.status import Status
 from tfgpu_magic.model import phrases, terminal
 from tfgpu_magic.model.phrases import parked
 from tfgpu_magic.model.rows import Notebook, Parked, ParkedState, ProcessRow, Table

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from IPython.core.formatters import DisplayFormatter
 
-from tfgpu_magic.engine.control import status
-from tfgpu_magic.engine.status_answer import Status, shown
+from tfgpu_magic.engine.status import Status, shown, status
 from tfgpu_magic.model.report import Report
 from tfgpu_magic.monitor.owners import attribution
 from tfgpu_magic.monitor.table import fetch
@@ -75,7 +74,7 @@ sys.stdin.readline()
 
 
 LOOK = """
-from tfgpu_magic.engine.control import plan, status
+from tfgpu_magic.engine.engine import plan, status
 from tfgpu_magic.errors import Refused
 print(*[row.owner for row in status(timeout=30).table.processes])
 try:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.figures import jax
 from tests.sizes import GIB
-from tfgpu_magic.engine.status_answer import Status
+from tfgpu_magic.engine.status import Status
 from tfgpu_magic.model.phrases import called
 from tfgpu_magic.model.report import GpuUse
 from tfgpu_magic.model.rows import Table

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tfgpu_magic.command.wording import WORDS, frameworks, in_shell
-from tfgpu_magic.engine import control
+from tfgpu_magic.engine import engine
 from tfgpu_magic.policy import script
 
 
@@ -18,6 +18,6 @@ def prepare(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the lines."""
     policy = " ".join(options.policy)
-    plan = in_shell(lambda: control.sketch(policy, frameworks(policy)), 'tfgpu env "{}"'.format)
+    plan = in_shell(lambda: engine.sketch(policy, frameworks(policy)), 'tfgpu env "{}"'.format)
     print(script.shell(plan))
     return 0

@@ -23,10 +23,10 @@ from tfgpu_magic import units
 from tfgpu_magic.command import program
 from tfgpu_magic.command.target import PythonProgram, interpreter, is_python, python_program
 from tfgpu_magic.command.wording import WORDS, frameworks, in_shell, translated
-from tfgpu_magic.engine import control, framework_notes
+from tfgpu_magic.engine import engine, every_framework
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError
+from tfgpu_magic.frameworks.environ import environment, export
 from tfgpu_magic.frameworks.runtime import RUNTIME
-from tfgpu_magic.frameworks.runtime.environ import environment, export
 from tfgpu_magic.monitor.board import claims
 from tfgpu_magic.notebook.reporter import Reporter
 from tfgpu_magic.policy import parser, script
@@ -91,18 +91,18 @@ def _python(policy: str, found: PythonProgram, options: argparse.Namespace) -> i
     line = partial(_line, options.called or options.program, script=options.script)
     reporter = Reporter(name=_title(found))
     claims.announced_by(reporter.announce)
-    plan = in_shell(lambda: _in_time(control.apply, policy, options.wait), line)
+    plan = in_shell(lambda: _in_time(engine.apply, policy, options.wait), line)
     export(POLICY, str(plan.settled_of_all))  # for kernels that it starts
     reporter.start()
     if plan.acts_on_nothing:
-        print(f"tfgpu: {control.standing(plan)}", file=sys.stderr)
+        print(f"tfgpu: {engine.standing(plan)}", file=sys.stderr)
     elif options.called and not is_python(options.called[0]) and any(one.limited for one in plan.asked.memory):
         print(
             f"tfgpu: `{plan.asked}` holds in {PurePath(found.what).name} itself, and in kernels that load tfgpu_magic. "
             "Other programs that it starts have no limit.",
             file=sys.stderr,
         )
-    if said := framework_notes.left_out(plan):
+    if said := every_framework.left_out(plan):
         print(f"tfgpu: {said}", file=sys.stderr)
     return partial(program.execute, found)
 
@@ -140,7 +140,7 @@ def _title(found: PythonProgram) -> str:
 
 def _variables(policy: str, words: Sequence[str], wait: str | None) -> dict[str, str]:
     """Return the environment of a command that is not Python's, or refuse what variables cannot say."""
-    plan = in_shell(lambda: _in_time(control.plan, policy, wait), partial(_line, words))
+    plan = in_shell(lambda: _in_time(engine.plan, policy, wait), partial(_line, words))
     # Beside Keras' other backends TensorFlow is kept from the GPUs, too: that was not asked, and no variable says it.
     limited = any(request.limited for request in plan.asked.memory)
     if plan.needs_tensorflow and (limited or plan.cpus is not None or any(device.capped for device in plan.devices)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from tfgpu_magic.engine.status_answer import Status
+from tfgpu_magic.engine.status import Status
 from tfgpu_magic.monitor.board.history import History
 from tfgpu_magic.monitor.table import fetch, message
 

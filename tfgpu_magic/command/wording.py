@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tfgpu_magic.errors import Refused, TfGpuError
 from tfgpu_magic.policy import parser
-from tfgpu_magic.policy.vocabulary import POLICY_WORDS, usage
+from tfgpu_magic.policy.parser import POLICY_WORDS, usage
 
 if TYPE_CHECKING:
-    from tfgpu_magic.engine.control import Frameworks
+    from tfgpu_magic.engine.engine import Frameworks
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from IPython.core.error import UsageError
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError, TooLate
 from tfgpu_magic.model.answer import OFFERS
 from tfgpu_magic.policy import parser
-from tfgpu_magic.policy.flags import RESTART
+from tfgpu_magic.policy.word import RESTART
 
 if TYPE_CHECKING:
     from tfgpu_magic.policy.word import Magic

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.frameworks.array import Array
     from tfgpu_magic.frameworks.counters import Counters
     from tfgpu_magic.frameworks.pool import Pool
-    from tfgpu_magic.policy.framework_plan import FrameworkState, Wanted
+    from tfgpu_magic.policy.framework_plan import FrameworkRequest, FrameworkState
 
 
 class Framework:
@@ -138,7 +138,7 @@ class Framework:
         """Return the version that is installed, of one beside TensorFlow that can be told what it may take; else ()."""
         return installed(self.package) if self.package else ()
 
-    def plan(self, wanted: Wanted, state: FrameworkState) -> FrameworkPlan:  # noqa: ARG002
+    def plan(self, wanted: FrameworkRequest, state: FrameworkState) -> FrameworkPlan:  # noqa: ARG002
         """Decide what is done about it. Pure.
 
         Raises:

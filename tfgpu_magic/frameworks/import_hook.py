@@ -9,7 +9,7 @@ from typing import TextIO
 
 import wrapt
 
-from tfgpu_magic.policy.frameworks import NAMES
+from tfgpu_magic.frameworks import NAMES
 
 QUIET = False
 """Whether nothing is said at TensorFlow's import where all is well."""

@@ -1,4 +1,4 @@
-"""The frameworks that may take GPU memory in this process: a module each, and an entry in `FRAMEWORKS`.
+"""The frameworks that may take GPU memory in this process: a folder each, and a line in `frameworks.NAMES`.
 
 They are queried only where the user's own code has imported and started them: nothing here imports or starts one.
 """
@@ -6,19 +6,16 @@ They are queried only where the user's own code has imported and started them: n
 from __future__ import annotations
 
 import contextlib
+import importlib
 import traceback
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.frameworks import cuda
+from tfgpu_magic.frameworks import NAMES, cuda
 from tfgpu_magic.frameworks.base import Framework, installed
-from tfgpu_magic.frameworks.jax import Jax
 from tfgpu_magic.frameworks.peaks import SharedPeaks
 from tfgpu_magic.frameworks.runtime import RUNTIME, current_stage, note_import
 from tfgpu_magic.frameworks.shortage import DRIVERS
-from tfgpu_magic.frameworks.tensorflow import TensorFlow
-from tfgpu_magic.frameworks.torch import Torch
 from tfgpu_magic.model.report import TENSORFLOW
-from tfgpu_magic.policy.frameworks import NAMES
 from tfgpu_magic.policy.process_state import Stage
 
 if TYPE_CHECKING:
@@ -28,7 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FRAMEWORKS", "PEAKS", "RUNTIME", "Framework", "installed", "note_import"]
 
-FRAMEWORKS: tuple[Framework, ...] = (TensorFlow(), Torch(), Jax())
+FRAMEWORKS: tuple[Framework, ...] = tuple(
+    importlib.import_module(f"{__package__}.{module}.framework").FRAMEWORK for module in NAMES
+)
 """The frameworks, in the order in which views show their figures."""
 
 PEAKS: dict[str, SharedPeaks] = {one.name: SharedPeaks(one) for one in FRAMEWORKS}

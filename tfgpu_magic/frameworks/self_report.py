@@ -11,7 +11,8 @@ from typing import ParamSpec
 
 from tfgpu_magic.frameworks import cuda, registry, runtime
 from tfgpu_magic.frameworks.pool import Pool
-from tfgpu_magic.frameworks.runtime import RUNTIME, devices
+from tfgpu_magic.frameworks.runtime import RUNTIME
+from tfgpu_magic.frameworks.tensorflow import devices
 from tfgpu_magic.model.report import TENSORFLOW, GpuUse, LogicalGpu, Report
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import visible

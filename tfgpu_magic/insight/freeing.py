@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import PolicyError, Refused
-from tfgpu_magic.frameworks import custom_gradients, registry
+from tfgpu_magic.frameworks import registry
+from tfgpu_magic.frameworks.tensorflow import custom_gradients
 from tfgpu_magic.host import here
 from tfgpu_magic.insight import roots
 from tfgpu_magic.insight.search import Identity, figures, leading, reached_from
@@ -17,9 +18,9 @@ from tfgpu_magic.insight.tensors import GAVE_UP, Tensors, called, still_there
 from tfgpu_magic.model.answer import Answer
 from tfgpu_magic.model.report import TENSORFLOW
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
+from tfgpu_magic.policy.parser import nearest
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.policy.requests.growth import Growth
-from tfgpu_magic.policy.vocabulary import nearest
 from tfgpu_magic.units import rounded
 
 if TYPE_CHECKING:

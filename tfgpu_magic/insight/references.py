@@ -30,7 +30,6 @@ from types import (
 from typing import Any, TypeAlias
 from weakref import ReferenceType
 
-from tfgpu_magic.frameworks import keras
 from tfgpu_magic.frameworks.objects import (
     attributes,
     class_attributes,
@@ -42,7 +41,8 @@ from tfgpu_magic.frameworks.objects import (
     items,
     namespace,
 )
-from tfgpu_magic.frameworks.tensorflow_containers import container, of_graph, stands_in
+from tfgpu_magic.frameworks.tensorflow import keras
+from tfgpu_magic.frameworks.tensorflow.containers import container, of_graph, stands_in
 from tfgpu_magic.insight.names import Kind, Scope, Step
 
 Child: TypeAlias = "tuple[Step | None, object]"

@@ -13,8 +13,8 @@ from collections.abc import Container, Iterable, Iterator
 from types import FrameType, ModuleType
 from typing import Any
 
-from tfgpu_magic.frameworks import keras
 from tfgpu_magic.frameworks.objects import is_users_module, items, namespace
+from tfgpu_magic.frameworks.tensorflow import keras
 from tfgpu_magic.host import shell
 from tfgpu_magic.insight.names import Scope, Step
 from tfgpu_magic.insight.references import Child, of_frame

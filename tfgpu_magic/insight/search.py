@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeAlias
 
-from tfgpu_magic.frameworks import keras, registry
+from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.array import Array
+from tfgpu_magic.frameworks.tensorflow import keras
 from tfgpu_magic.insight import roots
 from tfgpu_magic.insight.accounts import Arrays, Buffer, Device, Group, buffers
 from tfgpu_magic.insight.names import NOWHERE, Name, NamedMemory, Scope, Step

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from tfgpu_magic.engine import control, idle_notebooks, other_processes
+from tfgpu_magic.engine import engine, idle_notebooks, other_processes
 from tfgpu_magic.engine.other_processes import OtherProcesses
 from tfgpu_magic.errors import NOT_STARTED, Refused
 from tfgpu_magic.isolate.process import inside
@@ -124,7 +124,7 @@ class Demand:
         raise error
 
     def _fits(self, then: Snapshot, _: OtherProcesses) -> bool:
-        devices = self.devices(control.current().settled, then)
+        devices = self.devices(engine.current().settled, then)
         return devices is None or allocation.choose(devices, holding(then), (), self.count(devices)) is not None
 
 
@@ -215,7 +215,7 @@ class Leases:
                 policy, devices = self._take(demand)
             except Refused as error:
                 demand.refuse(error)
-                policy, devices = control.inherited(demand.snapshot).then(demand.policy), ()
+                policy, devices = engine.inherited(demand.snapshot).then(demand.policy), ()
                 self._demands.discard(demand)  # it runs without GPUs of its own, and no call waits behind it
                 self._remove_ended()
             yield Lease(policy, demand.snapshot, devices, started=functools.partial(self._started, demand.ticket))
@@ -379,9 +379,9 @@ def nearest_first(snapshot: Snapshot) -> Iterator[Policy]:
 
     A call that cannot have one of them tries the next: it is never refused because of this process's own policy.
     """
-    yield control.current().settled
-    if not control.current().judged:
-        fallen = control.inherited(snapshot)
+    yield engine.current().settled
+    if not engine.current().judged:
+        fallen = engine.inherited(snapshot)
         yield fallen
         yield fallen.then(fallback.GROWS)
 
@@ -413,7 +413,7 @@ def candidates(here: Policy, policy: Policy, snapshot: Snapshot) -> tuple[Device
     Raises:
         Refused: the policy names a GPU that is not there, or is hidden.
     """
-    fallen = here != control.current().settled
+    fallen = here != engine.current().settled
 
     def may_be_less(device: Device) -> bool:
         """Tell whether a call may have less of a GPU, on which neither it nor this process insists."""
@@ -430,7 +430,7 @@ def seen(here: Policy, policy: Policy, snapshot: Snapshot) -> Iterator[Device]:
     Raises:
         Refused: as `candidates` does.
     """
-    kernel = control.anew(snapshot)
+    kernel = engine.anew(snapshot)
     if any(request.divided for request in here.then(policy).memory):
         others = other_processes.now()
         shared = tuple(lease for lease in others.leases if lease.size is not None)  # for another, a call waits its turn

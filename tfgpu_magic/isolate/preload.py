@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-PRELOAD = ["tensorflow", "keras", "cloudpickle", "tfgpu_magic.engine.control", "tfgpu_magic.isolate.cells.shell"]
+PRELOAD = ["tensorflow", "keras", "cloudpickle", "tfgpu_magic.engine.engine", "tfgpu_magic.isolate.cells.shell"]
 """The modules' names; a module that is not installed is left out."""

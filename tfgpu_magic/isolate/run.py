@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from tfgpu_magic.engine import control
+from tfgpu_magic.engine import engine
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.host import shell
 from tfgpu_magic.isolate.answer import Answer
@@ -19,8 +19,7 @@ from tfgpu_magic.isolate.process import inherited
 from tfgpu_magic.isolate.process.order import Order
 from tfgpu_magic.model.report import TENSORFLOW
 from tfgpu_magic.policy import visible
-from tfgpu_magic.policy.policy import NOTHING, Policy
-from tfgpu_magic.policy.request import Memory, Reset
+from tfgpu_magic.policy.policy import NOTHING, Memory, Policy, Reset
 
 
 def run(
@@ -74,13 +73,13 @@ def leased(options: Options, wanted: Callable[[], bool] = lambda: True) -> Abstr
     """
     if options.gpus != 0:
         return LEASES.lease(Demand(options.policy, options.gpus, wanted))
-    _, _, cpus = control.inherited().then(options.policy).by_nature()  # there is no GPU for the other requests
+    _, _, cpus = engine.inherited().then(options.policy).by_nature()  # there is no GPU for the other requests
     return contextlib.nullcontext(Lease(Policy(cpus), environment=visible.variable(())))
 
 
 def as_here(options: Options) -> AbstractContextManager[Lease]:
     """Return a lease of the GPUs as this process would see them; nothing is looked at, and nothing reserved."""
-    return contextlib.nullcontext(Lease(control.inherited().then(options.policy)))
+    return contextlib.nullcontext(Lease(engine.inherited().then(options.policy)))
 
 
 def order(lease: Lease, runner: str, *, for_all: Policy = NOTHING) -> Order:
@@ -93,7 +92,7 @@ def order(lease: Lease, runner: str, *, for_all: Policy = NOTHING) -> Order:
     """
     others = NOTHING if lease.environment else _others(lease, for_all)  # that hides all GPUs
     own = others.for_framework(TENSORFLOW).memory
-    asked = bool(for_all.requests) or not control.current().configured  # of what is configured, no call is refused
+    asked = bool(for_all.requests) or not engine.current().configured  # of what is configured, no call is refused
     together = asked and bool(own) and own == lease.policy.memory  # TensorFlow is asked what all are, as one of them
     kept = (request for request in lease.policy if not isinstance(request, Memory))
     return Order(
@@ -102,7 +101,7 @@ def order(lease: Lease, runner: str, *, for_all: Policy = NOTHING) -> Order:
         directory=str(Path.cwd()),
         path=tuple(sys.path),
         arguments=tuple(sys.argv),
-        apply=control.apply,
+        apply=engine.apply,
         policy=Policy((*kept, *others.memory)) if together else lease.policy,
         frameworks="all" if together else "tensorflow",
         others=NOTHING if together else others,
@@ -116,4 +115,4 @@ def _others(lease: Lease, for_all: Policy) -> Policy:
     words = Policy(tuple(request for request in for_all if isinstance(request, Memory | Reset)))
     if words.memory and not set(words.memory) <= set(lease.policy.memory):  # in bytes, of GPUs of its own
         words = Policy(lease.policy.memory)
-    return control.current().others.settled.then(words)
+    return engine.current().others.settled.then(words)

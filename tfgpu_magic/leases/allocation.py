@@ -14,8 +14,7 @@ from tfgpu_magic.model.snapshot import Gpu, Process
 from tfgpu_magic.policy import fit
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.memory import context_bytes, whole
-from tfgpu_magic.policy.policy import Policy
-from tfgpu_magic.policy.request import reference
+from tfgpu_magic.policy.policy import Policy, reference
 from tfgpu_magic.policy.requests.visible import Visible
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfgpu_magic.engine import administrator, control
+from tfgpu_magic.engine import enforcement, engine
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError, TooLate
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.self_report import after_exit
@@ -22,9 +22,9 @@ from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.driver.look import look, still_asked
 from tfgpu_magic.notebook import configuration
 from tfgpu_magic.policy import refusal
-from tfgpu_magic.policy.flags import RESTART
 from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.policy import NOTHING
+from tfgpu_magic.policy.word import RESTART
 
 MIME = "application/vnd.tfgpu-magic.answer+json"
 """The type of an answer; no front end shows it."""
@@ -54,12 +54,11 @@ def state(words: str = "") -> Answer:
     """
     shown = snapshot = look(LOOK)
     late = ""
-    try:
-        refusal.if_too_late(NOTHING, RUNTIME.observe(snapshot.gpus))
-    except TooLate as error:
-        late = error.reason
+    process = RUNTIME.observe(snapshot.gpus)
+    if process.fixed:
+        late = refusal.too_late(NOTHING, process).reason
         shown = after_exit(snapshot)
-    asked = control.current().asked
+    asked = engine.current().asked
     facts: dict[str, object] = {
         "now": time.monotonic(),
         "loaded": magics(shell()) is not None,
@@ -80,9 +79,9 @@ def _plan(words: str, see: Callable[[], Snapshot]) -> Mapping[str, object]:
     """Return what words would do here; or, where it is too late, in a kernel that starts anew."""
     try:
         try:
-            return {"outcome": "fits", **_planned(control.plan(words, frameworks=_frameworks(words), see=see))}
+            return {"outcome": "fits", **_planned(engine.plan(words, frameworks=_frameworks(words), see=see))}
         except TooLate as error:
-            then = control.foresee(words, _frameworks(words), see=see)
+            then = engine.foresee(words, _frameworks(words), see=see)
             return {"outcome": "late", "late": error.reason, **_planned(then)}
     except TfGpuError as error:
         return _refused(error)
@@ -98,10 +97,10 @@ def apply(words: str, before: float) -> Answer:
     """
     if time.monotonic() > before:
         return Answer({"outcome": "expired"})
-    return _apply(lambda: control.apply(words, frameworks=_frameworks(words)))
+    return _apply(lambda: engine.apply(words, frameworks=_frameworks(words)))
 
 
-def _frameworks(words: str) -> control.Frameworks:
+def _frameworks(words: str) -> engine.Frameworks:
     """Return for which frameworks words are: for all, unless TensorFlow alone can be asked them."""
     return "all" if configuration.magic_for(words) == "gpu" else "tensorflow"
 
@@ -130,7 +129,7 @@ def _apply(do: Callable[[], Plan]) -> Answer:
         except TfGpuError as error:
             answer = _refused(error)
         else:
-            answer = {"outcome": "applied", "standing": control.standing(made), **_planned(made)}
+            answer = {"outcome": "applied", "standing": engine.standing(made), **_planned(made)}
     magics(shell()).reporter.note_idle()  # this runs in no cell, and is news for tables
     return Answer({**answer, "loads": loads, "said": heard.getvalue().strip()})
 
@@ -144,7 +143,7 @@ def _gpu(gpu: Gpu) -> dict[str, object]:
 def _planned(plan: Plan) -> dict[str, object]:
     """Return a plan's facts: the whole policy and what the other frameworks have, what each GPU gives, and notes."""
     takes = [{"gpu": device.gpu.label, "takes": plan.takes(device)} for device in plan.devices]
-    others = str(administrator.said_to_others(plan))
+    others = str(enforcement.said_to_others(plan))
     return {"policy": str(plan.asked) or "default", "others": others, "takes": takes, "notes": list(plan.notes)}
 
 

@@ -7,15 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.engine import administrator, control, other_processes
+from tfgpu_magic.engine import enforcement, engine, other_processes
 from tfgpu_magic.errors import PolicyError, Refused, TooLate
-from tfgpu_magic.frameworks import import_hook
+from tfgpu_magic.frameworks import NAMES, import_hook
+from tfgpu_magic.frameworks import environ as variables
 from tfgpu_magic.frameworks.runtime import RUNTIME, current_stage
-from tfgpu_magic.frameworks.runtime import environ as variables
 from tfgpu_magic.host import here, shell
 from tfgpu_magic.policy import fallback, parser
 from tfgpu_magic.policy.ceiling import read
-from tfgpu_magic.policy.frameworks import NAMES
 from tfgpu_magic.policy.plan import Plan, make
 from tfgpu_magic.policy.policy import NOTHING, Policy
 from tfgpu_magic.policy.process_state import Stage
@@ -46,11 +45,11 @@ def enforce(given: Settings, file: Settings, warn: Callable[[str], None]) -> str
         words, where = policy_for_user(given, file)
         if words or RUNTIME.ceiling is not None:
             if RUNTIME.plan is None:  # else this is loaded again, and what was asked meanwhile stays in force
-                administrator.enforce(words or "growth", where if words else administrator.CEILING, warn)
-            administrator.hold_others()
+                enforcement.enforce(words or "growth", where if words else enforcement.CEILING, warn)
+            enforcement.hold_others()
     except Exception as error:
         warn(f"tfgpu_magic: What is configured is NOT in force: {type(error).__name__}: {error}")
-        administrator.hold_to_least()
+        enforcement.hold_to_least()
     return ceiling_in_force()
 
 
@@ -88,7 +87,7 @@ def lower_ceiling(text: str) -> str:
             f"The ceiling here is `{now}`. It can be lowered, and not raised: `{asked}` is no lower.", verdict=""
         )
     RUNTIME.lower_ceiling([(text, CONFIGURATION)])
-    administrator.hold_others()
+    enforcement.hold_others()
     _apply_anew()
     return ceiling_in_force()
 
@@ -106,33 +105,33 @@ def _apply_anew() -> None:
     """
     plan = RUNTIME.plan
     if current_stage() is Stage.READY:
-        administrator.tell_others()
+        enforcement.tell_others()
         raise TooLate(
             f"The ceiling is `{RUNTIME.ceiling}` now, for what this {here()} starts. TensorFlow is using the GPUs "
             "already: what it may take of them can no longer be changed. Restart, and say it in the first cell.",
             verdict="",
         )
     if plan is None:
-        administrator.enforce_nearest()
+        enforcement.enforce_nearest()
     elif plan.judged:
         _lower(plan)
     else:  # it is checked when a framework is imported
         waits = fallback.waits(plan.asked, RUNTIME.ceiling)
         RUNTIME.apply(replace(waits, configured=plan.configured, others=plan.others))
-    administrator.tell_others()
+    enforcement.tell_others()
 
 
 def _lower(plan: Plan) -> None:
     """Apply a plan again, lowered to the ceiling; where that cannot be, what an administrator has configured."""
     try:
-        snapshot = administrator.look_well()
+        snapshot = enforcement.look_well()
         process = other_processes.now().added_to(RUNTIME.observe(snapshot.gpus), snapshot)
         made = replace(make(NOTHING, snapshot, process), configured=plan.configured, others=plan.others)
         made = made.hiding_all() if plan.hides_all else made
-        administrator.apply(made)
+        enforcement.apply(made)
     except Refused as error:
         import_hook.warn(f"tfgpu_magic: {error}")
-        administrator.enforce_nearest()
+        enforcement.enforce_nearest()
 
 
 def resume(words: str, others: str = "", *, asked: str = "") -> Plan:
@@ -150,7 +149,7 @@ def resume(words: str, others: str = "", *, asked: str = "") -> Plan:
     try:
         return _resume(words, others)
     except Refused as error:
-        there = control.current().others.asked
+        there = engine.current().others.asked
         held = f" `{there}` is, for every framework." if others and there.requests else ""
         error.verdict = f"`{words}`{asked} is NOT in force.{held}"
         raise
@@ -161,10 +160,10 @@ def _resume(words: str, others: str) -> Plan:
     memory = of_others.for_framework(NAMES["tensorflow"]).memory
     if memory and memory == wanted.memory:  # TensorFlow is asked what all are: it is asked as one of them
         rest = (request for request in wanted if request not in memory)
-        return control.apply(Policy((*reset, *rest, *of_others)), frameworks="all")
+        return engine.apply(Policy((*reset, *rest, *of_others)), frameworks="all")
     if others:
-        control.apply(Policy((*reset, *of_others)), frameworks="all")
-    return control.apply(Policy((*reset, *wanted)))
+        engine.apply(Policy((*reset, *of_others)), frameworks="all")
+    return engine.apply(Policy((*reset, *wanted)))
 
 
 def magic_for(policy: str) -> Magic:

@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.cell_watch import CellWatch
-from tfgpu_magic.policy.frameworks import NAMES
+from tfgpu_magic.frameworks import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.cell_watch import CellWatch
-from tfgpu_magic.policy.frameworks import NAMES
+from tfgpu_magic.frameworks import NAMES
 
 if TYPE_CHECKING:
     from tfgpu_magic.frameworks.registry import Framework

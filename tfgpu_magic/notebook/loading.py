@@ -21,9 +21,9 @@ from tfgpu_magic.monitor.board import claims
 from tfgpu_magic.notebook.complete import matcher
 from tfgpu_magic.notebook.magic import MAGICS, TfGpuMagics, configuration
 from tfgpu_magic.policy import settings
-from tfgpu_magic.policy.flags import RESTART
 from tfgpu_magic.policy.settings import SECTION
 from tfgpu_magic.policy.variables import CEILING, POLICY
+from tfgpu_magic.policy.word import RESTART
 
 _ENFORCED = {"policy", "policies", "ceiling", "ceilings"}
 
@@ -152,7 +152,7 @@ def _apply(
     except TfGpuError as error:
         _warn(shell, f"tfgpu_magic: {error}")
     else:
-        say(shell, f"tfgpu_magic: after the restart, {configuration().control.standing(plan)}", sys.stdout)
+        say(shell, f"tfgpu_magic: after the restart, {configuration().engine.standing(plan)}", sys.stdout)
 
 
 def _warn(shell: InteractiveShell, text: str) -> None:

@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.cell_watch import CellWatch
-from tfgpu_magic.policy.frameworks import NAMES
+from tfgpu_magic.frameworks import NAMES
 
 if TYPE_CHECKING:
     from tfgpu_magic.notebook.publisher import Publisher

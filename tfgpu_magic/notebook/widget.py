@@ -18,7 +18,7 @@ import anywidget
 from IPython.core.getipython import get_ipython
 from traitlets import Bool, Dict, Float, Unicode, default
 
-from tfgpu_magic.engine.status_answer import shown
+from tfgpu_magic.engine.status import shown
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks import self_report
 from tfgpu_magic.model.rows import Table

@@ -1,15 +1,15 @@
-"""Parsers that the modules of `requests` share: amounts, counts and GPUs, from text. Pure."""
+"""Parsers of what follows a word: flags, amounts, counts and GPUs, from text. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 
 from tfgpu_magic import units
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.policy.amount import EXACT, Amount, Share
-from tfgpu_magic.policy.request import GpuRef
+from tfgpu_magic.policy.memory import EXACT, Amount, Percentage
+from tfgpu_magic.policy.policy import GpuRef
 
 MOST_PARTS = 64
 """The most logical devices to split one GPU or CPU into; more is taken for a typing error."""
@@ -22,6 +22,40 @@ _COUNT = re.compile(r"[0-9]{1,4}")
 _INSTANCE = re.compile(r"([0-9]{1,4})\.([0-9]{1,2})")
 _PERCENT = re.compile(r"(?P<number>[0-9]{1,3}(?:\.[0-9]{1,6})?)%")
 _UUID = re.compile(r"(?P<kind>GPU|MIG)-(?P<digits>[0-9a-f][0-9a-f/-]*)", re.IGNORECASE | re.ASCII)
+
+
+def separate(tokens: Iterable[str], lacks: Mapping[str, str], usage: str) -> tuple[list[str], dict[str, str]]:
+    """Separate flags from the rest.
+
+    Args:
+        tokens: the tokens of the line.
+        lacks: the flags, each with the error's text if its value is missing; "" for a flag that takes none.
+        usage: the end of each error's text: how the line is written.
+
+    Returns:
+        The tokens that are neither a flag nor its value, and the flags with their values, "" where there is none.
+
+    Raises:
+        PolicyError: a flag is given twice, without its value, or with one that it does not take.
+    """
+    rest: list[str] = []
+    flags: dict[str, str] = {}
+    left = iter(tokens)
+    for token in left:
+        flag, equals, value = token.partition("=")
+        if flag not in lacks:
+            rest.append(token)
+            continue
+        if flag in flags:
+            raise PolicyError(f"{flag} is given twice.")
+        if equals and not lacks[flag]:
+            raise PolicyError(f"{flag} takes no value.{usage}")
+        if lacks[flag]:
+            value = value or next(left, "")
+            if not value or value.startswith("--"):
+                raise PolicyError(f"{lacks[flag]}{usage}")
+        flags[flag] = value
+    return rest, flags
 
 
 def values(tokens: Sequence[str]) -> list[str]:
@@ -42,7 +76,7 @@ def is_number(text: str) -> bool:
 def amount(text: str) -> Amount:
     """Parse a size or a percentage; neither may be zero."""
     if percent := _PERCENT.fullmatch(text):
-        share = Share(Decimal(percent["number"]))
+        share = Percentage(Decimal(percent["number"]))
         if not 0 < share.percent <= 100:
             raise PolicyError(f"{text} of a GPU's memory cannot be had; more than 0% and at most 100% can.")
         return share
@@ -60,7 +94,7 @@ def readings(number: str) -> str:
     if value == 0:
         return "a size such as 2GiB, above zero"
     if value < 1:
-        return f"{Share(value.scaleb(2, EXACT))} (of the GPU), or {number}GiB"
+        return f"{Percentage(value.scaleb(2, EXACT))} (of the GPU), or {number}GiB"
     if value <= 100:
         return f"{number}GiB, or {number}% (of the GPU)"
     return f"{number}MiB, as TensorFlow counts{f', or {number}GiB' if value < 1024 else ''}"

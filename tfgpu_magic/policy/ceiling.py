@@ -16,10 +16,8 @@ from typing import TypeAlias
 from tfgpu_magic.errors import PolicyError, Refused
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.policy import arguments, parser
-from tfgpu_magic.policy.amount import Amount, Share, amount_bytes, amount_text
-from tfgpu_magic.policy.memory import Figures
-from tfgpu_magic.policy.policy import Policy
-from tfgpu_magic.policy.request import Choice, Memory, Request
+from tfgpu_magic.policy.memory import Amount, Figures, Percentage, amount_bytes, amount_text
+from tfgpu_magic.policy.policy import Choice, Memory, Policy, Request
 from tfgpu_magic.policy.requests.growth import NO_LIMIT, Growth
 from tfgpu_magic.policy.requests.limit import Limit
 from tfgpu_magic.policy.requests.visible import Visible
@@ -41,8 +39,8 @@ class Ceiling:
 
     Examples:
         ===============================  ==========================================
-        ``limit 40%``                    ``Ceiling((Share(40),))``
-        ``limit 40%; limit 4GiB``        ``Ceiling((Share(40), 2**32))``
+        ``limit 40%``                    ``Ceiling((Percentage(40),))``
+        ``limit 40%; limit 4GiB``        ``Ceiling((Percentage(40), 2**32))``
         ``visible none``                 ``Ceiling(())``
         ===============================  ==========================================
     """
@@ -110,7 +108,7 @@ class Ceiling:
         if not (self.amounts and other.amounts):
             return Ceiling((), flaws)
         amounts = (*self.amounts, *other.amounts)
-        shares = [amount for amount in amounts if isinstance(amount, Share)]
+        shares = [amount for amount in amounts if isinstance(amount, Percentage)]
         sizes = [amount for amount in amounts if isinstance(amount, int)]
         least = min(shares, key=lambda share: share.percent) if shares else None
         return Ceiling((*([] if least is None else [least]), *([min(sizes)] if sizes else [])), flaws)
@@ -240,7 +238,7 @@ def _no_gpu(ceiling: Ceiling, policy: Policy) -> Refused:
 def _most(ceiling: Ceiling, gpu: Gpu) -> str:
     """Return the ceiling of a GPU as it was written, a share's size beside it."""
     amount = ceiling.amount(gpu)
-    size = f", {rounded(ceiling.bytes(gpu))} here" if isinstance(amount, Share) else ""
+    size = f", {rounded(ceiling.bytes(gpu))} here" if isinstance(amount, Percentage) else ""
     return f"`limit {amount_text(amount)}`{size}"
 
 

@@ -11,9 +11,8 @@ from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import fit, refusal, visible
 from tfgpu_magic.policy.memory import context_bytes
 from tfgpu_magic.policy.plan import Others, Plan, draft
-from tfgpu_magic.policy.policy import NOTHING, Policy
+from tfgpu_magic.policy.policy import NOTHING, Choice, Memory, Policy, reference
 from tfgpu_magic.policy.process_state import DEVICES, GROWTH, ProcessState
-from tfgpu_magic.policy.request import Choice, Memory, reference
 from tfgpu_magic.policy.requests.growth import Growth
 from tfgpu_magic.policy.requests.visible import Visible
 from tfgpu_magic.policy.resolver import is_skipped, lowered, seen_without_words
@@ -63,7 +62,8 @@ def nearest(
         TooLate: nothing can be set in this process any more.
     """
     process = replace(process, asked=NOTHING, settled=NOTHING)
-    refusal.if_too_late(policy, process)
+    if process.fixed:
+        raise refusal.too_late(policy, process)
     why = ""
     for words in _steps(policy, snapshot, process):
         try:

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.policy.amount import amount_bytes
-from tfgpu_magic.policy.memory import LEAST_LIMIT, context_bytes, reserve_bytes
-from tfgpu_magic.policy.policy import Policy
-from tfgpu_magic.policy.request import Choice, Memory, Request, Reset
+from tfgpu_magic.policy.memory import LEAST_LIMIT, amount_bytes, context_bytes, reserve_bytes
+from tfgpu_magic.policy.policy import Choice, Memory, Policy, Request, Reset
 from tfgpu_magic.policy.requests.pick import Pick
 from tfgpu_magic.policy.requests.visible import Visible
 from tfgpu_magic.units import BINARY, MIB, rounded

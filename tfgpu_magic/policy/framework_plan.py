@@ -9,8 +9,8 @@ from decimal import Decimal
 
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.model.snapshot import Gpu
-from tfgpu_magic.policy.amount import EXACT
 from tfgpu_magic.policy.fit import Device
+from tfgpu_magic.policy.memory import EXACT
 from tfgpu_magic.units import rounded
 
 _PLACES = 6
@@ -18,7 +18,7 @@ _PLACES = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class FrameworkRequest:
     """What is asked of every framework beside TensorFlow.
 
     Attributes:
@@ -51,7 +51,7 @@ class Wanted:
         """
         return {str(device.gpu.uuid): _fraction(device) for device in self.devices if device.limits}
 
-    def within(self, own: Decimal) -> Wanted:
+    def within(self, own: Decimal) -> FrameworkRequest:
         """Return the same beside a user's own fraction of all GPUs: a ceiling lowers that, and never raises it."""
         return replace(self, devices=tuple(self._within(own, device) for device in self.devices))
 
@@ -165,7 +165,7 @@ def _fraction(device: Device) -> Decimal:
     return Decimal(10**_PLACES * min(sum(device.limits), total) // total).scaleb(-_PLACES, EXACT)
 
 
-def phrase(wanted: Wanted, *, grows: bool) -> str:
+def phrase(wanted: FrameworkRequest, *, grows: bool) -> str:
     """Return what a framework takes of each GPU as a phrase: ``4 GiB of GPU 0, 1``; empty where nothing was asked."""
     alike: dict[str, list[str]] = {}
     for device in wanted.devices:

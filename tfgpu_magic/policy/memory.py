@@ -1,13 +1,69 @@
-"""What TensorFlow can have of a GPU's memory, by the driver's figures and our estimate of a CUDA context. Pure."""
+"""Amounts of memory: bytes and shares; and what TensorFlow can have of a GPU, by the driver's figures. Pure.
+
+What a CUDA context takes is our estimate.
+"""
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
+from decimal import ROUND_DOWN, Context, Decimal
+from typing import TypeAlias
 
+from tfgpu_magic import units
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.model.snapshot import Gpu
-from tfgpu_magic.policy.amount import Amount, Share
 from tfgpu_magic.units import BINARY, MIB
+
+EXACT = Context(prec=28)
+"""The decimal context that percentages are written with: the program's own may round to any number of digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Percentage:
+    """A fraction of a GPU's whole memory, in percent: more than 0, at most 100."""
+
+    percent: Decimal
+
+    def __str__(self) -> str:
+        return f"{self.percent.normalize(EXACT):f}%"
+
+    def of(self, total: int) -> int:
+        """Return the bytes that it is of a GPU of `total` bytes, rounded down."""
+        numerator, denominator = self.percent.as_integer_ratio()
+        return total * numerator // (100 * denominator)
+
+
+Amount: TypeAlias = int | Percentage
+"""Bytes, or a share of a GPU's memory."""
+
+
+def amount_text(amount: Amount) -> str:
+    """Return an amount as text that is parsed as the same amount."""
+    return str(amount) if isinstance(amount, Percentage) else units.exact(amount)
+
+
+def amount_bytes(amount: Amount, total: int) -> int:
+    """Return the bytes that an amount is on a GPU of `total` bytes."""
+    return amount.of(total) if isinstance(amount, Percentage) else amount
+
+
+def part(amount: Amount, count: int) -> Amount:
+    """Return one of so many equal parts of an amount, rounded down to what people would write."""
+    if isinstance(amount, Percentage):
+        return Percentage(EXACT.divide(amount.percent, count).quantize(Decimal("0.01"), ROUND_DOWN, context=EXACT))
+    return amount // count // MIB * MIB
+
+
+def add(amounts: tuple[Amount, ...]) -> Amount | None:
+    """Return the sum of amounts of one GPU; None for amounts of both kinds, for none, and for more than the whole."""
+    sizes = [amount for amount in amounts if isinstance(amount, int)]
+    shares = [amount for amount in amounts if isinstance(amount, Percentage)]
+    percent = functools.reduce(EXACT.add, (share.percent for share in shares), Decimal(0))
+    if len(shares) == len(amounts) and 0 < percent <= 100:
+        return Percentage(percent)
+    return sum(sizes) if sizes and len(sizes) == len(amounts) else None
+
 
 LEAST_LIMIT = 32 * MIB
 """Below this TensorFlow starts and then fails at nearly everything: cuBLAS alone wants a workspace of up to 32 MiB."""
@@ -117,7 +173,7 @@ class Figures:
         Raises:
             Refused: it is a share of a figure that the driver does not report.
         """
-        return whole(amount.of(self.total) if isinstance(amount, Share) else amount)
+        return whole(amount.of(self.total) if isinstance(amount, Percentage) else amount)
 
     def _unknown(self, what: str) -> Refused:
         return Refused(

@@ -1,14 +1,312 @@
-"""A policy: the requests for TensorFlow's GPUs, in order. `parser` makes it from text, `plan` acts on it. Pure.
+"""A policy, and the four natures of the requests that it has; the words themselves are a module each in `requests`.
 
-The requests are in `requests`, a module a word.
+A request divides the memory of GPUs (`Memory`), chooses the GPUs that TensorFlow sees (`Choice`), divides the CPU
+(`Cpus`), or drops what was asked before (`Reset`). All else is up to its methods: the class of a new word must define
+what is abstract here, or it cannot be instantiated. `parser` makes a policy from text, `plan` acts on it. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, NoReturn, Protocol, TypeAlias
 
-from tfgpu_magic.policy.request import Choice, Cpus, GpuRef, Memory, Request, Reset, unknown
+from tfgpu_magic.model.snapshot import Gpu
+from tfgpu_magic.policy.memory import Amount, Figures
+from tfgpu_magic.units import rounded
+
+GpuRef: TypeAlias = int | str
+"""A GPU as people name it: nvidia-smi's number, ``0.1`` for a MIG instance, or the (start of the) UUID of either."""
+
+
+def reference(gpu: Gpu) -> GpuRef:
+    """Return a policy's name for a known GPU: its number; for a MIG instance its UUID."""
+    return gpu.index if gpu.instance is None else gpu.uuid or gpu.label
+
+
+class _Request(ABC):
+    """The base of all requests."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """Return it as text that is parsed as the same request."""
+
+    @property
+    def names_gpus(self) -> bool:
+        """Whether it is possible only where GPUs are known, as it names some or counts them."""
+        return False
+
+    @abstractmethod
+    def replaces(self, earlier: Request) -> bool:
+        """Tell whether it replaces an earlier request. Differences GPU by GPU are left to `resolver`."""
+
+    @abstractmethod
+    def among(self, is_there: Callable[[GpuRef], bool]) -> Request | None:
+        """Return the same for those of its GPUs that are there; None where nothing is left of it."""
+
+
+class Memory(_Request):
+    """A request on how the memory of every visible GPU, or of one, is taken.
+
+    Attributes:
+        gpu: the GPU that it is about; None is every one.
+        limited: whether it limits what is taken, which needs TensorFlow's own API; else it is about growth only.
+        of_any_framework: whether other frameworks than TensorFlow can be asked it, too.
+        divided: whether its size depends on who else asks for a part, so that it is fixed only when it is taken.
+    """
+
+    __slots__ = ()
+
+    gpu: GpuRef | None = None
+    limited: ClassVar[bool] = True
+    of_any_framework: ClassVar[bool] = True
+    divided: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def grows(self) -> bool:
+        """Whether memory is taken as it is needed, and not at once."""
+
+    @property
+    def releases(self) -> bool:
+        """Whether memory that TensorFlow does not use goes back to the driver while it lives; no limit holds then."""
+        return False
+
+    @property
+    @abstractmethod
+    def of_free(self) -> bool:
+        """Whether its sizes are parts of what is free, so that they leave CUDA's libraries their room."""
+
+    @property
+    @abstractmethod
+    def need(self) -> Amount | None:
+        """The amount that it asks of one GPU in all; None where that is not known."""
+
+    @abstractmethod
+    def sizes(self, gpu: Figures) -> tuple[int, ...]:
+        """Return the bytes of each logical GPU to make of a GPU, in whole MiB; none where there is no limit.
+
+        Raises:
+            Refused: they depend on a figure that the driver does not report.
+        """
+
+    @abstractmethod
+    def growing(self, *, on: bool) -> Memory:
+        """Return the same, its memory taken as it is needed, or at once."""
+
+    @abstractmethod
+    def on_gpu(self, gpu: GpuRef | None) -> Memory:
+        """Return the same for one GPU, or for every one."""
+
+    @abstractmethod
+    def less(self, size: int) -> Memory | None:
+        """Return the nearest request that takes no more than so many bytes of a GPU; None where none is near."""
+
+    def within(self, amount: Amount) -> Memory | None:
+        """Return the nearest request that takes no more than this amount of a GPU; None for a `limit` of it."""
+        del amount
+        return None
+
+    @abstractmethod
+    def settled(self, limits: tuple[int, ...], gpu: GpuRef | None) -> Memory:
+        """Return the same for a process that has leased so many bytes for each logical GPU."""
+
+    def leased(self, limits: tuple[int, ...], usable: int, context: int) -> tuple[int, ...]:
+        """Return the bytes of each logical GPU that an isolated call leases; an empty tuple is the whole GPU.
+
+        Parts of what is free are not known until the process queries the GPU, so such a call has the GPU to itself.
+
+        Args:
+            limits: the limits in a process that is no isolated call.
+            usable: bytes of the GPU that processes can have.
+            context: bytes that CUDA's context takes.
+        """
+        del usable, context
+        return () if self.of_free else limits
+
+    def for_framework(self, framework: str) -> Memory:
+        """Return what it is for one of several frameworks; for most requests the same.
+
+        Args:
+            framework: the framework's name for people.
+        """
+        del framework
+        return self
+
+    @property
+    def lease_note(self) -> str:
+        """What the user must know of it in an isolated call that cannot have it: a sentence, or an empty text."""
+        return ""
+
+    def wanted(self, limits: tuple[int, ...]) -> str:
+        """Return what is asked of a GPU, as it was written and in bytes: ``40% is 3.2 GiB``."""
+        return f"the limit is {rounded(sum(limits))}"
+
+    def smallest(self, limits: tuple[int, ...]) -> str:
+        """Return the smallest limit of a GPU as it was written."""
+        return rounded(min(limits))
+
+    @property
+    def names_gpus(self) -> bool:
+        """Whether it names a GPU."""
+        return self.gpu is not None
+
+    def replaces(self, earlier: Request) -> bool:
+        """Tell whether both are about the same GPU, or this one about all GPUs."""
+        return isinstance(earlier, Memory) and (self.gpu is None or earlier.gpu == self.gpu)
+
+    def among(self, is_there: Callable[[GpuRef], bool]) -> Request | None:
+        """Return itself, if its GPU is there."""
+        return self if self.gpu is None or is_there(self.gpu) else None
+
+
+class Sized(Memory):
+    """A request for so much of every visible GPU, or of one; its class is a dataclass with these fields.
+
+    Attributes:
+        grow: whether the size is a cap that is grown into, and not taken at once.
+    """
+
+    __slots__ = ()
+
+    grow: bool = False
+
+    @property
+    def grows(self) -> bool:
+        """Whether it is a cap."""
+        return self.grow
+
+    def growing(self, *, on: bool) -> Memory:
+        """Return the same as a cap, or as a limit that is taken at once."""
+        return replace(self, grow=on)  # type: ignore[type-var]  # see above
+
+    def on_gpu(self, gpu: GpuRef | None) -> Memory:
+        """Return the same for one GPU, or for every one."""
+        return replace(self, gpu=gpu)  # type: ignore[type-var]  # as above
+
+
+class Candidates(Protocol):
+    """The GPUs that a choice is made from, as things are now."""
+
+    @property
+    def claims(self) -> Mapping[str, float]:
+        """How many other kernels have picked each GPU, by UUID, with a tie-breaker below one; see `ProcessState`."""
+
+    @property
+    def bound(self) -> str:
+        """The reason why there are no more GPUs than those that are given, one sentence; empty if none is hidden."""
+
+    def named(self, ref: GpuRef) -> Gpu:
+        """Return the GPU that is meant.
+
+        Raises:
+            Refused: there is none, or it is unknown which.
+        """
+
+    def everything(self) -> Sequence[Gpu]:
+        """Return all GPUs that CUDA can show a process."""
+
+    def given(self, count: int) -> Sequence[Gpu]:
+        """Return the GPUs from which a process that needs so many may choose.
+
+        Raises:
+            Refused: they are unknown.
+        """
+
+    def useful(self, given: Sequence[Gpu]) -> Sequence[Gpu]:
+        """Return those of the given GPUs that TensorFlow uses, and whose free memory is known."""
+
+    @property
+    def note(self) -> Callable[[str], None]:
+        """Tells the user something of the choice, in whole sentences."""
+
+
+class Choice(_Request):
+    """A request on which GPUs TensorFlow sees, and in which order."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def picks(self) -> bool:
+        """Whether it depends on what is free now, so that only one process at a time may choose."""
+
+    @property
+    @abstractmethod
+    def everything(self) -> bool:
+        """Whether all GPUs are seen, and none is named."""
+
+    @property
+    @abstractmethod
+    def refs(self) -> Sequence[GpuRef]:
+        """The GPUs that it names, in its order."""
+
+    @abstractmethod
+    def choose(self, gpus: Candidates) -> Sequence[Gpu]:
+        """Return the GPUs that TensorFlow is to see, in its order.
+
+        Raises:
+            Refused: there are no such GPUs, or too few.
+        """
+
+    @abstractmethod
+    def settled(self, gpus: Sequence[GpuRef]) -> Choice:
+        """Return the choice that is in force once these GPUs were chosen."""
+
+    @abstractmethod
+    def easier(self, gpus: Sequence[GpuRef]) -> Iterator[Choice]:
+        """Give similar choices that are possible with these GPUs, the nearest first."""
+
+    def replaces(self, earlier: Request) -> bool:
+        """Tell whether both choose GPUs."""
+        return isinstance(earlier, Choice)
+
+
+class Cpus(_Request):
+    """A request on how many logical CPUs there are."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """The number of logical CPUs that TensorFlow is to make."""
+
+    def replaces(self, earlier: Request) -> bool:
+        """Tell whether both divide the CPU."""
+        return isinstance(earlier, Cpus)
+
+    def among(self, is_there: Callable[[GpuRef], bool]) -> Request | None:
+        """Return itself, which needs no GPU."""
+        del is_there
+        return self
+
+
+class Reset(_Request):
+    """A request to drop whatever was asked before."""
+
+    __slots__ = ()
+
+    def replaces(self, earlier: Request) -> bool:
+        """Tell whether it replaces an earlier request, which it always does."""
+        del earlier
+        return True
+
+    def among(self, is_there: Callable[[GpuRef], bool]) -> Request | None:
+        """Return itself, which needs no GPU."""
+        del is_there
+        return self
+
+
+Request: TypeAlias = Memory | Choice | Cpus | Reset
+
+
+def unknown(request: NoReturn) -> NoReturn:
+    """Mark code that no nature reaches: a nature that was forgotten before it is an error of the type checker."""
+    raise AssertionError(f"{request!r} is of no known nature")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +314,11 @@ class Policy:
     """The requests, in the order in which they were made. Its text is parsed as the same policy.
 
     Examples:
-        ==========================  =====================================================
+        ==========================  ==========================================================
         ``growth``                  ``Policy((Growth(),))``
-        ``limit 0=1GiB 1=25%``      ``Policy((Limit(2**30, 0), Limit(Share(25), 1)))``
+        ``limit 0=1GiB 1=25%``      ``Policy((Limit(2**30, 0), Limit(Percentage(25), 1)))``
         ``pick 1; limit 2GiB``      ``Policy((Pick(1), Limit(2**31)))``
-        ==========================  =====================================================
+        ==========================  ==========================================================
     """
 
     requests: tuple[Request, ...] = ()

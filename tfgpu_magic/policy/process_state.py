@@ -97,6 +97,11 @@ class ProcessState:
     ceiling: Ceiling | None = None
     fixed_by: str = "TensorFlow"
 
+    @property
+    def fixed(self) -> bool:
+        """Whether nothing that is set now would be enforced: only a new process could."""
+        return self.forked or self.broken or self.stage in (Stage.READY, Stage.POISONED)
+
     def begun_anew(self) -> ProcessState:
         """Return the state of a new process with this one's policy, in which no framework is imported yet."""
         return ProcessState(

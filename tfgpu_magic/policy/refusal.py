@@ -6,58 +6,54 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.model.snapshot import Gpu
-from tfgpu_magic.policy.policy import Policy
+from tfgpu_magic.policy.policy import Memory, Policy, Request
 from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, DEVICE_CAP, DEVICES, ProcessState, Stage
-from tfgpu_magic.policy.request import Memory, Request
 from tfgpu_magic.policy.requests.default import Default
 from tfgpu_magic.policy.requests.growth import NO_LIMIT
 from tfgpu_magic.units import rounded
 
 
-def if_too_late(policy: Policy, process: ProcessState, beside: Callable[[], Policy | None] | None = None) -> None:
-    """Refuse a policy when nothing that is set now would be enforced.
+def too_late(policy: Policy, process: ProcessState, beside: Callable[[], Policy | None] | None = None) -> TooLate:
+    """Return the error for a process that is fixed: only a new one could enforce the policy.
 
     Args:
         policy: what is asked.
         process: this process.
         beside: returns the nearest policy that fits in a new process beside this one; None if none does.
-
-    Raises:
-        TooLate: only a new process could enforce it.
     """
-    since = f", {process.since}" if process.since else ""
     if process.forked:
-        raise TooLate(
+        return TooLate(
             "This process was forked from one in which CUDA was running, and CUDA cannot be used in it. Start the "
             "program anew, or fork it before TensorFlow lists or uses a GPU.",
             verdict="",
         )
+    since = f", {process.since}" if process.since else ""
+    restart = _restart(policy, process, beside=beside)
     if process.broken:
-        raise TooLate(
+        return TooLate(
             "TensorFlow failed to start on a GPU that had no room left, and may hang for good if it is tried again in "
             f"this {process.host}. Leave it alone, and restart.",
             verdict="",
-            more=_restart(policy, process, beside=beside),
+            more=restart,
         )
     if process.stage is Stage.READY:
         changed = f"\nAsked was `{process.asked}`, and it was changed since: {'; '.join(process.changed)}."
         devices = "the GPUs" if process.shown else "its devices"
-        raise TooLate(
+        return TooLate(
             f"TensorFlow is already using {devices} in this {process.host}{since}, so its memory "
             "cannot be changed any more.",
             verdict="",
-            more=f"{changed if process.changed else ''}{_restart(policy, process, beside=beside)}",
+            more=f"{changed if process.changed else ''}{restart}",
         )
-    if process.stage is Stage.POISONED:
-        raise TooLate(
-            f"Something in this {process.host} holds a CUDA context{since}, and TensorFlow does not know of it. Either "
-            "TensorFlow's GPU allocators exist already (device_lib.list_local_devices(), tf.test.is_gpu_available() "
-            "and v1 Sessions make them), and it would accept the setting and not enforce it; or another library"
-            f"{f' ({process.neighbour})' if process.neighbour else ''} uses the GPU. Nobody can tell which, so nothing "
-            "is promised.",
-            verdict="",
-            more=_restart(policy, process, beside=beside),
-        )
+    return TooLate(
+        f"Something in this {process.host} holds a CUDA context{since}, and TensorFlow does not know of it. Either "
+        "TensorFlow's GPU allocators exist already (device_lib.list_local_devices(), tf.test.is_gpu_available() "
+        "and v1 Sessions make them), and it would accept the setting and not enforce it; or another library"
+        f"{f' ({process.neighbour})' if process.neighbour else ''} uses the GPU. Nobody can tell which, so nothing "
+        "is promised.",
+        verdict="",
+        more=restart,
+    )
 
 
 def if_frozen(
@@ -266,7 +262,7 @@ def _restart(
         policy: what is asked.
         process: this process.
         framework: the one for which it is too late, where all are asked; empty where only TensorFlow is.
-        beside: as `if_too_late` has it.
+        beside: as `too_late` has it.
     """
     if process.host == "cell":
         return f"\nSay it above the cell:   %%tf_gpu isolate {policy}"

@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
-from tfgpu_magic.monitor.driver.sources import makers
 from tfgpu_magic.policy import refusal, visible
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.memory import Figures
-from tfgpu_magic.policy.policy import NOTHING, Policy
+from tfgpu_magic.policy.policy import NOTHING, Choice, GpuRef, Memory, Policy, Request
 from tfgpu_magic.policy.process_state import DEVICES, LEAST_MULTIPROCESSORS, ProcessState
 from tfgpu_magic.policy.promises import Promise, figures
-from tfgpu_magic.policy.request import Choice, GpuRef, Memory, Request
 from tfgpu_magic.policy.requests.visible import Visible
 
 if TYPE_CHECKING:
@@ -109,7 +107,7 @@ def resolve(earlier: Policy, policy: Policy, snapshot: Snapshot, process: Proces
     resolved.promises = process.promises
     together = earlier.then(policy)
     if not snapshot.gpus:
-        why = snapshot.error or f"This machine has no {makers()} GPU."
+        why = snapshot.error or "The driver shows no GPU here."
         resolved.notes.append(refusal.without_gpus(together, why, absent=snapshot.absent))
     memory, resolved.choice, cpus = together.by_nature()
     if resolved.choice is not None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tfgpu_magic.model.snapshot import Gpu
+from tfgpu_magic.policy.policy import GpuRef
 from tfgpu_magic.policy.process_state import DEVICES, ORDER
-from tfgpu_magic.policy.request import GpuRef
 
 
 def predict(gpus: Sequence[Gpu], environment: Mapping[str, str]) -> tuple[str, ...] | None:

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.model.snapshot import Snapshot
 
+RESTART = "--restart"
+"""The flag of the magic that restarts this kernel when it is too late, and applies the policy in the new one."""
+
 Magic: TypeAlias = Literal["tf_gpu", "gpu"]
 """The magics, by name: for TensorFlow, and for every framework."""
 

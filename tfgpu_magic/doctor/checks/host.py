@@ -12,7 +12,8 @@ from importlib import metadata
 from tfgpu_magic._version import __version__
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
-from tfgpu_magic.frameworks import jax_settings, torch
+from tfgpu_magic.frameworks.jax.settings import VARIABLES as READ_BY_JAX
+from tfgpu_magic.frameworks.torch.framework import CUDA_OPTIONS, OPTIONS
 from tfgpu_magic.isolate.process import host_memory as memory
 from tfgpu_magic.isolate.process.host_memory import Limit
 from tfgpu_magic.policy import process_state
@@ -153,9 +154,9 @@ VARIABLE_SET = Outcome("environment.set", Severity.GOOD, "{name}={value}")
 
 VARIABLES = (
     *process_state.VARIABLES,
-    *jax_settings.VARIABLES,
-    torch.OPTIONS,
-    torch.CUDA_OPTIONS,
+    *READ_BY_JAX,
+    OPTIONS,
+    CUDA_OPTIONS,
     POLICY,
     CEILING,
     "TFGPU_MAGIC_DIR",

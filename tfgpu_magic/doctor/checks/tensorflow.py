@@ -59,7 +59,7 @@ FEWER = Outcome(
 NEEDED = ("cudart", "cublas", "cublasLt", "cudnn", "cufft", "cusolver", "cusparse")
 """The libraries without which TensorFlow uses no GPU."""
 
-_CODE = "from tfgpu_magic.frameworks.runtime.found import main; import tensorflow; main(tensorflow)"
+_CODE = "from tfgpu_magic.frameworks.tensorflow.found import main; import tensorflow; main(tensorflow)"
 
 
 def installed() -> str | None:

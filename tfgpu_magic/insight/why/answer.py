@@ -12,8 +12,8 @@ from tfgpu_magic.insight.tensors import GAVE_UP, called
 from tfgpu_magic.model import html, phrases
 from tfgpu_magic.model.answer import OFFERS, Answer, Part, headline
 from tfgpu_magic.model.report import TENSORFLOW
-from tfgpu_magic.policy.flags import RESTART
 from tfgpu_magic.policy.memory import context_bytes
+from tfgpu_magic.policy.word import RESTART
 from tfgpu_magic.units import rounded
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from tfgpu_magic.engine import control
+from tfgpu_magic.engine import engine
 from tfgpu_magic.insight.names import NamedMemory, Scope
 from tfgpu_magic.insight.why.explanation import LIBRARY_ROOM, Remedy
 from tfgpu_magic.isolate import leases
@@ -207,7 +207,7 @@ class Planned:
     def anew(self, words: str, need: int, *, without: ProcessRow | None = None) -> bool:
         """Tell whether a new process would have so much in one pool with these words."""
         snapshot = self._snapshot if without is None else _emptied(self._snapshot, without)
-        return self._has_room(lambda: control.foresee(words, self._asked, see=lambda: snapshot), need)
+        return self._has_room(lambda: engine.foresee(words, self._asked, see=lambda: snapshot), need)
 
     def beside(self, words: str, need: int) -> bool:
         """Tell whether an isolated cell would have so much in one pool with these words, beside this process.
@@ -233,7 +233,7 @@ class Planned:
         )
 
     @property
-    def _asked(self) -> control.Frameworks:
+    def _asked(self) -> engine.Frameworks:
         return "tensorflow" if self._framework == TENSORFLOW else "all"
 
     def _has_room(self, make: Callable[[], Plan], need: int) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfgpu_magic.cell_source import as_numbered, title
-from tfgpu_magic.engine import control
+from tfgpu_magic.engine import engine
 from tfgpu_magic.errors import TfGpuError, Unpicklable
 from tfgpu_magic.isolate import user_code
 from tfgpu_magic.isolate.answer import Answer
@@ -206,7 +206,7 @@ class Cell:
         """
         options = self._line.options
         if options.gpus is None and not any(request.limited for request in options.policy.memory):
-            policy = control.inherited().then(options.policy)
+            policy = engine.inherited().then(options.policy)
             return contextlib.nullcontext(Lease(policy, look() if policy.requests else None))
         kind, what = (Demand, allocation.gpus(options.gpus)) if options.gpus else (DemandForAll, "GPU memory")
 

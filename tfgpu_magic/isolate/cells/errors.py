@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence, Set
 from typing import Any
 
-from tfgpu_magic.engine import control
+from tfgpu_magic.engine import engine
 from tfgpu_magic.engine.offers import offering
 from tfgpu_magic.errors import Refused, TfGpuError
 from tfgpu_magic.isolate.answer import Answer
@@ -23,7 +23,7 @@ def not_run(answer: Answer, shell: Any, above: str) -> BaseException:
     """
     error = answer.error()
     if error is None or isinstance(error, TfGpuError):
-        here = control.current().asked
+        here = engine.current().asked
         origin = f"\nThe notebook's own `{here}` holds for its isolated cells too, unless they say another policy."
         text, ways = (error.text(above), error.ways) if isinstance(error, Refused) else (str(error), ())
         return offering(shell, f"{text}{origin if here.requests else ''}", "", [f"{above} {way}" for way in ways])

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from tfgpu_magic import units
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.isolate.options import Options
-from tfgpu_magic.policy import parser, vocabulary
-from tfgpu_magic.policy.arguments import MOST_PARTS
-from tfgpu_magic.policy.flags import part
+from tfgpu_magic.policy import parser
+from tfgpu_magic.policy.arguments import MOST_PARTS, separate
 from tfgpu_magic.policy.policy import NOTHING
 from tfgpu_magic.policy.word import Above
 
-_WORDS = {word.name for word in vocabulary.POLICY_WORDS}
+_WORDS = {word.name for word in parser.POLICY_WORDS}
 _NAMES = "Write names with commas and no blanks between them: `x,y`."
 
 
@@ -53,7 +52,7 @@ def parse(line: str, form: Above) -> CellLine:
     tokens = line.replace(";", " ; ").split()
     _refuse_apart(tokens)
     lacks = {flag.name: flag.takes and f"{flag.name} needs {flag.takes}." for flag in form.flags}
-    rest, given = part(tokens, lacks, f" {form.usage}")
+    rest, given = separate(tokens, lacks, f" {form.usage}")
     policy: list[str] = []
     for token in rest:
         policy += _word(token, form, begun=bool(policy))
@@ -86,13 +85,13 @@ def _refuse_apart(tokens: Sequence[str]) -> None:
 def _word(token: str, form: Above, *, begun: bool) -> Iterator[str]:
     """Give the policy's tokens for a token of the line: a flag that is a policy word begins the next request."""
     names = {f"--{name}" for name in _WORDS}
-    known = names | {flag for word in vocabulary.POLICY_WORDS for flag, _ in word.flags if begun}
+    known = names | {flag for word in parser.POLICY_WORDS for flag, _ in word.flags if begun}
     flag = token.partition("=")[0].lower()
     if flag == "--help":
-        raise PolicyError(f"{form.usage}\n{vocabulary.flags(form.flags)}")
+        raise PolicyError(f"{form.usage}\n{parser.flags(form.flags)}")
     if token.startswith("-") and flag not in known:
         tried = {tried: one.name for one in form.flags for tried in one.tried}
-        near = vocabulary.nearest(flag, [*sorted(known), *(one.name for one in form.flags)], tried)
+        near = parser.nearest(flag, [*sorted(known), *(one.name for one in form.flags)], tried)
         raise PolicyError(f"isolate has no flag {flag!r}.{near} {form.usage}")
     if flag in names:
         if begun:

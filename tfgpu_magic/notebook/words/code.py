@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from tfgpu_magic.engine import control
+from tfgpu_magic.engine import engine
 from tfgpu_magic.model.answer import Code
-from tfgpu_magic.policy import script, vocabulary
+from tfgpu_magic.policy import parser, script
 from tfgpu_magic.policy.word import Line
 
-offers = vocabulary.offers
+offers = parser.offers
 
 
 def answer(line: Line) -> Code:
     """Return the code."""
     if line.rest:
-        return Code(script.python(control.sketch(line.rest, line.frameworks)), "python")
-    return Code(script.python(control.decided(), control.order()), "python")
+        return Code(script.python(engine.sketch(line.rest, line.frameworks)), "python")
+    return Code(script.python(engine.decided(), engine.order()), "python")

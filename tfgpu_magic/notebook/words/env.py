@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tfgpu_magic.engine import control
+from tfgpu_magic.engine import engine
 from tfgpu_magic.model.answer import Code
-from tfgpu_magic.policy import script, vocabulary
+from tfgpu_magic.policy import parser, script
 from tfgpu_magic.policy.word import Line
 
-offers = vocabulary.offers
+offers = parser.offers
 
 
 def answer(line: Line) -> Code:
     """Return the lines."""
-    return Code(script.shell(control.sketch(line.rest, line.frameworks) if line.rest else control.decided()), "sh")
+    return Code(script.shell(engine.sketch(line.rest, line.frameworks) if line.rest else engine.decided()), "sh")

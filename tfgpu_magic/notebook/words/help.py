@@ -6,9 +6,8 @@ import textwrap
 from collections.abc import Sequence
 
 from tfgpu_magic.model.answer import Code
-from tfgpu_magic.policy.flags import RESTART
-from tfgpu_magic.policy.vocabulary import WIDTH, flags, usage
-from tfgpu_magic.policy.word import Above, Line, Word
+from tfgpu_magic.policy.parser import WIDTH, flags, usage
+from tfgpu_magic.policy.word import RESTART, Above, Line, Word
 
 _LINE = f"""Set TensorFlow's GPU memory up before its first op, and see who holds what.
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.notebook.words.table import ISOLATED
-from tfgpu_magic.policy import vocabulary
-from tfgpu_magic.policy.flags import part
+from tfgpu_magic.policy import parser
+from tfgpu_magic.policy.arguments import separate
 from tfgpu_magic.policy.word import Line
 
 _WARM = "--warm"
@@ -52,10 +52,10 @@ def offers_above(
     if values := [value for flag in ISOLATED.flags if flag.takes and flag.name == last for value in flag.values]:
         return values
     try:
-        policy, flags = part(tokens, {flag.name: flag.takes for flag in ISOLATED.flags}, "")
+        policy, flags = separate(tokens, {flag.name: flag.takes for flag in ISOLATED.flags}, "")
     except PolicyError:
         return []
     # The words of a policy may be written as flags here.
-    begun = re.sub(rf"(?:^| )--({'|'.join(word.name for word in vocabulary.POLICY_WORDS)})\b", r";\1", " ".join(policy))
+    begun = re.sub(rf"(?:^| )--({'|'.join(word.name for word in parser.POLICY_WORDS)})\b", r";\1", " ".join(policy))
     offered = [flag.name for flag in ISOLATED.flags if flag.name not in flags]
-    return vocabulary.offers([begun.lstrip(";")], gpus) + offered
+    return parser.offers([begun.lstrip(";")], gpus) + offered

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.errors import PolicyError, TfGpuError, UnknownWord
 from tfgpu_magic.notebook.words import table
-from tfgpu_magic.policy.flags import RESTART
-from tfgpu_magic.policy.vocabulary import find
-from tfgpu_magic.policy.word import Line, Magic, Word
+from tfgpu_magic.policy.parser import find
+from tfgpu_magic.policy.word import RESTART, Line, Magic, Word
 
 if TYPE_CHECKING:
     from IPython.core.error import UsageError

@@ -10,8 +10,8 @@ from tfgpu_magic.host import shell as here
 from tfgpu_magic.insight import fit
 from tfgpu_magic.insight.tracker import CellMeasure
 from tfgpu_magic.notebook.words.table import MEASURED
-from tfgpu_magic.policy.flags import part
-from tfgpu_magic.policy.vocabulary import nearest
+from tfgpu_magic.policy.arguments import separate
+from tfgpu_magic.policy.parser import nearest
 from tfgpu_magic.policy.word import Line
 
 _FIT, _AS = "--fit", "--as"
@@ -36,7 +36,7 @@ def answer(line: Line) -> object:
 
 
 def _flags(line: Line) -> Mapping[str, str]:
-    rest, flags = part(line.rest.split(), _LACKS, f" {MEASURED.usage}")
+    rest, flags = separate(line.rest.split(), _LACKS, f" {MEASURED.usage}")
     if rest:
         tried = {other: flag.name for flag in MEASURED.flags for other in flag.tried}
         meant = nearest(rest[0], _LACKS, tried) if rest[0].startswith("-") else ""

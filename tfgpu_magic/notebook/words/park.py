@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.host import here
 from tfgpu_magic.parking.inside import line as parking
-from tfgpu_magic.policy.flags import part
+from tfgpu_magic.policy.arguments import separate
 from tfgpu_magic.policy.word import Line
 from tfgpu_magic.units import seconds
 
@@ -17,7 +17,7 @@ _TIMES = ("10m", "20m", "1h", _OFF)
 
 def answer(line: Line) -> None:
     """Park what the line says, now or by itself."""
-    name, flags = part(
+    name, flags = separate(
         line.rest.split(), {_AUTO: f"{_AUTO} after which time?", _NEEDED: "", _CHECK: ""}, line.word.forms
     )
     if (name and flags) or (_CHECK in flags and len(flags) > 1) or (_NEEDED in flags and _AUTO not in flags):

@@ -4,43 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tfgpu_magic.engine import administrator, control, plan_answer
+from tfgpu_magic.engine import answers, enforcement, engine
 from tfgpu_magic.errors import TooLate
 from tfgpu_magic.host import host
 from tfgpu_magic.model.answer import Document
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, PendingLook
-from tfgpu_magic.policy import vocabulary
-from tfgpu_magic.policy.flags import RESTART
+from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.plan import Plan
-from tfgpu_magic.policy.word import Line
+from tfgpu_magic.policy.word import RESTART, Line
 
 
 def offers(tokens: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
     """Return what may follow in a policy, of which the line's word is a part."""
-    return vocabulary.offers(tokens, gpus, RESTART)
+    return parser.offers(tokens, gpus, RESTART)
 
 
 def answer(line: Line) -> Document:
     """Apply a policy here; or if it is too late and `--restart` is given, in a new kernel."""
     looking = line.looking or PendingLook(LOOK_TIMEOUT)  # it queries the GPUs while the words are parsed
     try:
-        plan = control.apply(line.text, frameworks=line.frameworks, see=lambda: looking.result(administrator.slow))
+        plan = engine.apply(line.text, frameworks=line.frameworks, see=lambda: looking.result(enforcement.slow))
     except TooLate:
         if not line.restart:
             raise
-        plan = control.foresee(line.text, line.frameworks)  # no kernel is given up for what cannot be enforced
+        plan = engine.foresee(line.text, line.frameworks)  # no kernel is given up for what cannot be enforced
         if host() != "kernel":
             raise
     else:
-        return plan_answer.answer(plan, _standing(plan, line))
+        return answers.answer(plan, _standing(plan, line))
     from tfgpu_magic.notebook.restart import restart  # it imports psutil and more, and restarts are rare
 
-    return restart(str(plan.asked) or "default", str(administrator.said_to_others(plan)))
+    return restart(str(plan.asked) or "default", str(enforcement.said_to_others(plan)))
 
 
 def _standing(plan: Plan, line: Line) -> str:
     if line.frameworks == "tensorflow":
-        return control.standing(plan)
-    from tfgpu_magic.engine import framework_notes
+        return engine.standing(plan)
+    from tfgpu_magic.engine import every_framework
 
-    return framework_notes.standing(plan)
+    return every_framework.standing(plan)

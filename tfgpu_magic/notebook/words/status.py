@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tfgpu_magic.engine import control
+from tfgpu_magic.engine.status import Status, status
 from tfgpu_magic.policy.word import Line
-
-if TYPE_CHECKING:
-    from tfgpu_magic.engine.status_answer import Status
 
 
 def answer(_: Line) -> Status:
     """Return the status of the GPUs now."""
-    return control.status()
+    return status()

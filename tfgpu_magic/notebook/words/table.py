@@ -6,8 +6,8 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
+from tfgpu_magic.policy.parser import POLICY_WORDS
 from tfgpu_magic.policy.requests import limit
-from tfgpu_magic.policy.vocabulary import POLICY_WORDS
 from tfgpu_magic.policy.word import Above, Flag, Word
 
 ISOLATED = Above(

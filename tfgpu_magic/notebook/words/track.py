@@ -9,8 +9,7 @@ from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.host import shell
 from tfgpu_magic.insight import session, tracker
 from tfgpu_magic.insight.session import Session
-from tfgpu_magic.policy.arguments import SIZES
-from tfgpu_magic.policy.flags import part
+from tfgpu_magic.policy.arguments import SIZES, separate
 from tfgpu_magic.policy.word import Line
 from tfgpu_magic.units import parse_bytes, rounded
 
@@ -19,7 +18,7 @@ _ON, _OFF, _ABOVE = "on", "off", "--above"
 
 def answer(line: Line) -> Session | None:
     """Switch it on or off, or return the session."""
-    rest, flags = part(line.rest.split(), {_ABOVE: f"{_ABOVE} which size?"}, line.word.forms)
+    rest, flags = separate(line.rest.split(), {_ABOVE: f"{_ABOVE} which size?"}, line.word.forms)
     if rest == [_ON]:
         least = parse_bytes(flags[_ABOVE]) if _ABOVE in flags else tracker.LEAST
         tracker.start(shell(), least)

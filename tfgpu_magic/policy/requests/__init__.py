@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from tfgpu_magic.policy.request import Request
+from tfgpu_magic.policy.policy import Request
 from tfgpu_magic.policy.requests import default, growth, limit, pick, split, visible
 from tfgpu_magic.policy.word import Word
 

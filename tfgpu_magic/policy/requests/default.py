@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.policy import arguments
-from tfgpu_magic.policy.request import Reset
+from tfgpu_magic.policy.policy import Reset
 from tfgpu_magic.policy.word import Word
 
 DROPS = "`%tf_gpu default` drops what was asked and is not in force yet; what is in force ends with a restart only."

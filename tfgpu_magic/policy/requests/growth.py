@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.policy import arguments, frameworks
+from tfgpu_magic.model.report import TENSORFLOW
+from tfgpu_magic.policy import arguments
 from tfgpu_magic.policy.memory import Figures
-from tfgpu_magic.policy.request import GpuRef, Memory
+from tfgpu_magic.policy.policy import GpuRef, Memory
 from tfgpu_magic.policy.word import Word
 
 NO_LIMIT = "With --release TensorFlow's memory comes from CUDA's own pool, and that keeps to no limit."
@@ -55,7 +56,7 @@ class Growth(Memory):
 
     def for_framework(self, framework: str) -> Growth:
         """Return plain growth for all but TensorFlow: no other framework has such an allocator."""
-        return self if framework == frameworks.NAMES["tensorflow"] else Growth(self.on)
+        return self if framework == TENSORFLOW else Growth(self.on)
 
     def sizes(self, gpu: Figures) -> tuple[int, ...]:
         """Return no sizes: there is no limit."""

@@ -8,9 +8,8 @@ from typing import ClassVar
 
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.policy import arguments
-from tfgpu_magic.policy.amount import Amount, Share, amount_text
-from tfgpu_magic.policy.memory import Figures, whole
-from tfgpu_magic.policy.request import GpuRef, Memory, Sized
+from tfgpu_magic.policy.memory import Amount, Figures, Percentage, amount_text, whole
+from tfgpu_magic.policy.policy import GpuRef, Memory, Sized
 from tfgpu_magic.policy.word import Word
 from tfgpu_magic.units import rounded
 
@@ -72,18 +71,18 @@ class Limit(Sized):
         A percentage is a share of what processes can have of the GPU, and covers all that the call's process holds,
         with CUDA's context: four calls at 25% fit on one GPU.
         """
-        return (whole(max(0, self.amount.of(usable) - context)),) if isinstance(self.amount, Share) else limits
+        return (whole(max(0, self.amount.of(usable) - context)),) if isinstance(self.amount, Percentage) else limits
 
     @property
     def lease_note(self) -> str:
         """The sentence on what a percentage means in an isolated call."""
         note = "Of an isolated call, a percentage is all that its process holds, CUDA's context included."
-        return note if isinstance(self.amount, Share) else ""
+        return note if isinstance(self.amount, Percentage) else ""
 
     def wanted(self, limits: tuple[int, ...]) -> str:
         """Return the limit in bytes, a percentage beside it."""
         total = rounded(sum(limits))
-        return f"{self.amount} is {total}" if isinstance(self.amount, Share) else f"the limit is {total}"
+        return f"{self.amount} is {total}" if isinstance(self.amount, Percentage) else f"the limit is {total}"
 
     def smallest(self, limits: tuple[int, ...]) -> str:
         """Return the amount as it was written."""

@@ -9,9 +9,8 @@ from typing import ClassVar
 from tfgpu_magic.errors import PolicyError, Refused
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.policy import arguments
-from tfgpu_magic.policy.amount import Amount, amount_bytes, amount_text
-from tfgpu_magic.policy.memory import context_bytes
-from tfgpu_magic.policy.request import Candidates, Choice, GpuRef
+from tfgpu_magic.policy.memory import Amount, amount_bytes, amount_text, context_bytes
+from tfgpu_magic.policy.policy import Candidates, Choice, GpuRef
 from tfgpu_magic.policy.requests.visible import Visible
 from tfgpu_magic.policy.word import Word
 from tfgpu_magic.units import MIB, rounded

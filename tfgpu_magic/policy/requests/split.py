@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.policy import amount, arguments
-from tfgpu_magic.policy.amount import Amount, amount_text, part
-from tfgpu_magic.policy.memory import Figures, whole
-from tfgpu_magic.policy.request import Cpus, GpuRef, Sized
+from tfgpu_magic.policy import arguments, memory
+from tfgpu_magic.policy.memory import Amount, Figures, amount_text, part, whole
+from tfgpu_magic.policy.policy import Cpus, GpuRef, Sized
 from tfgpu_magic.policy.word import Word
 from tfgpu_magic.units import rounded
 
@@ -46,7 +45,7 @@ class Split(Sized):
     @property
     def need(self) -> Amount | None:
         """The sum of the named sizes; None for equal shares."""
-        return None if isinstance(self.parts, int) else amount.add(self.parts)
+        return None if isinstance(self.parts, int) else memory.add(self.parts)
 
     def sizes(self, gpu: Figures) -> tuple[int, ...]:
         """Return the parts in bytes."""

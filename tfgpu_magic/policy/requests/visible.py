@@ -9,7 +9,7 @@ from typing import ClassVar
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.policy import arguments
-from tfgpu_magic.policy.request import Candidates, Choice, GpuRef
+from tfgpu_magic.policy.policy import Candidates, Choice, GpuRef
 from tfgpu_magic.policy.word import Word
 
 WORD = Word(

@@ -1,4 +1,4 @@
-"""What the words of `%gpu` mean for each framework of this process: it connects `policy` and `frameworks`."""
+"""What is asked of every framework, and done about each one beside TensorFlow: its plan, what it is told, and notes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tfgpu_magic.engine import framework_notes
 from tfgpu_magic.errors import PolicyError, Refused
 from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.registry import Framework
@@ -15,12 +14,13 @@ from tfgpu_magic.model.report import TENSORFLOW
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import fallback, refusal, visible
 from tfgpu_magic.policy.fit import Device
-from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkState, Wanted
+from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkRequest, FrameworkState
+from tfgpu_magic.policy.memory import context_bytes
 from tfgpu_magic.policy.plan import Others, Plan, draft, in_bytes
-from tfgpu_magic.policy.policy import NOTHING, Policy
+from tfgpu_magic.policy.policy import NOTHING, Memory, Policy, Reset
 from tfgpu_magic.policy.process_state import DEVICES, ProcessState, Stage
-from tfgpu_magic.policy.request import Memory, Reset
 from tfgpu_magic.policy.resolver import Resolved, resolve
+from tfgpu_magic.units import rounded
 
 
 def plan(
@@ -70,7 +70,7 @@ def plan(
 
     if not process.anew and any(map(_is_fixed, there)):
         extended(draft(own, snapshot, alone))  # what is free does not matter where it is too late
-    return _without_gpus(framework_notes.noted(extended(make(own, alone)), process), process)
+    return _without_gpus(noted(extended(make(own, alone)), process), process)
 
 
 def needed() -> bool:
@@ -196,7 +196,7 @@ def _possible(
     known = {gpu.uuid: gpu for gpu in snapshot.gpus}
     gpus = [known.get(uuid, Gpu(index=0, uuid=uuid)) for uuid in process.shown or ()]
     nothing = tuple(Device(gpu=replace(gpu, total=gpu.total or 1), limits=(0,)) for gpu in gpus)
-    part = framework.plan(Wanted(devices=nothing, grows=True, asked=False), state)
+    part = framework.plan(FrameworkRequest(devices=nothing, grows=True, asked=False), state)
     return replace(
         part,
         environment={**part.environment, **visible.variable(())},
@@ -276,7 +276,7 @@ def _without_gpus(plan: Plan, process: ProcessState) -> Plan:
 
 def _wanted(
     framework: Framework, earlier: Policy, now: Policy, plan: Plan, snapshot: Snapshot, process: ProcessState
-) -> Wanted:
+) -> FrameworkRequest:
     """Return what is asked of one framework, GPU by GPU; what was asked earlier is lowered to the ceiling.
 
     Raises:
@@ -285,7 +285,7 @@ def _wanted(
     resolved = _resolved(
         earlier.for_framework(framework.name), now.for_framework(framework.name), plan, snapshot, process
     )
-    return Wanted(devices=resolved.devices(), grows=resolved.growth)
+    return FrameworkRequest(devices=resolved.devices(), grows=resolved.growth)
 
 
 def _resolved(earlier: Policy, now: Policy, plan: Plan, snapshot: Snapshot, process: ProcessState) -> Resolved:
@@ -313,3 +313,79 @@ def _state(framework: Framework, process: ProcessState) -> FrameworkState:
         held=held,
         allocator="" if process.anew else framework.allocator(),
     )
+
+
+def noted(plan: Plan, process: ProcessState) -> Plan:
+    """Return a plan with notes on what the frameworks beside TensorFlow take."""
+    there = registry.limited()
+    if not plan.others.parts:
+        return replace(plan, notes=(*plan.notes, *_left_free(plan, there)))
+    return replace(plan, notes=(*plan.notes, *_each(plan), *_kept(plan), *_together(plan, process)))
+
+
+def standing(plan: Plan) -> str:
+    """Return one sentence on what an applied plan does for every framework."""
+    tensorflow = [TENSORFLOW] if registry.installed("tensorflow") else []
+    names = _listed([*([] if plan.hides_all else tensorflow), *(part.framework for part in plan.others.parts)])
+    if not plan.others.asked.requests and not plan.asked.requests:
+        return f"No policy is set: the defaults of {names} hold."
+    asked = plan.asked_of_all
+    return f"`{asked}` is in force already." if plan.in_force else f"`{asked}` holds for {names}, from first use on."
+
+
+def left_out(plan: Plan) -> str:
+    """Return a sentence on the installed frameworks that a policy for TensorFlow alone leaves out; else nothing."""
+    there = [one.name for one in registry.limited()]
+    if plan.others.parts or plan.asked.of_any_framework or not there:
+        return ""
+    take = "takes what it wants" if len(there) == 1 else "take what they want"
+    return f"`{plan.asked}` is for TensorFlow alone: {_listed(there)} {take}. A `limit` is for every framework."
+
+
+def _left_free(plan: Plan, there: Sequence[Framework]) -> tuple[str, ...]:
+    """Return a note on the imported frameworks that words for TensorFlow leave free to take what they want."""
+    imported = registry.imported()
+    awake = [one.name for one in there if one.name in imported]
+    if not (plan.asked.memory and awake):
+        return ()
+    words = "; ".join(str(request) for request in plan.asked.memory if request.of_any_framework) or "growth"
+    are = "is" if len(awake) == 1 else "are"
+    return (f"{_listed(awake)} {are} imported here too, and left free: `%gpu {words}` is for every framework.",)
+
+
+def _each(plan: Plan) -> Iterator[str]:
+    """Give what is done about each framework, and why one is not held."""
+    for part in plan.others.parts:
+        if part.takes:
+            yield f"{part.framework} takes {part.takes}."
+        yield from part.notes
+        if part.unmet:
+            yield part.unmet
+
+
+def _kept(plan: Plan) -> Iterator[str]:
+    """Give a note on the frameworks that keep what they have taken, where TensorFlow gives back."""
+    if plan.releases and any(request.releases for request in plan.others.asked.memory):
+        others = _listed([part.framework for part in plan.others.parts])
+        yield f"--release is TensorFlow's alone: nothing that {others} took goes back by itself."
+
+
+def _together(plan: Plan, process: ProcessState) -> Iterator[str]:
+    """Give a note on each GPU of which several frameworks that are imported may take a part."""
+    awake = registry.imported()
+    for device in plan.devices:
+        sizes = {TENSORFLOW: sum(device.limits)} if process.stage is not Stage.ABSENT and device.limits else {}
+        uuid, total = str(device.gpu.uuid), device.gpu.total or 0
+        parts = [one for one in plan.others.parts if one.framework in awake]
+        sizes |= {one.framework: one.limits[uuid] for one in parts if uuid in one.limits}
+        if len(sizes) > 1:
+            each = ", ".join(f"{name} {rounded(size)}" for name, size in sizes.items())
+            yield (
+                f"Together they may take {rounded(sum(sizes.values()))} of GPU {device.gpu.label} ({each}), and CUDA's "
+                f"context about {rounded(context_bytes(total))} beside that."
+            )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names as people list them: ``TensorFlow, PyTorch and JAX``."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else "every framework"

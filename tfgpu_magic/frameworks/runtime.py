@@ -14,11 +14,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.frameworks import cuda
-from tfgpu_magic.frameworks.runtime import devices, stage
-from tfgpu_magic.frameworks.runtime.devices import Settings
-from tfgpu_magic.frameworks.runtime.environ import EnvironmentChanges, export
-from tfgpu_magic.frameworks.runtime.stage import (
+from tfgpu_magic.frameworks import NAMES, cuda
+from tfgpu_magic.frameworks.environ import EnvironmentChanges, export
+from tfgpu_magic.frameworks.tensorflow import devices, stage
+from tfgpu_magic.frameworks.tensorflow.devices import DeviceSettings
+from tfgpu_magic.frameworks.tensorflow.stage import (
     current_stage,
     forked,
     frozen,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RUNTIME", "Runtime", "current_stage", "frozen", "importing", "note_import", "tensorflow"]
 
-NEIGHBOURS = ("torch", "jax", "cupy", "numba.cuda", "pycuda")
+NEIGHBOURS = (*(name for name in NAMES if name != "tensorflow"), "cupy", "numba.cuda", "pycuda")
 """Libraries that may hold a CUDA context of their own in a kernel."""
 
 
@@ -64,7 +64,7 @@ class Runtime:
         self._ceiling: Ceiling | None = None
         self._has_read_ceiling = False
         self._changes = EnvironmentChanges()
-        self._theirs: Settings | None = None  # TensorFlow's settings before this class first changed any
+        self._theirs: DeviceSettings | None = None  # TensorFlow's settings before this class first changed any
         self._answers: dict[
             tuple[object, ...], tuple[str, ...]
         ] = {}  # CUDA's order does not change while this process runs
@@ -226,10 +226,10 @@ class Runtime:
             self.asked_at = time.time()
         self.plan = plan
 
-    def _listed(self) -> tuple[tuple[str, ...] | None, Settings]:
+    def _listed(self) -> tuple[tuple[str, ...] | None, DeviceSettings]:
         """Return the GPUs that TensorFlow sees, and its settings without ours; nothing while it has no list."""
         if not listed() or tensorflow() is None or forked():
-            return None, Settings(parts={}, growth={}, visible=())
+            return None, DeviceSettings(parts={}, growth={}, visible=())
         now = devices.read()
         return now.visible, self._theirs or now
 
@@ -296,7 +296,7 @@ def growth_in_force(process: ProcessState) -> bool:
     return any(process.growth.values()) and not process.limits
 
 
-def _settings(plan: Plan, theirs: Settings) -> Settings:
+def _settings(plan: Plan, theirs: DeviceSettings) -> DeviceSettings:
     """Return TensorFlow's settings by the plan; where it has none, those before any of ours."""
     planned = {str(device.gpu.uuid): devices.mebibytes(device.limits) for device in plan.devices}
     gone = [device.gpu.label for device in plan.devices if device.limits and str(device.gpu.uuid) not in theirs.growth]
@@ -312,7 +312,7 @@ def _settings(plan: Plan, theirs: Settings) -> Settings:
     if plan.cpus is not None:
         parts[devices.CPU] = (None,) * plan.cpus
     seen = tuple(uuid for uuid in theirs.growth if uuid in planned) if plan.show else theirs.visible
-    return Settings(parts=parts, growth=growth, visible=seen)
+    return DeviceSettings(parts=parts, growth=growth, visible=seen)
 
 
 def _neighbour() -> str:

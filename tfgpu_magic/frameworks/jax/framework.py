@@ -15,12 +15,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.frameworks import cuda, jax_settings
+from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.frameworks.array import Array, allocated
 from tfgpu_magic.frameworks.base import Framework
+from tfgpu_magic.frameworks.jax import settings
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library
-from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkState, Wanted, phrase
+from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkRequest, FrameworkState, phrase
 from tfgpu_magic.policy.process_state import Stage
 
 # Errors: what jaxlib 0.10.2 raises on a simulated machine, and jaxlib 0.4's texts: `bfc_allocator.cc`,
@@ -44,7 +45,7 @@ class Jax(Framework):
     comes_with_tensorflow = True
     fixed_once_used = True
     package = "jaxlib"  # which reads the variables
-    grows_by: ClassVar = {jax_settings.PREALLOCATE: "false"}
+    grows_by: ClassVar = {settings.PREALLOCATE: "false"}
 
     def stage(self) -> Stage:
         """Return its stage; a backend for the CPU alone uses no GPU, and never will."""
@@ -74,7 +75,7 @@ class Jax(Framework):
         found: list[Pool] = []
         if self.stage() is not Stage.READY:
             return found
-        shown, grows = cuda.shown(), jax_settings.grows(os.environ)  # JAX's local hardware ids are CUDA's numbers
+        shown, grows = cuda.shown(), settings.grows(os.environ)  # JAX's local hardware ids are CUDA's numbers
         for device in _bridge()._backends["cuda"].local_devices():
             told, number = device.memory_stats() or {}, device.local_hardware_id
             peak, pool = told.get("peak_bytes_in_use", 0), told.get("pool_bytes")
@@ -109,7 +110,7 @@ class Jax(Framework):
                 if not array.is_deleted():
                     yield from _shards(array)
 
-    def plan(self, wanted: Wanted, state: FrameworkState) -> FrameworkPlan:
+    def plan(self, wanted: FrameworkRequest, state: FrameworkState) -> FrameworkPlan:
         """Decide what is done about it. Pure.
 
         Raises:
@@ -117,16 +118,16 @@ class Jax(Framework):
         """
         if wanted.grows is None:
             return FrameworkPlan(framework=self.name)
-        held = wanted.within(jax_settings.own_fraction(state.environment))
+        held = wanted.within(settings.own_fraction(state.environment))
         fractions = held.fractions
-        variables = jax_settings.variables(fractions, wanted.grows, state.environment, state.version)
-        notes = [*held.lowered(self.name), *jax_settings.remarks(fractions, wanted.grows, state.environment)]
-        allocator = jax_settings.uncapped(state.environment)
+        variables = settings.variables(fractions, wanted.grows, state.environment, state.version)
+        notes = [*held.lowered(self.name), *settings.remarks(fractions, wanted.grows, state.environment)]
+        allocator = settings.uncapped(state.environment)
         if fractions and allocator is not None:
-            heedless = f"{jax_settings.ALLOCATOR}={allocator} is set, with which JAX heeds no limit."
+            heedless = f"{settings.ALLOCATOR}={allocator} is set, with which JAX heeds no limit."
             if wanted.asked:
                 raise Refused(heedless)
-            variables[jax_settings.ALLOCATOR] = None
+            variables[settings.ALLOCATOR] = None
             notes.append(f"{heedless} In this process it is unset now.")
         return FrameworkPlan(
             framework=self.name,
@@ -137,6 +138,9 @@ class Jax(Framework):
             takes=phrase(held, grows=wanted.grows),
             notes=notes,
         )
+
+
+FRAMEWORK = Jax()
 
 
 def _bridge() -> Any:

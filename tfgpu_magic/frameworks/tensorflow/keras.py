@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tfgpu_magic.frameworks.objects import attributes, derived_from, derives, has_property, is_a, items, of_module
-from tfgpu_magic.frameworks.tensorflow_containers import container
+from tfgpu_magic.frameworks.tensorflow.containers import container
 
 _LAYER = ("keras.src.layers.layer", "Layer")
 _MODEL = ("keras.src.models.model", "Model")

@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 
 from tfgpu_magic.engine import other_processes
 from tfgpu_magic.errors import PolicyError, TooLate
-from tfgpu_magic.frameworks import import_hook
+from tfgpu_magic.frameworks import NAMES, import_hook
 from tfgpu_magic.frameworks.runtime import RUNTIME, current_stage, frozen, importing, note_import
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
 from tfgpu_magic.monitor.driver.sources import makers
 from tfgpu_magic.policy import fallback, parser, visible
-from tfgpu_magic.policy.frameworks import NAMES
 from tfgpu_magic.policy.plan import Plan, in_bytes, renew
 from tfgpu_magic.policy.policy import NOTHING, Policy
 from tfgpu_magic.policy.process_state import GROWTH, Stage
@@ -104,17 +103,17 @@ def tell_others() -> None:
     The GPUs of a configured policy are chosen then, and parts of no fixed size are fixed.
     """
     try:
-        from tfgpu_magic.engine import everywhere  # speed of a first `%tf_gpu` line
+        from tfgpu_magic.engine import every_framework  # speed of a first `%tf_gpu` line
 
         if not importing():  # TensorFlow imports JAX; what is for itself is decided when it is imported
             _choose(RUNTIME.current)
         plan = RUNTIME.current
-        if not (everywhere.needed() and (plan.others.asked.requests or RUNTIME.ceiling)):
+        if not (every_framework.needed() and (plan.others.asked.requests or RUNTIME.ceiling)):
             return
         snapshot = _looked()
         process = other_processes.now().added_to(RUNTIME.observe(snapshot.gpus), snapshot)
-        made = everywhere.with_others(plan, plan, snapshot, process)
-        for refused in everywhere.apply_to_each(made):
+        made = every_framework.with_others(plan, plan, snapshot, process)
+        for refused in every_framework.apply_to_each(made):
             import_hook.warn(f"tfgpu_magic: {refused.reason}")
         for part in made.others.parts:
             if part.unmet and part not in plan.others.parts:  # else it was said before
@@ -129,7 +128,7 @@ def hold_to_least() -> None:
     plan = RUNTIME.current
     held = {**plan.environment, **visible.variable(())}
     if RUNTIME.ceiling is None:
-        from tfgpu_magic.engine.everywhere import growth  # as above
+        from tfgpu_magic.engine.every_framework import growth  # as above
 
         held = {**growth(), **({GROWTH: "false"} if plan.growth is False else {}), **plan.environment}
     RUNTIME.fall_back(replace(plan, environment=held))
@@ -160,9 +159,9 @@ def apply(plan: Plan) -> None:
         Refused: a framework rejected it; everything is as it was.
     """
     if plan.others.parts or RUNTIME.current.others.parts:
-        from tfgpu_magic.engine import everywhere  # speed of a first `%tf_gpu` line
+        from tfgpu_magic.engine import every_framework  # speed of a first `%tf_gpu` line
 
-        everywhere.apply(plan)
+        every_framework.apply(plan)
     else:
         RUNTIME.apply(plan)
     if plan.needs_tensorflow and current_stage() is Stage.ABSENT:

@@ -8,25 +8,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from tfgpu_magic.engine import administrator, idle_notebooks, other_processes
-from tfgpu_magic.engine.administrator import look_well
+from tfgpu_magic.engine import enforcement, idle_notebooks, other_processes
+from tfgpu_magic.engine.enforcement import look_well
 from tfgpu_magic.engine.other_processes import OtherProcesses
 from tfgpu_magic.errors import Refused, TooLate
+from tfgpu_magic.frameworks import NAMES
 from tfgpu_magic.frameworks.runtime import RUNTIME, current_stage
 from tfgpu_magic.host import host
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import look
-from tfgpu_magic.policy import fallback, parser, promises
+from tfgpu_magic.policy import fallback, parser
 from tfgpu_magic.policy import plan as planning
-from tfgpu_magic.policy.flags import RESTART
-from tfgpu_magic.policy.frameworks import NAMES
 from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.policy import NOTHING, Policy
 from tfgpu_magic.policy.process_state import ProcessState, Stage
+from tfgpu_magic.policy.word import RESTART
 
 if TYPE_CHECKING:
-    from tfgpu_magic.engine.status_answer import Status
-    from tfgpu_magic.model.report import Report
     from tfgpu_magic.policy.promises import Promise
 
 Frameworks: TypeAlias = Literal["tensorflow", "all"]
@@ -103,17 +101,14 @@ def _for(
     told = current().others.asked.requests or process.ceiling
     if frameworks == "tensorflow" and not (others or told):
         return make(asked, process)
-    from tfgpu_magic.engine import (  # speed of a first `%tf_gpu` line: most kernels have TensorFlow alone
-        everywhere,
-        framework_notes,
-    )
+    from tfgpu_magic.engine import every_framework
 
     if frameworks == "all":
-        return everywhere.plan(asked, make, current(), snapshot, process)
+        return every_framework.plan(asked, make, current(), snapshot, process)
     made = make(asked, process)
     if told:
-        made = everywhere.with_others(made, current(), snapshot, process)
-    return framework_notes.noted(made, process)
+        made = every_framework.with_others(made, current(), snapshot, process)
+    return every_framework.noted(made, process)
 
 
 def _with_what_waits(process: ProcessState, snapshot: Snapshot) -> ProcessState:
@@ -149,11 +144,11 @@ def apply(
     with other_processes.settling(Policy((*waits, *asked))) as processes:
         made = _plan(asked, frameworks, snapshot, processes)
         if not made.in_force:
-            administrator.apply(made)
+            enforcement.apply(made)
         elif not made.others.asked.asks_the_same(current().others.asked):
             RUNTIME.ask_others(made.others.asked)  # none of them is installed yet
         if made.others.asked.requests or RUNTIME.ceiling:
-            administrator.hold_imports()  # also those that will be installed later in this process
+            enforcement.hold_imports()  # also those that will be installed later in this process
     return made
 
 
@@ -232,7 +227,7 @@ def foresee(policy: str, frameworks: Frameworks = "tensorflow", *, see: Callable
 
     now = see()
     then = self_report.after_exit(now)
-    process, intended = anew(now), administrator.policy_of(current())
+    process, intended = anew(now), enforcement.policy_of(current())
     if intended is not current().asked or not current().judged:  # a configured policy, as far as it is possible by then
         possible, _ = fallback.nearest(intended, then, process)
         process = replace(process, asked=possible.asked, settled=possible.settled)
@@ -275,25 +270,3 @@ def standing(plan: Plan) -> str:
     if plan.needs_tensorflow:
         return f"`{plan.asked}` waits for TensorFlow's import."
     return f"`{plan.asked}` is in force, also for programs that are started from here."
-
-
-def status(timeout: float = 1.5) -> Status:
-    """Return what each process holds of the GPUs, and what this process's TensorFlow does with them.
-
-    Args:
-        timeout: seconds to wait for the driver.
-
-    Returns:
-        The status, even where there is no driver or it hangs; then it says so. TensorFlow is not started.
-    """
-    from tfgpu_magic.engine.status_answer import shown
-    from tfgpu_magic.frameworks import self_report  # the modules that show a table are not needed to set TensorFlow up
-    from tfgpu_magic.monitor.table import fetch
-
-    def report(snapshot: Snapshot) -> Report:
-        own = self_report.report(snapshot)
-        found = other_processes.now().added_to(ProcessState(), snapshot).promises
-        notes = promises.standing(snapshot.gpus, found, lambda: other_processes.names(snapshot, found))
-        return replace(own, notes=(*own.notes, *notes))
-
-    return shown(fetch.table(report, timeout=timeout))

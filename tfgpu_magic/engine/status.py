@@ -1,18 +1,25 @@
-"""The answer of `%tf_gpu`: one look at the GPUs."""
+"""`status`, and the answer of `%tf_gpu`: one look at the GPUs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tfgpu_magic.engine import other_processes
+from tfgpu_magic.frameworks import self_report
 from tfgpu_magic.host import here
 from tfgpu_magic.model import html, phrases, text
 from tfgpu_magic.model.answer import Answer, Part, headline
+from tfgpu_magic.monitor.table import fetch
+from tfgpu_magic.policy import promises
+from tfgpu_magic.policy.process_state import ProcessState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tfgpu_magic.model.report import Report
     from tfgpu_magic.model.rows import Table
+    from tfgpu_magic.model.snapshot import Snapshot
 
 
 ONCE = "This is one look. The table that is drawn anew each second needs a notebook; here, say it again."
@@ -47,6 +54,25 @@ class Status(Answer):
                 yield Part(text.processes(table), html.processes(table))
             yield from phrases.no_holders(table)
         yield from phrases.remarks(table)
+
+
+def status(timeout: float = 1.5) -> Status:
+    """Return what each process holds of the GPUs, and what this process's TensorFlow does with them.
+
+    Args:
+        timeout: seconds to wait for the driver.
+
+    Returns:
+        The status, even where there is no driver or it hangs; then it says so. TensorFlow is not started.
+    """
+
+    def report(snapshot: Snapshot) -> Report:
+        own = self_report.report(snapshot)
+        found = other_processes.now().added_to(ProcessState(), snapshot).promises
+        notes = promises.standing(snapshot.gpus, found, lambda: other_processes.names(snapshot, found))
+        return replace(own, notes=(*own.notes, *notes))
+
+    return shown(fetch.table(report, timeout=timeout))
 
 
 def shown(table: Table) -> Status:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import cuda
-from tfgpu_magic.frameworks.runtime import stage
+from tfgpu_magic.frameworks.tensorflow import stage
 from tfgpu_magic.model.report import LogicalGpu
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.units import MIB
@@ -22,7 +22,7 @@ CPU = "CPU"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class DeviceSettings:
     """The settings of `tf.config`, by the UUIDs of GPUs.
 
     Attributes:
@@ -37,11 +37,11 @@ class Settings:
     visible: tuple[str, ...]
 
 
-def read() -> Settings:
+def read() -> DeviceSettings:
     """Return the settings now. TensorFlow makes its list of devices for it if it has none: call only where it may."""
     config, devices = _config(), _physical()
     cpus = dict(zip([CPU], config.list_physical_devices("CPU"), strict=False))
-    return Settings(
+    return DeviceSettings(
         parts={
             uuid: tuple(part.memory_limit for part in config.get_logical_device_configuration(device) or ())
             for uuid, device in {**cpus, **devices}.items()
@@ -51,7 +51,7 @@ def read() -> Settings:
     )
 
 
-def write(settings: Settings) -> None:
+def write(settings: DeviceSettings) -> None:
     """Make the settings; those that are in force already are left alone.
 
     Raises:

@@ -25,7 +25,7 @@ from tfgpu_magic.frameworks.objects import derived_from, of_kinds
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library
-from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkState, Wanted, fraction_in, phrase
+from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkRequest, FrameworkState, fraction_in, phrase
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.units import rounded
 
@@ -167,7 +167,7 @@ class Torch(Framework):
         now = self.held()
         return {uuid: max(0, size - now.get(uuid, 0)) for uuid, size in before.items()}
 
-    def plan(self, wanted: Wanted, state: FrameworkState) -> FrameworkPlan:
+    def plan(self, wanted: FrameworkRequest, state: FrameworkState) -> FrameworkPlan:
         """Decide what is done about it. Pure.
 
         Raises:
@@ -275,6 +275,9 @@ class Torch(Framework):
         return int(fraction * module.get_device_properties(number).total_memory) if fraction < 1 else None
 
 
+FRAMEWORK = Torch()
+
+
 _UNIT = 512
 """What its allocator counts in, in bytes."""
 
@@ -353,7 +356,7 @@ _TOLERANCE = 1e-5
 """The difference up to which fractions are the same: PyTorch keeps one as bytes."""
 
 
-def _variable(wanted: Wanted, state: FrameworkState) -> dict[str, str | None]:
+def _variable(wanted: FrameworkRequest, state: FrameworkState) -> dict[str, str | None]:
     """Return the variable that says it to programs; none where their PyTorch would reject it, or needs none."""
     name = _name(state.environment)
     options = state.environment.get(name, "")

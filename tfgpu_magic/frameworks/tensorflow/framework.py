@@ -6,14 +6,15 @@ import functools
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from tfgpu_magic.frameworks import cuda, runtime, tensorflow_arrays
+from tfgpu_magic.frameworks import cuda, runtime
 from tfgpu_magic.frameworks.base import Framework
 from tfgpu_magic.frameworks.counters import Counters
+from tfgpu_magic.frameworks.environ import variable
 from tfgpu_magic.frameworks.pool import Pool
-from tfgpu_magic.frameworks.runtime import RUNTIME, current_stage, devices
-from tfgpu_magic.frameworks.runtime.environ import variable
-from tfgpu_magic.frameworks.runtime.stage import context_class, eager_context
+from tfgpu_magic.frameworks.runtime import RUNTIME, current_stage
 from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library, size_of
+from tfgpu_magic.frameworks.tensorflow import arrays, devices
+from tfgpu_magic.frameworks.tensorflow.stage import context_class, eager_context
 from tfgpu_magic.model.report import TENSORFLOW
 from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, GROWTH, Stage
 
@@ -159,7 +160,10 @@ class TensorFlow(Framework):
 
     def arrays(self, objects: Sequence[object]) -> Iterable[Array]:
         """Return its tensors and variables on GPUs."""
-        return tensorflow_arrays.arrays(objects)
+        return arrays.arrays(objects)
+
+
+FRAMEWORK = TensorFlow()
 
 
 def _shape(text: str) -> tuple[int, ...]:
