@@ -48,20 +48,17 @@ FLOORS = (
     {"frameworks", "leases"},
     {"engine"},
     {"isolate"},
-    {"insight", "parking"},
+    {"insight"},
     {"notebook", "server"},
     {"doctor"},
+    {"parking"},
     {"command"},
     {"__init__", "__main__"},
 )
 """The rooms from the ground up: folders, and the files at the top. Arrows run down; on the ground alone also across."""
 
 UPWARDS = {
-    ("engine.idle_notebooks", "parking.checks"),  # the idle notebook that is named is one that could be parked
-    ("engine.idle_notebooks", "parking.facts"),
-    ("monitor.board.live", "parking.client"),  # whoever looks has a parker started where one has died over something
     ("model.phrases", "simgpu"),  # a sentence names its command
-    ("parking.inside.kernel", "notebook.widget"),  # the messages of our own table bring nothing back
 }
 """The arrows that do not run down, with the reason for each. This list only gets shorter."""
 

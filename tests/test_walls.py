@@ -91,7 +91,7 @@ def test_a_first_line_imports_nothing_that_only_others_need() -> None:
 
 
 def test_a_word_is_a_file_and_a_line() -> None:
-    files = {Path(room).stem for room in ROOMS if room.startswith("notebook/words/")}
+    files = {Path(room).stem for room in ROOMS if room.startswith(("notebook/words/", "parking/words/"))}
     common = {"__init__", "table", "line", "policy", "completions"}  # to all words, and to those of a policy
 
     assert files - common == {word.name for word in table.WORDS} - {word.name for word in POLICY_WORDS}
@@ -196,10 +196,11 @@ def test_nothing_of_parking_is_imported_before_it_is_asked_for() -> None:
         "import tfgpu_magic.notebook.loading, tfgpu_magic.notebook.words.table, tfgpu_magic.policy.parser"
     )
 
-    assert not [name for name in first if name.startswith("tfgpu_magic.parking")]
+    words = {"tfgpu_magic.parking", "tfgpu_magic.parking.parts", "tfgpu_magic.parking.words"}
+    assert not [name for name in first if name.startswith("tfgpu_magic.parking") and name not in words]
 
 
-@pytest.mark.parametrize("room", ["monitor/board/phases", "parking/checks", "parking/refusals", "parking/messages"])
+@pytest.mark.parametrize("room", ["parking/states", "parking/checks", "parking/refusals", "parking/messages"])
 def test_what_decides_about_parking_touches_nothing(room: str) -> None:
     assert not imports(f"{room}.py") & {"os", "sys", "subprocess", "ctypes", "socket", "pathlib", "psutil"}
 

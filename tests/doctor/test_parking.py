@@ -20,16 +20,16 @@ from tests.parking.conftest import helpers
 from tests.processes import kill
 from tests.sizes import CONTEXT, GIB, MIB
 from tfgpu_magic.doctor import child
-from tfgpu_magic.doctor.checks import parking
-from tfgpu_magic.doctor.children import parking as child_parking
-from tfgpu_magic.doctor.children.parking import CHUNK
 from tfgpu_magic.doctor.machine import ThisMachine as Here
-from tfgpu_magic.monitor.board.parked import Entry
-from tfgpu_magic.monitor.board.phases import Phase
 from tfgpu_magic.parking import client
+from tfgpu_magic.parking import doctor_check as parking
+from tfgpu_magic.parking import doctor_child as child_parking
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.answers import reasons
 from tfgpu_magic.parking.checks import HOST_MARGIN
+from tfgpu_magic.parking.doctor_child import CHUNK
+from tfgpu_magic.parking.record import Entry
+from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
 apart = machine_of("1x3GiB", scope="function")

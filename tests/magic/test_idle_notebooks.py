@@ -13,12 +13,11 @@ from tests.server.conftest import ENABLED, ROOT
 from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
-from tfgpu_magic.engine import idle_notebooks
 from tfgpu_magic.engine.other_processes import OtherProcesses
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.model.report import Report
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.parking import facts
+from tfgpu_magic.parking import facts, idle_notebooks
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:

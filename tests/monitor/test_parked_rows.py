@@ -12,10 +12,11 @@ from tests.sizes import GIB
 from tfgpu_magic.model.report import GpuUse, Report
 from tfgpu_magic.model.rows import Parked, ParkedState, ProcessRow, Table
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.board.parked import Entry, Held
-from tfgpu_magic.monitor.board.phases import Phase
 from tfgpu_magic.monitor.owners.attribution import Owner, together
 from tfgpu_magic.monitor.table.tabulate import UNATTRIBUTED, Known, make
+from tfgpu_magic.parking.record import Entry, Held
+from tfgpu_magic.parking.rows import ParkedRows
+from tfgpu_magic.parking.states import Phase
 
 SINCE = 50.0
 OWNERS = {
@@ -42,7 +43,8 @@ def table(*entries: Entry, held: dict[int, int] | None = None, reports: tuple[Re
         gpus=(first, gpus[1]),
         processes=tuple(Process(gpu="0", pid=pid, kind="C", held=size) for pid, size in rows.items()),
     )
-    return make(snapshot, Known(owners=OWNERS, reports=reports, notebooks=together(reports, {}), parked=entries))
+    parked = ParkedRows(entries)
+    return make(snapshot, Known(owners=OWNERS, reports=reports, notebooks=together(reports, {}), facts=[parked]))
 
 
 def report(pid: int = 2, in_use: int = GIB, *, parks: bool = False) -> Report:
@@ -130,7 +132,9 @@ def test_where_the_driver_fails_it_is_not_said_to_hold_what_it_reports() -> None
     broken = Snapshot(time=1.0, error="The driver hangs.")
     use = GpuUse(gpu="GPU-0", figures=tensorflow(GIB))
     reports = (Report(pid=2, summary="", uses=(use,)), Report(pid=1, summary="", uses=(use,)))
-    made = make(broken, Known(owners=OWNERS, reports=reports, notebooks=together(reports, {}), parked=(entry(),)))
+    made = make(
+        broken, Known(owners=OWNERS, reports=reports, notebooks=together(reports, {}), facts=[ParkedRows((entry(),))])
+    )
 
     assert [one.pid for one in made.processes] == [1]
 

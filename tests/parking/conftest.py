@@ -21,13 +21,12 @@ from tests.simgpu.talking import Talker, talker
 from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
-from tfgpu_magic.monitor.board import parked as record
 from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.parked import Entry
-from tfgpu_magic.monitor.board.phases import Phase
-from tfgpu_magic.parking import client
+from tfgpu_magic.parking import client, record
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.messages import Outcome
+from tfgpu_magic.parking.record import Entry
+from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
 PARKER, WORKER = "tfgpu_magic.parking.parker", "tfgpu_magic.parking.worker"

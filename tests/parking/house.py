@@ -15,17 +15,16 @@ from tests.parking.made_up import HELD, Driver, Workers, me
 from tests.sizes import GIB
 from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.leases.lease_file import LeaseTable
-from tfgpu_magic.monitor.board import parked as record
 from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.parked import Held
-from tfgpu_magic.monitor.board.phases import Phase
-from tfgpu_magic.parking import checks, facts
+from tfgpu_magic.parking import checks, facts, record
 from tfgpu_magic.parking.calls import Asked, Timeouts
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.ledger import Ledger
 from tfgpu_magic.parking.messages import Outcome, Request
 from tfgpu_magic.parking.operations import Operations
+from tfgpu_magic.parking.record import Held
 from tfgpu_magic.parking.room import Waiting
+from tfgpu_magic.parking.states import Phase
 
 QUICK = Timeouts(copy=0.2, slowest=1e12, between=0.01)
 PARK, UNPARK = Request(deed="park", inside=Inside()), Request(deed="unpark")

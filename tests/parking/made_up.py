@@ -10,9 +10,9 @@ from typing import Any
 
 from tests.sizes import GIB, MIB
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.board.phases import CALLS, State
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking.driver import OUT_OF_MEMORY, RESTORE, DriverError
+from tfgpu_magic.parking.states import CALLS, State
 from tfgpu_magic.parking.workers import Died, GivenUp
 
 WRONG_STATE = 401

@@ -16,8 +16,8 @@ import pytest
 from tests.jupyter import Notebook, Server, configure, reply_to, serving
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
-from tfgpu_magic.monitor.board.phases import Phase
 from tfgpu_magic.parking import client
+from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
 SIZE = 5 * GIB

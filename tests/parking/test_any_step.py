@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.parking.house import PARK, UNPARK, House, parkable
 from tests.parking.made_up import EVENTS, HELD, Driver, me
-from tfgpu_magic.monitor.board.phases import Phase, State
+from tfgpu_magic.parking.states import Phase, State
 
 
 @given(

@@ -15,8 +15,6 @@ import pytest
 from tests.sizes import GIB
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks import cuda
-from tfgpu_magic.monitor.board.parked import Entry, Held
-from tfgpu_magic.monitor.board.phases import Phase
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
@@ -24,6 +22,8 @@ from tfgpu_magic.parking.inside import cells, facts
 from tfgpu_magic.parking.inside import notebook as parking
 from tfgpu_magic.parking.inside.gate import NotBack, Way
 from tfgpu_magic.parking.messages import Outcome, Progress, Request
+from tfgpu_magic.parking.record import Entry, Held
+from tfgpu_magic.parking.states import Phase
 
 HELD = (Held("GPU-0", 5 * GIB),)
 

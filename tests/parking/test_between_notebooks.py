@@ -13,8 +13,8 @@ from tests.parking.notebooks import TRAIN, Site, digest_in, is_parked, park
 from tests.processes import program
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
-from tfgpu_magic.monitor.board.phases import Phase
 from tfgpu_magic.parking import client
+from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
 

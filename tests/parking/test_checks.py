@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.sizes import GIB, MIB
 from tfgpu_magic.model.snapshot import Gpu
-from tfgpu_magic.monitor.board.parked import Held
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import HOST_MARGIN, ROOM_MARGIN, Facts, Inside, needed, refusals
+from tfgpu_magic.parking.record import Held
 
 GPU = Gpu(index=0, uuid="GPU-0", total=16 * GIB, reserved=256 * MIB, used=6 * GIB, free=10 * GIB)
 GOOD = Facts(

@@ -13,8 +13,8 @@ from tests.parking.conftest import PARKER, WORKER, Asking, Start, all_die, helpe
 from tests.processes import kill
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
-from tfgpu_magic.monitor.board.phases import Phase
 from tfgpu_magic.parking import client
+from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
 STEPS = [

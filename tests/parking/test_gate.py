@@ -20,7 +20,7 @@ from traitlets.config import Config
 
 from tests.processes import run
 from tests.waiting import until
-from tfgpu_magic.isolate import executor
+from tfgpu_magic.isolate import executor, user_code
 from tfgpu_magic.isolate.cells.jobs import Job
 from tfgpu_magic.isolate.executor import IsolatedExecutor
 from tfgpu_magic.parking.inside import asking, event_loop, threads
@@ -181,7 +181,7 @@ def found() -> tuple[str, ...]:
 
 
 def test_a_thread_that_a_library_has_started_is_found_where_it_runs_python() -> None:
-    assert run(None, _nameless_beside) == {threads.NAMELESS}  # apart: pytest-xdist has such a thread, too
+    assert run(None, _nameless_beside) == {user_code.NAMELESS}  # apart: pytest-xdist has such a thread, too
 
 
 def _nameless_beside() -> set[str]:

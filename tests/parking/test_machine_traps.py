@@ -13,10 +13,10 @@ from tests.parking.conftest import Asking, Start, park, phase
 from tests.simgpu.talking import Talker, talker
 from tests.sizes import CONTEXT, GIB, MIB
 from tests.waiting import until
-from tfgpu_magic.monitor.board.phases import Phase
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import HOST_MARGIN
+from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
 

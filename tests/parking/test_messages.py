@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.parking.test_record import ENTRIES
-from tfgpu_magic.monitor.board.parked import Entry, Held
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.messages import Outcome, Progress, Request, Room, reply
+from tfgpu_magic.parking.record import Entry, Held
 from tfgpu_magic.parking.refusals import CHILDREN, LOST, THREADS
 
 SIZES = st.integers(0, 2**40)

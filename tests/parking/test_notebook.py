@@ -16,8 +16,8 @@ from tests.sizes import CONTEXT, GIB
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.errors import SimulatorError
-from tfgpu_magic.monitor.board.phases import Phase
 from tfgpu_magic.parking import client
+from tfgpu_magic.parking.states import Phase
 
 # --- it goes, and comes back ---
 

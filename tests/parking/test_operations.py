@@ -12,16 +12,15 @@ from tests.parking.house import ADOPT, PARK, QUICK, UNPARK, House
 from tests.parking.made_up import HELD, TOTAL, me
 from tests.sizes import GIB
 from tfgpu_magic.isolate.process import host_memory
-from tfgpu_magic.monitor.board import parked as record
-from tfgpu_magic.monitor.board.parked import Entry, Held
-from tfgpu_magic.monitor.board.phases import Phase, State
+from tfgpu_magic.parking import RECORD, checks
 from tfgpu_magic.parking import answers as parking
-from tfgpu_magic.parking import checks
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.calls import Asked
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.driver import OUT_OF_MEMORY
 from tfgpu_magic.parking.messages import Outcome, Progress, Request, reply
+from tfgpu_magic.parking.record import Entry, Held
+from tfgpu_magic.parking.states import Phase, State
 
 
 def test_what_must_not_be_parked_is_not_touched(house: House) -> None:
@@ -177,7 +176,7 @@ def test_a_helper_whose_record_is_lost_takes_the_process_for_what_its_owner_says
     async def story() -> Outcome:
         gone = await house.do(PARK)
         assert gone.entry is not None
-        house.place.remove(record.NAME)
+        house.place.remove(RECORD)
         house.start()
         house.driver.state = state
         assert (await house.do(UNPARK)).refusals == (why.NOT_PARKED(),)  # it could be another program's lock

@@ -18,12 +18,12 @@ from tests.simgpu.talking import Talker
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
 from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.parked import Record
-from tfgpu_magic.monitor.board.phases import Phase
 from tfgpu_magic.parking import client, parker
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.messages import LOCK, SOCKET, Outcome, Progress
+from tfgpu_magic.parking.record import Record
+from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
 

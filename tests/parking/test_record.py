@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.board import parked as record
 from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.parked import Entry, Held, Rates, Record, merged
-from tfgpu_magic.monitor.board.phases import Phase
 from tfgpu_magic.monitor.owners.pids import began
+from tfgpu_magic.parking import RECORD, record
 from tfgpu_magic.parking.ledger import Ledger
+from tfgpu_magic.parking.record import Entry, Held, Rates, Record, merged
+from tfgpu_magic.parking.states import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,7 +89,7 @@ def test_another_process_with_the_same_pid_is_not_taken_for_it(place: BoardDirec
 
 def test_half_a_record_is_none(place: BoardDirectory) -> None:
     record.write(place, Record().put(mine()))
-    file = place.path / place.name(record.NAME)
+    file = place.path / place.name(RECORD)
     file.write_bytes(file.read_bytes()[:-9])
 
     assert record.read(place) == Record()
@@ -97,7 +97,7 @@ def test_half_a_record_is_none(place: BoardDirectory) -> None:
 
 def test_what_a_killed_writer_has_left_is_in_nobodys_way(place: BoardDirectory) -> None:
     record.write(place, Record().put(mine()))
-    (place.path / place.name(record.NAME + "-new")).write_text("{")
+    (place.path / place.name(RECORD + "-new")).write_text("{")
     record.write(place, Record().put(mine(name="again")))
 
     assert [one.name for one in record.read(place).entries.values()] == ["again"]

@@ -17,10 +17,10 @@ from tfgpu_magic.leases import allocation, lease_file
 from tfgpu_magic.leases.lease_file import LeaseTable
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.parked import Entry, Held
-from tfgpu_magic.monitor.board.phases import Phase
 from tfgpu_magic.parking.checks import ROOM_MARGIN
+from tfgpu_magic.parking.record import Entry, Held
 from tfgpu_magic.parking.room import Waiting, rooms
+from tfgpu_magic.parking.states import Phase
 
 NOTHING = Snapshot(time=1.0)
 

@@ -17,11 +17,10 @@ from tests.waiting import until
 from tfgpu_magic.engine import other_processes
 from tfgpu_magic.model.report import GpuUse, Report
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
-from tfgpu_magic.monitor.board import parked as record
 from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.parked import Entry, Held, Record
-from tfgpu_magic.monitor.board.phases import Phase
-from tfgpu_magic.parking import client
+from tfgpu_magic.parking import record, rows
+from tfgpu_magic.parking.record import Entry, Held, Record
+from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.policy.process_state import ProcessState
 from tfgpu_magic.simgpu import Machine
 
@@ -62,7 +61,7 @@ def test_a_first_line_reads_no_record_where_there_is_none(place: BoardDirectory)
     environment = {**os.environ, "TFGPU_MAGIC_DIR": str(place.path)}
     said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
 
-    assert "tfgpu_magic.parking" not in said.stdout
+    assert "tfgpu_magic.parking.record" not in said.stdout
 
 
 def test_one_whose_waiting_nobody_ends_is_set_right_by_whoever_looks(machine: Machine, programs: Start) -> None:
@@ -73,8 +72,8 @@ def test_one_whose_waiting_nobody_ends_is_set_right_by_whoever_looks(machine: Ma
 
     def wanted() -> bool:
         with BoardDirectory() as place:
-            (found,) = client.entries([place])
-            return found.wanted
+            found = rows.read([place])
+            return found is not None and found.entries[0].wanted
 
     until(lambda: not wanted())
     found = entry(one.pid)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from tfgpu_magic.monitor.board.phases import FOLLOWS, SETTLED, UNSETTLED, Action, Found, Phase, State, reconcile
+from tfgpu_magic.parking.states import FOLLOWS, SETTLED, UNSETTLED, Action, Found, Phase, State, reconcile
 
 
 def test_a_locked_process_is_unlocked_whatever_is_written() -> None:

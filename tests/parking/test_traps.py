@@ -14,10 +14,10 @@ from tests.sizes import CONTEXT, MIB
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.errors import SimulatorError
-from tfgpu_magic.monitor.board.phases import Phase
 from tfgpu_magic.parking import client, facts
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
+from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
 CHILD = "from tests.simgpu.checkpoint_on_machine import hold; import signal; hold(64 * 2**20); signal.pause()"

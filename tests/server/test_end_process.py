@@ -20,11 +20,11 @@ import pytest
 from tests.jupyter import Server, execute
 from tests.server.acting import Kernel, post, row_of
 from tests.waiting import until
-from tfgpu_magic.monitor.board import parked as record
 from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.parked import Entry, Record
-from tfgpu_magic.monitor.board.phases import Phase
 from tfgpu_magic.monitor.owners.pids import began
+from tfgpu_magic.parking import record
+from tfgpu_magic.parking.record import Entry, Record
+from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.server import actions
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking.answers import reasons
+from tfgpu_magic.parking.handlers import WAITED_FOR
 from tfgpu_magic.parking.refusals import CANCELLED, OFF
-from tfgpu_magic.server.park import WAITED_FOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -29,8 +29,8 @@ subprocess.run(["sh", "-c", f"{sys.executable} -c '{{code}}' >/dev/null 2>&1 & e
 """
 OTHERS = """
 from tfgpu_magic.monitor.table import fetch
-from tfgpu_magic.parking.inside import line
-print(sorted(row.owner for row in fetch.table().processes), sorted(line.names()))
+from tfgpu_magic.parking.words import park
+print(sorted(row.owner for row in fetch.table().processes), sorted(park._names()))
 """
 
 

@@ -14,12 +14,13 @@ from tfgpu_magic.model import terminal
 from tfgpu_magic.model.rows import Notebook, Table
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.board.history import History
-from tfgpu_magic.monitor.board.parked import Entry, Held
-from tfgpu_magic.monitor.board.phases import Phase
 from tfgpu_magic.monitor.owners import attribution
 from tfgpu_magic.monitor.owners.attribution import Owner
 from tfgpu_magic.monitor.table import message
 from tfgpu_magic.monitor.table.tabulate import Known, make
+from tfgpu_magic.parking.record import Entry, Held
+from tfgpu_magic.parking.rows import ParkedRows
+from tfgpu_magic.parking.states import Phase
 
 
 def table(gpus: int, notebooks: int, *, parked: bool) -> Table:
@@ -33,7 +34,11 @@ def table(gpus: int, notebooks: int, *, parked: bool) -> Table:
     entries = [Entry(pid=pid, began=1, phase=Phase.PARKED, since=1.0, held=held, wanted=True) for pid in pids]
     return make(
         Snapshot(time=9.0, listed_at=9.0, gpus=tuple(machine), processes=tuple(rows)),
-        Known(owners=attribution._with_distinct_names(found), notebooks=known, parked=entries if parked else ()),
+        Known(
+            owners=attribution._with_distinct_names(found),
+            notebooks=known,
+            facts=[ParkedRows(tuple(entries))] if parked else (),
+        ),
     )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.sizes import GIB
-from tfgpu_magic.monitor.board.parked import Entry, Held
-from tfgpu_magic.monitor.board.phases import Phase
 from tfgpu_magic.parking import answers as parking
 from tfgpu_magic.parking import refusals
 from tfgpu_magic.parking.messages import Outcome, Progress, Room
+from tfgpu_magic.parking.record import Entry, Held
+from tfgpu_magic.parking.states import Phase
 
 
 @pytest.mark.parametrize("reason", refusals.REASONS.values(), ids=lambda reason: reason.name)

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TypeAlias
 
-from tfgpu_magic.doctor.checks import board, driver, host, parking, policy, tensorflow
+from tfgpu_magic.doctor.checks import board, driver, host, policy, tensorflow
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
+from tfgpu_magic.model.parts import parts
 from tfgpu_magic.probe import within
 
 LONGEST = 180.0
@@ -34,7 +35,7 @@ CHECKS: dict[str, Check] = {
     "Container": host.container,
     "Memory": host.host_memory,
     "TensorFlow": tensorflow.tensorflow,
-    "Parking": parking.parking,
+    **dict(parts("check")),
     "Board": board.board,
     "Policy": policy.policy,
     "Environment": host.environment,

@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from tfgpu_magic.engine import enforcement, idle_notebooks, other_processes
+from tfgpu_magic.engine import enforcement, other_processes
 from tfgpu_magic.engine.enforcement import look_well
 from tfgpu_magic.engine.other_processes import OtherProcesses
 from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.frameworks import NAMES
 from tfgpu_magic.frameworks.runtime import RUNTIME, current_stage
 from tfgpu_magic.host import host
+from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import look
 from tfgpu_magic.policy import fallback, parser
@@ -64,7 +65,8 @@ def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: 
 
             with contextlib.suppress(Refused):
                 error.crowded = fits(replace(snapshot, gpus=tuple(empty)), OtherProcesses())
-            idle_notebooks.name_one(error, snapshot, processes, fits)
+            for advise in parts("adviser"):
+                advise(error, snapshot, processes, fits)
         raise
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.host import here, host
+from tfgpu_magic.model.parts import parts
 from tfgpu_magic.monitor.board import claims
 from tfgpu_magic.policy import promises
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 _LEASES = "leases-"
 """The beginning of the lease table's name."""
-_PARKED = "parked-1"
-"""The name of the parker's record (`monitor.board.parked.NAME`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,19 +94,11 @@ def names(snapshot: Snapshot, promises: Sequence[Promise] = ()) -> dict[int, str
 def _read(place: BoardDirectory | None) -> OtherProcesses:
     if place is None:
         return OtherProcesses()
-    reports, parked = claims.reports(place), _parked(place)
+    reports = claims.reports(place)
+    parked = frozenset[int]().union(*(away(place) for away in parts("away")))
     if not place.names(_LEASES):  # no isolated call was ever made here
         return OtherProcesses(reports, parked=parked)
     from tfgpu_magic.leases import lease_file  # few processes make isolated calls, and the others need none of it
 
     leases = [one for one in lease_file.leases(place) if one.pid != os.getpid()]
     return OtherProcesses(reports, tuple(leases), parked)
-
-
-def _parked(place: BoardDirectory) -> frozenset[int]:
-    """Return the pids of what is parked, and neither on its way there nor back: what comes back has a lease again."""
-    if not place.has(_PARKED):
-        return frozenset()
-    from tfgpu_magic.monitor.board import parked as record  # few users park, and the others need none of it
-
-    return record.read(place).away

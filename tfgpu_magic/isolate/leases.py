@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from tfgpu_magic.engine import engine, idle_notebooks, other_processes
+from tfgpu_magic.engine import engine, other_processes
 from tfgpu_magic.engine.other_processes import OtherProcesses
 from tfgpu_magic.errors import NOT_STARTED, Refused
 from tfgpu_magic.isolate.process import inside
@@ -23,6 +23,7 @@ from tfgpu_magic.isolate.process.interrupt import put_off
 from tfgpu_magic.leases import allocation
 from tfgpu_magic.leases.allocation import Claim, Holding, is_fair, key, size
 from tfgpu_magic.leases.lease_file import Entry, LeaseFile, LeaseTable, Page
+from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import look
 from tfgpu_magic.monitor.owners.pids import began, elsewhere, family
@@ -118,9 +119,10 @@ class Demand:
         return allocation.settle(together, chosen)
 
     def refuse(self, error: Refused) -> None:
-        """Raise the refusal of the demand, with the idle notebook whose parking would make it fit."""
+        """Raise the refusal of the demand, with what would make it fit."""
         if error.crowded and self.snapshot is not None:
-            idle_notebooks.name_one(error, self.snapshot, other_processes.now(), self._fits)
+            for advise in parts("adviser"):
+                advise(error, self.snapshot, other_processes.now(), self._fits)
         raise error
 
     def _fits(self, then: Snapshot, _: OtherProcesses) -> bool:

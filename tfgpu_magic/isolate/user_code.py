@@ -1,16 +1,43 @@
-"""Where threads of ours run user code at the end of a call: its future's callbacks, and what makes its value again.
+"""Which threads may run the user's code now: those of ours at the end of a call, and whatever else may call CUDA.
 
-While the notebook's GPU state is away `parking` puts a function that waits for it in the place of `wait`.
+Ours run the future's callbacks, and what makes its value again. While the notebook's GPU state is away `parking` puts a
+function that waits for it in the place of `wait`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeGuard
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+NAMELESS = "a thread without a name"
+"""One that a library has started, and that runs Python now: `tf.data` for a generator, say."""
+
+HARMLESS = frozenset(
+    {
+        "IPython", "_pydev_bundle", "_pydevd_bundle", "debugpy", "decorator", "ipykernel", "jupyter_client",
+        "nest_asyncio", "nest_asyncio2", "prompt_toolkit", "pydevd", "tensorboard", "tfgpu_magic", "tornado", "tqdm",
+        "traitlets", "wandb", "zmq",
+    }
+)  # fmt: skip
+"""Packages whose threads call no CUDA by themselves."""
+
+_REPORTS = ("tfgpu_magic-reporter", "tfgpu_magic-top")
+"""Our threads that ask the frameworks for their figures; `frameworks.cuda` keeps them from the driver meanwhile."""
+
+_LAUNCHERS = frozenset({"__main__", "runpy"})
+"""Modules of the main thread's outermost functions, which are not the user's."""
+
+_POOL = "concurrent.futures.thread"
+"""The module whose threads do what they are given."""
 
 threads: set[int] = set()
-"""The threads that run such code, or are about to."""
+"""The threads of ours that run it at the end of a call, or are about to."""
 
 
 def wait() -> None:
@@ -40,3 +67,48 @@ def running() -> Iterator[None]:
     with at_once():
         wait()
         yield
+
+
+def others() -> Iterator[str]:
+    """Give the names of the threads beside this one that may call CUDA at any time."""
+    known = {thread.ident: thread for thread in threading.enumerate()}
+    for ident, frame in sys._current_frames().items():  # a thread that is not known was not started by `threading`
+        harmless = ident not in threads and _is_harmless(known.get(ident), frame)
+        if ident != threading.get_ident() and not harmless:
+            yield known[ident].name if ident in known else NAMELESS
+
+
+def frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """Give a frame and those that it was called from."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def module_of(frame: FrameType) -> str:
+    """Return the name of the module whose function a frame runs."""
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _is_harmless(thread: threading.Thread | None, frame: FrameType) -> bool:
+    if thread is not None and thread.name in _REPORTS:
+        return True
+    if is_timer(thread):
+        return any(_waits_for_its_time(one) for one in frames(frame))
+    if frame.f_code.co_name == "_worker" and module_of(frame) == _POOL:  # no job runs in it
+        return True
+    modules = [module_of(one).partition(".")[0] for one in frames(frame)]
+    while thread is threading.main_thread() and modules and modules[-1] in _LAUNCHERS:
+        modules.pop()
+    roots = set(modules)
+    return bool(roots & HARMLESS) and roots <= HARMLESS | sys.stdlib_module_names
+
+
+def is_timer(thread: threading.Thread | None) -> TypeGuard[threading.Timer]:
+    """Tell whether a thread is a timer."""
+    return isinstance(thread, threading.Timer) and type(thread).run is threading.Timer.run
+
+
+def _waits_for_its_time(frame: FrameType) -> bool:
+    """Tell whether a frame is that of a timer's thread at its first line, where it waits."""
+    return frame.f_code is threading.Timer.run.__code__ and frame.f_lineno == frame.f_code.co_firstlineno + 1

@@ -11,13 +11,21 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Literal, TypeAlias
 
-Kind: TypeAlias = Literal["word", "row fact", "adviser", "handlers"]
-"""What parts there are.
+Kind: TypeAlias = Literal[
+    "word", "row fact", "away", "adviser", "parks", "parks itself", "handlers", "end", "check"
+]  # fmt: skip
+"""What parts there are, and what each is.
 
-- ``word``: a `policy.word.Word` of the magics, with its `home`; `notebook.words.table` lists it.
-- ``row fact``: what is known of processes beside the driver's figures; `monitor.table.tabulate` adds it to its rows.
-- ``adviser``: a function that adds to a refusal what would help; the engine calls it with what it was refused for.
-- ``handlers``: a function that returns handlers for Jupyter Server; `server.extension` calls it.
+- ``word``: a `Word` of the magics, with its `home`; `notebook.words.table` lists it.
+- ``row fact``: a function of the board's directories; it returns a `RowFact`, or None, for `monitor.table.tabulate`.
+- ``away``: a function of the board's directory; it returns the pids that are promised nothing of the GPUs now.
+- ``adviser``: a function that adds to a refusal what would make room, as `parking.idle_notebooks.name_one`.
+- ``parks``: a function of the magics; it tells whether others can have this process parked.
+- ``parks itself``: a function of the shell and seconds without a cell; from then on this process is parked by itself.
+- ``handlers``: a function of what returns a server's kernels; it returns more handlers for Jupyter Server, and what is
+  called at the server's end.
+- ``end``: a function of a pid; it returns why that is not to be killed, "" where it may be, None of one unknown.
+- ``check``: a check of the doctor, after its title.
 """
 
 _names: dict[str, list[str]] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -12,7 +11,8 @@ from tfgpu_magic.errors import PolicyError, Refused, TooLate
 from tfgpu_magic.frameworks import NAMES, import_hook
 from tfgpu_magic.frameworks import environ as variables
 from tfgpu_magic.frameworks.runtime import RUNTIME, current_stage
-from tfgpu_magic.host import here, shell
+from tfgpu_magic.host import here, magics, shell
+from tfgpu_magic.model.parts import parts
 from tfgpu_magic.policy import fallback, parser
 from tfgpu_magic.policy.ceiling import read
 from tfgpu_magic.policy.plan import Plan, make
@@ -191,9 +191,7 @@ def park(setting: str) -> None:
         raise PolicyError(
             f"{setting!r} is no setting of parking. The settings are off, ask, and auto with a time: auto 30m."
         )
-    parking = sys.modules.get("tfgpu_magic.parking.inside.automatic")
-    if after is None and parking is None:
-        return
-    from tfgpu_magic.parking.inside import automatic  # nothing of parking is imported before it is asked for
-
-    automatic.set_up(shell(), after, when_needed=False)
+    watches = [] if after is None else [start(shell(), after) for start in parts("parks itself")]
+    if after is not None and not watches:
+        raise PolicyError(f"{setting!r} has no effect: parking is not installed here.")
+    magics(shell()).park_itself(*(watches or [None]))

@@ -13,6 +13,7 @@ from typing import Any
 
 from tfgpu_magic.cell_watch import CellWatch
 from tfgpu_magic.host import host
+from tfgpu_magic.isolate import user_code
 
 PATIENCE = 1.0
 """Seconds that a cell which begins amid a giving back waits for its end; it takes milliseconds."""
@@ -72,9 +73,7 @@ def _is_asked() -> bool:
 
 def _give_back() -> None:
     """Give back, unless code of the user's runs: a wait for the GPUs would spoil a CUDA graph that it records."""
-    from tfgpu_magic.parking.inside import threads  # few kernels give back, and loading the extension is to be quick
-
-    running = set(threads.others())
+    running = set(user_code.others())
     if host() != "kernel":
         running.discard(threading.main_thread().name)  # it waits for the next line; a kernel's may run a task
     if running:

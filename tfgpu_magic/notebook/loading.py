@@ -111,6 +111,7 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
         magics.failures.stop()
         magics.reporter.stop()
         magics.idle_release.stop()
+        magics.park_itself(None)
         claims.announced_by(None)
         if magics in shell.configurables:
             shell.configurables.remove(magics)  # %config would find this instance and not the next one
@@ -119,9 +120,6 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
                 shell.magics_manager.magics[kind].pop(name, None)
         shell.Completer.custom_matchers.remove(matcher)
         shell.input_transformers_cleanup.remove(measured)
-    parking = sys.modules.get("tfgpu_magic.parking.inside.automatic")
-    if parking is not None:
-        parking.set_up(shell, None, when_needed=False)
     tracking = sys.modules.get("tfgpu_magic.insight.tracker")
     if tracking is not None:
         tracking.stop()

@@ -21,6 +21,7 @@ from tfgpu_magic.notebook.reporter import Reporter
 from tfgpu_magic.policy.settings import TfGpuSettings
 
 if TYPE_CHECKING:
+    from tfgpu_magic.cell_watch import CellWatch
     from tfgpu_magic.policy.word import Magic
 
 MAGICS: tuple[Magic, ...] = ("tf_gpu", "gpu")
@@ -50,10 +51,17 @@ class TfGpuMagics(TfGpuSettings, Magics):
         self.failures = FailureWatch(shell, lambda: self.why)
         self.reporter = Reporter(shell, running=not starting(shell))
         self.idle_release = IdleRelease(shell, lambda: self.release_after)
+        self._parks_itself: CellWatch | None = None
         self.observe(self._on_policy, "policy")  # what configuration has set by now is no change
         self.observe(self._on_ceiling, "ceiling")
         self.observe(self._on_parking, "parking")
         self.observe(self._on_open_module, "parking_on_open_module")
+
+    def park_itself(self, watch: CellWatch | None) -> None:
+        """Have this process parked by itself by a watch of its cells that has begun, or not any more."""
+        if self._parks_itself is not None:
+            self._parks_itself.stop()
+        self._parks_itself = watch
 
     def _on_policy(self, change: Any) -> None:
         """Have `%config TfGpuMagics.policy = ...` do what a line would: a refusal is shown in the same cell."""

@@ -15,6 +15,7 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks import cuda, registry, self_report
 from tfgpu_magic.host import magics
 from tfgpu_magic.insight.timeline import TIMELINE, Sample, levels
+from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.report import Report
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import ReportFile
@@ -97,6 +98,4 @@ def parks(shell: Any) -> bool:
     own = magics(shell)
     if getattr(own, "parking", "off") == "off" or not hasattr(shell, "kernel"):
         return False
-    from tfgpu_magic.parking import facts  # nothing of parking is imported where it is off
-
-    return facts.open_module() in ((False, True) if own.parking_on_open_module else (False,))
+    return any(can_be(own) for can_be in parts("parks"))

@@ -10,11 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.board.phases import Found, State
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking import facts
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.driver import DriverError
+from tfgpu_magic.parking.states import Found, State
 from tfgpu_magic.parking.workers import Died, GivenUp
 from tfgpu_magic.probe import within
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tfgpu_magic.model.snapshot import Gpu
-    from tfgpu_magic.monitor.board.parked import Held
+    from tfgpu_magic.parking.record import Held
     from tfgpu_magic.parking.refusals import Refusal
 
 LEAST_DRIVER = 580

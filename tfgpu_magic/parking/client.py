@@ -14,19 +14,18 @@ import time
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.board import parked as record
 from tfgpu_magic.monitor.board.directory import BoardDirectory, directories, other_directories
-from tfgpu_magic.monitor.board.phases import UNSETTLED, Phase
 from tfgpu_magic.monitor.board.starting import begin, launch
-from tfgpu_magic.parking import facts
+from tfgpu_magic.parking import facts, record
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.messages import CALL_OFF, LOCK, SILENCE, SOCKET, Outcome, Progress, Request, reply
+from tfgpu_magic.parking.states import UNSETTLED, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
-    from tfgpu_magic.monitor.board.parked import Entry, Held
+    from tfgpu_magic.parking.record import Entry, Held
 
 CODE = (
     "import os, sys; os.fork() and os._exit(0); elsewhere, *paths = sys.argv[1:]; sys.path += paths; "
@@ -148,31 +147,22 @@ def attend() -> bool:
                 other.close()
 
 
-def entries(places: Iterable[BoardDirectory]) -> tuple[Entry, ...]:
-    """Return what the record has of processes that live; it takes microseconds where nothing was ever parked.
+def why_not_to_end(pid: int) -> str | None:
+    """Return why a process is not to be killed, empty where it may be; None of one that the record does not have.
 
-    Where a helper has died over something another one is started: what is shown is set right within seconds.
-
-    Args:
-        places: the directories in which a helper may keep it.
-    """
-    found = tuple(record.merged(map(record.read, places)).entries.values())
-    if any(entry.phase in UNSETTLED or entry.wanted for entry in found):
-        with contextlib.suppress(MonitorError):  # a later look may start one
-            attend()
-    return found
-
-
-def must_end_itself(pid: int) -> bool:
-    """Tell whether to kill a process may stop the machine: its state was brought back under the open kernel module.
-
-    One that ends by itself has stopped none, nor one whose state is away. Source: NVIDIA/cuda-checkpoint#53.
+    To kill one whose state was brought back under the open kernel module may stop the machine. One that ends by itself
+    has stopped none, nor one whose state is away. Source: NVIDIA/cuda-checkpoint#53.
     """
     entry = parked(pid)
-    if entry is None or entry.phase is Phase.PARKED:
-        return False
+    if entry is None:
+        return None
     was_away = entry.returns > 0 or entry.phase not in (Phase.LOCKING, Phase.CHECKPOINTING)
-    return was_away and facts.open_module() is not False
+    if entry.phase is Phase.PARKED or not was_away or facts.open_module() is False:
+        return ""
+    return (
+        "It was parked once, and under the driver's open kernel module to kill such a process has hung whole hosts. "
+        "Nothing was done: have it end by itself."
+    )
 
 
 def ask(

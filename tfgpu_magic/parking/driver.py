@@ -11,7 +11,7 @@ import ctypes
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.frameworks import cuda
-from tfgpu_magic.monitor.board.phases import State
+from tfgpu_magic.parking.states import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

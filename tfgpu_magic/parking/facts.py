@@ -13,13 +13,13 @@ import os
 import platform
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.isolate.process import host_memory
-from tfgpu_magic.monitor.board.parked import Held
 from tfgpu_magic.monitor.driver import look
 from tfgpu_magic.monitor.owners.pids import began, elsewhere, opens_driver
 from tfgpu_magic.parking.checks import Facts
+from tfgpu_magic.parking.record import Held
 
 if TYPE_CHECKING:
     from tfgpu_magic.model.snapshot import Gpu, Snapshot
@@ -81,6 +81,11 @@ def open_module(proc: Path = PROC) -> bool | None:
         return "Open Kernel Module" in file.read_text().splitlines()[0]
     except (OSError, IndexError):
         return None
+
+
+def allowed_module(magics: Any) -> bool:
+    """Tell whether the kernel module that is loaded is one under which these magics' settings allow to park."""
+    return open_module() in ((False, True) if magics.parking_on_open_module else (False,))
 
 
 def owned(pid: int) -> bool:

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.board import parked as record
-from tfgpu_magic.monitor.board.parked import Entry, Record
-from tfgpu_magic.monitor.board.phases import FOLLOWS, UNSETTLED, Phase
+from tfgpu_magic.parking import record
+from tfgpu_magic.parking.record import Entry, Record
+from tfgpu_magic.parking.states import FOLLOWS, UNSETTLED, Phase
 
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.board.directory import BoardDirectory

@@ -10,9 +10,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from tfgpu_magic.monitor.board.parked import Entry, Held
 from tfgpu_magic.parking import refusals
 from tfgpu_magic.parking.checks import Inside
+from tfgpu_magic.parking.record import Entry, Held
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,19 +7,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.board.parked import Entry
-from tfgpu_magic.monitor.board.phases import UNSETTLED, Found, Phase, State
 from tfgpu_magic.parking import checks, driver
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.calls import TROUBLES, refusal
 from tfgpu_magic.parking.driver import DriverError
 from tfgpu_magic.parking.messages import Outcome, Progress
+from tfgpu_magic.parking.record import Entry
 from tfgpu_magic.parking.settling import unsettled
+from tfgpu_magic.parking.states import UNSETTLED, Found, Phase, State
 
 if TYPE_CHECKING:
-    from tfgpu_magic.monitor.board.parked import Held
     from tfgpu_magic.parking.calls import Asked, Calls
     from tfgpu_magic.parking.ledger import Ledger
+    from tfgpu_magic.parking.record import Held
     from tfgpu_magic.parking.settling import Settling
     from tfgpu_magic.parking.workers import Worker
 

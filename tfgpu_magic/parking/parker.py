@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.leases.lease_file import LeaseFile
 from tfgpu_magic.monitor.board import lockfile
-from tfgpu_magic.monitor.board import parked as record
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.lockfile import PARKER_NAME
-from tfgpu_magic.monitor.board.phases import UNSETTLED
 from tfgpu_magic.monitor.owners.pids import began, family
+from tfgpu_magic.parking import record
 from tfgpu_magic.parking.calls import Asked, Timeouts
 from tfgpu_magic.parking.ledger import Ledger
 from tfgpu_magic.parking.messages import HEARTBEAT, LOCK, SOCKET, Outcome, Progress, Request
 from tfgpu_magic.parking.operations import Operations
 from tfgpu_magic.parking.refusals import CANCELLED, ENDED, NOT_YOURS
 from tfgpu_magic.parking.room import Waiting
+from tfgpu_magic.parking.states import UNSETTLED
 from tfgpu_magic.parking.workers import Workers
 
 if TYPE_CHECKING:

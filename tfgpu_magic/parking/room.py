@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.leases.lease_file import Page
     from tfgpu_magic.model.snapshot import Gpu, Snapshot
-    from tfgpu_magic.monitor.board import parked as record
+    from tfgpu_magic.parking import record
 
 
 @dataclass(slots=True, eq=False)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.monitor.board.phases import SETTLED, UNSETTLED, Action, Found, Phase, State, reconcile
 from tfgpu_magic.parking import facts
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.calls import TROUBLES
 from tfgpu_magic.parking.messages import Progress
+from tfgpu_magic.parking.states import SETTLED, UNSETTLED, Action, Found, Phase, State, reconcile
 
 if TYPE_CHECKING:
-    from tfgpu_magic.monitor.board.parked import Entry
     from tfgpu_magic.parking.calls import Asked, Calls
     from tfgpu_magic.parking.ledger import Key, Ledger
+    from tfgpu_magic.parking.record import Entry
     from tfgpu_magic.parking.workers import Worker
 
 STOPPED, HANGS, SILENT = "stopped", "hangs", "unanswered"

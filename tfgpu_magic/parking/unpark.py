@@ -11,15 +11,15 @@ import time
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.board.parked import Entry
-from tfgpu_magic.monitor.board.phases import UNSETTLED, Found, Phase, State
 from tfgpu_magic.parking import checks, driver, facts
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.calls import TROUBLES, refusal
 from tfgpu_magic.parking.driver import DriverError
 from tfgpu_magic.parking.messages import Outcome, Progress
+from tfgpu_magic.parking.record import Entry
 from tfgpu_magic.parking.room import rooms
 from tfgpu_magic.parking.settling import unless_back, unsettled
+from tfgpu_magic.parking.states import UNSETTLED, Found, Phase, State
 
 if TYPE_CHECKING:
     from tfgpu_magic.model.snapshot import Snapshot

@@ -13,9 +13,9 @@ import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
 from tfgpu_magic.monitor.board.lockfile import LIBRARIES, PARKING_NAME
-from tfgpu_magic.monitor.board.phases import Found
 from tfgpu_magic.monitor.driver.readers import Readers
 from tfgpu_magic.parking.driver import NO_CUDA, NO_SUCH_PROCESS, Driver, DriverError
+from tfgpu_magic.parking.states import Found
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -12,8 +12,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tfgpu_magic.monitor.board.phases import Found, State
 from tfgpu_magic.parking.driver import DriverError
+from tfgpu_magic.parking.states import Found, State
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

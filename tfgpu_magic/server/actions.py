@@ -16,8 +16,8 @@ from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
+from tfgpu_magic.model.parts import parts
 from tfgpu_magic.monitor.owners.pids import ancestors, began, family, is_call, opens_driver, user
-from tfgpu_magic.parking import client
 from tfgpu_magic.server.handlers import RESOURCE
 from tfgpu_magic.server.job_thread import JobThread
 
@@ -182,9 +182,11 @@ def end(pid: int, start: int, number: int, kernels: set[int], *, computes: bool 
             return 404
         if pid in family() or not kernels.isdisjoint(ancestors(pid)):
             return 403
-        if not _holds(pid, computes=computes):
+        against = [one for why_not in parts("end") if (one := why_not(pid)) is not None]
+        if not against and not (computes and opens_driver(pid) is not False):  # one that is known there need not
             return 404
-        _refuse_to_stop_machine(pid)  # most programs end at once by either signal, and CUDA knows nothing of it
+        if why := " ".join(filter(None, against)):  # most programs end at once by either signal
+            raise web.HTTPError(409, why)
         if fd is not None:
             signal.pidfd_send_signal(fd, number)
         elif began(pid) == start:  # it may have ended while all that was read
@@ -197,25 +199,6 @@ def end(pid: int, start: int, number: int, kernels: set[int], *, computes: bool 
         if fd is not None:
             os.close(fd)
     return 204
-
-
-def _holds(pid: int, *, computes: bool) -> bool:
-    """Tell whether a process computes and has the driver open, or may have; one that is parked need not."""
-    return (computes and opens_driver(pid) is not False) or client.parked(pid) is not None
-
-
-def _refuse_to_stop_machine(pid: int) -> None:
-    """Refuse to kill a process where that may stop the machine.
-
-    Raises:
-        web.HTTPError: 409, it was parked once, under the driver's open kernel module.
-    """
-    if client.must_end_itself(pid):
-        raise web.HTTPError(
-            409,
-            "It was parked once, and under the driver's open kernel module to kill such a process has hung whole "
-            "hosts. Nothing was done: have it end by itself.",
-        )
 
 
 def _descriptor(pid: int) -> int | None:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from jupyter_server.extension.application import ExtensionApp
 from traitlets import Bool, Float, TraitError
 
+from tfgpu_magic.model.parts import parts
 from tfgpu_magic.server.actions import EndHandler, StopHandler
 from tfgpu_magic.server.feed import Feed
 from tfgpu_magic.server.handlers import SnapshotHandler, StreamHandler
 from tfgpu_magic.server.kernels import Kernels, Renames
 from tfgpu_magic.server.metrics import MetricsSource, start, stop
-from tfgpu_magic.server.park import ParkHandler, Returns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,8 +76,8 @@ class TfGpuServer(ExtensionApp):
         if server is None:
             raise AssertionError("an extension is loaded by a server")
         kernels = Kernels(server.kernel_manager, server.session_manager)
-        feed, returns = Feed(kernels.notebooks, self.log, every=self.floor), Returns()
-        self._ends = (feed.close, returns.close, Renames(server.session_manager).close)
+        feed = Feed(kernels.notebooks, self.log, every=self.floor)
+        self._ends = (feed.close, Renames(server.session_manager).close)
         if _open_to_all(server) if self.metrics is None else self.metrics:
             source = MetricsSource()
             start(source)
@@ -87,8 +87,11 @@ class TfGpuServer(ExtensionApp):
             (r"/tfgpu-magic/stream", StreamHandler, {"feed": feed}),
             (r"/tfgpu-magic/stop", StopHandler, {"kernels": feed.notebooks}),
             (r"/tfgpu-magic/end", EndHandler, {"kernels": feed.notebooks, "kinds": feed.kinds}),
-            (r"/tfgpu-magic/park", ParkHandler, {"kernels": feed.notebooks, "returns": returns}),
         ])  # fmt: skip
+        for handlers in parts("handlers"):
+            more, close = handlers(feed.notebooks)
+            self.handlers.extend(more)
+            self._ends += (close,)
 
     async def stop_extension(self) -> None:
         """Close the streams and the board, and remove the figures from /metrics."""

@@ -106,7 +106,7 @@ class MetricsSource:
         known = within(OWNERS_TIMEOUT, lambda: posted.known(self._owners, snapshot, {}))
         if known is not None and all(owner.text != SILENT for owner in known.owners.values()):
             return make(snapshot, known)
-        table = make(snapshot, Known(reports=posted.reports, parked=posted.parked))
+        table = make(snapshot, Known(reports=posted.reports, facts=posted.facts))
         return replace(table, processes=tuple(replace(row, untold=True) for row in table.processes))
 
     def close(self) -> None:

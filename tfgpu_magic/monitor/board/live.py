@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.board import lockfile
 from tfgpu_magic.monitor.board.directory import BoardDirectory
@@ -20,7 +21,6 @@ from tfgpu_magic.monitor.board.unused import RecordReader
 from tfgpu_magic.monitor.driver.schedule import WantedIntervals
 from tfgpu_magic.monitor.owners.attribution import together
 from tfgpu_magic.monitor.table.tabulate import Known
-from tfgpu_magic.parking import client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from tfgpu_magic.model.report import Report
     from tfgpu_magic.model.rows import Notebook
     from tfgpu_magic.monitor.board.history import History
-    from tfgpu_magic.monitor.board.parked import Entry
     from tfgpu_magic.monitor.board.unused import UnusedRecord
     from tfgpu_magic.monitor.owners.attribution import Owners
+    from tfgpu_magic.monitor.table.tabulate import RowFact
 
 CHECK_EVERY = 0.5
 """Seconds between two of a viewer's checks that there is a collector, which also see from them that it has viewers."""
@@ -47,20 +47,20 @@ class Posted(NamedTuple):
 
     Attributes:
         reports: the other kernels' reports.
-        parked: what the parker's record has of processes that live.
+        facts: what else is known of processes.
         record: the collector's record of memory that is held without use; None where there is none.
         names: what renamed notebooks are called, by their kernels' ids.
     """
 
     reports: tuple[Report, ...] = ()
-    parked: tuple[Entry, ...] = ()
+    facts: tuple[RowFact, ...] = ()
     record: UnusedRecord | None = None
     names: Mapping[str, str] = MappingProxyType({})
 
     @property
-    def away(self) -> frozenset[int]:
-        """The pids of what the parker's record has."""
-        return frozenset(entry.pid for entry in self.parked)
+    def told(self) -> frozenset[int]:
+        """The pids of which facts are known."""
+        return frozenset[int]().union(*(fact.pids for fact in self.facts))
 
     def known(
         self,
@@ -79,18 +79,20 @@ class Posted(NamedTuple):
         """
         notebooks = together(self.reports, served)
         return Known(
-            owners=owners.find({process.pid for process in snapshot.processes}, notebooks, self.away, self.names),
+            owners=owners.find({process.pid for process in snapshot.processes}, notebooks, self.told, self.names),
             reports=self.reports,
             notebooks=notebooks,
             unused=self.record.unused(snapshot.listed_at, still) if self.record and snapshot.listed_at else {},
-            parked=self.parked,
+            facts=self.facts,
         )
 
 
 def read_posted(files: ReportFiles, records: RecordReader) -> Posted:
     """Read what is posted on the board now."""
     reports = files.read()
-    return Posted(reports, client.entries(files.places), records.read(files.places[0]), files.names)
+    found = (read(files.places) for read in parts("row fact"))
+    facts = tuple(fact for fact in found if fact is not None)
+    return Posted(reports, facts, records.read(files.places[0]), files.names)
 
 
 class Live:

@@ -69,7 +69,7 @@ def owners(
     def find() -> Mapping[int, Owner]:
         posted = _posted()
         return Owners(maker() if call else None).find(
-            pids, together(posted.reports, {}), {*posted.away, *here}, posted.names
+            pids, together(posted.reports, {}), {*posted.told, *here}, posted.names
         )
 
     return within(timeout, find) or {}

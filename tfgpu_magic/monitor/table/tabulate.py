@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
 import zlib
 from dataclasses import dataclass, field, replace
-from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from tfgpu_magic.model.rows import GpuRow, Parked, ParkedState, ProcessRow, Share, Table, by_gpu
-from tfgpu_magic.monitor.board.phases import Phase
+from tfgpu_magic.model.rows import GpuRow, ProcessRow, Share, Table, by_gpu
 from tfgpu_magic.monitor.driver.sources import product
 from tfgpu_magic.monitor.owners.attribution import SILENT, Owner
 from tfgpu_magic.units import BINARY
@@ -20,7 +17,6 @@ if TYPE_CHECKING:
     from tfgpu_magic.model.report import GpuUse, Report
     from tfgpu_magic.model.rows import Notebook
     from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-    from tfgpu_magic.monitor.board.parked import Entry
 
     _Reported = Sequence[tuple[Report, Mapping[str, GpuUse]]]
 
@@ -47,14 +43,29 @@ SMALLEST_REST = 256 * BINARY["MiB"]
 """Bytes in use without a process from which on they get a row: the driver itself takes less."""
 
 
-_STATES: Mapping[Phase, ParkedState] = {
-    Phase.LOCKING: "parking",
-    Phase.CHECKPOINTING: "parking",
-    Phase.PARKED: "parked",
-    Phase.RESTORING: "restoring",
-    Phase.UNLOCKING: "restoring",
-    Phase.FAILED: "failed",
-}
+class RowFact(Protocol):
+    """What is known of processes beside the driver's figures; comparable, for what is unchanged is not drawn again."""
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """The processes."""
+
+    @property
+    def silent(self) -> frozenset[int]:
+        """Those of them whose frameworks' figures mean nothing now."""
+
+    def added(
+        self, gpu: Gpu, rows: Sequence[ProcessRow], known: Known, uses: Mapping[int, GpuUse | None], listed_at: float
+    ) -> list[ProcessRow]:
+        """Return a GPU's rows with it.
+
+        Args:
+            gpu: the GPU.
+            rows: its rows without it.
+            known: what else is known.
+            uses: what each process reports of its use of this GPU.
+            listed_at: when the driver listed the processes.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +78,7 @@ class Known:
         reports: the other kernels' reports.
         notebooks: what is known of kernels, by pid, as `owners.together` returns it.
         unused: since when memory is held without use, as `UnusedRecord.unused` returns it.
-        parked: what the parker's record has.
+        facts: what else is known of some of them.
     """
 
     owners: Mapping[int, Owner] = field(default_factory=dict)
@@ -75,13 +86,14 @@ class Known:
     reports: Sequence[Report] = ()
     notebooks: Mapping[int, Notebook] = field(default_factory=dict)
     unused: Mapping[tuple[str, int], float] = field(default_factory=dict)
-    parked: Sequence[Entry] = ()
+    facts: Sequence[RowFact] = ()
 
 
 def make(snapshot: Snapshot, known: Known) -> Table:
     """Make the rows that every view shows, from the driver's figures, and where there are none, from reports alone."""
-    report, parked = known.own, known.parked
-    told = _silenced([one for one in (report, *known.reports) if one], parked)
+    report = known.own
+    silent = frozenset[int]().union(*(fact.silent for fact in known.facts))
+    told = [one.without_figures() if one.pid in silent else one for one in (report, *known.reports) if one]
     if snapshot.error and any(use.taken for one in told for use in one.uses):
         return _self_reported(snapshot, told, known)
     labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}
@@ -92,14 +104,13 @@ def make(snapshot: Snapshot, known: Known) -> Table:
     processes: list[ProcessRow] = []
     listed = {} if foreign else by_gpu(snapshot.processes)
     parks = {one.pid for one in told if one.parks}
-    away = {(held.gpu, one.pid): held.size for one in parked for held in one.held}
     for gpu in snapshot.gpus:
         uses = {one.pid: of.get(gpu.label) for one, of in reported}
         rows = list(_rows(gpu, listed.get(gpu.label, ()), known, uses, parks))
         if foreign or not gpu.listed:
             rows += _self_reported_rows(gpu.label, {row.pid for row in rows}, known, reported)
-        if parked:
-            rows = _with_parked(gpu, rows, known, uses, away, snapshot.listed_at or snapshot.time)
+        for fact in known.facts:
+            rows = fact.added(gpu, rows, known, uses, snapshot.listed_at or snapshot.time)
         rows.sort(key=_largest_first)
         rest = _rest(gpu, rows)
         gpus.append(_gpu_row(gpu, rows, own.get(gpu.label)))
@@ -203,77 +214,6 @@ def _self_reported_rows(
             notebook=notebook,
             kernel=one.pid,
         )
-
-
-def _silenced(reports: Iterable[Report], entries: Iterable[Entry]) -> tuple[Report, ...]:
-    """Return reports without the figures of what is parked: frameworks go on counting what no GPU holds for them."""
-    gone = {entry.pid for entry in entries if entry.phase in _STATES}
-    return tuple(one.without_figures() if one.pid in gone else one for one in reports)
-
-
-def _with_parked(
-    gpu: Gpu,
-    rows: Sequence[ProcessRow],
-    known: Known,
-    uses: Mapping[int, GpuUse | None],
-    away: Mapping[tuple[str, int], int],
-    listed_at: float,
-) -> list[ProcessRow]:
-    """Return a GPU's rows with what the parker's record has of them, and a row for each process that is in no list.
-
-    While its memory is copied, the driver answers no question about a process; when it is parked, no list has it.
-    """
-    made = {row.pid: row for row in rows}
-    largest = heapq.nlargest(2, (row for row in rows if row.known), key=lambda row: row.known or 0)
-    for entry in known.parked:
-        pid, row = entry.pid, made.get(entry.pid)
-        size = away.get((gpu.uuid or "", pid), 0)
-        state = _parked_state(entry, listed=row is not None, old=listed_at <= entry.since)
-        if state is None or (row is None and size == 0):
-            continue
-        row = row or _parked_row(gpu.label, entry, known.owners.get(pid), uses.get(pid))
-        behind = next((one.owner for one in largest if one.pid != pid), "") if state == "waiting" else ""
-        parked = Parked(state=state, size=size, since=entry.since, behind=behind, trouble=entry.trouble)
-        made[pid] = replace(row, parked=parked, unused=None)
-    return list(made.values())
-
-
-def _parked_state(entry: Entry, *, listed: bool, old: bool) -> ParkedState | None:
-    """Return how far a process's parking has come; None where all is as usual.
-
-    Args:
-        entry: the process.
-        listed: whether it is in the driver's list.
-        old: whether that is older than what the record says: all figures of a table are to be of one time.
-    """
-    if entry.phase is Phase.BACK:
-        return "restoring" if old and not listed else None
-    if entry.phase is Phase.PARKED and old and listed:
-        return "parking"
-    return "waiting" if entry.phase is Phase.PARKED and entry.wanted else _STATES[entry.phase]
-
-
-def _parked_row(gpu: str, entry: Entry, owner: Owner | None, use: GpuUse | None) -> ProcessRow:
-    """Return the row of a process that holds nothing of a GPU, since its memory is in the host's."""
-    known = owner if owner is not None and owner.who in ("this", "mine") else None
-    return ProcessRow(
-        gpu=gpu,
-        pid=entry.pid,
-        kind="",
-        who="mine" if known is None else known.who,  # the record is of this user's own processes
-        owner=_called(entry) if known is None else known.text,
-        held=None if entry.phase is Phase.FAILED else 0,
-        use=use,
-        notebook=None if known is None else known.notebook,
-        kernel=entry.pid if known is None else known.kernel,
-        call=known is not None and known.call,
-        began=entry.began,
-    )
-
-
-def _called(entry: Entry) -> str:
-    """Return a process's name as the record has it, which may be a path."""
-    return PurePath(entry.name).name or f"process {entry.pid}"
 
 
 def _toned(rows: Sequence[ProcessRow]) -> tuple[ProcessRow, ...]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
+from tfgpu_magic.model.parts import parts
 from tfgpu_magic.policy.parser import POLICY_WORDS
 from tfgpu_magic.policy.requests import limit
 from tfgpu_magic.policy.word import Above, Flag, Word
@@ -112,24 +113,7 @@ WORDS: tuple[Word, ...] = (
         tried=("oom", "explain", "debug", "diagnose", "error"),
         instead="Why a cell ran out of memory is `%tf_gpu why`.",
     ),
-    Word(
-        "park",
-        ("park", "park train.ipynb", "park --auto 20m [--when-needed]", "park --check"),
-        "move the GPU memory of this notebook, or of another one of yours, to host memory when its cell has ended; its "
-        "next cell brings it back. `--auto` does so automatically, `--check` shows whether it is possible and why not",
-        flags=(("--auto", True), ("--when-needed", False), ("--check", False)),
-        takes=True,
-        tried=("suspend", "pause", "hibernate", "checkpoint", "swap", "offload", "sleep"),
-        instead="`%tf_gpu park` moves what this notebook holds of the GPUs to host memory, and keeps it.",
-    ),
-    Word(
-        "unpark",
-        ("unpark", "unpark train.ipynb"),
-        "bring a parked notebook back to the GPU, as its next cell does automatically",
-        takes=True,
-        tried=("resume", "wake", "restore", "unpause"),
-        instead="`%tf_gpu unpark train.ipynb` brings a parked notebook back; its next cell does so by itself.",
-    ),
+    *parts("word"),
     Word(
         "isolate",
         ("%%tf_gpu isolate", "%%tf_gpu isolate -o model limit 2GiB", "isolate --warm"),

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.board.phases import Phase
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.client import parked
 from tfgpu_magic.parking.messages import ANSWER, Outcome, reply
+from tfgpu_magic.parking.states import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

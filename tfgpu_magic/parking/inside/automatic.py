@@ -99,17 +99,11 @@ class Automatic(CellWatch):
         return self._notebook.parked
 
 
-_automatic: Automatic | None = None
-
-
-def set_up(shell: Any, after: float | None, *, when_needed: bool) -> None:
-    """Have a process parked by itself from now on; `after` None is no more."""
-    global _automatic
-    if _automatic is not None:
-        _automatic.stop()
-    _automatic = None if after is None else Automatic(shell, after, when_needed=when_needed)
-    if _automatic is not None:
-        _automatic.start()
+def start(shell: Any, after: float, *, when_needed: bool = False) -> Automatic:
+    """Have a process parked by itself from now on."""
+    made = Automatic(shell, after, when_needed=when_needed)
+    made.start()
+    return made
 
 
 def _needed() -> set[str]:

@@ -14,8 +14,8 @@ from tfgpu_magic.parking import client
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tfgpu_magic.monitor.board.parked import Held
     from tfgpu_magic.parking.messages import Outcome, Progress
+    from tfgpu_magic.parking.record import Held
 
 _POLL = 0.2  # seconds between two looks at the progress
 

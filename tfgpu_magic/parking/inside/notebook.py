@@ -20,7 +20,6 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.host import here
 from tfgpu_magic.host import magics as magics_of
-from tfgpu_magic.monitor.board.phases import Phase
 from tfgpu_magic.monitor.owners.pids import notebook_of
 from tfgpu_magic.parking import answers as parking
 from tfgpu_magic.parking import client
@@ -31,11 +30,12 @@ from tfgpu_magic.parking.inside.coming_back import ComingBack, interruptible, un
 from tfgpu_magic.parking.inside.gate import Gate, Hold, NotBack, Way
 from tfgpu_magic.parking.inside.showing import Shown
 from tfgpu_magic.parking.messages import Outcome, Progress, Request
+from tfgpu_magic.parking.states import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tfgpu_magic.monitor.board.parked import Entry, Held
+    from tfgpu_magic.parking.record import Entry, Held
 
 FINISH_TIMEOUT = 10.0
 """Seconds in which the GPUs do what they were given before; the lock gives them as long again."""

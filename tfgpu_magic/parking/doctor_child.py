@@ -14,10 +14,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.board.phases import Phase
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
 from tfgpu_magic.parking import client, refusals
 from tfgpu_magic.parking.checks import Inside
+from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.units import MIB
 
 if TYPE_CHECKING:

@@ -10,16 +10,16 @@ from typing import Any
 
 from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.checks.tensorflow import installed
-from tfgpu_magic.doctor.children.parking import CHUNK
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.model.snapshot import Gpu
-from tfgpu_magic.monitor.board.parked import Held
 from tfgpu_magic.parking import checks, facts
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.answers import reasons
 from tfgpu_magic.parking.checks import Facts, Inside
+from tfgpu_magic.parking.doctor_child import CHUNK
+from tfgpu_magic.parking.record import Held
 from tfgpu_magic.parking.refusals import Refusal
 from tfgpu_magic.policy.memory import context_bytes
 from tfgpu_magic.policy.process_state import DEVICES, GROWTH
@@ -99,7 +99,7 @@ ENDED = Outcome(
 )
 
 _CODE = (
-    "from tfgpu_magic.doctor.children.parking import main; import tensorflow; "
+    "from tfgpu_magic.parking.doctor_child import main; import tensorflow; "
     "main(tensorflow, {size}, allow_open_module={allow_open_module})"
 )
 
@@ -156,7 +156,7 @@ def _tried(machine: ThisMachine, good: Iterable[Gpu]) -> Finding:
 
 
 def _judged(gpu: str, told: Mapping[str, Any]) -> Finding:
-    """Return what is to be said of a process that has answered; `children.parking.main` says what it tells."""
+    """Return what is to be said of a process that has answered; `doctor_child.main` says what it tells."""
     if "error" in told:
         return HELPER(error=told["error"])
     refusals = [why.from_json(one) for one in told["refusals"]]
@@ -177,3 +177,7 @@ def _judged(gpu: str, told: Mapping[str, Any]) -> Finding:
         out_rate_bytes=round(size / max(out, 1e-3)),
         back_rate_bytes=round(size / max(back, 1e-3)),
     )
+
+
+TITLED = ("Parking", parking)
+"""It, after its title, for the doctor's table."""

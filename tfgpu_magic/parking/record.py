@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.board.directory import BoardDirectory, other_directories
-from tfgpu_magic.monitor.board.phases import UNSETTLED, Phase
 from tfgpu_magic.monitor.owners.pids import began
+from tfgpu_magic.parking import RECORD
+from tfgpu_magic.parking.states import UNSETTLED, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-NAME = "parked-1"
-"""The file's name, with the version of its content."""
 
 PLANNED_RATE = 1e9
 """Bytes a second that are planned for where nothing was measured yet: a slow host's."""
@@ -186,7 +184,7 @@ def write(place: BoardDirectory, record: Record) -> None:
     Raises:
         MonitorError: it cannot be written; the one before is still there.
     """
-    new, text = f"{NAME}-new", record.to_json().encode()
+    new, text = f"{RECORD}-new", record.to_json().encode()
     place.remove(new)
     try:
         fd = place.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -195,7 +193,7 @@ def write(place: BoardDirectory, record: Record) -> None:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             os.close(fd)
-        place.replace(new, NAME)
+        place.replace(new, RECORD)
     except OSError as error:
         place.remove(new)
         raise MonitorError(f"What is parked cannot be written to {place.path} ({error.strerror}).") from error
@@ -204,7 +202,7 @@ def write(place: BoardDirectory, record: Record) -> None:
 def read(place: BoardDirectory) -> Record:
     """Return what is written there of processes that live; nothing where no record is there, or none that is whole."""
     with contextlib.suppress(FileNotFoundError, MonitorError, OSError, ValueError):
-        fd = place.open(NAME, os.O_RDONLY)
+        fd = place.open(RECORD, os.O_RDONLY)
         try:
             return Record.from_json(os.read(fd, _LARGEST).decode()).living()
         finally:

@@ -11,8 +11,6 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tornado import web
-
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.owners.pids import ancestors, began
 from tfgpu_magic.parking import client
@@ -26,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from tfgpu_magic.model.rows import Notebook
+
+    Kernels = Callable[[], Awaitable[Mapping[int, Notebook]]]
 
 PARK_TIMEOUT = asking.BEGIN_TIMEOUT + asking.ANSWER_TIMEOUT
 """Seconds that the answer to a park may take: by then it is on its way, or its refusal is known."""
@@ -69,6 +69,12 @@ class Returns:
             self.call_off(pid)
 
 
+def handlers(kernels: Kernels) -> tuple[list[tuple[object, ...]], Callable[[], None]]:
+    """Return the handler with its path and arguments, and what is called at the server's end."""
+    returns = Returns()
+    return [(r"/tfgpu-magic/park", ParkHandler, {"kernels": kernels, "returns": returns})], returns.close
+
+
 class ParkHandler(ActionHandler):
     """Parks a kernel, or brings it back.
 
@@ -77,8 +83,8 @@ class ParkHandler(ActionHandler):
     done, and the message says why; 503: the parker does not answer.
     """
 
-    def initialize(  # type: ignore[override]  # what each takes is in `extension`
-        self, kernels: Callable[[], Awaitable[Mapping[int, Notebook]]], returns: Returns
+    def initialize(  # type: ignore[override]  # what it takes is in `handlers`
+        self, kernels: Kernels, returns: Returns
     ) -> None:
         """Take the function that returns this server's kernels by pid, and those that are to come back."""
         super().initialize(kernels)
@@ -88,11 +94,11 @@ class ParkHandler(ActionHandler):
         """Park it, or bring it back."""
         kernel = fields.get("kernel")
         if not isinstance(kernel, str):
-            raise web.HTTPError(400, "kernel is no kernel")
+            return self._say(400, "kernel is no kernel")
         above = ancestors(pid)  # the server has started the kernel, or a wrapper that did
         known = next((one for at, one in (await self._kernels()).items() if one.kernel == kernel and at in above), None)
         if known is None or began(pid) is None:
-            raise web.HTTPError(404, f"process {pid} is no kernel of this server")
+            return self._say(404, f"process {pid} is no kernel of this server")
         if fields.get("back") is True:
             return await self._done(partial(self._returns.bring_back, pid), RETURN_TIMEOUT)
         if self._returns.call_off(pid):

@@ -1,33 +1,60 @@
-"""What `%tf_gpu park` and `%tf_gpu unpark` do in this process, and what another notebook's line has it do."""
+"""`%tf_gpu park`: moves a notebook's GPU state to host memory, from where its next cell brings it back."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfgpu_magic import host
 from tfgpu_magic.errors import MonitorError, PolicyError, Refused
-from tfgpu_magic.monitor.board import parked as record
+from tfgpu_magic.model.report import Report
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.parking import answers as parking
-from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.inside import asking, automatic, cells, kernel, notebook
-from tfgpu_magic.parking.inside.coming_back import interruptible
 from tfgpu_magic.parking.inside.showing import Shown
 from tfgpu_magic.parking.messages import Outcome
+from tfgpu_magic.policy.arguments import separate
+from tfgpu_magic.policy.word import Line
+from tfgpu_magic.units import seconds
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from tfgpu_magic.model.report import Report
-
-OFF = "off"
+_AUTO, _NEEDED, _CHECK, _OFF = "--auto", "--when-needed", "--check", "off"
+_TIMES = ("10m", "20m", "1h", _OFF)
 
 
-def park() -> None:
+def answer(line: Line) -> None:
+    """Park what the line says, now or by itself."""
+    name, flags = separate(
+        line.rest.split(), {_AUTO: f"{_AUTO} after which time?", _NEEDED: "", _CHECK: ""}, line.word.forms
+    )
+    if (name and flags) or (_CHECK in flags and len(flags) > 1) or (_NEEDED in flags and _AUTO not in flags):
+        raise PolicyError(f"`park {line.rest}` cannot be done.{line.word.forms}")
+    if _CHECK in flags:
+        print(_check())
+    elif flags.get(_AUTO) == _OFF:
+        _automatically(None, when_needed=False)
+        print(f"This {host.here()} is not parked by itself any more.")
+    elif _AUTO in flags:
+        _automatically(seconds(flags[_AUTO]), when_needed=_NEEDED in flags)
+        when = " and another one waits for its room" if _NEEDED in flags else ""
+        print(f"This {host.here()} is parked by itself when no cell has run for {flags[_AUTO]}{when}.")
+    elif name:
+        print(_park_other(" ".join(name)))
+    else:
+        _park()
+
+
+def offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
+    """Return times, or the names of other notebooks."""
+    if tokens[-1:] == [_AUTO]:
+        return list(_TIMES)
+    return [] if tokens else list(_names())
+
+
+def _park() -> None:
     """Have this process parked when its cell has ended.
 
     Raises:
@@ -49,7 +76,7 @@ def park() -> None:
     shell.events.register("post_run_cell", at_end)
 
 
-def check() -> str:
+def _check() -> str:
     """Return whether this process could be parked, and why not.
 
     Raises:
@@ -63,7 +90,7 @@ def check() -> str:
     return parking.can_be_parked(host.here())
 
 
-def automatically(after: float | None, *, when_needed: bool) -> None:
+def _automatically(after: float | None, *, when_needed: bool) -> None:
     """Have this process parked by itself.
 
     Args:
@@ -75,10 +102,11 @@ def automatically(after: float | None, *, when_needed: bool) -> None:
     """
     if after is not None:
         _refuse_if_off()
-    automatic.set_up(host.shell(), after, when_needed=when_needed)
+    shell = host.shell()
+    host.magics(shell).park_itself(None if after is None else automatic.start(shell, after, when_needed=when_needed))
 
 
-def park_other(name: str) -> str:
+def _park_other(name: str) -> str:
     """Park another notebook, and return what has become of it.
 
     Raises:
@@ -86,63 +114,18 @@ def park_other(name: str) -> str:
         Refused: it was not parked.
         MonitorError: it cannot be asked.
     """
-    reports = _reports()
-    pid = _pid(name, {one.pid: one.notebook for one in reports.values()}, "No other notebook of yours")
-    called = PurePath(reports[pid].notebook).name or f"pid {pid}"
-    outcome = Outcome(refusals=(why.BUSY(),)) if reports[pid].busy else asking.park(pid)
+    known = reports()
+    pid = pid_of(name, {one.pid: one.notebook for one in known.values()}, "No other notebook of yours")
+    called = PurePath(known[pid].notebook).name or f"pid {pid}"
+    outcome = Outcome(refusals=(why.BUSY(),)) if known[pid].busy else asking.park(pid)
     if outcome.refusals:
         raise Refused(parking.not_parked(outcome.refusals, called), verdict="")
     return parking.other_parked(outcome, called)
 
 
-def unpark_other(name: str) -> str:
-    """Bring another process back, whoever it is of this user's, and return what has become of it.
-
-    Raises:
-        PolicyError: none of that name is parked, or several are.
-        Refused: it does not come back.
-        MonitorError: the helper cannot be asked.
-    """
-    entries, known = _parked_entries(), _parked_names()
-    pid = _pid(name, known, "Nothing that is parked")
-    called = PurePath(known[pid]).name or f"pid {pid}"
-    shown = Shown(host.shell())
-    with interruptible():
-        outcome = client.unpark(pid, held=entries[pid].held, tell=shown)
-    if outcome.refusals:
-        raise Refused(f"{called} does not come back. {parking.reasons(outcome.refusals)}", verdict="")
-    return parking.other_back(outcome, called)
-
-
-def names() -> list[str]:
+def _names() -> list[str]:
     """Return the names of this user's other notebooks."""
-    return [PurePath(one.notebook).name for one in _reports().values() if one.notebook]
-
-
-def parked_names() -> list[str]:
-    """Return the names of what is parked."""
-    return [PurePath(name).name for name in _parked_names().values() if name]
-
-
-def _reports() -> dict[int, Report]:
-    """Return the reports of this user's other notebooks, by pid."""
-    with BoardDirectory() as place:
-        files = ReportFiles(place)
-        try:
-            return {one.pid: one for one in files.read() if one.busy is not None and one.pid > 0}
-        finally:
-            files.close()
-
-
-def _parked_entries() -> dict[int, record.Entry]:
-    with BoardDirectory() as place:
-        return {one.pid: one for one in record.read_all(place).entries.values() if one.parked}
-
-
-def _parked_names() -> dict[int, str]:
-    """Return what is parked by pid, each as it is called now: the record has what it was called then."""
-    reports = _reports()
-    return {pid: reports[pid].notebook if pid in reports else one.name for pid, one in _parked_entries().items()}
+    return [PurePath(one.notebook).name for one in reports().values() if one.notebook]
 
 
 def _parked(shell: Any) -> Mapping[str, str]:
@@ -160,11 +143,21 @@ def _parked(shell: Any) -> Mapping[str, str]:
 
 
 def _refuse_if_off() -> None:
-    if host.magics(host.shell()).parking == OFF:
+    if host.magics(host.shell()).parking == _OFF:
         raise Refused(parking.off(), verdict="Not parked.")
 
 
-def _pid(name: str, named: Mapping[int, str], nobody: str) -> int:
+def reports() -> dict[int, Report]:
+    """Return the reports of this user's other notebooks, by pid."""
+    with BoardDirectory() as place:
+        files = ReportFiles(place)
+        try:
+            return {one.pid: one for one in files.read() if one.busy is not None and one.pid > 0}
+        finally:
+            files.close()
+
+
+def pid_of(name: str, named: Mapping[int, str], nobody: str) -> int:
     """Return the process that a name means: its pid, its path, or the end of that.
 
     Raises:

@@ -1,0 +1,32 @@
+"""What parking adds to the rooms below it; nothing else of it is imported before one of these is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.model.parts import register
+from tfgpu_magic.parking import RECORD
+
+if TYPE_CHECKING:
+    from tfgpu_magic.monitor.board.directory import BoardDirectory
+
+
+def away(place: BoardDirectory) -> frozenset[int]:
+    """Return the pids of what is parked, and neither on its way there nor back: what comes back has a lease again."""
+    if not place.has(RECORD):
+        return frozenset()
+    from tfgpu_magic.parking import record  # few users park, and a policy of the others needs none of it
+
+    return record.read(place).away
+
+
+register("word", "tfgpu_magic.parking.words:PARK")
+register("word", "tfgpu_magic.parking.words:UNPARK")
+register("row fact", "tfgpu_magic.parking.rows:read")
+register("away", "tfgpu_magic.parking.parts:away")
+register("adviser", "tfgpu_magic.parking.idle_notebooks:name_one")
+register("parks", "tfgpu_magic.parking.facts:allowed_module")
+register("parks itself", "tfgpu_magic.parking.inside.automatic:start")
+register("handlers", "tfgpu_magic.parking.handlers:handlers")
+register("end", "tfgpu_magic.parking.client:why_not_to_end")
+register("check", "tfgpu_magic.parking.doctor_check:TITLED")

@@ -1,0 +1,134 @@
+"""What every view's rows show of parked processes: a fact of rows, from the parker's record."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.model.rows import Parked, ParkedState, ProcessRow
+from tfgpu_magic.parking import client, record
+from tfgpu_magic.parking.states import UNSETTLED, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tfgpu_magic.model.report import GpuUse
+    from tfgpu_magic.model.snapshot import Gpu
+    from tfgpu_magic.monitor.board.directory import BoardDirectory
+    from tfgpu_magic.monitor.owners.attribution import Owner
+    from tfgpu_magic.monitor.table.tabulate import Known
+    from tfgpu_magic.parking.record import Entry
+
+_STATES: Mapping[Phase, ParkedState] = {
+    Phase.LOCKING: "parking",
+    Phase.CHECKPOINTING: "parking",
+    Phase.PARKED: "parked",
+    Phase.RESTORING: "restoring",
+    Phase.UNLOCKING: "restoring",
+    Phase.FAILED: "failed",
+}
+
+
+@dataclass(frozen=True)
+class ParkedRows:
+    """What the record has of processes that live; a `RowFact`.
+
+    Attributes:
+        entries: these.
+    """
+
+    entries: tuple[Entry, ...]
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """The processes."""
+        return frozenset(entry.pid for entry in self.entries)
+
+    @property
+    def silent(self) -> frozenset[int]:
+        """Those that are away: frameworks go on counting what no GPU holds for them."""
+        return frozenset(entry.pid for entry in self.entries if entry.phase in _STATES)
+
+    def added(
+        self, gpu: Gpu, rows: Sequence[ProcessRow], known: Known, uses: Mapping[int, GpuUse | None], listed_at: float
+    ) -> list[ProcessRow]:
+        """Return a GPU's rows with what the record has of them, and a row for each process that is in no list.
+
+        While its memory is copied, the driver answers no question about a process; when it is parked, no list has it.
+        """
+        made = {row.pid: row for row in rows}
+        largest = heapq.nlargest(2, (row for row in rows if row.known), key=lambda row: row.known or 0)
+        for entry in self.entries:
+            pid, row = entry.pid, made.get(entry.pid)
+            size = self._sizes.get((gpu.uuid, pid), 0)
+            state = _state(entry, listed=row is not None, old=listed_at <= entry.since)
+            if state is None or (row is None and size == 0):
+                continue
+            row = row or _row(gpu.label, entry, known.owners.get(pid), uses.get(pid))
+            behind = next((one.owner for one in largest if one.pid != pid), "") if state == "waiting" else ""
+            parked = Parked(state=state, size=size, since=entry.since, behind=behind, trouble=entry.trouble)
+            made[pid] = replace(row, parked=parked, unused=None)
+        return list(made.values())
+
+    @cached_property
+    def _sizes(self) -> dict[tuple[str | None, int], int]:
+        """What each process holds, or held, of each GPU."""
+        return {(held.gpu, entry.pid): held.size for entry in self.entries for held in entry.held}
+
+
+def read(places: Iterable[BoardDirectory]) -> ParkedRows | None:
+    """Return what the record has of processes that live; it takes microseconds where nothing was ever parked.
+
+    Where a parker has died over something another one is started: what is shown is set right within seconds.
+
+    Args:
+        places: the directories in which a parker may keep it.
+    """
+    found = tuple(record.merged(map(record.read, places)).entries.values())
+    if any(entry.phase in UNSETTLED or entry.wanted for entry in found):
+        with contextlib.suppress(MonitorError):  # a later look may start one
+            client.attend()
+    return ParkedRows(found) if found else None
+
+
+def _state(entry: Entry, *, listed: bool, old: bool) -> ParkedState | None:
+    """Return how far a process's parking has come; None where all is as usual.
+
+    Args:
+        entry: the process.
+        listed: whether it is in the driver's list.
+        old: whether that is older than what the record says: all figures of a table are to be of one time.
+    """
+    if entry.phase is Phase.BACK:
+        return "restoring" if old and not listed else None
+    if entry.phase is Phase.PARKED and old and listed:
+        return "parking"
+    return "waiting" if entry.phase is Phase.PARKED and entry.wanted else _STATES[entry.phase]
+
+
+def _row(gpu: str, entry: Entry, owner: Owner | None, use: GpuUse | None) -> ProcessRow:
+    """Return the row of a process that holds nothing of a GPU, since its memory is in the host's."""
+    known = owner if owner is not None and owner.who in ("this", "mine") else None
+    return ProcessRow(
+        gpu=gpu,
+        pid=entry.pid,
+        kind="",
+        who="mine" if known is None else known.who,  # the record is of this user's own processes
+        owner=_called(entry) if known is None else known.text,
+        held=None if entry.phase is Phase.FAILED else 0,
+        use=use,
+        notebook=None if known is None else known.notebook,
+        kernel=entry.pid if known is None else known.kernel,
+        call=known is not None and known.call,
+        began=entry.began,
+    )
+
+
+def _called(entry: Entry) -> str:
+    """Return a process's name as the record has it, which may be a path."""
+    return PurePath(entry.name).name or f"process {entry.pid}"

@@ -1,0 +1,26 @@
+"""The words of parking, as data; each is a module of its name."""
+
+from __future__ import annotations
+
+from tfgpu_magic.policy.word import Word
+
+PARK = Word(
+    "park",
+    ("park", "park train.ipynb", "park --auto 20m [--when-needed]", "park --check"),
+    "move the GPU memory of this notebook, or of another one of yours, to host memory when its cell has ended; its "
+    "next cell brings it back. `--auto` does so automatically, `--check` shows whether it is possible and why not",
+    flags=(("--auto", True), ("--when-needed", False), ("--check", False)),
+    takes=True,
+    tried=("suspend", "pause", "hibernate", "checkpoint", "swap", "offload", "sleep"),
+    instead="`%tf_gpu park` moves what this notebook holds of the GPUs to host memory, and keeps it.",
+    home="tfgpu_magic.parking.words.park",
+)
+UNPARK = Word(
+    "unpark",
+    ("unpark", "unpark train.ipynb"),
+    "bring a parked notebook back to the GPU, as its next cell does automatically",
+    takes=True,
+    tried=("resume", "wake", "restore", "unpause"),
+    instead="`%tf_gpu unpark train.ipynb` brings a parked notebook back; its next cell does so by itself.",
+    home="tfgpu_magic.parking.words.unpark",
+)

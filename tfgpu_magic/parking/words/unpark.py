@@ -1,0 +1,59 @@
+"""`%tf_gpu unpark`: brings a parked notebook back to the GPU before its next cell does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import PurePath
+
+from tfgpu_magic import host
+from tfgpu_magic.errors import Refused
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.parking import answers as parking
+from tfgpu_magic.parking import client, record
+from tfgpu_magic.parking.inside.coming_back import interruptible
+from tfgpu_magic.parking.inside.showing import Shown
+from tfgpu_magic.parking.words.park import pid_of, reports
+from tfgpu_magic.policy.word import Line
+
+
+def answer(line: Line) -> None:
+    """Bring it back."""
+    if line.rest:
+        print(_unpark_other(line.rest))
+    else:  # a cell of a parked notebook has brought it back before it runs
+        print(f"This {host.here()} is not parked: what it holds of the GPUs is there.")
+
+
+def offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
+    """Return the parked notebooks' names."""
+    return [] if tokens else [PurePath(name).name for name in _parked_names().values() if name]
+
+
+def _unpark_other(name: str) -> str:
+    """Bring another process back, whoever it is of this user's, and return what has become of it.
+
+    Raises:
+        PolicyError: none of that name is parked, or several are.
+        Refused: it does not come back.
+        MonitorError: the helper cannot be asked.
+    """
+    entries, known = _parked_entries(), _parked_names()
+    pid = pid_of(name, known, "Nothing that is parked")
+    called = PurePath(known[pid]).name or f"pid {pid}"
+    shown = Shown(host.shell())
+    with interruptible():
+        outcome = client.unpark(pid, held=entries[pid].held, tell=shown)
+    if outcome.refusals:
+        raise Refused(f"{called} does not come back. {parking.reasons(outcome.refusals)}", verdict="")
+    return parking.other_back(outcome, called)
+
+
+def _parked_entries() -> dict[int, record.Entry]:
+    with BoardDirectory() as place:
+        return {one.pid: one for one in record.read_all(place).entries.values() if one.parked}
+
+
+def _parked_names() -> dict[int, str]:
+    """Return what is parked by pid, each as it is called now: the record has what it was called then."""
+    now = reports()
+    return {pid: now[pid].notebook if pid in now else one.name for pid, one in _parked_entries().items()}
