@@ -91,6 +91,28 @@ def headline(words: str, paste: str = "") -> Part:
     return Part([words, f"  {paste}"] if paste else [words], f"<p><strong>{html.prose(words)}</strong>{below}</p>")
 
 
+def facts(known: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> Part:
+    """Draw labels, each with lines of its own: a size, empty where there is none, and a text."""
+    width = max((len(label) for label, _ in known), default=0)
+    named = [(label if at == 0 else "", *line) for label, lines in known for at, line in enumerate(lines)]
+    lines = [f"  {label:<{width}}  {f'{size:>8}  ' if size else ''}{words}" for label, size, words in named]
+    return Part(lines, html.facts(known))
+
+
+def to_paste(lead: str, lines: Sequence[tuple[str, str]]) -> Part:
+    """Draw lines to paste below a sentence, each with what is to be known of it; nothing where there are none.
+
+    Args:
+        lead: the sentence.
+        lines: each line and its remark; a remark without a line is a sentence.
+    """
+    if not lines:
+        return Part([], "")
+    width = max((len(line) for line, _ in lines if line), default=0)
+    drawn = [f"  {line:<{width}}   {remark}".rstrip() if line else f"  {remark}" for line, remark in lines]
+    return Part([lead, *drawn], html.to_paste(lead, lines))
+
+
 def grid(
     heads: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "", *, indent: str = "", long: bool = False
 ) -> Part:

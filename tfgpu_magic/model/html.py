@@ -47,7 +47,10 @@ _STYLE = """
 .tfgpu-mine { background: repeating-linear-gradient(135deg, var(--mine) 0 3px, transparent 3px 5px); }
 .tfgpu-others { background: repeating-linear-gradient(90deg, var(--rest) 0 2px, transparent 2px 4px); }
 .tfgpu-free { background: transparent; min-width: 0; }
+.tfgpu.tfgpu table .tfgpu-fact { width: 1%; white-space: nowrap; }
 @container (max-width: 30em) {
+  .tfgpu.tfgpu table .tfgpu-paste, .tfgpu.tfgpu table .tfgpu-paste + td { display: block; }
+  .tfgpu.tfgpu table .tfgpu-paste { border: 0; padding-bottom: 0; }
   .tfgpu.tfgpu table th, .tfgpu.tfgpu table td { padding: .2em .25em; }
   .tfgpu.tfgpu table .tfgpu-name { min-width: 5em; } }
 """
@@ -105,19 +108,32 @@ def grid(caption: str, heads: Sequence[str], rows: Iterable[str]) -> str:
     )
 
 
-def rows(caption: str, rows: Sequence[str]) -> str:
-    """Draw a table without heads above its columns; nothing where there are no rows.
+def facts(known: Iterable[tuple[str, Sequence[tuple[str, str]]]]) -> str:
+    """Draw labels, each with lines of its own: a size, empty where there is none, and a text."""
+    rows: list[str] = []
+    for label, lines in known:
+        head = f'<th scope="row" rowspan="{len(lines)}" class="tfgpu-fact">{prose(label)}</th>'
+        for size, words in lines:
+            amount = f'<td class="tfgpu-n tfgpu-fact">{prose(size)}</td><td' if size else '<td colspan="2"'
+            rows.append(f'{head}{amount} class="tfgpu-name">{prose(words)}</td>')
+            head = ""
+    return _rows("", rows)
 
-    Args:
-        caption: its name; empty where the text above it names it.
-        rows: the cells of each row, as HTML.
-    """
-    if not rows:
-        return ""
-    return (
-        f'<div class="tfgpu-scroll"><table>{f"<caption>{_safe(caption)}</caption>" if caption else ""}'
-        f"<tbody><tr>{'</tr><tr>'.join(rows)}</tr></tbody></table></div>"
-    )
+
+def to_paste(lead: str, lines: Iterable[tuple[str, str]]) -> str:
+    """Draw lines to paste with what is to be known of each; the flags of a line do not break behind their hyphens."""
+    rows: list[str] = []
+    for line, words in lines:
+        whole = re.sub(r"--[a-z-]+", r'<span style="white-space: nowrap">\g<0></span>', _safe(line))
+        first = f'<td class="tfgpu-paste"><code>{whole}</code></td><td' if line else '<td colspan="2"'
+        rows.append(f"{first}>{prose(words)}</td>")
+    return _rows(f"<caption>{_safe(lead)}</caption>", rows)
+
+
+def _rows(caption: str, rows: Sequence[str]) -> str:
+    """Draw a table without heads above its columns."""
+    body = f"<tbody><tr>{'</tr><tr>'.join(rows)}</tr></tbody>"
+    return f'<div class="tfgpu-scroll"><table>{caption}{body}</table></div>'
 
 
 def cell(head: str, text: str) -> str:
@@ -140,14 +156,6 @@ def remark(text: str) -> str:
 def prose(text: str) -> str:
     """Draw a sentence whose parts between backticks are code."""
     return re.sub(r"`([^`]*)`", r"<code>\1</code>", _safe(text))
-
-
-def line(text: str) -> str:
-    """Draw a line to paste, whose flags do not break behind their hyphens."""
-    return f"<code>{re.sub(r'--[a-z-]+', _WHOLE, _safe(text))}</code>"
-
-
-_WHOLE = r'<span style="white-space: nowrap">\g<0></span>'
 
 
 def _side(head: str) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from tfgpu_magic.insight.tensors import GAVE_UP, called
-from tfgpu_magic.model import html, phrases
-from tfgpu_magic.model.answer import OFFERS, Answer, Part, headline
+from tfgpu_magic.model import phrases
+from tfgpu_magic.model.answer import OFFERS, Answer, Part, facts, headline, to_paste
 from tfgpu_magic.model.report import TENSORFLOW
 from tfgpu_magic.policy.memory import context_bytes
 from tfgpu_magic.policy.word import RESTART
@@ -34,13 +34,6 @@ NOTHING = "Nothing was found that would help with the GPUs as they are, but this
 _LONGEST = 40
 """Characters of a name."""
 
-_STYLE = """
-.tfgpu.tfgpu table .tfgpu-fact { width: 1%; white-space: nowrap; }
-@container (max-width: 30em) {
-  .tfgpu.tfgpu table .tfgpu-paste, .tfgpu.tfgpu table .tfgpu-paste + td { display: block; }
-  .tfgpu.tfgpu table .tfgpu-paste { border: 0; padding-bottom: 0; } }
-"""
-
 _Line: TypeAlias = tuple[str, str]
 """A size, empty where there is none, and a text."""
 
@@ -62,7 +55,12 @@ class Why(Answer):
         if case is None:
             return [NONE]
         remarks = [GAVE_UP] * case.gave_up + [phrases.SIMULATED] * case.simulated
-        return [headline(_headline(case)), _drawn(list(_facts(case))), _ways(case), *remarks]
+        return [
+            headline(_headline(case)),
+            facts(list(_facts(case))),
+            to_paste(_lead(case), list(_remedies(case))),
+            *remarks,
+        ]
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
         """Name the lines that a notebook can run; one for above a cell only where that is the cell, and has none."""
@@ -72,39 +70,6 @@ class Why(Answer):
         above = not (self.asked or case.call)
         offers = [line for line, _ in _remedies(case) if line and (above or not line.startswith("%%"))]
         return {OFFERS: {"offers": offers}} if offers else {}
-
-
-def _drawn(facts: list[tuple[str, list[_Line]]]) -> Part:
-    """Draw what is known: labels, each with lines."""
-    width = max((len(label) for label, _ in facts), default=0)
-    named = [(label if at == 0 else "", *line) for label, of_it in facts for at, line in enumerate(of_it)]
-    lines = [f"  {label:<{width}}  {f'{size:>8}  ' if size else ''}{text}" for label, size, text in named]
-    rows = [row for label, of_it in facts for row in _rows(label, of_it)]
-    return Part(lines, f"<style>{' '.join(_STYLE.split())}</style>{html.rows('', rows)}")
-
-
-def _rows(label: str, lines: Sequence[_Line]) -> Iterator[str]:
-    """Draw a fact as the cells of a row for each of its lines."""
-    head = f'<th scope="row" rowspan="{len(lines)}" class="tfgpu-fact">{html.prose(label)}</th>'
-    for size, text in lines:
-        amount = f'<td class="tfgpu-n tfgpu-fact">{html.prose(size)}</td><td' if size else '<td colspan="2"'
-        yield f'{head}{amount} class="tfgpu-name">{html.prose(text)}</td>'
-        head = ""
-
-
-def _ways(case: Explanation) -> Part:
-    """Draw the remedies; nothing where there are none."""
-    lead, ways = _lead(case), list(_remedies(case))
-    width = max((len(line) for line, _ in ways if line), default=0)
-    lines = [f"  {line:<{width}}   {text}".rstrip() if line else f"  {text}" for line, text in ways]
-    return Part([lead, *lines] if ways else [], html.rows(lead, [_way(*way) for way in ways]))
-
-
-def _way(line: str, text: str) -> str:
-    """Draw a remedy as the cells of a row."""
-    if not line:
-        return f'<td colspan="2">{html.prose(text)}</td>'
-    return f'<td class="tfgpu-paste">{html.line(line)}</td><td>{html.prose(text)}</td>'
 
 
 def _headline(case: Explanation) -> str:
@@ -242,11 +207,8 @@ def _here(case: Explanation) -> str:
 
 
 def _owner(case: Explanation, row: ProcessRow) -> str:
-    """Return whose a process is."""
-    if row.who != "this":
-        return phrases.owner(row, case.seen, longest=_LONGEST)
-    name = phrases.owner(replace(row, unused=None), case.seen, longest=_LONGEST)  # its cell has just asked for memory
-    return name.replace("this notebook", f"this {_here(case)}", 1)
+    """Return whose a process is; this one's cell has just asked for memory."""
+    return phrases.owner(replace(row, unused=None) if row.who == "this" else row, case.seen, longest=_LONGEST)
 
 
 def _shape(sizes: tuple[int, ...]) -> str:

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING
 from IPython.display import display
 
 from tfgpu_magic.frameworks import cuda, registry, self_report
-from tfgpu_magic.host import host
+from tfgpu_magic.host import here, host
 from tfgpu_magic.insight.tensors import holders
 from tfgpu_magic.insight.why import errors
 from tfgpu_magic.insight.why.answer import Why
 from tfgpu_magic.insight.why.explanation import Explanation, find_cause, is_memory
 from tfgpu_magic.insight.why.remedies import Planned, remedies
+from tfgpu_magic.model import phrases
 from tfgpu_magic.model.report import Report
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import look
@@ -201,6 +202,7 @@ def _case(
     if not is_memory(shortage, gpu):
         return None
     beside = [one for one in pools if pool is not None and one.gpu == pool.gpu]
+    rows = phrases.called(table, here()).processes
     return Explanation(
         time=time.time(),
         cell=number,
@@ -212,7 +214,7 @@ def _case(
         part=beside.index(pool) if pool in beside else 0,
         gpu=gpu,
         seen=table.time,
-        processes=tuple(row for row in table.processes if gpu is not None and row.gpu == gpu.gpu and row.held != 0),
+        processes=tuple(row for row in rows if gpu is not None and row.gpu == gpu.gpu and row.held != 0),
         host=host(),
         simulated=table.simulated,
     )
