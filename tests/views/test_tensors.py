@@ -8,9 +8,12 @@ import pytest
 
 from tests.insight.cases import holding
 from tests.sizes import GIB, MIB
+from tfgpu_magic.frameworks.array import Array
+from tfgpu_magic.insight import search
 from tfgpu_magic.insight.accounts import Account
 from tfgpu_magic.insight.freeing import Change, Freed
 from tfgpu_magic.insight.names import Name, Scope
+from tfgpu_magic.insight.search import reached_from
 from tfgpu_magic.insight.tensors import Tensors, called
 
 
@@ -106,6 +109,16 @@ def test_that_tensorflow_keeps_it_is_said_unless_it_gives_back(given: dict[str, 
     outcome = Freed(names=(), in_use=in_use, held=held, given=given)
 
     assert ("TensorFlow keeps what became free" in repr(outcome)) == kept
+
+
+def test_names_with_more_below_them_than_is_looked_through_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfgpu_magic.insight.walk.MOST", 100)
+    arrays = [("X", Array([], "tensor", "float32", (1,), 4, "GPU:0"))]
+    monkeypatch.setattr(search, "_arrays", lambda: (arrays, ()))
+
+    assert reached_from([[[]]]) == (set(), False)
+    assert reached_from([[[] for _ in range(200)]]) == (set(), True)
+    assert "led to more objects than were looked through" in repr(Freed(names=("x",), in_use={}, held={}, gave_up=True))
 
 
 def test_a_driver_that_does_not_tell_is_said() -> None:

@@ -33,6 +33,7 @@ _KEEPS = (
     "TensorFlow keeps what became free for its next tensors, until its process ends. What goes back earlier: what is "
     "not in use under `%tf_gpu growth --release`, and all that a cell takes which begins with `%%tf_gpu isolate`."
 )
+_CUT = "The names led to more objects than were looked through: what else keeps their memory may not be named here."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,7 @@ class Freed(Answer):
         held: what the driver says that this process holds, by GPU as the driver numbers it; empty where it does not
             tell.
         remaining: arrays that the deleted names led to, and that something else keeps.
+        gave_up: whether the deleted names led to more objects than were looked through.
         given: the bytes that each framework gave back to the driver, by its own account; only of those that can.
     """
 
@@ -72,6 +74,7 @@ class Freed(Answer):
     in_use: Mapping[Device, Change]
     held: Mapping[str, Change]
     remaining: Tensors = field(default_factory=Tensors)
+    gave_up: bool = False
     given: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -105,6 +108,8 @@ class Freed(Answer):
             lines.append(_KEEPS)
         if self.remaining.holdings:
             lines += [_remaining(self), *[GAVE_UP] * self.remaining.gave_up]
+        if self.gave_up:
+            lines.append(_CUT)
         if any(change.after for change in used.values()):
             lines.append("`%tf_gpu tensors` shows what holds the rest.")
         return lines
@@ -125,7 +130,7 @@ def free(*names: str) -> Freed:
     unknown = [name for name in names if name not in roots.names()]
     if unknown:
         raise PolicyError(_no_such_name(unknown[0]))
-    led_to = reached_from([roots.names()[name] for name in names]) if names else set[Identity]()
+    led_to, gave_up = reached_from([roots.names()[name] for name in names]) if names else (set[Identity](), False)
     in_use, held = figures(), _held()
     roots.forget_names(names)
     dropped = _forget()
@@ -139,6 +144,7 @@ def free(*names: str) -> Freed:
         held={gpu: Change(before=size, after=held_after[gpu]) for gpu, size in held.items() if gpu in held_after},
         dropped=dropped,
         remaining=still_there(led_to) if led_to else Tensors(),
+        gave_up=gave_up,
         given=given,
     )
 

@@ -116,8 +116,8 @@ def identity(framework: str, array: Array) -> Identity:
     return framework, array.device, id(array.thing) if array.address is None else (array.address,)
 
 
-def reached_from(things: Iterable[object]) -> set[Identity]:
-    """Return the identities of the arrays to which objects lead."""
+def reached_from(things: Iterable[object]) -> tuple[set[Identity], bool]:
+    """Return the identities of the arrays to which objects lead, and whether these were too many to find all."""
     with without_collections():
         arrays, _ = _arrays()
         return _reached(things, arrays, [arrays, *roots.closed()])
@@ -128,16 +128,16 @@ def leading(things: Iterable[object]) -> set[int]:
     with without_collections():
         arrays, _ = _arrays()
         closed = [arrays, *roots.closed()]
-        named = _reached(roots.names().values(), arrays, closed)
+        named, _ = _reached(roots.names().values(), arrays, closed)
         others = [one for one in arrays if identity(*one) not in named]
-        return {id(thing) for thing in things if id(type(thing)) not in LEAVES and _reached([thing], others, closed)}
+        return {id(thing) for thing in things if id(type(thing)) not in LEAVES and _reached([thing], others, closed)[0]}
 
 
-def _reached(things: Iterable[object], arrays: Arrays, closed: Iterable[object]) -> set[Identity]:
+def _reached(things: Iterable[object], arrays: Arrays, closed: Iterable[object]) -> tuple[set[Identity], bool]:
     walk = Walk({id(one.thing) for _, one in arrays}, closed)
     walk.start((Step(), thing) for thing in things)
     walk.run(to_the_end=False)
-    return {identity(framework, one) for framework, one in arrays if id(one.thing) not in walk.missing}
+    return {identity(framework, one) for framework, one in arrays if id(one.thing) not in walk.missing}, walk.gave_up
 
 
 def figures() -> dict[Device, int]:
