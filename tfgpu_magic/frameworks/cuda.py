@@ -217,14 +217,20 @@ def _synchronise(library: ctypes.CDLL, device: ctypes.c_int) -> bool:
         library.cuDevicePrimaryCtxRelease_v2(device)
 
 
+_uuids: dict[int, str] = {}
+"""The UUIDs of this process's devices, each as it was first told: a report asks for all of them every second."""
+
+
 def _uuid(library: ctypes.CDLL, device: ctypes.c_int) -> str:
     """Return a UUID as NVML writes it: the call's first version gives the GPU's, the second the MIG instance's."""
+    if device.value in _uuids:
+        return _uuids[device.value]
     whole, part = ctypes.create_string_buffer(16), ctypes.create_string_buffer(16)
-    library.cuDeviceGetUuid(whole, device)
-    library.cuDeviceGetUuid_v2(part, device)
+    failed = library.cuDeviceGetUuid(whole, device) or library.cuDeviceGetUuid_v2(part, device)
     digits = part.raw.hex()
     kind = "GPU" if whole.raw == part.raw else "MIG"
-    return "-".join((kind, digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    uuid = "-".join((kind, digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    return uuid if failed else _uuids.setdefault(device.value, uuid)
 
 
 def answer() -> None:

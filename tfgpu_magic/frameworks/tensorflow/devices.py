@@ -41,13 +41,14 @@ def read() -> DeviceSettings:
     """Return the settings now. TensorFlow makes its list of devices for it if it has none: call only where it may."""
     config, devices = _config(), _physical()
     cpus = dict(zip([CPU], config.list_physical_devices("CPU"), strict=False))
+    seen = config.get_visible_devices("GPU")
     return DeviceSettings(
         parts={
             uuid: tuple(part.memory_limit for part in config.get_logical_device_configuration(device) or ())
             for uuid, device in {**cpus, **devices}.items()
         },
         growth={uuid: config.experimental.get_memory_growth(device) for uuid, device in devices.items()},
-        visible=tuple(uuid for uuid, device in devices.items() if device in config.get_visible_devices("GPU")),
+        visible=tuple(uuid for uuid, device in devices.items() if device in seen),
     )
 
 
