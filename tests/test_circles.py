@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 HOUSE = Path(tfgpu_magic.__file__).parent
 C = HOUSE / "simgpu" / "src"
-MOST_LATE = 70
+MOST_LATE = 46
 """Imports within functions; a new one has to be worth more than an old one."""
 
 REASONS = {
@@ -27,8 +27,6 @@ REASONS = {
     "tfgpu_magic.notebook.loading": "speed of %load_ext",
     "tfgpu_magic.notebook.magic": "speed of %load_ext: what a word needs is imported when it is said",
     "tfgpu_magic.engine.engine": "speed of %load_ext: what makes a report is imported when one is wanted",
-    "tfgpu_magic.notebook.reporter": "speed of %load_ext: its thread imports what it needs",
-    "tfgpu_magic.notebook.first_use": "speed of %load_ext: it is imported first, and they when TensorFlow may be there",
     "tfgpu_magic.frameworks.tensorflow.devices": "TensorFlow is optional, and never woken",
     "tfgpu_magic.isolate.cells.shell": "only where a password is asked for",
     "tfgpu_magic.isolate.dask": "Dask is optional",

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from IPython.core import completer
 from IPython.core.interactiveshell import InteractiveShell
 
+from tfgpu_magic.monitor.driver.look import look
+
 if TYPE_CHECKING:
     from tfgpu_magic.notebook.words.completions import Offer
 
@@ -56,18 +58,13 @@ class _Nothing:
 def _offer(line: str) -> Offer | None:
     if "gpu" not in line:
         return None
-    from tfgpu_magic.notebook.words import (  # not needed for loading the extension, nor for other lines
-        completions,
-        table,
-    )
+    from tfgpu_magic.notebook.words import completions, table  # neither loading nor other lines need them
 
     return completions.at(line, table.WORDS, _labels, _names)
 
 
 def _labels() -> list[str]:
     """Return the labels of the GPUs that can be named, at most `FRESH` seconds old."""
-    from tfgpu_magic.monitor.driver.look import look  # not needed either
-
     global _gpus  # a cache of one
     if time.monotonic() - _gpus[0] > FRESH:
         _gpus = (time.monotonic(), [gpu.label for gpu in look(timeout=LOOK_TIMEOUT).gpus if not gpu.mig])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.engine import enforcement, engine, other_processes
 from tfgpu_magic.errors import PolicyError, Refused, TooLate
@@ -177,6 +177,22 @@ def magic_for(policy: str) -> Magic:
 def be_quiet(*, on: bool) -> None:
     """Say nothing at TensorFlow's import where all is well; or say what is in force."""
     import_hook.QUIET = on
+
+
+def warm() -> None:
+    """Get ready for isolated cells."""
+    _isolation()[1].FORK_SERVER.process()
+
+
+def set_grace(seconds: float) -> None:
+    """Give an isolated call so many seconds to end when its timeout has interrupted it."""
+    _isolation()[0].GRACE = seconds
+
+
+def _isolation() -> tuple[Any, Any]:
+    from tfgpu_magic.isolate import call, pool  # few users set anything of it, and few make isolated calls
+
+    return call, pool
 
 
 def park(setting: str) -> None:

@@ -40,9 +40,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     if host() == "cell":
         return
     if magics.warm:
-        from tfgpu_magic.isolate.pool import FORK_SERVER  # here and below: loading the extension is to be quick
-
-        FORK_SERVER.process()
+        configuration().warm()
     try:
         if magics.parking != "off":
             configuration().park(magics.parking)
@@ -50,7 +48,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         magics.parking = "off"
         _warn(shell, f"tfgpu_magic: {error} Parking is off.")
     if "google.colab" in sys.modules:
-        from tfgpu_magic.notebook import restart
+        from tfgpu_magic.notebook import restart  # only there words are kept for the next kernel
 
         app = restart.kernel_app()
         words = None if app is None else restart.take(Path(app.abs_connection_file))
@@ -64,10 +62,8 @@ def attach(shell: InteractiveShell) -> TfGpuMagics:
     shell.register_magics(magics)
     shell.Completer.custom_matchers.append(matcher)
     shell.input_transformers_cleanup.append(measured)
-    magics.watch.start()
-    magics.failures.start()  # after the watch, which notes what a failure has broken
-    magics.reporter.start()
-    magics.idle_release.start()
+    for watch in magics.watches:
+        watch.start()
     claims.announced_by(magics.reporter.announce)
     return magics
 
@@ -107,10 +103,8 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     """Remove the magics; ``%unload_ext tfgpu_magic`` calls this. What they have set stays set; calls that run go on."""
     magics = shell.magics_manager.registry.pop(TfGpuMagics.__name__, None)
     if magics is not None:
-        magics.watch.stop()
-        magics.failures.stop()
-        magics.reporter.stop()
-        magics.idle_release.stop()
+        for watch in magics.watches:
+            watch.stop()
         magics.park_itself(None)
         claims.announced_by(None)
         if magics in shell.configurables:

@@ -14,8 +14,8 @@ from traitlets import observe
 
 from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.host import starting
-from tfgpu_magic.notebook.failure_watch import FailureWatch
-from tfgpu_magic.notebook.first_use import FirstUseWatch
+from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, PendingLook
+from tfgpu_magic.notebook.cell_watches import FailureWatch, FirstUseWatch
 from tfgpu_magic.notebook.idle_release import IdleRelease
 from tfgpu_magic.notebook.reporter import Reporter
 from tfgpu_magic.policy.settings import TfGpuSettings
@@ -28,10 +28,11 @@ MAGICS: tuple[Magic, ...] = ("tf_gpu", "gpu")
 """The names of the magics."""
 
 
-def _help() -> str:
-    from tfgpu_magic.notebook.words import help, table  # noqa: A004  # as below
+def _lines() -> Any:
+    """Return the module that does what a line says; it imports the table of all words."""
+    from tfgpu_magic.notebook.words import line
 
-    return help.text(table.WORDS)
+    return line
 
 
 def configuration() -> Any:
@@ -48,10 +49,11 @@ class TfGpuMagics(TfGpuSettings, Magics):
     def __init__(self, shell: InteractiveShell, **kwargs: Any) -> None:
         super().__init__(shell, **kwargs)
         self.watch = FirstUseWatch(shell)
-        self.failures = FailureWatch(shell, lambda: self.why)
         self.reporter = Reporter(shell, running=not starting(shell))
         self.idle_release = IdleRelease(shell, lambda: self.release_after)
         self._parks_itself: CellWatch | None = None
+        # In this order: the first notes what a failure has broken.
+        self.watches = (self.watch, FailureWatch(shell, lambda: self.why), self.reporter, self.idle_release)
         self.observe(self._on_policy, "policy")  # what configuration has set by now is no change
         self.observe(self._on_ceiling, "ceiling")
         self.observe(self._on_parking, "parking")
@@ -103,9 +105,7 @@ class TfGpuMagics(TfGpuSettings, Magics):
 
     @observe("grace")
     def _set_grace(self, change: Mapping[str, Any]) -> None:
-        from tfgpu_magic.isolate import call  # few users set it, and few use isolated calls
-
-        call.GRACE = change["new"]
+        configuration().set_grace(change["new"])
 
     @line_cell_magic
     def tf_gpu(self, line: str, cell: str | None = None) -> Any:
@@ -119,7 +119,8 @@ class TfGpuMagics(TfGpuSettings, Magics):
         __tracebackhide__ = True  # as above
         return self._run(line, cell, "gpu")
 
-    tf_gpu.getdoc = gpu.getdoc = _help  # type: ignore[union-attr]  # where IPython asks for what `%tf_gpu?` shows
+    # Where IPython asks for what `%tf_gpu?` shows.
+    tf_gpu.getdoc = gpu.getdoc = lambda: _lines().usage()  # type: ignore[union-attr]
 
     def _run(self, line: str, cell: str | None, magic: Magic) -> Any:
         """Run a line of a magic, or a cell below one.
@@ -130,16 +131,9 @@ class TfGpuMagics(TfGpuSettings, Magics):
             magic: the magic's name.
         """
         __tracebackhide__ = True  # as above
-        looking = None
-        if cell is None and "tfgpu_magic.notebook.words.line" not in sys.modules:
-            # It imports subprocess, which loading the extension does not need.
-            from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, PendingLook
-
-            looking = PendingLook(LOOK_TIMEOUT)  # a policy's look at the GPUs begins before all words are imported
-        from tfgpu_magic.notebook.words import (
-            line as lines,  # it imports all words, and loading the extension needs none
-        )
-
+        first = cell is None and "tfgpu_magic.notebook.words.line" not in sys.modules
+        looking = PendingLook(LOOK_TIMEOUT) if first else None  # it goes on while the words are imported
+        lines = _lines()
         shell = self.shell
         assert shell is not None  # noqa: S101  # it was made with one
         self.watch.check()

@@ -18,7 +18,7 @@ from tfgpu_magic.insight.timeline import TIMELINE, Sample, levels
 from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.report import Report
 from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.report_files import ReportFile
+from tfgpu_magic.monitor.board.report_files import AT_LEAST_EVERY, ReportFile
 from tfgpu_magic.monitor.owners.pids import kernel_id, notebook_of
 
 
@@ -31,7 +31,10 @@ class Publisher:
 
     Attributes:
         ready: whether a framework used a GPU at the last report, so that its figures may change by themselves.
+        longest: the most seconds between two reports while they may.
     """
+
+    longest = AT_LEAST_EVERY
 
     def __init__(self, path: Callable[[], str], parks: Callable[[], bool] = lambda: False) -> None:
         self.ready = False
@@ -69,6 +72,11 @@ class Publisher:
             TIMELINE.add(Sample(time.time(), levels((one.gpu, one.in_use, one.limit) for one in found)))
         with contextlib.suppress(MonitorError, OSError):  # it may be put right meanwhile
             self._place().post(report)
+
+    @property
+    def imports(self) -> bool:
+        """Whether this process has imported a framework."""
+        return bool(registry.imported())
 
     def close(self) -> None:
         """Remove the last report."""

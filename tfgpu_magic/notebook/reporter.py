@@ -19,6 +19,8 @@ from tfgpu_magic.cell_watch import CellWatch
 from tfgpu_magic.frameworks import NAMES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tfgpu_magic.notebook.publisher import Publisher
 
 EVERY = 1.0
@@ -59,19 +61,21 @@ class Reporter(CellWatch):
         self._wake, self._ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="tfgpu_magic-reporter", daemon=True)
 
-    def start(self) -> None:
-        """Watch the cells, and report; in a program, report now, and again once it has imported a framework."""
+    def start(self, when_imported: Callable[[str], Callable[[Callable[[object], None]], object]] | None = None) -> None:
+        """Watch the cells, and report; in a program, report now, and again once it has imported a framework.
+
+        Args:
+            when_imported: what has a function called at a module's import, as `wrapt` has it; a program needs it.
+        """
         atexit.register(self.stop)
-        if self._shell is not None:
+        if when_imported is None:
             super().start()
             self._thread.start()
             return
-        import wrapt  # a kernel needs it later
-
         self.announce()
         for framework in NAMES:
-            wrapt.when_imported(framework)(self._imported)
-        wrapt.when_imported(KERNEL_MANAGER)(self._starts_kernels)
+            when_imported(framework)(self._imported)
+        when_imported(KERNEL_MANAGER)(self._starts_kernels)
 
     def stop(self) -> None:
         """Stop reporting, and remove the last report. May be called twice."""
@@ -128,26 +132,22 @@ class Reporter(CellWatch):
         pause = EVERY
         while self._due(pause):
             self._look_for_jobs()
-            from tfgpu_magic.monitor.board.report_files import AT_LEAST_EVERY  # as below
-
             begin = time.perf_counter()
             with self._publishing:
                 self._publish()
-            pause = min(max(EVERY, (time.perf_counter() - begin) / SHARE), AT_LEAST_EVERY)
+            pause = max(EVERY, (time.perf_counter() - begin) / SHARE)
         self._close()
 
     def _publish(self) -> None:
         if self._ended.is_set():
             return
-        from tfgpu_magic.frameworks import registry
-        from tfgpu_magic.notebook import publisher  # loading the extension, and a first line, need not wait for it
+        if self._publisher is None:
+            from tfgpu_magic.notebook import publisher  # loading the extension, and a first line, need not wait for it
 
-        if self._publisher is None and self._shell is None:
-            self._publisher = publisher.Publisher(lambda: self._name)
-        elif self._publisher is None:
-            self._publisher = publisher.of_kernel(self._shell)
+            program = self._shell is None
+            self._publisher = publisher.Publisher(lambda: self._name) if program else publisher.of_kernel(self._shell)
         if self._shell is None:
-            promises = not self._has_kernels or bool(registry.imported())
+            promises = not self._has_kernels or self._publisher.imports
             self._publisher.publish(busy=None, active=None, promises=promises)
         else:  # whether it is busy is noted before the figures are read: a cell may end meanwhile
             self._publisher.publish(busy=self._busy or self._jobs, active=self._active)
@@ -170,8 +170,10 @@ class Reporter(CellWatch):
         """Return the seconds until the next report or sign of activity is due; None where there is nothing to do."""
         if self._jobs and not self._busy:
             return min(pause, max(0.0, self._awake_at + AWAKE_EVERY - time.monotonic()))
-        ready = self._publisher is not None and self._publisher.ready
-        return pause if self._shell is None or self._busy or ready else None
+        made = self._publisher
+        ready = made is not None and made.ready
+        due = pause if made is None else min(pause, made.longest)
+        return due if self._shell is None or self._busy or ready else None
 
     def _look_for_jobs(self) -> None:
         """Note whether background cells and calls run: they would end with their kernel, so it is not idle."""

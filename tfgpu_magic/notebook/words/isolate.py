@@ -8,6 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.insight.why import explaining
+from tfgpu_magic.isolate.cells import jobs, line
+from tfgpu_magic.isolate.pool import FORK_SERVER
 from tfgpu_magic.notebook.words.table import ISOLATED
 from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.arguments import separate
@@ -20,9 +23,6 @@ _NAMES = re.compile(r"(?:^| )-[io](?:[ =](?:\S*,)?)?$")
 
 def prepare(parsed: Line, cell: str, shell: Any) -> Callable[[], object]:
     """Return what runs the cell, or begins to."""
-    from tfgpu_magic.insight.why import explaining  # slow to import, and Tab completion needs none of them
-    from tfgpu_magic.isolate.cells import jobs, line  # as above
-
     asked = line.parse(parsed.rest, ISOLATED)
     return jobs.begin(
         shell,
@@ -32,12 +32,10 @@ def prepare(parsed: Line, cell: str, shell: Any) -> Callable[[], object]:
     )
 
 
-def answer(line: Line) -> None:
+def answer(parsed: Line) -> None:
     """Start the fork server for isolated cells, without waiting for it."""
-    if line.rest != _WARM:
+    if parsed.rest != _WARM:
         raise PolicyError(f"`isolate` stands above a cell. {ISOLATED.usage}")
-    from tfgpu_magic.isolate.pool import FORK_SERVER  # as above
-
     FORK_SERVER.process()
     print("Getting ready for isolated cells: TensorFlow is being imported for them.")
 

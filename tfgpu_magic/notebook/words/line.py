@@ -60,6 +60,12 @@ def above(line: str, cell: str, shell: Any, magic: Magic = "tf_gpu") -> Callable
     return prepared
 
 
+def usage() -> str:
+    """Return what `%tf_gpu?` shows."""
+    text: str = table.module(find("help", table.WORDS)).text(table.WORDS)
+    return text
+
+
 def read(line: str, words: tuple[Word, ...]) -> Line:
     """Parse a line.
 

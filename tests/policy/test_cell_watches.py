@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfgpu_magic.notebook.first_use import QUOTE_LENGTH, _quote
+from tfgpu_magic.notebook.cell_watches import QUOTE_LENGTH, _quote
 
 
 @pytest.mark.parametrize(

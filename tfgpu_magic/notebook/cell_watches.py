@@ -1,8 +1,12 @@
-"""Records which cell made each framework use the GPUs first, so that "too late" can name it."""
+"""Watches cells: notes which one made a framework use the GPUs first, and explains one that a lack of memory has ended.
+
+Each is called around every cell, and imports what is about a framework when one is there.
+"""
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import sys
 import traceback
 from types import ModuleType
@@ -12,10 +16,15 @@ from tfgpu_magic.cell_watch import CellWatch
 from tfgpu_magic.frameworks import NAMES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tfgpu_magic.frameworks.registry import Framework
 
 QUOTE_LENGTH = 60
-"""The most characters of a cell's line to quote."""
+"""The most characters of a cell's line to quote, where "too late" names the cell."""
+
+_CALLS = "tfgpu_magic.isolate.pool"
+"""The module that is there once an isolated call was made: its error is raised here, without its framework."""
 
 
 class FirstUseWatch(CellWatch):
@@ -83,10 +92,10 @@ def _awake() -> list[Framework]:
 
 
 def _frameworks() -> ModuleType | None:
-    """Return the room of the frameworks, if one of them is imported; else the import is spared, and %load_ext swift."""
+    """Return the room of the frameworks, if one of them is imported."""
     if not NAMES.keys() & sys.modules.keys():
         return None
-    from tfgpu_magic.frameworks import registry
+    from tfgpu_magic.frameworks import registry  # else the import is spared, and %load_ext is swift
 
     return registry
 
@@ -128,3 +137,42 @@ def _is_constant(node: ast.stmt) -> bool:
     """Tell whether a statement just has a constant, or shows what has a name."""
     value = node.value if isinstance(node, ast.Expr | ast.Assign) else None
     return isinstance(value, ast.Constant) or (isinstance(node, ast.Expr) and isinstance(value, ast.Name))
+
+
+class FailureWatch(CellWatch):
+    """What shows `%tf_gpu why` below the traceback of a cell. It never fails, and keeps nothing of the error.
+
+    Args:
+        shell: IPython's shell.
+        wanted: returns whether anything is to be shown.
+    """
+
+    def __init__(self, shell: Any, wanted: Callable[[], bool] = lambda: True) -> None:
+        super().__init__(shell)
+        self._wanted = wanted
+        self._known = id(_last())  # the error itself is not kept
+
+    def start(self) -> None:
+        """Watch the cells; not those of an isolated cell's process, whose error the notebook shows."""
+        if not getattr(self._shell, "isolated", False):
+            super().start()
+
+    def _before(self, _: Any) -> None:
+        self._known = id(_last())
+
+    def _after(self, result: Any) -> None:
+        error = getattr(result, "error_in_exec", None)  # a cell that was interrupted while it awaited has no result
+        if error is None and id(_last()) != self._known:  # a traceback that the cell has gone on from, as `%run` does
+            error = _last()
+        self._known = id(_last())  # that of a cell within a cell is told once
+        if error is None or not self._wanted() or not (NAMES.keys() | {_CALLS}) & sys.modules.keys():
+            return
+        with contextlib.suppress(BaseException):  # the user's error is what must be seen, and its class may have code
+            from tfgpu_magic.insight.why import explaining  # few cells end so: loading the extension needs none of it
+
+            explaining.show(error, getattr(result, "execution_count", None))
+
+
+def _last() -> Any:
+    """Return the last error that was shown; None where it was let go of."""
+    return getattr(sys, "last_value", None)
