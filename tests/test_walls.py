@@ -109,6 +109,7 @@ def test_a_command_is_a_file_and_a_line() -> None:
     ("theirs", "places"),
     [
         (("rich",), ["model/terminal.py"]),
+        (("tfgpu_magic.model.html", "tfgpu_magic.model.text"), ["model"]),
         (("pynvml",), ["monitor/driver/nvml_calls.py"]),
         (("torch", "jax", "jaxlib", "cupy"), []),
         (("dask", "distributed"), ["isolate/dask.py"]),

@@ -74,7 +74,8 @@ sys.stdin.readline()
 
 
 LOOK = """
-from tfgpu_magic.engine.engine import plan, status
+from tfgpu_magic.engine.engine import plan
+from tfgpu_magic.engine.status import status
 from tfgpu_magic.errors import Refused
 print(*[row.owner for row in status(timeout=30).table.processes])
 try:

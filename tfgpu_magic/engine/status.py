@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.engine import other_processes
 from tfgpu_magic.frameworks import self_report
 from tfgpu_magic.host import here
-from tfgpu_magic.model import html, phrases, text
-from tfgpu_magic.model.answer import Answer, Part, headline
+from tfgpu_magic.model import phrases
+from tfgpu_magic.model.answer import Answer, Part, gpus, headline, processes, sentence
 from tfgpu_magic.monitor.table import fetch
 from tfgpu_magic.policy import promises
 from tfgpu_magic.policy.process_state import ProcessState
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 
 ONCE = "This is one look. The table that is drawn anew each second needs a notebook; here, say it again."
-_TRY = Part([phrases.TRY, f"  {phrases.TRY_COMMAND}"], f"<p>{phrases.TRY}<br><code>{phrases.TRY_COMMAND}</code></p>")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -47,11 +46,11 @@ class Status(Answer):
         if table.error:
             yield headline(phrases.plain(table.error, longest=400))
             if table.absent:
-                yield _TRY
+                yield sentence(phrases.TRY, phrases.TRY_COMMAND)
         else:
-            yield Part(text.gpus(table, self.here), html.gpus(table, self.here))
+            yield gpus(table, self.here)
             if table.processes:
-                yield Part(text.processes(table), html.processes(table))
+                yield processes(table)
             yield from phrases.no_holders(table)
         yield from phrases.remarks(table)
 

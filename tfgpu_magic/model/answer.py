@@ -10,6 +10,8 @@ from tfgpu_magic.model import html, text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from tfgpu_magic.model.rows import Table
+
 
 OFFERS = "application/vnd.tfgpu-magic.offers+json"
 """What stands beside a text or HTML for JupyterLab to make buttons of: `offers`, the lines in it that can be run, and
@@ -85,10 +87,25 @@ class Code:
         return f"```{self.language}\n{self.source.rstrip()}\n```"
 
 
+def gpus(table: Table, here: str) -> Part:
+    """Draw a row for each GPU with whose its memory is as a bar; `here` is the kind of the viewing process."""
+    return Part(text.gpus(table, here), html.gpus(table, here))
+
+
+def processes(table: Table) -> Part:
+    """Draw the rows of the processes."""
+    return Part(text.processes(table), html.processes(table))
+
+
 def headline(words: str, paste: str = "") -> Part:
     """Draw a sentence that stands out, and below it a line to paste, if there is one."""
+    return sentence(words, paste, "<strong>{}</strong>")
+
+
+def sentence(words: str, paste: str, form: str = "{}") -> Part:
+    """Draw a sentence, in a form of HTML, and below it a line to paste; a sentence alone needs no part of its own."""
     below = f"<br>{html.prose(f'`{paste}`')}" if paste else ""
-    return Part([words, f"  {paste}"] if paste else [words], f"<p><strong>{html.prose(words)}</strong>{below}</p>")
+    return Part([words, f"  {paste}"] if paste else [words], f"<p>{form.format(html.prose(words))}{below}</p>")
 
 
 def facts(known: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> Part:
