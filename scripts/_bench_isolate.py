@@ -82,7 +82,7 @@ def _tell(found: dict[str, dict[str, list[float]]], runs: int) -> int:
 
 
 def _inside(runs: int, *, ours: bool) -> dict[str, dict[str, list[float]]]:
-    from tfgpu_magic.isolate.pool import FORK_SERVER
+    from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
 
     process = FORK_SERVER.start()
     process.read_status()  # which waits until the fork server is warm

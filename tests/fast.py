@@ -24,7 +24,7 @@ STARTERS = {
     "subprocess",
     "tensorflow",
     "tfgpu_magic.isolate",
-    "tfgpu_magic.isolate.pool",
+    "tfgpu_magic.isolate.process.forkserver_client",
     "tfgpu_magic.isolate.process",
     "tfgpu_magic.simgpu",
 }

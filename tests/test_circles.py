@@ -28,12 +28,8 @@ REASONS = {
     "tfgpu_magic.notebook.magic": "speed of %load_ext: what a word needs is imported when it is said",
     "tfgpu_magic.engine.engine": "speed of %load_ext: what makes a report is imported when one is wanted",
     "tfgpu_magic.frameworks.tensorflow.devices": "TensorFlow is optional, and never woken",
-    "tfgpu_magic.isolate.cells.shell": "only where a password is asked for",
     "tfgpu_magic.isolate.dask": "Dask is optional",
-    "tfgpu_magic.isolate.process.forkserver": "after the modules of its kernel's choice, which it needs",
-    "tfgpu_magic.isolate.process.inherited": "multiprocessing is slow to import, and few calls use it",
     "tfgpu_magic.isolate.values.keras_objects": "Keras is optional, and never woken",
-    "tfgpu_magic.isolate.values.plain": "NumPy is optional",
     "tfgpu_magic.insight.session": "pandas is optional",
     "tfgpu_magic.notebook.words.policy": "speed of a first `%tf_gpu` line: most are for TensorFlow alone",
 }

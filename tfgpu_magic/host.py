@@ -8,6 +8,9 @@ from typing import Any, Literal, TypeAlias
 Host: TypeAlias = Literal["kernel", "session", "cell", "program"]
 """What a process can be; only a kernel has a notebook, a menu to restart it from, and a server that can do so."""
 
+in_worker = False
+"""Whether this is the worker process of an isolated call; it sets this itself."""
+
 
 def shell() -> Any:
     """Return this process's IPython shell; None where it has none. IPython is not imported for it."""

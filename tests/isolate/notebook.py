@@ -17,7 +17,10 @@ from tests.processes import QUIET
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
-LIGHT = "from tfgpu_magic.isolate.pool import FORK_SERVER; FORK_SERVER.preload = ('tfgpu_magic.isolate.cells.shell',)"
+LIGHT = (
+    "from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER; "
+    "FORK_SERVER.preload = ('tfgpu_magic.isolate.cells.shell',)"
+)
 """What a kernel runs whose cells use no TensorFlow: they need not wait for its import."""
 
 HANG = """

@@ -9,7 +9,7 @@ import pytest
 from tests.sizes import GIB, MIB
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate.leases import candidates
-from tfgpu_magic.leases.allocation import Claim, Holding, choose, lowered, places, settle
+from tfgpu_magic.leases.allocation import HeldMemory, LeasedGpu, choose, lowered, places, settle
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.parser import parse
@@ -35,8 +35,8 @@ def device(index: int = 0, free: float | None = 8, limit: float = 0, total: floa
     return Device(gpu=gpu(index, free, total), limits=limits, words=Limit(limits[0]) if limits else None)
 
 
-def claim(index: int, gib: float | None = WHOLE, pid: int | None = None) -> Claim:
-    return Claim(f"GPU-{index}", None if gib is None else int(gib * GIB), pid)
+def claim(index: int, gib: float | None = WHOLE, pid: int | None = None) -> LeasedGpu:
+    return LeasedGpu(f"GPU-{index}", None if gib is None else int(gib * GIB), pid)
 
 
 def holds(index: int, pid: int, gib: float | None) -> Process:
@@ -88,10 +88,10 @@ REFUSED = "refused"
     ],
 )
 def test_a_call_gets(
-    devices: list[Device], processes: list[Process], claims: list[Claim], count: int, gets: list[int] | str | None
+    devices: list[Device], processes: list[Process], claims: list[LeasedGpu], count: int, gets: list[int] | str | None
 ) -> None:
     try:
-        chosen = choose(devices, Holding(processes), claims, count)
+        chosen = choose(devices, HeldMemory(processes), claims, count)
     except Refused:
         assert gets == REFUSED
     else:
@@ -118,18 +118,18 @@ STRANGE = 2**22
     ],
 )
 def test_what_calls_have_taken_is_known_by_their_pids_or_where_those_are_anothers_by_who_came(
-    processes: list[Process], claims: list[Claim], taken: list[int]
+    processes: list[Process], claims: list[LeasedGpu], taken: list[int]
 ) -> None:
     strangers = frozenset(row.pid for row in processes if row.pid >= STRANGE)
 
-    assert Holding(processes, strangers).of(claims, gpu()) == [gib * GIB for gib in taken]
+    assert HeldMemory(processes, strangers).of(claims, gpu()) == [gib * GIB for gib in taken]
 
 
 def test_what_calls_have_taken_is_known_together_where_the_driver_tells_it_of_none() -> None:
     claims = [claim(0, 2, 7), claim(0, 2, 8)]
     used = replace(gpu(free=5.0), used=3 * GIB)
-    alone = Holding([holds(0, 7, None), holds(0, 8, None)])
-    beside = Holding([*alone.processes, holds(0, 9, None)])
+    alone = HeldMemory([holds(0, 7, None), holds(0, 8, None)])
+    beside = HeldMemory([*alone.processes, holds(0, 9, None)])
 
     assert sum(alone.of(claims, used)) == 3 * GIB
     assert beside.of(claims, used) == [0, 0]
@@ -139,7 +139,7 @@ def test_a_refusal_names_who_is_in_the_way_on_each_gpu() -> None:
     devices = [device(0, 1, limit=4), device(1, 2, limit=4)]
 
     with pytest.raises(Refused) as refused:
-        choose(devices, Holding([holds(0, 7, 7), holds(1, 8, 6)]), [], 1, lambda: {7: "train.ipynb", 8: "anna"})
+        choose(devices, HeldMemory([holds(0, 7, 7), holds(1, 8, 6)]), [], 1, lambda: {7: "train.ipynb", 8: "anna"})
 
     text = str(refused.value)
     assert text.startswith("Not started. The call needs 1 GPU, and none have room for it.\n")
@@ -162,7 +162,7 @@ def test_a_refusal_names_who_is_in_the_way_on_each_gpu() -> None:
         ([device(0, 1, limit=1.75)], [], 1, 1),  # whoever calls is told
     ],
 )
-def test_as_many_calls_have_room(devices: list[Device], claims: list[Claim], count: int, calls: int) -> None:
+def test_as_many_calls_have_room(devices: list[Device], claims: list[LeasedGpu], count: int, calls: int) -> None:
     assert places(devices, claims, count) == calls
 
 
@@ -195,7 +195,7 @@ def test_what_the_driver_keeps_is_nobodys_share() -> None:
 
 def test_nothing_left_beside_the_context_is_refused_and_says_why() -> None:
     with pytest.raises(Refused, match=r"(?s)too little to work with.*a percentage is all that its process holds"):
-        choose(candidates(NOTHING, parse("limit 3%"), snapshot(gpu())), Holding(), [], 1)
+        choose(candidates(NOTHING, parse("limit 3%"), snapshot(gpu())), HeldMemory(), [], 1)
 
 
 def test_each_gpu_has_its_own_words() -> None:

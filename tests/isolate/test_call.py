@@ -20,7 +20,7 @@ import pytest
 from tests.isolate import deeds
 from tests.isolate.rig import Paper, belongings, call, prepare, run
 from tests.sizes import MIB
-from tfgpu_magic.isolate.pool import FORK_SERVER
+from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
 
 pytestmark = pytest.mark.usefixtures("light")
 

@@ -33,7 +33,7 @@ from pathlib import Path
 import numpy as np
 from tests.isolate import deeds
 from tfgpu_magic.errors import *
-from tfgpu_magic.isolate.pool import FORK_SERVER
+from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
 from tests.isolate.rig import run
 FORK_SERVER.preload = ("numpy", "tests.isolate.deeds")
 """
@@ -183,13 +183,13 @@ def test_a_forked_child_does_not_keep_the_fork_server_alive() -> None:
 def test_a_forked_child_has_no_leases_of_its_parent() -> None:
     code = """
     from tfgpu_magic.policy.policy import NOTHING
-    from tfgpu_magic.isolate.leases import LEASES, Demand
-    with LEASES.lease(Demand(NOTHING, 1)):
+    from tfgpu_magic.isolate.leases import LEASES, LeaseRequest
+    with LEASES.lease(LeaseRequest(NOTHING, 1)):
         child = os.fork()
         if child == 0:  # it waits for the GPU as anybody does, until its parent lets go of it
             until = time.monotonic() + 30
             threading.Timer(30, LEASES.stir).start()
-            with LEASES.lease(Demand(NOTHING, 1, lambda: time.monotonic() < until)) as lease:
+            with LEASES.lease(LeaseRequest(NOTHING, 1, lambda: time.monotonic() < until)) as lease:
                 print(len(lease.devices), flush=True)
             os._exit(0)
     os.waitpid(child, 0)
@@ -344,7 +344,7 @@ SCRIPT = """
     import multiprocessing, sys
     from concurrent.futures import ProcessPoolExecutor
     from tests.isolate.rig import run
-    from tfgpu_magic.isolate.pool import FORK_SERVER
+    from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
 
     FORK_SERVER.preload = ()
 

@@ -146,7 +146,7 @@ def test_the_environment_and_the_directory_are_the_notebooks(
 
 
 WARM = """
-from tfgpu_magic.isolate.pool import FORK_SERVER
+from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
 process = FORK_SERVER.start(); process.read_status(); process.close()
 print(FORK_SERVER.process().pid)
 """

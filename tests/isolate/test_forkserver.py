@@ -16,7 +16,7 @@ from tests.isolate import deeds
 from tests.isolate.rig import call, prepare, run, soon
 from tests.isolate.test_caller import told
 from tfgpu_magic.errors import WorkerDied
-from tfgpu_magic.isolate.pool import FORK_SERVER
+from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
 from tfgpu_magic.policy.process_state import VARIABLES
 
 pytestmark = pytest.mark.usefixtures("light")

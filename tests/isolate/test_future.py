@@ -179,7 +179,7 @@ def test_the_traceback_of_a_call_has_no_frames_of_ours(quick: None) -> None:
 AT_THE_END = """
 import sys, time
 from tfgpu_magic import IsolatedExecutor
-from tfgpu_magic.isolate.pool import FORK_SERVER
+from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
 
 FORK_SERVER.preload = ()
 

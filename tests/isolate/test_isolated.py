@@ -174,7 +174,7 @@ def test_the_main_module_of_a_package_may_import_relatively_in_its_functions(tmp
     (package / "__init__.py").write_text("")
     (package / "part.py").write_text("answer = 42\n")
     (package / "__main__.py").write_text(
-        "from tfgpu_magic import isolated\nfrom tfgpu_magic.isolate.pool import FORK_SERVER\n\n"
+        "from tfgpu_magic import isolated\nfrom tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER\n\n"
         "FORK_SERVER.preload = ()\n\n@isolated\ndef ask():\n    from .part import answer\n    return answer\n\n"
         "print(ask())\n"
     )

@@ -20,15 +20,15 @@ import pytest
 
 from tests.sizes import GIB
 from tests.waiting import until
+from tfgpu_magic import host
 from tfgpu_magic.engine import other_processes
 from tfgpu_magic.engine.other_processes import OtherProcesses, settling
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import leases as leasing
-from tfgpu_magic.isolate.leases import Abandoned, Demand, DemandForAll, Lease, Leases
-from tfgpu_magic.isolate.process import inside
+from tfgpu_magic.isolate.leases import Abandoned, Lease, LeaseRequest, LeaseRequestForAll, Leases
 from tfgpu_magic.leases import lease_file as book_module
-from tfgpu_magic.leases.allocation import Claim
-from tfgpu_magic.leases.lease_file import ABSENT, Entry, LeaseFile, LeaseTable, Page, leases
+from tfgpu_magic.leases.allocation import LeasedGpu
+from tfgpu_magic.leases.lease_file import ABSENT, LeaseEntry, LeaseFile, LeaseTable, Page, leases
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.owners.pids import began
@@ -66,7 +66,7 @@ class Caller(threading.Thread):
     def run(self) -> None:
         with (
             contextlib.suppress(Abandoned),
-            self._ledger.lease(Demand(parse(self._words), self._gpus, lambda: not self.over.is_set())) as lease,
+            self._ledger.lease(LeaseRequest(parse(self._words), self._gpus, lambda: not self.over.is_set())) as lease,
         ):
             self.lease = lease
             self.has = tuple(device.gpu.index for device in lease.devices)
@@ -84,7 +84,7 @@ def waits(led: Leases, callers: int) -> None:
     def there() -> bool:
         with led._changed, led._table.turn() as page:
             entries = list(page.entries.values())
-        return len(entries) == callers and all(entry.needs or entry.claims for entry in entries)
+        return len(entries) == callers and all(entry.requested or entry.leased for entry in entries)
 
     until(there)
 
@@ -128,7 +128,7 @@ def test_a_driver_that_does_not_answer_is_not_the_absence_of_gpus(monkeypatch: p
 
     with pytest.raises(Refused, match=r"(?s)NVML hangs\..*gpus=0"):
         led.survey(NOTHING, None)
-    with pytest.raises(Refused, match=r"NVML hangs\."), led.lease(Demand(NOTHING)):
+    with pytest.raises(Refused, match=r"NVML hangs\."), led.lease(LeaseRequest(NOTHING)):
         pass
 
 
@@ -152,7 +152,7 @@ def test_programs_are_named_for_a_refusal_while_others_have_the_table(monkeypatc
     seen = Snapshot(time=time.time(), gpus=(full,), processes=(Process("0", os.getppid(), "C", 7 * GIB),))
     monkeypatch.setattr(leasing, "look", lambda *_: seen)
     monkeypatch.setattr(other_processes, "names", names)
-    with pytest.raises(Refused, match=r"train\.py"), Leases(table).lease(Demand(parse("limit 4GiB"), 1)):
+    with pytest.raises(Refused, match=r"train\.py"), Leases(table).lease(LeaseRequest(parse("limit 4GiB"), 1)):
         pass
 
     assert set(taken) == {False}
@@ -164,9 +164,9 @@ def test_a_call_within_a_call_has_the_room_of_its_parent(two_gpus: Leases, monke
     with two_gpus._changed, two_gpus._table.turn() as page:
         (ticket,) = page.entries
         # Another process waits for the parent, so that nobody in it may wait behind that one.
-        page.put(Entry(ticket=page.number(), slot=99, seen=time.monotonic() + 60, needs=("GPU-0", "GPU-1")))
+        page.put(LeaseEntry(number=page.number(), slot=99, seen=time.monotonic() + 60, requested=("GPU-0", "GPU-1")))
     two_gpus._started(ticket, os.getpid())
-    monkeypatch.setattr(inside, "running", True)
+    monkeypatch.setattr(host, "in_worker", True)
 
     child, other = Caller(two_gpus, "child", words="visible 0"), Caller(two_gpus, "other", words="visible 1")
     until(lambda: child.has and other.has)
@@ -178,10 +178,10 @@ def test_a_call_within_a_call_has_the_room_of_its_parent(two_gpus: Leases, monke
 def test_a_call_is_in_the_book_with_its_process_and_whether_it_leaves_others_a_part(
     two_gpus: Leases, words: str, fair: bool
 ) -> None:
-    with two_gpus.lease(Demand(parse(words), 1)) as lease:
+    with two_gpus.lease(LeaseRequest(parse(words), 1)) as lease:
         lease.started(os.getpid())
         with two_gpus._table.turn() as page:
-            (claim,) = page.claims()
+            (claim,) = page.leased()
 
     assert (claim.size, claim.fair) == (None, fair)
     assert (claim.pid, claim.began) == (os.getpid(), began(os.getpid()))
@@ -213,10 +213,10 @@ def test_an_interrupt_leaves_no_call_in_the_book_whenever_it_comes(two_gpus: Lea
     book = Interrupted(turn, late)
     led = Leases(book)
 
-    with contextlib.suppress(KeyboardInterrupt), led.lease(Demand(NOTHING, 2)) as lease:
+    with contextlib.suppress(KeyboardInterrupt), led.lease(LeaseRequest(NOTHING, 2)) as lease:
         lease.started(os.getpid())
     with book.turn() as page:
-        left = [entry for entry in page.entries.values() if entry.claims]
+        left = [entry for entry in page.entries.values() if entry.leased]
     caller = Caller(led, "next", gpus=2)
     until(lambda: caller.has)
     caller.end()
@@ -251,7 +251,8 @@ def test_whom_nobody_looks_after_is_not_waited_for(two_gpus: Leases) -> None:
     until(lambda: first.has)
     with two_gpus._changed, two_gpus._table.turn() as page:
         # Its process is stopped: else the GPU that is free would be kept for it.
-        page.put(Entry(ticket=page.number(), slot=99, seen=time.monotonic() - ABSENT - 1, needs=("GPU-0", "GPU-1")))
+        long_ago = time.monotonic() - ABSENT - 1
+        page.put(LeaseEntry(number=page.number(), slot=99, seen=long_ago, requested=("GPU-0", "GPU-1")))
     late = Caller(two_gpus, "late")
 
     until(lambda: late.has)
@@ -276,14 +277,14 @@ def here(shared: LeaseFile) -> Iterator[BoardDirectory]:
 
 OTHER = """
     import sys, time
-    from tfgpu_magic.leases.lease_file import Entry, LeaseFile, leases
-    from tfgpu_magic.leases.allocation import Claim
+    from tfgpu_magic.leases.lease_file import LeaseEntry, LeaseFile, leases
+    from tfgpu_magic.leases.allocation import LeasedGpu
 
     book = LeaseFile()
     with book.turn() as page:
         ticket = page.number()
-        claims = (Claim("GPU-0", None, pid={pid}, began={began}),)
-        page.put(Entry(ticket=ticket, slot=book.slot, seen=time.monotonic(), claims=claims))
+        claims = (LeasedGpu("GPU-0", None, pid={pid}, began={began}),)
+        page.put(LeaseEntry(number=ticket, slot=book.slot, seen=time.monotonic(), leased=claims))
     print(book.slot, flush=True)
     sys.stdin.read()
 """
@@ -299,17 +300,17 @@ def other(pid: int | None = None, began: int | None = None) -> Iterator[tuple[su
         process.kill()
 
 
-def claims(book: LeaseFile) -> list[Claim]:
+def claims(book: LeaseFile) -> list[LeasedGpu]:
     with book.turn() as page:
-        return page.claims()
+        return page.leased()
 
 
 def test_the_book_knows_the_living_of_all_processes_and_forgets_the_dead(shared: LeaseFile) -> None:
     with shared.turn() as page:
-        page.put(Entry(ticket=page.number(), slot=shared.slot, seen=time.monotonic()))
+        page.put(LeaseEntry(number=page.number(), slot=shared.slot, seen=time.monotonic()))
     with other() as (process, slot):
         assert slot != shared.slot
-        assert claims(shared) == [Claim("GPU-0", None)]
+        assert claims(shared) == [LeasedGpu("GPU-0", None)]
         with shared.turn() as page:
             ended = page.ended
         process.kill()
@@ -338,7 +339,7 @@ def test_a_call_that_outlives_its_caller_for_a_moment_still_has_its_gpu(shared: 
 def test_a_call_that_runs_although_it_was_refused_is_in_nobodys_way(two_gpus: Leases, shared: LeaseFile) -> None:
     del two_gpus
     led = Leases(shared)
-    with led.lease(DemandForAll(parse("limit 20GiB"))) as lease:
+    with led.lease(LeaseRequestForAll(parse("limit 20GiB"))) as lease:
         caller = Caller(led, "next")
         until(lambda: caller.has, seconds=20)
         caller.end()
@@ -362,13 +363,13 @@ def test_a_book_that_somebody_has_spoilt_or_removed_begins_anew(
     shared: LeaseFile, here: BoardDirectory, tmp_path: Path
 ) -> None:
     with shared.turn() as page:
-        page.put(Entry(ticket=page.number(), slot=shared.slot, seen=0.0, claims=(Claim("GPU-0", None),)))
+        page.put(LeaseEntry(number=page.number(), slot=shared.slot, seen=0.0, leased=(LeasedGpu("GPU-0", None),)))
     (file,) = (tmp_path / "board").iterdir()
     file.write_bytes(b"nonsense" * 100)
     assert list(leases(here)) == []
-    assert claims(shared) == [Claim("GPU-0", None)]  # one's own, at least
+    assert claims(shared) == [LeasedGpu("GPU-0", None)]  # one's own, at least
     file.unlink()
-    assert claims(shared) == [Claim("GPU-0", None)]
+    assert claims(shared) == [LeasedGpu("GPU-0", None)]
     with other() as (_, slot):
         assert slot != shared.slot
         assert len(claims(shared)) == 2
@@ -380,13 +381,13 @@ def test_without_a_directory_each_process_has_a_book_of_its_own(
     with monkeypatch.context() as patch:
         patch.setenv("TFGPU_MAGIC_DIR", "/dev/null/nowhere")
         with shared.turn() as page:
-            page.put(Entry(ticket=7, slot=shared.slot, seen=0.0, claims=(Claim("GPU-0", None),)))
-        assert claims(shared) == [Claim("GPU-0", None)]
+            page.put(LeaseEntry(number=7, slot=shared.slot, seen=0.0, leased=(LeasedGpu("GPU-0", None),)))
+        assert claims(shared) == [LeasedGpu("GPU-0", None)]
     with other():
         assert len(claims(shared)) == 2
         shared._close()
         monkeypatch.setenv("TFGPU_MAGIC_DIR", "/dev/null/nowhere")
-        assert claims(shared) == [Claim("GPU-0", None)]  # the end of others would never be seen
+        assert claims(shared) == [LeasedGpu("GPU-0", None)]  # the end of others would never be seen
 
 
 @contextlib.contextmanager
@@ -429,7 +430,7 @@ def test_a_full_disk_is_no_matter_to_a_call_nor_to_the_book(two_gpus: Leases, sh
 
 def test_whoever_cannot_have_the_book_alone_writes_nothing(shared: LeaseFile, monkeypatch: pytest.MonkeyPatch) -> None:
     with shared.turn() as page:
-        page.put(Entry(ticket=page.number(), slot=shared.slot, seen=0.0, claims=(Claim("GPU-0", None),)))
+        page.put(LeaseEntry(number=page.number(), slot=shared.slot, seen=0.0, leased=(LeasedGpu("GPU-0", None),)))
     (file,) = Path(os.environ["TFGPU_MAGIC_DIR"]).iterdir()
     written = file.read_bytes()
     with monkeypatch.context() as patch:
@@ -460,11 +461,11 @@ def test_a_lease_is_there_as_long_as_its_caller_or_its_process_is(here: BoardDir
 
 
 def test_calls_of_this_process_count_and_those_that_wait_do_not(here: BoardDirectory, shared: LeaseFile) -> None:
-    mine = Claim("GPU-0", 5, pid=os.getpid(), began=began(os.getpid()))
+    mine = LeasedGpu("GPU-0", 5, pid=os.getpid(), began=began(os.getpid()))
     with shared.turn() as page:
-        page.put(Entry(ticket=page.number(), slot=shared.slot, seen=time.monotonic(), came=7.0, claims=(mine,)))
+        page.put(LeaseEntry(number=page.number(), slot=shared.slot, seen=time.monotonic(), came=7.0, leased=(mine,)))
         ticket = page.number()
-        page.put(Entry(ticket=ticket, slot=shared.slot, seen=time.monotonic(), needs=("GPU-0",)))
+        page.put(LeaseEntry(number=ticket, slot=shared.slot, seen=time.monotonic(), requested=("GPU-0",)))
 
     assert list(leases(here)) == [Promise(gpu="GPU-0", pid=os.getpid(), size=5, asked=7.0)]
     with settling(policy.NOTHING) as processes:  # a process does not stand in its own way
@@ -473,7 +474,7 @@ def test_calls_of_this_process_count_and_those_that_wait_do_not(here: BoardDirec
 
 def test_to_read_releases_no_lock_of_this_process(here: BoardDirectory, shared: LeaseFile) -> None:
     with shared.turn() as page:
-        page.put(Entry(ticket=page.number(), slot=shared.slot, seen=0.0, claims=(Claim("GPU-0", None),)))
+        page.put(LeaseEntry(number=page.number(), slot=shared.slot, seen=0.0, leased=(LeasedGpu("GPU-0", None),)))
     list(leases(here))
     with other() as (_, slot):
         assert slot != shared.slot  # it sees that this process is alive
@@ -486,7 +487,7 @@ def test_a_call_with_a_fair_part_waits_for_one_that_has_a_gpu_to_itself(shared: 
     said: list[str] = []
 
     def takes_a_part() -> None:
-        with calls.lease(DemandForAll(parse("limit fair"), waiting=lambda: said.append("waits"))):
+        with calls.lease(LeaseRequestForAll(parse("limit fair"), waiting=lambda: said.append("waits"))):
             said.append("begins")
             over.wait()
 

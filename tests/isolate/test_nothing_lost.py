@@ -33,14 +33,14 @@ from tfgpu_magic import IsolatedExecutor, isolated
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.isolate import call as calls
 from tfgpu_magic.isolate import user_code
-from tfgpu_magic.isolate.answer import Answer
-from tfgpu_magic.isolate.cells import displays, shell
+from tfgpu_magic.isolate.call import CallAnswer
+from tfgpu_magic.isolate.cells import shell
 from tfgpu_magic.isolate.cells.cell import Cell
 from tfgpu_magic.isolate.cells.exchange import CellFacts, arrive
 from tfgpu_magic.isolate.cells.line import CellLine
 from tfgpu_magic.isolate.leases import LEASES, Lease
 from tfgpu_magic.isolate.process import host_memory, wire
-from tfgpu_magic.isolate.process.order import ANSWER, APART, LEAVE, SHOW, SHOWN, Facts
+from tfgpu_magic.isolate.process.order import ANSWER, APART, LEAVE, SHOW, SHOWN, WorkerFacts
 from tfgpu_magic.isolate.run import run as run_leased
 from tfgpu_magic.isolate.sinks import CellOutput, OwnStreams
 from tfgpu_magic.isolate.values import copies, pickling, plain
@@ -146,7 +146,7 @@ def test_an_answer_behind_a_pile_of_displays_is_taken_when_the_process_has_ended
     with ours, theirs, watch._selector:
         for _ in range(5):  # of forks, which wait for no reply
             wire.send(theirs, SHOW, [pickle.dumps({"data": {}})])
-        wire.send(theirs, ANSWER, [pickle.dumps(Facts(values=1)), pickle.dumps("of hours")])
+        wire.send(theirs, ANSWER, [pickle.dumps(WorkerFacts(values=1)), pickle.dumps("of hours")])
         wire.send(ours, SHOWN)  # which is not read: the connection is reset
         theirs.close()
         watch._drain()
@@ -319,12 +319,12 @@ class Watched:
 def test_what_a_job_brings_is_made_only_when_the_notebook_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
     values = {name: Watched(name) for name in "xy"}
 
-    def answer(pieces: Sequence[dict[str, Watched]]) -> Answer:
+    def answer(pieces: Sequence[dict[str, Watched]]) -> CallAnswer:
         dumped = [(tuple(piece), pickling.dump(piece).parts) for piece in pieces]
         facts = CellFacts(kept={}, given=tuple((names, len(parts)) for names, parts in dumped))
-        return Answer(values=(memoryview(pickle.dumps(facts)), *(part for _, parts in dumped for part in parts)))
+        return CallAnswer(values=(memoryview(pickle.dumps(facts)), *(part for _, parts in dumped for part in parts)))
 
-    def end() -> Answer:
+    def end() -> CallAnswer:
         whole, pieces = answer([values]), answer([{name: value} for name, value in values.items()])
         replies.extend([job._take(whole), job._take(pieces)])
         return pieces
@@ -459,7 +459,7 @@ def test_a_value_that_cannot_be_displayed_comes_all_the_same() -> None:
     class Odd:
         pass
 
-    data, _ = displays.shown(SimpleNamespace(format=lambda _: (cycle, {})), Odd())
+    data, _ = shell.shown(SimpleNamespace(format=lambda _: (cycle, {})), Odd())
 
     assert "Odd object at" in data["text/plain"]
 

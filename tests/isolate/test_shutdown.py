@@ -24,8 +24,8 @@ from tests.isolate import deeds
 from tests.isolate.rig import call, prepare, run
 from tfgpu_magic.errors import TimedOut
 from tfgpu_magic.isolate import call as calls
-from tfgpu_magic.isolate.pool import FORK_SERVER
 from tfgpu_magic.isolate.process import forkserver_client
+from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
 
 pytestmark = pytest.mark.usefixtures("light")
 

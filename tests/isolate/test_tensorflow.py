@@ -17,7 +17,7 @@ from tests.processes import run as run_on
 from tests.slack import SLACK
 from tfgpu_magic.errors import TimedOut, WorkerDied
 from tfgpu_magic.isolate import call as calls
-from tfgpu_magic.isolate.pool import FORK_SERVER
+from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
 from tfgpu_magic.simgpu import Machine
 
 

@@ -19,9 +19,9 @@ from tests.processes import run
 from tests.tf.on_machine import held
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.isolate.process import host_memory
-from tfgpu_magic.isolate.values import guard, plain
-from tfgpu_magic.isolate.values.guard import ROOTS, Unpickler
+from tfgpu_magic.isolate.values import pickling, plain
 from tfgpu_magic.isolate.values.keras_objects import ModelHandle, TrainingHistory
+from tfgpu_magic.isolate.values.pickling import ROOTS, GuardedUnpickler
 from tfgpu_magic.simgpu import Machine
 
 Sent: TypeAlias = tuple[bytes, list[bytes]]
@@ -48,12 +48,12 @@ def send(value: object) -> Sent:
 
 def receive(sent: Sent) -> Any:
     stream, apart = sent
-    return guard.Unpickler(io.BytesIO(stream), buffers=[bytearray(part) for part in apart]).load()
+    return pickling.GuardedUnpickler(io.BytesIO(stream), buffers=[bytearray(part) for part in apart]).load()
 
 
 def packages() -> frozenset[str]:
     """Return which of the packages that take the GPU this process has imported."""
-    return guard.ROOTS & set(sys.modules)
+    return pickling.ROOTS & set(sys.modules)
 
 
 def is_awake() -> bool:
@@ -344,12 +344,12 @@ def test_every_package_of_theirs_is_refused_by_name_where_it_is_not_imported(mod
         for root in ROOTS:
             sys.modules.pop(root, None)
         with pytest.raises(Unpicklable, match=f"{module}.{name} would import"):
-            Unpickler(names_it(module, name)).load()
+            GuardedUnpickler(names_it(module, name)).load()
 
 
 def test_a_package_that_only_begins_like_theirs_is_nobodys_business() -> None:
     with pytest.raises(ModuleNotFoundError):
-        Unpickler(names_it("tensorflow_of_mine", "thing")).load()
+        GuardedUnpickler(names_it("tensorflow_of_mine", "thing")).load()
 
 
 INPUT = np.arange(6, dtype=np.float32).reshape(3, 2)

@@ -215,7 +215,7 @@ def test_what_comes_back_claims_its_room_only_while_it_takes_it(house: House) ->
 
     def at(number: int, call: str) -> None:
         with house.waiting._table.turn() as page:
-            claims.append((call, [(one.gpu, one.size, one.pid) for one in page.claims()]))
+            claims.append((call, [(one.gpu, one.size, one.pid) for one in page.leased()]))
 
     async def story() -> None:
         await house.do(PARK)

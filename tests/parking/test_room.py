@@ -53,9 +53,9 @@ def waiting(table: LeaseTable) -> Waiting:
 def call(table: LeaseTable, *, claimed: bool = False) -> int:
     """Write an isolated call into the table, which waits for the GPU or has it."""
     with table.turn() as page:
-        ticket, taken = page.number(), (allocation.Claim("GPU-0", None),) if claimed else ()
-        now = time.monotonic()
-        page.put(lease_file.Entry(ticket=ticket, slot=7, seen=now, needs=() if claimed else ("GPU-0",), claims=taken))
+        ticket, taken = page.number(), (allocation.LeasedGpu("GPU-0", None),) if claimed else ()
+        now, requested = time.monotonic(), () if claimed else ("GPU-0",)
+        page.put(lease_file.LeaseEntry(number=ticket, slot=7, seen=now, requested=requested, leased=taken))
     return ticket
 
 
@@ -64,7 +64,7 @@ def test_room_that_is_free_is_claimed_and_given_up_again(table: LeaseTable, wait
 
     assert waiting.claim(place, snapshot(8 * GIB))
     with table.turn() as page:
-        [claim] = page.claims()
+        [claim] = page.leased()
         assert (claim.gpu, claim.size, claim.pid) == ("GPU-0", 5 * GIB + ROOM_MARGIN, os.getpid())
     waiting.leave(place)
     with table.turn() as page:

@@ -1,4 +1,7 @@
-"""The caller's side of one isolated call: starts, watches, interrupts and ends the process that `worker` runs."""
+"""The caller's side of one isolated call: starts, watches, interrupts and ends the process that `worker` runs.
+
+Its answer is unpickled only when it is wanted.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,16 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from tfgpu_magic.isolate.answer import Answer, timed_out
-from tfgpu_magic.isolate.pool import FORK_SERVER
+from tfgpu_magic.errors import TimedOut, Unpicklable
 from tfgpu_magic.isolate.process import exit_cause, wire
-from tfgpu_magic.isolate.process.forkserver_client import WorkerProcess
+from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER, WorkerProcess
 from tfgpu_magic.isolate.process.interrupt import InterruptEvent, put_off
-from tfgpu_magic.isolate.process.order import AGAIN, LEAVE, SHOW, SHOWN, WORK, Facts, Order
+from tfgpu_magic.isolate.process.order import AGAIN, LEAVE, SHOW, SHOWN, WORK, Order, WorkerFacts
 from tfgpu_magic.isolate.sinks import OwnStreams, Sink
+from tfgpu_magic.isolate.values import failure, pickling
+from tfgpu_magic.isolate.values.failure import Failure
 
 GRACE = 60.0
 """Seconds from the interrupt of a call that has taken too long to its end, if it does not end by itself."""
@@ -31,6 +36,76 @@ PATIENCE = 5.0
 _TEARDOWN = 60.0  # seconds in which a killed process must be gone: the system frees its memory, perhaps hundreds of GiB
 _WARMING_NOTICE = 0.7  # seconds after which `Call.warming` reports that the fork server is still becoming warm
 _CHUNK = 2**20  # bytes read of its output at a time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallAnswer:
+    """The answer of a call.
+
+    Attributes:
+        values: the parts of the pickle of what it returned; none if it returned nothing.
+        failure: the parts of the pickle of what it raised; none if it raised nothing.
+        facts: what its process reported at its end.
+        seconds: how long it took.
+        late: the timeout that it exceeded, in seconds, if it raised then; else None.
+    """
+
+    values: tuple[memoryview, ...] = ()
+    failure: tuple[memoryview, ...] = ()
+    facts: WorkerFacts = field(default_factory=WorkerFacts)
+    seconds: float = 0.0
+    late: float | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it raised."""
+        return bool(self.failure)
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The lines of what it raised, as IPython showed it there; none if no IPython ran."""
+        return self._description().shown if self.failed else ()
+
+    def error(self) -> BaseException | None:
+        """Return what it raised, as its own type, or as the cause of `TimedOut`; None if it raised nothing."""
+        raised = failure.revive(self._description(), self.failure[1:]) if self.failed else None
+        if self.late is None:
+            return raised
+        late = _timed_out(self.late)
+        late.__cause__ = raised
+        return late
+
+    def value(self) -> Any:
+        """Return what it returned.
+
+        Raises:
+            BaseException: what it raised.
+            Unpicklable: what it returned cannot be unpickled in this process; the error's `value` tries it again.
+        """
+        raised = self.error()
+        if raised is not None:
+            raise raised
+        try:
+            return pickling.load(self.values, pickling.GuardedUnpickler)
+        except Unpicklable as error:
+            error.value = self.value
+            raise
+        except Exception as error:  # a module that only the call has; any error of an object's own __setstate__
+            refused = Unpicklable(
+                f"What the call returned cannot be made again here ({error}). Once it can be, as when its "
+                "module can be imported, value() of this error returns it."
+            )
+            refused.value = self.value
+            raise refused from error
+
+    def _description(self) -> Failure:
+        description: Failure = pickle.loads(self.failure[0])  # noqa: S301  # from our own process
+        return description
+
+
+def _timed_out(seconds: float) -> TimedOut:
+    """Return the error of a call that took longer than `seconds`."""
+    return TimedOut(f"The call took longer than {seconds:g} s, and was ended.", seconds=seconds)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -56,7 +131,7 @@ class Call:
     sink: Sink = field(default_factory=OwnStreams)
     started: Callable[[int], None] = lambda _: None
     warming: Callable[[], None] = lambda: None
-    answered: Callable[[Answer], str] = lambda _: LEAVE
+    answered: Callable[[CallAnswer], str] = lambda _: LEAVE
     pid: int | None = None
     status: int | None = None
     doomed: bool = False
@@ -75,7 +150,7 @@ class Call:
         self.doomed = True
         self._event.set()
 
-    def run(self, order: Order) -> Answer:
+    def run(self, order: Order) -> CallAnswer:
         """Run it to its end. When this returns or raises, its process is gone, and so are its descendants.
 
         Args:
@@ -126,13 +201,13 @@ class _Watch:
             process.out: ("stdout", codecs.getincrementaldecoder("utf-8")("replace")),
             process.err: ("stderr", codecs.getincrementaldecoder("utf-8")("replace")),
         }
-        self._answer: Answer | None = None
+        self._answer: CallAnswer | None = None
         self._began = time.monotonic()
         self._step = _Step.RUNNING
         self._due: dict[Callable[[], None], float] = {call.warming: self._began + _WARMING_NOTICE}
         self._interrupted = self._timed_out = self._cut = self._asked_again = False
 
-    def run(self) -> Answer | None:
+    def run(self) -> CallAnswer | None:
         """Watch it to its end, and return its answer; None if it ended without one."""
         with self._selector:
             self._selector.register(self._event, selectors.EVENT_READ, self._handle_interrupts)
@@ -204,10 +279,10 @@ class _Watch:
 
     def _take(self, message: wire.Message) -> None:
         """Take an answer; the process leaves, or sends it in pieces."""
-        facts: Facts = pickle.loads(message.parts[0])  # noqa: S301  # from our own process
+        facts: WorkerFacts = pickle.loads(message.parts[0])  # noqa: S301  # from our own process
         seconds = time.monotonic() - self._began
         values, raised = message.parts[1 : 1 + facts.values], message.parts[1 + facts.values :]
-        answer = Answer(values=values, failure=raised, facts=facts, seconds=seconds)
+        answer = CallAnswer(values=values, failure=raised, facts=facts, seconds=seconds)
         if values or self._answer is None:  # else there was no room for the pieces of the one that is there
             self._answer = answer
         if self._step in _BUSY:
@@ -303,7 +378,7 @@ class _Watch:
             while not self._cut:
                 self._receive()
 
-    def _outcome(self) -> Answer | None:
+    def _outcome(self) -> CallAnswer | None:
         if self._answer is not None:
             if self._timed_out and self._answer.failed:
                 return replace(self._answer, late=self._call.timeout)
@@ -313,7 +388,7 @@ class _Watch:
         if self._step is _Step.GIVEN_UP:
             raise exit_cause.hung(self._call.pid or 0)
         if self._timed_out:
-            raise timed_out(self._call.timeout or 0.0)
+            raise _timed_out(self._call.timeout or 0.0)
         if self._interrupted:
             if self._step is _Step.KILLED:
                 raise KeyboardInterrupt("The call was interrupted, did not end, and was killed.")

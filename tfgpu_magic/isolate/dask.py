@@ -11,16 +11,15 @@ import contextlib
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from tfgpu_magic.errors import Raised, TfGpuError, WorkerDied
 from tfgpu_magic.isolate import run
-from tfgpu_magic.isolate.answer import Answer
-from tfgpu_magic.isolate.call import GRACE, Call
+from tfgpu_magic.isolate.call import GRACE, Call, CallAnswer
 from tfgpu_magic.isolate.isolated import Isolated
 from tfgpu_magic.isolate.leases import Abandoned
-from tfgpu_magic.isolate.pool import FORK_SERVER
+from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
 from tfgpu_magic.isolate.sinks import OwnStreams
 from tfgpu_magic.isolate.values import pickling
 
@@ -49,6 +48,7 @@ class Task:
         """Call it, in a Dask worker. The errors of this package that it raises have the worker as their `place`."""
         import distributed
 
+        over = threading.Event()
         worker = distributed.get_worker()
         key, place = worker.get_current_task(), f"{socket.gethostname()} (Dask worker {worker.name})"
 
@@ -56,11 +56,14 @@ class Task:
             task = worker.state.tasks.get(key)
             return task is not None and task.state in ("executing", "long-running")  # else it was taken back
 
+        def own(part: Any) -> Any:
+            return (pickling.load, (self._parts,)) if part is self else NotImplemented
+
         try:
-            work = pickling.dump_call(self, args, kwargs, reduce=self._as_function)
+            work = pickling.dump_call(self, args, kwargs, reduce=own)
             call = Call(work=work.parts, timeout=self._options.timeout, sink=_Prints())
-            with _only_while(wanted, call):
-                answer = run.run(call, run.leased(self._options, wanted), run.function())
+            threading.Thread(target=_watch, args=(call, wanted, over), name="tfgpu_magic-watch", daemon=True).start()
+            answer = run.run(call, run.leased(self._options, wanted), run.function_runner())
             if answer.late is not None or not answer.failed:
                 return answer.value()
         except TfGpuError as error:
@@ -68,11 +71,10 @@ class Task:
             raise
         except (KeyboardInterrupt, Abandoned) as error:  # a worker of Dask's ends where a task raises the first
             raise WorkerDied("The call was stopped.", stopped=True) from error
+        finally:
+            over.set()
         story = getattr(answer.error(), "__cause__", None)  # else Dask, which sends causes beside errors, sends none
         raise _Raised(tuple(map(bytes, answer.failure)), place) from story
-
-    def _as_function(self, part: Any) -> Any:
-        return (pickling.load, (self._parts,)) if part is self else NotImplemented
 
 
 def _by_content(part: Any) -> Any:
@@ -84,30 +86,18 @@ class _Prints(OwnStreams):
     """A sink for the streams of the worker and of all clients."""
 
     def write(self, stream: str, text: str) -> None:
-        import distributed
-
         with contextlib.suppress(Exception):  # the worker's own stream: its terminal has gone
-            distributed.print(text, end="", file=getattr(sys, stream), flush=True)
+            sys.modules["distributed"].print(text, end="", file=getattr(sys, stream), flush=True)
 
 
-@contextlib.contextmanager
-def _only_while(wanted: Callable[[], bool], call: Call) -> Iterator[None]:
-    """Interrupt a call in the block once nobody wants it, and kill it `GRACE` later: its task or its client is gone."""
-    over = threading.Event()
-
-    def watch() -> None:
-        while not over.wait(0.1) and wanted():  # seconds between two such questions
-            pass
-        if not over.is_set():
-            call.interrupt()
-        if not over.wait(GRACE):
-            call.kill()
-
-    threading.Thread(target=watch, name="tfgpu_magic-watch", daemon=True).start()
-    try:
-        yield
-    finally:
-        over.set()
+def _watch(call: Call, wanted: Callable[[], bool], over: threading.Event) -> None:
+    """Interrupt a call that nobody wants any more, and kill it `GRACE` later: its task or its client is gone."""
+    while not over.wait(0.1) and wanted():  # seconds between two such questions
+        pass
+    if not over.is_set():
+        call.interrupt()
+    if not over.wait(GRACE):
+        call.kill()
 
 
 class _Raised(Exception):
@@ -118,7 +108,7 @@ class _Raised(Exception):
 
 
 def _revived(failure: tuple[bytes, ...], place: str) -> Exception:
-    error = Answer(failure=tuple(map(memoryview, failure))).error()
+    error = CallAnswer(failure=tuple(map(memoryview, failure))).error()
     if not isinstance(error, Exception):  # a SystemExit, of which Dask's own threads would end
         error = Raised(f"{type(error).__name__}: {error}")
     if isinstance(error, TfGpuError):

@@ -19,12 +19,11 @@ from typing import Any, ParamSpec, TypeVar
 
 from tfgpu_magic.errors import Unpicklable, WorkerDied
 from tfgpu_magic.host import shell
-from tfgpu_magic.isolate import options, sinks, user_code
+from tfgpu_magic.isolate import sinks, user_code
 from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.job_list import JobFuture
 from tfgpu_magic.isolate.leases import LEASES, Abandoned
-from tfgpu_magic.isolate.run import function as runner
-from tfgpu_magic.isolate.run import leased, run
+from tfgpu_magic.isolate.run import Options, function_runner, leased, run
 from tfgpu_magic.isolate.values import copies, pickling
 from tfgpu_magic.isolate.values.pickling import Reduce
 from tfgpu_magic.policy.policy import Policy
@@ -126,7 +125,7 @@ class IsolatedExecutor(Executor):
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
     ) -> None:
-        self._options = options.read(policy, gpus, timeout)
+        self._options = Options.of(policy, gpus, timeout)
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")  # the standard library's text
         self._first = None if initializer is None else (initializer, initargs)
@@ -252,7 +251,7 @@ class IsolatedExecutor(Executor):
             one = Call(work=call.work, timeout=self._options.timeout, sink=call.sink)
             call.work = ()  # they are large, and not needed when they have been sent
             lease = leased(self._options, lambda: not call.stopped)
-            answer = run(one, lease, runner(), begun=call.begin)
+            answer = run(one, lease, function_runner(), begun=call.begin)
             with user_code.running():
                 value = answer.value()
         except BaseException as raised:  # also KeyboardInterrupt: it belongs to the call, and not to this thread

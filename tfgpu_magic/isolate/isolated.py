@@ -1,4 +1,4 @@
-"""`@isolated`: a function whose every call has a process of its own; `options` checks its arguments."""
+"""`@isolated`: a function whose every call has a process of its own."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import types
 from collections.abc import Callable
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from tfgpu_magic.isolate import options, run
+from tfgpu_magic import host
+from tfgpu_magic.isolate import run
 from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.executor import CallFuture, IsolatedExecutor
-from tfgpu_magic.isolate.options import Options
-from tfgpu_magic.isolate.process import inside
 from tfgpu_magic.isolate.process.interrupt import noted
+from tfgpu_magic.isolate.run import Options
 from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.policy.policy import Policy
 
@@ -62,7 +62,7 @@ def isolated(
     Examples:
         ``@isolated(policy="limit 4GiB", timeout="10m")``
     """
-    asked = _Asked(options.read(policy, gpus, timeout))
+    asked = _Asked(Options.of(policy, gpus, timeout))
     if function is None:
         return lambda function: Isolated(function, asked)
     return Isolated(function, asked)
@@ -118,7 +118,7 @@ class Isolated(Generic[P, R]):
             WorkerDied: its process ended without an answer.
             TimedOut: it took too long.
         """
-        if inside.running:
+        if host.in_worker:
             return self.__wrapped__(*args, **kwargs)
         __tracebackhide__ = True  # by which IPython leaves out frames that do not help its user
         asked = self._asked.options
@@ -126,7 +126,7 @@ class Isolated(Generic[P, R]):
         try:
             work = pickling.dump_call(function, values, kwargs, reduce=_by_wrapper)
             lease = run.leased(asked) if asked.policy.requests or asked.gpus is not None else run.as_here(asked)
-            answer = run.run(Call(work=work.parts, timeout=asked.timeout), lease, run.function())
+            answer = run.run(Call(work=work.parts, timeout=asked.timeout), lease, run.function_runner())
             with noted():
                 value: R = answer.value()
         except BaseException as error:

@@ -1,6 +1,6 @@
 """The leases of this process's calls: each call leases GPUs of its own, until its process has ended.
 
-A call's `Demand` is met with what is on offer to it of the GPUs. The leases of this user's other processes, and the
+A call's `LeaseRequest` is met with what it may have of the GPUs. The leases of this user's other processes, and the
 order of the calls that wait, are in the `lease_file` they share; `allocation` chooses among the GPUs.
 """
 
@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from tfgpu_magic import host
 from tfgpu_magic.engine import engine, other_processes
 from tfgpu_magic.engine.other_processes import OtherProcesses
 from tfgpu_magic.errors import NOT_STARTED, Refused
-from tfgpu_magic.isolate.process import inside
 from tfgpu_magic.isolate.process.interrupt import put_off
 from tfgpu_magic.leases import allocation
-from tfgpu_magic.leases.allocation import Claim, Holding, is_fair, key, size
-from tfgpu_magic.leases.lease_file import Entry, LeaseFile, LeaseTable, Page
+from tfgpu_magic.leases.allocation import HeldMemory, LeasedGpu, is_fair, key, size
+from tfgpu_magic.leases.lease_file import LeaseEntry, LeaseFile, LeaseTable, Page
 from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import look
@@ -70,7 +70,7 @@ class Abandoned(Exception):
 
 
 @dataclass(slots=True, eq=False)
-class Demand:
+class LeaseRequest:
     """What a call asks for.
 
     Attributes:
@@ -79,7 +79,7 @@ class Demand:
         wanted: returns whether the call still wants them; called again at each `Leases.stir`.
         waiting: called once if it has to wait.
         came: when it came, in seconds since the epoch.
-        ticket: its number in the lease table.
+        number: its number in the lease table.
         snapshot: the GPUs, as they were last seen for it; None before.
         names: the program behind each pid, for the text of a refusal; None while they have not been read.
     """
@@ -89,7 +89,7 @@ class Demand:
     wanted: Callable[[], bool] = lambda: True
     waiting: Callable[[], None] = lambda: None
     came: float = field(default_factory=time.time)
-    ticket: int = 0
+    number: int = 0
     snapshot: Snapshot | None = None
     names: Mapping[int, str] | None = None
 
@@ -101,7 +101,7 @@ class Demand:
             raise Refused(text, verdict=NOT_STARTED)
         return devices if devices or self.gpus is not None else None
 
-    def offers(self, snapshot: Snapshot) -> Iterator[tuple[Policy, tuple[Device, ...] | Refused | None]]:
+    def alternatives(self, snapshot: Snapshot) -> Iterator[tuple[Policy, tuple[Device, ...] | Refused | None]]:
         """Give this process's policy and its fallbacks, each with its `devices`, or why there can be none."""
         for here in nearest_first(snapshot):
             try:
@@ -119,7 +119,7 @@ class Demand:
         return allocation.settle(together, chosen)
 
     def refuse(self, error: Refused) -> None:
-        """Raise the refusal of the demand, with what would make it fit."""
+        """Raise the refusal of the request, with what would make it fit."""
         if error.crowded and self.snapshot is not None:
             for advise in parts("adviser"):
                 advise(error, self.snapshot, other_processes.now(), self._fits)
@@ -127,11 +127,11 @@ class Demand:
 
     def _fits(self, then: Snapshot, _: OtherProcesses) -> bool:
         devices = self.devices(engine.current().settled, then)
-        return devices is None or allocation.choose(devices, holding(then), (), self.count(devices)) is not None
+        return devices is None or allocation.choose(devices, held(then), (), self.count(devices)) is not None
 
 
-class DemandForAll(Demand):
-    """A demand for what a policy takes of every GPU; what applies the policy explains better what is in its way."""
+class LeaseRequestForAll(LeaseRequest):
+    """A request for what a policy takes of every GPU; what applies the policy explains better what is in its way."""
 
     def devices(self, here: Policy, snapshot: Snapshot) -> tuple[Device, ...] | None:
         """Return the GPUs on which the policy takes a fixed amount; None if there are none."""
@@ -167,7 +167,7 @@ class Leases:
         self._changed = threading.Condition()
         self._looking = threading.Lock()
         self._seen = (-1, Snapshot(time=0.0))
-        self._demands: set[Demand] = set()
+        self._requests: set[LeaseRequest] = set()
         self._waiting: set[int] = set()
         self._known, self._looked = -1, 0.0
 
@@ -186,20 +186,20 @@ class Leases:
             ended, snapshot = self._look(since)
             with self._turn() as page:
                 if page.ended == ended:  # else the snapshot has, as if others', what a call held that ended meanwhile
-                    claims = _others(page)
+                    leased = _others(page)
                     break
 
         def room(here: Policy) -> int | None:
-            devices = Demand(policy, gpus).devices(here, snapshot)
+            devices = LeaseRequest(policy, gpus).devices(here, snapshot)
             if devices is None:
                 return None
-            allocation.choose(devices, holding(snapshot), claims, gpus or 1, lambda: other_processes.names(snapshot))
-            return allocation.places(devices, claims, gpus or 1)
+            allocation.choose(devices, held(snapshot), leased, gpus or 1, lambda: other_processes.names(snapshot))
+            return allocation.places(devices, leased, gpus or 1)
 
         return first(functools.partial(room, here) for here in nearest_first(snapshot))
 
     @contextlib.contextmanager
-    def lease(self, demand: Demand) -> Iterator[Lease]:
+    def lease(self, request: LeaseRequest) -> Iterator[Lease]:
         """Lease GPUs for a call until the end of the block; wait while our other calls are in the way.
 
         Raises:
@@ -207,22 +207,22 @@ class Leases:
             Abandoned: it is no longer wanted.
         """
         try:
-            self._demands.add(demand)
+            self._requests.add(request)
             with self._turn() as page:
-                demand.ticket = page.number()
-                page.entries[demand.ticket] = Entry(
-                    ticket=demand.ticket, slot=self._table.slot, seen=time.monotonic(), came=demand.came
+                request.number = page.number()
+                page.entries[request.number] = LeaseEntry(
+                    number=request.number, slot=self._table.slot, seen=time.monotonic(), came=request.came
                 )
             try:
-                policy, devices = self._take(demand)
+                policy, devices = self._take(request)
             except Refused as error:
-                demand.refuse(error)
-                policy, devices = engine.inherited(demand.snapshot).then(demand.policy), ()
-                self._demands.discard(demand)  # it runs without GPUs of its own, and no call waits behind it
+                request.refuse(error)
+                policy, devices = engine.inherited(request.snapshot).then(request.policy), ()
+                self._requests.discard(request)  # it runs without GPUs of its own, and no call waits behind it
                 self._remove_ended()
-            yield Lease(policy, demand.snapshot, devices, started=functools.partial(self._started, demand.ticket))
+            yield Lease(policy, request.snapshot, devices, started=functools.partial(self._started, request.number))
         finally:
-            self._demands.discard(demand)  # before anything that can be interrupted: any later turn removes its entry
+            self._requests.discard(request)  # before anything that can be interrupted: any later turn removes its entry
             self._remove_ended()
 
     def stir(self) -> None:
@@ -233,7 +233,7 @@ class Leases:
     def forget(self) -> None:
         """Drop the parent's leases, in a process that was forked from the one that has them."""
         self._changed, self._looking = threading.Condition(), threading.Lock()  # a thread of the parent may hold them
-        self._demands, self._waiting = set(), set()
+        self._requests, self._waiting = set(), set()
         self._table.forget()
 
     @contextlib.contextmanager
@@ -243,10 +243,10 @@ class Leases:
         Notify all waiting calls if it has changed, by this process or by another.
         """
         with self._changed, self._table.turn() as page:
-            calls = {demand.ticket for demand in self._demands.copy()}
+            calls = {request.number for request in self._requests.copy()}
             for entry in list(page.entries.values()):
-                if entry.slot == self._table.slot and entry.ticket not in calls:
-                    page.drop(entry.ticket)
+                if entry.slot == self._table.slot and entry.number not in calls:
+                    page.drop(entry.number)
             yield page
             if self._known != page.changes:
                 self._known = page.changes
@@ -257,80 +257,80 @@ class Leases:
         with put_off(), self._turn():
             pass
 
-    def _take(self, demand: Demand) -> tuple[Policy, tuple[Device, ...]]:
-        """Return the policy and the GPUs for a demand; wait for them while our other calls are in the way."""
-        since, announced = demand.came, False
-        while demand.wanted():
+    def _take(self, request: LeaseRequest) -> tuple[Policy, tuple[Device, ...]]:
+        """Return the policy and the GPUs for a request; wait for them while our other calls are in the way."""
+        since, announced = request.came, False
+        while request.wanted():
             ended, snapshot = self._look(since)
-            demand.snapshot = snapshot
+            request.snapshot = snapshot
             since = time.time() - _FRESH
-            offers = list(demand.offers(snapshot))  # asking CUDA for them may take a while
+            alternatives = list(request.alternatives(snapshot))  # asking CUDA for them may take a while
             try:
                 with self._turn() as page:
                     if page.ended != ended:  # the snapshot has, as if others', what a call held that ended meanwhile
                         continue
-                    found = first(functools.partial(self._found, page, demand, *one) for one in offers)
+                    found = first(functools.partial(self._found, page, request, *one) for one in alternatives)
                     if found is not None:
-                        self._grant(page, demand, found[1])
+                        self._grant(page, request, found[1])
                         return found
                     changes = page.changes
             except _Unnamed:  # reading them may take a second, in which nobody waits for the table
-                demand.names = other_processes.names(snapshot)
+                request.names = other_processes.names(snapshot)
                 continue
             if announced:
-                self._wait(changes, demand)
-                demand.names = None
+                self._wait(changes, request)
+                request.names = None
             if not announced:
-                demand.waiting()
+                request.waiting()
                 announced = True
         raise Abandoned
 
-    def _grant(self, page: Page, demand: Demand, devices: tuple[Device, ...]) -> None:
-        """Write the claims that a call has from now on; remove its entry if it has no GPU."""
+    def _grant(self, page: Page, request: LeaseRequest, devices: tuple[Device, ...]) -> None:
+        """Write what a call has from now on; remove its entry if it has no GPU."""
         if not devices:
-            page.drop(demand.ticket)
+            page.drop(request.number)
             return
-        known = strangers(demand.snapshot)
-        claims = tuple(Claim(key(device.gpu), size(device), known=known, fair=is_fair(device)) for device in devices)
-        page.put(replace(page.entries[demand.ticket], needs=(), claims=claims))
+        known = strangers(request.snapshot)
+        leased = (LeasedGpu(key(device.gpu), size(device), known=known, fair=is_fair(device)) for device in devices)
+        page.put(replace(page.entries[request.number], requested=(), leased=tuple(leased)))
 
     def _found(
-        self, page: Page, demand: Demand, here: Policy, devices: tuple[Device, ...] | Refused | None
+        self, page: Page, request: LeaseRequest, here: Policy, devices: tuple[Device, ...] | Refused | None
     ) -> tuple[Policy, tuple[Device, ...]] | None:
         """Return the policy and the GPUs that a call gets under this process's policy `here`; None if it has to wait.
 
         Raises:
             Refused: it cannot have what it asks for.
         """
-        together = here.then(demand.policy)
+        together = here.then(request.policy)
         if isinstance(devices, Refused):
             raise devices
         if devices is None:
             return together, ()
-        chosen = self._chosen(page, demand, devices)
-        return None if chosen is None else (demand.settle(together, chosen), chosen)
+        chosen = self._chosen(page, request, devices)
+        return None if chosen is None else (request.settle(together, chosen), chosen)
 
-    def _chosen(self, page: Page, demand: Demand, devices: tuple[Device, ...]) -> tuple[Device, ...] | None:
+    def _chosen(self, page: Page, request: LeaseRequest, devices: tuple[Device, ...]) -> tuple[Device, ...] | None:
         """Return the GPUs that a call gets now, if it is its turn; write what it needs into the table."""
-        own, needs = page.entries[demand.ticket], tuple(key(device.gpu) for device in devices)
-        renewed = replace(own, needs=needs, seen=time.monotonic())
-        if own.needs:
-            page.entries[demand.ticket] = renewed
+        own, requested = page.entries[request.number], tuple(key(device.gpu) for device in devices)
+        renewed = replace(own, requested=requested, seen=time.monotonic())
+        if own.requested:
+            page.entries[request.number] = renewed
         else:
             page.put(renewed)
-        before = (entry for ticket, entry in page.entries.items() if ticket < demand.ticket and not entry.claims)
-        if any(not entry.needs and entry.slot == self._table.slot for entry in before):
+        before = (entry for number, entry in page.entries.items() if number < request.number and not entry.leased)
+        if any(not entry.requested and entry.slot == self._table.slot for entry in before):
             return None  # a call of this process that came before is still looking at the GPUs
 
         def names() -> Mapping[int, str]:
-            if demand.names is None:
+            if request.names is None:
                 raise _Unnamed
-            return demand.names
+            return request.names
 
-        held = holding(demand.snapshot or Snapshot(time=0.0))
-        chosen = allocation.choose(devices, held, _others(page), demand.count(devices), names)
+        memory = held(request.snapshot or Snapshot(time=0.0))
+        chosen = allocation.choose(devices, memory, _others(page), request.count(devices), names)
         # The calls ahead may wait for the very call that this process runs in.
-        return None if not inside.running and page.waits_behind(demand.ticket, needs) else chosen
+        return None if not host.in_worker and page.waits_behind(request.number, requested) else chosen
 
     def _look(self, since: float) -> tuple[int, Snapshot]:
         """Return how many leases had ended, and the GPUs as they were then or later, and not before `since`."""
@@ -341,33 +341,33 @@ class Leases:
                 self._seen = (ended, see())
             return self._seen
 
-    def _wait(self, changes: int, demand: Demand) -> None:
+    def _wait(self, changes: int, request: LeaseRequest) -> None:
         """Wait until something has changed in the table, or the call is no longer wanted; not for ever."""
         until = time.monotonic() + _AGAIN
         with self._changed:
-            self._waiting.add(demand.ticket)
+            self._waiting.add(request.number)
             try:
-                while demand.wanted() and self._known == changes and time.monotonic() < until:
+                while request.wanted() and self._known == changes and time.monotonic() < until:
                     if time.monotonic() - self._looked < TICK:
                         self._changed.wait(TICK)
                     else:
                         self._renew()
             finally:
-                self._waiting.discard(demand.ticket)
+                self._waiting.discard(request.number)
 
     def _renew(self) -> None:
         """Read the table, and renew the entries of all calls that wait in this process."""
         with self._turn() as page:
             self._looked = time.monotonic()
-            for ticket in self._waiting & page.entries.keys():
-                page.entries[ticket] = replace(page.entries[ticket], seen=self._looked)
+            for number in self._waiting & page.entries.keys():
+                page.entries[number] = replace(page.entries[number], seen=self._looked)
 
-    def _started(self, ticket: int, pid: int) -> None:
-        """Write the process of a call into its claims."""
+    def _started(self, number: int, pid: int) -> None:
+        """Write the process of a call into what it has."""
         with self._turn() as page:
-            if (entry := page.entries.get(ticket)) is not None:
-                known = tuple(replace(claim, pid=pid, began=began(pid)) for claim in entry.claims)
-                page.entries[ticket] = replace(entry, claims=known)
+            if (entry := page.entries.get(number)) is not None:
+                known = tuple(replace(one, pid=pid, began=began(pid)) for one in entry.leased)
+                page.entries[number] = replace(entry, leased=known)
 
 
 LEASES = Leases(LeaseFile())
@@ -437,10 +437,11 @@ def seen(here: Policy, policy: Policy, snapshot: Snapshot) -> Iterator[Device]:
         others = other_processes.now()
         shared = tuple(lease for lease in others.leases if lease.size is not None)  # for another, a call waits its turn
         kernel = replace(others, leases=shared).added_to(kernel, snapshot)
-    demand = resolve(here, policy, snapshot, kernel)
-    if demand.choice is None and DEVICES not in kernel.outside and any(gpu.mig for gpu in snapshot.gpus):
-        demand.seen = [gpu for gpu in snapshot.gpus if not gpu.mig]  # CUDA shows a process one instance: any, if named
-    return iter([device for device in demand.devices() if not is_skipped(device.gpu, demand.seen, kernel)])
+    resolved = resolve(here, policy, snapshot, kernel)
+    if resolved.choice is None and DEVICES not in kernel.outside and any(gpu.mig for gpu in snapshot.gpus):
+        # CUDA shows a process one instance: any, if named.
+        resolved.seen = [gpu for gpu in snapshot.gpus if not gpu.mig]
+    return iter([device for device in resolved.devices() if not is_skipped(device.gpu, resolved.seen, kernel)])
 
 
 def see() -> Snapshot:
@@ -460,9 +461,9 @@ def see() -> Snapshot:
     return snapshot
 
 
-def holding(snapshot: Snapshot) -> Holding:
+def held(snapshot: Snapshot) -> HeldMemory:
     """Return what each process holds; pids that do not exist here belong to another namespace."""
-    return Holding(snapshot.processes, frozenset(strangers(snapshot)))
+    return HeldMemory(snapshot.processes, frozenset(strangers(snapshot)))
 
 
 def strangers(snapshot: Snapshot | None) -> tuple[int, ...]:
@@ -471,7 +472,7 @@ def strangers(snapshot: Snapshot | None) -> tuple[int, ...]:
     return tuple(sorted(elsewhere(row.pid for row in rows)))
 
 
-def _others(page: Page) -> list[Claim]:
-    """Return the claims of all calls but those that this process runs in: it may use what these have claimed."""
-    ours = family() if inside.running else frozenset()
-    return [claim for claim in page.claims() if claim.pid not in ours]
+def _others(page: Page) -> list[LeasedGpu]:
+    """Return what all calls have, but those that this process runs in: it may use what these have."""
+    ours = family() if host.in_worker else frozenset()
+    return [one for one in page.leased() if one.pid not in ours]

@@ -1,4 +1,4 @@
-"""One isolated call, of a function or a cell, from its lease to its answer."""
+"""One isolated call, of a function or a cell: from its options by its lease and its order to its answer."""
 
 from __future__ import annotations
 
@@ -6,20 +6,62 @@ import contextlib
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
+from tfgpu_magic import units
 from tfgpu_magic.engine import engine
+from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.host import shell
-from tfgpu_magic.isolate.answer import Answer
-from tfgpu_magic.isolate.call import Call
-from tfgpu_magic.isolate.leases import LEASES, Demand, Lease
-from tfgpu_magic.isolate.options import Options
-from tfgpu_magic.isolate.process import inherited
+from tfgpu_magic.isolate.call import Call, CallAnswer
+from tfgpu_magic.isolate.leases import LEASES, Lease, LeaseRequest
 from tfgpu_magic.isolate.process.order import Order
 from tfgpu_magic.model.report import TENSORFLOW
-from tfgpu_magic.policy import visible
+from tfgpu_magic.policy import parser, visible
 from tfgpu_magic.policy.policy import NOTHING, Memory, Policy, Reset
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is asked for each call.
+
+    Attributes:
+        policy: the policy for its TensorFlow, in addition to the policy of this process.
+        gpus: how many GPUs it gets; None is one, if there is one, and 0 hides them all.
+        timeout: seconds that it may take.
+        frameworks: whether the policy is for TensorFlow, or for all frameworks.
+    """
+
+    policy: Policy = NOTHING
+    gpus: int | None = None
+    timeout: float | None = None
+    frameworks: Literal["tensorflow", "all"] = "tensorflow"
+
+    @property
+    def for_all(self) -> Policy:
+        """What is asked of every framework."""
+        return self.policy if self.frameworks == "all" else NOTHING
+
+    @classmethod
+    def of(cls, policy: str | Policy | None, gpus: int | None, timeout: float | str | None) -> Options:
+        """Check what is asked, as far as that can be done without a look at the GPUs.
+
+        Raises:
+            PolicyError: the policy, the number of GPUs or the time is not valid.
+        """
+        asked = parser.parse(policy) if isinstance(policy, str) else policy or NOTHING
+        if gpus is not None and (not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 0):
+            raise PolicyError(
+                f"gpus={gpus!r} is no number of GPUs. Write how many each call gets: 1, or 0 to hide them."
+            )
+        if asked.choice is not None and asked.choice.picks:
+            raise PolicyError(
+                f"`{asked.choice}` is not for isolated calls: each gets the GPUs with most memory left, as many as "
+                "gpus= says."
+            )
+        return cls(asked, gpus, None if timeout is None else units.seconds(timeout))
 
 
 def run(
@@ -29,7 +71,7 @@ def run(
     *,
     for_all: Policy = NOTHING,
     begun: Callable[[Call], None] = lambda _: None,
-) -> Answer:
+) -> CallAnswer:
     """Run a call with what a lease gives it, and return its answer.
 
     Args:
@@ -59,7 +101,7 @@ def run(
     return answer
 
 
-def function() -> str:
+def function_runner() -> str:
     """Return the runner of functions: if IPython runs here, with displays that are sent to this process."""
     return "tfgpu_magic.isolate." + ("process.worker:call" if shell() is None else "cells.shell:call")
 
@@ -72,7 +114,7 @@ def leased(options: Options, wanted: Callable[[], bool] = lambda: True) -> Abstr
         wanted: returns whether the lease is still wanted, while it waits.
     """
     if options.gpus != 0:
-        return LEASES.lease(Demand(options.policy, options.gpus, wanted))
+        return LEASES.lease(LeaseRequest(options.policy, options.gpus, wanted))
     _, _, cpus = engine.inherited().then(options.policy).by_nature()  # there is no GPU for the other requests
     return contextlib.nullcontext(Lease(Policy(cpus), environment=visible.variable(())))
 
@@ -94,6 +136,8 @@ def order(lease: Lease, runner: str, *, for_all: Policy = NOTHING) -> Order:
     own = others.for_framework(TENSORFLOW).memory
     asked = bool(for_all.requests) or not engine.current().configured  # of what is configured, no call is refused
     together = asked and bool(own) and own == lease.policy.memory  # TensorFlow is asked what all are, as one of them
+    main, processes = sys.modules["__main__"], sys.modules.get("multiprocessing.process")
+    file = getattr(main, "__file__", None)
     kept = (request for request in lease.policy if not isinstance(request, Memory))
     return Order(
         runner=runner,
@@ -106,7 +150,11 @@ def order(lease: Lease, runner: str, *, for_all: Policy = NOTHING) -> Order:
         frameworks="all" if together else "tensorflow",
         others=NOTHING if together else others,
         snapshot=lease.snapshot,
-        **inherited.here(),
+        key=None if processes is None else bytes(processes.current_process().authkey),
+        package=getattr(main, "__package__", None),
+        file=str(Path(file).absolute()) if isinstance(file, str) else None,
+        module=getattr(getattr(main, "__spec__", None), "name", None),
+        keras=_keras_settings(),
     )
 
 
@@ -116,3 +164,16 @@ def _others(lease: Lease, for_all: Policy) -> Policy:
     if words.memory and not set(words.memory) <= set(lease.policy.memory):  # in bytes, of GPUs of its own
         words = Policy(lease.policy.memory)
     return engine.current().others.settled.then(words)
+
+
+def _keras_settings() -> dict[str, Any]:
+    """Return Keras' settings for a whole process; none where it is not imported, which nothing here does.
+
+    Source: Keras 3, `keras.config` and `keras.dtype_policies`.
+    """
+    keras: Any = sys.modules.get("keras")
+    found: dict[str, Any] = {}
+    with contextlib.suppress(AttributeError):  # Keras 2, or one that is being imported in another thread
+        found |= {name: getattr(keras.config, name)() for name in ("floatx", "epsilon", "image_data_format")}
+        found["policy"] = keras.dtype_policies.serialize(keras.config.dtype_policy())
+    return found

@@ -40,7 +40,7 @@ def is_fair(device: Device) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class LeasedGpu:
     """What one of our calls may take of one GPU.
 
     Attributes:
@@ -48,7 +48,7 @@ class Claim:
         size: bytes in all, CUDA's context included; None is the whole GPU.
         pid: the call's process; None while it has none.
         began: when that process began, in the system's ticks since its start: a pid alone may have been reused.
-        known: the pids of another namespace that were on the GPU before the claim was made.
+        known: the pids of another namespace that were on the GPU before the call got it.
         fair: whether it has the whole GPU among our calls, and a fair part beside other processes.
     """
 
@@ -61,7 +61,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class HeldMemory:
     """What each process holds of the GPUs now.
 
     Attributes:
@@ -72,7 +72,7 @@ class Holding:
     processes: Sequence[Process] = ()
     strangers: frozenset[int] = frozenset()
 
-    def of(self, claims: Sequence[Claim], gpu: Gpu) -> list[int]:
+    def of(self, leased: Sequence[LeasedGpu], gpu: Gpu) -> list[int]:
         """Return how much of a GPU each of our calls there has taken of what it may.
 
         A call's process is found by its pid; if the driver reports pids of another namespace, it is taken to be the
@@ -81,11 +81,11 @@ class Holding:
         here = [row for row in self.processes if row.gpu == gpu.label]
         strange = {row.pid: row for row in here if row.pid in self.strangers}
         found: list[list[Process]] = []
-        for claim in claims:
-            own = [row for row in here if row.pid == claim.pid]
-            if not own and claim.pid is not None:
-                new = [row for pid, row in strange.items() if pid not in claim.known]
-                nearest = min(new, key=lambda row: (abs((row.held or 0) - (claim.size or 0)), row.pid), default=None)
+        for one in leased:
+            own = [row for row in here if row.pid == one.pid]
+            if not own and one.pid is not None:
+                new = [row for pid, row in strange.items() if pid not in one.known]
+                nearest = min(new, key=lambda row: (abs((row.held or 0) - (one.size or 0)), row.pid), default=None)
                 own = [] if nearest is None else [strange.pop(nearest.pid)]
             found.append(own)
         held = [sum(row.held or 0 for row in own) for own in found]
@@ -93,17 +93,17 @@ class Holding:
             return held
         # No other process is there: what the driver does not report of each, it reports of all together.
         unattributed = gpu.used - sum(held)
-        for number, (claim, own) in enumerate(zip(claims, found, strict=True)):
+        for number, (one, own) in enumerate(zip(leased, found, strict=True)):
             if any(row.held is None for row in own):
-                held[number] = min(unattributed, claim.size or 0)
+                held[number] = min(unattributed, one.size or 0)
                 unattributed -= held[number]
         return held
 
 
 def choose(
     devices: Sequence[Device],
-    holding: Holding,
-    claims: Sequence[Claim],
+    held: HeldMemory,
+    leased: Sequence[LeasedGpu],
     count: int,
     names: Callable[[], Mapping[int, str]] = dict,
 ) -> tuple[Device, ...] | None:
@@ -111,8 +111,8 @@ def choose(
 
     Args:
         devices: the GPUs that it may have, as they are now, and what it would take of each.
-        holding: what each process holds on them now.
-        claims: what our other calls may take.
+        held: what each process holds on them now.
+        leased: what our other calls may take.
         count: how many it needs.
         names: returns the program behind each pid; called only for the text of a refusal.
 
@@ -125,18 +125,18 @@ def choose(
     if len(devices) < count:
         there = f"there {'is' if len(devices) == 1 else 'are'} {len(devices) or 'none'}"
         raise Refused(f"{gpus(count)} for each call cannot be had: {there} here.", verdict=NOT_STARTED)
-    left = [_left(device, holding, claims) for device in devices]
+    left = [_left(device, held, leased) for device in devices]
     fitting = [number for number, device in enumerate(left) if device is not None and not fit.problems([device])]
     if len(fitting) >= count:
         best = sorted(fitting, key=lambda number: -((left[number] or devices[number]).gpu.free or 0))
         return tuple(devices[number] for number in best[:count])
-    found = fit.problems([_at_best(device, claims) for device in devices])
+    found = fit.problems([_at_best(device, leased) for device in devices])
     if len(devices) - len(found) >= count:
         return None
     have = f"{len(devices) - len(found) or 'none'} ha{'s' if len(devices) - len(found) == 1 else 've'} room"
     lines = [
         f"The call needs {gpus(count)}, and {have} for it.",
-        fit.describe(found, holding.processes, names()),
+        fit.describe(found, held.processes, names()),
         *dict.fromkeys(device.words.lease_note for device in devices if device.words and device.words.lease_note),
     ]
     emptied = fit.problems([_emptied(device) for device in devices])
@@ -148,9 +148,9 @@ def _emptied(device: Device) -> Device:
     return replace(device, gpu=replace(device.gpu, free=device.gpu.usable))
 
 
-def places(devices: Sequence[Device], claims: Sequence[Claim], count: int) -> int:
+def places(devices: Sequence[Device], leased: Sequence[LeasedGpu], count: int) -> int:
     """Return how many calls of `count` GPUs each have room at once when no other call of ours runs; at least 1."""
-    fitting = [device for device in (_at_best(device, claims) for device in devices) if not fit.problems([device])]
+    fitting = [device for device in (_at_best(device, leased) for device in devices) if not fit.problems([device])]
     room = 0
     for device in fitting:
         needed = size(device)
@@ -158,24 +158,24 @@ def places(devices: Sequence[Device], claims: Sequence[Claim], count: int) -> in
     return max(1, room // count)
 
 
-def _left(device: Device, holding: Holding, claims: Sequence[Claim]) -> Device | None:
+def _left(device: Device, held: HeldMemory, leased: Sequence[LeasedGpu]) -> Device | None:
     """Return the GPU without what our calls may still take of it; None if it cannot be shared with them."""
-    gpu, ours = device.gpu, [claim for claim in claims if claim.gpu == key(device.gpu)]
+    gpu, ours = device.gpu, [one for one in leased if one.gpu == key(device.gpu)]
     if not ours:
         return device
     if size(device) is None or gpu.free is None:
         return None
     free = gpu.free
-    for claim, held in zip(ours, holding.of(ours, gpu), strict=True):
-        if claim.size is None:
+    for one, taken in zip(ours, held.of(ours, gpu), strict=True):
+        if one.size is None:
             return None
-        free -= max(0, claim.size - held)
+        free -= max(0, one.size - taken)
     return replace(device, gpu=replace(gpu, free=max(0, free)))
 
 
-def _at_best(device: Device, claims: Sequence[Claim]) -> Device:
+def _at_best(device: Device, leased: Sequence[LeasedGpu]) -> Device:
     """Return the GPU as it may be when our calls there have ended: how much of it others hold is seen only then."""
-    if device.gpu.free is None or all(claim.gpu != key(device.gpu) for claim in claims):
+    if device.gpu.free is None or all(one.gpu != key(device.gpu) for one in leased):
         return device
     return _emptied(device)
 

@@ -21,19 +21,19 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.leases.allocation import Claim
+from tfgpu_magic.leases.allocation import LeasedGpu
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.policy.promises import Promise
 
-NAME = "leases-5"
+NAME = "leases-6"
 """The file's name, with the version of its content."""
 
 ABSENT = 5.0
 """Seconds after which a waiting call whose entry was not renewed is passed over: its process is stopped, or hangs."""
 
 _MAX_SIZE = 2**20  # bytes
-_LOCK_TIMEOUT = 5.0  # seconds in which the lock is to be had; no process needs it for more than a few milliseconds
+_LOCK_TIMEOUT = 5.0  # seconds in which the lock is to be had; no process requested it for more than a few milliseconds
 _HEAD = struct.Struct("<II")  # length and checksum of the JSON that follows
 _FLOCK = struct.Struct("hhqqi")  # struct flock: type, whence, start, length, pid
 _MUTEX, _LIVES = 2**40, 2**41  # bytes that are locked, far beyond those that are written
@@ -42,26 +42,26 @@ _OURS: set[int] = set()  # the numbers of this process, which sees no lock of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class LeaseEntry:
     """A call that waits, or has its GPUs.
 
     Attributes:
-        ticket: its number; a call that came earlier has a smaller one.
+        number: its number; a call that came earlier has a smaller one.
         slot: the number of its process.
         seen: when its process last renewed it, by the machine's monotonic clock.
         came: when the call was made, in seconds since the epoch.
-        needs: the GPUs that it waits for, or some of them, by their `allocation.key`; none while that is not known.
-        blocked: whether others than our calls have what it needs, so that nobody waits behind it.
-        claims: what it has.
+        requested: the GPUs that it requests, or some of them, by their `allocation.key`; none while that is not known.
+        blocked: whether others than our calls have what it requests, so that nobody waits behind it.
+        leased: what it has.
     """
 
-    ticket: int
+    number: int
     slot: int
     seen: float
     came: float = 0.0
-    needs: tuple[str, ...] = ()
+    requested: tuple[str, ...] = ()
     blocked: bool = False
-    claims: tuple[Claim, ...] = ()
+    leased: tuple[LeasedGpu, ...] = ()
 
 
 @dataclass(slots=True)
@@ -72,42 +72,43 @@ class Page:
         last: the last number that was drawn.
         ended: how many calls have given their GPUs back.
         changes: how often anything changed that another call may wait for.
-        entries: every call, by its ticket.
+        entries: every call, by its number.
     """
 
     last: int = 0
     ended: int = 0
     changes: int = 0
-    entries: dict[int, Entry] = field(default_factory=dict)
+    entries: dict[int, LeaseEntry] = field(default_factory=dict)
 
     def number(self) -> int:
         """Return a number that is larger than all before."""
         self.last += 1
         return self.last
 
-    def put(self, entry: Entry) -> None:
-        """Add an entry, or replace the one with its ticket."""
-        self.entries[entry.ticket] = entry
+    def put(self, entry: LeaseEntry) -> None:
+        """Add an entry, or replace the one with its number."""
+        self.entries[entry.number] = entry
         self.changes += 1
 
-    def drop(self, ticket: int) -> None:
+    def drop(self, number: int) -> None:
         """Remove an entry, if it is there."""
-        entry = self.entries.pop(ticket, None)
+        entry = self.entries.pop(number, None)
         self.changes += entry is not None
-        self.ended += entry is not None and bool(entry.claims)
+        self.ended += entry is not None and bool(entry.leased)
 
-    def waits_behind(self, ticket: int, gpus: Collection[str]) -> bool:
+    def waits_behind(self, number: int, gpus: Collection[str]) -> bool:
         """Tell whether a call for one of these GPUs came before another one, still waits, and is looked after."""
         now = time.monotonic()
         return any(
-            number < ticket
-            and not (entry.claims or entry.blocked or now - entry.seen >= ABSENT or set(gpus).isdisjoint(entry.needs))
-            for number, entry in self.entries.items()
+            earlier < number
+            and not (entry.leased or entry.blocked or now - entry.seen >= ABSENT)
+            and not set(gpus).isdisjoint(entry.requested)
+            for earlier, entry in self.entries.items()
         )
 
-    def claims(self) -> list[Claim]:
-        """Return the claims of all calls."""
-        return [claim for entry in self.entries.values() for claim in entry.claims]
+    def leased(self) -> list[LeasedGpu]:
+        """Return what all calls have."""
+        return [one for entry in self.entries.values() for one in entry.leased]
 
 
 class LeaseTable:
@@ -176,7 +177,7 @@ class LeaseFile(LeaseTable):
             self._directory = BoardDirectory()
             self._file = self._directory.open(NAME, os.O_RDWR | os.O_CREAT)
             if (slot := self._new_slot()) is not None:
-                own = {ticket: replace(entry, slot=slot) for ticket, entry in self._own().items()}
+                own = {number: replace(entry, slot=slot) for number, entry in self._own().items()}
                 self._page.entries, self.slot = own, slot
                 _OURS.add(slot)
                 return True
@@ -194,8 +195,8 @@ class LeaseFile(LeaseTable):
             if locked:
                 fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _MUTEX)
 
-    def _own(self) -> dict[int, Entry]:
-        return {ticket: entry for ticket, entry in self._page.entries.items() if entry.slot == self.slot}
+    def _own(self) -> dict[int, LeaseEntry]:
+        return {number: entry for number, entry in self._page.entries.items() if entry.slot == self.slot}
 
     def _close(self) -> None:
         if self._file >= 0:
@@ -211,11 +212,11 @@ class LeaseFile(LeaseTable):
         own = self._own()
         page.last = max(page.last, *own, 0)
         found = page.entries.items()
-        theirs = {ticket: entry for ticket, entry in found if ticket not in own and entry.slot != self.slot}
+        theirs = {number: entry for number, entry in found if number not in own and entry.slot != self.slot}
         page.entries = dict(sorted((theirs | own).items()))
-        for ticket, entry in theirs.items():
+        for number, entry in theirs.items():
             if not is_alive(self._file, entry):
-                page.drop(ticket)
+                page.drop(number)
         return page, text
 
     def _write(self, text: bytes, before: bytes) -> bool:
@@ -242,16 +243,16 @@ def written(file: int) -> tuple[Page, bytes]:
     return _page(text), text
 
 
-def is_alive(file: int, entry: Entry) -> bool:
+def is_alive(file: int, entry: LeaseEntry) -> bool:
     """Tell whether the process of a call exists, or that of its caller; a process sees no lock of its own."""
     query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _LIVES + entry.slot, 1, 0)
     kind, *_ = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, query))
     # A call's process outlives its caller for a moment, and so does what it holds.
-    return entry.slot in _OURS or kind != fcntl.F_UNLCK or any(map(_runs, entry.claims))
+    return entry.slot in _OURS or kind != fcntl.F_UNLCK or any(map(_runs, entry.leased))
 
 
-def _runs(claim: Claim) -> bool:
-    return claim.pid is not None and claim.began is not None and began(claim.pid) == claim.began
+def _runs(one: LeasedGpu) -> bool:
+    return one.pid is not None and one.began is not None and began(one.pid) == one.began
 
 
 def _lock(file: int, start: int, timeout: float) -> bool:
@@ -282,14 +283,14 @@ def _page(text: bytes) -> Page:
     try:
         fields = json.loads(text)
         entries = [_entry(**entry) for entry in fields.pop("entries")]
-        return Page(**fields, entries={entry.ticket: entry for entry in entries})
+        return Page(**fields, entries={entry.number: entry for entry in entries})
     except (TypeError, ValueError, KeyError, AttributeError):  # it was written by another program
         return Page()
 
 
-def _entry(*, needs: list[str], claims: list[dict[str, Any]], **rest: Any) -> Entry:
-    made = (Claim(**{**claim, "known": tuple(claim["known"])}) for claim in claims)
-    return Entry(needs=tuple(needs), claims=tuple(made), **rest)
+def _entry(*, requested: list[str], leased: list[dict[str, Any]], **rest: Any) -> LeaseEntry:
+    made = (LeasedGpu(**{**one, "known": tuple(one["known"])}) for one in leased)
+    return LeaseEntry(requested=tuple(requested), leased=tuple(made), **rest)
 
 
 _TRIES = 3  # to read without a lock: a text may be half written now and then
@@ -308,11 +309,11 @@ def leases(place: BoardDirectory) -> Iterator[Promise]:
     """
     file = _file(place)
     for entry in () if file is None else _entries(file):
-        for claim in entry.claims:
-            yield Promise(gpu=claim.gpu, pid=claim.pid, size=claim.size, fair=claim.fair, asked=entry.came)
+        for one in entry.leased:
+            yield Promise(gpu=one.gpu, pid=one.pid, size=one.size, fair=one.fair, asked=entry.came)
 
 
-def needed(place: BoardDirectory) -> set[str]:
+def requested(place: BoardDirectory) -> set[str]:
     """Return the GPUs, by `allocation.key`, for which a call or a notebook that comes back from parking waits now.
 
     Args:
@@ -320,10 +321,10 @@ def needed(place: BoardDirectory) -> set[str]:
     """
     file, now = _file(place), time.monotonic()
     entries = () if file is None else _entries(file)
-    return {gpu for one in entries if not one.claims and now - one.seen < ABSENT for gpu in one.needs}
+    return {gpu for one in entries if not one.leased and now - one.seen < ABSENT for gpu in one.requested}
 
 
-def _entries(file: int) -> list[Entry]:
+def _entries(file: int) -> list[LeaseEntry]:
     """Return the calls whose processes are alive."""
     for _ in range(_TRIES):
         page, text = written(file)

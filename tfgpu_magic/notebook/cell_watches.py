@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 QUOTE_LENGTH = 60
 """The most characters of a cell's line to quote, where "too late" names the cell."""
 
-_CALLS = "tfgpu_magic.isolate.pool"
+_CALLS = "tfgpu_magic.isolate.process.forkserver_client"
 """The module that is there once an isolated call was made: its error is raised here, without its framework."""
 
 

@@ -181,18 +181,18 @@ def be_quiet(*, on: bool) -> None:
 
 def warm() -> None:
     """Get ready for isolated cells."""
-    _isolation()[1].FORK_SERVER.process()
+    _isolation().FORK_SERVER.process()
 
 
 def set_grace(seconds: float) -> None:
     """Give an isolated call so many seconds to end when its timeout has interrupted it."""
-    _isolation()[0].GRACE = seconds
+    _isolation().GRACE = seconds
 
 
-def _isolation() -> tuple[Any, Any]:
-    from tfgpu_magic.isolate import call, pool  # few users set anything of it, and few make isolated calls
+def _isolation() -> Any:
+    from tfgpu_magic.isolate import call  # few users set anything of it, and few make isolated calls
 
-    return call, pool
+    return call
 
 
 def park(setting: str) -> None:

@@ -16,7 +16,7 @@ from tfgpu_magic.cell_source import measured
 from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.host import host, starting
 from tfgpu_magic.host import magics as magics_of
-from tfgpu_magic.isolate.preload import PRELOAD
+from tfgpu_magic.isolate.process import PRELOAD
 from tfgpu_magic.monitor.board import claims
 from tfgpu_magic.notebook.complete import matcher
 from tfgpu_magic.notebook.magic import MAGICS, TfGpuMagics, configuration
@@ -117,7 +117,7 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     tracking = sys.modules.get("tfgpu_magic.insight.tracker")
     if tracking is not None:
         tracking.stop()
-    used = sys.modules.get("tfgpu_magic.isolate.pool")
+    used = sys.modules.get("tfgpu_magic.isolate.process.forkserver_client")
     if used is not None and host() != "cell":  # the isolated calls of a cell may outlive the extension
         used.FORK_SERVER.stop()  # it holds 600 MB, and the next call, if any, starts another
 

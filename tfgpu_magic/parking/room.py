@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.leases import allocation
-from tfgpu_magic.leases.allocation import Claim, Holding
-from tfgpu_magic.leases.lease_file import Entry, LeaseTable
+from tfgpu_magic.leases.allocation import HeldMemory, LeasedGpu
+from tfgpu_magic.leases.lease_file import LeaseEntry, LeaseTable
 from tfgpu_magic.monitor.owners.pids import elsewhere
 from tfgpu_magic.parking import checks
 from tfgpu_magic.parking.messages import Room
@@ -108,11 +108,11 @@ class Waiting:
     def _is_free(self, page: Page, place: Place, snapshot: Snapshot) -> bool:
         """Tell whether the room for a process is free; note whether others than our calls hold it."""
         devices = _devices(place.entry, snapshot.gpus)
-        theirs = [claim for ticket, one in page.entries.items() if ticket != place.ticket for claim in one.claims]
-        holding = Holding(snapshot.processes, elsewhere(row.pid for row in snapshot.processes))
+        theirs = [claim for ticket, one in page.entries.items() if ticket != place.ticket for claim in one.leased]
+        held = HeldMemory(snapshot.processes, elsewhere(row.pid for row in snapshot.processes))
         try:
             place.blocked = devices is None
-            return devices is not None and allocation.choose(devices, holding, theirs, len(devices)) is not None
+            return devices is not None and allocation.choose(devices, held, theirs, len(devices)) is not None
         except Refused:
             place.blocked = True
             return False
@@ -122,19 +122,19 @@ class Waiting:
         entry = page.entries.get(place.ticket)
         # Without `began`: the claim ends with the helper, whereas the process lives on.
         claims = tuple(
-            Claim(held.gpu, checks.placeholder(held.size), pid=place.entry.pid)
+            LeasedGpu(held.gpu, checks.placeholder(held.size), pid=place.entry.pid)
             for held in place.entry.held
             if place.claimed
         )
         page.put(
-            Entry(
-                ticket=place.ticket,
+            LeaseEntry(
+                number=place.ticket,
                 slot=self._table.slot,
                 seen=time.monotonic(),
                 came=time.time() if entry is None else entry.came,
-                needs=() if claims else tuple(sorted(_gpus(place.entry))),
+                requested=() if claims else tuple(sorted(_gpus(place.entry))),
                 blocked=place.blocked,
-                claims=claims,
+                leased=claims,
             )
         )
 

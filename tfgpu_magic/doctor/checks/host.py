@@ -15,7 +15,7 @@ from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.frameworks.jax.settings import VARIABLES as READ_BY_JAX
 from tfgpu_magic.frameworks.torch.framework import CUDA_OPTIONS, OPTIONS
 from tfgpu_magic.isolate.process import host_memory as memory
-from tfgpu_magic.isolate.process.host_memory import Limit
+from tfgpu_magic.isolate.process.host_memory import CgroupLimit
 from tfgpu_magic.policy import process_state
 from tfgpu_magic.policy.variables import CEILING, POLICY
 from tfgpu_magic.units import BINARY
@@ -136,7 +136,7 @@ def host_memory(machine: ThisMachine) -> Iterator[Finding]:
     yield from _for_parking(found, available if tightest is None else min(tightest.left, available))
 
 
-def _for_parking(limits: Iterable[Limit], left: int) -> Iterator[Finding]:
+def _for_parking(limits: Iterable[CgroupLimit], left: int) -> Iterator[Finding]:
     """Tell what parking may use, where that is less than what is left: it never counts on what is to be dropped."""
     fullest = min(limits, key=lambda one: one.untouched, default=None)
     if fullest is not None and fullest.untouched < left:

@@ -6,24 +6,24 @@ import contextlib
 import functools
 import linecache
 import pickle
+import re
 import signal
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from tfgpu_magic.cell_source import as_numbered, title
 from tfgpu_magic.engine import engine
-from tfgpu_magic.errors import TfGpuError, Unpicklable
+from tfgpu_magic.engine.offers import offering
+from tfgpu_magic.errors import PolicyError, Refused, TfGpuError, Unpicklable
 from tfgpu_magic.isolate import user_code
-from tfgpu_magic.isolate.answer import Answer
-from tfgpu_magic.isolate.call import Call
-from tfgpu_magic.isolate.cells.deferred import afterwards, deferred, display_once
-from tfgpu_magic.isolate.cells.errors import debug_no_frames, hint, not_run, raised, without_frames
-from tfgpu_magic.isolate.cells.exchange import Arrival, CellSettings, arrive, chosen, in_one_piece, pickled
+from tfgpu_magic.isolate.call import Call, CallAnswer
+from tfgpu_magic.isolate.cells.exchange import Arrival, CellSettings, arrive, in_one_piece, pickled
 from tfgpu_magic.isolate.cells.line import CellLine
 from tfgpu_magic.isolate.cells.names import names
 from tfgpu_magic.isolate.cells.summary import summarise
-from tfgpu_magic.isolate.leases import LEASES, Abandoned, Demand, DemandForAll, Lease
+from tfgpu_magic.isolate.leases import LEASES, Abandoned, Lease, LeaseRequest, LeaseRequestForAll
 from tfgpu_magic.isolate.process import exit_cause
 from tfgpu_magic.isolate.process.interrupt import noted
 from tfgpu_magic.isolate.process.order import APART, LEAVE
@@ -35,6 +35,10 @@ from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import look
 
 _RUNNER = "tfgpu_magic.isolate.cells.shell:cell"
+
+_SHELLS_OWN = frozenset({"get_ipython", "exit", "quit", "open"})
+"""The names that every shell puts into its namespace for itself. Other names that are hidden from `%who` belong to the
+notebook all the same: `_`, `Out`, and those that a startup file defines."""
 
 _TRAITS = ("ast_node_interactivity", "autoawait", "colors")
 """The traits that a cell's shell takes over from the notebook's."""
@@ -50,6 +54,7 @@ class Cell:
         sink: where its output goes.
         explain: returns what shows why a cell ran out of memory, as `insight.why.explaining.explain_call` has it; None
             where it did not.
+        defer: what waits for the end of another cell to put its names into the notebook, as `jobs` has it for a job.
 
     Attributes:
         title: its first line that is no import or comment.
@@ -63,14 +68,20 @@ class Cell:
     """
 
     def __init__(
-        self, shell: Any, line: CellLine, body: str, sink: Sink, explain: Callable[..., object | None]
+        self,
+        shell: Any,
+        line: CellLine,
+        body: str,
+        sink: Sink,
+        explain: Callable[..., object | None],
+        defer: Callable[[Callable[[], None]], Callable[[], None]] | None,
     ) -> None:
         self._shell, self._line, self.sink, self._explain = shell, line, sink, explain
         self.title = title(body)
         self._before: Snapshot | None = None
         seen = names(shell.transform_cell(body))
         self._number: int = shell.displayhook.prompt_count  # not execution_count, which newer IPythons raise too early
-        inputs = chosen(shell, seen.reads, line)
+        inputs = _chosen(shell, seen.reads, line)
         self._sent = frozenset(inputs)
         values, unsent = pickled(inputs, seen.surely.union(line.inputs or (), line.also))
         settings = CellSettings(
@@ -87,7 +98,7 @@ class Cell:
         self._work: Sequence[memoryview] = (memoryview(pickle.dumps(settings)), *values.parts)
         self._call: Call | None = None
         self._arrival: Arrival | None = None
-        self._deferred = deferred(shell) if line.detach else None
+        self._deferred = defer
         self._stopped = False
         self.settle: Callable[[], None] = lambda: None
 
@@ -112,7 +123,7 @@ class Cell:
         value, error = self._end()
         if error is None:
             return value
-        debug_no_frames(self._shell)
+        _debug_no_frames(self._shell)
         if isinstance(error, SystemExit):
             raise error from None  # `exit()` in the cell is no error, and IPython 7 cannot show its cause
         raise error
@@ -131,15 +142,15 @@ class Cell:
                 came.append(signal.SIGINT)
             return self._bring(answer, came)
 
-    def _bring(self, answer: Answer, came: Sequence[int]) -> tuple[Any, BaseException | None]:
+    def _bring(self, answer: CallAnswer, came: Sequence[int]) -> tuple[Any, BaseException | None]:
         """Bring what it has answered into the notebook, and return its value, or what is to be raised."""
         arrival, self._arrival = self._arrival, None
         if not answer.values:
-            return None, not_run(answer, self._shell, self._line.above)
+            return None, _not_run(answer, self._shell, self._line.above)
         arrival = arrival or arrive(answer.values)
         facts, value = arrival.facts, arrival.values.pop("", None)
         self._put(arrival.values)
-        final = raised(answer)
+        final = _raised(answer)
         self._show_summary(answer, arrival, final)
         if final is None and came and not self._line.detach:
             final = without_frames(KeyboardInterrupt("The cell had ended, and what it gives is here."))
@@ -152,10 +163,10 @@ class Cell:
             self.sink.show({"data": facts.shown[0], "metadata": facts.shown[1]})
         elif not self._line.detach and facts.shown[0].keys() - {"text/plain"}:
             # The text is that of the value that was brought back: an array instead of a tensor.
-            display_once(self._shell, value, facts.shown)
+            _display_once(self._shell, value, facts.shown)
         return value, None
 
-    def _show_summary(self, answer: Answer, arrival: Arrival, error: BaseException | None) -> None:
+    def _show_summary(self, answer: CallAnswer, arrival: Arrival, error: BaseException | None) -> None:
         """Show how it ended."""
         uses, before = answer.facts.uses, self._before.processes if self._before is not None else ()
         summary = summarise(
@@ -167,20 +178,20 @@ class Cell:
             arrival.facts,
             failed=answer.failed,
             lost=arrival.lost,
-            hint=hint(error, self._shell.user_ns.keys() - self._sent),
+            hint=_hint(error, self._shell.user_ns.keys() - self._sent),
         )
         self._show(summary)
         if error is not None and self._before is not None and (why := self._why(error, answer, self._before)):
             self._show(why)
 
-    def _why(self, error: BaseException, answer: Answer, then: Snapshot) -> object | None:
+    def _why(self, error: BaseException, answer: CallAnswer, then: Snapshot) -> object | None:
         """Return why it ran out of memory; None where that cannot be found out."""
         number = None if self._line.detach else self._number
         with contextlib.suppress(Exception):  # its own error is what must be seen
             return self._explain(error, answer.facts.pools, then, pid=self.pid, number=number)
         return None
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> CallAnswer:
         work, self._work = self._work, ()
         call = Call(
             work=work,
@@ -208,14 +219,15 @@ class Cell:
         if options.gpus is None and not any(request.limited for request in options.policy.memory):
             policy = engine.inherited().then(options.policy)
             return contextlib.nullcontext(Lease(policy, look() if policy.requests else None))
-        kind, what = (Demand, allocation.gpus(options.gpus)) if options.gpus else (DemandForAll, "GPU memory")
+        kind = LeaseRequest if options.gpus else LeaseRequestForAll
+        what = allocation.gpus(options.gpus) if options.gpus else "GPU memory"
 
         def announce() -> None:
             self.sink.write("stdout", f"Waits for {what}, which other calls of yours have.\n")
 
         return LEASES.lease(kind(options.policy, options.gpus, lambda: not self._stopped, announce))
 
-    def _take(self, answer: Answer) -> str:
+    def _take(self, answer: CallAnswer) -> str:
         """Take what the cell returns while its process still has it; ask for pieces if it cannot be had as a whole.
 
         While the notebook is parked nothing is unpickled, and pieces are asked for: one that cannot be made takes no
@@ -245,7 +257,7 @@ class Cell:
         if self._deferred is None:
             put()
         else:
-            self.settle = self._deferred.do(put)
+            self.settle = self._deferred(put)
 
     def _lost(self, arrival: Arrival, value: object) -> BaseException | None:
         """Return the error of names that were asked for and cannot be made here; what was brought back is kept."""
@@ -285,7 +297,29 @@ class Cell:
         if self._line.detach:
             show()
         else:
-            afterwards(self._shell, show)
+            _afterwards(self._shell, show)
+
+
+def _chosen(shell: Any, reads: frozenset[str], line: CellLine) -> dict[str, object]:
+    """Return the names to send, with their values.
+
+    Args:
+        shell: the notebook's IPython.
+        reads: the names that the cell reads.
+        line: what its line asks.
+
+    Raises:
+        PolicyError: a name to send is not in the notebook.
+    """
+    there, hidden = shell.user_ns, shell.user_ns_hidden
+    named = (*(line.inputs or ()), *line.also)
+    for name in named:
+        if name not in there:
+            raise PolicyError(f"-i {name}: this notebook has no {name!r}.")
+    if line.inputs is not None:
+        return {name: there[name] for name in named}
+    own = {name for name in _SHELLS_OWN & there.keys() if there[name] is hidden.get(name)}
+    return {name: there[name] for name in sorted((reads & (there.keys() - own)) | set(named))}
 
 
 def _cells(shell: Any) -> dict[str, tuple[int, str]]:
@@ -293,3 +327,100 @@ def _cells(shell: Any) -> dict[str, tuple[int, str]]:
     # Private to IPython, which has no public function for it; IPython 7 has the names without numbers.
     numbers = getattr(shell.compile, "_filename_map", dict.fromkeys(getattr(linecache, "_ipython_cache", ()), 0))
     return {name: (number, "".join(linecache.getlines(name))) for name, number in numbers.items()}
+
+
+def _not_run(answer: CallAnswer, shell: Any, above: str) -> BaseException:
+    """Return why the cell was not run: its process could not be set up, or an interrupt came before.
+
+    Args:
+        answer: what its process said.
+        shell: the notebook's IPython.
+        above: the line above the cell, without its policy.
+    """
+    error = answer.error()
+    if error is None or isinstance(error, TfGpuError):
+        here = engine.current().asked
+        origin = f"\nThe notebook's own `{here}` holds for its isolated cells too, unless they say another policy."
+        text, ways = (error.text(above), error.ways) if isinstance(error, Refused) else (str(error), ())
+        return offering(shell, f"{text}{origin if here.requests else ''}", "", [f"{above} {way}" for way in ways])
+    return without_frames(error)
+
+
+def _raised(answer: CallAnswer) -> BaseException | None:
+    """Return what the cell raised, or that it was late; IPython will show the traceback of the cell's process."""
+    error, shown = answer.error(), answer.shown
+    if isinstance(error, SyntaxError):  # of which IPython does not use `_render_traceback_`
+        error.__cause__ = None
+    if error is not None and answer.late is not None:
+        # It was stopped as by Ctrl-C, but the user did not press that.
+        shown = (*(line.replace("KeyboardInterrupt", "TimedOut") for line in shown), f"{type(error).__name__}: {error}")
+    return None if error is None else _shown_as(error, shown)
+
+
+def without_frames(error: BaseException) -> BaseException:
+    """Have IPython show an error as its name and message only, without a frame of ours."""
+    return _shown_as(error, [f"{type(error).__name__}: {error}"])
+
+
+def _shown_as(error: BaseException, lines: Sequence[str]) -> BaseException:
+    """Have IPython show these lines for an exception, by its hook for exceptions of other processes."""
+    if lines:
+        error._render_traceback_ = _ShownLines(lines)  # type: ignore[attr-defined]
+    return error
+
+
+class _ShownLines(tuple[str, ...]):
+    """The lines that are shown for an exception; they mark for `%debug` that there are no frames."""
+
+    __slots__ = ()
+
+    def __call__(self) -> list[str]:
+        return list(self)
+
+
+def _debug_no_frames(shell: Any) -> None:
+    """Have `%debug` and `%pdb` report that such an exception's frames are gone, instead of entering ours."""
+
+    def debug(force: bool = False) -> None:
+        if not isinstance(getattr(getattr(sys, "last_value", None), "_render_traceback_", None), _ShownLines):
+            vars(shell).pop("debugger", None)
+            shell.debugger(force=force)
+        elif force or shell.call_pdb:
+            print("Nothing to debug: the cell's frames are gone with its process. A plain cell's are here.")
+
+    shell.debugger = debug
+
+
+def _hint(error: BaseException | None, there: Set[str]) -> str | None:
+    """Return a name that the notebook has and the cell did not find, as its text does not show that it reads it."""
+    if not isinstance(error, NameError | KeyError):
+        return None
+    return next((name for name in re.findall(r"['\"`]([^\W\d]\w*)['\"`]", str(error)) if name in there), None)
+
+
+def _afterwards(shell: Any, action: Callable[[], None]) -> None:
+    """Do an action when the running cell is over, and has shown its value or its error."""
+
+    def once() -> None:
+        shell.events.unregister("post_execute", once)
+        action()
+
+    shell.events.register("post_execute", once)
+
+
+def _display_once(shell: Any, value: object, shown: tuple[Mapping[str, Any], Mapping[str, Any]]) -> None:
+    """Have IPython display a value as the cell's process did, which can do more: show a figure's picture.
+
+    It applies to the display at the end of this cell only: by the next cell the value may have changed.
+    """
+    hook = shell.displayhook
+
+    def forget() -> None:
+        hook.__dict__.pop("compute_format_data", None)
+
+    def compute(result: object) -> Any:
+        forget()
+        return shown if result is value else hook.compute_format_data(result)
+
+    hook.compute_format_data = compute
+    _afterwards(shell, forget)

@@ -8,16 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tfgpu_magic.errors import PolicyError, Unpicklable
-from tfgpu_magic.isolate.cells.line import CellLine
+from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.isolate.process.interrupt import handled
 from tfgpu_magic.isolate.values import pickling
-from tfgpu_magic.isolate.values.guard import Unpickler
 from tfgpu_magic.isolate.values.pickling import Pickled
-
-_SHELLS_OWN = frozenset({"get_ipython", "exit", "quit", "open"})
-"""The names that every shell puts into its namespace for itself. Other names that are hidden from `%who` belong to the
-notebook all the same: `_`, `Out`, and those that a startup file defines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,28 +60,6 @@ class CellFacts:
     shown: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
     given: tuple[tuple[tuple[str, ...], int], ...] = ()
     drawn: tuple[str, ...] = ()
-
-
-def chosen(shell: Any, reads: frozenset[str], line: CellLine) -> dict[str, object]:
-    """Return the names to send, with their values.
-
-    Args:
-        shell: the notebook's IPython.
-        reads: the names that the cell reads.
-        line: what its line asks.
-
-    Raises:
-        PolicyError: a name to send is not in the notebook.
-    """
-    there, hidden = shell.user_ns, shell.user_ns_hidden
-    named = (*(line.inputs or ()), *line.also)
-    for name in named:
-        if name not in there:
-            raise PolicyError(f"-i {name}: this notebook has no {name!r}.")
-    if line.inputs is not None:
-        return {name: there[name] for name in named}
-    own = {name for name in _SHELLS_OWN & there.keys() if there[name] is hidden.get(name)}
-    return {name: there[name] for name in sorted((reads & (there.keys() - own)) | set(named))}
 
 
 def pickled(inputs: Mapping[str, object], surely: frozenset[str]) -> tuple[Pickled, dict[str, str]]:
@@ -157,9 +129,9 @@ def arrive(parts: Sequence[memoryview]) -> Arrival:
         try:
             with handled(signal.default_int_handler):  # else Ctrl-C would go to the call, which is over
                 try:
-                    arrival.values |= pickling.load(pickled, Unpickler)
+                    arrival.values |= pickling.load(pickled, pickling.GuardedUnpickler)
                 except KeyboardInterrupt:  # the next one is meant for what is made: it may hang
-                    arrival.values |= pickling.load(pickled, Unpickler)
+                    arrival.values |= pickling.load(pickled, pickling.GuardedUnpickler)
         except (Exception, KeyboardInterrupt) as error:  # a module that is not here; an object's own __setstate__
             arrival.lost |= dict.fromkeys(names, str(error) or type(error).__name__)
             given.append((names, count))

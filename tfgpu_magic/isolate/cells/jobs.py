@@ -5,16 +5,21 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import functools
+import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 from tfgpu_magic.isolate import user_code
-from tfgpu_magic.isolate.cells.cell import Cell
-from tfgpu_magic.isolate.cells.errors import without_frames
+from tfgpu_magic.isolate.cells.cell import Cell, without_frames
 from tfgpu_magic.isolate.cells.line import CellLine
 from tfgpu_magic.isolate.job_list import RUNNING, JobFuture
 from tfgpu_magic.isolate.sinks import OwnStreams, submitted
+
+Action = Callable[[], None]
+
+_RUNS_CELL = "run_code", "IPython.core.interactiveshell"  # the function that runs a cell's code, and its module
 
 
 class Job(JobFuture[Any]):
@@ -98,7 +103,71 @@ class Job(JobFuture[Any]):
 def begin(shell: Any, line: CellLine, source: str, explain: Callable[..., object | None]) -> Callable[[], object]:
     """Prepare a cell; return a function that runs it and returns its value, or detaches it and returns its job."""
     try:
-        cell = Cell(shell, line, source, submitted() if line.detach else OwnStreams(), explain)
+        sink, defer = (submitted(), _deferred(shell).do) if line.detach else (OwnStreams(), None)
+        cell = Cell(shell, line, source, sink, explain, defer)
     except OSError as error:  # there is no memory for what it reads
         raise without_frames(error) from None
     return functools.partial(Job, cell) if line.detach else cell.run
+
+
+class _Deferred:
+    """A queue for actions that must not run in the middle of a cell."""
+
+    def __init__(self, shell: Any) -> None:
+        self._lock = threading.RLock()
+        self._depth = int(_cell_runs())  # of cells that run cells
+        self._waiting: list[Action] = []
+        shell.events.register("pre_execute", self._begin)
+        shell.events.register("post_execute", self._end)
+
+    def do(self, action: Action) -> Action:
+        """Do an action now if no cell runs, else after it; return a function that does it at once. Thread-safe.
+
+        It is done once, and is not kept after that.
+        """
+        left = [action]
+
+        def once() -> None:
+            with self._lock:
+                while left:
+                    left.pop()()
+
+        with self._lock:
+            if self._depth:
+                self._waiting.append(once)
+            else:
+                once()
+        return once
+
+    def _begin(self) -> None:
+        with self._lock:
+            self._depth += 1
+
+    def _end(self) -> None:
+        with self._lock:
+            self._depth = max(0, self._depth - 1)
+            if not self._depth:
+                waiting, self._waiting = self._waiting, []
+                for action in waiting:
+                    action()
+
+
+def _cell_runs() -> bool:
+    """Tell whether a cell runs now; this may be a thread, or the callback of a widget."""
+    for frame in sys._current_frames().values():
+        while (outer := frame.f_back) is not None:
+            if (frame.f_code.co_name, frame.f_globals.get("__name__")) == _RUNS_CELL:
+                return True
+            frame = outer
+    return False
+
+
+_known: weakref.WeakKeyDictionary[Any, _Deferred] = weakref.WeakKeyDictionary()
+
+
+def _deferred(shell: Any) -> _Deferred:
+    """Return the queue of a shell."""
+    found = _known.get(shell)
+    if found is None:
+        found = _known[shell] = _Deferred(shell)
+    return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tfgpu_magic import units
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.isolate.options import Options
+from tfgpu_magic.isolate.run import Options
 from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.arguments import MOST_PARTS, separate
 from tfgpu_magic.policy.policy import NOTHING

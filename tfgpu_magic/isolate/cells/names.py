@@ -1,4 +1,4 @@
-"""Finds which global names a cell reads, from its text alone; `exchange` chooses which of them are sent.
+"""Finds which global names a cell reads, from its text alone; `cell` chooses which of them are sent.
 
 A magic counts as Python that reads and binds the same names.
 """

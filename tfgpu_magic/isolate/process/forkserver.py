@@ -1,9 +1,10 @@
 """The fork server: it imports TensorFlow once and forks for each call; `forkserver_client` is the kernel's side.
 
 It stays single-threaded as far as it can, uses no GPU, and ends with its kernel, and every call with it. Orders arrive
-over one socket. The state of a call is written to that call's own pipe: first the pid, then the exit status.
-Source: prctl(2) on PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER; pidfd_open(2); madvise(2) on
-MADV_COLLAPSE, from Linux 6.1 on; `multiprocessing.forkserver`'s pattern.
+over one socket. The state of a call is written to that call's own pipe: first the pid, then the exit status, once the
+call's descendants are gone too: only this process can see them, because it adopts them.
+Source: prctl(2) on PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER; pidfd_open(2); proc(5),
+``/proc/pid/task/tid/children``; madvise(2) on MADV_COLLAPSE, from Linux 6.1 on; `multiprocessing.forkserver`'s pattern.
 """
 
 from __future__ import annotations
@@ -27,8 +28,15 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tfgpu_magic.isolate.process import worker
-from tfgpu_magic.isolate.process.descendants import Descendants, Ended, children
 from tfgpu_magic.isolate.process.wire import FIGURE, ORDER
+
+TERM_TIMEOUT = 1.0
+"""Seconds after its call's end in which a process may tidy up: `multiprocessing`'s resource tracker frees memory."""
+
+KILL_TIMEOUT = 1.0
+"""Seconds in which a killed descendant is waited for: it may hang in a driver."""
+
+_LOOK_AGAIN = 0.1  # seconds between two looks at them
 
 _END_TIMEOUT = 3.0  # seconds in which killed calls are waited for when the kernel has ended
 
@@ -37,6 +45,62 @@ _OOM_SCORE_ADJ = "500"  # of 1000: what the out-of-memory killer adds to its siz
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 _MADV_COLLAPSE, _HUGE = 25, 2**21
+
+
+@dataclass(slots=True, eq=False)
+class Ended:
+    """A call that has ended.
+
+    Attributes:
+        status_pipe: the pipe that its exit status is written to.
+        status: its exit status.
+        when: when it ended.
+    """
+
+    status_pipe: int
+    status: int
+    when: float = field(default_factory=time.monotonic)
+
+
+class Descendants:
+    """The descendants of ended calls, and when each was first seen.
+
+    Attributes:
+        ended: the calls that have ended while descendants of calls are still alive, theirs or others'.
+    """
+
+    def __init__(self) -> None:
+        self.ended: list[Ended] = []
+        self._seen: dict[int, float] = {}
+
+    def end(self, living: set[int], new: Sequence[Ended]) -> list[Ended]:
+        """Signal descendants, with SIGKILL where they have had SIGTERM. Return the calls that are over.
+
+        Args:
+            living: all living descendants. Only this process can reap them, so their pids are not reused.
+            new: the calls that have ended since the last invocation.
+        """
+        now = time.monotonic()
+        self.ended += new
+        ending = any(now < one.when + TERM_TIMEOUT for one in self.ended)
+        for pid in living:
+            tidies_up = ending and now < self._seen.get(pid, now) + TERM_TIMEOUT
+            if pid not in self._seen or not tidies_up:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGTERM if tidies_up else signal.SIGKILL)
+        self._seen = {pid: self._seen.get(pid, now) for pid in living}
+        waits = self._are_young()
+        over = [one for one in self.ended if not waits or now >= one.when + TERM_TIMEOUT + KILL_TIMEOUT]
+        self.ended = [one for one in self.ended if one not in over]
+        return over
+
+    def due(self) -> float | None:
+        """Return the seconds until `end` must be invoked again; None where nothing is waited for."""
+        return _LOOK_AGAIN if self.ended or self._are_young() else None
+
+    def _are_young(self) -> bool:
+        """Tell whether one may still end: what has been killed a while ago hangs, and is not waited for."""
+        return any(time.monotonic() < when + TERM_TIMEOUT + KILL_TIMEOUT for when in self._seen.values())
 
 
 @dataclass(slots=True)
@@ -240,6 +304,15 @@ def _collapse() -> None:
             start, end = -(-start // _HUGE) * _HUGE, end // _HUGE * _HUGE
             if start < end:
                 libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_COLLAPSE)
+
+
+def children() -> set[int]:
+    """Return the pids of all children of this process."""
+    found: set[int] = set()
+    for listing in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # a thread has ended
+            found.update(map(int, listing.read_text().split()))
+    return found
 
 
 def _report(status_pipe: int, figure: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import fcntl
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from tfgpu_magic.errors import WorkerDied
 from tfgpu_magic.frameworks.environ import environment
-from tfgpu_magic.isolate.process import descendants, exit_cause, wire
+from tfgpu_magic.isolate.process import PRELOAD, exit_cause, wire
 from tfgpu_magic.isolate.process.wire import FIGURE, ORDER
 from tfgpu_magic.policy.process_state import VARIABLES
 from tfgpu_magic.probe import CALLS
@@ -115,7 +116,7 @@ class WorkerProcess:
                 f"a new one.{last_words}"
             )
         # The system has killed it with its fork server, but not the processes that it has started.
-        descendants.kill(self.pid, self.server.pid)
+        _kill(self.pid, self.server.pid)
         self.status, self.orphaned = -signal.SIGKILL, True
 
 
@@ -287,6 +288,18 @@ class ForkServerClient:
             server.disown()
 
 
+def _kill(group: int, session: int) -> None:
+    """Kill the living processes of a call whose fork server has died: its group, within the fork server's session.
+
+    When none of them is alive, the group's number may belong to another program.
+    """
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            _, _, *ids = entry.read_text(errors="replace").rpartition(")")[2].split()[:4]
+            if ids == [str(group), str(session)]:
+                os.kill(int(entry.parent.name), signal.SIGKILL)
+
+
 def _conditions() -> dict[str, object]:
     """Return what TensorFlow's import depends on: variables, and which TensorFlow is installed; in others it is stale.
 
@@ -330,3 +343,10 @@ def _readable(descriptor: int, seconds: float) -> bool:
     poll = select.poll()  # select.select takes no descriptor above 1023
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(1000 * seconds))
+
+
+FORK_SERVER = ForkServerClient(PRELOAD)
+"""The one client of this process. In a child that is forked from this process it has no fork server."""
+
+os.register_at_fork(after_in_child=FORK_SERVER.forget)
+atexit.register(FORK_SERVER.stop)

@@ -30,7 +30,7 @@ _FILES = {  # the limit, the use, and the page cache in that use, which the kern
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class CgroupLimit:
     """The memory limit of a cgroup.
 
     Attributes:
@@ -98,7 +98,7 @@ def machine(proc: Path = PROC) -> dict[str, int]:
     return _numbers(proc / "meminfo")
 
 
-def limits(proc: Path = PROC, cgroups: Path = CGROUPS, pid: int | None = None) -> Iterator[Limit]:
+def limits(proc: Path = PROC, cgroups: Path = CGROUPS, pid: int | None = None) -> Iterator[CgroupLimit]:
     """Give the limits of the cgroups that a process is in, the innermost first; None is this process."""
     with contextlib.suppress(OSError, ValueError):
         for line in (proc / ("self" if pid is None else str(pid)) / "cgroup").read_text().splitlines():
@@ -114,11 +114,11 @@ def limits(proc: Path = PROC, cgroups: Path = CGROUPS, pid: int | None = None) -
                     yield limit
 
 
-def _limit(folder: Path, root: Path, kind: str) -> Limit | None:
+def _limit(folder: Path, root: Path, kind: str) -> CgroupLimit | None:
     limit, used, cache = _FILES[kind]
     with contextlib.suppress(OSError, ValueError):  # no limit, or no such cgroup
         stat = _numbers(folder / "memory.stat")
-        return Limit(
+        return CgroupLimit(
             cgroup=str("/" / folder.relative_to(root)),
             most=int((folder / limit).read_text()),
             used=int((folder / used).read_text()),

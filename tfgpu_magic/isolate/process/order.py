@@ -59,7 +59,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class WorkerFacts:
     """What a worker process reports of itself and of its answer when it has done its work.
 
     Attributes:

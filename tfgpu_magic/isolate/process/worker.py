@@ -17,17 +17,21 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.machinery import ModuleSpec
+from multiprocessing import current_process
 from types import FunctionType, ModuleType
 from typing import Any
 
+from tfgpu_magic import host
 from tfgpu_magic.errors import Unpicklable, WorkerDied
 from tfgpu_magic.frameworks import registry, self_report
 from tfgpu_magic.frameworks.environ import adopt
 from tfgpu_magic.frameworks.runtime import RUNTIME
-from tfgpu_magic.isolate.process import inherited, inside, wire
-from tfgpu_magic.isolate.process.order import AGAIN, ANSWER, APART, LEAVE, Facts, Order
+from tfgpu_magic.isolate.process import wire
+from tfgpu_magic.isolate.process.order import AGAIN, ANSWER, APART, LEAVE, Order, WorkerFacts
 from tfgpu_magic.isolate.values import failure, pickling, plain
 
 _FILE: Any = io.FileIO.__mro__[-2]
@@ -73,7 +77,7 @@ def run_call(connection: socket.socket, crash: int) -> None:
         connection: the socket that messages arrive at and are sent to.
         crash: the descriptor that `faulthandler` writes the traceback of a crash to.
     """
-    inside.running = True
+    host.in_worker = True
     faulthandler.enable(crash, all_threads=False)
     with contextlib.suppress(ConnectionResetError):
         message = wire.receive(connection)
@@ -137,7 +141,7 @@ def _run(connection: socket.socket, order: Order) -> None:
 
 
 def _send(connection: socket.socket, outcome: Result) -> None:
-    facts = Facts(values=len(outcome.values))
+    facts = WorkerFacts(values=len(outcome.values))
     with contextlib.suppress(Exception):  # the call may have left this process in any state, and facts are no answer
         facts = replace(facts, uses=self_report.brief().uses)
         if facts.uses:
@@ -172,7 +176,11 @@ def _set_up(order: Order) -> None:
     sys.path[:], sys.argv[:] = order.path, order.arguments
     importlib.invalidate_caches()
     os.chdir(order.directory)
-    inherited.take(order)
+    time.tzset()  # for the environment, which is new too
+    if order.key is not None:
+        current_process().authkey = order.key
+    sys.modules["__main__"] = _main(order)
+    _set_keras(order.keras)
     sys.stdout = sys.__stdout__ = _text(1)  # type: ignore[misc]  # no constant; the old stream's output would be lost
     sys.stderr = sys.__stderr__ = _text(2)  # type: ignore[misc]
     with contextlib.suppress(ValueError, AttributeError):
@@ -187,6 +195,28 @@ def _set_up(order: Order) -> None:
         snapshot = order.snapshot
         see = {} if snapshot is None else {"see": lambda: snapshot}
         order.apply(order.policy, frameworks=order.frameworks, **see)
+
+
+def _main(order: Order) -> ModuleType:
+    """Return a new main module; from its file and name, `multiprocessing` makes it in processes that it starts."""
+    main: Any = ModuleType("__main__")
+    main.__package__ = order.package
+    if order.file is not None:
+        main.__file__ = order.file
+    if order.module is not None:
+        main.__spec__ = ModuleSpec(order.module, None, origin=order.file)
+    return main  # type: ignore[no-any-return]
+
+
+def _set_keras(settings: Mapping[str, Any]) -> None:
+    """Give Keras the settings that it has in the caller, before anything is made with it."""
+    keras: Any = sys.modules.get("keras")
+    if keras is None or not settings:
+        return
+    with contextlib.suppress(AttributeError, ValueError):  # another Keras than the caller's
+        for name in settings.keys() - {"policy"}:
+            getattr(keras.config, f"set_{name}")(settings[name])
+        keras.config.set_dtype_policy(keras.dtype_policies.deserialize(settings["policy"]))
 
 
 class _WholeWrites(io.FileIO):

@@ -13,7 +13,6 @@ from typing import Any
 from tfgpu_magic.errors import Raised
 from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.isolate.values import pickling
-from tfgpu_magic.isolate.values.guard import Unpickler
 from tfgpu_magic.isolate.values.pickling import Pickled, Reduce
 
 
@@ -84,7 +83,7 @@ def capture(
 def revive(failure: Failure, parts: Sequence[memoryview]) -> BaseException:
     """Return the exception as it was raised: of its own type, or if that cannot be imported, a `Raised` of its name."""
     try:
-        error = _own_type(pickling.load(parts, Unpickler))
+        error = _own_type(pickling.load(parts, pickling.GuardedUnpickler))
     except Exception:  # its module is missing here, or would initialize TensorFlow
         error = None
     if error is None:
@@ -139,7 +138,7 @@ def _own_type(loaded: object) -> BaseException | None:
 def _again(pickled: Pickled) -> Any:
     """Unpickle it on trial, from copies: a `__setstate__` may change its memory, which is to be sent as it is."""
     host_memory.demand(pickled.size)
-    return pickling.load([memoryview(bytearray(part)) for part in pickled.parts], Unpickler)
+    return pickling.load([memoryview(bytearray(part)) for part in pickled.parts], pickling.GuardedUnpickler)
 
 
 def _can_travel(part: object, reduce: Reduce | None) -> bool:

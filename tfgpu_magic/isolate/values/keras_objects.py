@@ -26,7 +26,7 @@ import cloudpickle
 from tfgpu_magic import units
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.isolate.values import pickling
-from tfgpu_magic.isolate.values.guard import ROOTS
+from tfgpu_magic.isolate.values.pickling import ROOTS
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

@@ -35,8 +35,8 @@ from cloudpickle.cloudpickle import subimport
 
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.isolate.process import host_memory
-from tfgpu_magic.isolate.values.guard import ROOTS
 from tfgpu_magic.isolate.values.keras_objects import ModelHandle, TrainingHistory
+from tfgpu_magic.isolate.values.pickling import ROOTS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -116,8 +116,7 @@ def _array(tensor: Any) -> Any:
 
 def _writable(tensor: Any) -> Any:
     """Return an array's memory, without a copy, as an array that can be written to where it arrives."""
-    import numpy as np
-
+    np: Any = sys.modules["numpy"]  # which TensorFlow, Keras and JAX import
     size = getattr(tensor, "nbytes", None) or math.prod(tensor.shape) * getattr(tensor.dtype, "size", 0)
     host_memory.demand(size)  # that of a GPU is copied
     array = np.asarray(tensor)
@@ -150,9 +149,7 @@ class _Writable:
 
 
 def _dtype(dtype: Any) -> Any:
-    import numpy as np
-
-    return np.dtype(dtype.as_numpy_dtype)
+    return sys.modules["numpy"].dtype(dtype.as_numpy_dtype)
 
 
 def _reduced(plain: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:

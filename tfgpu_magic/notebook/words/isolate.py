@@ -10,7 +10,7 @@ from typing import Any
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.insight.why import explaining
 from tfgpu_magic.isolate.cells import jobs, line
-from tfgpu_magic.isolate.pool import FORK_SERVER
+from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
 from tfgpu_magic.notebook.words.table import ISOLATED
 from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.arguments import separate

@@ -108,4 +108,4 @@ def start(shell: Any, after: float, *, when_needed: bool = False) -> Automatic:
 
 def _needed() -> set[str]:
     with BoardDirectory() as place:
-        return lease_file.needed(place)
+        return lease_file.requested(place)
