@@ -61,7 +61,7 @@ def test_where_there_is_no_gpu_none_is_named() -> None:
 
 def _stand(policy: str) -> None:
     FORK_SERVER.preload = ("numpy", "tfgpu_magic.engine.engine")  # no call uses TensorFlow
-    enforcement.enforce(policy, "the configuration", warn=lambda _: None)
+    enforcement.enforce_configured(policy, "the configuration", warn=lambda _: None)
 
 
 def _said() -> str:

@@ -226,14 +226,14 @@ def _in_force(given: Any, section: str = "TfGpuMagics", file: Path | None = None
 def _in_force_in_spite_of_an_exception() -> tuple[str, str]:
     from tfgpu_magic.engine import enforcement
 
-    with mock.patch.object(enforcement, "enforce", side_effect=ValueError("today not")):
+    with mock.patch.object(enforcement, "enforce_configured", side_effect=ValueError("today not")):
         return _in_force({})
 
 
 def _use_with_an_exception() -> tuple[str, list[int]]:
     from tfgpu_magic.engine import enforcement
 
-    with mock.patch.object(enforcement, "enforce", side_effect=ValueError("today not")):
+    with mock.patch.object(enforcement, "enforce_configured", side_effect=ValueError("today not")):
         (loaded, *_) = configured({}, "import tensorflow")
     touch_every_gpu()
     return loaded.text, held()

@@ -1,6 +1,6 @@
-"""The policy from the configuration: when a framework is imported, the nearest that can be had is applied to it.
+"""Enforces plans: a user's now or at an import, and where nobody asks, what is configured, as far as it can be had.
 
-The ceiling is in `configuration`, and this applies what is asked under it.
+`engine` makes the plans. What one has to hold for frameworks beside TensorFlow is in `every_framework`.
 """
 
 from __future__ import annotations
@@ -9,16 +9,18 @@ import random
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tfgpu_magic.engine import other_processes
-from tfgpu_magic.errors import PolicyError, TooLate
+from tfgpu_magic.errors import PolicyError, Refused, TooLate
 from tfgpu_magic.frameworks import NAMES, import_hook
 from tfgpu_magic.frameworks.runtime import RUNTIME, current_stage, frozen, importing, note_import
+from tfgpu_magic.host import here
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
 from tfgpu_magic.monitor.driver.sources import makers
 from tfgpu_magic.policy import fallback, parser, visible
-from tfgpu_magic.policy.plan import Plan, in_bytes, renew
+from tfgpu_magic.policy.plan import Plan, in_bytes, make, renew
 from tfgpu_magic.policy.policy import NOTHING, Policy
 from tfgpu_magic.policy.process_state import GROWTH, Stage
 
@@ -46,8 +48,8 @@ CEILING = "the ceiling"
 _configured: ConfiguredPolicy | None = None
 
 
-def enforce(text: str, where: str, warn: Callable[[str], None] = import_hook.warn) -> None:
-    """Enforce a policy in this process as far as possible: when a framework is imported, or now if TensorFlow is.
+def enforce_configured(text: str, where: str, warn: Callable[[str], None] = import_hook.warn) -> None:
+    """Enforce a configured policy as far as possible: when a framework is imported, or now if TensorFlow is.
 
     Args:
         text: the policy's text.
@@ -64,7 +66,7 @@ def enforce(text: str, where: str, warn: Callable[[str], None] = import_hook.war
     _configured = ConfiguredPolicy(text, where, policy, warn)
     plan = replace(fallback.waits(policy, RUNTIME.ceiling), configured=True)
     if current_stage() is Stage.ABSENT:
-        apply(plan if RUNTIME.plan is None else replace(plan, others=RUNTIME.plan.others))
+        enforce(plan if RUNTIME.plan is None else replace(plan, others=RUNTIME.plan.others))
         return
     if RUNTIME.plan is None:
         RUNTIME.fall_back(Plan(others=plan.others))
@@ -76,7 +78,14 @@ def enforce_nearest() -> None:
     if _configured is not None:
         _enforce_now(_configured)
     else:
-        enforce(str(fallback.GROWS), CEILING)
+        enforce_configured(str(fallback.GROWS), CEILING)
+
+
+def every_framework() -> Any:
+    """Return the module on frameworks beside TensorFlow, which loads them all: most kernels need none of it."""
+    from tfgpu_magic.engine import every_framework  # speed of a first `%tf_gpu` line
+
+    return every_framework
 
 
 def hold_others() -> None:
@@ -103,17 +112,14 @@ def tell_others() -> None:
     The GPUs of a configured policy are chosen then, and parts of no fixed size are fixed.
     """
     try:
-        from tfgpu_magic.engine import every_framework  # speed of a first `%tf_gpu` line
-
         if not importing():  # TensorFlow imports JAX; what is for itself is decided when it is imported
             _choose(RUNTIME.current)
         plan = RUNTIME.current
-        if not (every_framework.needed() and (plan.others.asked.requests or RUNTIME.ceiling)):
+        if not (every_framework().needed() and (plan.others.asked.requests or RUNTIME.ceiling)):
             return
         snapshot = _looked()
-        process = other_processes.now().added_to(RUNTIME.observe(snapshot.gpus), snapshot)
-        made = every_framework.with_others(plan, plan, snapshot, process)
-        for refused in every_framework.apply_to_each(made):
+        made = every_framework().with_others(plan, plan, snapshot, other_processes.observed(snapshot))
+        for refused in every_framework().apply_to_each(made):
             import_hook.warn(f"tfgpu_magic: {refused.reason}")
         for part in made.others.parts:
             if part.unmet and part not in plan.others.parts:  # else it was said before
@@ -128,9 +134,7 @@ def hold_to_least() -> None:
     plan = RUNTIME.current
     held = {**plan.environment, **visible.variable(())}
     if RUNTIME.ceiling is None:
-        from tfgpu_magic.engine.every_framework import growth  # as above
-
-        held = {**growth(), **({GROWTH: "false"} if plan.growth is False else {}), **plan.environment}
+        held = {**every_framework().growth(), **({GROWTH: "false"} if plan.growth is False else {}), **plan.environment}
     RUNTIME.fall_back(replace(plan, environment=held))
 
 
@@ -150,8 +154,8 @@ def _looked() -> Snapshot:
         return Snapshot(time=0.0, error=str(error) or type(error).__name__)
 
 
-def apply(plan: Plan) -> None:
-    """Apply a plan to TensorFlow, and to the frameworks beside it that it, or the one before it, is about.
+def enforce(plan: Plan) -> None:
+    """Enforce a plan for TensorFlow, and for the frameworks beside it that it, or the one before it, is about.
 
     What only TensorFlow's own API can do waits for its import.
 
@@ -159,13 +163,47 @@ def apply(plan: Plan) -> None:
         Refused: a framework rejected it; everything is as it was.
     """
     if plan.others.parts or RUNTIME.current.others.parts:
-        from tfgpu_magic.engine import every_framework  # speed of a first `%tf_gpu` line
-
-        every_framework.apply(plan)
+        every_framework().apply(plan)
     else:
         RUNTIME.apply(plan)
     if plan.needs_tensorflow and current_stage() is Stage.ABSENT:
         import_hook.call_at_import(at_import)
+
+
+def enforce_again() -> None:
+    """Enforce what is in force or waits again, under the ceiling of now.
+
+    Raises:
+        TooLate: TensorFlow uses the GPUs, and keeps what it has; the other frameworks are held.
+    """
+    plan = RUNTIME.plan
+    if current_stage() is Stage.READY:
+        tell_others()
+        raise TooLate(
+            f"The ceiling is `{RUNTIME.ceiling}` now, for what this {here()} starts. TensorFlow is using the GPUs "
+            "already: what it may take of them can no longer be changed. Restart, and say it in the first cell.",
+            verdict="",
+        )
+    if plan is None:
+        enforce_nearest()
+    elif plan.judged:
+        _lower(plan)
+    else:  # it is checked when a framework is imported
+        waits = fallback.waits(plan.asked, RUNTIME.ceiling)
+        RUNTIME.apply(replace(waits, configured=plan.configured, others=plan.others))
+    tell_others()
+
+
+def _lower(plan: Plan) -> None:
+    """Enforce a plan again, lowered to the ceiling; where that cannot be, what an administrator has configured."""
+    try:
+        snapshot = look_well()
+        made = make(NOTHING, snapshot, other_processes.observed(snapshot))
+        made = replace(made, configured=plan.configured, others=plan.others)
+        enforce(made.hiding_all() if plan.hides_all else made)
+    except Refused as error:
+        import_hook.warn(f"tfgpu_magic: {error}")
+        enforce_nearest()
 
 
 def policy_of(plan: Plan) -> Policy:

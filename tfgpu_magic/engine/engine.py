@@ -1,4 +1,7 @@
-"""`plan`, `apply` and `status`: they connect `policy` and `monitor`, which do the steps."""
+"""Makes every plan: of what a user asks, here, after a restart or for another program; and of what is in force.
+
+`plan` and `apply` are for everybody; `enforcement` enforces what they make, and what is configured.
+"""
 
 from __future__ import annotations
 
@@ -103,14 +106,13 @@ def _for(
     told = current().others.asked.requests or process.ceiling
     if frameworks == "tensorflow" and not (others or told):
         return make(asked, process)
-    from tfgpu_magic.engine import every_framework
-
+    every = enforcement.every_framework()
     if frameworks == "all":
-        return every_framework.plan(asked, make, current(), snapshot, process)
+        of_all: Plan = every.plan(asked, make, current(), snapshot, process)
+        return of_all
     made = make(asked, process)
-    if told:
-        made = every_framework.with_others(made, current(), snapshot, process)
-    return every_framework.noted(made, process)
+    noted: Plan = every.noted(every.with_others(made, current(), snapshot, process) if told else made, process)
+    return noted
 
 
 def _with_what_waits(process: ProcessState, snapshot: Snapshot) -> ProcessState:
@@ -146,7 +148,7 @@ def apply(
     with other_processes.settling(Policy((*waits, *asked))) as processes:
         made = _plan(asked, frameworks, snapshot, processes)
         if not made.in_force:
-            enforcement.apply(made)
+            enforcement.enforce(made)
         elif not made.others.asked.asks_the_same(current().others.asked):
             RUNTIME.ask_others(made.others.asked)  # none of them is installed yet
         if made.others.asked.requests or RUNTIME.ceiling:
@@ -160,8 +162,7 @@ def decided(snapshot: Snapshot | None = None) -> Plan:
     if plan.judged:
         return plan
     snapshot = look() if snapshot is None else snapshot
-    process = other_processes.now().added_to(RUNTIME.observe(snapshot.gpus), snapshot)
-    return fallback.foreseen(plan, snapshot, process)
+    return fallback.foreseen(plan, snapshot, other_processes.observed(snapshot))
 
 
 def inherited(snapshot: Snapshot | None = None) -> Policy:
@@ -186,7 +187,7 @@ def waiting() -> Plan:
         return plan
     if plan.divides and current_stage() is Stage.ABSENT:
         snapshot = look()
-        process = other_processes.now().added_to(RUNTIME.observe(snapshot.gpus), snapshot)
+        process = other_processes.observed(snapshot)
         now = planning.draft(NOTHING, snapshot, process)
         return planning.noted(now, process, lambda: other_processes.names(snapshot, process.promises))
     return planning.renew(plan, look(), waits=current_stage() is not Stage.READY)
@@ -253,8 +254,10 @@ def anew(snapshot: Snapshot) -> ProcessState:
     return RUNTIME.observe(snapshot.gpus).begun_anew()
 
 
-def standing(plan: Plan) -> str:
-    """Return one sentence on what an applied plan does at TensorFlow's stage now."""
+def standing(plan: Plan, frameworks: Frameworks = "tensorflow") -> str:
+    """Return one sentence on what an applied plan does: at TensorFlow's stage now, or for every framework."""
+    if frameworks == "all":
+        return str(enforcement.every_framework().standing(plan))
     stage = current_stage()
     if not plan.judged:
         return f"`{plan.asked}` waits for TensorFlow's import, and is checked against the GPUs again then."

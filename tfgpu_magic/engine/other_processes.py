@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.host import here, host
 from tfgpu_magic.model.parts import parts
 from tfgpu_magic.monitor.board import claims
@@ -57,6 +58,11 @@ def now() -> OtherProcesses:
     """Read what the others have now, in less than a millisecond or two; nothing where the board cannot be used."""
     with claims.board() as place:
         return _read(place)
+
+
+def observed(snapshot: Snapshot) -> ProcessState:
+    """Return the state of this process on these GPUs, with what others have picked and may yet take."""
+    return now().added_to(RUNTIME.observe(snapshot.gpus), snapshot)
 
 
 @contextlib.contextmanager

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tfgpu_magic.engine import enforcement, engine, other_processes
+from tfgpu_magic.engine import enforcement, engine
 from tfgpu_magic.errors import PolicyError, Refused, TooLate
 from tfgpu_magic.frameworks import NAMES, import_hook
 from tfgpu_magic.frameworks import environ as variables
-from tfgpu_magic.frameworks.runtime import RUNTIME, current_stage
-from tfgpu_magic.host import here, magics, shell
+from tfgpu_magic.frameworks.runtime import RUNTIME
+from tfgpu_magic.host import magics, shell
 from tfgpu_magic.model.parts import parts
-from tfgpu_magic.policy import fallback, parser
+from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.ceiling import read
-from tfgpu_magic.policy.plan import Plan, make
+from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.policy import NOTHING, Policy
-from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.policy.requests.default import Default
 from tfgpu_magic.policy.settings import CONFIGURATION, policy_for_user
 from tfgpu_magic.units import seconds
@@ -45,7 +43,7 @@ def enforce(given: Settings, file: Settings, warn: Callable[[str], None]) -> str
         words, where = policy_for_user(given, file)
         if words or RUNTIME.ceiling is not None:
             if RUNTIME.plan is None:  # else this is loaded again, and what was asked meanwhile stays in force
-                enforcement.enforce(words or "growth", where if words else enforcement.CEILING, warn)
+                enforcement.enforce_configured(words or "growth", where if words else enforcement.CEILING, warn)
             enforcement.hold_others()
     except Exception as error:
         warn(f"tfgpu_magic: What is configured is NOT in force: {type(error).__name__}: {error}")
@@ -62,7 +60,7 @@ def _restrict(given: Settings, warn: Callable[[str], None]) -> None:
         warn(f"tfgpu_magic: {flaw}")
     if held != before and RUNTIME.plan is not None:  # something was asked before the extension was loaded
         try:
-            _apply_anew()
+            enforcement.enforce_again()
         except TooLate as error:
             warn(f"tfgpu_magic: {error}")
 
@@ -88,50 +86,13 @@ def lower_ceiling(text: str) -> str:
         )
     RUNTIME.lower_ceiling([(text, CONFIGURATION)])
     enforcement.hold_others()
-    _apply_anew()
+    enforcement.enforce_again()
     return ceiling_in_force()
 
 
 def ceiling_in_force() -> str:
     """Return the ceiling of this process as text; an empty one where there is none."""
     return "" if RUNTIME.ceiling is None else str(RUNTIME.ceiling)
-
-
-def _apply_anew() -> None:
-    """Apply what is in force or waits again, under the ceiling of now.
-
-    Raises:
-        TooLate: TensorFlow uses the GPUs, and keeps what it has; the other frameworks are held.
-    """
-    plan = RUNTIME.plan
-    if current_stage() is Stage.READY:
-        enforcement.tell_others()
-        raise TooLate(
-            f"The ceiling is `{RUNTIME.ceiling}` now, for what this {here()} starts. TensorFlow is using the GPUs "
-            "already: what it may take of them can no longer be changed. Restart, and say it in the first cell.",
-            verdict="",
-        )
-    if plan is None:
-        enforcement.enforce_nearest()
-    elif plan.judged:
-        _lower(plan)
-    else:  # it is checked when a framework is imported
-        waits = fallback.waits(plan.asked, RUNTIME.ceiling)
-        RUNTIME.apply(replace(waits, configured=plan.configured, others=plan.others))
-    enforcement.tell_others()
-
-
-def _lower(plan: Plan) -> None:
-    """Apply a plan again, lowered to the ceiling; where that cannot be, what an administrator has configured."""
-    try:
-        snapshot = enforcement.look_well()
-        process = other_processes.now().added_to(RUNTIME.observe(snapshot.gpus), snapshot)
-        made = replace(make(NOTHING, snapshot, process), configured=plan.configured, others=plan.others)
-        made = made.hiding_all() if plan.hides_all else made
-        enforcement.apply(made)
-    except Refused as error:
-        import_hook.warn(f"tfgpu_magic: {error}")
-        enforcement.enforce_nearest()
 
 
 def resume(words: str, others: str = "", *, asked: str = "") -> Plan:

@@ -10,7 +10,6 @@ from tfgpu_magic.host import host
 from tfgpu_magic.model.answer import Document
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, PendingLook
 from tfgpu_magic.policy import parser
-from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.word import RESTART, Line
 
 
@@ -31,15 +30,7 @@ def answer(line: Line) -> Document:
         if host() != "kernel":
             raise
     else:
-        return answers.answer(plan, _standing(plan, line))
+        return answers.answer(plan, engine.standing(plan, line.frameworks))
     from tfgpu_magic.notebook.restart import restart  # it imports psutil and more, and restarts are rare
 
     return restart(str(plan.asked) or "default", str(enforcement.said_to_others(plan)))
-
-
-def _standing(plan: Plan, line: Line) -> str:
-    if line.frameworks == "tensorflow":
-        return engine.standing(plan)
-    from tfgpu_magic.engine import every_framework
-
-    return every_framework.standing(plan)
