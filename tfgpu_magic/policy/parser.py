@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import re
 import textwrap
@@ -168,8 +169,6 @@ def nearest(wrong: str, known: Iterable[str], tried: Mapping[str, str] = Mapping
         known: all known words.
         tried: known words by other words that may be written for them and do not look like them.
     """
-    import difflib  # only a mistake needs it
-
     known, tried = list(known), {**_FLAGS, **tried}
     near = [tried[wrong.lower()]] if tried.get(wrong.lower()) in known else []
     near = near or difflib.get_close_matches(wrong.lower(), known, n=1, cutoff=0.6)
