@@ -100,7 +100,7 @@ def program(
 
 def summaries(live: Live) -> list[str]:
     live.look()
-    return sorted(report.summary for report in live.posted().reports)
+    return sorted(report.summary for report in live.report_files.read())
 
 
 def test_a_server_and_kernels_of_other_environments_meet_on_one_board(machine: Machine, users: Path) -> None:

@@ -142,7 +142,7 @@ def test_looks_go_on_beside_a_home_that_cannot_be_looked_into(
     monkeypatch.setattr(live, "start", lambda *_: None)
     with Live() as one:
         assert one.look().message is snapshot_file.NOTHING
-        assert one.posted().reports == ()
+        assert one.report_files.read() == ()
 
 
 def test_it_and_its_files_are_for_nobody_else(folder: Path, here: BoardDirectory, writer: Writer) -> None:

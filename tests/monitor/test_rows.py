@@ -20,6 +20,7 @@ from tfgpu_magic.model.rows import Notebook, ProcessRow, Table
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.owners.attribution import Owner
 from tfgpu_magic.monitor.table.tabulate import COLOURS, SMALLEST_REST, TONES, UNATTRIBUTED, UNREAD, Known, make
+from tfgpu_magic.monitor.table.unused import UnusedLine, UnusedRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,7 +98,8 @@ def test_processes_are_in_the_order_of_the_gpus() -> None:
 def test_a_process_that_uses_its_gpu_is_not_unused_whatever_the_record_has() -> None:
     uses = (Process(gpu="0", pid=pid, kind="C", held=pid, utilisation=use) for pid, use in ((2, 0), (1, 40)))
     snapshot = Snapshot(time=0.0, gpus=(Gpu(index=0, uuid="GPU-0"),), processes=tuple(uses))
-    made = make(snapshot, Known(unused={("GPU-0", 1): 5.0, ("GPU-0", 2): 5.0}))
+    record = UnusedRecord(0.0, {"GPU-0": {pid: UnusedLine(0, 5.0, True) for pid in (1, 2)}})
+    made = make(snapshot, Known(facts=(record,)))
 
     assert [row.unused for row in made.processes] == [5.0, None]
 

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.sizes import GIB
+from tfgpu_magic.model.rows import ProcessRow
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.board.unused import AFTER, LONGEST_GAP, TRUE_FOR, Ledger, UnusedRecord
+from tfgpu_magic.monitor.table.tabulate import Known
+from tfgpu_magic.monitor.table.unused import AFTER, LONGEST_GAP, TRUE_FOR, Ledger, UnusedRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 HOUR = 3600.0
 WEDNESDAY = datetime(2026, 11, 18).timestamp()
@@ -41,8 +43,15 @@ def every(seconds: float, start: float, end: float) -> list[float]:
     return [start + seconds * number for number in range(int((end - start) / seconds) + 1)]
 
 
+def told(ledger: Ledger, pids: Iterable[int], now: float) -> dict[int | None, float]:
+    """Return since when processes of the GPU are said to hold memory without use."""
+    rows = [ProcessRow(gpu="0", pid=pid, kind="C", who="mine", owner="", held=GIB) for pid in pids]
+    made = ledger.record().added(Gpu(index=0, uuid="GPU-0"), rows, Known(), {}, now)
+    return {row.pid: row.unused for row in made if row.unused is not None}
+
+
 def since(ledger: Ledger, pid: int, now: float) -> float | None:
-    return ledger.record().unused(now, lambda *_: True).get(("GPU-0", pid))
+    return told(ledger, {pid}, now).get(pid)
 
 
 def test_a_day_of_one_that_computes_one_that_holds_and_one_that_is_there_for_two_hours() -> None:
@@ -182,7 +191,7 @@ def test_five_hundred_processes_are_counted_each_by_itself() -> None:
     for at in every(10, WEDNESDAY, now):
         ledger.step(reading(at, {pid: 50 if pid % 2 else 0 for pid in range(1, 501)}), began)
 
-    assert {pid for _, pid in ledger.record().unused(now, lambda *_: True)} == set(range(2, 501, 2))
+    assert told(ledger, range(1, 501), now).keys() == set(range(2, 501, 2))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"time":1}', '{"time":1,"lines":{"0":{"x":[1]}}}'])

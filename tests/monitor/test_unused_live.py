@@ -9,12 +9,11 @@ import pytest
 
 from tests.monitor.boards import collectors
 from tests.waiting import until
-from tfgpu_magic.monitor.board import unused
 from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.unused import UnusedLine, UnusedRecord
 from tfgpu_magic.monitor.owners.pids import began
-from tfgpu_magic.monitor.table import fetch
+from tfgpu_magic.monitor.table import fetch, unused
 from tfgpu_magic.monitor.table.fetch import Watcher
+from tfgpu_magic.monitor.table.unused import UnusedLine, UnusedRecord
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +41,7 @@ def counted(machine: Machine, *pids: int, ago: float = 30.0, late: int = 0) -> N
 
 
 def counting_since(watcher: Watcher, time: float) -> bool:
-    record = watcher.live.posted().record
+    record = unused.read(watcher.live.report_files.places)
     return record is not None and record.time > time
 
 

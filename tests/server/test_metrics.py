@@ -27,9 +27,9 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.report import Figure, GpuUse, Report
 from tfgpu_magic.model.rows import GpuRow, Parked, ParkedState, ProcessRow, Table
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.board.live import Posted
 from tfgpu_magic.monitor.board.snapshot_file import Look, Published
 from tfgpu_magic.monitor.owners import attribution
+from tfgpu_magic.monitor.table.fetch import Posted
 from tfgpu_magic.server import metrics
 from tfgpu_magic.simgpu import Machine
 
@@ -268,6 +268,10 @@ class Board:
         snapshot = Snapshot(time=1.7e9, gpus=(gpu,), processes=(stranger,), listed_at=1.7e9)
         return Look(Published(1, snapshot.to_json()), 0.0, None)
 
+    @property
+    def report_files(self) -> Board:
+        return self
+
     def posted(self) -> Posted:
         use = GpuUse(gpu="GPU-1", figures=self.figures)
         return Posted((Report(pid=os.getpid(), summary="", uses=(use,), used_since=1.6e9),))
@@ -279,6 +283,7 @@ def test_own_is_what_kernels_say_where_the_driver_names_nobody_here(
 ) -> None:
     monkeypatch.setattr(Board, "figures", figures)
     monkeypatch.setattr(metrics, "Live", Board)
+    monkeypatch.setattr(metrics, "posted", Board.posted)
     held = told(Known(metrics.MetricsSource().read()))
 
     assert (held["held", "0", "own"], held["held", "0", "unattributed"]) == (GIB, 3 * GIB)
@@ -290,6 +295,7 @@ def test_a_process_that_hangs_where_it_is_read_holds_up_no_server(
 ) -> None:
     never = threading.Event()
     monkeypatch.setattr(metrics, "Live", Board)
+    monkeypatch.setattr(metrics, "posted", Board.posted)
     monkeypatch.setattr(attribution, "READ_TIMEOUT", 0.01)
     monkeypatch.setattr(where, what, lambda *_: never.wait(60))
     source = metrics.MetricsSource()
@@ -305,6 +311,7 @@ def test_a_process_that_hangs_where_it_is_read_holds_up_no_server(
 def test_a_directory_of_users_that_hangs_holds_up_no_server_either(monkeypatch: pytest.MonkeyPatch) -> None:
     never = threading.Event()
     monkeypatch.setattr(metrics, "Live", Board)
+    monkeypatch.setattr(metrics, "posted", Board.posted)
     monkeypatch.setattr(Board, "look", lambda _: never.wait(60))
     source = metrics.MetricsSource()
     begun = time.monotonic()

@@ -14,7 +14,7 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.rows import ParkedState, Table, by_gpu
 from tfgpu_magic.monitor.board.live import Live
 from tfgpu_magic.monitor.owners.attribution import SILENT, Owners
-from tfgpu_magic.monitor.table.fetch import PID_TRUSTED_FOR
+from tfgpu_magic.monitor.table.fetch import PID_TRUSTED_FOR, posted
 from tfgpu_magic.monitor.table.tabulate import Known, make
 from tfgpu_magic.probe import within
 
@@ -95,7 +95,7 @@ class MetricsSource:
         with self._lock:
             self._stay_for(time.monotonic())
             try:
-                look, posted = self._live.look(), self._live.posted()
+                look, found = self._live.look(), posted(self._live.report_files)
             except MonitorError as error:
                 return Table(error=str(error))
         snapshot = look.snapshot
@@ -103,10 +103,10 @@ class MetricsSource:
             return Table(error=_STALE, time=snapshot.time)
         if snapshot.error:
             return Table(error=snapshot.error, time=snapshot.time)
-        known = within(OWNERS_TIMEOUT, lambda: posted.known(self._owners, snapshot, {}))
+        known = within(OWNERS_TIMEOUT, lambda: found.known(self._owners, snapshot, {}))
         if known is not None and all(owner.text != SILENT for owner in known.owners.values()):
             return make(snapshot, known)
-        table = make(snapshot, Known(reports=posted.reports, facts=posted.facts))
+        table = make(snapshot, Known(reports=found.reports, facts=found.facts))
         return replace(table, processes=tuple(replace(row, untold=True) for row in table.processes))
 
     def close(self) -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
-from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.board import lockfile
 from tfgpu_magic.monitor.board.directory import BoardDirectory
@@ -17,20 +15,10 @@ from tfgpu_magic.monitor.board.lockfile import LINGER, READING_TIMEOUT
 from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.monitor.board.snapshot_file import LOCK, NOTHING, Look, Published, SnapshotReader
 from tfgpu_magic.monitor.board.starting import Updated, begin, start
-from tfgpu_magic.monitor.board.unused import RecordReader
 from tfgpu_magic.monitor.driver.schedule import WantedIntervals
-from tfgpu_magic.monitor.owners.attribution import together
-from tfgpu_magic.monitor.table.tabulate import Known
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tfgpu_magic.model.report import Report
-    from tfgpu_magic.model.rows import Notebook
     from tfgpu_magic.monitor.board.history import History
-    from tfgpu_magic.monitor.board.unused import UnusedRecord
-    from tfgpu_magic.monitor.owners.attribution import Owners
-    from tfgpu_magic.monitor.table.tabulate import RowFact
 
 CHECK_EVERY = 0.5
 """Seconds between two of a viewer's checks that there is a collector, which also see from them that it has viewers."""
@@ -40,59 +28,6 @@ PLACE_EVERY = 5.0
 
 UNWATCHED_LISTS_EVERY = 10.0
 """Seconds between two lists of processes, at the least, while no viewer shows them."""
-
-
-class Posted(NamedTuple):
-    """What is posted on the board beside the snapshots.
-
-    Attributes:
-        reports: the other kernels' reports.
-        facts: what else is known of processes.
-        record: the collector's record of memory that is held without use; None where there is none.
-        names: what renamed notebooks are called, by their kernels' ids.
-    """
-
-    reports: tuple[Report, ...] = ()
-    facts: tuple[RowFact, ...] = ()
-    record: UnusedRecord | None = None
-    names: Mapping[str, str] = MappingProxyType({})
-
-    @property
-    def told(self) -> frozenset[int]:
-        """The pids of which facts are known."""
-        return frozenset[int]().union(*(fact.pids for fact in self.facts))
-
-    def known(
-        self,
-        owners: Owners,
-        snapshot: Snapshot,
-        served: Mapping[int, Notebook],
-        still: Callable[[int, int], bool] = lambda _pid, _began: True,
-    ) -> Known:
-        """Return what is known of a snapshot's processes.
-
-        Args:
-            owners: finds whose they are.
-            snapshot: the driver's figures.
-            served: what a server has of its kernels, by pid.
-            still: as in `UnusedRecord.unused`.
-        """
-        notebooks = together(self.reports, served)
-        return Known(
-            owners=owners.find({process.pid for process in snapshot.processes}, notebooks, self.told, self.names),
-            reports=self.reports,
-            notebooks=notebooks,
-            unused=self.record.unused(snapshot.listed_at, still) if self.record and snapshot.listed_at else {},
-            facts=self.facts,
-        )
-
-
-def read_posted(files: ReportFiles, records: RecordReader) -> Posted:
-    """Read what is posted on the board now."""
-    reports = files.read()
-    found = (read(files.places) for read in parts("row fact"))
-    facts = tuple(fact for fact in found if fact is not None)
-    return Posted(reports, facts, records.read(files.places[0]), files.names)
 
 
 class Live:
@@ -120,7 +55,6 @@ class Live:
         self._report_files: ReportFiles
         self._check_at = self._place_at = 0.0
         self._updated: Updated | None = None
-        self._records = RecordReader()
 
     def __enter__(self) -> Live:
         return self
@@ -184,10 +118,11 @@ class Live:
         """Return what was used of each GPU in the last hour, as far as there were viewers."""
         return self._open().history()
 
-    def posted(self) -> Posted:
-        """Read what is posted beside the snapshots."""
+    @property
+    def report_files(self) -> ReportFiles:
+        """The kernels' reports, in the directories where anything is posted."""
         self._open()
-        return read_posted(self._report_files, self._records)
+        return self._report_files
 
     def ensure(self) -> None:
         """Ensure that there is a collector, and record that it has a viewer. Looks do that.

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.rows import Table
 from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.live import Live, Posted, read_posted
+from tfgpu_magic.monitor.board.live import Live
 from tfgpu_magic.monitor.board.report_files import ReportFiles
-from tfgpu_magic.monitor.board.unused import RecordReader
 from tfgpu_magic.monitor.driver.look import look
 from tfgpu_magic.monitor.owners.attribution import Owners, together
-from tfgpu_magic.monitor.owners.pids import began, maker
+from tfgpu_magic.monitor.owners.pids import maker
 from tfgpu_magic.monitor.table.tabulate import UNATTRIBUTED, Known, make
 from tfgpu_magic.probe import within
 
@@ -29,11 +30,59 @@ if TYPE_CHECKING:
     from tfgpu_magic.model.snapshot import Snapshot
     from tfgpu_magic.monitor.board.snapshot_file import Look
     from tfgpu_magic.monitor.owners.attribution import Owner
+    from tfgpu_magic.monitor.table.tabulate import RowFact
 
 PID_TRUSTED_FOR = 10.0
 """Seconds in which no pid is reused by another process on the same GPU."""
 
 HANGS = "Whose the processes are is not known: this machine's processes cannot be read at the moment."
+
+
+class Posted(NamedTuple):
+    """What is posted on the board beside the snapshots.
+
+    Attributes:
+        reports: the other kernels' reports.
+        facts: what else is known of processes.
+        names: what renamed notebooks are called, by their kernels' ids.
+    """
+
+    reports: tuple[Report, ...] = ()
+    facts: tuple[RowFact, ...] = ()
+    names: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def told(self) -> frozenset[int]:
+        """The pids of which facts are known."""
+        return frozenset[int]().union(*(fact.pids for fact in self.facts))
+
+    def known(
+        self,
+        owners: Owners,
+        snapshot: Snapshot,
+        served: Mapping[int, Notebook],
+    ) -> Known:
+        """Return what is known of a snapshot's processes.
+
+        Args:
+            owners: finds whose they are.
+            snapshot: the driver's figures.
+            served: what a server has of its kernels, by pid.
+        """
+        notebooks = together(self.reports, served)
+        return Known(
+            owners=owners.find({process.pid for process in snapshot.processes}, notebooks, self.told, self.names),
+            reports=self.reports,
+            notebooks=notebooks,
+            facts=self.facts,
+        )
+
+
+def posted(files: ReportFiles) -> Posted:
+    """Read what is posted on the board now, beside the snapshots."""
+    reports = files.read()
+    found = (read(files.places) for read in parts("row fact"))
+    return Posted(reports, tuple(fact for fact in found if fact is not None), files.names)
 
 
 def table(report: Callable[[Snapshot], Report] | None = None, *, timeout: float = 1.5) -> Table:
@@ -47,7 +96,7 @@ def table(report: Callable[[Snapshot], Report] | None = None, *, timeout: float 
         The rows, even where there is no driver or it hangs: then the table's `error` says so.
     """
     snapshot = look(timeout)
-    known = within(timeout, lambda: _posted().known(Owners(), snapshot, {}, _still))
+    known = within(timeout, lambda: _read().known(Owners(), snapshot, {}))
     made = make(snapshot, replace(known or Known(), own=report(snapshot) if report else None))
     if known is None:
         made = replace(made, notes=(*(note for note in made.notes if note != UNATTRIBUTED), HANGS))
@@ -67,27 +116,22 @@ def owners(
     """
 
     def find() -> Mapping[int, Owner]:
-        posted = _posted()
+        found = _read()
         return Owners(maker() if call else None).find(
-            pids, together(posted.reports, {}), {*posted.told, *here}, posted.names
+            pids, together(found.reports, {}), {*found.told, *here}, found.names
         )
 
     return within(timeout, find) or {}
 
 
-def _still(pid: int, start: int) -> bool:
-    """Tell whether a pid is still that of the process that began then; one of another namespace is not known to be."""
-    return start != 0 and began(pid) == start
-
-
-def _posted() -> Posted:
+def _read() -> Posted:
     """Read what is posted on the board; nothing where it cannot be used."""
     with (
         contextlib.suppress(MonitorError),
         BoardDirectory() as place,
         contextlib.closing(ReportFiles(place)) as everywhere,
     ):
-        return read_posted(everywhere, RecordReader())
+        return posted(everywhere)
     return Posted()
 
 
@@ -115,14 +159,14 @@ class Watcher:
         Args:
             notebooks: what a server has of its kernels, by pid.
         """
-        return self._table(self.live.look(), self.live.posted(), notebooks or {})
+        return self._table(self.live.look(), posted(self.live.report_files), notebooks or {})
 
     def news(self, notebooks: Mapping[int, Notebook]) -> Table | None:
         """Return the table; None while board, reports and notebooks are unchanged, which takes microseconds."""
         before, self._before = self._before, ()  # a failure is news, and so is what follows it
-        look, posted = self.live.look(), self.live.posted()
-        now = _identity(look), posted, notebooks
-        table = self._table(look, posted, notebooks) if now != before else None
+        look, found = self.live.look(), posted(self.live.report_files)
+        now = _identity(look), found, notebooks
+        table = self._table(look, found, notebooks) if now != before else None
         self._before = now
         return table
 
@@ -130,9 +174,9 @@ class Watcher:
         """Close the board."""
         self.live.close()
 
-    def _table(self, look: Look, posted: Posted, notebooks: Mapping[int, Notebook]) -> Table:
+    def _table(self, look: Look, found: Posted, notebooks: Mapping[int, Notebook]) -> Table:
         snapshot = look.snapshot
-        known = replace(posted.known(self._owners, snapshot, notebooks), own=self._own(snapshot))
+        known = replace(found.known(self._owners, snapshot, notebooks), own=self._own(snapshot))
         return replace(make(snapshot, known), stale_since=look.stale_since, every=look.every)
 
     def _own(self, snapshot: Snapshot) -> Report | None:

@@ -77,7 +77,6 @@ class Known:
         own: this kernel's own report.
         reports: the other kernels' reports.
         notebooks: what is known of kernels, by pid, as `owners.together` returns it.
-        unused: since when memory is held without use, as `UnusedRecord.unused` returns it.
         facts: what else is known of some of them.
     """
 
@@ -85,7 +84,6 @@ class Known:
     own: Report | None = None
     reports: Sequence[Report] = ()
     notebooks: Mapping[int, Notebook] = field(default_factory=dict)
-    unused: Mapping[tuple[str, int], float] = field(default_factory=dict)
     facts: Sequence[RowFact] = ()
 
 
@@ -173,7 +171,6 @@ def _rows(
     uses: Mapping[int, GpuUse | None],
     parks: Collection[int],
 ) -> Iterable[ProcessRow]:
-    key = gpu.uuid or gpu.label
     for process in processes:
         owner = known.owners.get(process.pid) or Owner(pid=process.pid, who="unknown", text="others")
         yield ProcessRow(
@@ -188,7 +185,6 @@ def _rows(
             kernel=owner.kernel,
             call=owner.call,
             utilisation=process.utilisation,
-            unused=None if process.utilisation else known.unused.get((key, process.pid)),
             began=owner.began,
             parks=owner.who in ("this", "mine") and process.pid in parks,
         )

@@ -11,18 +11,21 @@ import json
 import math
 import os
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.board.directory import CHECK, checked, whole
 from tfgpu_magic.monitor.board.history import write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from tfgpu_magic.model.report import GpuUse
+    from tfgpu_magic.model.rows import ProcessRow
     from tfgpu_magic.model.snapshot import Gpu, Snapshot
     from tfgpu_magic.monitor.board.directory import BoardDirectory
+    from tfgpu_magic.monitor.table.tabulate import Known
 
 NAME = "unused-2"
 """The file's name, with the version of its content."""
@@ -38,6 +41,9 @@ SAVE_EVERY = 20.0
 """Seconds between two records while nothing begins to count or ends: other processes come and go."""
 TRUE_FOR = 60.0
 """Seconds of which a record may be older than a reading and still tell what is not used."""
+
+_latest: tuple[object, UnusedRecord | None] = None, None
+"""The record that was read last, after what its file was."""
 
 
 class UnusedLine(NamedTuple):
@@ -59,12 +65,15 @@ UnusedLines = dict[str, dict[int, UnusedLine]]
 
 @dataclass(frozen=True, slots=True)
 class UnusedRecord:
-    """What was found, as it is kept. GPUs go by their UUIDs, and by their labels where they have none.
+    """What was found, as it is kept; a `RowFact`. GPUs go by their UUIDs, and by their labels where they have none.
 
     Attributes:
         time: until when, in seconds since the epoch.
         lines: the processes by GPU and pid.
     """
+
+    pids: ClassVar[frozenset[int]] = frozenset()
+    silent: ClassVar[frozenset[int]] = frozenset()
 
     time: float = 0.0
     lines: UnusedLines = field(default_factory=dict)
@@ -90,21 +99,18 @@ class UnusedRecord:
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a record: {error}") from error
 
-    def unused(self, now: float, still: Callable[[int, int], bool]) -> dict[tuple[str, int], float]:
-        """Return since when memory is held without use, in seconds since the epoch, by GPU and pid.
+    def added(
+        self, gpu: Gpu, rows: Sequence[ProcessRow], _known: Known, _uses: Mapping[int, GpuUse | None], listed_at: float
+    ) -> list[ProcessRow]:
+        """Return a GPU's rows with since when each holds memory without use, as `RowFact.added`."""
+        lines = self.lines.get(gpu.uuid or gpu.label, {}) if listed_at - self.time <= TRUE_FOR else {}
 
-        Args:
-            now: when the lists were read that it is told with, in seconds since the epoch.
-            still: tells whether a pid is still that of the process that began then (`pids.began`).
-        """
-        if now - self.time > TRUE_FOR:
-            return {}
-        return {
-            (gpu, pid): line.since
-            for gpu, rows in self.lines.items()
-            for pid, line in rows.items()
-            if line.counted and line.since is not None and still(pid, line.began)
-        }
+        def since(row: ProcessRow) -> float | None:
+            line = lines.get(row.pid or 0)
+            same = line is not None and line.counted and row.began in (None, line.began)
+            return line.since if line is not None and same and row.kind and not row.utilisation else None
+
+        return [row if (told := since(row)) is None else replace(row, unused=told) for row in rows]
 
 
 class Ledger:
@@ -222,34 +228,27 @@ def keep(place: BoardDirectory, record: UnusedRecord) -> None:
 
 
 def kept(place: BoardDirectory) -> UnusedRecord | None:
-    """Return the record; None where there is none, or none that is whole."""
-    return RecordReader().read(place)
+    """Return the record, the same object as long as it is the same; None where there is none, or none that is whole."""
+    global _latest
+    try:
+        fd = place.open(NAME, os.O_RDONLY)
+    except (FileNotFoundError, MonitorError):
+        return None
+    try:
+        about = os.fstat(fd)
+        seen = about.st_dev, about.st_ino, about.st_mtime_ns
+        if seen != _latest[0]:
+            _latest = seen, _record(os.pread(fd, CHECK + LARGEST, 0))
+        return _latest[1]
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
 
 
-class RecordReader:
-    """A reader of the record, which parses it when it is new."""
-
-    def __init__(self) -> None:
-        self._seen: tuple[int, int, int] | None = None
-        self._record: UnusedRecord | None = None
-
-    def read(self, place: BoardDirectory) -> UnusedRecord | None:
-        """Return the record, the same object as long as it is the same; None as `kept`."""
-        try:
-            fd = place.open(NAME, os.O_RDONLY)
-        except (FileNotFoundError, MonitorError):
-            self._seen = self._record = None
-            return None
-        try:
-            about = os.fstat(fd)
-            seen = about.st_dev, about.st_ino, about.st_mtime_ns
-            if seen != self._seen:
-                self._seen, self._record = seen, _record(os.pread(fd, CHECK + LARGEST, 0))
-        except OSError:
-            self._seen = self._record = None
-        finally:
-            os.close(fd)
-        return self._record
+def read(places: Sequence[BoardDirectory]) -> UnusedRecord | None:
+    """Return the record as a fact of rows; it is in the best directory."""
+    return kept(places[0])
 
 
 def _record(data: bytes) -> UnusedRecord | None:
