@@ -12,14 +12,14 @@ from tests.insight.cases import case, gpu, holding, pool, row, shortage
 from tests.sizes import GIB, MIB
 from tfgpu_magic.insight.names import Name, NamedMemory, Scope
 from tfgpu_magic.insight.why.explanation import Explanation
-from tfgpu_magic.insight.why.remedies import Planned, remedies
+from tfgpu_magic.insight.why.remedies import Trial, remedies
 from tfgpu_magic.model.rows import ProcessRow
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import parser
 
 
 @dataclass
-class Fits:
+class Fits(Trial):
     """A trial in which policies fit whose words are these; it notes what was tried."""
 
     words: Collection[str] = ()
@@ -50,7 +50,7 @@ def test_what_is_tried_has_headroom_and_less_of_it_where_that_does_not_fit() -> 
 
 def test_a_limit_that_would_be_warned_of_is_not_open() -> None:
     empty = Gpu(index=0, uuid="GPU-0", total=16 * GIB, free=16 * GIB, capability=(8, 0))
-    trial = Planned(Snapshot(time=1.0, gpus=(empty,)), "TensorFlow", "GPU-0")
+    trial = Trial(Snapshot(time=1.0, gpus=(empty,)), "TensorFlow", "GPU-0")
 
     assert trial.anew("limit 14GiB", 14 * GIB)
     assert trial.anew("limit 15GiB --grow", 15 * GIB)

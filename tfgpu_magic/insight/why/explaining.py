@@ -23,7 +23,7 @@ from tfgpu_magic.insight.tensors import holders
 from tfgpu_magic.insight.why import errors
 from tfgpu_magic.insight.why.answer import Why
 from tfgpu_magic.insight.why.explanation import Explanation, find_cause, is_memory
-from tfgpu_magic.insight.why.remedies import Planned, remedies
+from tfgpu_magic.insight.why.remedies import Trial, remedies
 from tfgpu_magic.model import phrases
 from tfgpu_magic.model.report import Report
 from tfgpu_magic.model.snapshot import Snapshot
@@ -239,7 +239,7 @@ def _gpu(table: Table, uuids: Collection[str]) -> GpuRow | None:
 
 def _with_remedies(case: Explanation, snapshot: Snapshot) -> Explanation:
     """Return the explanation with what would help; without any of it where to try them takes too long."""
-    trial = Planned(snapshot, case.shortage.framework, None if case.gpu is None else case.gpu.uuid)
+    trial = Trial(snapshot, case.shortage.framework, None if case.gpu is None else case.gpu.uuid)
     with contextlib.suppress(Exception):  # what is known is shown without them
         return replace(case, remedies=within(TRIAL_TIMEOUT, partial(remedies, case, trial)) or ())
     return case

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tfgpu_magic.engine import engine
 from tfgpu_magic.insight.names import NamedMemory, Scope
@@ -35,22 +35,6 @@ _HEADROOM = (Fraction(3, 2), Fraction(11, 10))
 """How much more than is known to be needed is asked for, the first that can be had: the rest of the cell wants some."""
 
 _RESULT = re.compile(r"Out\[(\d+)\]")
-
-
-class Trial(Protocol):
-    """Tries what would come of words, without doing it."""
-
-    def anew(self, words: str, need: int, *, without: ProcessRow | None = None) -> bool:
-        """Tell whether a new process would have so much in one pool with these words.
-
-        Args:
-            words: a policy.
-            need: bytes.
-            without: a process whose memory would be free.
-        """
-
-    def beside(self, words: str, need: int) -> bool:
-        """Tell whether an isolated cell would have so much in one pool with these words, beside this process."""
 
 
 def remedies(case: Explanation, trial: Trial) -> tuple[Remedy, ...]:
@@ -192,7 +176,7 @@ def _smaller(case: Explanation) -> Remedy:
     return Remedy(kind="smaller", size=room if 0 < room < size else None)
 
 
-class Planned:
+class Trial:
     """A trial by the planner, on the GPUs as they were seen: nothing is applied, and no framework is asked.
 
     Args:
@@ -205,7 +189,13 @@ class Planned:
         self._snapshot, self._framework, self._gpu = snapshot, framework, gpu
 
     def anew(self, words: str, need: int, *, without: ProcessRow | None = None) -> bool:
-        """Tell whether a new process would have so much in one pool with these words."""
+        """Tell whether a new process would have so much in one pool with these words.
+
+        Args:
+            words: a policy.
+            need: bytes.
+            without: a process whose memory would be free.
+        """
         snapshot = self._snapshot if without is None else _emptied(self._snapshot, without)
         return self._has_room(lambda: engine.foresee(words, self._asked, see=lambda: snapshot), need)
 
