@@ -14,7 +14,7 @@ machine = machine_of("1x8GiB")
 
 WHO_READS = """
 import os, sys
-import IPython, wrapt
+import IPython
 reads = []
 class Watched(type(os.environ)):
     def __getitem__(self, key):

@@ -68,7 +68,7 @@ def test_what_few_configurations_have_is_not_imported_for_others() -> None:
     rooms = {f"tfgpu_magic.{name}" for name in ("policy.ceiling", "notebook.configuration", "frameworks.runtime")}
 
     assert "tfgpu_magic.notebook.loading" in modules
-    assert not set(modules) & {"wrapt", "tomllib", *rooms}
+    assert not set(modules) & {"tomllib", *rooms}
 
 
 def _cells_beside_a_neighbour(settings: Mapping[str, Any]) -> list[Seen]:

@@ -19,8 +19,6 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import NoReturn
 
-import wrapt
-
 from tfgpu_magic import units
 from tfgpu_magic.command import program
 from tfgpu_magic.command.target import PythonProgram, interpreter, is_python, python_program
@@ -95,7 +93,7 @@ def _python(policy: str, found: PythonProgram, options: argparse.Namespace) -> i
     claims.announced_by(reporter.announce)
     plan = in_shell(lambda: _in_time(engine.apply, policy, options.wait), line)
     export(POLICY, str(plan.settled_of_all))  # for kernels that it starts
-    reporter.start(wrapt.when_imported)
+    reporter.start()
     if plan.acts_on_nothing:
         print(f"tfgpu: {engine.standing(plan)}", file=sys.stderr)
     elif options.called and not is_python(options.called[0]) and any(one.limited for one in plan.asked.memory):

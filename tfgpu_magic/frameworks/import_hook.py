@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
-from typing import TextIO
-
-import wrapt
+from typing import Any, TextIO
 
 from tfgpu_magic.frameworks import NAMES
 
@@ -31,16 +29,48 @@ def call_at_import(do: Callable[[], None], module: str = "tensorflow") -> None:
     _given.add((module, do))
     waiting = _waiting.setdefault(module, [])
     waiting.append(do)
-    if len(waiting) == 1:  # wrapt has no way to remove a hook, so there is one for all of them
-        _hook(module)
+    if _FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, _FINDER)
+    if len(waiting) == 1 and sys.modules.get(module) is not None:  # else its import calls all of them
+        _call(module)
 
 
-def _hook(module: str) -> None:
-    wrapt.when_imported(module)(lambda _: _call(module))
+class _Finder:
+    """Finds a module that functions wait for as the finders behind it do, and has its import call them.
+
+    Source: Python's import system, `importlib.abc.MetaPathFinder` and `Loader`.
+    """
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if not _waiting.get(name):
+            return None
+        others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        found: Any = next(filter(None, others), None)
+        if hasattr(getattr(found, "loader", None), "exec_module"):
+            found.loader = _Loader(found.loader)
+        return found
+
+
+_FINDER: Any = _Finder()
+
+
+class _Loader:
+    """Loads a module as its own loader does, which the module has from then on, and calls what waited for it."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def exec_module(self, module: Any) -> None:
+        module.__loader__ = module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        _call(module.__name__)
 
 
 def _call(module: str) -> None:
-    waiting = _waiting[module]
+    waiting = _waiting.get(module, [])
     while waiting:
         _guarded(waiting[0], module)
         del waiting[0]
@@ -51,12 +81,9 @@ def _guarded(do: Callable[[], None], module: str) -> None:
         do()
     except Exception as error:  # whatever it is, the user's import must go on
         why = str(error) or type(error).__name__
-        warn(f"tfgpu_magic: what waited for {NAMES[module]}'s import is NOT in force: {why}")
+        warn(f"tfgpu_magic: what waited for {NAMES.get(module, module)}'s import is NOT in force: {why}")
     except BaseException:  # an interrupt
-        if _is_importing(module):  # the import fails, and the next one is to call the function again
-            sys.modules.pop(module, None)  # as Python does next; while it is there, wrapt would call at once
-            _hook(module)
-        else:
+        if not _is_importing(module):  # else the import fails, and the next one is to call the function again
             _given.difference_update((module, waiting) for waiting in _waiting.pop(module))
         raise
 

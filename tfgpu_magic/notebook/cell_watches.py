@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.cell_watch import CellWatch
-from tfgpu_magic.frameworks import NAMES
+from tfgpu_magic.frameworks import NAMES, import_hook
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,14 +42,12 @@ class FirstUseWatch(CellWatch):
             self._note(framework, "this cell")
 
     def start(self) -> None:
-        """Watch the cells, and the imports of the one that runs, if one does: it has begun already."""
+        """Watch the cells, and TensorFlow's import, at which it is noted whose CUDA contexts are there."""
         super().start()
-        if getattr(self._shell, "parent_header", None):  # a kernel's, in a cell; elsewhere the hook is slow to import
-            _watch_import()
+        import_hook.call_at_import(_note_import)
 
     def _before(self, info: Any) -> None:
         self._source = info.raw_cell or ""
-        _watch_import()
 
     def _after(self, result: Any) -> None:
         if imported := _frameworks():
@@ -73,14 +71,7 @@ class FirstUseWatch(CellWatch):
         framework.since = f"since {cell}{_quote(self._source)}"
 
 
-def _watch_import() -> None:
-    from tfgpu_magic.frameworks import import_hook  # not while a kernel starts: wrapt imports asyncio and email
-
-    import_hook.call_at_import(_note_import)
-
-
 def _note_import() -> None:
-    """Note whose CUDA contexts are there when TensorFlow is imported."""
     if imported := _frameworks():
         imported.note_import()
 

@@ -16,11 +16,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.cell_watch import CellWatch
-from tfgpu_magic.frameworks import NAMES
+from tfgpu_magic.frameworks import NAMES, import_hook
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tfgpu_magic.notebook.publisher import Publisher
 
 EVERY = 1.0
@@ -61,21 +59,17 @@ class Reporter(CellWatch):
         self._wake, self._ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="tfgpu_magic-reporter", daemon=True)
 
-    def start(self, when_imported: Callable[[str], Callable[[Callable[[object], None]], object]] | None = None) -> None:
-        """Watch the cells, and report; in a program, report now, and again once it has imported a framework.
-
-        Args:
-            when_imported: what has a function called at a module's import, as `wrapt` has it; a program needs it.
-        """
+    def start(self) -> None:
+        """Watch the cells, and report; in a program, report now, and again once it has imported a framework."""
         atexit.register(self.stop)
-        if when_imported is None:
+        if self._shell is not None:
             super().start()
             self._thread.start()
             return
         self.announce()
         for framework in NAMES:
-            when_imported(framework)(self._imported)
-        when_imported(KERNEL_MANAGER)(self._starts_kernels)
+            import_hook.call_at_import(self._imported, framework)
+        import_hook.call_at_import(self._starts_kernels, KERNEL_MANAGER)
 
     def stop(self) -> None:
         """Stop reporting, and remove the last report. May be called twice."""
@@ -112,7 +106,7 @@ class Reporter(CellWatch):
         self._busy, self._active = busy, time.time()
         self._wake.set()
 
-    def _imported(self, _: object) -> None:
+    def _imported(self, _: object = None) -> None:
         if self._forked():
             return
         # Two threads may import one each, and where no thread can be started, an import goes on all the same.
@@ -120,7 +114,7 @@ class Reporter(CellWatch):
             if self._thread.ident is None:
                 self._thread.start()
 
-    def _starts_kernels(self, _: object) -> None:
+    def _starts_kernels(self, _: object = None) -> None:
         self._has_kernels = True
         self.announce()
 
