@@ -95,7 +95,13 @@ class Refused(TfGpuError, RuntimeError):
 
 
 class TooLate(Refused):
-    """A policy that a new process could enforce, but not this one, where TensorFlow or CUDA is running."""
+    """A policy that a new process could enforce, but not this one, where TensorFlow or CUDA is running.
+
+    Attributes:
+        restarts: the words of the line in its text that restarts the kernel and applies the policy; empty without one.
+    """
+
+    restarts = ""
 
 
 class MonitorError(TfGpuError, RuntimeError):

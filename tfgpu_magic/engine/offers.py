@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
-from tfgpu_magic.errors import PolicyError, Refused, TfGpuError, TooLate
+from tfgpu_magic.errors import Refused, TfGpuError, TooLate
 from tfgpu_magic.model.answer import OFFERS
-from tfgpu_magic.policy import parser
-from tfgpu_magic.policy.word import RESTART
 
 if TYPE_CHECKING:
     from tfgpu_magic.policy.word import Magic
@@ -42,7 +40,7 @@ def refusal(shell: Any, line: str, error: TfGpuError, text: str, magic: Magic = 
         text: the error's text.
         magic: the magic's name.
     """
-    return offering(shell, text, f"%{magic} {line}", lines(line, error, magic))
+    return offering(shell, text, f"%{magic} {line}", lines(error, magic))
 
 
 def offering(shell: Any, text: str, line: str, offered: list[str]) -> UsageError:
@@ -59,17 +57,8 @@ def _show(shell: Any, _: object, error: OfferingError, *__: object, **___: objec
     shell.display_pub.publish(data)
 
 
-def lines(line: str, error: TfGpuError, magic: Magic = "tf_gpu") -> list[str]:
+def lines(error: TfGpuError, magic: Magic = "tf_gpu") -> list[str]:
     """Return the lines that an error's text offers in place of a refused one."""
-    if not isinstance(error, Refused):
-        return []
-    words = [*error.ways, *([_restarting(line)] if isinstance(error, TooLate) else [])]
-    return [f"%{magic} {word}" for word in words if f"%tf_gpu {word}" in str(error)]
-
-
-def _restarting(line: str) -> str:
-    """Return the words that restart the kernel for the policy of a line."""
-    try:
-        return f"{parser.parse(line)} {RESTART}"
-    except PolicyError:  # another word than a policy's was too late
-        return line
+    ways = error.ways if isinstance(error, Refused) else ()
+    restarts = [error.restarts] if isinstance(error, TooLate) and error.restarts else []
+    return [f"%{magic} {words}" for words in (*ways, *restarts)]

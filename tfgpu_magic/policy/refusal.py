@@ -10,6 +10,7 @@ from tfgpu_magic.policy.policy import Memory, Policy, Request
 from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, DEVICE_CAP, DEVICES, ProcessState, Stage
 from tfgpu_magic.policy.requests.default import Default
 from tfgpu_magic.policy.requests.growth import NO_LIMIT
+from tfgpu_magic.policy.word import RESTART
 from tfgpu_magic.units import rounded
 
 
@@ -28,32 +29,31 @@ def too_late(policy: Policy, process: ProcessState, beside: Callable[[], Policy 
             verdict="",
         )
     since = f", {process.since}" if process.since else ""
-    restart = _restart(policy, process, beside=beside)
+    changed = ""
     if process.broken:
-        return TooLate(
+        why = (
             "TensorFlow failed to start on a GPU that had no room left, and may hang for good if it is tried again in "
-            f"this {process.host}. Leave it alone, and restart.",
-            verdict="",
-            more=restart,
+            f"this {process.host}. Leave it alone, and restart."
         )
-    if process.stage is Stage.READY:
-        changed = f"\nAsked was `{process.asked}`, and it was changed since: {'; '.join(process.changed)}."
+    elif process.stage is Stage.READY:
         devices = "the GPUs" if process.shown else "its devices"
-        return TooLate(
+        why = (
             f"TensorFlow is already using {devices} in this {process.host}{since}, so its memory "
-            "cannot be changed any more.",
-            verdict="",
-            more=f"{changed if process.changed else ''}{restart}",
+            "cannot be changed any more."
         )
-    return TooLate(
-        f"Something in this {process.host} holds a CUDA context{since}, and TensorFlow does not know of it. Either "
-        "TensorFlow's GPU allocators exist already (device_lib.list_local_devices(), tf.test.is_gpu_available() "
-        "and v1 Sessions make them), and it would accept the setting and not enforce it; or another library"
-        f"{f' ({process.neighbour})' if process.neighbour else ''} uses the GPU. Nobody can tell which, so nothing "
-        "is promised.",
-        verdict="",
-        more=restart,
-    )
+        if process.changed:
+            changed = f"\nAsked was `{process.asked}`, and it was changed since: {'; '.join(process.changed)}."
+    else:
+        why = (
+            f"Something in this {process.host} holds a CUDA context{since}, and TensorFlow does not know of it. Either "
+            "TensorFlow's GPU allocators exist already (device_lib.list_local_devices(), tf.test.is_gpu_available() "
+            "and v1 Sessions make them), and it would accept the setting and not enforce it; or another library"
+            f"{f' ({process.neighbour})' if process.neighbour else ''} uses the GPU. Nobody can tell which, so nothing "
+            "is promised."
+        )
+    error = _too_late(why, policy, process, beside=beside)
+    error.verdict, error.more = "", f"{changed}{error.more}"
+    return error
 
 
 def if_frozen(
@@ -75,11 +75,9 @@ def if_frozen(
 
 def framework_too_late(framework: str, since: str | None, policy: Policy, process: ProcessState) -> TooLate:
     """Return the error for a framework beside TensorFlow that uses a GPU, and takes what it takes to the end."""
-    return TooLate(
-        f"{framework} is already using a GPU in this {process.host}{f', {since}' if since else ''}, so "
-        "its memory cannot be changed any more.",
-        more=_restart(policy, process, framework),
-    )
+    cell = f", {since}" if since else ""
+    why = f"{framework} is already using a GPU in this {process.host}{cell}, so its memory cannot be changed any more."
+    return _too_late(why, policy, process, framework)
 
 
 def shown_to_others(policy: Policy, process: ProcessState) -> TooLate:
@@ -93,8 +91,7 @@ def hidden_for_good(policy: Policy, process: ProcessState) -> TooLate:
 
 
 def _frozen(why: str, policy: Policy, process: ProcessState, framework: str = "") -> TooLate:
-    text = f"CUDA is running in this {process.host} already{why}"
-    return TooLate(text, more=_restart(policy, process, framework))
+    return _too_late(f"CUDA is running in this {process.host} already{why}", policy, process, framework)
 
 
 def if_it_cannot_be_shown(gpus: Sequence[Gpu]) -> None:
@@ -250,6 +247,19 @@ def _list(gpus: Sequence[Gpu]) -> str:
     return ",".join(gpu.label for gpu in gpus)
 
 
+def _too_late(
+    why: str,
+    policy: Policy,
+    process: ProcessState,
+    framework: str = "",
+    beside: Callable[[], Policy | None] | None = None,
+) -> TooLate:
+    """Return the error with the ways to a process in which it is not too late; the arguments are `_restart`'s."""
+    error = TooLate(why, more=_restart(policy, process, framework, beside))
+    error.restarts = f"{policy} {RESTART}" if process.host == "kernel" else ""
+    return error
+
+
 def _restart(
     policy: Policy,
     process: ProcessState,
@@ -277,7 +287,7 @@ def _restart(
         call = f'\nOr for one function:   @tfgpu_magic.isolated(policy="{cell}")   (this program keeps what it holds)'
         return way if cell is None else way + call
     anew, flag = (
-        ("Restart and apply: ", " --restart")
+        ("Restart and apply: ", f" {RESTART}")
         if process.host == "kernel"
         else ("Leave IPython, start it again and say first: ", "")
     )
