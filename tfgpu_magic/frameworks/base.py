@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
+from importlib import metadata
 from typing import TYPE_CHECKING, ClassVar
 
 from tfgpu_magic.frameworks import import_hook
@@ -167,8 +168,6 @@ def installed(module: str) -> tuple[int, ...]:
 def _look_up(module: str) -> tuple[int, ...]:
     if module not in sys.modules and importlib.util.find_spec(module) is None:
         return ()
-    from importlib import metadata  # slow to import, and most kernels have one framework
-
     try:
         version = metadata.version(module)
     except metadata.PackageNotFoundError:
