@@ -1,8 +1,7 @@
 // The store over the traits of a kernel's model, which anywidget syncs; the kernel renews them while a page draws.
 
 import { History } from './view/history';
-import { reuse } from './view/patch';
-import { Listeners, type Link, type Store } from './view/store';
+import { Listeners, reuse, type Link, type Store } from './view/store';
 import type { Past, State } from './view/wire';
 
 /** The part of anywidget's model that is used. */

@@ -3,8 +3,7 @@
 import { ModelStore, type Model } from './model-store';
 import type { Shared } from './shared';
 import type { History } from './view/history';
-import { reuse } from './view/patch';
-import { Listeners, type Link, type Store } from './view/store';
+import { Listeners, reuse, type Link, type Store } from './view/store';
 import type { Row, State } from './view/wire';
 
 /** Milliseconds between two messages to the kernel that it is drawn; three may be lost (`notebook/widget.py`). */

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import type { Connection, Facts, Outcome } from '../src/lab/choose/kernel';
 import { ChooserModel } from '../src/lab/choose/model';
-import { ENGLISH } from '../src/view/translation';
+import { ENGLISH } from '../src/view/format';
 
 const GIB = 2 ** 30;
 const MIME = 'application/vnd.tfgpu-magic.answer+json';

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ending, endingProcess } from '../src/lab/ending';
-import { ENGLISH } from '../src/view/translation';
+import { ENGLISH } from '../src/view/format';
 import { GIB, gpu, row, state } from './make';
 
 const its = state({

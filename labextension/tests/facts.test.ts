@@ -2,9 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { facts } from '../src/view/facts';
+import { facts } from '../src/view/row';
 import type { Row } from '../src/view/wire';
-import { ENGLISH } from '../src/view/translation';
+import { ENGLISH } from '../src/view/format';
 import { GIB, row } from './make';
 
 const MIB = 2 ** 20;

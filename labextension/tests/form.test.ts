@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { form, type Hands } from '../src/lab/choose/form';
 import { ALL } from '../src/lab/choose/words';
-import { ENGLISH } from '../src/view/translation';
+import { ENGLISH } from '../src/view/format';
 
 /** Return the text of what lit-html is given to draw. */
 function text(drawn: unknown): string {

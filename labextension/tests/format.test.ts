@@ -2,8 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ago, cut, figure, share, short, step, withUnit } from '../src/view/format';
-import { ENGLISH } from '../src/view/translation';
+import { ago, cut, ENGLISH, figure, share, short, step, withUnit } from '../src/view/format';
 import { GIB } from './make';
 
 test('sizes have one decimal, and what is little is not nothing', () => {

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Widget } from '@lumino/widgets';
 import { AtHand, obstacle } from '../src/lab/notebook';
-import { ENGLISH } from '../src/view/translation';
+import { ENGLISH } from '../src/view/format';
 import { FakeSignal } from './fakes';
 import { row, state } from './make';
 

@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { kernels } from '../src/lab/kernels';
 import { canPark, canStay, canUnpark, parkedDetail, parkedText } from '../src/view/parking';
 import { stateText } from '../src/view/row';
-import { ENGLISH } from '../src/view/translation';
+import { ENGLISH } from '../src/view/format';
 import type { Row } from '../src/view/wire';
 import { GIB, row, state } from './make';
 

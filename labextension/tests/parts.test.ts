@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { parts } from '../src/view/parts';
+import { parts } from '../src/view/gpu';
 import type { Gpu, Row } from '../src/view/wire';
 import { GIB, gpu, row } from './make';
 

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { merge, reuse } from '../src/view/patch';
+import { merge, reuse } from '../src/view/store';
 
 const EXAMPLES: [unknown, unknown, unknown][] = [
   [{ a: 'b' }, { a: 'c' }, { a: 'c' }],

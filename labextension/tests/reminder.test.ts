@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { kernels, unused } from '../src/lab/kernels';
 import { Reminder, type Keeper } from '../src/lab/news';
 import type { Row, State } from '../src/view/wire';
-import { ENGLISH } from '../src/view/translation';
+import { ENGLISH } from '../src/view/format';
 import { GIB, row, state } from './make';
 
 const NOW = 1_800_000_000;

@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { sensors } from '../src/view/gpu';
 import { canEnd, stateText, unusedText } from '../src/view/row';
 import type { Row } from '../src/view/wire';
-import { ENGLISH } from '../src/view/translation';
+import { ENGLISH } from '../src/view/format';
 import { gpu, row } from './make';
 
 const text = (rest: Partial<Row>): string => stateText(row(rest), 10_000, ENGLISH);

@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { Stream } from '../src/lab/stream';
 import type { Link } from '../src/view/store';
 import { VERSION } from '../src/view/wire';
-import { ENGLISH } from '../src/view/translation';
+import { ENGLISH } from '../src/view/format';
 import { FakeWorld, full } from './fakes';
 import { GIB, state } from './make';
 

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { afterEach, beforeEach, mock, test } from 'node:test';
 import { Stream } from '../src/lab/stream';
 import { Table } from '../src/table';
-import { ENGLISH } from '../src/view/translation';
+import { ENGLISH } from '../src/view/format';
 import { FakeModel, FakeWorld, full } from './fakes';
 import { GIB, gpu, row, state } from './make';
 

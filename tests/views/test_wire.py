@@ -107,7 +107,7 @@ def test_both_sides_have_the_same_types() -> None:
 
 
 def test_both_sides_know_the_same_version_owners_and_framework_of_the_policy() -> None:
-    assert f"const OWN = '{TENSORFLOW}';" in (PAGE / "facts.ts").read_text()
+    assert f"const OWN = '{TENSORFLOW}';" in (PAGE / "row.ts").read_text()
     assert f"export const VERSION = {message.VERSION};" in WIRE
     for name, kind in _LITERALS.items():
         assert f"export type {name} = {' | '.join(map(repr, get_args(kind)))};" in WIRE

@@ -1,9 +1,8 @@
 // A dialog's sentences on what the end of a kernel discards and gives back. Pure.
 
-import { cut, withUnit, type Unit } from '../view/format';
+import { cut, withUnit, type Translation, type Unit } from '../view/format';
 import { labels } from '../view/model';
 import type { Row, State } from '../view/wire';
-import type { Translation } from '../view/translation';
 
 /** Characters of a name in a dialog. */
 export const SHOWN = 100;

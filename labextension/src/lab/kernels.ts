@@ -1,9 +1,8 @@
 // What the kernels of this server hold, and since when without use. Pure.
 
-import { ago, withUnit, type Unit } from '../view/format';
+import { ago, withUnit, type Translation, type Unit } from '../view/format';
 import { own } from '../view/model';
 import type { Row, State } from '../view/wire';
-import type { Translation } from '../view/translation';
 
 /** A notebook that holds memory and uses none of it. */
 export interface Held {

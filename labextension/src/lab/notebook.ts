@@ -6,7 +6,7 @@ import type { Kernel } from '@jupyterlab/services';
 import { Signal, type ISignal } from '@lumino/signaling';
 import type { Widget } from '@lumino/widgets';
 import type { Store } from '../view/store';
-import type { Translation } from '../view/translation';
+import type { Translation } from '../view/format';
 import { kernelRow } from './restart';
 
 /** The part of a cell's widget that is used; the types of `@jupyterlab/notebook` are not needed for it. */

@@ -1,10 +1,9 @@
 // The store behind the panel: the server's stream of messages, which is connected as long as there are viewers.
 
 import { History } from '../view/history';
-import { merge } from '../view/patch';
-import { Listeners, type Link, type Store } from '../view/store';
+import { Listeners, merge, type Link, type Store } from '../view/store';
 import { VERSION, type Message, type State } from '../view/wire';
-import type { Translation } from '../view/translation';
+import type { Translation } from '../view/format';
 
 /** The part of a WebSocket that is used. */
 export type Socket = Pick<WebSocket, 'onmessage' | 'onclose' | 'send' | 'close'>;

@@ -1,6 +1,5 @@
-// Formats figures and names for people, as `model/phrases.py` does for the tables that a cell shows. Pure.
-
-import type { Translation } from './translation';
+// Formats figures and names for people, as `model/phrases.py` does for the tables that a cell shows, and their words: in
+// JupyterLab's language, or in English. Pure.
 
 export type Unit = 'GiB' | 'GB' | 'MiB';
 
@@ -78,4 +77,22 @@ function whole(text: string): string {
 /** A notebook's short name: its file's name without the extension. */
 export function short(owner: string): string {
   return owner.replace(/^.*\//, '').replace(/\.ipynb$/, '');
+}
+
+/** The two functions of JupyterLab's TranslationBundle that are used. */
+export interface Translation {
+  /** Translate; `%1` and so on are replaced by the arguments. */
+  __(text: string, ...args: unknown[]): string;
+  /** Translate by a number, which is `%1`. */
+  _n(one: string, many: string, count: number, ...args: unknown[]): string;
+}
+
+/** English, where there is no translation. */
+export const ENGLISH: Translation = {
+  __: fill,
+  _n: (one, many, count, ...args) => fill(count === 1 ? one : many, count, ...args)
+};
+
+function fill(text: string, ...args: unknown[]): string {
+  return text.replace(/%(\d)/g, (whole, place: string) => (args.length >= +place ? String(args[+place - 1]) : whole));
 }

@@ -1,12 +1,11 @@
 // The view's header, with the figures' age and order, and the sentences around the GPUs.
 
 import { html, nothing, type TemplateResult } from 'lit-html';
-import { clock, cut } from './format';
+import { clock, cut, type Translation } from './format';
 import type { Look } from './options';
 import { ORDERS, type Order } from './model';
 import type { Link } from './store';
 import type { State } from './wire';
-import type { Translation } from './translation';
 
 /** The command that tries the view without a GPU. */
 const TRY = 'python -m tfgpu_magic.simgpu --gpus 4x16GiB -- jupyter lab';

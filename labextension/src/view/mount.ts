@@ -8,7 +8,7 @@ import type { Actions, Look, Options } from './options';
 import { labels, ORDERS, Sorter, type Order } from './model';
 import type { Store } from './store';
 import { next } from './trace';
-import { ENGLISH } from './translation';
+import { ENGLISH } from './format';
 
 export interface View {
   /** Change some of the options. */

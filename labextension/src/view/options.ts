@@ -1,10 +1,9 @@
 // The options that decide how a state is drawn: the user's choices, and the actions on a row.
 
-import type { Unit } from './format';
+import type { Translation, Unit } from './format';
 import type { Span } from './history';
 import type { Order } from './model';
 import type { Row } from './wire';
-import type { Translation } from './translation';
 
 /** The actions on the kernel behind a row. A missing one is not offered. */
 export interface Actions {

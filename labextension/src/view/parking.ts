@@ -1,8 +1,7 @@
 // Says how far the parking of a row's process has come, and which of its actions are open. Pure.
 
-import { ago, cut, withUnit, type Unit } from './format';
+import { ago, cut, withUnit, type Translation, type Unit } from './format';
 import type { Row } from './wire';
-import type { Translation } from './translation';
 
 /** Characters of a name. */
 const SHOWN = 60;

@@ -1,15 +1,12 @@
-// Draws one row: a notebook or process on one GPU, what it holds, and the actions on it.
+// Draws one row: a notebook or process on one GPU, what it holds, its frameworks' figures, and the actions on it.
 
-import { html, nothing, type TemplateResult } from 'lit-html';
+import { html, nothing, svg, type TemplateResult } from 'lit-html';
 import { guard } from 'lit-html/directives/guard.js';
-import { facts, neverUsed, type Fact } from './facts';
-import { ago, cut, step, withUnit } from './format';
-import { PARK, RESTART, SHUT_DOWN, STOP, UNPARK } from './icons';
+import { ago, cut, figure, step, withUnit, type Translation, type Unit } from './format';
 import { toneClass, type Actions, type Look } from './options';
 import { own, type Entry } from './model';
 import { canPark, canStay, canUnpark, parkedDetail, parkedText } from './parking';
 import type { Row } from './wire';
-import type { Translation } from './translation';
 
 /** Characters of a name that are shown, and that are in its title. */
 const SHOWN = 200;
@@ -105,6 +102,24 @@ export function canEnd(row: Row): boolean {
   return own && row.pid !== undefined && row.began !== undefined;
 }
 
+const sign = (inside: TemplateResult): TemplateResult =>
+  html`<svg class="tfgpu-view-icon" viewBox="0 0 16 16" width="16" height="16" aria-hidden="true">${inside}</svg>`;
+
+/** An arrow around. */
+const RESTART = sign(svg`<path d="M12.6 6.2A5 5 0 1 0 13 8.6M13.2 2.8v3.6H9.6" />`);
+
+/** A switch. */
+const SHUT_DOWN = sign(svg`<path d="M8 2.2v5.4M4.7 4.2a5 5 0 1 0 6.6 0" />`);
+
+/** An arrow down into a tray. */
+const PARK = sign(svg`<path d="M8 2.4v6.8M5.2 6.6 8 9.4l2.8-2.8M2.8 10v3.2h10.4V10" />`);
+
+/** An arrow up out of a tray. */
+const UNPARK = sign(svg`<path d="M8 9.4V2.6M5.2 5.2 8 2.4l2.8 2.8M2.8 10v3.2h10.4V10" />`);
+
+/** A square. */
+const STOP = sign(svg`<path d="M4.5 4.5h7v7h-7z" />`);
+
 /**
  * The actions on a row: on a kernel, on an isolated call, or on a process that no server knows; there are none on a
  * kernel's other children.
@@ -158,4 +173,47 @@ function detail(row: Row, unused: string, { trans, unit }: Look): unknown {
         : nothing
     }</span
   >`;
+}
+
+/** A word and its figure; either may be empty. */
+export type Fact = readonly [what: string, value: string];
+
+/** The framework that the policy is for: its figures stand beside the policy, without its name. */
+const OWN = 'TensorFlow';
+
+/** Return the frameworks' figures on a row's process, its policy, and how much of the GPU it uses. */
+export function facts(row: Row, unit: Unit, trans: Translation): Fact[] {
+  const { [OWN]: its = {}, ...others } = row.figures ?? {};
+  const policy: Fact[] = row.policy ? [['', cut(row.policy, SHOWN)]] : [];
+  return [
+    ...said('', its, unit, trans),
+    ...policy,
+    ...Object.entries(others).flatMap(([name, figures]) => said(`${name} `, figures, unit, trans)),
+    ...(row.utilisation ? [[trans.__('use'), trans.__('%1%', row.utilisation)] as const] : [])
+  ];
+}
+
+/** Whether frameworks say that nothing was ever made on the GPU: the process has a context there, or a pool. */
+export function neverUsed({ figures = {} }: Row): boolean {
+  return allZero(Object.values(figures).flatMap(its => Object.values(its)));
+}
+
+function allZero(sizes: readonly number[]): boolean {
+  return sizes.length > 0 && sizes.every(size => size === 0);
+}
+
+/** A framework's figures; its name stands before the first. */
+function said(name: string, figures: Record<string, number>, unit: Unit, trans: Translation): Fact[] {
+  const all = Object.entries(figures);
+  if (allZero(Object.values(figures))) {
+    return [[name + trans.__('never used'), '']]; // as on the other GPUs of a TensorFlow without a policy
+  }
+  // eslint-disable-next-line jupyter/no-dynamic-translation -- frameworks name their figures; a catalogue may have them
+  return all.map(([what, size], index) => [(index ? '' : name) + trans.__(what), small(size, unit)]);
+}
+
+/** A figure in the unit that stands above; what is too small for that has one of its own. */
+function small(size: number, unit: Unit): string {
+  const text = figure(size, unit);
+  return text.startsWith('<') ? withUnit(size, 'MiB') : text;
 }

@@ -2,11 +2,10 @@
 
 import { html, nothing, svg } from 'lit-html';
 import { ref } from 'lit-html/directives/ref.js';
-import { clock, UNKNOWN, withUnit } from './format';
+import { clock, UNKNOWN, withUnit, type Translation } from './format';
 import { SPANS, type History, type Span } from './history';
 import type { Look } from './options';
 import type { Gpu } from './wire';
-import type { Translation } from './translation';
 
 const WIDTH = 300;
 const HEIGHT = 24;

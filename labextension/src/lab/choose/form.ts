@@ -1,8 +1,7 @@
 // Draws the chooser: what is free on each GPU, the choices, the words for them, and what the kernel says to them.
 
 import { html, nothing, type TemplateResult } from 'lit-html';
-import { share, withUnit, type Unit as Shown } from '../../view/format';
-import type { Translation } from '../../view/translation';
+import { share, withUnit, type Translation, type Unit as Shown } from '../../view/format';
 import { bytes, measure, most, STEP } from './amounts';
 import type { Facts, Gpu, Outcome } from './kernel';
 import { ALL, line, PICK, type Choice, type Memory } from './words';

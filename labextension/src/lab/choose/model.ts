@@ -1,7 +1,7 @@
 // What the chooser knows and does: it asks the kernel as the choice changes, and has what is chosen applied.
 
 import { Signal, type ISignal } from '@lumino/signaling';
-import type { Translation } from '../../view/translation';
+import type { Translation } from '../../view/format';
 import { allowed, converted, measure } from './amounts';
 import type { Form } from './form';
 import {
