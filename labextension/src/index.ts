@@ -2,92 +2,78 @@
 
 import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ICommandPalette } from '@jupyterlab/apputils';
+import { IConsoleTracker } from '@jupyterlab/console';
+import { IDocumentManager } from '@jupyterlab/docmanager';
+import { INotebookTracker } from '@jupyterlab/notebook';
 import { IRenderMimeRegistry } from '@jupyterlab/rendermime';
 import { IRunningSessionManagers } from '@jupyterlab/running';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
-import { Signal } from '@lumino/signaling';
 import { actions } from './lab/actions';
-import { followChoices, USUAL, type Choices } from './lab/choices';
 import { addChooser } from './lab/choose/command';
-import { addCommands, OPEN } from './lab/commands';
-import { followCurrent } from './lab/current';
-import { chipIcon } from './lab/icon';
-import { IGpuMemory } from './lab/memory';
+import { followDocument } from './lab/current';
+import { network } from './lab/network';
 import { Notifications } from './lab/notifications';
 import { addOffers } from './lab/offers';
-import { Panel } from './lab/panel';
-import { place } from './lab/place';
+import { addCommands, Panel, place } from './lab/panel';
 import { RunningMemory } from './lab/running';
+import { ID, Settings } from './lab/settings';
 import { StatusItem } from './lab/status';
 import { Stream } from './lab/stream';
-import { world } from './lab/world';
+import { IGpuMemory, OPEN } from './lab/tokens';
 import { offer } from './shared';
 
-const ID = 'tfgpu-magic:plugin';
-
-const panel: JupyterFrontEndPlugin<IGpuMemory> = {
+const memory: JupyterFrontEndPlugin<IGpuMemory> = {
   id: ID,
-  description: 'Shows who holds the memory of which GPU, by notebook.',
+  description: "Receives the figures of the GPUs' memory, and has the settings and the actions of the others.",
   autoStart: true,
   provides: IGpuMemory,
-  optional: [ILayoutRestorer, ICommandPalette, ISettingRegistry, ITranslator],
+  optional: [INotebookTracker, IConsoleTracker, ISettingRegistry, ITranslator],
   activate(
     app: JupyterFrontEnd,
-    restorer: ILayoutRestorer | null,
-    palette: ICommandPalette | null,
+    notebooks: INotebookTracker | null,
+    consoles: IConsoleTracker | null,
     registry: ISettingRegistry | null,
     translator: ITranslator | null
   ): IGpuMemory {
     const trans = (translator ?? nullTranslator).load('tfgpu_magic');
-    const stream = new Stream(world(app.serviceManager.serverSettings), trans);
-    offer(stream);
-    let choices: Choices | null = null;
-    const changed = new Signal<object, Choices>({});
-    const surroundings = { app, trans, unit: () => (choices ?? USUAL).unit, store: stream };
-    const acts = actions(surroundings);
-    const panel = new Panel(stream, {
-      trans,
-      actions: acts,
-      ordered: order => keep({ order }),
-      spanned: span => keep({ span })
-    });
-    panel.id = 'tfgpu-magic-panel';
-    panel.title.icon = chipIcon;
-    panel.title.caption = trans.__('GPU Memory');
-    panel.node.setAttribute('role', 'region');
-    panel.node.setAttribute('aria-label', trans.__('GPU memory'));
-    addCommands(app, { trans, panel, stream, palette });
-    place(app, panel, trans.__('GPU Memory'));
-    restorer?.add(panel, panel.id);
-    followCurrent(app, panel, path => panel.set({ current: path }));
+    const stream = new Stream(network(app.serviceManager.serverSettings), trans);
     const seen = (): void => stream.setHidden(document.hidden);
     document.addEventListener('visibilitychange', seen);
     seen();
-    const keep = followChoices(registry, ID, panel, chosen => {
-      choices = chosen;
-      const { unit, order, span, others, history, notes, sensors } = chosen;
-      panel.set({ unit, order, span, show: { others, history, notes, sensors } });
-      changed.emit(chosen);
-    });
+    offer(stream);
+    const shared = { app, trans, stream, settings: new Settings(registry), notebooks, consoles };
     return {
-      stream,
-      trans,
-      panel,
-      actions: acts,
-      surroundings,
-      get choices() {
-        return choices ?? USUAL;
-      },
-      follow(apply) {
-        changed.connect((_, chosen) => apply(chosen));
-        if (choices) {
-          apply(choices);
-        }
-      },
-      open: () => void app.commands.execute(OPEN)
+      ...shared,
+      actions: actions(shared),
+      get open() {
+        return app.commands.hasCommand(OPEN) ? () => void app.commands.execute(OPEN) : null;
+      }
     };
+  }
+};
+
+const panel: JupyterFrontEndPlugin<void> = {
+  id: 'tfgpu-magic:panel',
+  description: 'Shows who holds the memory of which GPU, by notebook.',
+  autoStart: true,
+  requires: [IGpuMemory],
+  optional: [IDocumentManager, ILayoutRestorer, ICommandPalette],
+  activate(
+    app: JupyterFrontEnd,
+    memory: IGpuMemory,
+    documents: IDocumentManager | null,
+    restorer: ILayoutRestorer | null,
+    palette: ICommandPalette | null
+  ): void {
+    const panel = new Panel(memory);
+    addCommands(memory, panel, palette);
+    place(app, panel);
+    restorer?.add(panel, panel.id);
+    if (documents) {
+      followDocument(app.shell, documents, path => panel.set({ current: path }));
+    }
   }
 };
 
@@ -99,18 +85,13 @@ const status: JupyterFrontEndPlugin<void> = {
   optional: [IStatusBar],
   activate(_: JupyterFrontEnd, memory: IGpuMemory, statusBar: IStatusBar | null): void {
     if (statusBar) {
-      const { stream, trans, open } = memory;
-      const item = new StatusItem(stream, trans, open);
+      const item = new StatusItem(memory);
       statusBar.registerStatusItem('tfgpu-magic:status', {
         item,
         align: 'left',
         rank: 20,
         isActive: () => item.active,
         activeStateChanged: item.activeChanged
-      });
-      memory.follow(({ unit, statusBar: wanted }) => {
-        item.set({ unit, wanted });
-        stream.want('status bar', wanted && 'memory');
       });
     }
   }
@@ -123,9 +104,6 @@ const notifications: JupyterFrontEndPlugin<void> = {
   requires: [IGpuMemory],
   activate(_: JupyterFrontEnd, memory: IGpuMemory): void {
     new Notifications(memory);
-    memory.follow(({ threshold, unused }) => {
-      memory.stream.want('notifications', (threshold > 0 || unused > 0) && 'memory');
-    });
   }
 };
 
@@ -135,9 +113,8 @@ const running: JupyterFrontEndPlugin<void> = {
   autoStart: true,
   requires: [IGpuMemory],
   optional: [IRunningSessionManagers],
-  activate(_: JupyterFrontEnd, memory: IGpuMemory, managers: IRunningSessionManagers | null): void {
-    managers?.add(new RunningMemory(memory));
-  }
+  activate: (_: JupyterFrontEnd, memory: IGpuMemory, managers: IRunningSessionManagers | null) =>
+    void managers?.add(new RunningMemory(memory))
 };
 
 const chooser: JupyterFrontEndPlugin<void> = {
@@ -146,7 +123,7 @@ const chooser: JupyterFrontEndPlugin<void> = {
   autoStart: true,
   requires: [IGpuMemory],
   optional: [ICommandPalette],
-  activate: addChooser
+  activate: (_: JupyterFrontEnd, memory: IGpuMemory, palette: ICommandPalette | null) => addChooser(memory, palette)
 };
 
 const offers: JupyterFrontEndPlugin<void> = {
@@ -154,7 +131,7 @@ const offers: JupyterFrontEndPlugin<void> = {
   description: 'Makes buttons of the lines that an answer offers.',
   autoStart: true,
   requires: [IGpuMemory, IRenderMimeRegistry],
-  activate: addOffers
+  activate: (_: JupyterFrontEnd, memory: IGpuMemory, registry: IRenderMimeRegistry) => addOffers(memory, registry)
 };
 
-export default [panel, status, notifications, running, chooser, offers];
+export default [memory, panel, status, notifications, running, chooser, offers];

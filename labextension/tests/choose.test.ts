@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
-import type { Connection, Facts, Outcome } from '../src/lab/choose/kernel';
+import type { Connection, Facts, Outcome } from '../src/lab/kernel';
 import { ChooserModel } from '../src/lab/choose/model';
 import { ENGLISH } from '../src/view/format';
 

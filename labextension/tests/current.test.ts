@@ -1,51 +1,94 @@
-// The promises of the current document's path: it is the one that the server knows, and as it is named now.
+// The promises of what the user sees: its path is the one that the server knows, as it is named now; and the notebook's
+// kernel, and that kernel's language and parking, decide what is offered.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { followCurrent, path } from '../src/lab/current';
+import { CurrentNotebook, followDocument, obstacle } from '../src/lab/current';
+import { ENGLISH } from '../src/view/format';
 import { FakeSignal } from './fakes';
+import { row, state } from './make';
 
-type Following = Parameters<typeof followCurrent>;
+class FakeShell {
+  currentWidget: unknown = null;
+  currentChanged = new FakeSignal<void>();
+  see(widget: unknown): void {
+    this.currentWidget = widget;
+    this.currentChanged.emit();
+  }
+}
 
-const contents = { localPath: (name: string) => name.replace(/^\w+:/, '') };
+class FakeNotebook {
+  context;
+  sessionContext = { kernelChanged: new FakeSignal<void>(), session: null as object | null };
+  constructor(localPath = 'work/a.ipynb') {
+    this.context = { localPath, path: `RTC:${localPath}`, pathChanged: new FakeSignal<void>() };
+  }
+  rename(localPath: string): void {
+    this.context.localPath = localPath;
+    this.context.pathChanged.emit();
+  }
+  /** Give it a kernel. */
+  run(language: string): void {
+    this.sessionContext.session = { kernel: { id: 'k', spec: Promise.resolve({ language }) } };
+    this.sessionContext.kernelChanged.emit();
+  }
+  get listeners(): number {
+    return this.context.pathChanged.slots.size + this.sessionContext.kernelChanged.slots.size;
+  }
+}
 
-test('a document of another drive, as of collaboration, has the path that its session has', () => {
-  assert.equal(path({ context: { path: 'RTC:work/train.ipynb' } }, contents), 'work/train.ipynb');
-  assert.equal(path({ context: { path: 'train.ipynb' } }, contents), 'train.ipynb');
-  assert.equal(path({}, contents), undefined);
-  assert.equal(path(null, contents), undefined);
+const settled = (): Promise<void> => new Promise(setImmediate);
+
+test('a notebook that is renamed stays the current one, until another is; its path is without its drive', () => {
+  const [a, b] = [new FakeNotebook('a.ipynb'), new FakeNotebook('b.ipynb')];
+  const shell = new FakeShell();
+  const told: (string | undefined)[] = [];
+  const documents = { contextForWidget: (widget: unknown) => (widget as Partial<FakeNotebook>).context };
+
+  shell.see(a);
+  followDocument(shell as never, documents as never, path => told.push(path));
+  a.rename('better.ipynb');
+  shell.see(b);
+  a.rename('elsewhere.ipynb');
+  shell.see({});
+  shell.see(null);
+  shell.see(b);
+
+  assert.deepEqual(told, ['a.ipynb', 'better.ipynb', 'b.ipynb', undefined, undefined, 'b.ipynb']);
+  assert.deepEqual([a.listeners, b.listeners], [0, 1]);
 });
 
-test('a notebook that is renamed stays the current one, until another is, or the panel is gone', () => {
-  const document = (name: string): { context: { path: string; pathChanged: FakeSignal<string> } } => ({
-    context: { path: name, pathChanged: new FakeSignal() }
-  });
-  const [a, b] = [document('a.ipynb'), document('b.ipynb')];
-  const shell = { currentWidget: a as unknown, currentChanged: new FakeSignal<void>() };
-  const disposed = new FakeSignal<void>();
-  const told: (string | undefined)[] = [];
-  const rename = (which: typeof a, name: string): void => {
-    which.context.path = name;
-    which.context.pathChanged.emit(name);
-  };
-  const go = (widget: unknown): void => {
-    shell.currentWidget = widget;
-    shell.currentChanged.emit();
-  };
+test('what is offered follows the notebook that is seen, its kernel, that one’s language, and its parking', async () => {
+  const [a, b] = [new FakeNotebook(), new FakeNotebook()];
+  const shell = new FakeShell();
+  const notebooks = { find: (whether: (one: FakeNotebook) => boolean) => [a, b].find(whether) };
+  const current = new CurrentNotebook(shell as never, notebooks as never);
+  const said: string[] = [];
+  let now = state();
+  const note = (): void => void said.push(obstacle(current, ENGLISH, { state: now }));
 
-  const [app, owner] = [{ shell, serviceManager: { contents } }, { disposed }] as unknown as Following;
-  followCurrent(app, owner, one => told.push(one));
-  rename(a, 'better.ipynb');
-  go(b);
-  rename(a, 'elsewhere.ipynb');
-  go(null);
-  go(b);
-  disposed.emit();
-  rename(b, 'late.ipynb');
+  note();
+  shell.see(a);
+  note();
+  a.run('python');
+  await settled();
+  note();
+  now = state({ rows: { '0 7': row({ kernel: 'k', parking: 'parked' }) } });
+  note();
+  a.run('julia');
+  await settled();
+  note();
+  shell.see(b);
+  note();
+  shell.see({}); // a text
 
-  assert.deepEqual(told, ['a.ipynb', 'better.ipynb', 'b.ipynb', undefined, 'b.ipynb']);
-  assert.equal(
-    shell.currentChanged.slots.size + a.context.pathChanged.slots.size + b.context.pathChanged.slots.size,
-    0
-  );
+  assert.deepEqual(said, [
+    'Open a notebook to set its GPU memory',
+    'This notebook has no kernel yet',
+    '',
+    'This notebook is parked: bring its memory back first',
+    'This kernel runs julia, and tfgpu_magic is for Python',
+    'This notebook has no kernel yet'
+  ]);
+  assert.deepEqual([a.listeners, b.listeners, current.notebook], [0, 0, null]);
 });

@@ -1,7 +1,7 @@
-// What tests put in place of a page's world: a kernel's model, a signal, and a server's socket.
+// What tests put in place of a page's surroundings: a kernel's model, a signal, and a server's socket.
 
 import type { Model } from '../src/model-store';
-import { type Answer, type Socket, type World } from '../src/lab/stream';
+import { type Network, type Refusal, type Socket } from '../src/lab/stream';
 import { VERSION, type State } from '../src/view/wire';
 import { state } from './make';
 
@@ -86,18 +86,18 @@ export class FakeSocket {
   }
 }
 
-/** A world in which time passes when a test says so. */
-export class FakeWorld implements World {
+/** A network in whose page time passes when a test says so. */
+export class FakeNetwork implements Network {
   sockets: FakeSocket[] = [];
   timers: { callback: () => void; milliseconds: number }[] = [];
-  answer: Answer = null;
+  answer: Refusal = null;
 
   connect(): Socket {
     const socket = new FakeSocket();
     this.sockets.push(socket);
     return socket;
   }
-  ask(): Promise<Answer> {
+  refusal(): Promise<Refusal> {
     return Promise.resolve(this.answer);
   }
   later(callback: () => void, milliseconds: number): () => void {

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { form, type Hands } from '../src/lab/choose/form';
-import { ALL } from '../src/lab/choose/words';
+import { ALL } from '../src/lab/choose/choice';
 import { ENGLISH } from '../src/view/format';
 
 /** Return the text of what lit-html is given to draw. */

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ask, isFree, type Connection } from '../src/lab/choose/kernel';
+import { ask, isFree, restart, send, START, type Connection } from '../src/lab/kernel';
 
 class Fake {
   status = 'idle';
@@ -90,4 +90,44 @@ test('words are a text to Python, whatever is in them, and a time is a number', 
 
   const { answer } = kernel.asked[0]!['user_expressions'] as { answer: string };
   assert.ok(answer.endsWith('.apply("limit \\"1\\" \\\\ \\n", 12.5)'), answer);
+});
+
+/** A page with a notebook on one kernel, which restarts; `own` is that notebook's connection, `fresh` any later one. */
+function page(own: () => object, fresh: () => object): { memory: Parameters<typeof restart>[0]; done: string[] } {
+  const done: string[] = [];
+  const connection = (name: string, execute: () => object): object => ({
+    id: 'k',
+    restart: () => done.push('restarted'),
+    requestExecute: () => (done.push(name), execute()),
+    dispose: () => done.push('disposed')
+  });
+  const notebook = { sessionContext: { session: { kernel: connection('own', own) } } };
+  const notebooks = { find: (whether: (one: unknown) => boolean) => [notebook].find(whether) };
+  const kernels = { connectTo: () => connection('fresh', fresh) };
+  const app = { serviceManager: { kernels, serverSettings: {} } };
+  return { memory: { app, notebooks, consoles: null } as never, done };
+}
+
+const lost = (): object => ({ done: new Promise(() => undefined), dispose: () => undefined });
+const answered = (): object => ({
+  done: Promise.resolve({ content: { status: 'ok', user_expressions: {} } }),
+  dispose: () => undefined
+});
+
+test('what the new kernel is asked goes by a connection made after the restart, and is all it is asked', async () => {
+  const { memory, done } = page(lost, answered);
+
+  assert.equal((await restart(memory, 'k', fresh => ask(fresh, 'state', ['']))).kind, 'failed');
+  assert.deepEqual(done, ['restarted', 'fresh', 'disposed']);
+});
+
+test('a message that is lost holds nothing up for good', { timeout: 10_000 }, async t => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const { memory, done } = page(lost, lost);
+  const restarting = restart(memory, 'k', fresh => send(fresh, {}, START));
+  await new Promise(setImmediate);
+  t.mock.timers.tick(61_000);
+  await restarting;
+
+  assert.deepEqual(done, ['restarted', 'fresh', 'disposed']);
 });

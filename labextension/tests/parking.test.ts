@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { kernels } from '../src/lab/kernels';
+import { kernels } from '../src/lab/kernel-rows';
 import { canPark, canStay, canUnpark, parkedDetail, parkedText } from '../src/view/parking';
 import { stateText } from '../src/view/row';
 import { ENGLISH } from '../src/view/format';

@@ -1,12 +1,12 @@
-// The promises of a row's state: what its process does, and for how long it has not used its GPU.
+// The promises of a row: what its process does, and for how long it has not used its GPU; and in its second line what is
+// known, in few words, and no figure without a unit.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { sensors } from '../src/view/gpu';
-import { canEnd, stateText, unusedText } from '../src/view/row';
-import type { Row } from '../src/view/wire';
 import { ENGLISH } from '../src/view/format';
-import { gpu, row } from './make';
+import { canEnd, facts, stateText, unusedText } from '../src/view/row';
+import type { Row } from '../src/view/wire';
+import { GIB, row } from './make';
 
 const text = (rest: Partial<Row>): string => stateText(row(rest), 10_000, ENGLISH);
 
@@ -28,16 +28,54 @@ test('where nothing was ever made, as on the other GPUs of a notebook at work, t
   assert.equal(unusedText(row({ ...never, state: 'busy' }), 10_000, ENGLISH), '');
 });
 
-test('a GPU says how much it is used and what its sensors tell, and what is not known is said to be', () => {
-  assert.equal(sensors(gpu({ utilisation: 37, temperature: 54, power: 61 }), ENGLISH), 'use 37% · 54 °C · 61 W');
-  assert.equal(sensors(gpu({ utilisation: 0 }), ENGLISH), 'use 0%');
-  assert.equal(sensors(gpu(), ENGLISH), 'use N/A');
-  assert.equal(sensors(gpu({ mig: true, temperature: 54 }), ENGLISH), '54 °C');
-  assert.equal(sensors(gpu({ error: 'the GPU is lost' }), ENGLISH), '');
-});
-
 test('a script can be ended, and what is parked; what draws a desktop cannot', () => {
   const ends = (kind?: string): boolean => canEnd(row({ pid: 7, began: 1, who: 'mine', ...(kind && { kind }) }));
 
   assert.deepEqual([ends('C'), ends('C+G'), ends(), ends('G')], [true, true, true, false]);
+});
+
+const MIB = 2 ** 20;
+
+function line(rest: Partial<Row>): string {
+  return facts(row(rest), 'GiB', ENGLISH)
+    .map(fact => fact.filter(Boolean).join(' '))
+    .join(', ');
+}
+
+function tensorflow(inUse: number, peak: number): Partial<Row> {
+  return { figures: { TensorFlow: { 'in use': inUse, peak } } };
+}
+
+test('it has the figures in the unit that stands above, and the policy', () => {
+  assert.equal(
+    line({
+      policy: 'limit 48 GiB',
+      figures: {
+        PyTorch: { allocated: GIB, reserved: 2 * GIB },
+        TensorFlow: { 'in use': 31.2 * GIB, peak: 44.9 * GIB }
+      }
+    }),
+    'in use 31.2, peak 44.9, limit 48 GiB, PyTorch allocated 1.0, reserved 2.0'
+  );
+  assert.equal(line({}), '');
+});
+
+test('what is too small for that unit has one of its own', () => {
+  assert.equal(line(tensorflow(1280, 12 * MIB)), 'in use <1 MiB, peak 12 MiB');
+  assert.equal(line(tensorflow(0, GIB)), 'in use 0.0, peak 1.0');
+});
+
+test('a GPU on which nothing was ever made says so in two words', () => {
+  assert.equal(line({ ...tensorflow(0, 0), policy: 'growth' }), 'never used, growth');
+});
+
+test('it says how much of its GPU a process uses', () => {
+  assert.equal(line({ utilisation: 37 }), 'use 37%');
+  assert.equal(line({ utilisation: 0 }), '');
+});
+
+test('a framework that nobody had heard of says what it says under its own name', () => {
+  const figures = { Novum: { pooled: 3 * GIB, 'handed out': GIB }, Idle: { pooled: 0 } };
+
+  assert.equal(line({ figures }), 'Novum pooled 3.0, handed out 1.0, Idle never used');
 });

@@ -5,17 +5,17 @@ import { afterEach, beforeEach, mock, test } from 'node:test';
 import { Stream } from '../src/lab/stream';
 import { Table } from '../src/table';
 import { ENGLISH } from '../src/view/format';
-import { FakeModel, FakeWorld, full } from './fakes';
+import { FakeModel, FakeNetwork, full } from './fakes';
 import { GIB, gpu, row, state } from './make';
 
 const view = {};
 let model: FakeModel;
-let world: FakeWorld;
+let network: FakeNetwork;
 
 function made(streamed = true): Table {
   model = new FakeModel();
-  world = new FakeWorld();
-  return new Table(model.model, streamed ? new Stream(world, ENGLISH) : null);
+  network = new FakeNetwork();
+  return new Table(model.model, streamed ? new Stream(network, ENGLISH) : null);
 }
 
 /** Let time pass second by second: what is planned meanwhile has its turn too. */
@@ -33,7 +33,7 @@ test('a table that nobody sees asks nobody', () => {
   pass(60_000);
 
   assert.equal(table.state?.time, 1000);
-  assert.deepEqual([model.heard(), world.sockets.length], [[], 0]);
+  assert.deepEqual([model.heard(), network.sockets.length], [[], 0]);
 });
 
 test('where there is no server it tells the kernel that it is drawn, until nobody sees it', () => {
@@ -107,9 +107,9 @@ test('once its kernel answered it draws what the server sends, and says nothing 
   const table = made();
   table.watch(view, true);
   pass(1);
-  const before = world.sockets.length;
+  const before = network.sockets.length;
   model.set('state', state({ time: 1001 }));
-  world.last.say(full(1, state({ time: 1002, rows: { '0 1': row({ pid: 1, held: GIB }) } })));
+  network.last.say(full(1, state({ time: 1002, rows: { '0 1': row({ pid: 1, held: GIB }) } })));
   model.heard();
   pass(60_000);
 
@@ -121,17 +121,17 @@ test('while nobody sees it there is no stream, and it is there again without a w
   const table = made();
   table.watch(view, true);
   model.set('state', state({ time: 1001 }));
-  world.last.say(full(1, state({ time: 1002 })));
+  network.last.say(full(1, state({ time: 1002 })));
   table.watch(view, false);
-  const open = world.open;
+  const open = network.open;
   model.heard();
   table.watch(view, true);
   pass(100);
-  world.last.say(full(1, state({ time: 1050 })));
+  network.last.say(full(1, state({ time: 1050 })));
   pass(60_000);
 
   assert.equal(open, 0);
-  assert.deepEqual([world.open, table.state?.time, model.heard()], [1, 1050, []]);
+  assert.deepEqual([network.open, table.state?.time, model.heard()], [1, 1050, []]);
 });
 
 test('what only the kernel says of itself is in what the server sends', () => {
@@ -144,7 +144,7 @@ test('what only the kernel says of itself is in what the server sends', () => {
     '0 2': row({ pid: 2, kernel: 'k', owner: "a.ipynb's sleep", path: 'a.ipynb', child: true, held: GIB }),
     '0 3': row({ pid: 3, kernel: 'other', owner: 'b.ipynb', held: GIB, spare: true })
   };
-  world.last.say(full(1, state({ rows, notes: ['The driver is old.'] })));
+  network.last.say(full(1, state({ rows, notes: ['The driver is old.'] })));
 
   assert.deepEqual(
     Object.values(table.state!.rows).map(({ who, owner }) => [who, owner]),
@@ -171,7 +171,7 @@ test('a notebook with an apostrophe in its name is this notebook, and its proces
     '0 1': row({ ...mine, pid: 1, owner: "Bob's x.ipynb" }),
     '0 2': row({ ...mine, pid: 2, owner: "Bob's x.ipynb's sleep", child: true })
   };
-  world.last.say(full(1, state({ rows })));
+  network.last.say(full(1, state({ rows })));
 
   assert.deepEqual(
     Object.values(table.state!.rows).map(({ owner }) => owner),
@@ -183,10 +183,10 @@ test('a server that sees other GPUs than the kernel is left for good', () => {
   const table = made();
   table.watch(view, true);
   model.set('state', state({ time: 1001 }));
-  world.last.say(full(1, state({ time: 1002, gpus: { 0: gpu({ uuid: 'GPU-of-another-machine' }) } })));
+  network.last.say(full(1, state({ time: 1002, gpus: { 0: gpu({ uuid: 'GPU-of-another-machine' }) } })));
   pass(9000);
 
-  assert.deepEqual([table.state?.time, world.open], [1001, 0]);
+  assert.deepEqual([table.state?.time, network.open], [1001, 0]);
   assert.ok(model.heard().includes('drawn'));
 });
 
@@ -194,11 +194,11 @@ test("a server that sees no driver, as where kernels are on another machine, hid
   const table = made();
   table.watch(view, true);
   model.set('state', state({ time: 1001 }));
-  world.last.say(full(1, state({ time: 1002, gpus: {}, error: 'There is no NVIDIA driver.' })));
+  network.last.say(full(1, state({ time: 1002, gpus: {}, error: 'There is no NVIDIA driver.' })));
   model.heard();
   pass(9000);
   const meanwhile = [table.state?.time, table.state?.error, model.heard().length > 0];
-  world.last.say(full(2, state({ time: 1010 })));
+  network.last.say(full(2, state({ time: 1010 })));
 
   assert.deepEqual(meanwhile, [1001, undefined, true]);
   assert.deepEqual([table.state?.time, table.link.kind], [1010, 'live']);
@@ -206,15 +206,15 @@ test("a server that sees no driver, as where kernels are on another machine, hid
 
 test('a server without the extension is left for good', async () => {
   const table = made();
-  world.answer = 'not there';
+  network.answer = 'not there';
   table.watch(view, true);
   model.set('state', state({ time: 1001 }));
-  world.sockets[0]!.onclose?.();
+  network.sockets[0]!.onclose?.();
   await Promise.resolve();
   await Promise.resolve();
   pass(9000);
 
-  assert.deepEqual([table.link.kind === 'refused', world.open], [false, 0]);
+  assert.deepEqual([table.link.kind === 'refused', network.open], [false, 0]);
   assert.ok(model.heard().includes('drawn'));
 });
 
@@ -222,10 +222,10 @@ test('it ends with its kernel, and shows what was seen last', () => {
   const table = made();
   table.watch(view, true);
   model.set('state', state({ time: 1001 }));
-  world.last.say(full(1, state({ time: 1002 })));
+  network.last.say(full(1, state({ time: 1002 })));
   model.fire('comm_live_update');
 
-  assert.deepEqual([table.link.kind, table.state?.time, world.open], ['saved', 1002, 0]);
+  assert.deepEqual([table.link.kind, table.state?.time, network.open], ['saved', 1002, 0]);
 });
 
 test('saved with a notebook it is of its time, whatever the server sees now', () => {
@@ -233,7 +233,7 @@ test('saved with a notebook it is of its time, whatever the server sees now', ()
   table.watch(view, true);
   pass(60_000);
 
-  assert.deepEqual([table.link.kind, table.state?.time, world.sockets.length], ['saved', 1000, 0]);
+  assert.deepEqual([table.link.kind, table.state?.time, network.sockets.length], ['saved', 1000, 0]);
 });
 
 test('it leaves nothing behind', () => {
@@ -244,7 +244,7 @@ test('it leaves nothing behind', () => {
   model.heard();
   pass(60_000);
 
-  assert.equal(world.open, 0);
+  assert.equal(network.open, 0);
   assert.deepEqual(model.heard(), []);
   assert.equal(model.listeners, 0);
 });

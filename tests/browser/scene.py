@@ -30,7 +30,7 @@ HOLD = f"from tests.simgpu.on_machine import allocate; allocate({256 * MIB})"
 lab_only = pytest.mark.parametrize("scene", ["jupyterlab"], indirect=True)
 """For what is the same code in Notebook 7, of which a few tests see that it runs there too."""
 
-_DISABLED = (
+DISABLED = (
     "@jupyterlab/apputils-extension:announcements",  # it would ask whether to fetch news, in front of all else
     *(
         f"@jupyterlab/{name}-extension"
@@ -80,7 +80,7 @@ def playing(machine: Machine, home: Path, **options: Any) -> Iterator[Scene]:
     """Have a scene; at its end the server and its kernels are gone."""
     config = home / ".jupyter"
     (config / "labconfig").mkdir(parents=True)
-    disabled = {"disabledExtensions": dict.fromkeys(_DISABLED, True)}
+    disabled = {"disabledExtensions": dict.fromkeys(DISABLED, True)}
     (config / "labconfig" / "page_config.json").write_text(json.dumps(disabled))
     environment = {
         "JUPYTER_CONFIG_PATH": str(config),

@@ -1,30 +1,23 @@
 // The panel's actions on a notebook: open, park, restart or shut it down, stop a call; and to end other processes.
 
-import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Dialog, Notification, showDialog, showErrorMessage } from '@jupyterlab/apputils';
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
+import type { NotebookPanel } from '@jupyterlab/notebook';
 import type { TranslationBundle } from '@jupyterlab/translation';
-import { cut, type Unit } from '../view/format';
+import { cut } from '../view/format';
 import type { Actions } from '../view/options';
-import type { Store } from '../view/store';
 import type { Row } from '../view/wire';
-import { Asked } from './asked';
-import { ending, endingProcess, SHOWN } from './ending';
-import { kernelOf, nameOf, type NotebookPanel } from './notebook';
-import { send, START } from './choose/kernel';
-import { restart, rowOf } from './restart';
+import { kernelOf, nameOf } from './current';
+import { Asked, ending, endingProcess, SHOWN } from './ending';
+import { restart, send, START } from './kernel';
+import { rowOf } from './kernel-rows';
+import type { IGpuMemory } from './tokens';
 
-export interface Surroundings {
-  app: JupyterFrontEnd;
-  trans: TranslationBundle;
-  unit: () => Unit;
-  store: Store;
-}
-
-export function actions({ app, trans, unit, store }: Surroundings): Required<Actions> {
+export function actions(memory: Omit<IGpuMemory, 'actions' | 'open'>): Required<Actions> {
+  const { app, trans, stream, settings } = memory;
   const { kernels, sessions, serverSettings } = app.serviceManager;
-  const asked = new Asked(store);
+  const asked = new Asked(stream);
 
   /** Ask for confirmation, act, and show a failure. */
   async function confirmed(
@@ -32,7 +25,7 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
     ask: { title: string; label: string; failed: string },
     act: () => Promise<unknown>
   ) {
-    if (!(await confirm(ask, ending(row, store.state, unit(), trans), trans))) {
+    if (!(await confirm(ask, ending(row, stream.state, settings.now.unit, trans), trans))) {
       return;
     }
     try {
@@ -91,7 +84,7 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
       title: kill ? trans.__('Kill %1?', name) : trans.__('End %1?', name),
       label: kill ? trans.__('Kill') : trans.__('End')
     };
-    if (!(await confirm(ask, endingProcess(row, store.state, { unit: unit(), trans, kill }), trans))) {
+    if (!(await confirm(ask, endingProcess(row, stream.state, { unit: settings.now.unit, trans, kill }), trans))) {
       return;
     }
     try {
@@ -140,7 +133,7 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
           label: trans.__('Restart'),
           failed: trans.__('The kernel of %1 was not restarted', name)
         };
-        void confirmed(row, ask, () => restart(app, kernel, fresh => send(fresh, {}, START)));
+        void confirmed(row, ask, () => restart(memory, kernel, fresh => send(fresh, {}, START)));
       }
     },
     shutDown(row) {
@@ -169,10 +162,11 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
 }
 
 /** Ask whether a notebook's kernel may be restarted, and say what is lost. */
-export function confirmRestart(notebook: NotebookPanel, { app, trans, unit, store }: Surroundings): Promise<boolean> {
-  const row = rowOf(app, store, kernelOf(notebook)?.id ?? '', notebook.context.path);
+export function confirmRestart(notebook: NotebookPanel, memory: IGpuMemory): Promise<boolean> {
+  const { trans, stream, settings } = memory;
+  const row = rowOf(memory, kernelOf(notebook)?.id ?? '', notebook.context.path);
   const title = trans.__('Restart the kernel of %1?', cut(nameOf(notebook), SHOWN));
-  return confirm({ title, label: trans.__('Restart') }, ending(row, store.state, unit(), trans), trans);
+  return confirm({ title, label: trans.__('Restart') }, ending(row, stream.state, settings.now.unit, trans), trans);
 }
 
 async function confirm(

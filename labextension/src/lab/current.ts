@@ -1,40 +1,107 @@
-// The path of the user's current document, as it changes.
+// The document and the notebook that the user sees, as they change: the path, the kernel and that kernel's language.
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
-import type { Contents } from '@jupyterlab/services';
-import type { ISignal } from '@lumino/signaling';
-import type { Widget } from '@lumino/widgets';
+import type { IDocumentManager } from '@jupyterlab/docmanager';
+import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
+import type { Kernel } from '@jupyterlab/services';
+import { Signal, type ISignal } from '@lumino/signaling';
+import type { Translation } from '../view/format';
+import type { Store } from '../view/store';
+import { kernelRow } from './kernel-rows';
 
-/** Call back with the current document's path, now and at each change, until a widget is disposed of. */
-export function followCurrent(
-  { shell, serviceManager }: JupyterFrontEnd,
-  owner: Widget,
+/** Call back with the current document's path on the server, now and at each change; undefined where there is none. */
+export function followDocument(
+  shell: Pick<JupyterFrontEnd.IShell, 'currentWidget' | 'currentChanged'>,
+  documents: Pick<IDocumentManager, 'contextForWidget'>,
   told: (path: string | undefined) => void
 ): void {
-  let context: Context | undefined;
-  const say = (): void => told(path({ context }, serviceManager.contents));
-  const tell = (): void => {
-    context?.pathChanged?.disconnect(say); // a notebook that is renamed stays the current one
-    context = (shell.currentWidget as { context?: Context } | null)?.context;
-    context?.pathChanged?.connect(say);
-    say();
+  let context: ReturnType<IDocumentManager['contextForWidget']>;
+  const tell = (): void => told(context?.localPath);
+  const follow = (): void => {
+    context?.pathChanged.disconnect(tell); // a notebook that is renamed stays the current one
+    context = shell.currentWidget ? documents.contextForWidget(shell.currentWidget) : undefined;
+    context?.pathChanged.connect(tell);
+    tell();
   };
-  shell.currentChanged?.connect(tell);
-  owner.disposed.connect(() => {
-    shell.currentChanged?.disconnect(tell);
-    context?.pathChanged?.disconnect(say);
-  });
-  tell();
+  shell.currentChanged?.connect(follow);
+  follow();
 }
 
-/** The context of a document's widget, which has its path; other widgets have none. */
-interface Context {
-  path?: unknown;
-  pathChanged?: ISignal<unknown, unknown>;
+export function kernelOf(notebook: NotebookPanel | null): Kernel.IKernelConnection | null {
+  return notebook?.sessionContext.session?.kernel ?? null;
 }
 
-/** Return the path from the context of a document's widget, as the server has it: without its drive. */
-export function path(widget: unknown, contents: Pick<Contents.IManager, 'localPath'>): string | undefined {
-  const context = (widget as { context?: Context } | null)?.context;
-  return typeof context?.path === 'string' ? contents.localPath(context.path) : undefined;
+/** The name that a notebook has for its reader. */
+export function nameOf(notebook: NotebookPanel): string {
+  return notebook.context.path.replace(/^.*\//, '');
+}
+
+/** Why no policy can be chosen for the notebook at hand; empty where one can be. */
+export function obstacle(
+  { notebook, language }: Pick<CurrentNotebook, 'notebook' | 'language'>,
+  trans: Translation,
+  store: Pick<Store, 'state'>
+): string {
+  if (!notebook) {
+    return trans.__('Open a notebook to set its GPU memory');
+  }
+  if (!language) {
+    return trans.__('This notebook has no kernel yet');
+  }
+  if (language.toLowerCase() !== 'python') {
+    return trans.__('This kernel runs %1, and tfgpu_magic is for Python', language);
+  }
+  // To ask its kernel would bring it back.
+  const parking = kernelRow(store, kernelOf(notebook)?.id ?? '')?.parking;
+  return parking === undefined || parking === 'failed'
+    ? ''
+    : trans.__('This notebook is parked: bring its memory back first');
+}
+
+/** The notebook that the user sees, as it changes. */
+export class CurrentNotebook {
+  constructor(
+    private shell: Pick<JupyterFrontEnd.IShell, 'currentWidget' | 'currentChanged'>,
+    private notebooks: Pick<INotebookTracker, 'find'> | null
+  ) {
+    shell.currentChanged?.connect(this.follow);
+    this.follow();
+  }
+
+  notebook: NotebookPanel | null = null;
+
+  /** The language of its kernel; null while that is not known, and where there is no kernel. */
+  language: string | null = null;
+
+  get changed(): ISignal<this, void> {
+    return this.signal;
+  }
+
+  private follow = (): void => {
+    this.notebook?.sessionContext.kernelChanged.disconnect(this.ask);
+    this.notebook?.context.pathChanged.disconnect(this.tell);
+    this.notebook = this.notebooks?.find(notebook => notebook === this.shell.currentWidget) ?? null;
+    this.notebook?.sessionContext.kernelChanged.connect(this.ask);
+    this.notebook?.context.pathChanged.connect(this.tell);
+    this.ask();
+  };
+
+  private ask = (): void => {
+    const kernel = kernelOf(this.notebook);
+    this.language = null;
+    this.tell();
+    // By its specification, which the server has: a busy kernel would not say.
+    void kernel?.spec
+      .then(spec => {
+        if (kernelOf(this.notebook) === kernel) {
+          this.language = spec?.language ?? null;
+          this.tell();
+        }
+      })
+      .catch(() => undefined); // a server that is gone
+  };
+
+  private tell = (): void => this.signal.emit();
+
+  private signal = new Signal<this, void>(this);
 }

@@ -1,7 +1,8 @@
-// A dialog's sentences on what the end of a kernel discards and gives back. Pure.
+// The end of a kernel, a call or a process: what a dialog says that it discards and gives back, and which were asked to end.
 
 import { cut, withUnit, type Translation, type Unit } from '../view/format';
 import { labels } from '../view/model';
+import type { Store } from '../view/store';
 import type { Row, State } from '../view/wire';
 
 /** Characters of a name in a dialog. */
@@ -55,4 +56,41 @@ function shared(row: Row, trans: Translation): string {
   return names.length
     ? trans.__('It is also the kernel of %1, whose variables are lost as well.', names.join(', '))
     : '';
+}
+
+/** The isolated calls and processes that were asked to stop, while they run: their pids may be reused after them. */
+export class Asked {
+  constructor(private store: Store) {}
+
+  has(row: Row): boolean {
+    return this.asked.has(identity(row));
+  }
+
+  /** Ask a row's process to stop. Where the server refuses or is not there, it does not count as asked. */
+  async ask(row: Row, send: () => Promise<Response>): Promise<Response> {
+    const answer = await send();
+    if (answer.ok) {
+      this.asked.add(identity(row));
+      this.end ??= this.store.subscribe(this.forget);
+    }
+    return answer;
+  }
+
+  /** Forget those that have ended. */
+  private forget = (): void => {
+    const there = new Set(Object.values(this.store.state?.rows ?? {}).map(identity));
+    this.asked.forEach(one => there.has(one) || this.asked.delete(one));
+    if (!this.asked.size) {
+      this.end?.();
+      this.end = null;
+    }
+  };
+
+  private asked = new Set<string>();
+  private end: (() => void) | null = null;
+}
+
+/** A row's process: its pid, and when it began where that is told, since a row may be another one's at the next look. */
+function identity({ pid, began }: Row): string {
+  return `${pid} ${began}`;
 }

@@ -4,10 +4,9 @@ import { Notification } from '@jupyterlab/apputils';
 import { ago, cut, share, withUnit } from '../view/format';
 import { canPark } from '../view/parking';
 import type { Row, State } from '../view/wire';
-import { unused, type Held } from './kernels';
-import type { IGpuMemory } from './memory';
-import { Alarm, Reminder } from './news';
-import { kernelRow } from './restart';
+import { Alarm, Reminder } from './alerts';
+import { kernelRow, unused, type Held } from './kernel-rows';
+import type { IGpuMemory } from './tokens';
 
 /** Characters of a name: JupyterLab shows 140 of a notification. */
 const SHOWN = 60;
@@ -24,6 +23,9 @@ const reminder = (): Reminder =>
 
 export class Notifications {
   constructor(private memory: IGpuMemory) {
+    memory.settings.follow(({ threshold, unused }) =>
+      memory.stream.want('notifications', (threshold > 0 || unused > 0) && 'memory')
+    );
     memory.stream.subscribe(() => {
       const { state, link } = memory.stream;
       if (state && !state.error && state.stale === undefined && link.kind === 'live') {
@@ -33,7 +35,7 @@ export class Notifications {
   }
 
   private check(state: State): void {
-    const { threshold, unused: hours } = this.memory.choices;
+    const { threshold, unused: hours } = this.memory.settings.now;
     const full = this.alarm.check(state, threshold);
     if (full.length) {
       this.tellFull(full, state);
@@ -49,15 +51,15 @@ export class Notifications {
   }
 
   private tellFull(labels: readonly string[], state: State): void {
-    const { trans, choices, open } = this.memory;
+    const { trans, settings } = this.memory;
     const lines = labels.map(label => {
       const { used, total } = state.gpus[label]!;
       const percent = Math.min(100, Math.floor((100 * used!) / total!));
-      return trans.__('GPU %1 is %2% full: %3', label, percent, share(used, total, choices.unit));
+      return trans.__('GPU %1 is %2% full: %3', label, percent, share(used, total, settings.now.unit));
     });
     Notification.warning(lines.join('. '), {
       autoClose: 10_000,
-      actions: [{ label: trans.__('Show who holds it'), callback: open }]
+      actions: this.shows(trans.__('Show who holds it'))
     });
   }
 
@@ -81,11 +83,11 @@ export class Notifications {
   }
 
   private one(told: Held, now: number): [string, Notification.IAction[]] {
-    const { trans, choices, actions, stream } = this.memory;
+    const { trans, settings, actions, stream } = this.memory;
     // A button may be clicked tomorrow, and the notebook may be busy by then.
     const row = (): Row => kernelRow(stream, told.row.kernel!) ?? told.row;
     const name = cut(told.row.owner, SHOWN);
-    const held = withUnit(told.held, choices.unit);
+    const held = withUnit(told.held, settings.now.unit);
     return [
       trans.__('%1 has held %2 for %3 without using it', name, held, ago(now - told.since, trans)),
       [
@@ -99,14 +101,20 @@ export class Notifications {
 
   /** Several notebooks have their buttons in the panel. */
   private several(told: readonly Held[]): [string, Notification.IAction[]] {
-    const { trans, choices, open } = this.memory;
+    const { trans, settings } = this.memory;
     const size = told.reduce((sum, { held }) => sum + held, 0);
     const names = told.map(({ row }) => cut(row.owner, SHOWN)).join(', ');
-    const held = withUnit(size, choices.unit);
+    const held = withUnit(size, settings.now.unit);
     return [
       trans.__('%1 notebooks hold %2 without using it: %3', told.length, held, names),
-      [{ label: trans.__('Show'), callback: open }]
+      this.shows(trans.__('Show'))
     ];
+  }
+
+  /** The button that shows the panel, where there is one. */
+  private shows(label: string): Notification.IAction[] {
+    const { open } = this.memory;
+    return open ? [{ label, callback: open }] : [];
   }
 
   /** Take back what is not so any more. */

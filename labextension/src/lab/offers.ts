@@ -1,14 +1,12 @@
 // Draws an answer with the lines that it offers as buttons: each puts its line into a cell and runs it.
 
-import type { JupyterFrontEnd } from '@jupyterlab/application';
+import type { NotebookPanel } from '@jupyterlab/notebook';
 import type { IRenderMime, IRenderMimeRegistry } from '@jupyterlab/rendermime';
 import type { Message } from '@lumino/messaging';
 import { Widget } from '@lumino/widgets';
 import { confirmRestart } from './actions';
-import { replaced } from './choose/words';
-import type { IGpuMemory } from './memory';
-import { asNotebook, type Cell, type NotebookPanel } from './notebook';
-import { places } from './places';
+import { places, replaced } from './lines';
+import type { IGpuMemory } from './tokens';
 
 const MIME = 'application/vnd.tfgpu-magic.offers+json';
 
@@ -22,20 +20,19 @@ interface Offers {
 /** The flag of a line that restarts its kernel. */
 const RESTART = ' --restart';
 
-export function addOffers(app: JupyterFrontEnd, memory: IGpuMemory, registry: IRenderMimeRegistry): void {
+export function addOffers(memory: IGpuMemory, registry: IRenderMimeRegistry): void {
   registry.addFactory({
     safe: false, // a button runs code: there is none in a notebook that is not trusted
     mimeTypes: [MIME],
     defaultRank: 40, // before HTML
-    createRenderer: () => new OffersView(app, memory)
+    createRenderer: () => new OffersView(memory)
   });
 }
 
+type Cell = NotebookPanel['content']['widgets'][number];
+
 class OffersView extends Widget implements IRenderMime.IRenderer {
-  constructor(
-    private app: JupyterFrontEnd,
-    private memory: IGpuMemory
-  ) {
+  constructor(private memory: IGpuMemory) {
     super();
   }
 
@@ -92,9 +89,8 @@ class OffersView extends Widget implements IRenderMime.IRenderer {
   }
 
   private async take(said: Offers, line: string): Promise<void> {
-    const { surroundings } = this.memory;
     const notebook = this.place()?.notebook;
-    if (!notebook || (line.endsWith(RESTART) && !(await confirmRestart(notebook, surroundings)))) {
+    if (!notebook || (line.endsWith(RESTART) && !(await confirmRestart(notebook, this.memory)))) {
       return;
     }
     const cell = this.place()?.cell; // it may have been deleted meanwhile
@@ -112,19 +108,14 @@ class OffersView extends Widget implements IRenderMime.IRenderer {
     content.deselectAll();
     content.activeCellIndex = source === null ? place + 1 : place;
     content.activate(); // the button that had the focus goes with the output
-    await this.app.commands.execute('notebook:run-cell');
+    await this.memory.app.commands.execute('notebook:run-cell');
   }
 
   /** The notebook and the cell whose output this is; null elsewhere. */
   private place(): { notebook: NotebookPanel; cell: Cell } | null {
-    let cell: Widget | null = null;
-    for (let widget: Widget | null = this.parent; widget; widget = widget.parent) {
-      cell = widget.hasClass('jp-CodeCell') ? widget : cell;
-      const notebook = asNotebook(widget);
-      if (notebook && cell) {
-        return { notebook, cell: cell as Cell };
-      }
-    }
-    return null;
+    const around = (widget: Widget): boolean => widget.node.contains(this.node);
+    const notebook = this.memory.notebooks?.find(around);
+    const cell = notebook?.content.widgets.find(around);
+    return notebook && cell ? { notebook, cell } : null;
   }
 }

@@ -1,32 +1,44 @@
-// The sidebar's widget: the view, in a box that scrolls, above a button for the notebook at hand.
-// It reads figures only while it is visible.
+// The panel: the sidebar's widget, which reads figures only while it is visible, its place in the page, and its commands.
 
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import type { ICommandPalette } from '@jupyterlab/apputils';
+import type { CommandRegistry } from '@lumino/commands';
 import type { Message } from '@lumino/messaging';
-import { Widget } from '@lumino/widgets';
+import { TabPanel, Widget } from '@lumino/widgets';
 import { html, nothing, render } from 'lit-html';
-import type { Options } from '../view/options';
 import { mount, type View } from '../view/mount';
-import type { Stream } from './stream';
+import type { Options } from '../view/options';
+import { chipIcon, CHOOSE, OPEN, type IGpuMemory } from './tokens';
 
-/** What can be done for the notebook at hand, or why it cannot. */
-export interface Offer {
-  label: string;
-  obstacle: string;
-  act: () => void;
-}
+const REFRESH = 'tfgpu-magic:refresh';
 
+/** The view, in a box that scrolls, above a button for the current notebook. */
 export class Panel extends Widget {
-  constructor(
-    private stream: Stream,
-    private options: Options
-  ) {
+  constructor(private memory: IGpuMemory) {
     super();
+    const { app, trans, actions, settings } = memory;
+    this.id = 'tfgpu-magic-panel';
+    this.title.icon = chipIcon;
+    this.title.caption = trans.__('GPU Memory');
     this.addClass('tfgpu-panel');
     this.node.tabIndex = -1;
+    this.node.setAttribute('role', 'region');
+    this.node.setAttribute('aria-label', trans.__('GPU memory'));
     this.box.className = 'tfgpu-panel-box';
     this.box.tabIndex = -1; // the view gives it the focus of what is gone
     this.foot.className = 'tfgpu-panel-foot';
     this.node.append(this.box, this.foot);
+    app.commands.commandChanged.connect(this.drawFoot);
+    this.drawFoot(app.commands);
+    this.options = {
+      trans,
+      actions,
+      ordered: order => settings.keep({ order }),
+      spanned: span => settings.keep({ span })
+    };
+    settings.follow(({ unit, order, span, others, history, notes, sensors }) =>
+      this.set({ unit, order, span, show: { others, history, notes, sensors } })
+    );
   }
 
   /** Change some of the view's options. */
@@ -35,27 +47,33 @@ export class Panel extends Widget {
     this.view?.set(options);
   }
 
-  /** Show what can be done for the notebook at hand; null where there is none. */
-  offer(offer: Offer | null): void {
-    this.foot.hidden = !offer;
+  /** Draw the chooser's command as a button for the current notebook, or why it cannot be used; else nothing. */
+  private drawFoot = (commands: CommandRegistry, changed?: CommandRegistry.ICommandChangedArgs): void => {
+    if (changed && changed.id !== CHOOSE) {
+      return;
+    }
+    const named = { named: true };
+    const obstacle = commands.isEnabled(CHOOSE, named) ? '' : commands.caption(CHOOSE, named);
+    this.foot.hidden = !commands.hasCommand(CHOOSE) || !commands.isVisible(CHOOSE, named);
     render(
-      offer
-        ? html`<button
+      this.foot.hidden
+        ? nothing
+        : html`<button
               class="tfgpu-panel-offer"
               type="button"
-              ?disabled=${offer.obstacle !== ''}
-              title=${offer.obstacle || nothing}
-              @click=${offer.act}
+              ?disabled=${obstacle !== ''}
+              title=${obstacle || nothing}
+              @click=${() => void commands.execute(CHOOSE)}
             >
-              ${offer.label}</button
-            >${offer.obstacle ? html`<span class="tfgpu-panel-obstacle">${offer.obstacle}</span>` : nothing}`
-        : nothing,
+              ${commands.label(CHOOSE, named)}</button
+            >${obstacle ? html`<span class="tfgpu-panel-obstacle">${obstacle}</span>` : nothing}`,
       this.foot
     );
-  }
+  };
 
   override dispose(): void {
     this.look(false);
+    this.memory.app.commands.commandChanged.disconnect(this.drawFoot);
     this.view?.dispose();
     this.view = null;
     super.dispose();
@@ -63,7 +81,7 @@ export class Panel extends Widget {
 
   protected override onAfterAttach(message: Message): void {
     super.onAfterAttach(message);
-    this.view ??= mount(this.box, this.stream, this.options);
+    this.view ??= mount(this.box, this.memory.stream, this.options);
     this.look(this.isVisible);
   }
 
@@ -89,10 +107,71 @@ export class Panel extends Widget {
   }
 
   private look(seen: boolean): void {
-    this.stream.want('panel', seen && 'processes');
+    this.memory.stream.want('panel', seen && 'processes');
   }
 
+  private options: Options;
   private box = document.createElement('div');
   private foot = document.createElement('div');
   private view: View | null = null;
+}
+
+/** Among the left sidebar's widgets: below the running kernels, above the table of contents. */
+const RANK = 250;
+
+/** Put a panel in its place. */
+export function place(app: JupyterFrontEnd, panel: Widget): void {
+  const type = panel.title.caption;
+  app.shell.add(panel, 'left', { rank: RANK, type });
+  void app.restored.then(() => {
+    const tabs = panel.isAttached ? null : tabsOf(app);
+    if (tabs) {
+      panel.title.label = type;
+      tabs.addWidget(panel);
+    }
+  });
+}
+
+/** Show a panel, wherever it is. */
+function show(app: JupyterFrontEnd, panel: Widget): void {
+  const tabs = tabsOf(app);
+  if (tabs?.widgets.includes(panel)) {
+    tabs.currentWidget = panel;
+    panel.activate();
+  } else {
+    app.shell.activateById(panel.id);
+  }
+}
+
+function tabsOf(app: JupyterFrontEnd): TabPanel | null {
+  for (const widget of app.shell.widgets('main')) {
+    if (widget instanceof TabPanel) {
+      return widget;
+    }
+  }
+  return null;
+}
+
+/** Add the panel's commands, and their places in the palette. */
+export function addCommands({ app, trans, stream }: IGpuMemory, panel: Widget, palette: ICommandPalette | null): void {
+  const none = { args: { type: 'object', properties: {} } } as const;
+  app.commands.addCommand(OPEN, {
+    label: trans.__('Show GPU Memory'),
+    caption: trans.__('Show who holds the memory of which GPU, by notebook'),
+    icon: chipIcon,
+    describedBy: none,
+    execute: () => {
+      show(app, panel);
+      requestAnimationFrame(() => panel.activate()); // the palette returns the focus first
+    }
+  });
+  app.commands.addCommand(REFRESH, {
+    label: trans.__('Refresh GPU Memory'),
+    caption: trans.__('Connect anew to the figures of the GPUs'),
+    describedBy: none,
+    execute: () => stream.reconnect()
+  });
+  for (const command of [OPEN, REFRESH]) {
+    palette?.addItem({ command, category: trans.__('GPU') });
+  }
 }

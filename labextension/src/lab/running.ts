@@ -3,9 +3,8 @@
 import type { IRunningSessions } from '@jupyterlab/running';
 import { notebookIcon } from '@jupyterlab/ui-components';
 import { Signal } from '@lumino/signaling';
-import { chipIcon } from './icon';
-import { kernels, type KernelMemory } from './kernels';
-import type { IGpuMemory } from './memory';
+import { kernels, type KernelMemory } from './kernel-rows';
+import { chipIcon, type IGpuMemory } from './tokens';
 
 export class RunningMemory implements IRunningSessions.IManager {
   constructor(private memory: IGpuMemory) {
@@ -45,14 +44,14 @@ export class RunningMemory implements IRunningSessions.IManager {
   }
 
   shutdownAll(): void {
-    const { kernels } = this.memory.surroundings.app.serviceManager;
+    const { kernels } = this.memory.app.serviceManager;
     this.items().forEach(({ row }) => void kernels.shutdown(row.kernel!));
   }
 
   private items(): KernelMemory[] {
-    const { stream, choices, trans } = this.memory;
+    const { stream, settings, trans } = this.memory;
     const { state, link } = stream;
-    return state && !state.error && link.kind === 'live' ? kernels(state, choices.unit, trans) : [];
+    return state && !state.error && link.kind === 'live' ? kernels(state, settings.now.unit, trans) : [];
   }
 
   private shown = '';

@@ -1,30 +1,24 @@
 // The status bar's item: the fullest GPU. It is hidden where there is no GPU, or the user has turned it off.
 
-import type { TranslationBundle } from '@jupyterlab/translation';
 import { Signal, type ISignal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 import { html, render } from 'lit-html';
 import { share, type Unit } from '../view/format';
 import { fullest, labels } from '../view/model';
-import type { Store } from '../view/store';
 import type { Gpu, State } from '../view/wire';
+import type { IGpuMemory } from './tokens';
 
 export class StatusItem extends Widget {
-  /** @param opened - called when it is clicked. */
-  constructor(
-    private store: Store,
-    private trans: TranslationBundle,
-    private opened: () => void
-  ) {
+  constructor(private memory: IGpuMemory) {
     super();
     this.addClass('tfgpu-status');
-    this.unsubscribe = store.subscribe(() => this.draw());
-  }
-
-  set(options: { unit: Unit; wanted: boolean }): void {
-    this.unit = options.unit;
-    this.wanted = options.wanted;
-    this.draw();
+    this.unsubscribe = memory.stream.subscribe(() => this.draw());
+    memory.settings.follow(({ unit, statusBar }) => {
+      this.unit = unit;
+      this.wanted = statusBar;
+      this.draw();
+      memory.stream.want('status bar', statusBar && 'memory');
+    });
   }
 
   /** Whether it is visible. */
@@ -44,7 +38,7 @@ export class StatusItem extends Widget {
   }
 
   private draw(): void {
-    const { state, link } = this.store;
+    const { state, link } = this.memory.stream;
     const full = state && !state.error ? fullest(state, this.label) : null;
     this.label = full;
     const shown = this.wanted && full !== null;
@@ -58,18 +52,18 @@ export class StatusItem extends Widget {
   }
 
   private drawGpu(state: State, label: string, old: boolean): void {
-    const { trans, unit } = this;
+    const { unit, memory } = this;
     const gpu = state.gpus[label]!;
     const percent = Math.min(100, (100 * (gpu.used ?? 0)) / (gpu.total ?? 1));
     render(
       html`<button
         class="tfgpu-status-button${old ? ' tfgpu-status-old' : ''}"
         type="button"
-        @click=${this.opened}
+        @click=${() => memory.open?.()}
         @pointerenter=${this.describe}
         @focus=${this.describe}
       >
-        <span>${trans.__('GPU %1', label)}</span>
+        <span>${memory.trans.__('GPU %1', label)}</span>
         <span class="tfgpu-status-bar" aria-hidden="true"><span style="width:${percent.toFixed(0)}%"></span></span>
         <span>${share(gpu.used, gpu.total, unit)}</span>
       </button>`,
@@ -79,12 +73,12 @@ export class StatusItem extends Widget {
 
   /** Write the title on hover only: writing it each second costs as much as the rest of the item. */
   private describe = (event: Event): void => {
-    const { trans, unit } = this;
-    const { state } = this.store;
+    const { trans, stream, open } = this.memory;
+    const { state } = stream;
     const lines = (state ? labels(state) : []).map(name =>
-      trans.__('GPU %1: %2', name, gpuText(state!.gpus[name]!, unit))
+      trans.__('GPU %1: %2', name, gpuText(state!.gpus[name]!, this.unit))
     );
-    const all = [...lines, trans.__('Click for the notebooks that hold it')];
+    const all = open ? [...lines, trans.__('Click for the notebooks that hold it')] : lines;
     (event.currentTarget as HTMLElement).title = all.join('\n');
   };
 

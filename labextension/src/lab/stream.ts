@@ -12,14 +12,14 @@ export type Socket = Pick<WebSocket, 'onmessage' | 'onclose' | 'send' | 'close'>
 export type Looks = 'processes' | 'memory';
 
 /** Why a server opens no stream; null where it does not say. */
-export type Answer = 'not allowed' | 'not logged in' | 'not there' | null;
+export type Refusal = 'not allowed' | 'not logged in' | 'not there' | null;
 
 /** The network and the timers, which tests replace. */
-export interface World {
+export interface Network {
   /** Connect to the stream. */
   connect(): Socket;
   /** Ask the server over HTTP why it opens no stream. */
-  ask(): Promise<Answer>;
+  refusal(): Promise<Refusal>;
   /** Call back after so many milliseconds; returns a function that cancels it. */
   later(callback: () => void, milliseconds: number): () => void;
   random(): number;
@@ -38,7 +38,7 @@ const MISSING = 3;
 
 export class Stream implements Store {
   constructor(
-    private world: World,
+    private network: Network,
     private trans: Translation
   ) {}
 
@@ -105,7 +105,7 @@ export class Stream implements Store {
       this.say({ kind: 'lost' });
     }
     let heard = false;
-    const socket = this.world.connect();
+    const socket = this.network.connect();
     this.socket = socket;
     socket.onmessage = event => {
       heard = true;
@@ -172,9 +172,9 @@ export class Stream implements Store {
   /** Wait, longer each time and by a random factor, and connect again. */
   private retry(most = MOST, least = FIRST): void {
     this.drop();
-    const delay = Math.min(most, least * 2 ** this.fails) * (0.5 + this.world.random());
+    const delay = Math.min(most, least * 2 ** this.fails) * (0.5 + this.network.random());
     this.fails += 1;
-    this.cancel = this.world.later(() => {
+    this.cancel = this.network.later(() => {
       this.cancel = null;
       this.settle();
     }, delay);
@@ -183,12 +183,12 @@ export class Stream implements Store {
   /** Connect again where messages cease: a machine that slept does not notice that its connection broke. */
   private listen(milliseconds: number, silent: () => void): void {
     this.deaf?.();
-    this.deaf = this.world.later(silent, milliseconds);
+    this.deaf = this.network.later(silent, milliseconds);
   }
 
   /** Find out over HTTP why a WebSocket was refused, which itself has no reason. */
   private async explain(): Promise<void> {
-    const answer = await this.world.ask();
+    const answer = await this.network.refusal();
     if (!this.needed || this.link.kind === 'live') {
       return;
     }

@@ -1,19 +1,21 @@
-// The dialog around the chooser, which stays open until what is chosen is in force, or the user leaves it.
+// The dialog of the chooser, which stays open until what is chosen is in force, or the user leaves it.
 
-import { Dialog, Notification } from '@jupyterlab/apputils';
+import { Clipboard, Dialog, Notification } from '@jupyterlab/apputils';
+import type { NotebookPanel } from '@jupyterlab/notebook';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { Message } from '@lumino/messaging';
 import { Widget } from '@lumino/widgets';
 import { render } from 'lit-html';
-import { cut } from '../../view/format';
+import { cut, type Unit } from '../../view/format';
 import type { Row } from '../../view/wire';
-import type { IGpuMemory } from '../memory';
-import { failed, type Surroundings } from '../actions';
+import { failed } from '../actions';
+import { kernelOf, nameOf } from '../current';
 import { ending, SHOWN } from '../ending';
-import { kernelOf, nameOf, type NotebookPanel } from '../notebook';
-import { restart, rowOf } from '../restart';
-import { Chooser } from './chooser';
-import { prose } from './form';
+import { restart } from '../kernel';
+import { rowOf } from '../kernel-rows';
+import type { IGpuMemory } from '../tokens';
+import { cell, isCell, line } from './choice';
+import { form, prose, type Hands } from './form';
 import { ChooserModel } from './model';
 
 /** Characters of a notification; JupyterLab cuts a longer one. */
@@ -23,9 +25,9 @@ const NOTIFICATION = 140;
 const BRIEF = 40;
 
 /** Let the user choose a policy for a notebook. */
-export async function choosePolicy(notebook: NotebookPanel, { stream, surroundings }: IGpuMemory): Promise<void> {
-  const { trans } = surroundings;
-  const dialog = dialogOf(notebook, surroundings);
+export async function choosePolicy(notebook: NotebookPanel, memory: IGpuMemory): Promise<void> {
+  const { stream, trans } = memory;
+  const dialog = dialogOf(notebook, memory);
   stream.want('chooser', 'processes'); // what a restart gives back is among the rows
   try {
     await dialog.model.load(); // it is shown once the kernel has answered, so that the focus is at the choice
@@ -38,17 +40,79 @@ export async function choosePolicy(notebook: NotebookPanel, { stream, surroundin
 }
 
 /** The dialog with its surroundings: what a restart costs, and how it is done. */
-function dialogOf(notebook: NotebookPanel, { app, trans, store, unit }: Surroundings): ChooserDialog {
+function dialogOf(notebook: NotebookPanel, memory: IGpuMemory): ChooserDialog {
+  const { stream, trans, settings } = memory;
+  const unit = (): Unit => settings.now.unit;
   const id = (): string => kernelOf(notebook)?.id ?? '';
   // An idle kernel: it was asked just now, and what its row may say of that is no news.
-  const row = (): Row => ({ ...rowOf(app, store, id(), notebook.context.path), state: 'idle' });
+  const row = (): Row => ({ ...rowOf(memory, id(), notebook.context.path), state: 'idle' });
   const model = new ChooserModel({
     trans,
     kernel: () => kernelOf(notebook),
-    loss: () => ending(row(), store.state, unit(), trans),
-    restart: first => restart(app, id(), first)
+    loss: () => ending(row(), stream.state, unit(), trans),
+    restart: first => restart(memory, id(), first)
   });
   return new ChooserDialog(new Chooser(model, notebook, unit, trans), trans, nameOf(notebook));
+}
+
+/** Draws the chooser's model, and puts the words where they are wanted. */
+class Chooser extends Widget {
+  constructor(
+    readonly model: ChooserModel,
+    private notebook: NotebookPanel,
+    private unit: () => Unit,
+    private trans: TranslationBundle
+  ) {
+    super();
+    this.addClass('tfgpu-choose');
+    const { sessionContext } = notebook;
+    sessionContext.statusChanged.connect(this.follow);
+    this.disposed.connect(() => sessionContext.statusChanged.disconnect(this.follow));
+    model.changed.connect(this.draw, this);
+    this.draw();
+  }
+
+  override dispose(): void {
+    this.model.dispose();
+    render(null, this.node);
+    super.dispose();
+  }
+
+  private follow = (_: unknown, status: string): void => {
+    if (status === 'idle') {
+      this.model.resume();
+    }
+  };
+
+  private draw = (): void => {
+    const focused = this.node.contains(document.activeElement);
+    render(form(this.model.state, this.hands, this.unit(), this.trans), this.node);
+    if (focused && !this.node.contains(document.activeElement)) {
+      this.node.querySelector<HTMLElement>('input:checked')?.focus(); // the button that had it is gone
+    }
+  };
+
+  private hands: Hands = {
+    choose: changed => this.model.choose(changed),
+    convert: unit => this.model.convert(unit),
+    take: text => this.model.take(text),
+    again: () => void this.model.load(),
+    copy: () => {
+      Clipboard.copyToSystem(line(this.model.state.words));
+      this.model.note(this.trans.__('Copied'));
+    },
+    insert: () => {
+      const { widgets, model } = this.notebook.content;
+      const source = cell(this.model.state.words);
+      const first = widgets[0]?.model.sharedModel;
+      if (first && isCell(first.getSource())) {
+        first.setSource(source);
+      } else {
+        model?.sharedModel.insertCell(0, { cell_type: 'code', source, metadata: {} });
+      }
+      this.model.note(this.trans.__('It is the first cell'));
+    }
+  };
 }
 
 class ChooserDialog extends Dialog<unknown> {

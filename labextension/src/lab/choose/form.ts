@@ -2,9 +2,8 @@
 
 import { html, nothing, type TemplateResult } from 'lit-html';
 import { share, withUnit, type Translation, type Unit as Shown } from '../../view/format';
-import { bytes, measure, most, STEP } from './amounts';
-import type { Facts, Gpu, Outcome } from './kernel';
-import { ALL, line, PICK, type Choice, type Memory } from './words';
+import type { Facts, Gpu, Outcome } from '../kernel';
+import { ALL, bytes, line, measure, most, PICK, STEP, type Choice, type Memory } from './choice';
 
 /** All that a drawing needs. */
 export interface Form {

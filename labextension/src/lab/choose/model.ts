@@ -2,8 +2,6 @@
 
 import { Signal, type ISignal } from '@lumino/signaling';
 import type { Translation } from '../../view/format';
-import { allowed, converted, measure } from './amounts';
-import type { Form } from './form';
 import {
   ask,
   isFree,
@@ -14,8 +12,9 @@ import {
   type Outcome,
   type Planned,
   type Reply
-} from './kernel';
-import { ALL, read, words, type Choice } from './words';
+} from '../kernel';
+import { ALL, allowed, converted, measure, read, words, type Choice } from './choice';
+import type { Form } from './form';
 
 /** Milliseconds after a change until the kernel is asked. */
 const PAUSE = 250;

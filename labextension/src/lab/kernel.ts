@@ -1,6 +1,8 @@
-// Asks a kernel through the connection that its notebook has in this page: silently, and never behind a running cell.
+// Asks a kernel through the connection that its notebook has in this page, silently and never behind a running cell; and
+// restarts one.
 
-import type { Kernel } from '@jupyterlab/services';
+import { KernelAPI, type Kernel } from '@jupyterlab/services';
+import type { IGpuMemory } from './tokens';
 
 /** Facts of a GPU, as `chooser.py` has them; unknown ones are absent. */
 export interface Gpu {
@@ -151,4 +153,29 @@ function answered<T>({ status, user_expressions }: Content): Reply<T> {
   }
   const reason = answer ? `${answer.ename ?? ''}: ${answer.evalue ?? ''}` : status;
   return answer?.ename === 'ModuleNotFoundError' ? { kind: 'missing' } : { kind: 'failed', reason };
+}
+
+/**
+ * Restart a kernel as its notebook's menu does where that is open here, so that none of its cells wait any more.
+ * No server notifies other pages of a restart, and they would show a kernel that starts; a message to it ends that.
+ * It is sent by a connection that is made afterwards: the server may lose messages of one that outlived the restart.
+ *
+ * @param first - sends that message, and waits for a limited time.
+ */
+export async function restart<T>(
+  { app, notebooks, consoles }: Pick<IGpuMemory, 'app' | 'notebooks' | 'consoles'>,
+  id: string,
+  first: (kernel: Kernel.IKernelConnection) => Promise<T>
+): Promise<T> {
+  const { kernels, serverSettings } = app.serviceManager;
+  const own = [notebooks, consoles]
+    .map(tracker => tracker?.find(({ sessionContext }) => sessionContext.session?.kernel?.id === id))
+    .find(Boolean)?.sessionContext.session?.kernel;
+  await (own ? own.restart() : KernelAPI.restartKernel(id, serverSettings));
+  const connection = kernels.connectTo({ model: { id, name: '' }, handleComms: false });
+  try {
+    return await first(connection);
+  } finally {
+    connection.dispose();
+  }
 }

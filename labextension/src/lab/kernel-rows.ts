@@ -1,8 +1,10 @@
-// What the kernels of this server hold, and since when without use. Pure.
+// The rows of this server's kernels: which are whose, what each kernel holds, and since when without use. Pure.
 
 import { ago, withUnit, type Translation, type Unit } from '../view/format';
 import { own } from '../view/model';
+import type { Store } from '../view/store';
 import type { Row, State } from '../view/wire';
+import type { IGpuMemory } from './tokens';
 
 /** A notebook that holds memory and uses none of it. */
 export interface Held {
@@ -59,4 +61,18 @@ export function kernels(state: State, unit: Unit, trans: Translation): KernelMem
     ];
     return { row: its.find(row => !row.child) ?? its[0]!, text: parts.filter(Boolean).join(', ') };
   });
+}
+
+/** A kernel's row as it is now; undefined where it holds nothing. */
+export function kernelRow(store: Pick<Store, 'state'>, kernel: string): Row | undefined {
+  return Object.values(store.state?.rows ?? {}).find(row => row.kernel === kernel && !row.child);
+}
+
+/** A kernel's row; one that holds nothing has none, and is given one with the other documents on it. */
+export function rowOf({ app, stream }: Pick<IGpuMemory, 'app' | 'stream'>, kernel: string, path: string): Row {
+  const there = kernelRow(stream, kernel);
+  const also = [...app.serviceManager.sessions.running()]
+    .filter(session => session.kernel?.id === kernel && session.path !== path)
+    .map(session => session.name || session.path);
+  return there ?? { gpu: '', who: 'mine', owner: path, kernel, ...(also.length ? { also } : {}) };
 }

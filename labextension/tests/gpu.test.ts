@@ -1,8 +1,9 @@
-// The promises of a bar: it draws what was sent, the reader's own rows one by one.
+// The promises of a GPU's bar and sensors: it draws what was sent, the reader's own rows one by one.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { parts } from '../src/view/gpu';
+import { ENGLISH } from '../src/view/format';
+import { parts, sensors } from '../src/view/gpu';
 import type { Gpu, Row } from '../src/view/wire';
 import { GIB, gpu, row } from './make';
 
@@ -49,4 +50,12 @@ test('many small notebooks are one part', () => {
 
 test('parts that are more than the GPU has fill the bar', () => {
   assert.equal(drawn({ free: 0, others: 50 * GIB }, row({ held: 40 * GIB })).whole, 90);
+});
+
+test('a GPU says how much it is used and what its sensors tell, and what is not known is said to be', () => {
+  assert.equal(sensors(gpu({ utilisation: 37, temperature: 54, power: 61 }), ENGLISH), 'use 37% · 54 °C · 61 W');
+  assert.equal(sensors(gpu({ utilisation: 0 }), ENGLISH), 'use 0%');
+  assert.equal(sensors(gpu(), ENGLISH), 'use N/A');
+  assert.equal(sensors(gpu({ mig: true, temperature: 54 }), ENGLISH), '54 °C');
+  assert.equal(sensors(gpu({ error: 'the GPU is lost' }), ENGLISH), '');
 });

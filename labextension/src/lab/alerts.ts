@@ -1,7 +1,7 @@
-// Notices what is worth a notification: a GPU that fills up, and a notebook that holds memory without use. Pure.
+// Decides what is worth a notification: a GPU that fills up, and a notebook that holds memory without use. Pure.
 
 import type { State } from '../view/wire';
-import { unused, type Held } from './kernels';
+import { unused, type Held } from './kernel-rows';
 
 /** Percentage points that a GPU must fall below the threshold before it can fill up again. */
 const BACK = 5;

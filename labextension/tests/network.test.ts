@@ -2,12 +2,12 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ask } from '../src/lab/ask';
+import { refusal } from '../src/lab/network';
 
 test('a server that takes a question and never answers has not answered', { timeout: 10_000 }, async () => {
   const asked: string[] = [];
   const awake = setInterval(() => 0, 1000); // the deadline's own timer keeps no process alive
-  const answer = await ask((path, until) => {
+  const answer = await refusal((path, until) => {
     asked.push(path);
     return new Promise((_, reject) => until.addEventListener('abort', () => reject(new Error('too late'))));
   }, 5);

@@ -1,12 +1,13 @@
-// The promises of the reminder: one word of memory that is held without use, to its owner, and silence where asked.
+// The promises of the notifications: one word for each time that a GPU fills up; one of memory that is held without use,
+// to its owner, and silence where asked.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { kernels, unused } from '../src/lab/kernels';
-import { Reminder, type Keeper } from '../src/lab/news';
+import { Alarm, Reminder, type Keeper } from '../src/lab/alerts';
+import { kernels, unused } from '../src/lab/kernel-rows';
 import type { Row, State } from '../src/view/wire';
 import { ENGLISH } from '../src/view/format';
-import { GIB, row, state } from './make';
+import { GIB, gpu, row, state } from './make';
 
 const NOW = 1_800_000_000;
 const HOUR = 3600;
@@ -146,4 +147,58 @@ test('what kernels hold costs as much as there are rows, and not as much as kern
 
   assert.ok(reads(64, 200) <= 64 * reads(1, 200));
   assert.ok(reads(4, 200) <= 20 * reads(4, 10));
+});
+
+const filled = (percent: number, rest: Partial<Row> = {}): State =>
+  state({
+    gpus: { 0: gpu({ used: percent, total: 100 }), 1: { name: 'lost' } },
+    rows: { '0 7': row({ kernel: 'k', pid: 7, state: 'idle', held: GIB, ...rest }) }
+  });
+
+test('it tells once, until the GPU has emptied by five points', () => {
+  const alarm = new Alarm();
+
+  const told = [80, 90, 95, 86, 91, 84, 90].map(percent => alarm.check(filled(percent), 90).join());
+
+  assert.deepEqual(told, ['', '0', '', '', '', '', '0']);
+});
+
+test('a GPU that was full before is no news, also where another percentage is chosen', () => {
+  const alarm = new Alarm();
+
+  const told = [95, 96, 80, 95].map(percent => alarm.check(filled(percent), 90).join());
+
+  assert.deepEqual(told, ['', '', '', '0']);
+  assert.deepEqual(alarm.check(filled(95), 80), []);
+  assert.deepEqual(alarm.check(filled(70), 60), []); // it was full by this measure too
+});
+
+test('a GPU that fills up while another percentage is chosen is told', () => {
+  const alarm = new Alarm();
+  alarm.check(filled(10), 90);
+
+  assert.deepEqual(alarm.check(filled(75), 60), ['0']);
+});
+
+test('a GPU that fills up while everybody works is told once a notebook there is idle', () => {
+  const alarm = new Alarm();
+  alarm.check(filled(10), 90);
+
+  const told = [{ state: 'busy' }, { active: 950 }, {}, {}].map(rest => alarm.check(filled(95, rest), 90).length);
+
+  assert.deepEqual(told, [0, 0, 1, 0]);
+});
+
+test('zero is never', () => {
+  assert.deepEqual(new Alarm().check(filled(100), 0), []);
+});
+
+test('it is told only where a notebook of this server holds memory there and has been idle for a minute', () => {
+  const told = [{}, { state: 'busy' }, { kernel: undefined! }, { gpu: '1' }, { held: 1 }, { active: 950 }].map(rest => {
+    const alarm = new Alarm();
+    alarm.check(filled(10, rest), 90);
+    return alarm.check(filled(95, rest), 90).length;
+  });
+
+  assert.deepEqual(told, [1, 0, 0, 0, 0, 0]);
 });

@@ -1,8 +1,23 @@
-// The promises of a choice's words: they ask for it whatever was asked before, and what was asked is found again.
+// The promises of a choice's words: they ask for it whatever was asked before, and what was asked is found again. Those of
+// its sizes: what is shown in bytes and in percent is the same, and no more than there is.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ALL, cell, isCell, PICK, read, replaced, words, type Choice } from '../src/lab/choose/words';
+import {
+  ALL,
+  allowed,
+  bytes,
+  cell,
+  converted,
+  isCell,
+  measure,
+  most,
+  PICK,
+  read,
+  words,
+  type Choice
+} from '../src/lab/choose/choice';
+import { GIB } from './make';
 
 const USUAL: Choice = { gpu: ALL, memory: 'growth', amount: 40, unit: '%', grow: false, release: false };
 const NOTHING = { policy: '', chooses: false };
@@ -50,19 +65,32 @@ test('a cell with the words is known again, and no other is', () => {
   assert.ok(!isCell(`${cell('growth')}\nimport tensorflow`));
 });
 
-test('a refused line is replaced in its place, and only where it stands', () => {
-  assert.equal(
-    replaced('# why\n  %tf_gpu  limit 40% \nx = 1', '%tf_gpu limit 40%', '%tf_gpu growth'),
-    '# why\n  %tf_gpu growth\nx = 1'
-  );
-  assert.equal(replaced('tf_gpu limit 40%', '%tf_gpu limit 40%', '%tf_gpu growth'), '%tf_gpu growth');
-  assert.equal(replaced('%tf_gpu limit {part}', '%tf_gpu limit 40%', '%tf_gpu growth'), null);
-  assert.equal(replaced('\nx = 1', '', '%tf_gpu growth'), null);
+const big = { label: '0', total: 80 * GIB, free: 1 * GIB };
+const small = { label: '1', total: 15.75 * GIB, free: 15 * GIB };
+const lost = { label: '2', error: 'the GPU is lost' };
+const all = [big, small, lost];
+const half: Choice = { gpu: '1', memory: 'limit', amount: 50, unit: '%', grow: false, release: false };
+
+test('all GPUs are measured by the smallest, a pick by the freest, and a GPU without figures by none', () => {
+  assert.equal(measure(all, ALL), small);
+  assert.equal(measure(all, PICK), small);
+  assert.equal(measure(all, '0'), big);
+  assert.equal(measure(all, '2'), null);
+  assert.equal(measure([], ALL), null);
 });
 
-test('a line for above a cell comes first, and in place of such a line', () => {
-  const above = '%%tf_gpu isolate -o x limit 2GiB';
+test('another unit is the same size, in its steps', () => {
+  assert.equal(bytes(half, small), 7.875 * GIB);
+  assert.deepEqual(converted(half, 'GiB', small), { ...half, unit: 'GiB', amount: 7.9 });
+  assert.deepEqual(converted({ ...half, unit: 'GiB', amount: 4 }, '%', big), { ...half, amount: 5 });
+  assert.deepEqual(converted(half, 'GiB', null), { ...half, unit: 'GiB' });
+});
 
-  assert.equal(replaced('x = 1\ny = 2', '', above), `${above}\nx = 1\ny = 2`);
-  assert.equal(replaced('%%gpu  isolate -o x limit 9GiB\nx = 1', '', above), `${above}\nx = 1`);
+test('no amount is more than there is, or nothing', () => {
+  assert.equal(most(small, 'GiB'), 15.7);
+  assert.deepEqual(
+    [allowed(99, 'GiB', small), allowed(0, 'GiB', small), allowed(1.25, 'GiB', small)],
+    [15.7, 0.1, 1.3]
+  );
+  assert.deepEqual([allowed(120, '%', big), allowed(0.2, '%', big), allowed(33.4, '%', null)], [100, 1, 33]);
 });

@@ -1,9 +1,9 @@
-// The promises of the reader's choices: what is set is applied, and no trouble with settings takes the panel away.
+// The promises of the reader's settings: what is set is applied, and no trouble with settings takes the panel away.
 
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, mock, test } from 'node:test';
 import type { ISettingRegistry } from '@jupyterlab/settingregistry';
-import { followChoices, USUAL, type Choices, type Kept } from '../src/lab/choices';
+import { Settings, USUAL, type Choices } from '../src/lab/settings';
 import { FakeSignal } from './fakes';
 
 type Registry = Pick<ISettingRegistry, 'load'>;
@@ -22,20 +22,11 @@ class FakeSettings {
   }
 }
 
-function follow(load: () => Promise<FakeSettings>): {
-  applied: Choices[];
-  end: () => void;
-  keep: (chosen: Partial<Kept>) => void;
-} {
+function follow(load: () => Promise<FakeSettings>): { applied: Choices[]; settings: Settings } {
   const applied: Choices[] = [];
-  const disposed = new FakeSignal<void>();
-  const keep = followChoices(
-    { load } as unknown as Registry,
-    'plugin',
-    { disposed } as unknown as Parameters<typeof followChoices>[2],
-    choices => applied.push(choices)
-  );
-  return { applied, end: () => disposed.emit(), keep };
+  const settings = new Settings({ load } as unknown as Registry);
+  settings.follow(choices => applied.push(choices));
+  return { applied, settings };
 }
 
 const settled = (): Promise<void> => new Promise(setImmediate);
@@ -63,35 +54,36 @@ test('settings that cannot be loaded leave the usual ones, and nothing that nobo
 });
 
 test('an order that cannot be kept is said, and nothing that nobody handles', async () => {
-  const settings = new FakeSettings();
-  const { keep } = follow(() => Promise.resolve(settings));
+  const saved = new FakeSettings();
+  const { settings } = follow(() => Promise.resolve(saved));
   await settled();
-  settings.kept = false;
-  keep({ order: 'name' });
+  saved.kept = false;
+  settings.keep({ order: 'name' });
   await settled();
 
   assert.match(said.join(), /plugin cannot keep the setting order/);
   assert.deepEqual(unhandled, []);
 });
 
-test('they are applied as they change, until the panel is gone', async () => {
-  const settings = new FakeSettings();
-  const { applied, end, keep } = follow(() => Promise.resolve(settings));
+test('they are applied as they change', async () => {
+  const saved = new FakeSettings();
+  const { applied, settings } = follow(() => Promise.resolve(saved));
+  const before = settings.now;
   await settled();
-  keep({ order: 'name' });
-  settings.composite['unit'] = 'MiB';
-  settings.changed.emit();
-  end();
-  settings.changed.emit();
+  settings.keep({ order: 'name' });
+  saved.composite['unit'] = 'MiB';
+  saved.changed.emit();
 
   assert.deepEqual(applied, [USUAL, { ...USUAL, order: 'name' }, { ...USUAL, order: 'name', unit: 'MiB' }]);
+  assert.deepEqual([before, settings.now], [USUAL, applied[2]]);
 });
 
 test('without a registry they are as usual, but for an order and a span that are chosen', () => {
   const applied: Choices[] = [];
-  const keep = followChoices(null, 'plugin', { disposed: new FakeSignal() } as never, one => applied.push(one));
-  keep({ order: 'activity' });
-  keep({ span: 3600 });
+  const settings = new Settings(null);
+  settings.follow(choices => applied.push(choices));
+  settings.keep({ order: 'activity' });
+  settings.keep({ span: 3600 });
 
   const ordered = { ...USUAL, order: 'activity' };
   assert.deepEqual(applied, [USUAL, ordered, { ...ordered, span: 3600 }]);
