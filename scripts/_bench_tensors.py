@@ -79,7 +79,7 @@ class _Box:
 
 
 def _times(runs: int) -> list[float]:
-    from tfgpu_magic.insight.tensors import tensors
+    from tfgpu_magic.insight.objects.tensors import tensors
 
     found = []
     for _ in range(runs):

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from tfgpu_magic.command.table import COMMANDS
-from tfgpu_magic.doctor.table import CHECKS, outcomes
+from tfgpu_magic.doctor.checks.table import CHECKS, outcomes
 from tfgpu_magic.notebook.words import table
 
 PACKAGE = Path(__file__).parents[1] / "tfgpu_magic"

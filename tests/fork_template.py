@@ -10,11 +10,12 @@ import importlib
 import pkgutil
 
 from tfgpu_magic import engine, frameworks, insight, model, monitor, notebook, policy
+from tfgpu_magic.insight import objects
 from tfgpu_magic.monitor import board, owners, table
 from tfgpu_magic.notebook import loading, words
 
 assert loading  # and with it what a session begins with
-for room in (board, engine, frameworks, insight, model, monitor, notebook, owners, policy, table, words):
+for room in (board, engine, frameworks, insight, model, monitor, notebook, objects, owners, policy, table, words):
     for module in pkgutil.iter_modules(room.__path__, f"{room.__name__}."):
         importlib.import_module(module.name)
 gc.collect()

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     )
     from tfgpu_magic.insight.freeing import Freed, free, give_back
     from tfgpu_magic.insight.measuring import measure
+    from tfgpu_magic.insight.objects.tensors import Tensors, tensors
     from tfgpu_magic.insight.session import timeline
-    from tfgpu_magic.insight.tensors import Tensors, tensors
     from tfgpu_magic.insight.why.explaining import why
     from tfgpu_magic.isolate.executor import IsolatedExecutor
     from tfgpu_magic.isolate.isolated import isolated
@@ -79,8 +79,8 @@ _HOMES = {
         "errors": "PolicyError Raised Refused TfGpuError TimedOut TooLate Unpicklable WorkerDied",
         "insight.freeing": "Freed free give_back",
         "insight.measuring": "measure",
+        "insight.objects.tensors": "Tensors tensors",
         "insight.session": "timeline",
-        "insight.tensors": "Tensors tensors",
         "insight.why.explaining": "why",
         "isolate.executor": "IsolatedExecutor",
         "isolate.isolated": "isolated",

@@ -8,7 +8,8 @@ import pytest
 
 from tests.slack import SLACK
 from tfgpu_magic import probe
-from tfgpu_magic.doctor import child, table
+from tfgpu_magic.doctor import child
+from tfgpu_magic.doctor.checks import table
 from tfgpu_magic.simgpu import Machine
 
 

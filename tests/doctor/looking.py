@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from tests.command.shell import TFGPU, Done
 from tests.processes import PATIENCE, QUIET
 from tests.slack import SLACK
+from tfgpu_magic.doctor.checks.table import CHECKS, examine
 from tfgpu_magic.doctor.finding import Finding
 from tfgpu_magic.doctor.machine import ThisMachine as Here
-from tfgpu_magic.doctor.table import CHECKS, examine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -22,10 +22,10 @@ from tests.machines import machine_of
 from tests.processes import PATIENCE
 from tests.waiting import until
 from tfgpu_magic.doctor import finding as doctor
-from tfgpu_magic.doctor import table
+from tfgpu_magic.doctor.checks import table
+from tfgpu_magic.doctor.checks.table import CHECKS, examine, outcomes
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import ThisMachine as Here
-from tfgpu_magic.doctor.table import CHECKS, examine, outcomes
 from tfgpu_magic.simgpu import Machine
 
 absent = machine_of("1x8GiB", scope="function")

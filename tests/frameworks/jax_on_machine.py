@@ -12,7 +12,7 @@ from tests.sizes import MIB
 from tests.waiting import until
 from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.jax.framework import Jax
-from tfgpu_magic.insight.tensors import tensors
+from tfgpu_magic.insight.objects.tensors import tensors
 from tfgpu_magic.isolate.values import pickling, plain
 from tfgpu_magic.model.report import Figure
 from tfgpu_magic.policy.process_state import Stage

@@ -7,7 +7,7 @@ from typing import Any
 from tests.sizes import GIB
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.shortage import Shortage
-from tfgpu_magic.insight.names import Name, NamedMemory, Scope
+from tfgpu_magic.insight.objects.names import Name, NamedMemory, Scope
 from tfgpu_magic.insight.why.explanation import Explanation
 from tfgpu_magic.model.rows import GpuRow, Notebook, ProcessRow
 

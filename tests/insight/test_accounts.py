@@ -8,8 +8,8 @@ import pytest
 
 from tests.sizes import MIB
 from tfgpu_magic.frameworks.array import Array
-from tfgpu_magic.insight.accounts import Buffer, accounts, buffers, rested, shared
-from tfgpu_magic.insight.names import Name, Scope
+from tfgpu_magic.insight.objects.accounts import Buffer, accounts, buffers, rested, shared
+from tfgpu_magic.insight.objects.names import Name, Scope
 
 ON = ("TensorFlow", "GPU:0")
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sizes import MIB
-from tfgpu_magic.insight.accounts import MOST, Buffer, Group, groups
-from tfgpu_magic.insight.names import NOWHERE
+from tfgpu_magic.insight.objects.accounts import MOST, Buffer, Group, groups
+from tfgpu_magic.insight.objects.names import NOWHERE
 
 Path: TypeAlias = "tuple[str, ...]"
 

@@ -284,7 +284,7 @@ def program() -> tuple[int, int | None, bool, str]:
     import tensorflow as tf
 
     import tfgpu_magic
-    from tfgpu_magic.insight import walk
+    from tfgpu_magic.insight.objects import walk
 
     main: Any = sys.modules["__main__"]
     tfgpu_magic.apply("growth")

@@ -20,9 +20,9 @@ from tests.magic.shell import Seen, cells
 from tests.processes import run
 from tests.sizes import MIB
 from tfgpu_magic.frameworks.tensorflow import arrays as tensorflow_arrays
-from tfgpu_magic.insight.accounts import Account, Group
-from tfgpu_magic.insight.search import Search
-from tfgpu_magic.insight.tensors import Tensors, called, holders, tensors
+from tfgpu_magic.insight.objects.accounts import Account, Group
+from tfgpu_magic.insight.objects.search import Search
+from tfgpu_magic.insight.objects.tensors import Tensors, called, holders, tensors
 from tfgpu_magic.simgpu import Machine
 
 machine = machine_of("2x8GiB")

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from tfgpu_magic.insight.names import NOWHERE, Step
-from tfgpu_magic.insight.search import without_collections
-from tfgpu_magic.insight.tensors import called
-from tfgpu_magic.insight.walk import Walk
+from tfgpu_magic.insight.objects.names import NOWHERE, Step
+from tfgpu_magic.insight.objects.search import without_collections
+from tfgpu_magic.insight.objects.tensors import called
+from tfgpu_magic.insight.objects.walk import Walk
 
 
 class Array:
@@ -331,7 +331,7 @@ def test_another_thread_may_change_what_is_passed() -> None:
 
 
 def test_very_many_plain_things_hide_nothing_and_a_walk_that_gives_up_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfgpu_magic.insight.walk.MOST", 1000)
+    monkeypatch.setattr("tfgpu_magic.insight.objects.walk.MOST", 1000)
     array, records = Array(), [{"text": f"{number}", "words": (number, "x")} for number in range(3000)]
     gc.collect()  # a tuple of plain things is not tracked any more then
 
@@ -345,10 +345,10 @@ def test_very_many_plain_things_hide_nothing_and_a_walk_that_gives_up_says_so(mo
     within = numpy.array([array, None], dtype=object)
     held = [(within, 1), {"x": within}]
     gc.collect()
-    monkeypatch.setattr("tfgpu_magic.insight.walk.MOST", 10**6)
+    monkeypatch.setattr("tfgpu_magic.insight.objects.walk.MOST", 10**6)
     assert found(array, held=held) is not None
 
-    monkeypatch.setattr("tfgpu_magic.insight.walk.MOST", 1000)
+    monkeypatch.setattr("tfgpu_magic.insight.objects.walk.MOST", 1000)
     walk = Walk({id(array)})
     walk.start([(Step("many"), [[[]] for _ in range(3000)]), (Step("model"), [[[[array]]]])])
     walk.run(to_the_end=True)

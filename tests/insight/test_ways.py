@@ -10,7 +10,7 @@ import pytest
 
 from tests.insight.cases import case, gpu, holding, pool, row, shortage
 from tests.sizes import GIB, MIB
-from tfgpu_magic.insight.names import Name, NamedMemory, Scope
+from tfgpu_magic.insight.objects.names import Name, NamedMemory, Scope
 from tfgpu_magic.insight.why.explanation import Explanation
 from tfgpu_magic.insight.why.remedies import Trial, remedies
 from tfgpu_magic.model.rows import ProcessRow

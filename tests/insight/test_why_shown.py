@@ -106,7 +106,7 @@ def test_a_trial_that_fails_leaves_its_way_out(machine: Machine) -> None:
 
 
 def test_a_setting_leaves_it_out_and_the_word_answers_still(machine: Machine) -> None:
-    few = "import tfgpu_magic.insight.walk; tfgpu_magic.insight.walk.MOST = 1; x = [[tf.zeros(2**20)]]"
+    few = "import tfgpu_magic.insight.objects.walk; tfgpu_magic.insight.objects.walk.MOST = 1; x = [[tf.zeros(2**20)]]"
     off = f"%config TfGpuMagics.why = False\n{few}"
     lines = (AWAKE, off, RAISES, "%tf_gpu measure --fit", "%tf_gpu why", "%unload_ext tfgpu_magic", RAISES)
     shown: list[Seen] = run(machine, cells, *lines)

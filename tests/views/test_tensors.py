@@ -9,12 +9,12 @@ import pytest
 from tests.insight.cases import holding
 from tests.sizes import GIB, MIB
 from tfgpu_magic.frameworks.array import Array
-from tfgpu_magic.insight import search
-from tfgpu_magic.insight.accounts import Account
 from tfgpu_magic.insight.freeing import Change, Freed
-from tfgpu_magic.insight.names import Name, Scope
-from tfgpu_magic.insight.search import reached_from
-from tfgpu_magic.insight.tensors import Tensors, called
+from tfgpu_magic.insight.objects import search
+from tfgpu_magic.insight.objects.accounts import Account
+from tfgpu_magic.insight.objects.names import Name, Scope
+from tfgpu_magic.insight.objects.search import reached_from
+from tfgpu_magic.insight.objects.tensors import Tensors, called
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_that_tensorflow_keeps_it_is_said_unless_it_gives_back(given: dict[str, 
 
 
 def test_names_with_more_below_them_than_is_looked_through_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfgpu_magic.insight.walk.MOST", 100)
+    monkeypatch.setattr("tfgpu_magic.insight.objects.walk.MOST", 100)
     arrays = [("X", Array([], "tensor", "float32", (1,), 4, "GPU:0"))]
     monkeypatch.setattr(search, "_arrays", lambda: (arrays, ()))
 

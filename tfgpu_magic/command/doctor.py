@@ -7,9 +7,9 @@ import os
 
 from tfgpu_magic.command.dispatch import is_drawn_on
 from tfgpu_magic.doctor import finding as doctor
+from tfgpu_magic.doctor.checks.table import CHECKS, examine
 from tfgpu_magic.doctor.finding import Finding, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
-from tfgpu_magic.doctor.table import CHECKS, examine
 
 FAULTY = 1
 """The exit status where there is a fault."""

@@ -12,9 +12,9 @@ from tfgpu_magic.errors import PolicyError, Refused
 from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.tensorflow import custom_gradients
 from tfgpu_magic.host import here
-from tfgpu_magic.insight import roots
-from tfgpu_magic.insight.search import Identity, figures, leading, reached_from
-from tfgpu_magic.insight.tensors import GAVE_UP, Tensors, called, still_there
+from tfgpu_magic.insight.objects import roots
+from tfgpu_magic.insight.objects.search import Identity, figures, leading, reached_from
+from tfgpu_magic.insight.objects.tensors import GAVE_UP, Tensors, called, still_there
 from tfgpu_magic.model.answer import Answer
 from tfgpu_magic.model.report import TENSORFLOW
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
@@ -26,7 +26,7 @@ from tfgpu_magic.units import rounded
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tfgpu_magic.insight.accounts import Device
+    from tfgpu_magic.insight.objects.accounts import Device
 
 _MOST_NAMES = 5
 _KEEPS = (

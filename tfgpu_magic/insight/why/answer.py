@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from tfgpu_magic.insight.tensors import GAVE_UP, called
+from tfgpu_magic.insight.objects.tensors import GAVE_UP, called
 from tfgpu_magic.model import phrases
 from tfgpu_magic.model.answer import OFFERS, Answer, Part, facts, headline, to_paste
 from tfgpu_magic.model.report import TENSORFLOW

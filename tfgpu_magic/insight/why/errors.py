@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.frameworks import registry
-from tfgpu_magic.insight.references import local_variables
+from tfgpu_magic.insight.objects.references import local_variables
 from tfgpu_magic.isolate.values.failure import ChildTraceback
 
 if TYPE_CHECKING:

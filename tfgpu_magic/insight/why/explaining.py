@@ -19,7 +19,7 @@ from IPython.display import display
 
 from tfgpu_magic.frameworks import cuda, registry, self_report
 from tfgpu_magic.host import here, host
-from tfgpu_magic.insight.tensors import holders
+from tfgpu_magic.insight.objects.tensors import holders
 from tfgpu_magic.insight.why import errors
 from tfgpu_magic.insight.why.answer import Why
 from tfgpu_magic.insight.why.explanation import Explanation, find_cause, is_memory
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.frameworks.pool import Pool
     from tfgpu_magic.frameworks.shortage import Shortage
-    from tfgpu_magic.insight.names import NamedMemory
+    from tfgpu_magic.insight.objects.names import NamedMemory
     from tfgpu_magic.model.rows import GpuRow, Table
 
 LOOK_TIMEOUT = 3.0

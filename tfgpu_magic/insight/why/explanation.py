@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.frameworks.pool import Pool
     from tfgpu_magic.frameworks.shortage import Shortage
     from tfgpu_magic.host import Host
-    from tfgpu_magic.insight.names import NamedMemory
+    from tfgpu_magic.insight.objects.names import NamedMemory
     from tfgpu_magic.model.rows import GpuRow, ProcessRow
 
 Cause: TypeAlias = Literal["start", "size", "limit", "pool", "gpu", "pieces", "library", "unknown"]

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.engine import engine
-from tfgpu_magic.insight.names import NamedMemory, Scope
+from tfgpu_magic.insight.objects.names import NamedMemory, Scope
 from tfgpu_magic.insight.why.explanation import LIBRARY_ROOM, Remedy
 from tfgpu_magic.isolate import leases
 from tfgpu_magic.model.report import TENSORFLOW
@@ -21,7 +21,7 @@ from tfgpu_magic.policy.memory import LEAST_LIMIT, context_bytes, reserve_bytes,
 from tfgpu_magic.units import exact
 
 if TYPE_CHECKING:
-    from tfgpu_magic.insight.names import Name
+    from tfgpu_magic.insight.objects.names import Name
     from tfgpu_magic.insight.why.explanation import Explanation, RemedyKind
     from tfgpu_magic.model.rows import ProcessRow
     from tfgpu_magic.model.snapshot import Snapshot

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from tfgpu_magic.insight import roots
 from tfgpu_magic.insight.freeing import Freed, free
+from tfgpu_magic.insight.objects import roots
 from tfgpu_magic.policy.word import Line
 
 

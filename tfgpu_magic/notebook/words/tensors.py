@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.insight.tensors import Tensors, tensors
+from tfgpu_magic.insight.objects.tensors import Tensors, tensors
 from tfgpu_magic.policy.word import Line
 
 _ALL = "--all"

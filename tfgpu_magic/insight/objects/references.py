@@ -43,7 +43,7 @@ from tfgpu_magic.frameworks.objects import (
 )
 from tfgpu_magic.frameworks.tensorflow import keras
 from tfgpu_magic.frameworks.tensorflow.containers import container, of_graph, stands_in
-from tfgpu_magic.insight.names import Kind, Scope, Step
+from tfgpu_magic.insight.objects.names import Kind, Scope, Step
 
 Child: TypeAlias = "tuple[Step | None, object]"
 """What an object refers to, and what leads there; None where its label says that."""

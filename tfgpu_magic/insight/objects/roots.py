@@ -16,8 +16,8 @@ from typing import Any
 from tfgpu_magic.frameworks.objects import is_users_module, items, namespace
 from tfgpu_magic.frameworks.tensorflow import keras
 from tfgpu_magic.host import shell
-from tfgpu_magic.insight.names import Scope, Step
-from tfgpu_magic.insight.references import Child, of_frame
+from tfgpu_magic.insight.objects.names import Scope, Step
+from tfgpu_magic.insight.objects.references import Child, of_frame
 
 _CACHED = re.compile(r"_{1,3}|_\d+")
 """Names under which IPython keeps results."""

@@ -10,8 +10,8 @@ import gc
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from tfgpu_magic.insight.names import NOWHERE, Name, Step, name
-from tfgpu_magic.insight.references import LEAVES, Child, Labels, children_of
+from tfgpu_magic.insight.objects.names import NOWHERE, Name, Step, name
+from tfgpu_magic.insight.objects.references import LEAVES, Child, Labels, children_of
 
 MOST = 2_000_000
 """Objects that are passed at most, some seconds' worth."""

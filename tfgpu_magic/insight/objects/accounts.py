@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from tfgpu_magic.frameworks.array import Array
-from tfgpu_magic.insight.names import NOWHERE
+from tfgpu_magic.insight.objects.names import NOWHERE
 
 Device: TypeAlias = "tuple[str, str]"
 """A framework's name, and that of a GPU as the framework has it."""

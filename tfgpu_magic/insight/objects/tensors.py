@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.insight.accounts import Account, Buffer, Group, accounts, groups
-from tfgpu_magic.insight.search import Identity, Search, without_collections
+from tfgpu_magic.insight.objects.accounts import Account, Buffer, Group, accounts, groups
+from tfgpu_magic.insight.objects.search import Identity, Search, without_collections
 from tfgpu_magic.model import phrases
 from tfgpu_magic.model.answer import Answer, Part, grid
 from tfgpu_magic.units import MIB, rounded
 
 if TYPE_CHECKING:
-    from tfgpu_magic.insight.names import Name, NamedMemory, Scope
+    from tfgpu_magic.insight.objects.names import Name, NamedMemory, Scope
 
 _HEADS = ("<Name", ">Size", "<What", "<On")  # where there is little room, the last are out of sight first
 _NOTHING = "Nothing of this process takes memory of a GPU."

@@ -14,11 +14,11 @@ from typing import TypeAlias
 from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.frameworks.tensorflow import keras
-from tfgpu_magic.insight import roots
-from tfgpu_magic.insight.accounts import Arrays, Buffer, Device, Group, buffers
-from tfgpu_magic.insight.names import NOWHERE, Name, NamedMemory, Scope, Step
-from tfgpu_magic.insight.references import LEAVES, Child
-from tfgpu_magic.insight.walk import MOST_NAMES, Walk
+from tfgpu_magic.insight.objects import roots
+from tfgpu_magic.insight.objects.accounts import Arrays, Buffer, Device, Group, buffers
+from tfgpu_magic.insight.objects.names import NOWHERE, Name, NamedMemory, Scope, Step
+from tfgpu_magic.insight.objects.references import LEAVES, Child
+from tfgpu_magic.insight.objects.walk import MOST_NAMES, Walk
 from tfgpu_magic.policy.process_state import Stage
 
 Identity: TypeAlias = "tuple[object, ...]"
