@@ -28,7 +28,7 @@ from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.answers import reasons
 from tfgpu_magic.parking.checks import HOST_MARGIN
 from tfgpu_magic.parking.doctor_child import CHUNK
-from tfgpu_magic.parking.record import Entry
+from tfgpu_magic.parking.record import ParkedProcess
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
@@ -201,7 +201,7 @@ def test_a_helper_that_cannot_be_asked_is_told_also_while_the_process_is_parked(
 def test_the_process_ends_as_programs_do_once_it_has_come_back_and_else_at_once(
     answer: dict[str, Any], phase: Phase | None, at_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entry = None if phase is None else Entry(pid=1, began=1, phase=phase, since=1.0)
+    entry = None if phase is None else ParkedProcess(pid=1, began=1, phase=phase, since=1.0)
     ended: list[int] = []
     monkeypatch.setattr(child_parking, "_answer", lambda *_, **__: answer)
     monkeypatch.setattr(client, "parked", lambda: entry)

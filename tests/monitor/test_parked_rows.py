@@ -14,7 +14,7 @@ from tfgpu_magic.model.rows import Parked, ParkedState, ProcessRow, Table
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.owners.attribution import Owner, together
 from tfgpu_magic.monitor.table.tabulate import UNATTRIBUTED, Known, make
-from tfgpu_magic.parking.record import Entry, Held
+from tfgpu_magic.parking.record import HeldMemory, ParkedProcess
 from tfgpu_magic.parking.rows import ParkedRows
 from tfgpu_magic.parking.states import Phase
 
@@ -26,12 +26,14 @@ OWNERS = {
 }
 
 
-def entry(phase: Phase = Phase.PARKED, *, pid: int = 2, **more: Any) -> Entry:
+def entry(phase: Phase = Phase.PARKED, *, pid: int = 2, **more: Any) -> ParkedProcess:
     """Return an entry of a process that holds, or held, memory of the first GPU."""
-    return Entry(pid=pid, began=1, phase=phase, since=SINCE, held=(Held("GPU-0", 4 * GIB),), name="eval.ipynb", **more)
+    return ParkedProcess(
+        pid=pid, began=1, phase=phase, since=SINCE, held=(HeldMemory("GPU-0", 4 * GIB),), name="eval.ipynb", **more
+    )
 
 
-def table(*entries: Entry, held: dict[int, int] | None = None, reports: tuple[Report, ...] = ()) -> Table:
+def table(*entries: ParkedProcess, held: dict[int, int] | None = None, reports: tuple[Report, ...] = ()) -> Table:
     """Make the table of two GPUs, of which the first is held by these pids."""
     rows = held or {}
     used = sum(rows.values())
@@ -113,7 +115,7 @@ def test_one_that_waits_says_for_whom() -> None:
 
 
 def test_one_that_was_on_two_gpus_has_a_row_on_each() -> None:
-    both = replace(entry(), held=(Held("GPU-0", GIB), Held("GPU-1", 2 * GIB), Held("GPU-9", GIB)))
+    both = replace(entry(), held=(HeldMemory("GPU-0", GIB), HeldMemory("GPU-1", 2 * GIB), HeldMemory("GPU-9", GIB)))
     made = table(both)
 
     assert [(one.gpu, one.parked and one.parked.size) for one in made.processes] == [("0", GIB), ("1", 2 * GIB)]

@@ -24,12 +24,12 @@ from tests.waiting import until
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.parking import client, record
 from tfgpu_magic.parking.checks import Inside
-from tfgpu_magic.parking.messages import Outcome
-from tfgpu_magic.parking.record import Entry
+from tfgpu_magic.parking.messages import ParkOutcome
+from tfgpu_magic.parking.record import ParkedProcess
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
-PARKER, WORKER = "tfgpu_magic.parking.parker", "tfgpu_magic.parking.worker"
+PARKER, WORKER = "tfgpu_magic.parking.parker", "tfgpu_magic.parking.driver"
 
 
 Start = Callable[..., Talker]
@@ -39,8 +39,8 @@ Start = Callable[..., Talker]
 class Asking:
     """A request that is made on a thread."""
 
-    def __init__(self, ask: Callable[..., Outcome], *args: Any, **options: Any) -> None:
-        self._done: list[Outcome] = []
+    def __init__(self, ask: Callable[..., ParkOutcome], *args: Any, **options: Any) -> None:
+        self._done: list[ParkOutcome] = []
         self._trouble: list[BaseException] = []
 
         def work() -> None:
@@ -57,7 +57,7 @@ class Asking:
         """Whether something came of it."""
         return not self._thread.is_alive()
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> ParkOutcome:
         """Wait for what came of it."""
         self._thread.join(60 * SLACK)
         assert not self._thread.is_alive(), "it waits for ever"
@@ -140,7 +140,7 @@ def only_helper(machine: Machine) -> psutil.Process:
     return helper
 
 
-def entry(pid: int) -> Entry | None:
+def entry(pid: int) -> ParkedProcess | None:
     """Return what the record says of a process."""
     with BoardDirectory() as place:
         return next((one for one in record.read(place).entries.values() if one.pid == pid), None)
@@ -152,6 +152,6 @@ def phase(pid: int) -> Phase | None:
     return None if found is None else found.phase
 
 
-def park(pid: int, **options: Any) -> Outcome:
+def park(pid: int, **options: Any) -> ParkOutcome:
     """Park an idle program."""
     return client.park(pid, inside=Inside(), **options)

@@ -17,18 +17,17 @@ from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.leases.lease_file import LeaseTable
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.parking import checks, facts, record
-from tfgpu_magic.parking.calls import Asked, Timeouts
 from tfgpu_magic.parking.checks import Inside
-from tfgpu_magic.parking.ledger import Ledger
-from tfgpu_magic.parking.messages import Outcome, Request
-from tfgpu_magic.parking.operations import Operations
-from tfgpu_magic.parking.record import Held
+from tfgpu_magic.parking.driver_workers import OpenRequest, Timeouts
+from tfgpu_magic.parking.messages import ParkOutcome, Request
+from tfgpu_magic.parking.record import HeldMemory, ParkingLedger
 from tfgpu_magic.parking.room import Waiting
 from tfgpu_magic.parking.states import Phase
+from tfgpu_magic.parking.transfers import Transfers
 
 QUICK = Timeouts(copy=0.2, slowest=1e12, between=0.01)
 PARK, UNPARK = Request(deed="park", inside=Inside()), Request(deed="unpark")
-ADOPT = Request(deed="unpark", held=(Held("GPU-0", HELD),))
+ADOPT = Request(deed="unpark", held=(HeldMemory("GPU-0", HELD),))
 
 
 @contextmanager
@@ -54,12 +53,12 @@ class House:
 
     def start(self, timeouts: Timeouts = QUICK) -> None:
         """Begin as a helper does that finds what another has left."""
-        self.ledger = Ledger(self.place, record.read(self.place))
+        self.ledger = ParkingLedger(self.place, record.read(self.place))
         self.waiting = Waiting(LeaseTable())
-        self.operations = Operations(self.ledger, Workers(self.driver), self.waiting, timeouts)  # type: ignore[arg-type]
+        self.operations = Transfers(self.ledger, Workers(self.driver), self.waiting, timeouts)  # type: ignore[arg-type]
 
-    async def do(self, request: Request, asked: Asked | None = None) -> Outcome:
-        return await asyncio.wait_for(self.operations.do(asked or Asked(request, me())), 60)
+    async def do(self, request: Request, asked: OpenRequest | None = None) -> ParkOutcome:
+        return await asyncio.wait_for(self.operations.do(asked or OpenRequest(request, me())), 60)
 
     @property
     def phase(self) -> Phase | None:

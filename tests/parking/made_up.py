@@ -12,8 +12,8 @@ from tests.sizes import GIB, MIB
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking.driver import OUT_OF_MEMORY, RESTORE, DriverError
-from tfgpu_magic.parking.states import CALLS, State
-from tfgpu_magic.parking.workers import Died, GivenUp
+from tfgpu_magic.parking.driver_workers import Died, GivenUp
+from tfgpu_magic.parking.states import CALLS, CudaState
 
 WRONG_STATE = 401
 TOTAL = 8 * GIB
@@ -39,7 +39,7 @@ class Driver:
         at: called before each call.
     """
 
-    state: State = State.RUNNING
+    state: CudaState = CudaState.RUNNING
     others: int = 0
     taken: int = 0
     error: str | None = None
@@ -51,7 +51,7 @@ class Driver:
 
     @property
     def held(self) -> int:
-        return HELD if self.state in (State.RUNNING, State.LOCKED) else 0
+        return HELD if self.state in (CudaState.RUNNING, CudaState.LOCKED) else 0
 
     def snapshot(self) -> str:
         if self.error is not None:
@@ -82,7 +82,7 @@ class Driver:
             if call == "restore":
                 self.taken = 0
                 if TOTAL - self.others < HELD:
-                    self.restored_without_room, self.state = True, State.FAILED
+                    self.restored_without_room, self.state = True, CudaState.FAILED
                     raise DriverError(RESTORE, OUT_OF_MEMORY)
             self.state = after
         return None
@@ -111,8 +111,8 @@ class Worker:
             raise Died(call) if event.startswith("died") else GivenUp(call, seconds)
         return driver.make(call, *arguments)
 
-    async def state(self, pid: int, *, seconds: float) -> State:
-        return State(await self.call("state", pid, seconds=seconds))
+    async def state(self, pid: int, *, seconds: float) -> CudaState:
+        return CudaState(await self.call("state", pid, seconds=seconds))
 
 
 class Workers:

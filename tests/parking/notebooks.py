@@ -36,11 +36,12 @@ PATIENT = """\
 def _wait():
     from tfgpu_magic.monitor.driver import look
     from tfgpu_magic.monitor.table import fetch
-    from tfgpu_magic.parking.inside import asking, notebook
+    from tfgpu_magic.parking import ask_kernel
+    from tfgpu_magic.parking.inside import notebook
     look.look.__defaults__ = (60.0,)
     for function in (fetch.table, fetch.owners):
         function.__kwdefaults__["timeout"] = 60.0
-    asking.BEGIN_TIMEOUT = notebook.QUESTION_TIMEOUT = notebook.QUIET_TIMEOUT = 60.0
+    ask_kernel.BEGIN_TIMEOUT = notebook.QUESTION_TIMEOUT = notebook.QUIET_TIMEOUT = 60.0
 _wait()
 del _wait
 """

@@ -14,7 +14,7 @@ from tfgpu_magic.parking.checks import Inside
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tfgpu_magic.parking.messages import Outcome
+    from tfgpu_magic.parking.messages import ParkOutcome
 
 
 class Seen(NamedTuple):
@@ -78,5 +78,5 @@ def _listed() -> int:
     return sum(row.held or 0 for row in tfgpu_magic.look(60.0).processes if row.pid == os.getpid())
 
 
-def _names(outcome: Outcome) -> list[str]:
+def _names(outcome: ParkOutcome) -> list[str]:
     return [refusal.reason.name for refusal in outcome.refusals]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.parking.house import PARK, UNPARK, House, parkable
 from tests.parking.made_up import EVENTS, HELD, Driver, me
-from tfgpu_magic.parking.states import Phase, State
+from tfgpu_magic.parking.states import CudaState, Phase
 
 
 @given(
@@ -40,13 +40,13 @@ def test_whatever_becomes_of_any_call_nothing_stays_locked_and_nothing_is_lost(
             await house.operations.settle(me())
             settled = (house.phase, house.driver.state)
             assert settled in [
-                (None, State.RUNNING), (Phase.BACK, State.RUNNING), (Phase.PARKED, State.CHECKPOINTED),
+                (None, CudaState.RUNNING), (Phase.BACK, CudaState.RUNNING), (Phase.PARKED, CudaState.CHECKPOINTED),
             ]  # fmt: skip
             assert house.driver.taken == 0
             assert not house.driver.restored_without_room
             if house.phase is Phase.PARKED:
                 assert (await house.do(UNPARK)).done
-                assert (house.phase, house.driver.state) == (Phase.BACK, State.RUNNING)
+                assert (house.phase, house.driver.state) == (Phase.BACK, CudaState.RUNNING)
 
         try:
             asyncio.run(story())
@@ -90,11 +90,11 @@ def test_a_death_at_any_step_is_set_right_by_the_same_helper_and_by_the_next(
             house.start()
         await house.operations.settle(me())
 
-        assert house.driver.state in (State.RUNNING, State.CHECKPOINTED)
+        assert house.driver.state in (CudaState.RUNNING, CudaState.CHECKPOINTED)
         assert house.phase in (None, Phase.BACK, Phase.PARKED)
-        assert (house.phase is Phase.PARKED) == (house.driver.state is State.CHECKPOINTED)
+        assert (house.phase is Phase.PARKED) == (house.driver.state is CudaState.CHECKPOINTED)
         if outcome.done:
-            assert (house.driver.state is State.CHECKPOINTED) == (deed == "park")
+            assert (house.driver.state is CudaState.CHECKPOINTED) == (deed == "park")
         assert house.driver.held + house.driver.taken in (0, HELD)
 
     asyncio.run(story())

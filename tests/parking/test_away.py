@@ -18,18 +18,18 @@ from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
-from tfgpu_magic.parking.inside import cells, facts
+from tfgpu_magic.parking.inside import facts, ipython
 from tfgpu_magic.parking.inside import notebook as parking
-from tfgpu_magic.parking.inside.gate import NotBack, Way
-from tfgpu_magic.parking.messages import Outcome, Progress, Request
-from tfgpu_magic.parking.record import Entry, Held
+from tfgpu_magic.parking.inside.gate import Caller, NotBack
+from tfgpu_magic.parking.messages import ParkOutcome, Progress, Request
+from tfgpu_magic.parking.record import HeldMemory, ParkedProcess
 from tfgpu_magic.parking.states import Phase
 
-HELD = (Held("GPU-0", 5 * GIB),)
+HELD = (HeldMemory("GPU-0", 5 * GIB),)
 
 
-def entry(phase: Phase) -> Entry:
-    return Entry(pid=os.getpid(), began=1, phase=phase, since=time.time(), held=HELD, name="")
+def entry(phase: Phase) -> ParkedProcess:
+    return ParkedProcess(pid=os.getpid(), began=1, phase=phase, since=time.time(), held=HELD, name="")
 
 
 class Helper:
@@ -43,12 +43,12 @@ class Helper:
     """
 
     def __init__(self) -> None:
-        self.record: Entry | None = None
-        self.gives: Outcome | MonitorError = Outcome()
+        self.record: ParkedProcess | None = None
+        self.gives: ParkOutcome | MonitorError = ParkOutcome()
         self.steps: tuple[str, ...] = ("checks", "locks", "copies out")
         self.removed = False
 
-    def ask(self, _: Request, *, tell: Any, **__: Any) -> Outcome:
+    def ask(self, _: Request, *, tell: Any, **__: Any) -> ParkOutcome:
         for step in self.steps:
             if step != "checks":
                 self.record = entry(Phase.LOCKING)
@@ -65,7 +65,7 @@ def helper(monkeypatch: pytest.MonkeyPatch) -> Helper:
     helper = Helper()
     monkeypatch.setattr(client, "ask", helper.ask)
     monkeypatch.setattr(client, "parked", lambda: helper.record)
-    monkeypatch.setattr(cells, "hold", lambda *_: iter(()))
+    monkeypatch.setattr(ipython, "block_cells", lambda *_: iter(()))
     monkeypatch.setattr(facts, "read", lambda *_: Inside())
     monkeypatch.setattr(facts, "quieten", lambda *_: None)
     monkeypatch.setattr(cuda, "quieten", lambda _: True)
@@ -74,26 +74,26 @@ def helper(monkeypatch: pytest.MonkeyPatch) -> Helper:
 
 
 @pytest.fixture
-def notebook(helper: Helper) -> Iterator[parking.Notebook]:
+def notebook(helper: Helper) -> Iterator[parking.ProcessParking]:
     magics = SimpleNamespace(parking_on_open_module=False, idle_release=SimpleNamespace(put_off=lambda: True))
-    notebook = parking.Notebook(SimpleNamespace(magics_manager=SimpleNamespace(registry={"TfGpuMagics": magics})))
+    notebook = parking.ProcessParking(SimpleNamespace(magics_manager=SimpleNamespace(registry={"TfGpuMagics": magics})))
     yield notebook
     atexit.unregister(notebook._leave)
     notebook._gate.open()
 
 
 @pytest.fixture
-def ends(notebook: parking.Notebook, helper: Helper, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def ends(notebook: parking.ProcessParking, helper: Helper, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """A parked notebook, and what its end does in turn."""
     done: list[str] = []
 
-    def comes_back(**_: Any) -> Outcome:
+    def comes_back(**_: Any) -> ParkOutcome:
         done.append(
             "back, " + ("whoever says SIGTERM" if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN else "or not")
         )
-        return Outcome(entry=entry(Phase.BACK))
+        return ParkOutcome(entry=entry(Phase.BACK))
 
-    helper.gives = Outcome(entry=entry(Phase.PARKED))
+    helper.gives = ParkOutcome(entry=entry(Phase.PARKED))
     notebook.park()
     monkeypatch.setattr(client, "unpark", comes_back)
     monkeypatch.setattr(os, "_exit", lambda _: done.append("ends"))
@@ -103,7 +103,7 @@ def ends(notebook: parking.Notebook, helper: Helper, monkeypatch: pytest.MonkeyP
 
 
 def test_an_end_that_has_begun_is_not_cut_short_by_a_signal(
-    notebook: parking.Notebook, ends: list[str], monkeypatch: pytest.MonkeyPatch
+    notebook: parking.ProcessParking, ends: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Jupyter Server sends one after half of the time that it gives a kernel."""
     monkeypatch.setattr(client, "seconds_back", lambda _: 1.0)
@@ -115,7 +115,7 @@ def test_an_end_that_has_begun_is_not_cut_short_by_a_signal(
 
 
 def test_an_end_begins_no_copy_that_takes_longer_than_it_may(
-    notebook: parking.Notebook, ends: list[str], monkeypatch: pytest.MonkeyPatch
+    notebook: parking.ProcessParking, ends: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
     monkeypatch.setattr(client, "seconds_back", lambda size: asked.append(size) or 20.0)  # type: ignore[func-returns-value]
@@ -128,9 +128,9 @@ def test_an_end_begins_no_copy_that_takes_longer_than_it_may(
 
 
 def test_what_is_parked_is_so_though_the_board_was_removed_meanwhile(
-    helper: Helper, notebook: parking.Notebook
+    helper: Helper, notebook: parking.ProcessParking
 ) -> None:
-    helper.removed, helper.gives = True, Outcome(entry=entry(Phase.PARKED))
+    helper.removed, helper.gives = True, ParkOutcome(entry=entry(Phase.PARKED))
 
     assert notebook.park().done
     assert notebook.parked
@@ -139,10 +139,14 @@ def test_what_is_parked_is_so_though_the_board_was_removed_meanwhile(
 
 @pytest.mark.parametrize(
     "gives",
-    [client.HelperDied("three times"), Outcome(refusals=(why.HOLDS_NOTHING(),)), Outcome(refusals=(why.ELSEWHERE(),))],
+    [
+        client.HelperDied("three times"),
+        ParkOutcome(refusals=(why.HOLDS_NOTHING(),)),
+        ParkOutcome(refusals=(why.ELSEWHERE(),)),
+    ],
 )
 def test_where_nobody_knows_what_became_of_it_nothing_may_run(
-    helper: Helper, notebook: parking.Notebook, gives: Outcome | MonitorError
+    helper: Helper, notebook: parking.ProcessParking, gives: ParkOutcome | MonitorError
 ) -> None:
     """Another helper than the one that had begun finds no record: it does not know the process for one of ours."""
     helper.removed, helper.gives = True, gives
@@ -161,12 +165,12 @@ def test_where_nobody_knows_what_became_of_it_nothing_may_run(
     [
         ((), client.HelperHangs("cannot be started")),
         (("checks",), client.HelperDied("three times")),
-        (("checks",), Outcome(refusals=(why.HOLDS_NOTHING(),))),
-        (("checks", "locks"), Outcome(refusals=(why.STILL_WORKING(1.0),))),
+        (("checks",), ParkOutcome(refusals=(why.HOLDS_NOTHING(),))),
+        (("checks", "locks"), ParkOutcome(refusals=(why.STILL_WORKING(1.0),))),
     ],
 )
 def test_what_was_surely_not_parked_goes_on(
-    helper: Helper, notebook: parking.Notebook, steps: tuple[str, ...], gives: Outcome | MonitorError
+    helper: Helper, notebook: parking.ProcessParking, steps: tuple[str, ...], gives: ParkOutcome | MonitorError
 ) -> None:
     helper.steps, helper.removed, helper.gives = steps, True, gives
     if isinstance(gives, MonitorError):
@@ -179,18 +183,18 @@ def test_what_was_surely_not_parked_goes_on(
 
 
 def test_a_cell_is_told_that_it_was_not_run_where_nobody_can_be_asked(
-    notebook: parking.Notebook, helper: Helper, monkeypatch: pytest.MonkeyPatch
+    notebook: parking.ProcessParking, helper: Helper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def hangs(**_: Any) -> Outcome:
+    def hangs(**_: Any) -> ParkOutcome:
         raise client.HelperHangs("The process that parks others does not answer.")
 
-    helper.gives = Outcome(entry=entry(Phase.PARKED))
+    helper.gives = ParkOutcome(entry=entry(Phase.PARKED))
     notebook.park()
     monkeypatch.setattr(client, "unpark", hangs)
     monkeypatch.setattr(parking, "here", lambda: "notebook")
 
     with pytest.raises(NotBack) as told:
-        notebook._come(Way.QUESTION)
+        notebook._come(Caller.QUESTION)
 
     assert str(told.value) == (
         "The cell was not run. The process that parks others does not answer. This notebook is still parked, and "

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from tests.sizes import GIB, MIB
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.parking import refusals as why
-from tfgpu_magic.parking.checks import HOST_MARGIN, ROOM_MARGIN, Facts, Inside, needed, refusals
-from tfgpu_magic.parking.record import Held
+from tfgpu_magic.parking.checks import HOST_MARGIN, ROOM_MARGIN, Inside, ParkFacts, needed, refusals
+from tfgpu_magic.parking.record import HeldMemory
 
 GPU = Gpu(index=0, uuid="GPU-0", total=16 * GIB, reserved=256 * MIB, used=6 * GIB, free=10 * GIB)
-GOOD = Facts(
+GOOD = ParkFacts(
     driver="580.65.06",
     open_module=False,
     architecture="x86_64",
     gpus=(GPU,),
-    held=(Held("GPU-0", 6 * GIB),),
+    held=(HeldMemory("GPU-0", 6 * GIB),),
     mappings=1,
     host=64 * GIB,
     inside=Inside(),
@@ -63,7 +63,7 @@ def test_an_idle_notebook_on_a_good_machine_may_be_parked() -> None:
         (replace(GOOD, inside=Inside(shared=True)), why.SHARED_MEMORY()),
     ],
 )
-def test_a_reason_is_found_by_itself_with_its_facts(facts: Facts, expected: why.Refusal) -> None:
+def test_a_reason_is_found_by_itself_with_its_facts(facts: ParkFacts, expected: why.Refusal) -> None:
     assert refusals(facts) == (expected,)
 
 
@@ -89,7 +89,7 @@ def test_of_another_users_process_nothing_else_is_told() -> None:
 def test_what_could_not_surely_come_back_does_not_go(size: int, free: int | None) -> None:
     """The margin, and the context of what takes the room, must fit beside it in what other users leave of the GPU."""
     room = min(16 * GIB - 256 * MIB, 16 * GIB if free is None else free)
-    refused = refusals(replace(GOOD, gpus=(replace(GPU, free=free),), held=(Held("GPU-0", size),)))
+    refused = refusals(replace(GOOD, gpus=(replace(GPU, free=free),), held=(HeldMemory("GPU-0", size),)))
 
     assert needed(size, GPU) >= size + ROOM_MARGIN
     if needed(size, GPU) <= room:

@@ -16,8 +16,8 @@ from tfgpu_magic.monitor.board import starting
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
-from tfgpu_magic.parking.inside.coming_back import ComingBack
-from tfgpu_magic.parking.messages import SOCKET, Outcome
+from tfgpu_magic.parking.coming_back import ComingBack
+from tfgpu_magic.parking.messages import SOCKET, ParkOutcome
 
 
 @pytest.fixture(autouse=True)
@@ -63,9 +63,9 @@ def test_a_process_is_started_also_where_no_thread_is(monkeypatch: pytest.Monkey
 def test_one_of_which_nothing_is_recorded_is_back_only_where_the_driver_lists_it(
     monkeypatch: pytest.MonkeyPatch, found: tuple[why.Refusal, ...], back: bool
 ) -> None:
-    monkeypatch.setattr(client, "check", lambda *_, **__: Outcome(refusals=found))
+    monkeypatch.setattr(client, "check", lambda *_, **__: ParkOutcome(refusals=found))
 
-    assert client.is_back(Outcome(refusals=(why.NOT_PARKED(),))) is back
+    assert client.is_back(ParkOutcome(refusals=(why.NOT_PARKED(),))) is back
 
 
 def test_a_helper_that_says_what_is_not_known_here_is_an_error_too() -> None:
@@ -88,10 +88,10 @@ def test_a_helper_that_says_what_is_not_known_here_is_an_error_too() -> None:
 
 
 def test_whoever_waits_for_a_return_hears_of_an_error_that_has_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(**_: Any) -> Outcome:
+    def fails(**_: Any) -> ParkOutcome:
         raise NotImplementedError
 
     monkeypatch.setattr(client, "unpark", fails)
 
     with pytest.raises(MonitorError, match="cannot be asked: NotImplementedError"):
-        ComingBack((), lambda _: None).outcome(None, lambda _: None)
+        ComingBack().outcome(None)

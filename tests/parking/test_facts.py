@@ -21,7 +21,7 @@ from tfgpu_magic.monitor.owners.pids import began, opens_driver
 from tfgpu_magic.parking import facts
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.inside import facts as inside
-from tfgpu_magic.parking.record import Held
+from tfgpu_magic.parking.record import HeldMemory
 from tfgpu_magic.probe import within
 from tfgpu_magic.simgpu import Machine
 
@@ -104,7 +104,7 @@ def test_what_it_holds_is_taken_from_the_driver_by_uuid() -> None:
     snapshot = Snapshot(time=1.0, driver="580.65.06", gpus=gpus, processes=rows)
     read = facts.read(os.getpid(), start, snapshot, None)
 
-    assert (read.gpus, read.held) == ((gpus[1],), (Held("GPU-1", GIB),))
+    assert (read.gpus, read.held) == ((gpus[1],), (HeldMemory("GPU-1", GIB),))
     assert (read.alive, read.own, read.stopped) == (True, True, False)
     assert not facts.read(os.getpid(), start + 1, snapshot, None).alive
 

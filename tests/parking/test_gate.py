@@ -23,19 +23,20 @@ from tests.waiting import until
 from tfgpu_magic.isolate import executor, user_code
 from tfgpu_magic.isolate.cells.jobs import Job
 from tfgpu_magic.isolate.executor import IsolatedExecutor
-from tfgpu_magic.parking.inside import asking, event_loop, threads
-from tfgpu_magic.parking.inside.gate import Gate, NotBack, Way
+from tfgpu_magic.parking import ask_kernel
+from tfgpu_magic.parking.inside import event_loop, threads
+from tfgpu_magic.parking.inside.gate import Caller, Gate, NotBack
 
 
 class Back:
     """What brings the state back: at once, in vain, or when it is let."""
 
     def __init__(self) -> None:
-        self.asked: list[Way] = []
+        self.asked: list[Caller] = []
         self.refuses = False
         self.gate: Gate | None = None
 
-    def __call__(self, way: Way) -> None:
+    def __call__(self, way: Caller) -> None:
         self.asked.append(way)
         if self.refuses:
             raise NotBack("not now")
@@ -45,7 +46,7 @@ class Back:
 
 def gate_of(loop: Any, back: Back | None = None) -> Gate:
     """Return a gate before an event loop."""
-    made = Gate(back or Back(), [partial(event_loop.hold, loop, in_background=lambda do: do())])
+    made = Gate(back or Back(), [partial(event_loop.block, loop, in_background=lambda do: do())])
     if back is not None:
         back.gate = made
     return made
@@ -173,7 +174,7 @@ def over() -> Iterator[threading.Event]:
 
 
 def found() -> tuple[str, ...]:
-    gate = Gate(Back(), [threads.hold])
+    gate = Gate(Back(), [threads.block])
     try:
         return gate.close()
     finally:
@@ -264,7 +265,7 @@ def test_what_runs_at_the_end_of_a_job_or_a_call_waits_for_the_state(
     seen, back = list[str](), Back()
     back.refuses = True
     monkeypatch.setattr(executor, "run", lambda *_, **__: SimpleNamespace(value=lambda: seen.append("made")))
-    gate = back.gate = Gate(back, [threads.hold])
+    gate = back.gate = Gate(back, [threads.block])
     gate.close()
     begin(seen)
     until(lambda: back.asked)
@@ -320,6 +321,6 @@ def test_everything_is_put_back() -> None:
     ],
 )
 def test_a_kernels_connection_file_is_on_its_command_line(words: str, path: str | None) -> None:
-    found = asking._connection_file(words.split())
+    found = ask_kernel._connection_file(words.split())
 
     assert (None if found is None else str(found)) == path

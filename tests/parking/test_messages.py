@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.parking.test_record import ENTRIES
 from tfgpu_magic.parking.checks import Inside
-from tfgpu_magic.parking.messages import Outcome, Progress, Request, Room, reply
-from tfgpu_magic.parking.record import Entry, Held
+from tfgpu_magic.parking.messages import ParkOutcome, Progress, Request, Room, reply
+from tfgpu_magic.parking.record import HeldMemory, ParkedProcess
 from tfgpu_magic.parking.refusals import CHILDREN, LOST, THREADS
 
 SIZES = st.integers(0, 2**40)
@@ -19,7 +19,7 @@ REQUESTS = st.builds(
     pid=st.none() | st.integers(1),
     name=st.text(),
     inside=st.none() | st.builds(Inside, busy=st.booleans(), threads=st.lists(st.text()).map(tuple)),
-    held=st.lists(st.builds(Held, st.text(), SIZES)).map(tuple),
+    held=st.lists(st.builds(HeldMemory, st.text(), SIZES)).map(tuple),
 )
 ROOMS = st.builds(
     Room, st.text(), st.text(), SIZES, st.none() | SIZES, st.lists(st.tuples(SIZES, st.none() | SIZES)).map(tuple)
@@ -49,8 +49,8 @@ def test_progress_is_a_line(
 
 
 @given(st.none() | ENTRIES)
-def test_an_outcome_is_a_line(entry: Entry | None) -> None:
-    said = Outcome(entry=entry, refusals=(LOST(), CHILDREN((1, 2)), THREADS(("a",))), seconds=0.5)
+def test_an_outcome_is_a_line(entry: ParkedProcess | None) -> None:
+    said = ParkOutcome(entry=entry, refusals=(LOST(), CHILDREN((1, 2)), THREADS(("a",))), seconds=0.5)
 
     assert reply(said.to_line()) == said
 

@@ -15,12 +15,12 @@ from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.parking import RECORD, checks
 from tfgpu_magic.parking import answers as parking
 from tfgpu_magic.parking import refusals as why
-from tfgpu_magic.parking.calls import Asked
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.driver import OUT_OF_MEMORY
-from tfgpu_magic.parking.messages import Outcome, Progress, Request, reply
-from tfgpu_magic.parking.record import Entry, Held
-from tfgpu_magic.parking.states import Phase, State
+from tfgpu_magic.parking.driver_workers import OpenRequest
+from tfgpu_magic.parking.messages import ParkOutcome, Progress, Request, reply
+from tfgpu_magic.parking.record import HeldMemory, ParkedProcess
+from tfgpu_magic.parking.states import CudaState, Phase
 
 
 def test_what_must_not_be_parked_is_not_touched(house: House) -> None:
@@ -43,34 +43,34 @@ def test_what_becomes_wrong_after_the_lock_is_unlocked(house: House) -> None:
         outcome = asyncio.run(house.do(PARK))
 
     assert outcome.refusals == (why.HOST_MEMORY(HELD + checks.HOST_MARGIN, GIB),)
-    assert (house.driver.state, house.phase) == (State.RUNNING, None)
+    assert (house.driver.state, house.phase) == (CudaState.RUNNING, None)
 
 
 @pytest.mark.parametrize("during", ["state", "lock"])
 def test_who_calls_it_off_before_the_copy_has_the_process_as_it_was(house: House, during: str) -> None:
-    asked = Asked(PARK, me())
+    asked = OpenRequest(PARK, me())
     house.driver.at = lambda _, call: asked.call_off() if call == during else None
     outcome = asyncio.run(house.do(PARK, asked))
 
     assert outcome.refusals == (why.CANCELLED(),)
-    assert (house.driver.state, house.phase) == (State.RUNNING, None)
+    assert (house.driver.state, house.phase) == (CudaState.RUNNING, None)
     assert "checkpoint" not in house.driver.calls
 
 
 def test_who_asks_again_while_a_copy_is_under_way_is_told_when_it_is_done(house: House) -> None:
     """The helper that had begun has died, and the driver answers nothing about the process until then."""
 
-    async def story() -> Outcome:
+    async def story() -> ParkOutcome:
         pid, start = me()
-        begun = Entry(pid=pid, began=start, phase=Phase.LOCKING, since=1.0, held=(Held("GPU-0", HELD),))
+        begun = ParkedProcess(pid=pid, began=start, phase=Phase.LOCKING, since=1.0, held=(HeldMemory("GPU-0", HELD),))
         house.ledger.move(house.ledger.begin(begun), Phase.CHECKPOINTING)
-        house.driver.state = State.CHECKPOINTED
+        house.driver.state = CudaState.CHECKPOINTED
         house.driver.script = {0: "hung before"}
         house.start(replace(QUICK, copy=60.0))
         return await house.do(PARK)
 
     assert asyncio.run(story()).done
-    assert (house.phase, house.driver.state) == (Phase.PARKED, State.CHECKPOINTED)
+    assert (house.phase, house.driver.state) == (Phase.PARKED, CudaState.CHECKPOINTED)
 
 
 def test_who_calls_it_off_while_it_is_set_right_is_told_just_that(house: House) -> None:
@@ -80,7 +80,7 @@ def test_who_calls_it_off_while_it_is_set_right_is_told_just_that(house: House) 
         if said.step == "settles":
             asked.call_off()
 
-    async def story() -> Outcome:
+    async def story() -> ParkOutcome:
         gone = await house.do(PARK)
         assert gone.entry is not None
         house.ledger.move(gone.entry, Phase.RESTORING)
@@ -88,7 +88,7 @@ def test_who_calls_it_off_while_it_is_set_right_is_told_just_that(house: House) 
         house.start(replace(QUICK, copy=60.0))
         return await house.do(UNPARK, asked)
 
-    asked = Asked(UNPARK, me(), tell)
+    asked = OpenRequest(UNPARK, me(), tell)
 
     assert asyncio.run(story()).refusals == (why.CANCELLED(),)
 
@@ -104,10 +104,10 @@ def test_room_that_is_taken_before_the_placeholder_is_waited_for_again(house: Ho
         if said.step == "waits":
             house.driver.others = 0
 
-    async def story() -> Outcome:
+    async def story() -> ParkOutcome:
         await house.do(PARK)
         house.driver.at = at
-        return await house.do(UNPARK, Asked(UNPARK, me(), tell))
+        return await house.do(UNPARK, OpenRequest(UNPARK, me(), tell))
 
     assert asyncio.run(story()).done
     assert house.driver.calls.count("take") == 2
@@ -119,7 +119,7 @@ def test_figures_that_cannot_be_had_are_not_taken_for_a_gpu_that_is_gone(house: 
         await house.do(PARK)
         house.driver.error = "NVML does not answer."
         said: list[Progress] = []
-        coming = asyncio.ensure_future(house.do(UNPARK, Asked(UNPARK, me(), said.append)))
+        coming = asyncio.ensure_future(house.do(UNPARK, OpenRequest(UNPARK, me(), said.append)))
         while not said:
             await asyncio.sleep(0.01)
         house.driver.error = None
@@ -138,7 +138,7 @@ def test_room_that_is_not_given_is_said_and_tried_for_more_and_more_rarely(house
         await house.do(PARK)
         house.driver.kept = TOTAL
         said: list[Progress] = []
-        asked = Asked(UNPARK, me(), said.append)
+        asked = OpenRequest(UNPARK, me(), said.append)
         coming = asyncio.ensure_future(house.do(UNPARK, asked))
         await asyncio.sleep(1)
         while house.driver.calls.count("take") < 2:
@@ -156,24 +156,26 @@ def test_room_that_is_not_given_is_said_and_tried_for_more_and_more_rarely(house
     assert reply(waits.to_line()) == waits
 
 
-@pytest.mark.parametrize("state", [State.RUNNING, State.LOCKED])
-def test_what_another_program_has_brought_back_waits_for_no_room(house: House, state: State) -> None:
+@pytest.mark.parametrize("state", [CudaState.RUNNING, CudaState.LOCKED])
+def test_what_another_program_has_brought_back_waits_for_no_room(house: House, state: CudaState) -> None:
     """With NVIDIA's `cuda-checkpoint`, say: its own memory is what fills the GPU."""
 
-    async def story() -> Outcome:
+    async def story() -> ParkOutcome:
         await house.do(PARK)
         house.driver.state, house.driver.others = state, TOTAL - HELD
         return await house.do(UNPARK)
 
     assert asyncio.run(story()).done
-    assert (house.phase, house.driver.state) == (Phase.BACK, State.RUNNING)
+    assert (house.phase, house.driver.state) == (Phase.BACK, CudaState.RUNNING)
 
 
-@pytest.mark.parametrize("state", [State.CHECKPOINTED, State.LOCKED])
-def test_a_helper_whose_record_is_lost_takes_the_process_for_what_its_owner_says(house: House, state: State) -> None:
+@pytest.mark.parametrize("state", [CudaState.CHECKPOINTED, CudaState.LOCKED])
+def test_a_helper_whose_record_is_lost_takes_the_process_for_what_its_owner_says(
+    house: House, state: CudaState
+) -> None:
     """The worker of a helper that dies ends the restore, and unlocks nothing."""
 
-    async def story() -> Outcome:
+    async def story() -> ParkOutcome:
         gone = await house.do(PARK)
         assert gone.entry is not None
         house.place.remove(RECORD)
@@ -188,11 +190,11 @@ def test_a_helper_whose_record_is_lost_takes_the_process_for_what_its_owner_says
     assert outcome.done
     assert outcome.entry is not None
     assert (outcome.entry.phase, outcome.entry.returns) == (Phase.BACK, 1)
-    assert house.driver.state is State.RUNNING
+    assert house.driver.state is CudaState.RUNNING
 
 
 def test_an_unknown_process_that_has_failed_is_lost(house: House) -> None:
-    house.driver.state = State.FAILED
+    house.driver.state = CudaState.FAILED
 
     assert asyncio.run(house.do(ADOPT)).refusals == (why.LOST(),)
 
@@ -202,7 +204,7 @@ def test_of_an_unknown_process_whose_restore_may_be_under_way_it_is_not_said_tha
     house: House, event: str
 ) -> None:
     """The driver answers nothing about it as long as it copies."""
-    house.driver.state = State.LOCKED
+    house.driver.state = CudaState.LOCKED
     house.driver.script = {0: event}
     (refusal,) = asyncio.run(house.do(ADOPT)).refusals
 

@@ -21,8 +21,8 @@ from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.parking import client, parker
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
-from tfgpu_magic.parking.messages import LOCK, SOCKET, Outcome, Progress
-from tfgpu_magic.parking.record import Record
+from tfgpu_magic.parking.messages import LOCK, SOCKET, ParkOutcome, Progress
+from tfgpu_magic.parking.record import ParkingRecord
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
@@ -38,7 +38,7 @@ def test_its_memory_goes_and_comes_back_as_it_was(machine: Machine, programs: St
     assert found is not None
     assert (found.phase, found.name, found.size) == (Phase.PARKED, "train.ipynb", GIB + CONTEXT)
 
-    assert park(program.pid) == Outcome(entry=found)  # it is so already
+    assert park(program.pid) == ParkOutcome(entry=found)  # it is so already
 
     back = client.unpark(program.pid)
 
@@ -234,7 +234,7 @@ def test_a_helper_with_nothing_to_do_ends(machine: Machine) -> None:
     with BoardDirectory() as place:
         held = parker.lock(place)
         assert held is not None
-        asyncio.run(parker.Parker(place, held, Record(), sys.path, linger=0.1).run())
+        asyncio.run(parker.Parker(place, held, ParkingRecord(), sys.path, linger=0.1).run())
 
         assert not (place.path / place.name(SOCKET)).exists()
 
@@ -255,7 +255,7 @@ def test_a_helper_that_ends_leaves_what_is_parked_to_the_next(
 
 def test_a_helper_whose_lock_was_removed_leaves_the_socket_of_the_next(machine: Machine) -> None:
     async def story(place: BoardDirectory, held: int) -> bool:
-        helper = asyncio.ensure_future(parker.Parker(place, held, Record(), []).run())
+        helper = asyncio.ensure_future(parker.Parker(place, held, ParkingRecord(), []).run())
         listening = Path(place.short_path(SOCKET))
         while not listening.exists():
             await asyncio.sleep(0.01)

@@ -15,8 +15,7 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking import RECORD, record
-from tfgpu_magic.parking.ledger import Ledger
-from tfgpu_magic.parking.record import Entry, Held, Rates, Record, merged
+from tfgpu_magic.parking.record import HeldMemory, ParkedProcess, ParkingLedger, ParkingRecord, Rates, merged
 from tfgpu_magic.parking.states import Phase
 
 if TYPE_CHECKING:
@@ -24,12 +23,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ENTRIES = st.builds(
-    Entry,
+    ParkedProcess,
     pid=st.integers(1, 2**22),
     began=st.integers(0, 2**40),
     phase=st.sampled_from(Phase),
     since=st.floats(0, 1e10),
-    held=st.lists(st.builds(Held, st.text(), st.integers(0, 2**40))).map(tuple),
+    held=st.lists(st.builds(HeldMemory, st.text(), st.integers(0, 2**40))).map(tuple),
     name=st.text(),
     returns=st.integers(0, 9),
     trouble=st.sampled_from(["", "stopped"]),
@@ -43,37 +42,37 @@ def place(tmp_path: Path) -> Iterator[BoardDirectory]:
         yield place
 
 
-def mine(phase: Phase = Phase.PARKED, **fields: object) -> Entry:
+def mine(phase: Phase = Phase.PARKED, **fields: object) -> ParkedProcess:
     """Return an entry of this process, which lives."""
     start = began(os.getpid())
     assert start is not None
     fields = {"pid": os.getpid(), "began": start, "phase": phase, "since": 1.0, **fields}
-    return Entry(**fields)  # type: ignore[arg-type]
+    return ParkedProcess(**fields)  # type: ignore[arg-type]
 
 
 @given(st.lists(ENTRIES), RATES)
-def test_it_is_read_as_it_was_written(entries: list[Entry], rates: Rates) -> None:
-    written = Record({(one.pid, one.began): one for one in entries}, rates)
+def test_it_is_read_as_it_was_written(entries: list[ParkedProcess], rates: Rates) -> None:
+    written = ParkingRecord({(one.pid, one.began): one for one in entries}, rates)
 
-    assert Record.from_json(written.to_json()) == written
+    assert ParkingRecord.from_json(written.to_json()) == written
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "7", '{"entries":[{}],"rates":{}}', '{"entries":[],"rates":{"x":1}}'])
 def test_what_is_no_record_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"not a|Expecting value"):
-        Record.from_json(text)
+        ParkingRecord.from_json(text)
 
 
 def test_nothing_is_there_before_anything_was_parked(place: BoardDirectory) -> None:
-    assert record.read(place) == Record()
+    assert record.read(place) == ParkingRecord()
 
 
 def test_those_that_have_ended_are_left_out(place: BoardDirectory) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         start = began(other.pid)
         assert start is not None
-        theirs = Entry(pid=other.pid, began=start, phase=Phase.PARKED, since=1.0)
-        record.write(place, Record().put(mine()).put(theirs))
+        theirs = ParkedProcess(pid=other.pid, began=start, phase=Phase.PARKED, since=1.0)
+        record.write(place, ParkingRecord().put(mine()).put(theirs))
         both = record.read(place)
         other.communicate()
 
@@ -82,23 +81,23 @@ def test_those_that_have_ended_are_left_out(place: BoardDirectory) -> None:
 
 
 def test_another_process_with_the_same_pid_is_not_taken_for_it(place: BoardDirectory) -> None:
-    record.write(place, Record().put(mine(began=7)))
+    record.write(place, ParkingRecord().put(mine(began=7)))
 
-    assert record.read(place) == Record()
+    assert record.read(place) == ParkingRecord()
 
 
 def test_half_a_record_is_none(place: BoardDirectory) -> None:
-    record.write(place, Record().put(mine()))
+    record.write(place, ParkingRecord().put(mine()))
     file = place.path / place.name(RECORD)
     file.write_bytes(file.read_bytes()[:-9])
 
-    assert record.read(place) == Record()
+    assert record.read(place) == ParkingRecord()
 
 
 def test_what_a_killed_writer_has_left_is_in_nobodys_way(place: BoardDirectory) -> None:
-    record.write(place, Record().put(mine()))
+    record.write(place, ParkingRecord().put(mine()))
     (place.path / place.name(RECORD + "-new")).write_text("{")
-    record.write(place, Record().put(mine(name="again")))
+    record.write(place, ParkingRecord().put(mine(name="again")))
 
     assert [one.name for one in record.read(place).entries.values()] == ["again"]
 
@@ -106,8 +105,10 @@ def test_what_a_killed_writer_has_left_is_in_nobodys_way(place: BoardDirectory) 
 def test_of_two_records_the_newer_entry_counts() -> None:
     old, new = mine(Phase.CHECKPOINTING, since=1.0), mine(since=2.0)
 
-    assert merged([Record().put(old), Record().put(new)]) == merged([Record().put(new), Record().put(old)])
-    assert list(merged([Record().put(old), Record().put(new)]).entries.values()) == [new]
+    assert merged([ParkingRecord().put(old), ParkingRecord().put(new)]) == merged(
+        [ParkingRecord().put(new), ParkingRecord().put(old)]
+    )
+    assert list(merged([ParkingRecord().put(old), ParkingRecord().put(new)]).entries.values()) == [new]
 
 
 def test_rates_follow_what_is_measured() -> None:
@@ -124,7 +125,7 @@ def test_rates_follow_what_is_measured() -> None:
 
 
 def test_nothing_begins_that_cannot_be_written(place: BoardDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger = Ledger(place, Record())
+    ledger = ParkingLedger(place, ParkingRecord())
 
     def full(*_: object) -> None:
         raise MonitorError("full")
@@ -133,11 +134,11 @@ def test_nothing_begins_that_cannot_be_written(place: BoardDirectory, monkeypatc
     with pytest.raises(MonitorError):
         ledger.begin(mine(Phase.LOCKING))
 
-    assert ledger.record == Record()
+    assert ledger.record == ParkingRecord()
 
 
 def test_what_goes_on_is_written_as_soon_as_it_can_be(place: BoardDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger = Ledger(place, Record())
+    ledger = ParkingLedger(place, ParkingRecord())
     entry = ledger.begin(mine(Phase.LOCKING))
     with monkeypatch.context() as patch:
         patch.setattr(BoardDirectory, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space")))
@@ -150,7 +151,7 @@ def test_what_goes_on_is_written_as_soon_as_it_can_be(place: BoardDirectory, mon
 
 
 def test_a_phase_that_cannot_follow_is_a_mistake_of_ours(place: BoardDirectory) -> None:
-    ledger = Ledger(place, Record())
+    ledger = ParkingLedger(place, ParkingRecord())
     entry = ledger.begin(mine(Phase.LOCKING))
 
     with pytest.raises(AssertionError, match="cannot follow"):
@@ -158,7 +159,7 @@ def test_a_phase_that_cannot_follow_is_a_mistake_of_ours(place: BoardDirectory) 
 
 
 def test_since_when_a_process_is_away_outlasts_an_attempt_to_bring_it_back(place: BoardDirectory) -> None:
-    ledger = Ledger(place, Record())
+    ledger = ParkingLedger(place, ParkingRecord())
     parked = ledger.begin(mine(since=5.0))
     again = ledger.move(ledger.move(parked, Phase.RESTORING), Phase.PARKED)
     back = ledger.move(again, Phase.BACK)

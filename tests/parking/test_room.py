@@ -18,17 +18,17 @@ from tfgpu_magic.leases.lease_file import LeaseTable
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.parking.checks import ROOM_MARGIN
-from tfgpu_magic.parking.record import Entry, Held
+from tfgpu_magic.parking.record import HeldMemory, ParkedProcess
 from tfgpu_magic.parking.room import Waiting, rooms
 from tfgpu_magic.parking.states import Phase
 
 NOTHING = Snapshot(time=1.0)
 
 
-def entry(size: int = 5 * GIB, *gpus: str, pid: int = 0) -> Entry:
+def entry(size: int = 5 * GIB, *gpus: str, pid: int = 0) -> ParkedProcess:
     own, start = me()
-    held = tuple(Held(gpu, size) for gpu in gpus or ("GPU-0",))
-    return Entry(pid=pid or own, began=start, phase=Phase.PARKED, since=1.0, held=held)
+    held = tuple(HeldMemory(gpu, size) for gpu in gpus or ("GPU-0",))
+    return ParkedProcess(pid=pid or own, began=start, phase=Phase.PARKED, since=1.0, held=held)
 
 
 def snapshot(*free: int, total: int = 8 * GIB) -> Snapshot:

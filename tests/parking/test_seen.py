@@ -19,7 +19,7 @@ from tfgpu_magic.model.report import GpuUse, Report
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.parking import record, rows
-from tfgpu_magic.parking.record import Entry, Held, Record
+from tfgpu_magic.parking.record import HeldMemory, ParkedProcess, ParkingRecord
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.policy.process_state import ProcessState
 from tfgpu_magic.simgpu import Machine
@@ -31,13 +31,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BoardDirectory:
     return BoardDirectory()
 
 
-def mine(phase: Phase) -> Entry:
+def mine(phase: Phase) -> ParkedProcess:
     pid, began = me()
-    return Entry(pid=pid, began=began, phase=phase, since=5.0, held=(Held("GPU-0", GIB),))
+    return ParkedProcess(pid=pid, began=began, phase=phase, since=5.0, held=(HeldMemory("GPU-0", GIB),))
 
 
-def kept(place: BoardDirectory, entry: Entry) -> None:
-    record.write(place, Record({(entry.pid, entry.began): entry}))
+def kept(place: BoardDirectory, entry: ParkedProcess) -> None:
+    record.write(place, ParkingRecord({(entry.pid, entry.began): entry}))
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from tests.waiting import until
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking import record
-from tfgpu_magic.parking.record import Entry, Record
+from tfgpu_magic.parking.record import ParkedProcess, ParkingRecord
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.server import actions
 
@@ -62,10 +62,10 @@ def end(server: Server, body: object, **options: object) -> int:
 
 def recorded(server: Server, machine: Machine, pid: int, phase: Phase, *, returns: int) -> None:
     """Have a server's record of what is parked say how far a process has come."""
-    one = Entry(pid=pid, began=began(pid) or 0, phase=phase, since=1.0, returns=returns)
+    one = ParkedProcess(pid=pid, began=began(pid) or 0, phase=phase, since=1.0, returns=returns)
     board = server.home / "board"
     with mock.patch.dict(os.environ, TFGPU_SIMGPU=str(machine.path)), BoardDirectory(board) as place:
-        record.write(place, Record().put(one))
+        record.write(place, ParkingRecord().put(one))
 
 
 def test_a_script_is_asked_to_end_and_ends(server: Server, orphan: subprocess.Popen[str]) -> None:

@@ -38,7 +38,7 @@ SOON = [(204, ""), (202, "")]
 
 @pytest.fixture(scope="module")
 def server(serve: Serve) -> Server:
-    return serve(config="from tfgpu_magic.parking.inside import asking\nasking.BEGIN_TIMEOUT = 15.0\n")
+    return serve(config="from tfgpu_magic.parking import ask_kernel\nask_kernel.BEGIN_TIMEOUT = 15.0\n")
 
 
 @pytest.fixture(autouse=True)

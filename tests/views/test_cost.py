@@ -18,7 +18,7 @@ from tfgpu_magic.monitor.owners import attribution
 from tfgpu_magic.monitor.owners.attribution import Owner
 from tfgpu_magic.monitor.table import message
 from tfgpu_magic.monitor.table.tabulate import Known, make
-from tfgpu_magic.parking.record import Entry, Held
+from tfgpu_magic.parking.record import HeldMemory, ParkedProcess
 from tfgpu_magic.parking.rows import ParkedRows
 from tfgpu_magic.parking.states import Phase
 
@@ -30,8 +30,8 @@ def table(gpus: int, notebooks: int, *, parked: bool) -> Table:
     rows = [Process(gpu.label, pid, "C", GIB // 64, 0) for gpu in machine for pid in pids]
     known = {pid: Notebook(name="train.ipynb", path=f"{pid}/train.ipynb", kernel=str(pid)) for pid in pids}
     found = {pid: Owner(pid=pid, who="mine", text="train.ipynb", notebook=known[pid], kernel=pid) for pid in pids}
-    held = tuple(Held(gpu=str(gpu.uuid), size=GIB) for gpu in machine)
-    entries = [Entry(pid=pid, began=1, phase=Phase.PARKED, since=1.0, held=held, wanted=True) for pid in pids]
+    held = tuple(HeldMemory(gpu=str(gpu.uuid), size=GIB) for gpu in machine)
+    entries = [ParkedProcess(pid=pid, began=1, phase=Phase.PARKED, since=1.0, held=held, wanted=True) for pid in pids]
     return make(
         Snapshot(time=9.0, listed_at=9.0, gpus=tuple(machine), processes=tuple(rows)),
         Known(

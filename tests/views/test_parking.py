@@ -7,8 +7,8 @@ import pytest
 from tests.sizes import GIB
 from tfgpu_magic.parking import answers as parking
 from tfgpu_magic.parking import refusals
-from tfgpu_magic.parking.messages import Outcome, Progress, Room
-from tfgpu_magic.parking.record import Entry, Held
+from tfgpu_magic.parking.messages import ParkOutcome, Progress, Room
+from tfgpu_magic.parking.record import HeldMemory, ParkedProcess
 from tfgpu_magic.parking.states import Phase
 
 
@@ -54,29 +54,29 @@ def test_a_name_is_shown_as_harmless_text() -> None:
 
 
 def test_what_was_done_is_said_with_its_size() -> None:
-    entry = Entry(pid=1, began=1, phase=Phase.PARKED, since=0.0, held=(Held("GPU-1", 5 * GIB),))
+    entry = ParkedProcess(pid=1, began=1, phase=Phase.PARKED, since=0.0, held=(HeldMemory("GPU-1", 5 * GIB),))
 
-    assert parking.parked(Outcome(entry=entry, seconds=1.25), "notebook") == (
+    assert parking.parked(ParkOutcome(entry=entry, seconds=1.25), "notebook") == (
         "Parked: 5 GiB of GPU memory are in host memory now. That took 1.2 s. "
         "The next cell of this notebook brings them back."
     )
-    assert parking.back(Outcome(entry=entry), 12.0) == "Back: 5 GiB of GPU memory, after 12.0 s."
-    assert parking.other_parked(Outcome(entry=entry), "eval.ipynb") == (
+    assert parking.back(ParkOutcome(entry=entry), 12.0) == "Back: 5 GiB of GPU memory, after 12.0 s."
+    assert parking.other_parked(ParkOutcome(entry=entry), "eval.ipynb") == (
         "eval.ipynb is parked: 5 GiB of GPU memory are in host memory now. Its next cell brings them back."
     )
-    assert parking.other_back(Outcome(entry=entry), "eval.ipynb") == "eval.ipynb is back on the GPU with 5 GiB."
+    assert parking.other_back(ParkOutcome(entry=entry), "eval.ipynb") == "eval.ipynb is back on the GPU with 5 GiB."
 
 
 def test_what_was_done_without_a_record_is_said_without_a_size() -> None:
-    assert parking.parked(Outcome(seconds=1.25), "notebook") == (
+    assert parking.parked(ParkOutcome(seconds=1.25), "notebook") == (
         "Parked: what it held of the GPUs is in host memory now. That took 1.2 s. "
         "The next cell of this notebook brings it back."
     )
-    assert parking.other_parked(Outcome(), "eval.ipynb") == (
+    assert parking.other_parked(ParkOutcome(), "eval.ipynb") == (
         "eval.ipynb is parked: what it held of the GPUs is in host memory now. Its next cell brings it back."
     )
-    assert parking.back(Outcome(), 12.0) == "Back: what it held of the GPUs, after 12.0 s."
-    assert parking.other_back(Outcome(), "eval.ipynb") == "eval.ipynb is back on the GPU."
+    assert parking.back(ParkOutcome(), 12.0) == "Back: what it held of the GPUs, after 12.0 s."
+    assert parking.other_back(ParkOutcome(), "eval.ipynb") == "eval.ipynb is back on the GPU."
 
 
 def test_what_cannot_be_held_is_said_whole() -> None:

@@ -11,7 +11,7 @@ from tfgpu_magic.units import rounded
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tfgpu_magic.parking.messages import Outcome, Progress, Room
+    from tfgpu_magic.parking.messages import ParkOutcome, Progress, Room
     from tfgpu_magic.parking.refusals import Refusal
 
 _MOST_HOLDERS = 3
@@ -27,7 +27,7 @@ def progress(progress: Progress, names: Mapping[int, str]) -> str:
     """Say how a parking or a return gets on.
 
     Args:
-        progress: what the helper says.
+        progress: what the parker says.
         names: what the processes are called that it names, by pid.
     """
     size, time = rounded(progress.size), "" if progress.seconds is None else f", about {seconds(progress.seconds)}"
@@ -45,14 +45,14 @@ def progress(progress: Progress, names: Mapping[int, str]) -> str:
     return f"Waiting for room. {first}{then} To stop waiting, interrupt: nothing is lost, and it stays parked."
 
 
-def parked(outcome: Outcome, here: str) -> str:
+def parked(outcome: ParkOutcome, here: str) -> str:
     """Say that this process is parked."""
     away, them = _away(outcome)
     took = f" That took {seconds(outcome.seconds)}." if outcome.seconds else ""
     return f"Parked: {away}.{took} The next cell of this {here} brings {them} back."
 
 
-def other_parked(outcome: Outcome, name: str) -> str:
+def other_parked(outcome: ParkOutcome, name: str) -> str:
     """Say that another notebook is parked."""
     away, them = _away(outcome)
     return f"{plain(name)} is parked: {away}. Its next cell brings {them} back."
@@ -76,13 +76,13 @@ def can_be_parked(here: str) -> str:
     return f"This {here} can be parked: nothing speaks against it now."
 
 
-def back(outcome: Outcome, waited: float) -> str:
+def back(outcome: ParkOutcome, waited: float) -> str:
     """Say that it is back."""
     what = "what it held of the GPUs" if outcome.entry is None else f"{rounded(outcome.entry.size)} of GPU memory"
     return f"Back: {what}, after {seconds(waited)}."
 
 
-def other_back(outcome: Outcome, name: str) -> str:
+def other_back(outcome: ParkOutcome, name: str) -> str:
     """Say that another process is back."""
     size = "" if outcome.entry is None else f" with {rounded(outcome.entry.size)}"
     return f"{plain(name)} is back on the GPU{size}."
@@ -132,7 +132,7 @@ def reason(refusal: Refusal) -> str:
     return refusal.reason.sentence.format_map(words(refusal.facts))
 
 
-def _away(outcome: Outcome) -> tuple[str, str]:
+def _away(outcome: ParkOutcome) -> tuple[str, str]:
     """Say what is in host memory now, and with which pronoun to go on; its size is known by the record alone."""
     if outcome.entry is None:
         return "what it held of the GPUs is in host memory now", "it"

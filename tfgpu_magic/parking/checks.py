@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tfgpu_magic.model.snapshot import Gpu
-    from tfgpu_magic.parking.record import Held
+    from tfgpu_magic.parking.record import HeldMemory
     from tfgpu_magic.parking.refusals import Refusal
 
 LEAST_DRIVER = 580
@@ -51,7 +51,7 @@ class Inside:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class ParkFacts:
     """What is known of a process and its machine.
 
     Attributes:
@@ -79,7 +79,7 @@ class Facts:
     allow_open_module: bool = False
     architecture: str
     gpus: tuple[Gpu, ...] = ()
-    held: tuple[Held | None, ...] = ()
+    held: tuple[HeldMemory | None, ...] = ()
     unlisted: bool = False
     alive: bool = True
     own: bool = True
@@ -91,7 +91,7 @@ class Facts:
     inside: Inside | None
 
     @property
-    def known(self) -> tuple[Held, ...]:
+    def known(self) -> tuple[HeldMemory, ...]:
         """What the process holds, as far as it is known."""
         return tuple(held for held in self.held if held is not None)
 
@@ -101,7 +101,7 @@ class Facts:
         return sum(held.size for held in self.known)
 
 
-def refusals(facts: Facts) -> tuple[Refusal, ...]:
+def refusals(facts: ParkFacts) -> tuple[Refusal, ...]:
     """Return every reason why a process is not to be parked; none means that it may be."""
     if not facts.alive:
         return (why.ENDED(),)
@@ -121,7 +121,7 @@ def needed(size: int, gpu: Gpu) -> int:
 
 
 def no_way_back(gpu: Gpu, size: int) -> Iterator[Refusal]:
-    """Return why so many bytes of a GPU could not come back; its `free` is as in `Facts`."""
+    """Return why so many bytes of a GPU could not come back; its `free` is as in `ParkFacts`."""
     room, wanted = gpu.usable, needed(size, gpu)
     if room is not None and gpu.free is not None:
         room = min(room, gpu.free)
@@ -129,7 +129,7 @@ def no_way_back(gpu: Gpu, size: int) -> Iterator[Refusal]:
         yield why.NO_WAY_BACK(gpu.label, wanted, room)
 
 
-def _driver(facts: Facts) -> Iterator[Refusal]:
+def _driver(facts: ParkFacts) -> Iterator[Refusal]:
     if facts.error is not None:
         yield why.NO_DRIVER(facts.error)
         return
@@ -146,7 +146,7 @@ def _driver(facts: Facts) -> Iterator[Refusal]:
         yield why.OPEN_MODULE(version)
 
 
-def _machine(facts: Facts) -> Iterator[Refusal]:
+def _machine(facts: ParkFacts) -> Iterator[Refusal]:
     if facts.architecture not in ARCHITECTURES:
         yield why.OTHER_ARCHITECTURE(facts.architecture)
     for gpu in facts.gpus:
@@ -156,7 +156,7 @@ def _machine(facts: Facts) -> Iterator[Refusal]:
             yield why.UNIFIED_MEMORY(gpu.label)
 
 
-def _held(facts: Facts) -> Iterator[Refusal]:
+def _held(facts: ParkFacts) -> Iterator[Refusal]:
     if facts.error is not None:
         return
     if not facts.held:
@@ -168,7 +168,7 @@ def _held(facts: Facts) -> Iterator[Refusal]:
         yield from no_way_back(gpu, held.size)
 
 
-def _process(facts: Facts) -> Iterator[Refusal]:
+def _process(facts: ParkFacts) -> Iterator[Refusal]:
     if facts.stopped:
         yield why.STOPPED()
     if facts.mappings is None or facts.mappings > 1:
@@ -177,13 +177,13 @@ def _process(facts: Facts) -> Iterator[Refusal]:
         yield why.CHILDREN(facts.children)
 
 
-def _host(facts: Facts) -> Iterator[Refusal]:
+def _host(facts: ParkFacts) -> Iterator[Refusal]:
     wanted = facts.size + HOST_MARGIN
     if facts.host is None or facts.host < wanted:
         yield why.HOST_MEMORY(wanted, facts.host)
 
 
-def _inside(facts: Facts) -> Iterator[Refusal]:
+def _inside(facts: ParkFacts) -> Iterator[Refusal]:
     if facts.inside is None:
         yield why.NOT_ASKED()
         return
@@ -197,4 +197,4 @@ def _inside(facts: Facts) -> Iterator[Refusal]:
         yield why.SHARED_MEMORY()
 
 
-_CHECKS: Sequence[Callable[[Facts], Iterator[Refusal]]] = (_driver, _machine, _held, _process, _inside, _host)
+_CHECKS: Sequence[Callable[[ParkFacts], Iterator[Refusal]]] = (_driver, _machine, _held, _process, _inside, _host)

@@ -1,6 +1,6 @@
-"""Asks the helper to park a process or to bring one back, and starts it where there is none; for any process.
+"""Asks the parker to park a process or to bring one back, and starts it where there is none; for any process.
 
-A helper that dies meanwhile is started again, and asked again: it knows from its record and from the driver what is
+A parker that dies meanwhile is started again, and asked again: it knows from its record and from the driver what is
 done already. Whoever waits is told for whom and how long, and may go at any time.
 """
 
@@ -19,24 +19,24 @@ from tfgpu_magic.monitor.board.starting import begin, launch
 from tfgpu_magic.parking import facts, record
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
-from tfgpu_magic.parking.messages import CALL_OFF, LOCK, SILENCE, SOCKET, Outcome, Progress, Request, reply
+from tfgpu_magic.parking.messages import CALL_OFF, LOCK, SILENCE, SOCKET, ParkOutcome, Progress, Request, reply
 from tfgpu_magic.parking.states import UNSETTLED, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tfgpu_magic.parking.record import Entry, Held
+    from tfgpu_magic.parking.record import HeldMemory, ParkedProcess
 
 CODE = (
     "import os, sys; os.fork() and os._exit(0); elsewhere, *paths = sys.argv[1:]; sys.path += paths; "
     "from tfgpu_magic.parking.parker import main; main(elsewhere, paths)"
 )
-"""What a helper runs; it forks at once, so that its starter has a child for milliseconds only."""
+"""What a parker runs; it forks at once, so that its starter has a child for milliseconds only."""
 
 START_TIMEOUT = 60.0
-"""Seconds in which a helper that was started listens."""
+"""Seconds in which a parker that was started listens."""
 TRIES = 3
-"""How often a request is made again when the helper has died over it."""
+"""How often a request is made again when the parker has died over it."""
 _UNTOLD = {
     why.DECLINED, why.ENDED, why.HOLDS_NOTHING, why.LOST, why.NO_DRIVER, why.NOT_YOURS, why.UNANSWERED, why.UNLISTED,
 }  # fmt: skip
@@ -45,17 +45,17 @@ _POLL = 0.1  # seconds until it is looked again whether a request is still wante
 
 
 class HelperDied(MonitorError):
-    """The helper has ended before it answered, again and again; it is not known what came of the request."""
+    """The parker has ended before it answered, again and again; it is not known what came of the request."""
 
 
 class HelperHangs(MonitorError):
-    """The helper does not answer."""
+    """The parker does not answer."""
 
 
 def park(
     pid: int | None = None, *, inside: Inside | None, name: str = "", allow_open_module: bool = False,
     tell: Callable[[Progress], None] = lambda _: None, wanted: Callable[[], bool] = lambda: True,
-) -> Outcome:  # fmt: skip
+) -> ParkOutcome:  # fmt: skip
     """Park a process.
 
     Args:
@@ -67,26 +67,26 @@ def park(
         wanted: tells whether it is still wanted; a copy that is begun is ended all the same.
 
     Raises:
-        MonitorError: the helper cannot be started, hangs, or dies again and again.
+        MonitorError: the parker cannot be started, hangs, or dies again and again.
     """
     request = Request(deed="park", pid=pid, name=name, inside=inside, allow_open_module=allow_open_module)
     return ask(request, tell=tell, wanted=wanted)
 
 
-def check(pid: int | None = None, *, inside: Inside | None, allow_open_module: bool = False) -> Outcome:
+def check(pid: int | None = None, *, inside: Inside | None, allow_open_module: bool = False) -> ParkOutcome:
     """Tell whether a process could be parked, and why not; arguments and errors are those of `park`."""
     return ask(Request(deed="check", pid=pid, inside=inside, allow_open_module=allow_open_module))
 
 
 def unpark(
-    pid: int | None = None, *, held: tuple[Held, ...] = (), tell: Callable[[Progress], None] = lambda _: None,
+    pid: int | None = None, *, held: tuple[HeldMemory, ...] = (), tell: Callable[[Progress], None] = lambda _: None,
     wanted: Callable[[], bool] = lambda: True,
-) -> Outcome:  # fmt: skip
+) -> ParkOutcome:  # fmt: skip
     """Bring a process back; wait until there is room for it.
 
     Args:
         pid: the process; None is this one.
-        held: what it held when it was parked, where the caller knows that; only a helper whose record is lost uses it.
+        held: what it held when it was parked, where the caller knows that; only a parker whose record is lost uses it.
         tell: takes each progress.
         wanted: tells whether it is still wanted; Ctrl-C calls it off, too, and is raised when that is done.
 
@@ -96,7 +96,7 @@ def unpark(
     return ask(Request(deed="unpark", pid=pid, held=held), tell=tell, wanted=wanted)
 
 
-def parked(pid: int | None = None) -> Entry | None:
+def parked(pid: int | None = None) -> ParkedProcess | None:
     """Return what the record says of a process; None where it says nothing. Nobody is asked, and nothing started."""
     wanted = pid or os.getpid()
     with contextlib.suppress(MonitorError), BoardDirectory() as place:
@@ -111,7 +111,7 @@ def seconds_back(size: int) -> float:
     return record.Rates().seconds_back(size)
 
 
-def is_back(outcome: Outcome) -> bool:
+def is_back(outcome: ParkOutcome) -> bool:
     """Tell whether this process has its state after `unpark`; errors are those of `unpark`.
 
     One of which nothing is known has it where the driver lists it: something else has brought it back.
@@ -125,7 +125,7 @@ def is_back(outcome: Outcome) -> bool:
 
 
 def attend() -> bool:
-    """Start a helper if one has died over something that is not settled, and nobody has asked for another since.
+    """Start a parker if one has died over something that is not settled, and nobody has asked for another since.
 
     Whoever looks at the record now and then calls this. Where nothing is parked it takes microseconds.
 
@@ -167,8 +167,8 @@ def why_not_to_end(pid: int) -> str | None:
 
 def ask(
     request: Request, *, tell: Callable[[Progress], None] = lambda _: None, wanted: Callable[[], bool] = lambda: True
-) -> Outcome:
-    """Ask the helper, and wait for what comes of it."""
+) -> ParkOutcome:
+    """Ask the parker, and wait for what comes of it."""
     for _ in range(TRIES):
         with contextlib.suppress(_Gone), _connected() as connection:
             return _conversation(connection, request, tell, wanted)
@@ -176,20 +176,20 @@ def ask(
 
 
 class _Gone(Exception):
-    """The helper has closed the connection, or has died."""
+    """The parker has closed the connection, or has died."""
 
 
 def _conversation(
     connection: socket.socket, request: Request, tell: Callable[[Progress], None], wanted: Callable[[], bool]
-) -> Outcome:
+) -> ParkOutcome:
     """Make a request, and follow it to its end. Ctrl-C calls it off, and is raised at its end; a second one at once."""
-    lines, off = _Lines(connection), False
+    lines, off = _Replies(connection), False
     interrupted: KeyboardInterrupt | None = None
     _send(connection, request.to_line())
     while True:
         try:
             said = lines.next()
-            if isinstance(said, Outcome):
+            if isinstance(said, ParkOutcome):
                 break
             if said is not None:
                 tell(said)
@@ -216,15 +216,15 @@ def _send(connection: socket.socket, line: bytes) -> None:
         connection.sendall(line)
 
 
-class _Lines:
-    """What the helper says on a connection."""
+class _Replies:
+    """What the parker says on a connection."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._rest = b""
         self._heard = time.monotonic()
 
-    def next(self) -> Progress | Outcome | None:
+    def next(self) -> Progress | ParkOutcome | None:
         """Return what it says next; None if it is silent for a moment.
 
         Raises:
@@ -269,7 +269,7 @@ class _Lines:
 
 @contextlib.contextmanager
 def _connected() -> Iterator[socket.socket]:
-    """Give a connection to the helper, which is started if there is none.
+    """Give a connection to the parker, which is started if there is none.
 
     Raises:
         MonitorError: it cannot be started, or does not listen.
@@ -289,7 +289,7 @@ def _connected() -> Iterator[socket.socket]:
 
 
 def _found(place: BoardDirectory, others: list[BoardDirectory]) -> socket.socket | None:
-    """Return a connection to the helper in any directory that it may be in."""
+    """Return a connection to the parker in any directory that it may be in."""
     for one in (place, *others):
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(_POLL)
@@ -303,7 +303,7 @@ def _found(place: BoardDirectory, others: list[BoardDirectory]) -> socket.socket
 
 
 def _started(place: BoardDirectory, others: list[BoardDirectory]) -> socket.socket:
-    """Start a helper, and return a connection to it."""
+    """Start a parker, and return a connection to it."""
     end = time.monotonic() + START_TIMEOUT
     while time.monotonic() < end:
         _launch(place)
@@ -314,7 +314,7 @@ def _started(place: BoardDirectory, others: list[BoardDirectory]) -> socket.sock
 
 
 def _lives(place: BoardDirectory) -> bool:
-    """Tell whether a helper has a directory; it is not asked, so that one that hangs holds nobody up."""
+    """Tell whether a parker has a directory; it is not asked, so that one that hangs holds nobody up."""
     try:
         fd = place.open(LOCK, os.O_RDWR)
     except (FileNotFoundError, MonitorError):
@@ -330,7 +330,7 @@ def _lives(place: BoardDirectory) -> bool:
 
 
 def _launch(place: BoardDirectory) -> bool:
-    """Start a helper, unless there is one, or one is on its way; tell whether one was started."""
+    """Start a parker, unless there is one, or one is on its way; tell whether one was started."""
     elsewhere = ":".join(str(path) for path in directories() if path != place.path)
     try:
         fd = place.open(LOCK, os.O_RDWR | os.O_CREAT)

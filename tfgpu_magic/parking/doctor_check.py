@@ -17,9 +17,9 @@ from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.parking import checks, facts
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.answers import reasons
-from tfgpu_magic.parking.checks import Facts, Inside
+from tfgpu_magic.parking.checks import Inside, ParkFacts
 from tfgpu_magic.parking.doctor_child import CHUNK
-from tfgpu_magic.parking.record import Held
+from tfgpu_magic.parking.record import HeldMemory
 from tfgpu_magic.parking.refusals import Refusal
 from tfgpu_magic.policy.memory import context_bytes
 from tfgpu_magic.policy.process_state import DEVICES, GROWTH
@@ -124,9 +124,9 @@ def parking(machine: ThisMachine) -> Iterator[Finding]:
 
 def _refusals(machine: ThisMachine, gpu: Gpu) -> tuple[Refusal, ...]:
     """Return why an idle process of the size that would be tried could not be parked on a GPU."""
-    held = (Held(gpu.uuid or "", SIZE + context_bytes(gpu.total or 0)),)
+    held = (HeldMemory(gpu.uuid or "", SIZE + context_bytes(gpu.total or 0)),)
     return checks.refusals(
-        Facts(
+        ParkFacts(
             driver=machine.driver.snapshot.driver if machine.driver.snapshot else None,
             open_module=facts.open_module(machine.root / "proc"),
             allow_open_module=machine.allow_open_module,

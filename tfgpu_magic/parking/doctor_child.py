@@ -23,7 +23,7 @@ from tfgpu_magic.units import MIB
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tfgpu_magic.parking.messages import Outcome
+    from tfgpu_magic.parking.messages import ParkOutcome
 
 NAME = "tfgpu doctor"
 """What the process is called while it is parked."""
@@ -37,7 +37,7 @@ def main(tensorflow: Any, size: int, *, allow_open_module: bool) -> None:
     """Park this process, and print what came of it.
 
     That is the `step` that it has come to, and `refusals` of it; the `size` that it held, what the driver said that it
-    `held` meanwhile, the seconds `out` and `back`, whether all is the `same`; or the `error` of the helper.
+    `held` meanwhile, the seconds `out` and `back`, whether all is the `same`; or the `error` of the parker.
 
     Args:
         tensorflow: the module.
@@ -88,5 +88,5 @@ def _held() -> int:
     return sum(row.held or 0 for row in look(LOOK_TIMEOUT).processes if row.pid == os.getpid())
 
 
-def _refusals(outcome: Outcome) -> list[dict[str, Any]]:
+def _refusals(outcome: ParkOutcome) -> list[dict[str, Any]]:
     return [refusals.to_json(refusal) for refusal in outcome.refusals]

@@ -1,5 +1,8 @@
-"""The driver's calls for parking: THE ONLY module that makes them, and only in a `worker`, which can be given up.
+"""The driver's calls for parking: THE ONLY module that makes them, and only in a process that can be given up.
 
+That is a driver worker. It is told in lines of JSON on its standard input to make one call at a time, and answers each
+by one on its standard output. When its input ends, the parker has died: then it unlocks what it has locked, frees what
+it has taken, and ends.
 Source: CUDA Driver API reference, "Checkpoint" (`cuCheckpointProcess…`, in libcuda from driver 570 on), "Primary
 Context Management" and "Memory Management". A call may take seconds, and for a process that is stopped it never
 returns, whatever timeout it was given.
@@ -7,14 +10,20 @@ returns, whatever timeout it was given.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-from typing import TYPE_CHECKING
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any, TextIO
 
 from tfgpu_magic.frameworks import cuda
-from tfgpu_magic.parking.states import State
+from tfgpu_magic.monitor.board.lockfile import LIBRARIES, PARKING_NAME
+from tfgpu_magic.monitor.driver.readers import Readers
+from tfgpu_magic.parking.states import CudaState, Found
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 OK, OUT_OF_MEMORY, NO_CUDA = 0, 2, 3
 NO_DEVICE = 100
@@ -65,11 +74,11 @@ class Driver:
         self._contexts: list[ctypes.c_int] = []
         self._call("cuInit", 0)
 
-    def state(self, pid: int) -> State:
+    def state(self, pid: int) -> CudaState:
         """Return a process's state."""
         state = ctypes.c_int()
         self._call("cuCheckpointProcessGetState", pid, ctypes.byref(state))
-        return State(state.value)
+        return CudaState(state.value)
 
     def lock(self, pid: int, seconds: float) -> None:
         """Let what a process has submitted end, and have its further calls wait."""
@@ -145,3 +154,88 @@ def _load(folders: Iterable[str]) -> ctypes.CDLL:
         except OSError:
             continue
     raise DriverError("dlopen", NO_DEVICE)
+
+
+_ENDED = {NO_CUDA: Found.NO_CUDA, NO_SUCH_PROCESS: Found.GONE}
+
+
+class DriverService:
+    """What a worker does.
+
+    Args:
+        driver: the calls.
+        look: returns the GPUs and their processes now, as a snapshot's JSON.
+    """
+
+    def __init__(self, driver: Driver, look: Callable[[], str]) -> None:
+        self._driver, self._look = driver, look
+        self._locked: set[int] = set()
+
+    def obey(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        """Make one call, and return its answer."""
+        try:
+            return {"answer": self._made(order["call"], *order["arguments"])}
+        except DriverError as error:
+            return {"call": error.call, "code": error.code}
+
+    def leave(self) -> None:
+        """Leave no process locked that this one has locked."""
+        for pid in self._locked:
+            with contextlib.suppress(DriverError):
+                self._driver.unlock(pid)
+        self._driver.let_go()
+
+    def _made(self, call: str, *arguments: Any) -> Any:
+        if call == "snapshot":
+            return self._look()
+        if call == "state":
+            return self._state(*arguments)
+        getattr(self._driver, call)(*arguments)
+        if call in ("lock", "restore"):
+            self._locked.add(arguments[0])
+        elif call in ("checkpoint", "unlock"):
+            self._locked.discard(arguments[0])
+        return None
+
+    def _state(self, pid: int) -> int | str:
+        try:
+            return self._driver.state(pid).value
+        except DriverError as error:
+            if error.code in _ENDED:
+                return _ENDED[error.code].value
+            raise
+
+
+def serve(worker: DriverService, orders: TextIO, answers: TextIO) -> None:
+    """Obey until there are no more orders."""
+    for line in orders:
+        answer = worker.obey(json.loads(line))
+        try:
+            print(json.dumps(answer), file=answers, flush=True)
+        except OSError:  # nobody listens any more
+            break
+    worker.leave()
+
+
+def answers() -> TextIO:
+    """Return standard output for this process's answers alone: what a library prints goes to standard error."""
+    kept = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return kept
+
+
+def main() -> None:
+    """Be a worker."""
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as name:  # noqa: PTH123
+        name.write(PARKING_NAME)
+    told = answers()
+    folders = [folder for folder in os.environ.get(LIBRARIES, "").split(":") if folder]
+    try:
+        driver = Driver(folders)
+    except DriverError as error:
+        print(json.dumps({"call": error.call, "code": error.code}), file=told, flush=True)
+        return
+    readers = Readers(folders)
+    print(json.dumps({"answer": os.getpid()}), file=told, flush=True)
+    serve(DriverService(driver, lambda: readers.read(graphics=False).to_json()), sys.stdin, told)
+    os._exit(0)  # nothing to tidy up: the system frees everything, and a library may take its time

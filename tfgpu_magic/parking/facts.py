@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.monitor.driver import look
 from tfgpu_magic.monitor.owners.pids import began, elsewhere, opens_driver
-from tfgpu_magic.parking.checks import Facts
-from tfgpu_magic.parking.record import Held
+from tfgpu_magic.parking.checks import ParkFacts
+from tfgpu_magic.parking.record import HeldMemory
 
 if TYPE_CHECKING:
     from tfgpu_magic.model.snapshot import Gpu, Snapshot
@@ -29,7 +29,9 @@ PROC = Path("/proc")
 _STOPPED = "Tt"
 
 
-def read(pid: int, start: int, snapshot: Snapshot, inside: Inside | None, *, allow_open_module: bool = False) -> Facts:
+def read(
+    pid: int, start: int, snapshot: Snapshot, inside: Inside | None, *, allow_open_module: bool = False
+) -> ParkFacts:
     """Read all facts of a process.
 
     Args:
@@ -42,14 +44,14 @@ def read(pid: int, start: int, snapshot: Snapshot, inside: Inside | None, *, all
     rows = [row for row in snapshot.processes if row.pid == pid]
     gpus = {gpu.label: gpu for gpu in snapshot.gpus}
     here = [(given_back(gpus[row.gpu], snapshot), row.held) for row in rows if row.gpu in gpus]
-    return Facts(
+    return ParkFacts(
         error=snapshot.error or _unlisted(snapshot),
         driver=snapshot.driver,
         open_module=open_module(),
         allow_open_module=allow_open_module,
         architecture=platform.machine(),
         gpus=tuple(gpu for gpu, _ in here),
-        held=tuple(None if size is None or not gpu.uuid else Held(gpu.uuid, size) for gpu, size in here),
+        held=tuple(None if size is None or not gpu.uuid else HeldMemory(gpu.uuid, size) for gpu, size in here),
         unlisted=not here and bool(elsewhere(row.pid for row in snapshot.processes)) and opens_driver(pid) is not False,
         alive=began(pid) == start,
         own=owned(pid),

@@ -7,17 +7,16 @@ parker until there is room, as long as this server runs and nobody calls that of
 from __future__ import annotations
 
 import asyncio
-import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.owners.pids import ancestors, began
-from tfgpu_magic.parking import client
+from tfgpu_magic.parking import ask_kernel, client
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.answers import reasons
-from tfgpu_magic.parking.inside import asking
-from tfgpu_magic.parking.messages import Outcome
+from tfgpu_magic.parking.coming_back import ComingBack
+from tfgpu_magic.parking.messages import ParkOutcome
 from tfgpu_magic.server.actions import ActionHandler, within
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     Kernels = Callable[[], Awaitable[Mapping[int, Notebook]]]
 
-PARK_TIMEOUT = asking.BEGIN_TIMEOUT + asking.ANSWER_TIMEOUT
+PARK_TIMEOUT = ask_kernel.BEGIN_TIMEOUT + ask_kernel.ANSWER_TIMEOUT
 """Seconds that the answer to a park may take: by then it is on its way, or its refusal is known."""
 RETURN_TIMEOUT = 5.0
 """Seconds that the answer to a return may take; one that waits for room goes on, and the panel shows how it gets on."""
@@ -36,43 +35,15 @@ WAITED_FOR = "A cell, a timer or another notebook waits for it, and only that ca
 """Why one that waits to come back is not told to stay parked: nobody has asked this server to bring it back."""
 
 
-class Returns:
-    """The kernels that are to come back as soon as there is room. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._wanted: dict[int, threading.Event] = {}
-        self._lock = threading.Lock()
-
-    def bring_back(self, pid: int) -> Outcome:
-        """Bring a kernel back; wait until there is room for it, or that is called off."""
-        with self._lock:
-            if pid in self._wanted:
-                return Outcome(entry=client.parked(pid))
-            off = self._wanted[pid] = threading.Event()
-        try:
-            return client.unpark(pid, wanted=lambda: not off.is_set())
-        finally:
-            with self._lock:
-                self._wanted.pop(pid, None)
-
-    def call_off(self, pid: int) -> bool:
-        """Have a kernel stay parked that waits to come back; tell whether one waits."""
-        with self._lock:
-            off = self._wanted.get(pid)
-        if off is not None:
-            off.set()
-        return off is not None
-
-    def close(self) -> None:
-        """Call everything off."""
-        for pid in tuple(self._wanted):
-            self.call_off(pid)
-
-
 def handlers(kernels: Kernels) -> tuple[list[tuple[object, ...]], Callable[[], None]]:
     """Return the handler with its path and arguments, and what is called at the server's end."""
-    returns = Returns()
-    return [(r"/tfgpu-magic/park", ParkHandler, {"kernels": kernels, "returns": returns})], returns.close
+    coming: dict[int, ComingBack] = {}
+
+    def close() -> None:
+        for one in coming.values():
+            one.call_off()
+
+    return [(r"/tfgpu-magic/park", ParkHandler, {"kernels": kernels, "coming": coming})], close
 
 
 class ParkHandler(ActionHandler):
@@ -83,12 +54,10 @@ class ParkHandler(ActionHandler):
     done, and the message says why; 503: the parker does not answer.
     """
 
-    def initialize(  # type: ignore[override]  # what it takes is in `handlers`
-        self, kernels: Kernels, returns: Returns
-    ) -> None:
-        """Take the function that returns this server's kernels by pid, and those that are to come back."""
+    def initialize(self, kernels: Kernels, coming: dict[int, ComingBack]) -> None:  # type: ignore[override]
+        """Take the function that returns this server's kernels by pid, and those that come back, by pid too."""
         super().initialize(kernels)
-        self._returns = returns
+        self._coming = coming
 
     async def do(self, pid: int, fields: Mapping[str, Any]) -> int:
         """Park it, or bring it back."""
@@ -99,18 +68,24 @@ class ParkHandler(ActionHandler):
         known = next((one for at, one in (await self._kernels()).items() if one.kernel == kernel and at in above), None)
         if known is None or began(pid) is None:
             return self._say(404, f"process {pid} is no kernel of this server")
+        coming = self._coming.get(pid)
+        waits = coming is not None and not coming.over
         if fields.get("back") is True:
-            return await self._done(partial(self._returns.bring_back, pid), RETURN_TIMEOUT)
-        if self._returns.call_off(pid):
+            if waits:
+                return 204
+            coming = self._coming[pid] = ComingBack(pid)
+            return await self._done(partial(coming.outcome, RETURN_TIMEOUT), PARK_TIMEOUT)
+        if coming is not None and waits:
+            coming.call_off()
             return 204
         entry = client.parked(pid)
         if entry is not None and entry.wanted:
             return self._say(409, WAITED_FOR)
         if known.state == "busy":
             return self._say(409, reasons((why.BUSY(),)))
-        return await self._done(partial(asking.park, pid), PARK_TIMEOUT)
+        return await self._done(partial(ask_kernel.park, pid), PARK_TIMEOUT)
 
-    async def _done(self, do: Callable[[], Outcome], timeout: float) -> int:
+    async def _done(self, do: Callable[[], ParkOutcome | None], timeout: float) -> int:
         """Do something on a thread, and return the answer's status."""
         try:
             outcome = await within(timeout, do)
@@ -118,6 +93,8 @@ class ParkHandler(ActionHandler):
             return 202
         except MonitorError as error:
             return self._say(503, str(error))
+        if outcome is None:
+            return 202
         return 204 if outcome.done else self._say(409, reasons(outcome.refusals))
 
     def _say(self, status: int, message: str) -> int:

@@ -1,4 +1,4 @@
-"""What the helper and those who ask it say to each other: a line of JSON each, a request, then progress, then the end.
+"""What the parker and those who ask it say to each other: a line of JSON each, a request, then progress, then the end.
 
 A request may be called off by a second line, or by closing the connection; what cannot be called off any more is done.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tfgpu_magic.parking import refusals
 from tfgpu_magic.parking.checks import Inside
-from tfgpu_magic.parking.record import Entry, Held
+from tfgpu_magic.parking.record import HeldMemory, ParkedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,13 +23,13 @@ Deed: TypeAlias = Literal["park", "unpark", "check"]
 """What can be asked: to park a process, to bring it back, and whether it could be parked."""
 
 SOCKET = "parker-2"
-"""The helper's socket on the board, with the version of what is said."""
+"""The parker's socket on the board, with the version of what is said."""
 LOCK = "lock-parker-1"
-"""The file whose lock makes one helper the only one."""
+"""The file whose lock makes one parker the only one."""
 HEARTBEAT = 1.0
 """Seconds between two lines to whoever waits, at the most."""
 SILENCE = 30.0
-"""Seconds without a line after which the helper hangs."""
+"""Seconds without a line after which the parker hangs."""
 
 ANSWER = "tfgpu_magic.parked"
 """The name, in the metadata of a message's end, of an outcome with which a kernel answers who has asked it to park."""
@@ -48,7 +48,7 @@ class Request:
         name: what the process is called.
         inside: what it says of itself; taken from it alone, or from a process that has started it.
         allow_open_module: whether the administrator allows the open kernel module.
-        held: what it held when it was parked, for a helper whose record is lost.
+        held: what it held when it was parked, for a parker whose record is lost.
     """
 
     deed: Deed
@@ -56,7 +56,7 @@ class Request:
     name: str = ""
     inside: Inside | None = None
     allow_open_module: bool = False
-    held: tuple[Held, ...] = ()
+    held: tuple[HeldMemory, ...] = ()
 
     def to_line(self) -> bytes:
         """Return the request as a line."""
@@ -72,7 +72,7 @@ class Request:
         try:
             fields = json.loads(line)
             inside = fields["inside"]
-            held = tuple(Held(**one) for one in fields["held"])
+            held = tuple(HeldMemory(**one) for one in fields["held"])
             made = None if inside is None else Inside(**{**inside, "threads": tuple(inside["threads"])})
             return cls(**{**fields, "inside": made, "held": held})
         except (TypeError, KeyError) as error:
@@ -138,7 +138,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ParkOutcome:
     """What came of a request.
 
     Attributes:
@@ -147,7 +147,7 @@ class Outcome:
         seconds: how long the driver took for what was done.
     """
 
-    entry: Entry | None = None
+    entry: ParkedProcess | None = None
     refusals: tuple[Refusal, ...] = ()
     seconds: float = 0.0
 
@@ -166,9 +166,9 @@ class Outcome:
         return _line({"outcome": fields})
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Outcome:
+    def from_json(cls, fields: Mapping[str, Any]) -> ParkOutcome:
         """Make one of what `to_line` has within its line."""
-        entry = None if fields["entry"] is None else Entry.from_json(fields["entry"])
+        entry = None if fields["entry"] is None else ParkedProcess.from_json(fields["entry"])
         return cls(
             entry=entry,
             refusals=tuple(refusals.from_json(one) for one in fields["refusals"]),
@@ -176,8 +176,8 @@ class Outcome:
         )
 
 
-def reply(line: bytes) -> Progress | Outcome:
-    """Make of a line of the helper what it says.
+def reply(line: bytes) -> Progress | ParkOutcome:
+    """Make of a line of the parker what it says.
 
     Raises:
         ValueError: it is none.
@@ -185,7 +185,7 @@ def reply(line: bytes) -> Progress | Outcome:
     try:
         fields = json.loads(line)
         if "outcome" in fields:
-            return Outcome.from_json(fields["outcome"])
+            return ParkOutcome.from_json(fields["outcome"])
         return Progress.from_json(fields["progress"])
     except (TypeError, KeyError) as error:
         raise ValueError(f"not a reply: {error}") from error

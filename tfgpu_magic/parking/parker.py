@@ -1,4 +1,4 @@
-"""The helper process, one for each user, that parks processes and brings them back: it listens, and keeps the record.
+"""The parker, one process for each user, that parks processes and brings them back: it listens, and keeps the record.
 
 A lock makes it the only one. It stays as long as anything is parked, and begins by setting right what an earlier one
 has died over: as soon as that one's workers have ended, which go on without it to the end of their call.
@@ -26,22 +26,21 @@ from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.lockfile import PARKER_NAME
 from tfgpu_magic.monitor.owners.pids import began, family
 from tfgpu_magic.parking import record
-from tfgpu_magic.parking.calls import Asked, Timeouts
-from tfgpu_magic.parking.ledger import Ledger
-from tfgpu_magic.parking.messages import HEARTBEAT, LOCK, SOCKET, Outcome, Progress, Request
-from tfgpu_magic.parking.operations import Operations
+from tfgpu_magic.parking.driver_workers import DriverWorkers, OpenRequest, Timeouts
+from tfgpu_magic.parking.messages import HEARTBEAT, LOCK, SOCKET, ParkOutcome, Progress, Request
+from tfgpu_magic.parking.record import ParkingLedger
 from tfgpu_magic.parking.refusals import CANCELLED, ENDED, NOT_YOURS
 from tfgpu_magic.parking.room import Waiting
 from tfgpu_magic.parking.states import UNSETTLED
-from tfgpu_magic.parking.workers import Workers
+from tfgpu_magic.parking.transfers import Transfers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 WORKERS_LOCK = "lock-parker-workers-1"
-"""The file whose lock every worker of a helper keeps, also when the helper has died."""
+"""The file whose lock every worker of a parker keeps, also when the parker has died."""
 LINGER = 60.0
-"""Seconds that the helper stays when nothing is parked and nobody has asked for anything."""
+"""Seconds that the parker stays when nothing is parked and nobody has asked for anything."""
 
 _TICK = 1.0  # seconds between two looks at what is parked
 _REQUEST_TIMEOUT = 10.0  # seconds in which who connects says what is wanted
@@ -49,12 +48,12 @@ _PEER = struct.Struct("iII")  # struct ucred: pid, user, group. Source: unix(7),
 
 
 class Parker:
-    """The helper.
+    """The parker.
 
     Args:
         place: where the board is.
         lock: the descriptor of the lock that it holds.
-        before: what earlier helpers have left.
+        before: what earlier parkers have left.
         paths: where workers find what they import.
         linger: seconds to stay when there is nothing to do.
     """
@@ -63,19 +62,19 @@ class Parker:
         self,
         place: BoardDirectory,
         lock: int,
-        before: record.Record,
+        before: record.ParkingRecord,
         paths: Sequence[str],
         *,
         linger: float = LINGER,
     ) -> None:
         self._place, self._lock, self._linger = place, lock, linger
         self._workers_lock = place.open(WORKERS_LOCK, os.O_RDWR | os.O_CREAT)
-        self._ledger = Ledger(place, before)
-        self._workers = Workers(paths, self._workers_lock)
+        self._ledger = ParkingLedger(place, before)
+        self._workers = DriverWorkers(paths, self._workers_lock)
         self._waiting = Waiting(LeaseFile())
         self._timeouts = Timeouts()
-        self._operations = Operations(self._ledger, self._workers, self._waiting, self._timeouts)
-        self._asked: set[Asked] = set()
+        self._operations = Transfers(self._ledger, self._workers, self._waiting, self._timeouts)
+        self._asked: set[OpenRequest] = set()
         self._used = self._begun = time.monotonic()
         self._alone = False
         self._leaving = False
@@ -97,11 +96,11 @@ class Parker:
         while self._asked or self._settling:
             await asyncio.sleep(0.05)
         await self._workers.close()
-        if self._place.holds(LOCK, self._lock):  # else it may be another helper's socket by now
+        if self._place.holds(LOCK, self._lock):  # else it may be another parker's socket by now
             self._place.remove(SOCKET)
 
     @property
-    def record(self) -> record.Record:
+    def record(self) -> record.ParkingRecord:
         """What is parked."""
         return self._ledger.record
 
@@ -126,7 +125,7 @@ class Parker:
                 task.add_done_callback(self._settling.discard)
 
     def _orphans_ended(self) -> bool:
-        """Tell whether no worker of an earlier helper is left, or one hangs; from then on it is our workers' lock."""
+        """Tell whether no worker of an earlier parker is left, or one hangs; from then on it is our workers' lock."""
         sizes = [entry.size for entry in self._ledger.record.entries.values() if entry.phase in UNSETTLED]
         late = time.monotonic() - self._begun > self._timeouts.copying(max(sizes, default=0))
         try:
@@ -150,15 +149,17 @@ class Parker:
         finally:
             writer.close()
 
-    async def _answer(self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Outcome:
+    async def _answer(
+        self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> ParkOutcome:
         connection = writer.get_extra_info("socket")
         peer, user, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
         pid = request.pid or peer
         start = began(pid)
         if user != os.geteuid():
-            return Outcome(refusals=(NOT_YOURS(),))
+            return ParkOutcome(refusals=(NOT_YOURS(),))
         if start is None:
-            return Outcome(refusals=(ENDED(),))
+            return ParkOutcome(refusals=(ENDED(),))
         if request.inside is not None and peer not in family(pid):
             request = replace(request, inside=None)  # nobody else can say that
 
@@ -166,7 +167,7 @@ class Parker:
             if not writer.transport.get_write_buffer_size():  # nothing piles up for an asker that does not read
                 writer.write(progress.to_line())
 
-        asked = Asked(request, (pid, start), tell)
+        asked = OpenRequest(request, (pid, start), tell)
         self._asked.add(asked)
         work = asyncio.ensure_future(self._work(asked))
         listening = asyncio.ensure_future(_called_off(reader, asked))
@@ -176,7 +177,7 @@ class Parker:
                 if not work.done():
                     asked.tell(asked.said or Progress(step="checks"))
             outcome = work.result()
-            if self._leaving and CANCELLED() in outcome.refusals:  # the asker asks the next helper
+            if self._leaving and CANCELLED() in outcome.refusals:  # the asker asks the next parker
                 raise ConnectionAbortedError
             return outcome
         finally:
@@ -184,16 +185,16 @@ class Parker:
             self._asked.discard(asked)
             self._used = time.monotonic()
 
-    async def _work(self, asked: Asked) -> Outcome:
-        """Do what is asked, once the workers of an earlier helper have ended: they may still do something to it."""
+    async def _work(self, asked: OpenRequest) -> ParkOutcome:
+        """Do what is asked, once the workers of an earlier parker have ended: they may still do something to it."""
         while not self._alone:
             await asked.pause(_TICK / 20)
             if asked.called_off:
-                return Outcome(entry=self._ledger.entry(asked.key), refusals=(CANCELLED(),))
+                return ParkOutcome(entry=self._ledger.entry(asked.key), refusals=(CANCELLED(),))
         return await self._operations.do(asked)
 
 
-async def _called_off(reader: asyncio.StreamReader, asked: Asked) -> None:
+async def _called_off(reader: asyncio.StreamReader, asked: OpenRequest) -> None:
     """Call a request off when its asker says so, or has gone."""
     with contextlib.suppress(OSError):
         await reader.readline()
@@ -209,7 +210,7 @@ def _listening(place: BoardDirectory) -> socket.socket:
 
 
 def lock(place: BoardDirectory) -> int | None:
-    """Take the lock that makes this process the helper; None if another one has it for longer than a look takes."""
+    """Take the lock that makes this process the parker; None if another one has it for longer than a look takes."""
     for _ in range(20):
         fd = place.open(LOCK, os.O_RDWR | os.O_CREAT)
         with contextlib.suppress(OSError):
@@ -222,10 +223,10 @@ def lock(place: BoardDirectory) -> int | None:
 
 
 def main(elsewhere: str = "", paths: Sequence[str] = ()) -> None:
-    """Be the helper, or return quietly if there is one.
+    """Be the parker, or return quietly if there is one.
 
     Args:
-        elsewhere: other directories in which an earlier helper may have left a record, with ``:`` between.
+        elsewhere: other directories in which an earlier parker may have left a record, with ``:`` between.
         paths: where workers find what they import.
     """
     with contextlib.suppress(OSError):
@@ -242,7 +243,7 @@ def main(elsewhere: str = "", paths: Sequence[str] = ()) -> None:
             _hand_over(parker.record, [place.path, *others])
 
 
-def _hand_over(left: record.Record, paths: Sequence[Path]) -> None:
+def _hand_over(left: record.ParkingRecord, paths: Sequence[Path]) -> None:
     """Leave the record in the first directory that can be had, when its own was removed."""
     for path in paths:
         with contextlib.suppress(MonitorError), BoardDirectory(path) as place:
@@ -250,10 +251,10 @@ def _hand_over(left: record.Record, paths: Sequence[Path]) -> None:
             return
 
 
-def _left_at(path: Path) -> record.Record:
-    """Return what an earlier helper has left in another directory."""
+def _left_at(path: Path) -> record.ParkingRecord:
+    """Return what an earlier parker has left in another directory."""
     with contextlib.suppress(MonitorError, OSError):
         if path.is_dir():
             with BoardDirectory(path) as place:
                 return record.read(place)
-    return record.Record()
+    return record.ParkingRecord()

@@ -1,7 +1,10 @@
-"""The record of what is parked: a small file on the board, which the helper alone writes and anybody of the user reads.
+"""The record of what is parked: a small file on the board, which the parker alone writes and anybody of the user reads.
 
 A process is known by its pid and its start, since pids are used again. The file is replaced as a whole, so half a
-record is never read; what has ended meanwhile is left out by its readers.
+record is never read; what has ended meanwhile is left out by its readers. The parker's own copy of it, the ledger,
+checks every change against `states`, and writes it before what it announces. A change that cannot be written, as on a
+full disk, is kept and written later: only what is begun has to be written first. Without it, the driver's state is
+enough to set a process right.
 """
 
 from __future__ import annotations
@@ -11,17 +14,20 @@ import dataclasses
 import errno
 import json
 import os
+import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.board.directory import BoardDirectory, other_directories
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking import RECORD
-from tfgpu_magic.parking.states import UNSETTLED, Phase
+from tfgpu_magic.parking.states import FOLLOWS, UNSETTLED, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from tfgpu_magic.monitor.board.directory import BoardDirectory
 
 PLANNED_RATE = 1e9
 """Bytes a second that are planned for where nothing was measured yet: a slow host's."""
@@ -31,7 +37,7 @@ _NEWEST = 0.5  # how much the last measurement counts in a rate
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldMemory:
     """What a process holds of one GPU, or held before it was parked.
 
     Attributes:
@@ -44,7 +50,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ParkedProcess:
     """A process that is parked, on its way, or has been parked.
 
     Attributes:
@@ -55,7 +61,7 @@ class Entry:
         held: what it holds, or held, of each GPU.
         name: what it is called: a notebook's path, a program's name.
         returns: how often it has come back.
-        trouble: why its phase does not go on, for now; a word of `settling`, empty where nothing is wrong.
+        trouble: why its phase does not go on, for now; a word of `transfers`, empty where nothing is wrong.
         wanted: whether somebody waits for it to come back, and there is no room.
     """
 
@@ -63,7 +69,7 @@ class Entry:
     began: int
     phase: Phase
     since: float
-    held: tuple[Held, ...] = ()
+    held: tuple[HeldMemory, ...] = ()
     name: str = ""
     returns: int = 0
     trouble: str = ""
@@ -88,14 +94,14 @@ class Entry:
         return dataclasses.asdict(self) | {"phase": self.phase.value}
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Entry:
+    def from_json(cls, fields: Mapping[str, Any]) -> ParkedProcess:
         """Make an entry of what `to_json` returned.
 
         Raises:
             ValueError: it is none.
         """
         try:
-            held = tuple(Held(str(one["gpu"]), int(one["size"])) for one in fields["held"])
+            held = tuple(HeldMemory(str(one["gpu"]), int(one["size"])) for one in fields["held"])
             return cls(**{**fields, "phase": Phase(fields["phase"]), "held": held})
         except (TypeError, KeyError) as error:
             raise ValueError(f"not an entry: {error}") from error
@@ -127,7 +133,7 @@ class Rates:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ParkingRecord:
     """All that is written.
 
     Attributes:
@@ -135,7 +141,7 @@ class Record:
         rates: what was measured.
     """
 
-    entries: Mapping[tuple[int, int], Entry] = field(default_factory=dict)
+    entries: Mapping[tuple[int, int], ParkedProcess] = field(default_factory=dict)
     rates: Rates = field(default_factory=Rates)
 
     @property
@@ -143,15 +149,15 @@ class Record:
         """The pids of what is parked, and neither on its way there nor back."""
         return frozenset(entry.pid for entry in self.entries.values() if entry.phase is Phase.PARKED)
 
-    def put(self, entry: Entry) -> Record:
+    def put(self, entry: ParkedProcess) -> ParkingRecord:
         """Return the record with this entry, in the place of the process's earlier one."""
         return replace(self, entries={**self.entries, (entry.pid, entry.began): entry})
 
-    def drop(self, pid: int, began: int) -> Record:
+    def drop(self, pid: int, began: int) -> ParkingRecord:
         """Return the record without a process."""
         return replace(self, entries={key: one for key, one in self.entries.items() if key != (pid, began)})
 
-    def living(self) -> Record:
+    def living(self) -> ParkingRecord:
         """Return the record without the processes that have ended."""
         return replace(self, entries={key: one for key, one in self.entries.items() if one.alive()})
 
@@ -164,7 +170,7 @@ class Record:
         return json.dumps(fields, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, text: str) -> Record:
+    def from_json(cls, text: str) -> ParkingRecord:
         """Make a record of what `to_json` returned.
 
         Raises:
@@ -172,13 +178,13 @@ class Record:
         """
         try:
             fields = json.loads(text)
-            entries = [Entry.from_json(one) for one in fields["entries"]]
+            entries = [ParkedProcess.from_json(one) for one in fields["entries"]]
             return cls({(one.pid, one.began): one for one in entries}, Rates(**fields["rates"]))
         except (TypeError, KeyError) as error:
             raise ValueError(f"not a record: {error}") from error
 
 
-def write(place: BoardDirectory, record: Record) -> None:
+def write(place: BoardDirectory, record: ParkingRecord) -> None:
     """Replace the record. Nothing waits for the disk: after a crash of the system no process is there to be known.
 
     Raises:
@@ -199,18 +205,18 @@ def write(place: BoardDirectory, record: Record) -> None:
         raise MonitorError(f"What is parked cannot be written to {place.path} ({error.strerror}).") from error
 
 
-def read(place: BoardDirectory) -> Record:
+def read(place: BoardDirectory) -> ParkingRecord:
     """Return what is written there of processes that live; nothing where no record is there, or none that is whole."""
     with contextlib.suppress(FileNotFoundError, MonitorError, OSError, ValueError):
         fd = place.open(RECORD, os.O_RDONLY)
         try:
-            return Record.from_json(os.read(fd, _LARGEST).decode()).living()
+            return ParkingRecord.from_json(os.read(fd, _LARGEST).decode()).living()
         finally:
             os.close(fd)
-    return Record()
+    return ParkingRecord()
 
 
-def read_all(place: BoardDirectory) -> Record:
+def read_all(place: BoardDirectory) -> ParkingRecord:
     """Return what is written in any directory that a board may be in; of two entries of a process the newer one."""
     others = other_directories(place)
     try:
@@ -220,17 +226,138 @@ def read_all(place: BoardDirectory) -> Record:
             other.close()
 
 
-def merged(records: Iterable[Record]) -> Record:
+def merged(records: Iterable[ParkingRecord]) -> ParkingRecord:
     """Join records; the rates are those of the first that has any."""
-    entries: dict[tuple[int, int], Entry] = {}
+    entries: dict[tuple[int, int], ParkedProcess] = {}
     rates = Rates()
     for record in records:
         rates = record.rates if rates == Rates() else rates
         for key, entry in record.entries.items():
             if key not in entries or entry.since > entries[key].since:
                 entries[key] = entry
-    return Record(entries, rates)
+    return ParkingRecord(entries, rates)
 
 
 def _mean(before: float | None, now: float | None) -> float | None:
     return before if now is None else now if before is None else before + _NEWEST * (now - before)
+
+
+Key: TypeAlias = tuple[int, int]
+"""A process's pid and its start."""
+
+
+_AWAY = frozenset({Phase.PARKED, Phase.RESTORING, Phase.UNLOCKING})
+
+
+class ParkingLedger:
+    """What is parked, as the parker knows it.
+
+    Args:
+        place: where the record is.
+        before: what earlier parkers have left, there or elsewhere.
+    """
+
+    def __init__(self, place: BoardDirectory, before: ParkingRecord) -> None:
+        self._place = place
+        self._record = replace(before, entries={key: replace(one, wanted=False) for key, one in before.entries.items()})
+        self._written = False
+        self.save()
+
+    @property
+    def record(self) -> ParkingRecord:
+        """All of it."""
+        return self._record
+
+    def entry(self, key: Key) -> ParkedProcess | None:
+        """Return what is known of a process."""
+        return self._record.entries.get(key)
+
+    def unsettled(self) -> list[Key]:
+        """Return the processes of which it is not known what became of the last call."""
+        return [key for key, entry in self._record.entries.items() if entry.phase in UNSETTLED]
+
+    def busy(self) -> bool:
+        """Tell whether anything is parked, or not settled."""
+        return any(entry.parked for entry in self._record.entries.values())
+
+    def on_its_way_out(self) -> int:
+        """Return the bytes of host memory that are being filled: how far each copy has come is not known."""
+        entries = self._record.entries.values()
+        return sum(entry.size for entry in entries if entry.phase is Phase.CHECKPOINTING)
+
+    def begin(self, entry: ParkedProcess) -> ParkedProcess:
+        """Write a process down of which something is to be begun.
+
+        Raises:
+            MonitorError: that cannot be written, so nothing may be begun.
+        """
+        before = self._record
+        self._check(before.entries.get((entry.pid, entry.began)), entry.phase)
+        self._record = before.put(entry)
+        try:
+            write(self._place, self._record)
+        except MonitorError:
+            self._record = before
+            raise
+        return entry
+
+    def move(self, entry: ParkedProcess, phase: Phase, **changes: object) -> ParkedProcess:
+        """Write down that a process is in another phase from now on, and return it."""
+        self._check(entry, phase)
+        on_its_way = phase in _AWAY and entry.phase in _AWAY
+        since = entry.since if on_its_way else time.time()
+        settled = {"trouble": "", "wanted": False}
+        changed = replace(entry, phase=phase, since=since, **{**settled, **changes})  # type: ignore[arg-type]
+        self._put(changed)
+        return changed
+
+    def note(self, entry: ParkedProcess, trouble: str) -> ParkedProcess:
+        """Write down why a process's phase does not go on."""
+        if entry.trouble == trouble:
+            return entry
+        changed = replace(entry, trouble=trouble)
+        self._put(changed)
+        return changed
+
+    def want(self, key: Key, *, wanted: bool) -> None:
+        """Write down whether somebody waits for a parked process to come back."""
+        entry = self.entry(key)
+        if entry is not None and entry.phase is Phase.PARKED and entry.wanted is not wanted:
+            self._put(replace(entry, wanted=wanted))
+
+    def forget(self, entry: ParkedProcess) -> None:
+        """Take a process out of the record."""
+        self._record = self._record.drop(entry.pid, entry.began)
+        self._written = False
+        self.save()
+
+    def measured(self, *, out: float | None = None, back: float | None = None) -> None:
+        """Write down how fast something was moved, in bytes a second."""
+        self._record = replace(self._record, rates=self._record.rates.after(out=out, back=back))
+        self._written = False
+
+    def sweep(self) -> None:
+        """Drop the processes that have ended, and write what is not written yet."""
+        living = self._record.living()
+        if len(living.entries) < len(self._record.entries):
+            self._record, self._written = living, False
+        self.save()
+
+    def save(self) -> bool:
+        """Write what is not written yet; tell whether everything is."""
+        if not self._written:
+            try:
+                write(self._place, self._record)
+            except MonitorError:
+                return False
+            self._written = True
+        return True
+
+    def _put(self, entry: ParkedProcess) -> None:
+        self._record, self._written = self._record.put(entry), False
+        self.save()
+
+    def _check(self, before: ParkedProcess | None, phase: Phase) -> None:
+        phase_before = None if before is None else before.phase
+        if phase is not phase_before and phase not in FOLLOWS[phase_before]:
+            raise AssertionError(f"{phase} cannot follow {phase_before}")

@@ -2,7 +2,7 @@
 
 It is written into the table of leases, so that isolated calls and those who come back keep one order among them, and
 policies count what is claimed. A claim is short: it is made when the room is seen to be free, and ends when the process
-holds its memory itself, when the room was taken by somebody else meanwhile, or with the helper.
+holds its memory itself, when the room was taken by somebody else meanwhile, or with the parker.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.leases.lease_file import Page
     from tfgpu_magic.model.snapshot import Gpu, Snapshot
-    from tfgpu_magic.parking import record
+    from tfgpu_magic.parking.record import ParkedProcess
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +39,7 @@ class Place:
         blocked: whether others than our calls hold what it needs, so that nobody waits behind it.
     """
 
-    entry: record.Entry
+    entry: ParkedProcess
     ticket: int
     claimed: bool = False
     blocked: bool = False
@@ -56,7 +56,7 @@ class Waiting:
         self._table = table
         self._places: dict[int, Place] = {}
 
-    def enter(self, entry: record.Entry) -> Place:
+    def enter(self, entry: ParkedProcess) -> Place:
         """Return a process's place, behind all that are there."""
         with self._table.turn() as page:
             place = Place(entry, page.number())
@@ -94,7 +94,7 @@ class Waiting:
         with self._table.turn() as page:
             self._write(page, place)
 
-    def ahead(self, place: Place) -> list[record.Entry]:
+    def ahead(self, place: Place) -> list[ParkedProcess]:
         """Return the processes that come back before another one on its GPUs, as far as they do not wait for others."""
         ours = _gpus(place.entry)
         return [
@@ -120,7 +120,7 @@ class Waiting:
     def _write(self, page: Page, place: Place) -> None:
         """Write what a process waits for, or has claimed."""
         entry = page.entries.get(place.ticket)
-        # Without `began`: the claim ends with the helper, whereas the process lives on.
+        # Without `began`: the claim ends with the parker, whereas the process lives on.
         claims = tuple(
             LeasedGpu(held.gpu, checks.placeholder(held.size), pid=place.entry.pid)
             for held in place.entry.held
@@ -139,7 +139,7 @@ class Waiting:
         )
 
 
-def rooms(entry: record.Entry, snapshot: Snapshot) -> tuple[Room, ...]:
+def rooms(entry: ParkedProcess, snapshot: Snapshot) -> tuple[Room, ...]:
     """Return what a process needs of each of its GPUs to come back, and who holds what there."""
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
     found = []
@@ -155,7 +155,7 @@ def rooms(entry: record.Entry, snapshot: Snapshot) -> tuple[Room, ...]:
     return tuple(found)
 
 
-def _devices(entry: record.Entry, gpus: Sequence[Gpu]) -> tuple[Device, ...] | None:
+def _devices(entry: ParkedProcess, gpus: Sequence[Gpu]) -> tuple[Device, ...] | None:
     """Return the GPUs of a process with what it needs of each; None if one is not there, or cannot be used."""
     there = {gpu.uuid: gpu for gpu in gpus if not gpu.lost and gpu.free is not None and gpu.total is not None}
     if not all(held.gpu in there for held in entry.held):
@@ -164,5 +164,5 @@ def _devices(entry: record.Entry, gpus: Sequence[Gpu]) -> tuple[Device, ...] | N
     return tuple(Device(gpu=there[held.gpu], limits=(checks.placeholder(held.size),)) for held in entry.held)
 
 
-def _gpus(entry: record.Entry) -> set[str]:
+def _gpus(entry: ParkedProcess) -> set[str]:
     return {held.gpu for held in entry.held}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.board.directory import BoardDirectory
     from tfgpu_magic.monitor.owners.attribution import Owner
     from tfgpu_magic.monitor.table.tabulate import Known
-    from tfgpu_magic.parking.record import Entry
+    from tfgpu_magic.parking.record import ParkedProcess
 
 _STATES: Mapping[Phase, ParkedState] = {
     Phase.LOCKING: "parking",
@@ -42,7 +42,7 @@ class ParkedRows:
         entries: these.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[ParkedProcess, ...]
 
     @property
     def pids(self) -> frozenset[int]:
@@ -96,7 +96,7 @@ def read(places: Iterable[BoardDirectory]) -> ParkedRows | None:
     return ParkedRows(found) if found else None
 
 
-def _state(entry: Entry, *, listed: bool, old: bool) -> ParkedState | None:
+def _state(entry: ParkedProcess, *, listed: bool, old: bool) -> ParkedState | None:
     """Return how far a process's parking has come; None where all is as usual.
 
     Args:
@@ -111,7 +111,7 @@ def _state(entry: Entry, *, listed: bool, old: bool) -> ParkedState | None:
     return "waiting" if entry.phase is Phase.PARKED and entry.wanted else _STATES[entry.phase]
 
 
-def _row(gpu: str, entry: Entry, owner: Owner | None, use: GpuUse | None) -> ProcessRow:
+def _row(gpu: str, entry: ParkedProcess, owner: Owner | None, use: GpuUse | None) -> ProcessRow:
     """Return the row of a process that holds nothing of a GPU, since its memory is in the host's."""
     known = owner if owner is not None and owner.who in ("this", "mine") else None
     return ProcessRow(
@@ -129,6 +129,6 @@ def _row(gpu: str, entry: Entry, owner: Owner | None, use: GpuUse | None) -> Pro
     )
 
 
-def _called(entry: Entry) -> str:
+def _called(entry: ParkedProcess) -> str:
     """Return a process's name as the record has it, which may be a path."""
     return PurePath(entry.name).name or f"process {entry.pid}"

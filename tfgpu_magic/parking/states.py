@@ -15,7 +15,7 @@ Call: TypeAlias = Literal["lock", "checkpoint", "restore", "unlock"]
 """A call of the driver that changes a process's state."""
 
 
-class State(IntEnum):
+class CudaState(IntEnum):
     """What the driver says of a process; the numbers are its own."""
 
     RUNNING = 0
@@ -61,19 +61,19 @@ class Action(Enum):
     """Nothing is known yet: ask again later."""
 
 
-CALLS: MappingProxyType[Call, tuple[State, State]] = MappingProxyType(
+CALLS: MappingProxyType[Call, tuple[CudaState, CudaState]] = MappingProxyType(
     {
-        "lock": (State.RUNNING, State.LOCKED),
-        "checkpoint": (State.LOCKED, State.CHECKPOINTED),
-        "restore": (State.CHECKPOINTED, State.LOCKED),
-        "unlock": (State.LOCKED, State.RUNNING),
+        "lock": (CudaState.RUNNING, CudaState.LOCKED),
+        "checkpoint": (CudaState.LOCKED, CudaState.CHECKPOINTED),
+        "restore": (CudaState.CHECKPOINTED, CudaState.LOCKED),
+        "unlock": (CudaState.LOCKED, CudaState.RUNNING),
     }
 )
 """The state that each call needs, and the state that it leads to."""
 
 FOLLOWS: MappingProxyType[Phase | None, frozenset[Phase | None]] = MappingProxyType(
     {
-        # All but the first: parked by an earlier helper, whose record is lost.
+        # All but the first: parked by an earlier parker, whose record is lost.
         None: frozenset({Phase.LOCKING, Phase.PARKED, Phase.UNLOCKING, Phase.FAILED}),
         Phase.LOCKING: frozenset({Phase.CHECKPOINTING, Phase.PARKED, Phase.BACK, Phase.FAILED, None}),
         Phase.CHECKPOINTING: frozenset({Phase.PARKED, Phase.BACK, Phase.FAILED, None}),
@@ -92,10 +92,10 @@ SETTLED: MappingProxyType[Action, Phase | None] = MappingProxyType(
 """The phase that an action leads to, if it succeeds; None is no entry. After `UNLOCK` it is asked again."""
 
 UNSETTLED = frozenset({Phase.LOCKING, Phase.CHECKPOINTING, Phase.RESTORING, Phase.UNLOCKING})
-"""The phases in which a call may be under way; without a living helper they are to be set right."""
+"""The phases in which a call may be under way; without a living parker they are to be set right."""
 
 
-def reconcile(phase: Phase, found: State | Found, *, returned: bool = False) -> Action:
+def reconcile(phase: Phase, found: CudaState | Found, *, returned: bool = False) -> Action:
     """Return what sets right a process of which nobody knows what became of the last call.
 
     A locked process is unlocked whatever the phase: if its checkpoint was not begun, it goes on as it was; if its
@@ -112,10 +112,10 @@ def reconcile(phase: Phase, found: State | Found, *, returned: bool = False) -> 
         return Action.FORGET
     if found is Found.UNKNOWN:
         return Action.WAIT
-    if found is State.FAILED:
+    if found is CudaState.FAILED:
         return Action.FAIL
-    if found is State.LOCKED:
+    if found is CudaState.LOCKED:
         return Action.UNLOCK
-    if found is State.CHECKPOINTED:
+    if found is CudaState.CHECKPOINTED:
         return Action.FAIL if phase is Phase.FAILED else Action.KEEP
     return Action.RETURN if returned or phase is not Phase.LOCKING else Action.FORGET

@@ -1,8 +1,8 @@
 """Puts off what an asyncio loop has waiting, callbacks, timers and tasks' next steps, until the gate is opened.
 
 The loop itself goes on, so that the kernel still hears its messages. A task that waits is woken by a timer, which is
-put off; by a thread, which makes parking refuse; by a message, which is held; or by a file, and what the loop watches
-for anybody but the kernel cannot be held. What comes later comes from one of these.
+put off; by a thread, which makes parking refuse; by a message, which is blocked; or by a file, and what the loop
+watches for anybody but the kernel cannot be blocked. What comes later comes from one of these.
 Source: CPython 3.10 to 3.14, `asyncio/base_events.py`, `events.py`; tornado 6, `platform/asyncio.py`; pyzmq 27,
 `eventloop/zmqstream.py`. There is no public way to see what a loop has waiting.
 """
@@ -14,7 +14,7 @@ import functools
 import threading
 from typing import TYPE_CHECKING, Any
 
-from tfgpu_magic.parking.inside.gate import NotBack, Way
+from tfgpu_magic.parking.inside.gate import Caller, NotBack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     Do = Callable[[Callable[[], None]], None]
 
 _KERNELS = frozenset({"ipykernel", "zmq", "tfgpu_magic"})
-"""Packages whose callbacks are the kernel's own: they run user code only by a message, which is held."""
+"""Packages whose callbacks are the kernel's own: they run user code only by a message, which is blocked."""
 
 
-def hold(loop: Any, gate: Gate, in_background: Do) -> Iterator[str]:
+def block(loop: Any, gate: Gate, in_background: Do) -> Iterator[str]:
     """Put off all that a loop has waiting, and give the names of what cannot be put off.
 
     Args:
@@ -90,7 +90,7 @@ class _Waiting:
 
     def _come(self) -> None:
         try:
-            self._gate.come(Way.MESSAGE)
+            self._gate.come(Caller.MESSAGE)
         except NotBack:
             self._asked = False
 

@@ -10,7 +10,7 @@ from typing import Any
 from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
-from tfgpu_magic.parking.inside import event_loop, kernel, threads
+from tfgpu_magic.parking.inside import event_loop, ipython, threads
 from tfgpu_magic.probe import within
 
 _MAPS = Path("/proc/self/maps")
@@ -26,7 +26,7 @@ def read(shell: Any, cannot_be_held: tuple[str, ...]) -> Inside:
         shell: IPython's shell.
         cannot_be_held: what was found when the gate was closed.
     """
-    running = hasattr(shell, "kernel") and any(map(event_loop.runs_cell, kernel.loops(shell.kernel)))
+    running = hasattr(shell, "kernel") and any(map(event_loop.runs_cell, ipython.loops(shell.kernel)))
     return Inside(
         busy=running or threads.cell_runs(),
         threads=cannot_be_held,

@@ -1,7 +1,7 @@
-"""Holds user code back while this process's GPU state is away: a gate on every way into it, until the state is back.
+"""Blocks user code while this process's GPU state is away: a gate on every way into it, until the state is back.
 
 The first call to the driver while the state is away may end the process, so nothing of the user's may run before. Each
-way in (`cells`, `kernel`, `event_loop`, `threads`) puts a function of ours in the place of one of IPython's, of the
+way in (`ipython`, `event_loop`, `threads`) puts a function of ours in the place of one of IPython's, of the
 kernel's or of Python's; when the gate is opened, all is as it was.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class Way(Enum):
+class Caller(Enum):
     """How user code wants to pass."""
 
     CELL = "cell"
@@ -32,32 +32,32 @@ class NotBack(Exception):
     """The GPU state is still away; the text says why, and what to do next."""
 
 
-Come: TypeAlias = Callable[[Way], None]
+Come: TypeAlias = Callable[[Caller], None]
 """Brings the state back and returns, or raises `NotBack`."""
 
-Hold: TypeAlias = Callable[["Gate"], Iterator[str]]
-"""Puts what holds one way in through a gate; gives the names of what cannot be held."""
+Block: TypeAlias = Callable[["Gate"], Iterator[str]]
+"""Puts what blocks one way in through a gate; gives the names of what cannot be blocked."""
 
 
 class Gate:
     """The gate of this process.
 
     Args:
-        come: brings the state back for what is held, in any thread.
-        holds: the ways in.
+        come: brings the state back for what is blocked, in any thread.
+        blocks: the ways in.
     """
 
-    def __init__(self, come: Come, holds: Sequence[Hold]) -> None:
+    def __init__(self, come: Come, blocks: Sequence[Block]) -> None:
         self.come = come
-        self._holds = holds
+        self._blocks = blocks
         self._undo = contextlib.ExitStack()
         self.closed = False
 
     def close(self) -> tuple[str, ...]:
-        """Hold every way in from now on, and return the names of what cannot be held."""
+        """Block every way in from now on, and return the names of what cannot be blocked."""
         self.closed = True
-        self._hold_finalisers()
-        return tuple(dict.fromkeys(name for hold in self._holds for name in self._cannot(hold)))
+        self._block_finalisers()
+        return tuple(dict.fromkeys(name for block in self._blocks for name in self._cannot(block)))
 
     def open(self) -> None:
         """Put everything back; what was put off is done now."""
@@ -82,14 +82,14 @@ class Gate:
         """Do something when the gate is opened."""
         self._undo.callback(undo)
 
-    def _cannot(self, hold: Hold) -> Iterator[str]:
-        """Give the names of what cannot be held: a way in, too, that another version of a library has otherwise."""
+    def _cannot(self, block: Block) -> Iterator[str]:
+        """Give the names of what cannot be blocked: a way in, too, that another version of a library has otherwise."""
         try:
-            yield from hold(self)
+            yield from block(self)
         except Exception as error:  # whatever it is, nobody knows then what runs while the state is away
             yield f"a library of another version than is known here ({error})"
 
-    def _hold_finalisers(self) -> None:
+    def _block_finalisers(self) -> None:
         """Have no finaliser of the user's run, on whatever thread Python collects garbage: that waits, too."""
         if gc.isenabled():
             gc.disable()

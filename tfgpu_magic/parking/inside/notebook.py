@@ -18,24 +18,25 @@ from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks import cuda
-from tfgpu_magic.host import here
+from tfgpu_magic.host import here, shell
 from tfgpu_magic.host import magics as magics_of
 from tfgpu_magic.monitor.owners.pids import notebook_of
 from tfgpu_magic.parking import answers as parking
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
-from tfgpu_magic.parking.inside import cells, facts, kernel, threads
-from tfgpu_magic.parking.inside.coming_back import ComingBack, interruptible, uninterrupted
-from tfgpu_magic.parking.inside.gate import Gate, Hold, NotBack, Way
+from tfgpu_magic.parking.coming_back import ComingBack
+from tfgpu_magic.parking.inside import facts, ipython, threads
+from tfgpu_magic.parking.inside.gate import Block, Caller, Gate, NotBack
 from tfgpu_magic.parking.inside.showing import Shown
-from tfgpu_magic.parking.messages import Outcome, Progress, Request
+from tfgpu_magic.parking.messages import ANSWER, ParkOutcome, Progress, Request
 from tfgpu_magic.parking.states import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
-    from tfgpu_magic.parking.record import Entry, Held
+    from tfgpu_magic.parking.record import HeldMemory, ParkedProcess
+    from tfgpu_magic.parking.refusals import Refusal
 
 FINISH_TIMEOUT = 10.0
 """Seconds in which the GPUs do what they were given before; the lock gives them as long again."""
@@ -53,12 +54,12 @@ CAREFUL_EXIT_TIMEOUT = 60.0
 WATCH_EVERY = 2.0
 """Seconds between two looks at the record of what is parked, while it is."""
 
-_LOST = Outcome(refusals=(why.LOST(),))
+_LOST = ParkOutcome(refusals=(why.LOST(),))
 _IN_DOUBT = {why.ELSEWHERE, why.HOLDS_NOTHING}
-"""What another helper says of a process that one has parked which died with its record."""
+"""What another parker says of a process that one has parked which died with its record."""
 
 
-class Notebook:
+class ProcessParking:
     """The parking of this process.
 
     Args:
@@ -69,14 +70,14 @@ class Notebook:
     """
 
     def __init__(self, shell: Any) -> None:
-        holds: list[Hold] = [partial(cells.hold, shell)]
+        ways: list[Block] = [partial(ipython.block_cells, shell)]
         if hasattr(shell, "kernel"):
-            holds.append(lambda gate: kernel.hold(shell.kernel, gate, partial(_in_background, what="unpark")))
+            ways.append(lambda gate: ipython.block_messages(shell.kernel, gate, partial(_in_background, what="unpark")))
         self.active = time.monotonic()
         self._shell = shell
-        self._gate = Gate(self._come, (*holds, threads.hold))
+        self._gate = Gate(self._come, (*ways, threads.block))
         self._turn = threading.RLock()  # held while it is parked, or while it is decided who brings it back
-        self._held: tuple[Held, ...] = ()
+        self._held: tuple[HeldMemory, ...] = ()
         self._coming: ComingBack | None = None
         self._parkings = 0  # what comes late of a return says nothing of the next parking
         self._lost = False
@@ -87,25 +88,25 @@ class Notebook:
         """Whether its GPU state is away, or on its way."""
         return self._gate.closed
 
-    def park(self, tell: Callable[[Progress], None] = lambda _: None) -> Outcome:
+    def park(self, tell: Callable[[Progress], None] = lambda _: None) -> ParkOutcome:
         """Park this process; no cell may run.
 
         Args:
             tell: takes each progress.
 
         Raises:
-            MonitorError: the helper cannot be asked.
+            MonitorError: the parker cannot be asked.
         """
         with self._turn, uninterrupted() as interrupted:
             if self._gate.closed:
-                return Outcome(entry=client.parked())
+                return ParkOutcome(entry=client.parked())
             if self._lost:
                 return _LOST
             self._parkings += 1
             atexit.unregister(self._leave)
             atexit.register(self._leave)  # what was registered last is called first
-            outcome: Outcome | None = None
-            begun: Entry | None = None
+            outcome: ParkOutcome | None = None
+            begun: ParkedProcess | None = None
 
             def told(progress: Progress) -> None:
                 nonlocal begun
@@ -119,11 +120,11 @@ class Notebook:
                 self._open_unless(_away(outcome, begun))
             return outcome
 
-    def check(self) -> Outcome:
+    def check(self) -> ParkOutcome:
         """Tell whether this process could be parked when its cell has ended, and why not.
 
         Raises:
-            MonitorError: the helper cannot be asked.
+            MonitorError: the parker cannot be asked.
         """
         with self._turn:
             if self._lost:
@@ -140,7 +141,7 @@ class Notebook:
 
     def _parked(
         self, cannot: tuple[str, ...], tell: Callable[[Progress], None], interrupted: threading.Event
-    ) -> Outcome:
+    ) -> ParkOutcome:
         magics = magics_of(self._shell)
         inside, allowed = facts.read(self._shell, cannot), magics.parking_on_open_module
         if inside != Inside():
@@ -149,12 +150,12 @@ class Notebook:
         if magics.idle_release.put_off():
             still = facts.quieten(FINISH_TIMEOUT, QUIET_TIMEOUT)
         if still is not None:
-            return Outcome(refusals=(still,))
+            return ParkOutcome(refusals=(still,))
         name = notebook_of(self._shell)
         request = Request(deed="park", inside=inside, name=name, allow_open_module=allowed)
         return client.ask(request, tell=tell, wanted=lambda: not interrupted.is_set())
 
-    def _open_unless(self, away: Entry | None) -> None:
+    def _open_unless(self, away: ParkedProcess | None) -> None:
         """Open the gate after an attempt to park, unless the state is away, or may be."""
         if away is None:
             cuda.wake()
@@ -165,7 +166,7 @@ class Notebook:
             self._watching = True
             _in_background(self._watch, "watch")
 
-    def _come(self, way: Way) -> None:
+    def _come(self, way: Caller) -> None:
         """Bring the state back for user code, in any thread, or wait until another thread has.
 
         Raises:
@@ -190,24 +191,24 @@ class Notebook:
         if outcome is not None:
             shown.end(parking.back(outcome, shown.seconds))
 
-    def _joined(self, way: Way) -> ComingBack | None:
+    def _joined(self, way: Caller) -> ComingBack | None:
         """Return the attempt to wait for; None where user code may run."""
         with self._turn:  # which another thread has while it parks
             if not self._gate.closed:
                 return None
-            if self._lost and way is Way.CELL:  # which can still save what is in host memory
+            if self._lost and way is Caller.CELL:  # which can still save what is in host memory
                 self._gate.open()  # and nothing of ours calls the driver any more
                 print(parking.lost(here()), file=sys.stderr)
                 return None
             if self._coming is None or not self._coming.join():
-                self._coming = ComingBack(self._held, partial(self._settle, self._parkings))
+                self._coming = ComingBack(held=self._held, settle=partial(self._settle, self._parkings))
             return self._coming
 
-    def _outcome(self, coming: ComingBack, way: Way, shown: Shown) -> Outcome | None:
+    def _outcome(self, coming: ComingBack, way: Caller, shown: Shown) -> ParkOutcome | None:
         """Wait for what comes of a return; who interrupts it hears of its end."""
-        if way is Way.QUESTION:
-            return coming.outcome(QUESTION_TIMEOUT, lambda _: None)
-        show: Callable[[Progress], None] = shown if way is Way.CELL else lambda _: None
+        if way is Caller.QUESTION:
+            return coming.outcome(QUESTION_TIMEOUT)
+        show: Callable[[Progress], None] = shown if way is Caller.CELL else lambda _: None
         try:
             return coming.outcome(None, show)
         except KeyboardInterrupt:
@@ -215,7 +216,7 @@ class Notebook:
             coming.outcome(CALL_OFF_TIMEOUT, show)
             raise
 
-    def _settle(self, parking: int, outcome: Outcome) -> None:
+    def _settle(self, parking: int, outcome: ParkOutcome) -> None:
         """Open the gate where the state is back, unless it went away again; on the thread that has asked for it."""
         back = client.is_back(outcome)
         with self._turn:
@@ -268,13 +269,40 @@ class Notebook:
         os._exit(0)
 
 
-def _away(outcome: Outcome | None, begun: Entry | None) -> Entry | None:
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C and Jupyter's interrupt raise `KeyboardInterrupt` here, whatever else is to be done with them now."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[threading.Event]:
+    """Raise no `KeyboardInterrupt` here, and give what is set instead: nothing is to be left half done."""
+    interrupted = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupted
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+
+
+def _away(outcome: ParkOutcome | None, begun: ParkedProcess | None) -> ParkedProcess | None:
     """Return what is known of this process if its state is away, or may be; None where it has its state.
 
-    The record alone does not tell: the helper may die, and its directory be removed, while the state is on its way.
+    The record alone does not tell: the parker may die, and its directory be removed, while the state is on its way.
 
     Args:
-        outcome: what the helper says; None where it has not answered.
+        outcome: what the parker says; None where it has not answered.
         begun: what the record said when the state was about to go.
     """
     for entry in (None if outcome is None else outcome.entry, client.parked()):
@@ -284,16 +312,41 @@ def _away(outcome: Outcome | None, begun: Entry | None) -> Entry | None:
     return begun if in_doubt else None
 
 
-def of(shell: Any) -> Notebook:
+def of(shell: Any) -> ProcessParking:
     """Return the parking of this process, of which there is one."""
     global _notebook
     if _notebook is None:
-        _notebook = Notebook(shell)
+        _notebook = ProcessParking(shell)
     return _notebook
 
 
-_notebook: Notebook | None = None
+_notebook: ProcessParking | None = None
 
 
 def _in_background(do: Callable[[], None], what: str) -> None:
     threading.Thread(target=do, name=f"tfgpu_magic-{what}", daemon=True).start()
+
+
+def answer(before: float) -> None:
+    """Park this kernel when the cell has ended that runs now, which is another one's question (`ask_kernel`).
+
+    Args:
+        before: when the question is too old, in seconds since the epoch.
+    """
+    own = shell()
+    refused = _refused(magics_of(own), before)
+
+    def parked() -> Mapping[str, str]:
+        try:
+            outcome = of(own).park() if refused is None else ParkOutcome(refusals=(refused,))
+        except MonitorError as error:
+            outcome = ParkOutcome(refusals=(why.NO_HELPER(str(error)),))
+        return {ANSWER: outcome.to_line().decode()}
+
+    ipython.at_end_of_cell(own.kernel, parked)
+
+
+def _refused(magics: object, before: float) -> Refusal | None:
+    if getattr(magics, "parking", "off") == "off":
+        return why.OFF()
+    return why.BUSY() if time.time() > before else None

@@ -1,8 +1,8 @@
-"""Finds the threads of this process that cannot be held, and signals' handlers; puts timers off.
+"""Finds the threads of this process that cannot be blocked, and signals' handlers; puts timers off.
 
-A thread that runs code of the user's cannot be held (`isolate.user_code`). One of the kernel's, of a library that never
-uses a GPU, or of a pool that has nothing to do, needs not be: what it is given to do comes through the gate. One of
-ours that has waited for an isolated call waits for the state, too, before it runs what is the user's.
+A thread that runs code of the user's cannot be blocked (`isolate.user_code`). One of the kernel's, of a library that
+never uses a GPU, or of a pool that has nothing to do, needs not be: what it is given to do comes through the gate. One
+of ours that has waited for an isolated call waits for the state, too, before it runs what is the user's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tfgpu_magic.isolate import user_code
 from tfgpu_magic.isolate.user_code import HARMLESS, frames, module_of
 from tfgpu_magic.parking.inside.event_loop import root_of
-from tfgpu_magic.parking.inside.gate import NotBack, Way
+from tfgpu_magic.parking.inside.gate import Caller, NotBack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,8 +44,8 @@ _RUNS_CELL = _RUNS_CODE | {
 """The same, and those that are about to, or do what another message asks for."""
 
 
-def hold(gate: Gate) -> Iterator[str]:
-    """Put timers off, and give the names of the threads that cannot be held, and of what signals set off."""
+def block(gate: Gate) -> Iterator[str]:
+    """Put timers off, and give the names of the threads that cannot be blocked, and of what signals set off."""
     gate.replace(user_code, "wait", partial(_waited, gate, threading.Event()))
     yield from (name for name, kind in _ITIMERS.items() if signal.getitimer(kind)[0])
     yield from (f"handler of {name}" for name in _handled())
@@ -81,17 +81,17 @@ def _put_off(timer: threading.Timer, gate: Gate) -> None:
     """Have a timer wait, where it is due, until the state is back: it is a thread of its own, which may."""
     function = timer.function
 
-    def held(*args: Any, **options: Any) -> Any:
+    def later(*args: Any, **options: Any) -> Any:
         return function(*args, **options) if _waited(gate, timer.finished) else None
 
-    gate.replace(timer, "function", held)
+    gate.replace(timer, "function", later)
 
 
 def _waited(gate: Gate, cancelled: threading.Event) -> bool:
     """Wait on this thread until the state is back; return False if it was cancelled meanwhile."""
     while gate.closed:
         try:
-            gate.come(Way.MESSAGE)
+            gate.come(Caller.MESSAGE)
         except NotBack:
             if cancelled.wait(1.0):
                 return False

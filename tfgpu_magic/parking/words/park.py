@@ -13,10 +13,11 @@ from tfgpu_magic.model.report import Report
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.parking import answers as parking
+from tfgpu_magic.parking import ask_kernel
 from tfgpu_magic.parking import refusals as why
-from tfgpu_magic.parking.inside import asking, automatic, cells, kernel, notebook
+from tfgpu_magic.parking.inside import automatic, ipython, notebook
 from tfgpu_magic.parking.inside.showing import Shown
-from tfgpu_magic.parking.messages import Outcome
+from tfgpu_magic.parking.messages import ParkOutcome
 from tfgpu_magic.policy.arguments import separate
 from tfgpu_magic.policy.word import Line
 from tfgpu_magic.units import seconds
@@ -63,13 +64,13 @@ def _park() -> None:
     _refuse_if_off()
     shell = host.shell()
     if hasattr(shell, "kernel"):
-        if not kernel.runs_cell(shell.kernel):
+        if not ipython.runs_cell(shell.kernel):
             raise Refused("It is parked when a cell has ended, and no cell says this: say it in one.", verdict="")
-        kernel.at_end_of_cell(shell.kernel, lambda: _parked(shell))
+        ipython.at_end_of_cell(shell.kernel, lambda: _parked(shell))
         return
 
     def at_end(_: Any) -> None:
-        if cells.ended_by(shell):
+        if ipython.ended_by(shell):
             shell.events.unregister("post_run_cell", at_end)
             _parked(shell)
 
@@ -81,7 +82,7 @@ def _check() -> str:
 
     Raises:
         Refused: it could not.
-        MonitorError: the helper cannot be asked.
+        MonitorError: the parker cannot be asked.
     """
     _refuse_if_off()
     outcome = notebook.of(host.shell()).check()
@@ -117,7 +118,7 @@ def _park_other(name: str) -> str:
     known = reports()
     pid = pid_of(name, {one.pid: one.notebook for one in known.values()}, "No other notebook of yours")
     called = PurePath(known[pid].notebook).name or f"pid {pid}"
-    outcome = Outcome(refusals=(why.BUSY(),)) if known[pid].busy else asking.park(pid)
+    outcome = ParkOutcome(refusals=(why.BUSY(),)) if known[pid].busy else ask_kernel.park(pid)
     if outcome.refusals:
         raise Refused(parking.not_parked(outcome.refusals, called), verdict="")
     return parking.other_parked(outcome, called)

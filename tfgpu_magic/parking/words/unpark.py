@@ -10,8 +10,9 @@ from tfgpu_magic.errors import Refused
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.parking import answers as parking
 from tfgpu_magic.parking import client, record
-from tfgpu_magic.parking.inside.coming_back import interruptible
+from tfgpu_magic.parking.inside.notebook import interruptible
 from tfgpu_magic.parking.inside.showing import Shown
+from tfgpu_magic.parking.record import ParkedProcess
 from tfgpu_magic.parking.words.park import pid_of, reports
 from tfgpu_magic.policy.word import Line
 
@@ -35,7 +36,7 @@ def _unpark_other(name: str) -> str:
     Raises:
         PolicyError: none of that name is parked, or several are.
         Refused: it does not come back.
-        MonitorError: the helper cannot be asked.
+        MonitorError: the parker cannot be asked.
     """
     entries, known = _parked_entries(), _parked_names()
     pid = pid_of(name, known, "Nothing that is parked")
@@ -48,7 +49,7 @@ def _unpark_other(name: str) -> str:
     return parking.other_back(outcome, called)
 
 
-def _parked_entries() -> dict[int, record.Entry]:
+def _parked_entries() -> dict[int, ParkedProcess]:
     with BoardDirectory() as place:
         return {one.pid: one for one in record.read_all(place).entries.values() if one.parked}
 

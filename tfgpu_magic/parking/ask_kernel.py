@@ -18,7 +18,7 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.client import parked
-from tfgpu_magic.parking.messages import ANSWER, Outcome, reply
+from tfgpu_magic.parking.messages import ANSWER, ParkOutcome, reply
 from tfgpu_magic.parking.states import Phase
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _OPTIONS = ("-f", "--f", "--IPKernelApp.connection_file")
 _POLL = 0.5  # seconds between two looks whether the other kernel is there
 
 
-def park(pid: int) -> Outcome:
+def park(pid: int) -> ParkOutcome:
     """Have another notebook's kernel park itself, if no cell runs there.
 
     Args:
@@ -45,12 +45,12 @@ def park(pid: int) -> Outcome:
 
     entry = parked(pid)
     if entry is not None and entry.phase is Phase.PARKED:  # to ask would bring it back
-        return Outcome(entry=entry)
+        return ParkOutcome(entry=entry)
     if entry is not None and entry.phase is Phase.FAILED:  # its user is to hear of that first, in a cell
-        return Outcome(entry=entry, refusals=(why.LOST(),))
+        return ParkOutcome(entry=entry, refusals=(why.LOST(),))
     path, start = connection_file(pid), began(pid)
     if path is None:
-        return Outcome(refusals=(why.NOT_ASKED() if start is not None else why.ENDED(),))
+        return ParkOutcome(refusals=(why.NOT_ASKED() if start is not None else why.ENDED(),))
     client = BlockingKernelClient(connection_file=str(path))
     try:
         client.load_connection_file()
@@ -78,9 +78,9 @@ def _connection_file(words: Sequence[str]) -> Path | None:
     return Path(named[0]) if named else None
 
 
-def _answer(client: Any, pid: int, start: int | None) -> Outcome:
+def _answer(client: Any, pid: int, start: int | None) -> ParkOutcome:
     deadline = time.time() + BEGIN_TIMEOUT
-    code = f"__import__('tfgpu_magic.parking.inside.answering', fromlist=['park']).park({deadline!r})"
+    code = f"__import__('tfgpu_magic.parking.inside.notebook', fromlist=['of']).answer({deadline!r})"
     asked = client.execute(code, silent=True, store_history=False, allow_stdin=False, stop_on_error=False)
     while began(pid) == start:
         with contextlib.suppress(queue.Empty):
@@ -88,7 +88,7 @@ def _answer(client: Any, pid: int, start: int | None) -> Outcome:
             if message["parent_header"].get("msg_id") == asked:
                 line = message["metadata"].get(ANSWER)
                 found = None if line is None else reply(line.encode())
-                return found if isinstance(found, Outcome) else Outcome(refusals=(why.NOT_ASKED(),))
+                return found if isinstance(found, ParkOutcome) else ParkOutcome(refusals=(why.NOT_ASKED(),))
         if time.time() > deadline + ANSWER_TIMEOUT and not ((entry := parked(pid)) and entry.parked):
-            return Outcome(refusals=(why.BUSY(),))
-    return Outcome(refusals=(why.ENDED(),))
+            return ParkOutcome(refusals=(why.BUSY(),))
+    return ParkOutcome(refusals=(why.ENDED(),))

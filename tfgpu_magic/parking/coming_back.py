@@ -1,9 +1,7 @@
-"""One attempt to bring this process's GPU state back, made on a thread of its own, for which any others wait."""
+"""One attempt to bring a process's GPU state back, made on a thread of its own, for which any number of others wait."""
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -12,10 +10,10 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.parking import client
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from tfgpu_magic.parking.messages import Outcome, Progress
-    from tfgpu_magic.parking.record import Held
+    from tfgpu_magic.parking.messages import ParkOutcome, Progress
+    from tfgpu_magic.parking.record import HeldMemory
 
 _POLL = 0.2  # seconds between two looks at the progress
 
@@ -24,7 +22,8 @@ class ComingBack:
     """The attempt. It is called off when nobody waits for it any more.
 
     Args:
-        held: what the process held when it was parked.
+        pid: the process; None is this one.
+        held: what it held when it was parked, where that is known.
         settle: is called with what has come of it, before anybody is told.
 
     Attributes:
@@ -32,11 +31,16 @@ class ComingBack:
         progress: how it is getting on.
     """
 
-    def __init__(self, held: tuple[Held, ...], settle: Callable[[Outcome], None]) -> None:
+    def __init__(
+        self,
+        pid: int | None = None,
+        held: tuple[HeldMemory, ...] = (),
+        settle: Callable[[ParkOutcome], None] = lambda _: None,
+    ) -> None:
         self.over = False
         self.progress: Progress | None = None
-        self._held, self._settle = held, settle
-        self._outcome: Outcome | MonitorError | None = None
+        self._pid, self._held, self._settle = pid, held, settle
+        self._outcome: ParkOutcome | MonitorError | None = None
         self._changed = threading.Condition()
         self._waiting = 1
         self._off = False
@@ -61,7 +65,7 @@ class ComingBack:
         with self._changed:
             self._off = True
 
-    def outcome(self, seconds: float | None, show: Callable[[Progress], None]) -> Outcome | None:
+    def outcome(self, seconds: float | None, show: Callable[[Progress], None] = lambda _: None) -> ParkOutcome | None:
         """Wait for what comes of it; return None where it takes longer.
 
         Args:
@@ -69,7 +73,7 @@ class ComingBack:
             show: takes each progress.
 
         Raises:
-            MonitorError: the helper cannot be asked.
+            MonitorError: the parker cannot be asked.
         """
         end = None if seconds is None else time.monotonic() + seconds
         while True:
@@ -87,9 +91,9 @@ class ComingBack:
 
     def _work(self) -> None:
         try:
-            done = client.unpark(held=self._held, tell=self._tell, wanted=self._wanted)
+            done = client.unpark(pid=self._pid, held=self._held, tell=self._tell, wanted=self._wanted)
             self._settle(done)
-            outcome: Outcome | MonitorError = done
+            outcome: ParkOutcome | MonitorError = done
         except MonitorError as error:
             outcome = error
         except Exception as error:  # those who wait must hear of it
@@ -104,30 +108,3 @@ class ComingBack:
 
     def _wanted(self) -> bool:
         return not self._off
-
-
-@contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """Let Ctrl-C and Jupyter's interrupt raise `KeyboardInterrupt` here, whatever else is to be done with them now."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
-
-
-@contextlib.contextmanager
-def uninterrupted() -> Iterator[threading.Event]:
-    """Raise no `KeyboardInterrupt` here, and give what is set instead: nothing is to be left half done."""
-    interrupted = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield interrupted
-        return
-    before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
-    try:
-        yield interrupted
-    finally:
-        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)

@@ -1,26 +1,70 @@
-"""Holds the messages of an IPython kernel, finds its event loops, and does something when its cell ends.
+"""Blocks the cells of an IPython shell and the messages of a kernel until the state is back; finds a kernel's loops.
 
-Every message of a front end passes a table of handlers, one of the shell channel and its subshells, one of the control
-channel. All of them are held but those that are known to run no code of the user's; cells are held later, by `cells`,
-where they can be answered well.
-Source: ipykernel 6 and 7, `kernelbase.py`, `ipkernel.py`, `subshell_manager.py`.
+All cells pass `run_cell_async`: a kernel's and a terminal's, and those that code runs. One whose state does not come
+back is not run: IPython shows why in its place, and counts it as a cell with a mistake in its text. Every message of a
+front end passes a table of handlers, one of the shell channel and its subshells, one of the control channel. All of
+them are blocked but those that are known to run no code of the user's, and cells, which can be answered well later.
+Source: IPython 7.34 to 9, `core/interactiveshell.py`; ipykernel 6 and 7, `kernelbase.py`, `ipkernel.py`,
+`subshell_manager.py`.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+from IPython.core.error import UsageError
+
 from tfgpu_magic.parking.inside import event_loop
-from tfgpu_magic.parking.inside.gate import NotBack, Way
+from tfgpu_magic.parking.inside.gate import Caller, NotBack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tfgpu_magic.parking.inside.event_loop import Do
     from tfgpu_magic.parking.inside.gate import Gate
+
+
+def block_cells(shell: Any, gate: Gate) -> Iterator[str]:
+    """Block a shell's cells, the functions that are called around them, and its completions."""
+    if getattr(shell, "active_eventloop", None):
+        yield f"%gui {shell.active_eventloop}"
+    run, trigger, completions = shell.run_cell_async, shell.events.trigger, shell.Completer.completions
+
+    @functools.wraps(run)  # from whose signature ipykernel learns what it may pass
+    async def run_cell_async(raw_cell: str, *args: Any, **options: Any) -> Any:
+        try:
+            gate.come(Caller.CELL)
+        except NotBack as error:
+            options["preprocessing_exc_tuple"] = (UsageError, UsageError(str(error)), None)
+            raw_cell = raw_cell.strip() or "pass"  # a blank one would succeed, and its expressions be evaluated
+        return await run(raw_cell, *args, **options)
+
+    def blocked_trigger(*args: Any, **options: Any) -> None:
+        if not gate.closed:  # no cell has run else
+            trigger(*args, **options)
+
+    def blocked_completions(*args: Any, **options: Any) -> Any:
+        try:
+            gate.come(Caller.QUESTION)
+        except NotBack:
+            return iter(())
+        return completions(*args, **options)
+
+    gate.replace(shell, "run_cell_async", run_cell_async)
+    gate.replace(shell.events, "trigger", blocked_trigger)
+    if not hasattr(shell, "kernel"):  # whose completions are messages
+        gate.replace(shell.Completer, "completions", blocked_completions)
+
+
+def ended_by(shell: Any) -> bool:
+    """Tell whether the cell that ends now was run by its user, and not by another cell, which goes on."""
+    code = type(shell).run_cell.__code__
+    return sum(one.frame.f_code is code for one in inspect.stack(0)) <= 1
+
 
 _HARMLESS = frozenset(
     {
@@ -42,15 +86,15 @@ _WIDGETS = "jupyter.widget.control"
 """The target of the comm by which an opened page asks for the state of all widgets (ipywidgets 8, `widget.py`)."""
 
 
-def hold(kernel: Any, gate: Gate, in_background: Do) -> Iterator[str]:
-    """Hold a kernel's messages and what its event loops have waiting; give the names of what cannot be held."""
+def block_messages(kernel: Any, gate: Gate, in_background: Do) -> Iterator[str]:
+    """Block a kernel's messages and what its event loops have waiting; give the names of what cannot be blocked."""
     if getattr(kernel, "eventloop", None) is not None:
         yield "the event loop of a graphical interface"
     for table in (kernel.shell_handlers, kernel.control_handlers):
         for name in [one for one in table if one not in _HARMLESS and one != _CELL]:
-            gate.replace(table, name, _held(kernel, name, table[name], gate))
+            gate.replace(table, name, _blocked(kernel, name, table[name], gate))
     for loop in loops(kernel):
-        yield from event_loop.hold(loop, gate, in_background)
+        yield from event_loop.block(loop, gate, in_background)
 
 
 def loops(kernel: Any) -> list[Any]:
@@ -118,9 +162,9 @@ _PLAIN = ("ipywidgets.", "tfgpu_magic.")
 """Where the classes of widgets are whose state is read without code of the user's."""
 
 
-def _held(kernel: Any, name: str, handler: Callable[..., Any], gate: Gate) -> Callable[..., Any]:
+def _blocked(kernel: Any, name: str, handler: Callable[..., Any], gate: Gate) -> Callable[..., Any]:
     """Return a handler that lets the state come back first; a message that was waited for in vain is answered."""
-    way = Way.MESSAGE if name.startswith("comm_") else Way.QUESTION
+    way = Caller.MESSAGE if name.startswith("comm_") else Caller.QUESTION
 
     async def handle(stream: Any, ident: Any, parent: Any) -> None:
         if not _runs_nothing(kernel, name, parent["content"]):
