@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.monitor.driver import look
-from tfgpu_magic.monitor.owners.pids import began, elsewhere, opens_driver
+from tfgpu_magic.monitor.owners.pids import ancestors, began, elsewhere, opens_driver
 from tfgpu_magic.parking.checks import ParkFacts
 from tfgpu_magic.parking.record import HeldMemory
 
@@ -148,10 +148,8 @@ def _looks(pid: int) -> bool:
 def descendants(pid: int) -> set[int]:
     """Return the pids of all descendants of a process."""
     if began(pid) and not (PROC / f"{pid}/task/{pid}/children").exists():  # a system without `CONFIG_PROC_CHILDREN`
-        import psutil  # takes milliseconds, which nearly no system needs
-
-        with contextlib.suppress(psutil.Error):
-            return {child.pid for child in psutil.Process(pid).children(recursive=True)}
+        others = (int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208  names are enough
+        return {other for other in others if pid in ancestors(other)[1:]}
     found: set[int] = set()
     waiting = [pid]
     while waiting:

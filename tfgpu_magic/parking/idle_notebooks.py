@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.host import host
+from tfgpu_magic.parking import checks, facts
 from tfgpu_magic.units import rounded
 
 if TYPE_CHECKING:
@@ -47,8 +48,6 @@ def name_one(
 
 def _returns(held: Mapping[str, int], snapshot: Snapshot) -> bool:
     """Tell whether what is held of each GPU, by its label, could come back there."""
-    from tfgpu_magic.parking import checks, facts  # few users park, and the others need none of it
-
     there = [facts.given_back(gpu, snapshot) for gpu in snapshot.gpus if gpu.label in held]
     return not any(list(checks.no_way_back(gpu, held[gpu.label])) for gpu in there)
 
