@@ -18,7 +18,7 @@ from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
-from tfgpu_magic.parking.inside import facts, ipython
+from tfgpu_magic.parking.inside import ipython
 from tfgpu_magic.parking.inside import notebook as parking
 from tfgpu_magic.parking.inside.gate import Caller, NotBack
 from tfgpu_magic.parking.messages import ParkOutcome, Progress, Request
@@ -66,8 +66,8 @@ def helper(monkeypatch: pytest.MonkeyPatch) -> Helper:
     monkeypatch.setattr(client, "ask", helper.ask)
     monkeypatch.setattr(client, "parked", lambda: helper.record)
     monkeypatch.setattr(ipython, "block_cells", lambda *_: iter(()))
-    monkeypatch.setattr(facts, "read", lambda *_: Inside())
-    monkeypatch.setattr(facts, "quieten", lambda *_: None)
+    monkeypatch.setattr(parking, "read_inside", lambda *_: Inside())
+    monkeypatch.setattr(parking, "quieten", lambda *_: None)
     monkeypatch.setattr(cuda, "quieten", lambda _: True)
     monkeypatch.setattr(parking, "notebook_of", lambda _: "")
     return helper

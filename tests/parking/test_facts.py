@@ -20,7 +20,7 @@ from tfgpu_magic.monitor.driver.look import PendingLook
 from tfgpu_magic.monitor.owners.pids import began, opens_driver
 from tfgpu_magic.parking import facts
 from tfgpu_magic.parking import refusals as why
-from tfgpu_magic.parking.inside import facts as inside
+from tfgpu_magic.parking.inside import notebook as inside
 from tfgpu_magic.parking.record import HeldMemory
 from tfgpu_magic.probe import within
 from tfgpu_magic.simgpu import Machine
@@ -168,4 +168,4 @@ def test_a_process_that_may_not_look_at_itself_is_not_parked(tmp_path: Path, mon
     """As one is that dropped its rights: nobody could tell whether NCCL runs in it."""
     monkeypatch.setattr(inside, "_MAPS", tmp_path / "none")
 
-    assert inside.read(None, ()).nccl
+    assert inside.read_inside(None, ()).nccl

@@ -1,7 +1,8 @@
 """The parking of this process, a notebook's kernel or a session in a terminal: how it goes, and how it comes back.
 
-It is parked when no cell runs. From then on a gate stands before all user code, and whatever comes first brings the
-GPU state back before it runs: it never meets a GPU without it.
+It is parked when no cell runs, and when it has said of itself what only it can: a running cell, threads, NCCL, shared
+memory. From then on a gate stands before all user code, and whatever comes first brings the GPU state back before it
+runs: it never meets a GPU without it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import sys
 import threading
 import time
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.frameworks import cuda
+from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.host import here, shell
 from tfgpu_magic.host import magics as magics_of
 from tfgpu_magic.monitor.owners.pids import notebook_of
@@ -26,11 +28,12 @@ from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.coming_back import ComingBack
-from tfgpu_magic.parking.inside import facts, ipython, threads
+from tfgpu_magic.parking.inside import event_loop, ipython, threads
 from tfgpu_magic.parking.inside.gate import Block, Caller, Gate, NotBack
 from tfgpu_magic.parking.inside.showing import Shown
 from tfgpu_magic.parking.messages import ANSWER, ParkOutcome, Progress, Request
 from tfgpu_magic.parking.states import Phase
+from tfgpu_magic.probe import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -57,6 +60,9 @@ WATCH_EVERY = 2.0
 _LOST = ParkOutcome(refusals=(why.LOST(),))
 _IN_DOUBT = {why.ELSEWHERE, why.HOLDS_NOTHING}
 """What another parker says of a process that one has parked which died with its record."""
+_MAPS = Path("/proc/self/maps")
+_finishing: list[threading.Thread] = []
+"""Those that still wait for the GPUs, which only means that these work: /proc can be read all the same."""
 
 
 class ProcessParking:
@@ -133,7 +139,7 @@ class ProcessParking:
                 cannot = self._gate.close()
             finally:
                 self._gate.open()
-        inside = facts.read(self._shell, cannot)
+        inside = read_inside(self._shell, cannot)
         return client.check(
             inside=Inside(threads=inside.threads, nccl=inside.nccl, shared=inside.shared),
             allow_open_module=magics_of(self._shell).parking_on_open_module,
@@ -143,12 +149,12 @@ class ProcessParking:
         self, cannot: tuple[str, ...], tell: Callable[[Progress], None], interrupted: threading.Event
     ) -> ParkOutcome:
         magics = magics_of(self._shell)
-        inside, allowed = facts.read(self._shell, cannot), magics.parking_on_open_module
+        inside, allowed = read_inside(self._shell, cannot), magics.parking_on_open_module
         if inside != Inside():
             return client.check(inside=inside, allow_open_module=allowed)
         still: why.Refusal | None = why.STILL_WORKING(FINISH_TIMEOUT)
         if magics.idle_release.put_off():
-            still = facts.quieten(FINISH_TIMEOUT, QUIET_TIMEOUT)
+            still = quieten(FINISH_TIMEOUT, QUIET_TIMEOUT)
         if still is not None:
             return ParkOutcome(refusals=(still,))
         name = notebook_of(self._shell)
@@ -350,3 +356,58 @@ def _refused(magics: object, before: float) -> Refusal | None:
     if getattr(magics, "parking", "off") == "off":
         return why.OFF()
     return why.BUSY() if time.time() > before else None
+
+
+def read_inside(shell: Any, cannot_be_blocked: tuple[str, ...]) -> Inside:
+    """Return what this process says of itself.
+
+    Args:
+        shell: IPython's shell.
+        cannot_be_blocked: what was found when the gate was closed.
+    """
+    running = hasattr(shell, "kernel") and any(map(event_loop.runs_cell, ipython.loops(shell.kernel)))
+    return Inside(
+        busy=running or threads.cell_runs(),
+        threads=cannot_be_blocked,
+        nccl=_nccl(),
+        # Whether PyTorch has sent GPU memory to another process, or got some of one.
+        shared=bool(getattr(sys.modules.get("torch.multiprocessing.reductions"), "shared_cache", None)),
+    )
+
+
+def quieten(finish: float, report: float) -> why.Refusal | None:
+    """Wait until the GPUs have done all that this process has asked for, and have nothing of ours ask for more.
+
+    Args:
+        finish: seconds that the GPUs may take.
+        report: seconds that a report of ours may take.
+
+    Returns:
+        Why they may still be at work; None where they are not.
+    """
+
+    def work() -> bool:
+        registry.finish()
+        return True
+
+    try:
+        done = within(finish, work, _finishing)
+    except Exception as error:  # the user's own, of an operation that was still to be done: they are yet to see it
+        return why.FAILED(str(error) or type(error).__name__)
+    if not done:
+        return why.STILL_WORKING(finish)
+    return None if cuda.quieten(report) else why.STILL_WORKING(report)
+
+
+def _nccl() -> bool:
+    """Tell whether NCCL may have started: TensorFlow and JAX load it only then, and PyTorch always has it loaded."""
+    try:
+        maps = _MAPS.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # a process that may not be looked into; whoever cannot know must not park it
+        return True
+    if "libnccl" not in maps:
+        return False
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is None:
+        return True
+    return bool(distributed.is_available() and distributed.is_initialized()) or len(cuda.contexts()) > 1
