@@ -19,7 +19,7 @@ from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.board import live as living
-from tfgpu_magic.monitor.board import starting
+from tfgpu_magic.monitor.board import lockfile
 from tfgpu_magic.monitor.board.live import Live
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def test_one_that_cannot_live_is_started_more_and_more_rarely(
     starts: list[float] = []
     monkeypatch.setattr(living, "start", lambda *_: starts.append(time.monotonic()))
     monkeypatch.setattr(living, "CHECK_EVERY", 0.0)
-    monkeypatch.setattr(starting, "_FIRST", 0.02)
+    monkeypatch.setattr(lockfile, "_FIRST", 0.02)
     end = time.monotonic() + 240
     while len(starts) < 7 and time.monotonic() < end:
         live.look()

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.board.directory import BoardDirectory, directories, other_directories
-from tfgpu_magic.monitor.board.starting import begin, launch
+from tfgpu_magic.monitor.board.lockfile import begin
+from tfgpu_magic.monitor.board.starting import launch
 from tfgpu_magic.parking import facts, record
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside

@@ -14,7 +14,7 @@ from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.lockfile import LINGER, READING_TIMEOUT
 from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.monitor.board.snapshot_file import LOCK, NOTHING, Look, Published, SnapshotReader
-from tfgpu_magic.monitor.board.starting import Updated, begin, start
+from tfgpu_magic.monitor.board.starting import Updated, start
 from tfgpu_magic.monitor.driver.schedule import WantedIntervals
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class Live:
             try:
                 os.utime(fd)
                 lockfile.want(fd, self._wanted)
-                needed = begin(place, fd)
+                needed = lockfile.begin(place, fd)
             finally:
                 os.close(fd)
             if needed:

@@ -5,11 +5,17 @@ That is when collectors were started, of which version, and what viewers want.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import struct
 import time
+from typing import TYPE_CHECKING
 
+from tfgpu_magic.monitor.board.snapshot_file import LOCK
 from tfgpu_magic.monitor.driver.schedule import WantedIntervals
+
+if TYPE_CHECKING:
+    from tfgpu_magic.monitor.board.directory import BoardDirectory
 
 LINGER = 30.0
 """Seconds that the collector stays after the last look."""
@@ -26,6 +32,7 @@ PARKER_NAME, PARKING_NAME = "tfgpu-parker", "tfgpu-parking"
 WANT_HOLDS_FOR = 5.0
 """Seconds for which a viewer that wants a thing less often changes nothing; all viewers write their wish repeatedly."""
 
+_FIRST, _LONGEST = 1.0, 15.0  # seconds between two attempts to start a collector
 _START = struct.Struct("<dQ")  # when a collector was last started (monotonic clock), and the failed starts since
 _REASON = 300  # bytes: why it failed
 _WANTED = struct.Struct("<dd")  # when a viewer wrote this (monotonic clock), and the interval in seconds
@@ -34,6 +41,30 @@ _REASON_AT = _START.size
 _MEMORY_AT = _REASON_AT + _REASON
 _LISTS_AT = _MEMORY_AT + _WANTED.size
 _VERSION_AT = _LISTS_AT + _WANTED.size
+
+
+def begin(place: BoardDirectory, fd: int, name: str = LOCK) -> bool:
+    """Tell whether this process is to start a collector now: none holds the lock, and none is on its way.
+
+    Another process of which there is one for each user is started by the same rule, with a lock of its own.
+
+    The lock is held for microseconds, and released before the file is closed: a process that is forked meanwhile has
+    the descriptor too, and would keep the lock.
+    """
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    try:
+        if not place.holds(name, fd):
+            return False
+        begun, failures = started(fd)
+        if 0 <= time.monotonic() - begun < min(_LONGEST, _FIRST * 2.0 ** min(failures, 10)):
+            return False
+        start(fd, failures + 1)
+        return True
+    finally:
+        fcntl.flock(fd, fcntl.LOCK_UN)
 
 
 def want(fd: int, wanted: WantedIntervals) -> None:

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.board import lockfile, snapshot_file
+from tfgpu_magic.monitor.board import snapshot_file
 from tfgpu_magic.monitor.board.lockfile import LIBRARIES, PARKER_NAME, PARKING_NAME, PROCESS_NAME
-from tfgpu_magic.monitor.board.snapshot_file import LOCK
 from tfgpu_magic.monitor.driver.sources import search_path
 
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.board.directory import BoardDirectory
 
-_FIRST, _LONGEST = 1.0, 15.0  # seconds between two attempts to start a collector
 _KEPT = ("TFGPU_", "PATH", "HOME", "LANG", "LC_")
 """Prefixes of the variables that a collector gets; it gets none of a notebook's secrets."""
 _ENDED = re.compile(rf"(\d+) \((?:{'|'.join((PROCESS_NAME, PARKER_NAME, PARKING_NAME))})\) Z 1 ")
@@ -41,30 +37,6 @@ class Updated(MonitorError):
 
     def __init__(self) -> None:
         super().__init__("tfgpu_magic was updated while this server, kernel or program ran: restart it.")
-
-
-def begin(place: BoardDirectory, fd: int, name: str = LOCK) -> bool:
-    """Tell whether this process is to start a collector now: none holds the lock, and none is on its way.
-
-    Another process of which there is one for each user is started by the same rule, with a lock of its own.
-
-    The lock is held for microseconds, and released before the file is closed: a process that is forked meanwhile has
-    the descriptor too, and would keep the lock.
-    """
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    try:
-        if not place.holds(name, fd):
-            return False
-        begun, failures = lockfile.started(fd)
-        if 0 <= time.monotonic() - begun < min(_LONGEST, _FIRST * 2.0 ** min(failures, 10)):
-            return False
-        lockfile.start(fd, failures + 1)
-        return True
-    finally:
-        fcntl.flock(fd, fcntl.LOCK_UN)
 
 
 def start(options: tuple[str, str], place: BoardDirectory) -> None:
