@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tests.figures import tensorflow
 from tests.policy.test_plan import kernel, snapshot
 from tests.sizes import GIB, MIB
+from tfgpu_magic.engine.other_processes import picks
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.model.report import GpuUse, Report
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.board.claims import picks
 from tfgpu_magic.policy.ceiling import read
 from tfgpu_magic.policy.fallback import nearest
 from tfgpu_magic.policy.memory import context_bytes, whole

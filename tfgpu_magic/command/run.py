@@ -27,7 +27,6 @@ from tfgpu_magic.engine import engine, every_framework
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError
 from tfgpu_magic.frameworks.environ import environment, export
 from tfgpu_magic.frameworks.runtime import RUNTIME
-from tfgpu_magic.monitor.board import claims
 from tfgpu_magic.notebook.reporter import Reporter
 from tfgpu_magic.policy import parser, script
 from tfgpu_magic.policy.plan import Plan
@@ -90,7 +89,6 @@ def _python(policy: str, found: PythonProgram, options: argparse.Namespace) -> i
         return 2
     line = partial(_line, options.called or options.program, script=options.script)
     reporter = Reporter(name=_title(found))
-    claims.announced_by(reporter.announce)
     plan = in_shell(lambda: _in_time(engine.apply, policy, options.wait), line)
     export(POLICY, str(plan.settled_of_all))  # for kernels that it starts
     reporter.start()

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.host import here, host
 from tfgpu_magic.model.parts import parts
-from tfgpu_magic.monitor.board import claims
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.policy import promises
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tfgpu_magic.model.report import Report
     from tfgpu_magic.model.snapshot import Snapshot
-    from tfgpu_magic.monitor.board.directory import BoardDirectory
     from tfgpu_magic.policy.policy import Policy
     from tfgpu_magic.policy.process_state import ProcessState
     from tfgpu_magic.policy.promises import Promise
 
+
+LOCK = "pick"
+"""The file whose lock a process holds while it picks GPUs, or settles a fair part."""
+LOCK_TIMEOUT = 3.0
+"""Seconds to wait for the lock. A holder that takes longer hangs, and two kernels on one GPU are the lesser evil."""
 
 _LEASES = "leases-"
 """The beginning of the lease table's name."""
@@ -46,7 +54,7 @@ class OtherProcesses:
         """Return the state of a process with what others have picked, and may yet take, of these GPUs."""
         # What is parked is promised nothing: it comes back when there is room. For a pick it counts where that will be.
         promised = promises.gather(snapshot, self.present, self.leases)
-        return replace(process, claims=claims.picks(self.reports), promises=promised)
+        return replace(process, claims=picks(self.reports), promises=promised)
 
     @property
     def present(self) -> list[Report]:
@@ -56,7 +64,7 @@ class OtherProcesses:
 
 def now() -> OtherProcesses:
     """Read what the others have now, in less than a millisecond or two; nothing where the board cannot be used."""
-    with claims.board() as place:
+    with _board() as place:
         return _read(place)
 
 
@@ -72,8 +80,23 @@ def settling(policy: Policy) -> Iterator[OtherProcesses]:
     if not (choice is not None and choice.picks) and not policy.divides:
         yield now()
         return
-    with claims.alone() as place:
+    with _board() as place, contextlib.ExitStack() as stack:
+        if place is not None:
+            with contextlib.suppress(MonitorError):
+                stack.callback(os.close, fd := place.open(LOCK, os.O_RDWR | os.O_CREAT))
+                _lock(fd)
         yield _read(place)
+        for announce in parts("announce"):
+            announce()
+
+
+def picks(reports: Iterable[Report]) -> Mapping[str, float]:
+    """Return how many of the processes that report use or will use each GPU, by UUID."""
+    found: dict[str, float] = {}
+    for report in reports:
+        for use in report.uses:  # a kernel reports the GPUs that it uses or will use, and no others
+            found[use.gpu] = found.get(use.gpu, 0.0) + 1.0
+    return found
 
 
 def names(snapshot: Snapshot, promises: Sequence[Promise] = ()) -> dict[int, str]:
@@ -97,10 +120,39 @@ def names(snapshot: Snapshot, promises: Sequence[Promise] = ()) -> dict[int, str
     }
 
 
+@contextlib.contextmanager
+def _board() -> Iterator[BoardDirectory | None]:
+    """Give the board's directory; None where it cannot be used."""
+    with contextlib.ExitStack() as stack:
+        place: BoardDirectory | None = None
+        with contextlib.suppress(MonitorError):
+            place = stack.enter_context(BoardDirectory())
+        yield place
+
+
+def _lock(fd: int) -> None:
+    """Take the lock; the system releases it when this process ends, however it does."""
+    end = time.monotonic() + LOCK_TIMEOUT
+    while time.monotonic() < end:
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _reports(place: BoardDirectory) -> tuple[Report, ...]:
+    """Return the reports of all other kernels and programs of this user that are alive."""
+    with contextlib.suppress(MonitorError), contextlib.closing(ReportFiles(place)) as everywhere:
+        return everywhere.read()
+    return ()
+
+
 def _read(place: BoardDirectory | None) -> OtherProcesses:
     if place is None:
         return OtherProcesses()
-    reports = claims.reports(place)
+    reports = _reports(place)
     parked = frozenset[int]().union(*(away(place) for away in parts("away")))
     if not place.names(_LEASES):  # no isolated call was ever made here
         return OtherProcesses(reports, parked=parked)

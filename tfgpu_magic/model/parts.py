@@ -12,13 +12,14 @@ from pkgutil import resolve_name
 from typing import Any, Literal, TypeAlias
 
 Kind: TypeAlias = Literal[
-    "word", "row fact", "away", "adviser", "parks", "parks itself", "handlers", "end", "check"
+    "word", "row fact", "away", "announce", "adviser", "parks", "parks itself", "handlers", "end", "check"
 ]  # fmt: skip
 """What parts there are, and what each is.
 
 - ``word``: a `Word` of the magics, with its `home`; `notebook.words.table` lists it.
 - ``row fact``: a function of the board's directories; it returns a `RowFact`, or None, for `monitor.table.tabulate`.
 - ``away``: a function of the board's directory; it returns the pids that are promised nothing of the GPUs now.
+- ``announce``: a function that has this process report at once, since it has just picked GPUs.
 - ``adviser``: a function that adds to a refusal what would make room, as `parking.idle_notebooks.name_one`.
 - ``parks``: a function of the magics; it tells whether others can have this process parked.
 - ``parks itself``: a function of the shell and seconds without a cell; from then on this process is parked by itself.

@@ -17,7 +17,6 @@ from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.host import host, starting
 from tfgpu_magic.host import magics as magics_of
 from tfgpu_magic.isolate.process import PRELOAD
-from tfgpu_magic.monitor.board import claims
 from tfgpu_magic.notebook.complete import matcher
 from tfgpu_magic.notebook.magic import MAGICS, TfGpuMagics, configuration
 from tfgpu_magic.policy import settings
@@ -64,7 +63,6 @@ def attach(shell: InteractiveShell) -> TfGpuMagics:
     shell.input_transformers_cleanup.append(measured)
     for watch in magics.watches:
         watch.start()
-    claims.announced_by(magics.reporter.announce)
     return magics
 
 
@@ -106,7 +104,6 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
         for watch in magics.watches:
             watch.stop()
         magics.park_itself(None)
-        claims.announced_by(None)
         if magics in shell.configurables:
             shell.configurables.remove(magics)  # %config would find this instance and not the next one
         for kind in ("line", "cell"):

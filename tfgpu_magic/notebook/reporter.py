@@ -35,6 +35,8 @@ PATIENCE = 1.0
 KERNEL_MANAGER = "jupyter_client"
 """What a program imports that starts kernels."""
 
+_newest: Reporter | None = None
+
 _GATHER = 0.1  # seconds: cells that run one after the other make one report
 
 
@@ -49,6 +51,8 @@ class Reporter(CellWatch):
 
     def __init__(self, shell: Any = None, name: str = "", *, running: bool = False) -> None:
         super().__init__(shell)
+        global _newest
+        _newest = self
         self._name, self._pid = name, os.getpid()
         self._busy = running
         self._jobs = self._has_kernels = False
@@ -183,3 +187,9 @@ class Reporter(CellWatch):
             with contextlib.suppress(Exception):  # a kernel that is ending
                 kernel = self._shell.kernel
                 kernel.session.send(kernel.iopub_socket, "comm_msg", content, ident=b"comm-tfgpu_magic")
+
+
+def announce() -> None:
+    """Have this process report at once, if it does: other processes must know what it has picked."""
+    if _newest is not None:
+        _newest.announce()
