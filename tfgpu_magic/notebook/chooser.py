@@ -35,7 +35,7 @@ on being asked, and a later question gets what it said."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ChooserAnswer:
     """Facts for the chooser, which IPython sends as JSON."""
 
     facts: Mapping[str, Any]
@@ -44,7 +44,7 @@ class Answer:
         return {MIME: dict(self.facts)}
 
 
-def state(words: str = "") -> Answer:
+def state(words: str = "") -> ChooserAnswer:
     """Return what can be chosen in this kernel: its GPUs, the policy that counts, and whether it is too late.
 
     What this kernel holds counts as free where only a restart can apply a policy.
@@ -72,7 +72,7 @@ def state(words: str = "") -> Answer:
     if words and snapshot.gpus:
         facts["plan"] = planned = _plan(words, lambda: snapshot)
         facts["late"] = late or planned.get("late", "")
-    return Answer(facts)
+    return ChooserAnswer(facts)
 
 
 def _plan(words: str, see: Callable[[], Snapshot]) -> Mapping[str, object]:
@@ -87,7 +87,7 @@ def _plan(words: str, see: Callable[[], Snapshot]) -> Mapping[str, object]:
         return _refused(error)
 
 
-def apply(words: str, before: float) -> Answer:
+def apply(words: str, before: float) -> ChooserAnswer:
     """Apply a policy as a line of the magic would, in a kernel in which the extension is loaded first if it is not.
 
     Args:
@@ -96,7 +96,7 @@ def apply(words: str, before: float) -> Answer:
             a cell would surprise its user.
     """
     if time.monotonic() > before:
-        return Answer({"outcome": "expired"})
+        return ChooserAnswer({"outcome": "expired"})
     return _apply(lambda: engine.apply(words, frameworks=_frameworks(words)))
 
 
@@ -105,7 +105,7 @@ def _frameworks(words: str) -> engine.Frameworks:
     return "all" if configuration.magic_for(words) == "gpu" else "tensorflow"
 
 
-def resume(words: str, others: str) -> Answer:
+def resume(words: str, others: str) -> ChooserAnswer:
     """Apply the words of a plan in the kernel that was restarted for it.
 
     Args:
@@ -115,7 +115,7 @@ def resume(words: str, others: str) -> Answer:
     return _apply(lambda: configuration.resume(words, others))
 
 
-def _apply(do: Callable[[], Plan]) -> Answer:
+def _apply(do: Callable[[], Plan]) -> ChooserAnswer:
     heard = io.StringIO()
     with contextlib.redirect_stdout(heard), contextlib.redirect_stderr(heard):  # a silent request shows no output
         loads = magics(shell()) is None
@@ -131,7 +131,7 @@ def _apply(do: Callable[[], Plan]) -> Answer:
         else:
             answer = {"outcome": "applied", "standing": engine.standing(made), **_planned(made)}
     magics(shell()).reporter.note_idle()  # this runs in no cell, and is news for tables
-    return Answer({**answer, "loads": loads, "said": heard.getvalue().strip()})
+    return ChooserAnswer({**answer, "loads": loads, "said": heard.getvalue().strip()})
 
 
 def _gpu(gpu: Gpu) -> dict[str, object]:

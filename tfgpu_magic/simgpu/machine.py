@@ -14,7 +14,7 @@ from tfgpu_magic.errors import SimulatorError
 from tfgpu_magic.simgpu import figures
 from tfgpu_magic.simgpu.build import PYTHON, libraries
 from tfgpu_magic.simgpu.figures import SimGpu, SimProcess
-from tfgpu_magic.simgpu.native import ANY_DEVICE, Flag, Setting, State
+from tfgpu_magic.simgpu.native import ANY_DEVICE, Fault, MachineState, Setting
 from tfgpu_magic.simgpu.neighbours import NOBODY, Holder, Neighbour, Row
 from tfgpu_magic.simgpu.spec import parse_driver, parse_gpus, parse_share, size_of
 from tfgpu_magic.units import MIB
@@ -36,7 +36,7 @@ class Machine:
     memory behaves as on real GPUs, and results mean nothing.
     """
 
-    def __init__(self, path: Path, state: State, folder: Path | None) -> None:
+    def __init__(self, path: Path, state: MachineState, folder: Path | None) -> None:
         self.path = path
         self._state = state
         self._folder = folder  # to be removed here; None for a machine that another process made
@@ -58,7 +58,7 @@ class Machine:
         folder = Path(tempfile.mkdtemp(prefix="tfgpu-simgpu-"))
         path = folder / "machine"
         try:
-            machine = cls(path, State.create(path, specs, context), folder)
+            machine = cls(path, MachineState.create(path, specs, context), folder)
             machine.set_driver("580.00.00")
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
@@ -73,7 +73,7 @@ class Machine:
             SimulatorError: there is none.
         """
         path = Path(path)
-        return cls(path, State.open(path), None)
+        return cls(path, MachineState.open(path), None)
 
     @classmethod
     def current(cls) -> Machine | None:
@@ -180,7 +180,7 @@ class Machine:
 
     def hung(self) -> bool:
         """Tell whether the whole machine hangs: no call of its driver returns, until `clear_faults` ends it."""
-        return bool(self._state.report()["flags"] & Flag.HUNG)
+        return bool(self._state.report()["flags"] & Fault.HUNG)
 
     # --- its faults ---
 
@@ -226,15 +226,15 @@ class Machine:
 
     def hide_memory(self, on: bool = True) -> None:
         """Make NVML hide what a process holds (2**64-1, as on WSL and vGPUs)."""
-        self._state.flag(Flag.HIDE_MEMORY, on)
+        self._state.flag(Fault.HIDE_MEMORY, on)
 
     def host_pids(self, on: bool = True) -> None:
         """Make NVML list pids of another namespace, as in a container under an older driver: none exists here."""
-        self._state.flag(Flag.HOST_PIDS, on)
+        self._state.flag(Fault.HOST_PIDS, on)
 
     def remove_driver(self, on: bool = True) -> None:
         """Remove the driver: `nvmlInit` and every NVML call return 9, `cuInit` in new processes returns 100."""
-        self._state.flag(Flag.NO_DRIVER, on)
+        self._state.flag(Fault.NO_DRIVER, on)
 
     def clear_faults(self) -> None:
         """End all faults: error codes, hangs, lost GPUs, hidden memory, foreign pids, no driver, a hung machine."""

@@ -16,7 +16,7 @@ ANY_DEVICE = -1
 UNSET = -1
 
 
-class Flag(IntFlag):
+class Fault(IntFlag):
     """Faults of the whole machine; the numbers are those of `enum sim_flag`."""
 
     HIDE_MEMORY = 1
@@ -60,7 +60,7 @@ def _library() -> ctypes.CDLL:
     return library
 
 
-class State:
+class MachineState:
     """The mapped state of one machine. Devices are numbered GPUs first, then MIG instances."""
 
     def __init__(self, address: int, path: Path) -> None:
@@ -69,7 +69,7 @@ class State:
         self._path = path
 
     @classmethod
-    def create(cls, path: Path, gpus: list[GpuSpec], context: int) -> "State":
+    def create(cls, path: Path, gpus: list[GpuSpec], context: int) -> "MachineState":
         """Make the state file of a machine with these GPUs; `context` is in bytes."""
         address = _library().tfgpusim_create(os.fsencode(path), context)
         if not address:
@@ -90,7 +90,7 @@ class State:
         return cls(address, path)
 
     @classmethod
-    def open(cls, path: Path) -> "State":
+    def open(cls, path: Path) -> "MachineState":
         """Map the state file of a machine that another process made."""
         address = _library().tfgpusim_open(os.fsencode(path))
         if not address:
@@ -146,7 +146,7 @@ class State:
         """Set what NVML tells of a process's utilisation; None is what follows from the kernels that it launches."""
         self._library.tfgpusim_use(self._address, pid, UNSET if utilisation is None else utilisation)
 
-    def flag(self, flag: Flag, on: bool) -> None:
+    def flag(self, flag: Fault, on: bool) -> None:
         """Set or clear one of the flags."""
         self._library.tfgpusim_flag(self._address, int(flag), int(on))
 

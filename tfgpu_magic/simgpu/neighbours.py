@@ -8,7 +8,7 @@ from typing import IO
 
 from tfgpu_magic.errors import SimulatorError
 from tfgpu_magic.simgpu.build import NEIGHBOUR, libraries
-from tfgpu_magic.simgpu.native import State
+from tfgpu_magic.simgpu.native import MachineState
 from tfgpu_magic.simgpu.spec import size_of
 
 NOBODY = 65534
@@ -39,7 +39,7 @@ class Holder:
 class Row(Holder):
     """A row without a process of its own."""
 
-    def __init__(self, state: State, pid: int, device: int, held: int, kind: str) -> None:
+    def __init__(self, state: MachineState, pid: int, device: int, held: int, kind: str) -> None:
         self.pid = pid
         self._state = state
         self._row = state.add_row(pid, device, held, kind)
