@@ -48,12 +48,12 @@ def test_a_tensor_that_does_not_fit_into_a_limit(machine: Machine) -> None:
     assert before[3].value == before[2].value  # %tf_gpu why shows it again
     assert before[3].html == before[2].html
     assert "it fits (512, 1024, 1024)" in again[0].text
-    assert [way.kind for way in found.ways] == ["isolate", "restart", "smaller"]
+    assert [way.kind for way in found.remedies] == ["isolate", "restart", "smaller"]
 
 
 def test_the_policy_for_a_restart_has_room_for_what_failed_also_for_an_array_that_was_copied(machine: Machine) -> None:
     (*_, failed), found = run(machine, seen, "%tf_gpu limit 256MiB", COPIED)
-    (policy,) = (way.words for way in found.ways if way.kind == "restart")
+    (policy,) = (way.words for way in found.remedies if way.kind == "restart")
     _, made = run(machine, cells, f"%tf_gpu {policy}", COPIED)
 
     assert "Dst tensor is not initialized" in failed.text
@@ -124,7 +124,7 @@ def test_growth_that_gives_back_is_explained_by_what_cuda_has_taken() -> None:
     assert (found.cause, found.pool.limit, found.pool.releases) == ("gpu", None, True)
     assert found.pool.taken >= found.pool.in_use
     assert "taken from the driver, grows" in before[2].text
-    assert [way.words for way in found.ways if way.kind == "restart"] == ["pick --need 3.1GiB; growth --release"]
+    assert [way.words for way in found.remedies if way.kind == "restart"] == ["pick --need 3.1GiB; growth --release"]
     assert "it fits" in again[0].text
 
 
@@ -159,7 +159,7 @@ def test_a_gpu_that_others_hold_is_left_for_one_that_is_free() -> None:
     assert found.cause == "pool"
     assert "free of GPU 0 when TensorFlow started" in before[2].text
     assert found.processes[0].held == 5 * GIB
-    assert found.ways[0].words == "pick --need 3.1GiB; growth"
+    assert found.remedies[0].words == "pick --need 3.1GiB; growth"
     assert "it fits" in again[0].text
 
 
@@ -171,7 +171,7 @@ def test_an_isolated_cell_tells_what_its_process_had(machine: Machine) -> None:
     assert (found.call, found.cause, found.pool.limit) == (True, "limit", 256 * MIB)
     assert found.processes[0].held == 256 * MIB + CONTEXT  # as it was when it failed
     assert "'s isolated cell" in before.text
-    assert found.ways[0].words == "growth"
+    assert found.remedies[0].words == "growth"
     assert "it fits" in again.text
 
 
