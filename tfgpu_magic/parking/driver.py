@@ -33,6 +33,7 @@ MISSING = 500
 
 RESTORE = "cuCheckpointProcessRestore"
 """The one call that may fail for good."""
+_ENDED = {NO_CUDA: Found.NO_CUDA, NO_SUCH_PROCESS: Found.GONE}
 
 
 class _LockArguments(ctypes.Structure):
@@ -154,9 +155,6 @@ def _load(folders: Iterable[str]) -> ctypes.CDLL:
         except OSError:
             continue
     raise DriverError("dlopen", NO_DEVICE)
-
-
-_ENDED = {NO_CUDA: Found.NO_CUDA, NO_SUCH_PROCESS: Found.GONE}
 
 
 class DriverService:

@@ -34,6 +34,10 @@ PLANNED_RATE = 1e9
 
 _LARGEST = 2**20  # bytes
 _NEWEST = 0.5  # how much the last measurement counts in a rate
+Key: TypeAlias = tuple[int, int]
+"""A process's pid and its start."""
+
+_AWAY = frozenset({Phase.PARKED, Phase.RESTORING, Phase.UNLOCKING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,13 +244,6 @@ def merged(records: Iterable[ParkingRecord]) -> ParkingRecord:
 
 def _mean(before: float | None, now: float | None) -> float | None:
     return before if now is None else now if before is None else before + _NEWEST * (now - before)
-
-
-Key: TypeAlias = tuple[int, int]
-"""A process's pid and its start."""
-
-
-_AWAY = frozenset({Phase.PARKED, Phase.RESTORING, Phase.UNLOCKING})
 
 
 class ParkingLedger:

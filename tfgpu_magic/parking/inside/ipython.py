@@ -27,6 +27,28 @@ if TYPE_CHECKING:
     from tfgpu_magic.parking.inside.event_loop import Do
     from tfgpu_magic.parking.inside.gate import Gate
 
+_HARMLESS = frozenset(
+    {
+        "comm_info_request", "connect_request", "create_subshell_request", "delete_subshell_request",
+        "history_request", "interrupt_request", "is_complete_request", "kernel_info_request",
+        "list_subshell_request", "shutdown_request", "usage_request",
+    }
+)  # fmt: skip
+"""Messages that run no code of the user's."""
+
+_CELL = "execute_request"
+
+_TOLD = frozenset(
+    {"debugInfo", "initialize", "attach", "disconnect", "dumpCell", "setBreakpoints", "configurationDone"}
+)
+"""What a debugger's page says before anybody debugs; to block it would bring back every notebook that is opened."""
+
+_WIDGETS = "jupyter.widget.control"
+"""The target of the comm by which an opened page asks for the state of all widgets (ipywidgets 8, `widget.py`)."""
+
+_PLAIN = ("ipywidgets.", "tfgpu_magic.")
+"""Where the classes of widgets are whose state is read without code of the user's."""
+
 
 def block_cells(shell: Any, gate: Gate) -> Iterator[str]:
     """Block a shell's cells, the functions that are called around them, and its completions."""
@@ -64,26 +86,6 @@ def ended_by(shell: Any) -> bool:
     """Tell whether the cell that ends now was run by its user, and not by another cell, which goes on."""
     code = type(shell).run_cell.__code__
     return sum(one.frame.f_code is code for one in inspect.stack(0)) <= 1
-
-
-_HARMLESS = frozenset(
-    {
-        "comm_info_request", "connect_request", "create_subshell_request", "delete_subshell_request",
-        "history_request", "interrupt_request", "is_complete_request", "kernel_info_request",
-        "list_subshell_request", "shutdown_request", "usage_request",
-    }
-)  # fmt: skip
-"""Messages that run no code of the user's."""
-
-_CELL = "execute_request"
-
-_TOLD = frozenset(
-    {"debugInfo", "initialize", "attach", "disconnect", "dumpCell", "setBreakpoints", "configurationDone"}
-)
-"""What a debugger's page says before anybody debugs; to hold it would bring back every notebook that is opened."""
-
-_WIDGETS = "jupyter.widget.control"
-"""The target of the comm by which an opened page asks for the state of all widgets (ipywidgets 8, `widget.py`)."""
 
 
 def block_messages(kernel: Any, gate: Gate, in_background: Do) -> Iterator[str]:
@@ -156,10 +158,6 @@ def _runs_nothing(kernel: Any, name: str, content: Mapping[str, Any]) -> bool:
         return plain or name == "comm_close"
     live: Any = getattr(sys.modules.get("tfgpu_magic.notebook.widget"), "MemoryTable", None)
     return name == "comm_msg" and live is not None and comm.comm_id == live.number()
-
-
-_PLAIN = ("ipywidgets.", "tfgpu_magic.")
-"""Where the classes of widgets are whose state is read without code of the user's."""
 
 
 def _blocked(kernel: Any, name: str, handler: Callable[..., Any], gate: Gate) -> Callable[..., Any]:
