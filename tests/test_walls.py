@@ -216,7 +216,7 @@ def test_only_runtime_writes_the_environment() -> None:
         return stored or called
 
     ours = [room for room in ROOMS if not room.startswith("simgpu/")]
-    assert [room for room in ours if any(map(writes, nodes(room)))] == ["frameworks/environ.py"]
+    assert [room for room in ours if any(map(writes, nodes(room)))] == ["frameworks/runtime.py"]
 
 
 DECIDING = ("parser", "resolver", "plan", "fit", "fallback", "refusal")

@@ -13,7 +13,7 @@ import pytest
 from tests.machines import machine_of
 from tests.magic.shell import Seen, cells, configured
 from tests.processes import run
-from tfgpu_magic.frameworks.environ import quieten
+from tfgpu_magic.frameworks.runtime import quieten
 from tfgpu_magic.simgpu import Machine
 
 machine = machine_of("1x8GiB")

@@ -17,9 +17,9 @@ from tests.tf.on_machine import held, touch_every_gpu
 from tests.tf.test_calls import listed
 from tfgpu_magic.engine import engine
 from tfgpu_magic.engine.answers import answer
-from tfgpu_magic.frameworks.runtime import current_stage
 from tfgpu_magic.frameworks.self_report import after_exit
 from tfgpu_magic.frameworks.tensorflow.framework import TensorFlow
+from tfgpu_magic.frameworks.tensorflow.stage import current_stage
 from tfgpu_magic.policy import script
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.simgpu import Machine

@@ -25,8 +25,7 @@ from tfgpu_magic.command.target import PythonProgram, interpreter, is_python, py
 from tfgpu_magic.command.wording import WORDS, frameworks, in_shell, translated
 from tfgpu_magic.engine import engine, every_framework
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError
-from tfgpu_magic.frameworks.environ import environment, export
-from tfgpu_magic.frameworks.runtime import RUNTIME
+from tfgpu_magic.frameworks.runtime import RUNTIME, environment, export
 from tfgpu_magic.notebook.reporter import Reporter
 from tfgpu_magic.policy import parser, script
 from tfgpu_magic.policy.plan import Plan

@@ -16,7 +16,8 @@ from tfgpu_magic.engine.enforcement import look_well
 from tfgpu_magic.engine.other_processes import OtherProcesses
 from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.frameworks import NAMES
-from tfgpu_magic.frameworks.runtime import RUNTIME, current_stage
+from tfgpu_magic.frameworks.runtime import RUNTIME
+from tfgpu_magic.frameworks.tensorflow.stage import current_stage
 from tfgpu_magic.host import host
 from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.snapshot import Snapshot

@@ -1,6 +1,7 @@
-"""This process's TensorFlow: THE ONLY package that uses `tf.config` and TensorFlow's environment variables.
+"""What was set in this process, with the means to undo it: ONLY this writes environment variables.
 
-It never imports or starts TensorFlow: it works with the TensorFlow that the user has imported, or waits.
+TensorFlow's own settings are in `tensorflow.devices`. It is never imported or started: this works with the TensorFlow
+that the user has imported, or waits.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import NAMES, cuda
-from tfgpu_magic.frameworks.environ import EnvironmentChanges, export
 from tfgpu_magic.frameworks.tensorflow import devices, stage
 from tfgpu_magic.frameworks.tensorflow.devices import DeviceSettings
 from tfgpu_magic.frameworks.tensorflow.stage import (
@@ -24,7 +25,6 @@ from tfgpu_magic.frameworks.tensorflow.stage import (
     frozen,
     importing,
     listed,
-    note_import,
     tensorflow,
     too_old,
 )
@@ -40,10 +40,89 @@ from tfgpu_magic.units import MIB, rounded
 if TYPE_CHECKING:
     from tfgpu_magic.policy.ceiling import Ceiling
 
-__all__ = ["RUNTIME", "Runtime", "current_stage", "frozen", "importing", "note_import", "tensorflow"]
-
 NEIGHBOURS = (*(name for name in NAMES if name != "tensorflow"), "cupy", "numba.cuda", "pycuda")
 """Libraries that may hold a CUDA context of their own in a kernel."""
+
+
+class EnvironmentChanges:
+    """A record of the variables that were written; a value that other code has changed since counts as its own."""
+
+    def __init__(self) -> None:
+        self._written: dict[str, tuple[str | None, str | None]] = {}  # before us, and by us
+
+    def outside(self) -> dict[str, str]:
+        """Return those of `VARIABLES` that are set, with their values without our changes."""
+        found = {name: self._before(name) for name in VARIABLES}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def original(self) -> dict[str, str]:
+        """Return a copy of all variables without our changes."""
+        kept = {name: value for name, value in environment().items() if name not in self._written}
+        theirs = {name: self._before(name) for name in self._written}
+        return kept | {name: value for name, value in theirs.items() if value is not None}
+
+    def write(self, wanted: Mapping[str, str | None]) -> None:
+        """Set the wanted variables, None to remove one, and restore every other variable that was changed before."""
+        for name in {*wanted, *self._written}:
+            before = self._before(name)
+            value = wanted.get(name, before)
+            self._written[name] = (before, value)
+            export(name, value)
+
+    @contextmanager
+    def undone_on_error(self) -> Iterator[None]:
+        """Restore everything as it was if the block raises anything."""
+        before, written = environment(), dict(self._written)
+        try:
+            yield
+        except BaseException:
+            for name in {*written, *self._written}:
+                export(name, before.get(name))
+            self._written = written
+            raise
+
+    def _before(self, name: str) -> str | None:
+        now = os.environ.get(name)
+        before, ours = self._written.get(name, (now, now))
+        return before if now == ours else now
+
+
+def environment() -> dict[str, str]:
+    """Return a copy of all variables; it is made again if another thread removes one meanwhile."""
+    while True:
+        with suppress(KeyError):
+            return dict(os.environ)
+
+
+def variable(name: str) -> str | None:
+    """Return one variable; to copy all takes some 50 µs."""
+    return os.environ.get(name)
+
+
+_LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+"""With 2, TensorFlow logs errors only. Source: TensorFlow, `tsl/platform/default/logging.cc`."""
+
+_quietened = EnvironmentChanges()
+
+
+def quieten(*, on: bool) -> None:
+    """Have TensorFlow write only errors to its log, or all of it; a level that others have set is left alone."""
+    _quietened.write({_LOG_LEVEL: "2"} if on and _LOG_LEVEL not in _quietened.original() else {})
+
+
+def adopt(environment: Mapping[str, str]) -> None:
+    """Make another process's environment this one's."""
+    for name in {*os.environ, *environment}:
+        if os.environ.get(name) != environment.get(name):
+            export(name, environment.get(name))
+
+
+def export(name: str, value: str | None) -> None:
+    """Set a variable for this process and for those that it starts; None removes it."""
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
 
 
 class Runtime:

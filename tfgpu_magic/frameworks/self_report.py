@@ -12,7 +12,7 @@ from typing import ParamSpec
 from tfgpu_magic.frameworks import cuda, registry, runtime
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.runtime import RUNTIME
-from tfgpu_magic.frameworks.tensorflow import devices
+from tfgpu_magic.frameworks.tensorflow import devices, stage
 from tfgpu_magic.model.report import TENSORFLOW, GpuUse, LogicalGpu, Report
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import visible
@@ -223,7 +223,7 @@ def _expected(number: int, limits: Sequence[int]) -> tuple[LogicalGpu, ...]:
 
 def _summary(process: ProcessState, plan: Plan) -> str:
     """Return a sentence on TensorFlow's stage and what was asked of it."""
-    module = runtime.tensorflow()
+    module = stage.tensorflow()
     version = f"TensorFlow {module.__version__}" if module is not None else "TensorFlow"
     asked = f"`{plan.asked}`" if plan.asked.requests else ""
     in_force = f" In force: {asked}." if asked and not process.changed else ""

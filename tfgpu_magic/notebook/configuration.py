@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.engine import enforcement, engine
 from tfgpu_magic.errors import PolicyError, Refused, TooLate
-from tfgpu_magic.frameworks import NAMES, import_hook
-from tfgpu_magic.frameworks import environ as variables
+from tfgpu_magic.frameworks import NAMES, import_hook, runtime
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.host import magics, shell
 from tfgpu_magic.model.parts import parts
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.policy.settings import Settings
     from tfgpu_magic.policy.word import Magic
 
-quieten = variables.quieten
+quieten = runtime.quieten
 
 
 def enforce(given: Settings, file: Settings, warn: Callable[[str], None]) -> str:

@@ -1,4 +1,4 @@
-"""TensorFlow as one of the frameworks of this process; what only it has is in `frameworks.runtime`."""
+"""TensorFlow as one of the frameworks of this process; what is set in it is in `frameworks.runtime`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, ClassVar
 from tfgpu_magic.frameworks import cuda, runtime
 from tfgpu_magic.frameworks.base import Framework
 from tfgpu_magic.frameworks.counters import Counters
-from tfgpu_magic.frameworks.environ import variable
 from tfgpu_magic.frameworks.pool import Pool
-from tfgpu_magic.frameworks.runtime import RUNTIME, current_stage
+from tfgpu_magic.frameworks.runtime import RUNTIME, variable
 from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library, size_of
 from tfgpu_magic.frameworks.tensorflow import arrays, devices
-from tfgpu_magic.frameworks.tensorflow.stage import context_class, eager_context
+from tfgpu_magic.frameworks.tensorflow.stage import context_class, current_stage, eager_context
 from tfgpu_magic.model.report import TENSORFLOW
 from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, GROWTH, Stage
 

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tfgpu_magic.errors import WorkerDied
-from tfgpu_magic.frameworks.environ import environment
+from tfgpu_magic.frameworks.runtime import environment
 from tfgpu_magic.isolate.process import PRELOAD, exit_cause, wire
 from tfgpu_magic.isolate.process.wire import FIGURE, ORDER
 from tfgpu_magic.policy.process_state import VARIABLES

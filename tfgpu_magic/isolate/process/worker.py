@@ -28,8 +28,7 @@ from typing import Any
 from tfgpu_magic import host
 from tfgpu_magic.errors import Unpicklable, WorkerDied
 from tfgpu_magic.frameworks import registry, self_report
-from tfgpu_magic.frameworks.environ import adopt
-from tfgpu_magic.frameworks.runtime import RUNTIME
+from tfgpu_magic.frameworks.runtime import RUNTIME, adopt
 from tfgpu_magic.isolate.process import wire
 from tfgpu_magic.isolate.process.order import AGAIN, ANSWER, APART, LEAVE, Order, WorkerFacts
 from tfgpu_magic.isolate.values import failure, pickling, plain
