@@ -26,6 +26,29 @@ from tfgpu_magic.policy.policy import NOTHING, Policy
 from tfgpu_magic.policy.process_state import GROWTH, Stage
 
 
+def enforce(plan: Plan) -> None:
+    """Enforce a plan for TensorFlow, and for the frameworks beside it that it, or the one before it, is about.
+
+    What only TensorFlow's own API can do waits for its import.
+
+    Raises:
+        Refused: a framework rejected it; everything is as it was.
+    """
+    if plan.others.parts or RUNTIME.current.others.parts:
+        every_framework().apply(plan)
+    else:
+        RUNTIME.apply(plan)
+    if plan.needs_tensorflow and current_stage() is Stage.ABSENT:
+        import_hook.call_at_import(at_import)
+
+
+def every_framework() -> Any:
+    """Return the module on frameworks beside TensorFlow, which loads them all: most kernels need none of it."""
+    from tfgpu_magic.engine import every_framework  # speed of a first `%tf_gpu` line
+
+    return every_framework
+
+
 @dataclass(frozen=True, slots=True)
 class ConfiguredPolicy:
     """A configured policy, in force until the user asks for another.
@@ -82,93 +105,56 @@ def enforce_nearest() -> None:
         enforce_configured(str(fallback.GROWS), CEILING)
 
 
-def every_framework() -> Any:
-    """Return the module on frameworks beside TensorFlow, which loads them all: most kernels need none of it."""
-    from tfgpu_magic.engine import every_framework  # speed of a first `%tf_gpu` line
-
-    return every_framework
-
-
-def hold_others() -> None:
-    """Hold the frameworks beside TensorFlow to what is asked of them, and to the ceiling: now and at each import.
-
-    Call it once TensorFlow's own plan is made.
-    """
-    hold_imports()
-    for module in [module for module in NAMES if module in sys.modules][:1]:
-        import_hook.call_at_import(tell_others, module)
-
-
-def hold_imports() -> None:
-    """Hold the frameworks beside TensorFlow to what is asked of them, and to the ceiling, whenever one is imported."""
-    if "tensorflow" not in sys.modules:
-        import_hook.call_at_import(at_import)  # before `tell_others`: one of them fixes fair parts and says so
-    for module in NAMES.keys() - sys.modules.keys():
-        import_hook.call_at_import(tell_others, module)
-
-
-def tell_others() -> None:
-    """Tell the frameworks beside TensorFlow what is asked of them, under the ceiling: of each the nearest it can have.
-
-    The GPUs of a configured policy are chosen then, and parts of no fixed size are fixed.
-    """
+def _enforce_now(configured: ConfiguredPolicy) -> None:
+    """Enforce as much of the policy as is possible now."""
+    nobody = configured.where == CEILING
+    quoted = "Memory growth under the ceiling" if nobody else f"`{configured.words}`, from {configured.where},"
+    head, held = f"tfgpu_magic: {quoted} ", True
+    before = RUNTIME.current
+    policy = before.settled if before.configured and before.judged else configured.policy  # its GPUs are chosen
     try:
-        if not importing():  # TensorFlow imports JAX; what is for itself is decided when it is imported
-            _choose(RUNTIME.current)
-        plan = RUNTIME.current
-        if not (every_framework().needed() and (plan.others.asked.requests or RUNTIME.ceiling)):
+        snapshot = look_well()
+        with other_processes.settling(policy) as processes:
+            process = processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot)
+            # Other users' kernels pick too, and are not seen: chance breaks ties, not of the user's own generator.
+            chance, taken = random.SystemRandom().random, process.claims
+            claims = {str(gpu.uuid): taken.get(str(gpu.uuid), 0.0) + chance() for gpu in snapshot.gpus}
+            process = replace(process, claims=claims)
+            plan, why = fallback.nearest(policy, snapshot, process, lambda: other_processes.names(snapshot))
+            if why:  # `%tf_gpu plan` and `status` show it too
+                plan = replace(plan, notes=(f"{quoted} cannot be had in full.", *plan.notes))
+            elif policy is before.settled:
+                plan = replace(plan, asked=before.asked)
+            RUNTIME.apply(replace(plan, configured=True, others=before.others))
+    except TooLate as error:
+        plan, why = replace(_least(policy), configured=True), str(error)
+        if process.stage is Stage.READY or process.forked:
+            configured.warn(f"{head}is NOT in force.\n{error}")
             return
-        snapshot = _looked()
-        made = every_framework().with_others(plan, plan, snapshot, other_processes.observed(snapshot))
-        for refused in every_framework().apply_to_each(made):
-            import_hook.warn(f"tfgpu_magic: {refused.reason}")
-        for part in made.others.parts:
-            if part.unmet and part not in plan.others.parts:  # else it was said before
-                import_hook.warn(f"tfgpu_magic: {part.unmet}")
-    except Exception:
-        hold_to_least()
-        raise
+        held = _fall_back(plan)
+    except Exception as error:  # the GPUs cannot be queried, or TensorFlow rejected it for reasons of its own
+        plan, why = replace(_least(policy), configured=True), str(error) or type(error).__name__
+        held = _fall_back(plan)
+    if why:
+        verdict = f"cannot be had in full. `{plan.asked}` is in force instead." if held else "is NOT in force."
+        configured.warn(f"{head}{verdict}\n{why}")
 
 
-def hold_to_least() -> None:
-    """Hold every framework, whatever failed: under a ceiling it has no GPU, else memory grows that no limit takes."""
-    plan = RUNTIME.current
-    held = {**plan.environment, **visible.variable(())}
-    if RUNTIME.ceiling is None:
-        held = {**every_framework().growth(), **({GROWTH: "false"} if plan.growth is False else {}), **plan.environment}
-    RUNTIME.fall_back(replace(plan, environment=held))
+def _least(policy: Policy) -> Plan:
+    """Return what can be enforced whatever the GPUs are; once CUDA has started, its list of GPUs is fixed."""
+    return fallback.least(policy, RUNTIME.ceiling, frozen=frozen())
 
 
-def _choose(plan: Plan) -> None:
-    """Choose the GPUs of a configured policy that waits, for all frameworks, and fix the parts that all have."""
-    if plan.configured and not plan.judged and (plan.asked.choice is not None or plan.divides):
-        enforce_nearest()
-    if RUNTIME.current.judged and RUNTIME.current.divides and RUNTIME.current.others.asked.divides:
-        _divide(RUNTIME.current)
-
-
-def _looked() -> Snapshot:
-    """Return a snapshot; where there is none, one that says why."""
-    try:
-        return look_well()
-    except Exception as error:  # a framework that is imported is held all the same
-        return Snapshot(time=0.0, error=str(error) or type(error).__name__)
-
-
-def enforce(plan: Plan) -> None:
-    """Enforce a plan for TensorFlow, and for the frameworks beside it that it, or the one before it, is about.
-
-    What only TensorFlow's own API can do waits for its import.
-
-    Raises:
-        Refused: a framework rejected it; everything is as it was.
-    """
-    if plan.others.parts or RUNTIME.current.others.parts:
-        every_framework().apply(plan)
-    else:
-        RUNTIME.apply(plan)
-    if plan.needs_tensorflow and current_stage() is Stage.ABSENT:
-        import_hook.call_at_import(at_import)
+def _fall_back(plan: Plan) -> bool:
+    """Apply the least plan: its variables, and GPUs that only TensorFlow can still hide; tell whether all of it is."""
+    RUNTIME.fall_back(plan)
+    if plan.show:
+        try:
+            RUNTIME.configure(plan)
+        except Exception as error:  # TensorFlow's have no common root
+            import_hook.warn(f"tfgpu_magic: GPUs that are to be hidden from TensorFlow are not: {error}")
+            return False
+    return True
 
 
 def enforce_again() -> None:
@@ -269,6 +255,72 @@ def _divide(plan: Plan) -> None:
         import_hook.show(f"{head} is in force: {', '.join(parts)}.")
 
 
+def hold_others() -> None:
+    """Hold the frameworks beside TensorFlow to what is asked of them, and to the ceiling: now and at each import.
+
+    Call it once TensorFlow's own plan is made.
+    """
+    hold_imports()
+    for module in [module for module in NAMES if module in sys.modules][:1]:
+        import_hook.call_at_import(tell_others, module)
+
+
+def hold_imports() -> None:
+    """Hold the frameworks beside TensorFlow to what is asked of them, and to the ceiling, whenever one is imported."""
+    if "tensorflow" not in sys.modules:
+        import_hook.call_at_import(at_import)  # before `tell_others`: one of them fixes fair parts and says so
+    for module in NAMES.keys() - sys.modules.keys():
+        import_hook.call_at_import(tell_others, module)
+
+
+def tell_others() -> None:
+    """Tell the frameworks beside TensorFlow what is asked of them, under the ceiling: of each the nearest it can have.
+
+    The GPUs of a configured policy are chosen then, and parts of no fixed size are fixed.
+    """
+    try:
+        if not importing():  # TensorFlow imports JAX; what is for itself is decided when it is imported
+            _choose(RUNTIME.current)
+        plan = RUNTIME.current
+        if not (every_framework().needed() and (plan.others.asked.requests or RUNTIME.ceiling)):
+            return
+        snapshot = _looked()
+        made = every_framework().with_others(plan, plan, snapshot, other_processes.observed(snapshot))
+        for refused in every_framework().apply_to_each(made):
+            import_hook.warn(f"tfgpu_magic: {refused.reason}")
+        for part in made.others.parts:
+            if part.unmet and part not in plan.others.parts:  # else it was said before
+                import_hook.warn(f"tfgpu_magic: {part.unmet}")
+    except Exception:
+        hold_to_least()
+        raise
+
+
+def _choose(plan: Plan) -> None:
+    """Choose the GPUs of a configured policy that waits, for all frameworks, and fix the parts that all have."""
+    if plan.configured and not plan.judged and (plan.asked.choice is not None or plan.divides):
+        enforce_nearest()
+    if RUNTIME.current.judged and RUNTIME.current.divides and RUNTIME.current.others.asked.divides:
+        _divide(RUNTIME.current)
+
+
+def _looked() -> Snapshot:
+    """Return a snapshot; where there is none, one that says why."""
+    try:
+        return look_well()
+    except Exception as error:  # a framework that is imported is held all the same
+        return Snapshot(time=0.0, error=str(error) or type(error).__name__)
+
+
+def hold_to_least() -> None:
+    """Hold every framework, whatever failed: under a ceiling it has no GPU, else memory grows that no limit takes."""
+    plan = RUNTIME.current
+    held = {**plan.environment, **visible.variable(())}
+    if RUNTIME.ceiling is None:
+        held = {**every_framework().growth(), **({GROWTH: "false"} if plan.growth is False else {}), **plan.environment}
+    RUNTIME.fall_back(replace(plan, environment=held))
+
+
 def look_well() -> Snapshot:
     """Return a snapshot, and wait for a driver that is slow to start: no policy is checked without its figures."""
     return look(LOOK_TIMEOUT, slow=slow)
@@ -278,55 +330,3 @@ def slow() -> None:
     """Print why nothing happens, if the user can see it below a cell."""
     if import_hook.in_a_cell():
         import_hook.show(f"Waiting for the {makers()} driver, which is slow to answer…")
-
-
-def _enforce_now(configured: ConfiguredPolicy) -> None:
-    """Enforce as much of the policy as is possible now."""
-    nobody = configured.where == CEILING
-    quoted = "Memory growth under the ceiling" if nobody else f"`{configured.words}`, from {configured.where},"
-    head, held = f"tfgpu_magic: {quoted} ", True
-    before = RUNTIME.current
-    policy = before.settled if before.configured and before.judged else configured.policy  # its GPUs are chosen
-    try:
-        snapshot = look_well()
-        with other_processes.settling(policy) as processes:
-            process = processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot)
-            # Other users' kernels pick too, and are not seen: chance breaks ties, not of the user's own generator.
-            chance, taken = random.SystemRandom().random, process.claims
-            claims = {str(gpu.uuid): taken.get(str(gpu.uuid), 0.0) + chance() for gpu in snapshot.gpus}
-            process = replace(process, claims=claims)
-            plan, why = fallback.nearest(policy, snapshot, process, lambda: other_processes.names(snapshot))
-            if why:  # `%tf_gpu plan` and `status` show it too
-                plan = replace(plan, notes=(f"{quoted} cannot be had in full.", *plan.notes))
-            elif policy is before.settled:
-                plan = replace(plan, asked=before.asked)
-            RUNTIME.apply(replace(plan, configured=True, others=before.others))
-    except TooLate as error:
-        plan, why = replace(_least(policy), configured=True), str(error)
-        if process.stage is Stage.READY or process.forked:
-            configured.warn(f"{head}is NOT in force.\n{error}")
-            return
-        held = _fall_back(plan)
-    except Exception as error:  # the GPUs cannot be queried, or TensorFlow rejected it for reasons of its own
-        plan, why = replace(_least(policy), configured=True), str(error) or type(error).__name__
-        held = _fall_back(plan)
-    if why:
-        verdict = f"cannot be had in full. `{plan.asked}` is in force instead." if held else "is NOT in force."
-        configured.warn(f"{head}{verdict}\n{why}")
-
-
-def _least(policy: Policy) -> Plan:
-    """Return what can be enforced whatever the GPUs are; once CUDA has started, its list of GPUs is fixed."""
-    return fallback.least(policy, RUNTIME.ceiling, frozen=frozen())
-
-
-def _fall_back(plan: Plan) -> bool:
-    """Apply the least plan: its variables, and GPUs that only TensorFlow can still hide; tell whether all of it is."""
-    RUNTIME.fall_back(plan)
-    if plan.show:
-        try:
-            RUNTIME.configure(plan)
-        except Exception as error:  # TensorFlow's have no common root
-            import_hook.warn(f"tfgpu_magic: GPUs that are to be hidden from TensorFlow are not: {error}")
-            return False
-    return True

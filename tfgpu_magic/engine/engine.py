@@ -57,73 +57,6 @@ def plan(
     return _plan(asked, frameworks, see(), other_processes.now())
 
 
-def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: OtherProcesses) -> Plan:
-    try:
-        return _planned(asked, frameworks, snapshot, processes)
-    except Refused as error:
-        if not isinstance(error, TooLate):
-            empty = [gpu if gpu.free is None else replace(gpu, free=gpu.usable) for gpu in snapshot.gpus]
-
-            def fits(then: Snapshot, others: OtherProcesses) -> bool:
-                return bool(_planned(asked, frameworks, then, others, lambda *_: {}))  # whose refusal nobody reads
-
-            with contextlib.suppress(Refused):
-                error.crowded = fits(replace(snapshot, gpus=tuple(empty)), OtherProcesses())
-            for advise in parts("adviser"):
-                advise(error, snapshot, processes, fits)
-        raise
-
-
-def _planned(
-    asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: OtherProcesses,
-    names: Callable[[Snapshot, Sequence[Promise]], Mapping[int, str]] = other_processes.names,
-) -> Plan:  # fmt: skip
-    process = _with_what_waits(processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot), snapshot)
-
-    def make(asked: Policy, process: ProcessState) -> Plan:
-        made = planning.make(asked, snapshot, process, lambda: names(snapshot, process.promises))
-        return replace(planning.renew(current(), snapshot, waits=False), in_force=True) if made.in_force else made
-
-    return _for(frameworks, asked, snapshot, process, make)
-
-
-def _for(
-    frameworks: Frameworks,
-    asked: Policy,
-    snapshot: Snapshot,
-    process: ProcessState,
-    make: Callable[[Policy, ProcessState], Plan],
-) -> Plan:
-    """Return the plan for the frameworks that words are for; what the others were told before stays.
-
-    Args:
-        frameworks: which those are.
-        asked: the words.
-        snapshot: the machine's GPUs.
-        process: this process, or a new one.
-        make: returns the plan for TensorFlow.
-    """
-    others = NAMES.keys() & sys.modules.keys() - {"tensorflow"}
-    told = current().others.asked.requests or process.ceiling
-    if frameworks == "tensorflow" and not (others or told):
-        return make(asked, process)
-    every = enforcement.every_framework()
-    if frameworks == "all":
-        of_all: Plan = every.plan(asked, make, current(), snapshot, process)
-        return of_all
-    made = make(asked, process)
-    noted: Plan = every.noted(every.with_others(made, current(), snapshot, process) if told else made, process)
-    return noted
-
-
-def _with_what_waits(process: ProcessState, snapshot: Snapshot) -> ProcessState:
-    """Return the state with a policy that waits to be checked replaced by what can be enforced of it now."""
-    if RUNTIME.plan is None or RUNTIME.plan.judged:
-        return process
-    now = fallback.foreseen(RUNTIME.plan, snapshot, process)
-    return replace(process, asked=now.asked, settled=now.settled)
-
-
 def apply(
     policy: str | Policy, *, frameworks: Frameworks = "tensorflow", see: Callable[[], Snapshot] = look_well
 ) -> Plan:
@@ -157,64 +90,6 @@ def apply(
     return made
 
 
-def decided(snapshot: Snapshot | None = None) -> Plan:
-    """Return the current plan; where it waits to be checked, what it would be with these GPUs, or with those now."""
-    plan = current()
-    if plan.judged:
-        return plan
-    snapshot = look() if snapshot is None else snapshot
-    return fallback.foreseen(plan, snapshot, other_processes.observed(snapshot))
-
-
-def inherited(snapshot: Snapshot | None = None) -> Policy:
-    """Return the policy for a process that this one starts; on a machine without a GPU, it names none.
-
-    Where nothing was asked, it is what holds the ceiling.
-    """
-    if RUNTIME.plan is None and RUNTIME.ceiling is not None:
-        snapshot = look() if snapshot is None else snapshot
-        return fallback.foreseen(fallback.waits(fallback.GROWS), snapshot, anew(snapshot)).settled
-    plan = decided(snapshot)
-    choice = plan.settled.choice
-    if choice is None or not (plan.blind and (look() if snapshot is None else snapshot).absent):
-        return plan.settled
-    return plan.settled.without([choice])
-
-
-def waiting() -> Plan:
-    """Return the plan in force or waiting, with the GPUs as they are now, and a note if it no longer fits."""
-    plan = decided()
-    if not (plan.judged and plan.devices):
-        return plan
-    if plan.divides and current_stage() is Stage.ABSENT:
-        snapshot = look()
-        process = other_processes.observed(snapshot)
-        now = planning.draft(NOTHING, snapshot, process)
-        return planning.noted(now, process, lambda: other_processes.names(snapshot, process.promises))
-    return planning.renew(plan, look(), waits=current_stage() is not Stage.READY)
-
-
-def sketch(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:
-    """Return the plan for a program that starts anew, whatever this process does and whatever is free; for code.
-
-    Raises:
-        PolicyError: the words are no policy.
-        Refused: they cannot be enforced together, or name what is not there.
-    """
-    snapshot, asked = look_well(), parser.parse(policy)
-    process = _with_what_waits(other_processes.now().added_to(anew(snapshot), snapshot), snapshot)
-
-    def make(asked: Policy, process: ProcessState) -> Plan:
-        return planning.draft(asked, snapshot, process)
-
-    return _for(frameworks, asked, snapshot, process, make)
-
-
-def order() -> tuple[str, ...]:
-    """Return the UUIDs of the GPUs in the order in which a new program lists them; none if the order is unknown."""
-    return RUNTIME.observe(look().gpus).shown or ()
-
-
 def foresee(policy: str, frameworks: Frameworks = "tensorflow", *, see: Callable[[], Snapshot] = look_well) -> Plan:
     """Return the plan for this kernel after a restart, when what it holds now is free again.
 
@@ -238,16 +113,69 @@ def foresee(policy: str, frameworks: Frameworks = "tensorflow", *, see: Callable
     restart = f" {RESTART}" if host() == "kernel" else ""
     process = other_processes.now().added_to(process, then)
 
-    def make(asked: Policy, process: ProcessState) -> Plan:
-        owners = lambda: other_processes.names(then, process.promises)  # noqa: E731
-        return planning.make(asked, then, process, owners, restart=restart)
+    def make(own: Policy, state: ProcessState) -> Plan:
+        return planning.make(own, then, state, lambda: other_processes.names(then, state.promises), restart=restart)
 
     return _for(frameworks, parser.parse(policy), then, process, make)
+
+
+def sketch(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:
+    """Return the plan for a program that starts anew, whatever this process does and whatever is free; for code.
+
+    Raises:
+        PolicyError: the words are no policy.
+        Refused: they cannot be enforced together, or name what is not there.
+    """
+    snapshot, asked = look_well(), parser.parse(policy)
+    process = _with_what_waits(other_processes.now().added_to(anew(snapshot), snapshot), snapshot)
+    return _for(frameworks, asked, snapshot, process, lambda own, state: planning.draft(own, snapshot, state))
 
 
 def current() -> Plan:
     """Return the plan in force or waiting; where nothing was asked, one that does nothing."""
     return RUNTIME.current
+
+
+def decided(snapshot: Snapshot | None = None) -> Plan:
+    """Return the current plan; where it waits to be checked, what it would be with these GPUs, or with those now."""
+    plan = current()
+    if plan.judged:
+        return plan
+    snapshot = look() if snapshot is None else snapshot
+    return fallback.foreseen(plan, snapshot, other_processes.observed(snapshot))
+
+
+def waiting() -> Plan:
+    """Return the plan in force or waiting, with the GPUs as they are now, and a note if it no longer fits."""
+    plan = decided()
+    if not (plan.judged and plan.devices):
+        return plan
+    if plan.divides and current_stage() is Stage.ABSENT:
+        snapshot = look()
+        process = other_processes.observed(snapshot)
+        now = planning.draft(NOTHING, snapshot, process)
+        return planning.noted(now, process, lambda: other_processes.names(snapshot, process.promises))
+    return planning.renew(plan, look(), waits=current_stage() is not Stage.READY)
+
+
+def inherited(snapshot: Snapshot | None = None) -> Policy:
+    """Return the policy for a process that this one starts; on a machine without a GPU, it names none.
+
+    Where nothing was asked, it is what holds the ceiling.
+    """
+    if RUNTIME.plan is None and RUNTIME.ceiling is not None:
+        snapshot = look() if snapshot is None else snapshot
+        return fallback.foreseen(fallback.waits(fallback.GROWS), snapshot, anew(snapshot)).settled
+    plan = decided(snapshot)
+    choice = plan.settled.choice
+    if choice is None or not (plan.blind and (look() if snapshot is None else snapshot).absent):
+        return plan.settled
+    return plan.settled.without([choice])
+
+
+def order() -> tuple[str, ...]:
+    """Return the UUIDs of the GPUs in the order in which a new program lists them; none if the order is unknown."""
+    return RUNTIME.observe(look().gpus).shown or ()
 
 
 def anew(snapshot: Snapshot) -> ProcessState:
@@ -276,3 +204,72 @@ def standing(plan: Plan, frameworks: Frameworks = "tensorflow") -> str:
     if plan.needs_tensorflow:
         return f"`{plan.asked}` waits for TensorFlow's import."
     return f"`{plan.asked}` is in force, also for programs that are started from here."
+
+
+def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: OtherProcesses) -> Plan:
+    """Return the plan for words of now; a refusal says what others' giving way would change, and who could."""
+    try:
+        return _planned(asked, frameworks, snapshot, processes)
+    except Refused as error:
+        if not isinstance(error, TooLate):
+            empty = [gpu if gpu.free is None else replace(gpu, free=gpu.usable) for gpu in snapshot.gpus]
+
+            def fits(then: Snapshot, others: OtherProcesses) -> bool:
+                return bool(_planned(asked, frameworks, then, others, lambda *_: {}))  # whose refusal nobody reads
+
+            with contextlib.suppress(Refused):
+                error.crowded = fits(replace(snapshot, gpus=tuple(empty)), OtherProcesses())
+            for advise in parts("adviser"):
+                advise(error, snapshot, processes, fits)
+        raise
+
+
+def _planned(
+    asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: OtherProcesses,
+    names: Callable[[Snapshot, Sequence[Promise]], Mapping[int, str]] = other_processes.names,
+) -> Plan:  # fmt: skip
+    """Return the plan for words of now; `names` names the processes of a refusal."""
+    process = _with_what_waits(processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot), snapshot)
+
+    def make(own: Policy, state: ProcessState) -> Plan:
+        made = planning.make(own, snapshot, state, lambda: names(snapshot, state.promises))
+        return replace(planning.renew(current(), snapshot, waits=False), in_force=True) if made.in_force else made
+
+    return _for(frameworks, asked, snapshot, process, make)
+
+
+def _with_what_waits(process: ProcessState, snapshot: Snapshot) -> ProcessState:
+    """Return the state with a policy that waits to be checked replaced by what can be enforced of it now."""
+    if RUNTIME.plan is None or RUNTIME.plan.judged:
+        return process
+    now = fallback.foreseen(RUNTIME.plan, snapshot, process)
+    return replace(process, asked=now.asked, settled=now.settled)
+
+
+def _for(
+    frameworks: Frameworks,
+    asked: Policy,
+    snapshot: Snapshot,
+    process: ProcessState,
+    make: Callable[[Policy, ProcessState], Plan],
+) -> Plan:
+    """Make every plan: for the frameworks that words are for; what the others were told before stays.
+
+    Args:
+        frameworks: which those are.
+        asked: the words.
+        snapshot: the machine's GPUs.
+        process: this process, or a new one.
+        make: returns the plan for TensorFlow.
+    """
+    others = NAMES.keys() & sys.modules.keys() - {"tensorflow"}
+    told = current().others.asked.requests or process.ceiling
+    if frameworks == "tensorflow" and not (others or told):
+        return make(asked, process)
+    every = enforcement.every_framework()
+    if frameworks == "all":
+        of_all: Plan = every.plan(asked, make, current(), snapshot, process)
+        return of_all
+    made = make(asked, process)
+    noted: Plan = every.noted(every.with_others(made, current(), snapshot, process) if told else made, process)
+    return noted
