@@ -60,10 +60,10 @@ class Search:
         """The tree of the ways to the arrays: the place of what leads to each object."""
         return self._walk.parents
 
-    def holdings(self, rows: Iterable[Group]) -> Iterator[NamedMemory]:
-        """Return what rows show, with the names that lead there."""
-        for row in rows:
-            yield self._alone(row.members[0]) if len(row.members) == 1 else self._together(row)
+    def holdings(self, groups: Iterable[Group]) -> Iterator[NamedMemory]:
+        """Return the memory of groups, with the names that lead there."""
+        for one in groups:
+            yield self._alone(one.members[0]) if len(one.members) == 1 else self._together(one)
 
     def of(self, identities: set[Identity]) -> list[Buffer]:
         """Return the memory of certain arrays, as far as they are still there."""
@@ -88,18 +88,18 @@ class Search:
             rest=array.rest,
         )
 
-    def _together(self, row: Group) -> NamedMemory:
-        """Return the memory of several arrays as one holding."""
-        kinds = {self._arrays[one.arrays[0]][1].what for one in row.members}
-        framework, device = row.members[0].on
+    def _together(self, group: Group) -> NamedMemory:
+        """Return the memory of several arrays by one name."""
+        kinds = {self._arrays[one.arrays[0]][1].what for one in group.members}
+        framework, device = group.members[0].on
         return NamedMemory(
-            name=self._walk.name(row.place),
+            name=self._walk.name(group.place),
             framework=framework,
             device=device,
             what=kinds.pop() if len(kinds) == 1 else "array",
-            size=row.size,
-            count=len(row.members),
-            partial=row.partial,
+            size=group.size,
+            count=len(group.members),
+            partial=group.partial,
         )
 
     def _names(self, buffer: Buffer) -> Iterator[Name]:
