@@ -131,13 +131,13 @@ def free(*names: str) -> Freed:
     if unknown:
         raise PolicyError(_no_such_name(unknown[0]))
     led_to, gave_up = reached_from([roots.names()[name] for name in names]) if names else (set[Identity](), False)
-    in_use, held = figures(), _held()
+    in_use, held = figures(), look(LOOK_TIMEOUT).held_by(os.getpid())
     roots.forget_names(names)
     dropped = _forget()
     custom_gradients.leave_to_graphs()
     gc.collect()
     given = _give_back()
-    in_use_after, held_after = figures(), _held()
+    in_use_after, held_after = figures(), look(LOOK_TIMEOUT).held_by(os.getpid())
     return Freed(
         names=tuple(dict.fromkeys(names)),
         in_use={device: Change(before=size, after=in_use_after.get(device, 0)) for device, size in in_use.items()},
@@ -199,15 +199,6 @@ def _give_back() -> dict[str, int]:
         with contextlib.suppress(Exception):  # their errors have no common root; the figures tell what came of it
             given[framework.name] = sum(framework.give_back().values())
     return given
-
-
-def _held() -> dict[str, int]:
-    """Return what the driver says that this process holds of each GPU."""
-    found: dict[str, int] = {}
-    for process in look(LOOK_TIMEOUT).processes:
-        if process.pid == os.getpid() and process.held is not None:
-            found[process.gpu] = found.get(process.gpu, 0) + process.held
-    return found
 
 
 def _in_pool(device: Device, change: Change) -> str:

@@ -129,6 +129,14 @@ class Snapshot:
         """Whether the GPUs are those of a simulated machine."""
         return any(gpu.simulated for gpu in self.gpus)
 
+    def held_by(self, pid: int | None) -> dict[str, int]:
+        """Return the bytes that a process holds of each GPU, by its label; nothing of one of which that is unknown."""
+        found: dict[str, int] = {}
+        for row in self.processes:
+            if row.pid == pid and row.held is not None:
+                found[row.gpu] = found.get(row.gpu, 0) + row.held
+        return found
+
     def without(self, pids: Set[int], held: Mapping[str, int]) -> Snapshot:
         """Return the snapshot as it will be without processes that hold so many bytes of each GPU, by its label."""
         gpus = tuple(

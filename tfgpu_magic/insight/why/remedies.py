@@ -6,7 +6,6 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING
@@ -196,7 +195,9 @@ class Trial:
             need: bytes.
             without: a process whose memory would be free.
         """
-        snapshot = self._snapshot if without is None else _emptied(self._snapshot, without)
+        snapshot = self._snapshot
+        if without is not None and without.pid is not None:
+            snapshot = snapshot.without({without.pid}, snapshot.held_by(without.pid))
         return self._has_room(lambda: engine.foresee(words, self._asked, see=lambda: snapshot), need)
 
     def beside(self, words: str, need: int) -> bool:
@@ -246,13 +247,3 @@ class Trial:
             return 0
         room = gpu.free - context_bytes(gpu.total)
         return max(0, room - (reserve_bytes(room, gpu.capability) if self._framework == TENSORFLOW else 0))
-
-
-def _emptied(snapshot: Snapshot, row: ProcessRow) -> Snapshot:
-    """Return the snapshot as it would be without a process."""
-    rows = [process for process in snapshot.processes if process.pid == row.pid]
-    held = {process.gpu: process.held or 0 for process in rows}
-    gpus = tuple(
-        gpu if gpu.free is None else replace(gpu, free=gpu.free + held.get(gpu.label, 0)) for gpu in snapshot.gpus
-    )
-    return replace(snapshot, gpus=gpus, processes=tuple(one for one in snapshot.processes if one not in rows))

@@ -74,11 +74,11 @@ def _back(uses: Sequence[GpuUse], before: Snapshot | None, after: Snapshot | Non
     """Return what the driver had back when the process was gone."""
     if any(look is not None and look.error and not look.absent for look in (before, after)):
         return "what it held is N/A: the driver was not heard"
-    if after is not None and (left := _held(after, pid)):
+    if after is not None and any((left := after.held_by(pid)).values()):
         return f"and its process still holds {_amounts(left)}"
     if before is None:
         return "no GPU memory held any more"
-    if held := _held(before, pid):
+    if any((held := before.held_by(pid)).values()):
         return f"{_amounts(held)} given back"
     if any(figure.peak and figure.size for use in uses for figure in use.figures) and after is not None:
         # The driver has another pid for the process than this machine: the figure includes other processes' changes.
@@ -87,15 +87,6 @@ def _back(uses: Sequence[GpuUse], before: Snapshot | None, after: Snapshot | Non
         found = {label: size for label, size in less.items() if size > 0}
         return f"about {_amounts(found)} given back" if found else "what it gave back is N/A"
     return "no GPU memory held"
-
-
-def _held(snapshot: Snapshot, pid: int | None) -> dict[str, int]:
-    """Return the bytes that a process holds, by the GPU's label."""
-    found: dict[str, int] = {}
-    for process in snapshot.processes:
-        if process.pid == pid and process.held:
-            found[process.gpu] = found.get(process.gpu, 0) + process.held
-    return found
 
 
 def _amounts(held: dict[str, int]) -> str:
