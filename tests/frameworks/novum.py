@@ -1,4 +1,4 @@
-"""A framework of the tests, as one would be added: this file, and a line in `FRAMEWORKS`."""
+"""A framework of the tests, as one is added: this file in a folder of its own, and a line in `frameworks.NAMES`."""
 
 from __future__ import annotations
 
