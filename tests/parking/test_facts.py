@@ -17,6 +17,7 @@ from tests.waiting import until
 from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.driver.look import PendingLook
+from tfgpu_magic.monitor.owners import pids
 from tfgpu_magic.monitor.owners.pids import began, opens_driver
 from tfgpu_magic.parking import facts
 from tfgpu_magic.parking import refusals as why
@@ -61,16 +62,16 @@ def test_the_kernel_module_is_known_by_what_it_says_of_itself(
 def test_descendants_are_found_and_only_those_with_the_driver_open_are_in_the_way(
     process: subprocess.Popen[str],
 ) -> None:
-    assert len(facts.descendants(process.pid)) == 1
-    assert facts.descendants(process.pid) <= facts.descendants(os.getpid())
+    assert len(pids.descendants(process.pid)) == 1
+    assert pids.descendants(process.pid) <= pids.descendants(os.getpid())
     assert facts.children_on_driver(process.pid) == ()
 
 
 def test_a_look_of_ours_is_in_nobodys_way(machine: Machine) -> None:
     machine.hang("nvmlInit", 600.0)
-    before = facts.descendants(os.getpid())
+    before = pids.descendants(os.getpid())
     looking = PendingLook(60 * SLACK)
-    [child] = facts.descendants(os.getpid()) - before
+    [child] = pids.descendants(os.getpid()) - before
     until(lambda: opens_driver(child))
 
     assert child not in facts.children_on_driver(os.getpid())
@@ -81,10 +82,10 @@ def test_a_look_of_ours_is_in_nobodys_way(machine: Machine) -> None:
 def test_descendants_are_found_where_the_system_lists_no_children(
     process: subprocess.Popen[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = facts.descendants(process.pid)
-    monkeypatch.setattr(facts, "PROC", tmp_path)
+    known = pids.descendants(process.pid)
+    monkeypatch.setattr(pids, "PROC", tmp_path)
 
-    assert facts.descendants(process.pid) == known
+    assert pids.descendants(process.pid) == known
 
 
 def test_what_has_ended_is_neither_stopped_nor_owned() -> None:

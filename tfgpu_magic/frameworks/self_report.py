@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow import devices, stage
 from tfgpu_magic.model.report import TENSORFLOW, GpuUse, LogicalGpu, Report
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.monitor.owners.pids import descendants
 from tfgpu_magic.policy import visible
 from tfgpu_magic.policy.fallback import foreseen
 from tfgpu_magic.policy.memory import context_bytes
@@ -83,11 +83,7 @@ def brief() -> Report:
 
 def after_exit(snapshot: Snapshot) -> Snapshot:
     """Return the snapshot as it will be when this process and its children have ended."""
-    import psutil  # slow to import, and seldom needed
-
-    family = {os.getpid()}
-    with contextlib.suppress(psutil.Error):
-        family |= {child.pid for child in psutil.Process().children(recursive=True)}
+    family = {os.getpid(), *descendants(os.getpid())}
     own: dict[str, int] = {}
     for row in snapshot.processes:
         if row.pid in family:

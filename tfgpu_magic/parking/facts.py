@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.monitor.driver import look
-from tfgpu_magic.monitor.owners.pids import ancestors, began, elsewhere, opens_driver
+from tfgpu_magic.monitor.owners.pids import began, descendants, elsewhere, opens_driver
 from tfgpu_magic.parking.checks import ParkFacts
 from tfgpu_magic.parking.record import HeldMemory
 
@@ -143,27 +143,3 @@ def _looks(pid: int) -> bool:
     except OSError:
         return False
     return words == [""] or look.CODE in words
-
-
-def descendants(pid: int) -> set[int]:
-    """Return the pids of all descendants of a process."""
-    if began(pid) and not (PROC / f"{pid}/task/{pid}/children").exists():  # a system without `CONFIG_PROC_CHILDREN`
-        others = (int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208  names are enough
-        return {other for other in others if pid in ancestors(other)[1:]}
-    found: set[int] = set()
-    waiting = [pid]
-    while waiting:
-        for child in _children(waiting.pop()) - found:
-            found.add(child)
-            waiting.append(child)
-    return found
-
-
-def _children(pid: int) -> set[int]:
-    """Return the pids of a process's children, which any of its threads may have started."""
-    found: set[int] = set()
-    with contextlib.suppress(OSError):  # the process has ended
-        for thread in os.listdir(PROC / f"{pid}/task"):  # noqa: PTH208  names are enough
-            with contextlib.suppress(OSError):  # a thread has ended
-                found.update(map(int, (PROC / f"{pid}/task/{thread}/children").read_text().split()))
-    return found

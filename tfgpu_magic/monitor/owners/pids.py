@@ -5,6 +5,7 @@ Of another user's process nothing but its user and when it began is read. Source
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,6 +16,7 @@ from tfgpu_magic.probe import CALLS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+PROC = Path("/proc")
 ISOLATED = "isolated call"
 """The name of the processes of isolated cells and calls."""
 LAUNCHER = "tfgpu"
@@ -62,6 +64,30 @@ def ancestors(pid: int) -> tuple[int, ...]:
         except OSError:
             break
     return tuple(found)
+
+
+def descendants(pid: int) -> set[int]:
+    """Return the pids of all descendants of a process."""
+    if began(pid) and not (PROC / f"{pid}/task/{pid}/children").exists():  # a system without `CONFIG_PROC_CHILDREN`
+        others = (int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208  names are enough
+        return {other for other in others if pid in ancestors(other)[1:]}
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        for child in _children(waiting.pop()) - found:
+            found.add(child)
+            waiting.append(child)
+    return found
+
+
+def _children(pid: int) -> set[int]:
+    """Return the pids of a process's children, which any of its threads may have started."""
+    found: set[int] = set()
+    with contextlib.suppress(OSError):  # the process has ended
+        for thread in os.listdir(PROC / f"{pid}/task"):  # noqa: PTH208  names are enough
+            with contextlib.suppress(OSError):  # a thread has ended
+                found.update(map(int, (PROC / f"{pid}/task/{thread}/children").read_text().split()))
+    return found
 
 
 def family(pid: int | None = None) -> frozenset[int]:
