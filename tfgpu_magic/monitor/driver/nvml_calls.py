@@ -9,10 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import sys
 from ctypes import CDLL, byref, c_uint, create_string_buffer
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-import pynvml
+# It imports this for Windows, and with it subprocess, shutil and tempfile: a seventh of a look, which is one process.
+_UNUSED = "ctypes.util"
+with contextlib.ExitStack() as _stack:
+    if _UNUSED not in sys.modules:
+        sys.modules[_UNUSED] = SimpleNamespace(find_library=None)  # type: ignore[assignment]
+        _stack.callback(sys.modules.pop, _UNUSED)
+    import pynvml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

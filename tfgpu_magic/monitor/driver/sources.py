@@ -1,11 +1,13 @@
-"""The table of all sources of figures: their names, and where their libraries are. Nothing is read here."""
+"""The table of all sources of figures: their names, and where their libraries are. Nothing is read here.
+
+A look's child imports this, so it needs nothing that is slow to import, as pathlib is.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 from importlib.machinery import PathFinder
-from pathlib import Path
 
 from tfgpu_magic.monitor.driver import nvidia
 
@@ -47,7 +49,7 @@ def search_path() -> list[str]:
     missing = [source for source, folder in found.items() if folder is None]
     if len(missing) == len(SOURCES):
         raise ImportError(missing[0].not_installed)
-    return [str(Path(__file__).parents[3]), *(folder for folder in found.values() if folder is not None)]
+    return [_above(__file__, 4), *(folder for folder in found.values() if folder is not None)]
 
 
 def _folder(library: str) -> str | None:
@@ -57,7 +59,11 @@ def _folder(library: str) -> str | None:
     spec = PathFinder.find_spec(library, folders)
     if spec is None or spec.origin is None:
         return None
-    return str(Path(spec.origin).parents[1 if spec.submodule_search_locations else 0])
+    return _above(spec.origin, 2 if spec.submodule_search_locations else 1)
+
+
+def _above(path: str, levels: int) -> str:
+    return path if not levels else _above(os.path.dirname(path), levels - 1)  # noqa: PTH120
 
 
 def _here() -> str:
