@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from scripts._machine import scratch
 from tfgpu_magic.simgpu import Machine
@@ -104,7 +103,7 @@ def _inside(runs: int) -> dict[str, list[float]]:
     source, writer, reader = Readers(), snapshot_file.Writer(place), snapshot_file.SnapshotReader(place)
     last = collector.read(source, None, "graphics")
     ledger = Ledger()
-    ledger.step(replace(last, listed_at=time.time() - 2 * AFTER), holder_began)  # all that hold are counted
+    ledger.step(last._replace(listed_at=time.time() - 2 * AFTER), holder_began)  # all that hold are counted
 
     def tick(kind: str = "lists") -> None:
         nonlocal last

@@ -127,7 +127,7 @@ def test_what_calls_have_taken_is_known_by_their_pids_or_where_those_are_another
 
 def test_what_calls_have_taken_is_known_together_where_the_driver_tells_it_of_none() -> None:
     claims = [claim(0, 2, 7), claim(0, 2, 8)]
-    used = replace(gpu(free=5.0), used=3 * GIB)
+    used = gpu(free=5.0)._replace(used=3 * GIB)
     alone = HeldMemory([holds(0, 7, None), holds(0, 8, None)])
     beside = HeldMemory([*alone.processes, holds(0, 9, None)])
 
@@ -187,7 +187,7 @@ def test_a_percentage_is_of_all_that_the_process_holds() -> None:
 
 
 def test_what_the_driver_keeps_is_nobodys_share() -> None:
-    kept = replace(gpu(free=7.5), reserved=GIB // 2)
+    kept = gpu(free=7.5)._replace(reserved=GIB // 2)
 
     assert limits("limit 25%", kept) == [(0, (int(7.5 * GIB / 4) - CONTEXT,))]
     assert places(candidates(NOTHING, parse("limit 25%"), snapshot(kept)), [], 1) == 4
@@ -212,15 +212,15 @@ def test_what_is_hidden_from_this_process_is_hidden_from_its_calls(monkeypatch: 
 
 
 def test_a_gpu_that_tensorflow_leaves_out_is_not_leased() -> None:
-    small = replace(gpu(1), multiprocessors=4)
+    small = gpu(1)._replace(multiprocessors=4)
 
-    assert limits("growth", replace(gpu(0), multiprocessors=80), small) == [(0, ())]
+    assert limits("growth", gpu(0)._replace(multiprocessors=80), small) == [(0, ())]
 
 
 @pytest.mark.processes
 def test_each_mig_instance_is_leased_by_itself() -> None:
-    parent = replace(gpu(0), mig=True)
-    instances = [replace(gpu(0, 4, 4), instance=number, uuid=f"MIG-{number}") for number in range(2)]
+    parent = gpu(0)._replace(mig=True)
+    instances = [gpu(0, 4, 4)._replace(instance=number, uuid=f"MIG-{number}") for number in range(2)]
     found = candidates(NOTHING, parse("growth"), snapshot(parent, *instances))
 
     assert [one.gpu.uuid for one in found] == ["MIG-0", "MIG-1"]

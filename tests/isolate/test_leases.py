@@ -12,7 +12,6 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -148,7 +147,7 @@ def test_programs_are_named_for_a_refusal_while_others_have_the_table(monkeypatc
         return {os.getppid(): "train.py"}
 
     table, taken = Watched(), list[bool]()
-    full = replace(machine(1).gpus[0], free=GIB)
+    full = (machine(1).gpus[0])._replace(free=GIB)
     seen = Snapshot(time=time.time(), gpus=(full,), processes=(Process("0", os.getppid(), "C", 7 * GIB),))
     monkeypatch.setattr(leasing, "look", lambda *_: seen)
     monkeypatch.setattr(other_processes, "names", names)
@@ -235,7 +234,7 @@ def test_a_lease_that_ends_while_a_survey_looks_refuses_nobody(
     def ending(*_: object) -> Snapshot:
         """Return what the driver says before they end."""
         if not any(holder.over.is_set() for holder in holders):
-            full = tuple(replace(gpu, free=0) for gpu in machine(2).gpus)
+            full = tuple(gpu._replace(free=0) for gpu in machine(2).gpus)
             for holder in holders:
                 holder.end()
             return Snapshot(time=time.time(), gpus=full)

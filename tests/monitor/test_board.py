@@ -262,6 +262,6 @@ def test_a_limit_on_files_is_an_error_in_words(here: BoardDirectory) -> None:
 
 
 def test_a_change_of_the_messages_fields_is_another_version() -> None:
-    fields = " ".join((*Snapshot.__slots__, *Gpu.__slots__, *Process._fields))
+    fields = " ".join((*Snapshot._fields, *Gpu._fields, *Process._fields))
 
     assert (snapshot_file.VERSION, zlib.crc32(fields.encode())) == (7, 770080946)

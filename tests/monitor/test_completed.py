@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.sizes import GIB
@@ -18,7 +16,7 @@ ROWS = (
     Process(gpu="1", pid=1, kind="C", held=GIB),
 )
 BEFORE = Snapshot(time=1.0, gpus=GPUS, processes=ROWS, notes=("rows were dropped",))
-MEMORY = Snapshot(time=2.0, gpus=tuple(replace(gpu, used=2 * GIB, listed=False) for gpu in GPUS))
+MEMORY = Snapshot(time=2.0, gpus=tuple(gpu._replace(used=2 * GIB, listed=False) for gpu in GPUS))
 
 
 def without_lists(fresh: Snapshot, before: Snapshot | None = BEFORE) -> Snapshot:
@@ -34,24 +32,24 @@ def test_memory_is_fresh_and_rows_are_those_before() -> None:
 
 @pytest.mark.parametrize("change", [{"error": "the GPU is lost", "lost": True}, {"uuid": "GPU-new"}])
 def test_a_gpu_that_fails_or_is_another_has_no_rows(change: dict[str, object]) -> None:
-    fresh = replace(MEMORY, gpus=(replace(MEMORY.gpus[0], **change), MEMORY.gpus[1]))  # type: ignore[arg-type]
+    fresh = MEMORY._replace(gpus=(MEMORY.gpus[0]._replace(**change), MEMORY.gpus[1]))  # type: ignore[arg-type]
 
     assert without_lists(fresh).processes == ROWS[3:]
     assert not without_lists(fresh).gpus[0].listed
 
 
 def test_a_list_that_was_refused_stays_refused() -> None:
-    refused = replace(
-        GPUS[0], listed=False, refused=True, error="no list of processes: the driver gives no permission to read it"
+    refused = GPUS[0]._replace(
+        listed=False, refused=True, error="no list of processes: the driver gives no permission to read it"
     )
-    seen = without_lists(MEMORY, replace(BEFORE, gpus=(refused, GPUS[1])))
+    seen = without_lists(MEMORY, BEFORE._replace(gpus=(refused, GPUS[1])))
 
     assert (seen.gpus[0].error, seen.gpus[0].listed) == (refused.error, False)
 
 
 def test_unified_memory_is_used_as_the_lists_said() -> None:
-    before = replace(BEFORE, gpus=(replace(GPUS[0], unified=True),))
-    fresh = replace(MEMORY, gpus=(replace(GPUS[0], used=None, unified=True),))
+    before = BEFORE._replace(gpus=(GPUS[0]._replace(unified=True),))
+    fresh = MEMORY._replace(gpus=(GPUS[0]._replace(used=None, unified=True),))
 
     assert without_lists(fresh, before).gpus[0].used == GIB
 
@@ -62,7 +60,7 @@ def test_without_graphics_lists_those_who_draw_are_as_before() -> None:
         Process(gpu="0", pid=2, kind="C", held=2 * GIB),
         Process(gpu="1", pid=4, kind="C", held=2 * GIB),
     )
-    seen = completed(replace(BEFORE, processes=computing), BEFORE, processes=True, graphics=False)
+    seen = completed(BEFORE._replace(processes=computing), BEFORE, processes=True, graphics=False)
 
     assert [(row.gpu, row.pid, row.kind, row.held) for row in seen.processes] == [
         ("0", 1, "C", 2 * GIB),
@@ -72,6 +70,6 @@ def test_without_graphics_lists_those_who_draw_are_as_before() -> None:
     ]
 
 
-@pytest.mark.parametrize("fresh", [replace(MEMORY, gpus=(), error="no driver"), MEMORY])
+@pytest.mark.parametrize("fresh", [MEMORY._replace(gpus=(), error="no driver"), MEMORY])
 def test_no_driver_and_no_reading_before_carry_nothing(fresh: Snapshot) -> None:
     assert without_lists(fresh, BEFORE if fresh.error else None) is fresh

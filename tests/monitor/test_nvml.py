@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import replace
 
 import psutil
 import pynvml
@@ -401,4 +400,4 @@ def test_sensors_of_a_gpu_that_fails_are_gone(used: Driver) -> None:
         used.devices[0].codes = {"nvmlDeviceGetMemoryInfo_v2": 15}
         failed = completed(reader.read(processes=False), whole, processes=False, graphics=False)
 
-    assert replace(failed.gpus[0], error=None).temperature is None
+    assert failed.gpus[0]._replace(error=None).temperature is None

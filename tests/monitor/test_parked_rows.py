@@ -38,7 +38,7 @@ def table(*entries: ParkedProcess, held: dict[int, int] | None = None, reports: 
     rows = held or {}
     used = sum(rows.values())
     gpus = tuple(Gpu(index=at, uuid=f"GPU-{at}", total=16 * GIB, used=0, free=16 * GIB) for at in (0, 1))
-    first = replace(gpus[0], used=used, free=16 * GIB - used)
+    first = gpus[0]._replace(used=used, free=16 * GIB - used)
     snapshot = Snapshot(
         time=100.0,
         listed_at=100.0,

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,8 +117,8 @@ def test_a_source_that_is_not_here_is_left_out_and_one_that_fails_is_a_note() ->
     assert joined([absent, good]) == joined([good]) == good
     assert joined([absent]) == absent
     assert joined([absent, fails]) == fails
-    assert joined([absent, replace(absent, error="Nor one.")]).error == "There is none. Nor one."
-    assert joined([fails, good]) == replace(good, notes=(*good.notes, "It hangs."))
+    assert joined([absent, absent._replace(error="Nor one.")]).error == "There is none. Nor one."
+    assert joined([fails, good]) == good._replace(notes=(*good.notes, "It hangs."))
 
 
 def test_only_its_own_files_name_a_maker() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -134,8 +133,8 @@ def test_a_clock_that_is_set_back_begins_anew() -> None:
 def test_what_only_draws_and_what_cannot_be_read_is_left_out() -> None:
     ledger = Ledger()
     drawing = reading(WEDNESDAY, {2: 0})
-    ledger.step(replace(drawing, processes=(drawing.processes[0]._replace(kind="G"),)), began)
-    ledger.step(replace(reading(WEDNESDAY + 2, {4: 0}), error="nobody answers"), began)
+    ledger.step(drawing._replace(processes=(drawing.processes[0]._replace(kind="G"),)), began)
+    ledger.step(reading(WEDNESDAY + 2, {4: 0})._replace(error="nobody answers"), began)
 
     assert ledger.record().lines == {}
 
@@ -145,7 +144,7 @@ def test_readings_with_old_lists_change_nothing() -> None:
     stepped(ledger, every(2, WEDNESDAY, WEDNESDAY + HOUR), lambda _: {2: 0})
     before = ledger.record()
 
-    assert not ledger.step(replace(reading(WEDNESDAY + HOUR, {2: 99}), time=WEDNESDAY + HOUR + 1), began)
+    assert not ledger.step(reading(WEDNESDAY + HOUR, {2: 99})._replace(time=WEDNESDAY + HOUR + 1), began)
     assert ledger.record() == before
 
 

@@ -40,9 +40,9 @@ def test_an_idle_notebook_on_a_good_machine_may_be_parked() -> None:
         (replace(GOOD, open_module=True), why.OPEN_MODULE("580.65.06")),
         (replace(GOOD, open_module=None), why.UNKNOWN_MODULE()),
         (replace(GOOD, architecture="aarch64"), why.OTHER_ARCHITECTURE("aarch64")),
-        (replace(GOOD, gpus=(replace(GPU, instance=1),)), why.MIG_GPU("0.1")),
-        (replace(GOOD, gpus=(replace(GPU, mig=True),)), why.MIG_GPU("0")),
-        (replace(GOOD, gpus=(replace(GPU, unified=True),)), why.UNIFIED_MEMORY("0")),
+        (replace(GOOD, gpus=(GPU._replace(instance=1),)), why.MIG_GPU("0.1")),
+        (replace(GOOD, gpus=(GPU._replace(mig=True),)), why.MIG_GPU("0")),
+        (replace(GOOD, gpus=(GPU._replace(unified=True),)), why.UNIFIED_MEMORY("0")),
         (replace(GOOD, alive=False), why.ENDED()),
         (replace(GOOD, own=False), why.NOT_YOURS()),
         (replace(GOOD, stopped=True), why.STOPPED()),
@@ -89,7 +89,7 @@ def test_of_another_users_process_nothing_else_is_told() -> None:
 def test_what_could_not_surely_come_back_does_not_go(size: int, free: int | None) -> None:
     """The margin, and the context of what takes the room, must fit beside it in what other users leave of the GPU."""
     room = min(16 * GIB - 256 * MIB, 16 * GIB if free is None else free)
-    refused = refusals(replace(GOOD, gpus=(replace(GPU, free=free),), held=(HeldMemory("GPU-0", size),)))
+    refused = refusals(replace(GOOD, gpus=(GPU._replace(free=free),), held=(HeldMemory("GPU-0", size),)))
 
     assert needed(size, GPU) >= size + ROOM_MARGIN
     if needed(size, GPU) <= room:

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -160,7 +159,7 @@ def test_a_gpu_that_is_not_there_is_waited_for(waiting: Waiting) -> None:
 
 def test_who_holds_the_room_is_told_the_largest_first() -> None:
     now = snapshot(GIB)
-    now = replace(now, processes=(*now.processes, Process(gpu="0", pid=os.getpid(), kind="C", held=8 * GIB)))
+    now = now._replace(processes=(*now.processes, Process(gpu="0", pid=os.getpid(), kind="C", held=8 * GIB)))
     [room] = rooms(entry(), now)
 
     assert room.holders == ((os.getpid(), 8 * GIB), (1, 7 * GIB))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -354,7 +353,7 @@ def after_a_restart() -> tuple[int, int]:
     del more
     found = []
     for _ in range(2):
-        snapshot = replace(tfgpu_magic.look(30 * SLACK), processes=())
+        snapshot = tfgpu_magic.look(30 * SLACK)._replace(processes=())
         found.append(after_exit(snapshot).gpus[0].free or 0)
         found.append(snapshot.gpus[0].free or 0)
         tfgpu_magic.give_back()

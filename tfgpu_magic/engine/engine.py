@@ -212,13 +212,13 @@ def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: 
         return _planned(asked, frameworks, snapshot, processes)
     except Refused as error:
         if not isinstance(error, TooLate):
-            empty = [gpu if gpu.free is None else replace(gpu, free=gpu.usable) for gpu in snapshot.gpus]
+            empty = [gpu if gpu.free is None else gpu._replace(free=gpu.usable) for gpu in snapshot.gpus]
 
             def fits(then: Snapshot, others: OtherProcesses) -> bool:
                 return bool(_planned(asked, frameworks, then, others, lambda *_: {}))  # whose refusal nobody reads
 
             with contextlib.suppress(Refused):
-                error.crowded = fits(replace(snapshot, gpus=tuple(empty)), OtherProcesses())
+                error.crowded = fits(snapshot._replace(gpus=tuple(empty)), OtherProcesses())
             for advise in parts("adviser"):
                 advise(error, snapshot, processes, fits)
         raise

@@ -195,7 +195,7 @@ def _possible(
         return replace(part, unmet=unmet) if why else part
     known = {gpu.uuid: gpu for gpu in snapshot.gpus}
     gpus = [known.get(uuid, Gpu(index=0, uuid=uuid)) for uuid in process.shown or ()]
-    nothing = tuple(Device(gpu=replace(gpu, total=gpu.total or 1), limits=(0,)) for gpu in gpus)
+    nothing = tuple(Device(gpu=gpu._replace(total=gpu.total or 1), limits=(0,)) for gpu in gpus)
     part = framework.plan(FrameworkRequest(devices=nothing, grows=True, asked=False), state)
     return replace(
         part,

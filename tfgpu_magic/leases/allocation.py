@@ -145,7 +145,7 @@ def choose(
 
 def _emptied(device: Device) -> Device:
     """Return the GPU as it is when no process uses it, as far as that can be known."""
-    return replace(device, gpu=replace(device.gpu, free=device.gpu.usable))
+    return replace(device, gpu=device.gpu._replace(free=device.gpu.usable))
 
 
 def places(devices: Sequence[Device], leased: Sequence[LeasedGpu], count: int) -> int:
@@ -170,7 +170,7 @@ def _left(device: Device, held: HeldMemory, leased: Sequence[LeasedGpu]) -> Devi
         if one.size is None:
             return None
         free -= max(0, one.size - taken)
-    return replace(device, gpu=replace(gpu, free=max(0, free)))
+    return replace(device, gpu=gpu._replace(free=max(0, free)))
 
 
 def _at_best(device: Device, leased: Sequence[LeasedGpu]) -> Device:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import chain, groupby, repeat, starmap
 from operator import itemgetter
@@ -19,8 +18,7 @@ SIMULATED = "Simulated"
 _JSON = json.JSONEncoder(separators=(",", ":"))
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+class Gpu(NamedTuple):
     """One GPU, or one MIG instance of a GPU. All sizes are bytes; None is unknown.
 
     Attributes:
@@ -45,7 +43,7 @@ class Gpu:
         error: why figures are missing, in half a sentence; None when all is well.
     """
 
-    index: int
+    index: int  # type: ignore[assignment]  # and no method of tuples
     instance: int | None = None
     uuid: str | None = None
     name: str | None = None
@@ -100,8 +98,7 @@ class Process(NamedTuple):
     utilisation: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """All GPUs and their processes at one time.
 
     Attributes:
@@ -140,16 +137,16 @@ class Snapshot:
     def without(self, pids: Set[int], held: Mapping[str, int]) -> Snapshot:
         """Return the snapshot as it will be without processes that hold so many bytes of each GPU, by its label."""
         gpus = tuple(
-            gpu if gpu.free is None else replace(gpu, free=_freed(gpu, held.get(gpu.label, 0)), used=None)
+            gpu if gpu.free is None else gpu._replace(free=_freed(gpu, held.get(gpu.label, 0)), used=None)
             for gpu in self.gpus
         )
-        return replace(self, gpus=gpus, processes=tuple(row for row in self.processes if row.pid not in pids))
+        return self._replace(gpus=gpus, processes=tuple(row for row in self.processes if row.pid not in pids))
 
     def to_json(self) -> str:
         """Return the snapshot as one line of JSON: GPUs field by field, and processes that lie on one GPU together."""
-        gpus = {name: [getattr(gpu, name) for gpu in self.gpus] for name in Gpu.__slots__}
+        gpus = {name: [getattr(gpu, name) for gpu in self.gpus] for name in Gpu._fields}
         processes = [_text(alike) for _, alike in groupby(self.processes, itemgetter(0, 2))]
-        fields = {name: getattr(self, name) for name in self.__slots__} | {"gpus": gpus, "processes": processes}
+        fields = {name: getattr(self, name) for name in self._fields} | {"gpus": gpus, "processes": processes}
         return _JSON.encode(fields)
 
     @classmethod

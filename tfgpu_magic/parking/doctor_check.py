@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from tfgpu_magic.doctor import child
@@ -131,7 +130,7 @@ def _refusals(machine: ThisMachine, gpu: Gpu) -> tuple[Refusal, ...]:
             open_module=facts.open_module(machine.root / "proc"),
             allow_open_module=machine.allow_open_module,
             architecture=platform.machine(),
-            gpus=(replace(gpu, free=gpu.usable),),  # whoever is there now, it would be the process that was there first
+            gpus=(gpu._replace(free=gpu.usable),),  # whoever is there now, it would be the process that was there first
             held=held,
             nvml=machine.park,  # what is tried tells of its own process
             host=host_memory.untouched(os.getpid(), machine.root / "proc", machine.root / "sys/fs/cgroup"),

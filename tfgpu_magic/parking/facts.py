@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +66,7 @@ def read(
 def given_back(gpu: Gpu, snapshot: Snapshot) -> Gpu:
     """Return a GPU as it is when this user's processes hold nothing of it: what others hold may stay for good."""
     own = sum(row.held or 0 for row in snapshot.processes if row.gpu == gpu.label and owned(row.pid))
-    return gpu if gpu.free is None else replace(gpu, free=gpu.free + own)
+    return gpu if gpu.free is None else gpu._replace(free=gpu.free + own)
 
 
 def _unlisted(snapshot: Snapshot) -> str | None:

@@ -135,7 +135,7 @@ def explain_call(
         return None
     now = look(LOOK_TIMEOUT)
     if any(process.pid == pid for process in now.processes):
-        now = replace(now, processes=tuple(process for process in now.processes if process.pid != pid))
+        now = now._replace(processes=tuple(process for process in now.processes if process.pid != pid))
     return Why(KEPT.keep(_with_remedies(replace(case, call=True), now), error))
 
 

@@ -148,8 +148,8 @@ class Writer:
         text = snapshot.to_json().encode()
         if len(text) > _ROOM:
             note = f"There are {len(snapshot.processes)} processes, too many to show."
-            gpus = tuple(replace(gpu, listed=False) for gpu in snapshot.gpus)
-            text = replace(snapshot, gpus=gpus, processes=(), notes=(*snapshot.notes, note)).to_json().encode()
+            gpus = tuple(gpu._replace(listed=False) for gpu in snapshot.gpus)
+            text = snapshot._replace(gpus=gpus, processes=(), notes=(*snapshot.notes, note)).to_json().encode()
         sequence = self._header.sequence + 1
         history.write(self._fd, text, _SLOTS[sequence % 2])
         self._header = replace(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic import probe
@@ -111,7 +110,7 @@ class PendingLook:
                 f"seconds to start, and it is still being asked: say it again. {checks()} shows whether it hangs."
             )
         age = f"{max(1.0, time.time() - old.time):.0f} s"
-        return replace(old, notes=(*old.notes, f"These figures are {age} old: the driver is slow to answer."))
+        return old._replace(notes=(*old.notes, f"These figures are {age} old: the driver is slow to answer."))
 
     def _read(self, asked: Probe, slow: Callable[[], None] | None) -> Snapshot:
         if slow is not None and self._deadline - time.monotonic() > _SLOW_AFTER:

@@ -7,8 +7,7 @@ import os
 import struct
 import time
 from ctypes import byref, c_int, c_uint, c_ulonglong, create_string_buffer
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.driver import nvml_calls
@@ -57,8 +56,7 @@ _LISTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Device:
+class _Device(NamedTuple):
     """A GPU or MIG instance: NVML's handle (None where it gave none, with the reason in `code`), and constant facts."""
 
     handle: Any
@@ -183,7 +181,7 @@ class NvmlReader:
             return [_Device(None, gpu, code)]
         mode, pending = c_uint(), c_uint()
         mig = call("nvmlDeviceGetMigMode", handle, byref(mode), byref(pending)) == nvml_calls.OK and mode.value == 1
-        gpu = replace(self._learn(handle, gpu), index=index, mig=mig)
+        gpu = self._learn(handle, gpu)._replace(index=index, mig=mig)
         return [_Device(handle, gpu), *(self._instances(handle, gpu) if mig else [])]
 
     def _instances(self, handle: Any, parent: Gpu) -> list[_Device]:
@@ -194,10 +192,10 @@ class NvmlReader:
         numbers = [number("nvmlDeviceGetGpuInstanceId", part) for part in parts]
         if None in numbers or len(set(numbers)) < len(numbers):  # one GPU instance may have several compute instances
             numbers = list(range(len(parts)))
-        before = replace(parent, uuid=None, multiprocessors=None)
+        before = parent._replace(uuid=None, multiprocessors=None)
         facts = [self._learn(part, before) for part in parts]
         return [
-            _Device(part, replace(gpu, index=parent.index, instance=number, mig=False))
+            _Device(part, gpu._replace(index=parent.index, instance=number, mig=False))
             for part, gpu, number in zip(parts, facts, numbers, strict=True)
         ]
 
@@ -224,14 +222,14 @@ class NvmlReader:
         handle, gpu = device.handle, device.gpu
         if handle is None:
             lost = device.code in nvml_calls.LOST
-            return replace(gpu, listed=False, lost=lost, error=nvml_calls.reading(device.code)), [], False
+            return gpu._replace(listed=False, lost=lost, error=nvml_calls.reading(device.code)), [], False
         code, figures = memory(handle)
         if code in nvml_calls.LOST:
-            return replace(gpu, listed=False, lost=True, error=nvml_calls.reading(code)), [], False
+            return gpu._replace(listed=False, lost=True, error=nvml_calls.reading(code)), [], False
         figures |= rates(handle) | (sensors(handle) if "G" in kinds else {})
         if gpu.mig:  # its instances have the processes, and only administrators may read the whole GPU
             error = None if code in (nvml_calls.OK, nvml_calls.NO_PERMISSION) else nvml_calls.reading(code)
-            return replace(gpu, **figures, listed=False, error=error), [], False
+            return gpu._replace(**figures, listed=False, error=error), [], False
         # No figures, or zeros: the GPU shares the machine's memory (Jetson, GB10), if the lists work all the same.
         bare = code == nvml_calls.NOT_SUPPORTED or (code == nvml_calls.OK and not figures["total"])
         total = _machine_memory() if bare else figures.get("total")
@@ -254,7 +252,7 @@ class NvmlReader:
         elif listing != nvml_calls.OK:
             error = f"no list of processes: {nvml_calls.reading(listing)}"
         listed, refused = bool(lists) and listing == nvml_calls.OK, code == nvml_calls.OK != listing
-        return replace(gpu, **figures, listed=listed, refused=refused, error=error), held_by, dropped
+        return gpu._replace(**figures, listed=listed, refused=refused, error=error), held_by, dropped
 
     def _list(self, function: str, handle: Any) -> tuple[int, list[tuple[int, int]]]:
         """Read one list in one call, of the driver's newest version; return its code, and rows of (pid, bytes)."""

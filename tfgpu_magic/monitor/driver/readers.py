@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
@@ -59,14 +58,14 @@ def joined(snapshots: Sequence[Snapshot]) -> Snapshot:
     reading = [one for one in here if one.error is None]
     if not reading:
         failed = here or snapshots
-        return failed[0] if len(failed) == 1 else replace(failed[0], error=" ".join(one.error or "" for one in failed))
+        return failed[0] if len(failed) == 1 else failed[0]._replace(error=" ".join(one.error or "" for one in failed))
     if len(here) == 1:
         return here[0]
     gpus: list[Gpu] = []
     rows: list[Process] = []
     for one in reading:
         first = max((gpu.index + 1 for gpu in gpus), default=0)
-        numbered = {gpu.label: replace(gpu, index=first + gpu.index) for gpu in one.gpus}
+        numbered = {gpu.label: gpu._replace(index=first + gpu.index) for gpu in one.gpus}
         gpus += numbered.values()
         rows += [row._replace(gpu=numbered[row.gpu].label) for row in one.processes]
     listed = [one.listed_at for one in reading if one.listed_at is not None]
@@ -101,17 +100,17 @@ def completed(fresh: Snapshot, before: Snapshot | None, *, processes: bool, grap
     gpus = tuple(complete(gpu, known[gpu.label, gpu.uuid]) if gpu.label in answering else gpu for gpu in fresh.gpus)
     if processes:
         drawing = {(row.gpu, row.pid): row for row in before.processes if "G" in row.kind and row.gpu in answering}
-        return replace(fresh, gpus=gpus, processes=_with_graphics(fresh, drawing) if drawing else fresh.processes)
+        return fresh._replace(gpus=gpus, processes=_with_graphics(fresh, drawing) if drawing else fresh.processes)
     old = tuple([row for row in before.processes if row.gpu in answering])
     notes = tuple(dict.fromkeys((*before.notes, *fresh.notes)))
-    return replace(fresh, gpus=gpus, processes=old, notes=notes, listed_at=before.listed_at)
+    return fresh._replace(gpus=gpus, processes=old, notes=notes, listed_at=before.listed_at)
 
 
 def _with_sensors(gpu: Gpu, before: Gpu) -> Gpu:
     """Copy to a GPU what its sensors told, which are read with the graphics processes."""
     if before.temperature is None and before.power is None:
         return gpu
-    return replace(gpu, temperature=before.temperature, power=before.power)
+    return gpu._replace(temperature=before.temperature, power=before.power)
 
 
 def _as_listed(gpu: Gpu, before: Gpu) -> Gpu:
@@ -119,8 +118,7 @@ def _as_listed(gpu: Gpu, before: Gpu) -> Gpu:
     error = before.error if before.refused else None
     used = before.used if before.unified and gpu.used is None else gpu.used
     unified = gpu.unified or before.unified
-    return replace(
-        gpu,
+    return gpu._replace(
         listed=before.listed,
         refused=before.refused,
         used=used,
