@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any, Literal, TypeAlias
 
 Kind: TypeAlias = Literal[
@@ -33,14 +32,15 @@ _names: dict[str, list[str]] = {}
 
 
 def register(kind: Kind, name: str) -> None:
-    """Add a part by its name: ``package.module``, or ``package.module:attribute``."""
+    """Add a part by its name: ``package.module:attribute``."""
     _names.setdefault(kind, []).append(name)
 
 
 def parts(kind: Kind) -> list[Any]:
     """Return the parts of a kind, in the order of their rooms' names, and of each room's own list."""
     _find()
-    return list(map(resolve_name, _names.get(kind, ())))
+    names = (name.partition(":") for name in _names.get(kind, ()))
+    return [getattr(import_module(module), part) for module, _, part in names]  # resolve_name takes four times as long
 
 
 @cache
