@@ -56,12 +56,7 @@ class Posted(NamedTuple):
         """The pids of which facts are known."""
         return frozenset[int]().union(*(fact.pids for fact in self.facts))
 
-    def known(
-        self,
-        owners: Owners,
-        snapshot: Snapshot,
-        served: Mapping[int, Notebook],
-    ) -> Known:
+    def known(self, owners: Owners, snapshot: Snapshot, served: Mapping[int, Notebook]) -> Known:
         """Return what is known of a snapshot's processes.
 
         Args:

@@ -107,8 +107,9 @@ class UnusedRecord:
 
         def since(row: ProcessRow) -> float | None:
             line = lines.get(row.pid or 0)
-            same = line is not None and line.counted and row.began in (None, line.began)
-            return line.since if line is not None and same and row.kind and not row.utilisation else None
+            if line is None or not line.counted or not row.kind or row.utilisation:
+                return None
+            return line.since if row.began is None or line.began in (0, row.began) else None  # else the pid is reused
 
         return [row if (told := since(row)) is None else replace(row, unused=told) for row in rows]
 
