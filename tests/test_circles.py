@@ -36,7 +36,7 @@ REASONS = {
 }
 """Why modules import late, where no comment beside an import says it."""
 
-GROUND = {"_version", "cell_source", "cell_watch", "errors", "host", "model", "probe", "units"}
+GROUND = {"_version", "cells", "errors", "host", "model", "probe", "units"}
 FLOORS = (
     GROUND,
     {"monitor", "policy", "simgpu"},

@@ -18,7 +18,7 @@ from tests.sizes import CONTEXT, GIB, MIB
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.frameworks import cuda
-from tfgpu_magic.notebook import idle_release
+from tfgpu_magic.notebook import cell_watches
 from tfgpu_magic.simgpu import Machine
 
 RELEASE = "%tf_gpu growth --release"
@@ -146,7 +146,7 @@ def _counted() -> list[None]:
         return gone
 
     mock.patch.object(cuda, "give_back", counting).start()
-    mock.patch.object(idle_release, "PATIENCE", 30 * SLACK).start()
+    mock.patch.object(cell_watches, "PATIENCE", 30 * SLACK).start()
     return calls
 
 
@@ -199,7 +199,7 @@ def _begin_meanwhile() -> bool:
 
     cells(RELEASE, UP_AND_DOWN)
     mock.patch.object(cuda, "give_back", slow).start()
-    mock.patch.object(idle_release, "PATIENCE", 30 * SLACK).start()
+    mock.patch.object(cell_watches, "PATIENCE", 30 * SLACK).start()
     cells(SOON)
     begun.wait()
     threading.Timer(0.2, may_end.set).start()

@@ -1,4 +1,4 @@
-"""Watches cells: notes which one made a framework use the GPUs first, and explains one that a lack of memory has ended.
+"""Watches cells: names the one that used a GPU first, explains one that ran out of memory, gives back while none runs.
 
 Each is called around every cell, and imports what is about a framework when one is there.
 """
@@ -8,12 +8,14 @@ from __future__ import annotations
 import ast
 import contextlib
 import sys
+import threading
 import traceback
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tfgpu_magic.cell_watch import CellWatch
+from tfgpu_magic.cells import CellWatch
 from tfgpu_magic.frameworks import NAMES, import_hook
+from tfgpu_magic.host import host
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
 QUOTE_LENGTH = 60
 """The most characters of a cell's line to quote, where "too late" names the cell."""
+
+PATIENCE = 1.0
+"""Seconds that a cell which begins amid a giving back waits for its end; it takes milliseconds."""
 
 _CALLS = "tfgpu_magic.isolate.process.forkserver_client"
 """The module that is there once an isolated call was made: its error is raised here, without its framework."""
@@ -167,3 +172,69 @@ class FailureWatch(CellWatch):
 def _last() -> Any:
     """Return the last error that was shown; None where it was let go of."""
     return getattr(sys, "last_value", None)
+
+
+class IdleRelease(CellWatch):
+    """What gives memory that TensorFlow does not use back to the driver, once no cell has run for a while.
+
+    Its timer runs only where `growth --release` is in force. It looks at nothing that is not imported yet: what is not
+    imported holds no memory. It sends nothing and makes no report, so for its server the kernel is as idle as it was.
+
+    Args:
+        shell: IPython's shell, whose cells are watched.
+        after: returns the seconds to wait; 0 is for ever.
+    """
+
+    def __init__(self, shell: Any, after: Callable[[], float]) -> None:
+        super().__init__(shell)
+        self._seconds = after
+        self._timer: threading.Timer | None = None
+        self._running = 0  # cells may run cells
+
+    def stop(self) -> None:
+        """Watch no more; a giving back that has begun goes on."""
+        super().stop()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def put_off(self) -> bool:
+        """Have nothing given back before the end of the next cell; tell whether nothing is being given back now."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+            timer.join(PATIENCE)
+        return timer is None or not timer.is_alive()
+
+    def _before(self, _: Any) -> None:
+        self._running += 1
+        self.put_off()  # a wait for the GPUs would spoil a CUDA graph that the cell records
+
+    def _after(self, result: Any) -> None:
+        if result is not None and not (result.info.raw_cell or "").strip():
+            return  # IPython tells the end of an empty cell, and not its beginning
+        self._running = max(0, self._running - 1)  # the cell that loads the extension has begun before it
+        seconds = self._seconds()
+        if seconds and not self._running and _is_asked():
+            self._timer = threading.Timer(min(threading.TIMEOUT_MAX, seconds), _give_back)
+            self._timer.name, self._timer.daemon = "tfgpu_magic-idle-release", True
+            self._timer.start()
+
+
+def _is_asked() -> bool:
+    """Tell whether `growth --release` is in force."""
+    runtime: Any = sys.modules.get("tfgpu_magic.frameworks.runtime")
+    plan = getattr(getattr(runtime, "RUNTIME", None), "plan", None)  # another thread may have imported half of it
+    return plan is not None and bool(plan.releases)
+
+
+def _give_back() -> None:
+    """Give back, unless code of the user's runs: a wait for the GPUs would spoil a CUDA graph that it records."""
+    from tfgpu_magic.isolate import user_code  # few kernels give back
+
+    running = set(user_code.others())
+    if host() != "kernel":
+        running.discard(threading.main_thread().name)  # it waits for the next line; a kernel's may run a task
+    if running:
+        return
+    cuda: Any = sys.modules["tfgpu_magic.frameworks.cuda"]  # the runtime has imported it
+    cuda.give_back()

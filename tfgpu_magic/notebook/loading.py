@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
-from tfgpu_magic.cell_source import measured
+from tfgpu_magic.cells import measured
 from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.host import host, starting
 from tfgpu_magic.host import magics as magics_of

@@ -15,13 +15,12 @@ from traitlets import observe
 from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.host import starting
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, PendingLook
-from tfgpu_magic.notebook.cell_watches import FailureWatch, FirstUseWatch
-from tfgpu_magic.notebook.idle_release import IdleRelease
+from tfgpu_magic.notebook.cell_watches import FailureWatch, FirstUseWatch, IdleRelease
 from tfgpu_magic.notebook.reporter import Reporter
 from tfgpu_magic.policy.settings import TfGpuSettings
 
 if TYPE_CHECKING:
-    from tfgpu_magic.cell_watch import CellWatch
+    from tfgpu_magic.cells import CellWatch
     from tfgpu_magic.policy.word import Magic
 
 MAGICS: tuple[Magic, ...] = ("tf_gpu", "gpu")

@@ -15,7 +15,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from tfgpu_magic.cell_watch import CellWatch
+from tfgpu_magic.cells import CellWatch
 from tfgpu_magic.frameworks import NAMES, import_hook
 
 if TYPE_CHECKING:

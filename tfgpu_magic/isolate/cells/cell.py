@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
-from tfgpu_magic.cell_source import as_numbered, title
+from tfgpu_magic.cells import as_numbered, title
 from tfgpu_magic.engine import engine
 from tfgpu_magic.engine.offers import offering
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError, Unpicklable

@@ -26,7 +26,7 @@ from traitlets import Any as AnyTrait
 from traitlets import Type
 from traitlets.config import Config
 
-from tfgpu_magic.cell_source import ends_quietly
+from tfgpu_magic.cells import ends_quietly
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.isolate.cells.exchange import CellFacts, CellSettings
 from tfgpu_magic.isolate.process import host_memory, wire, worker

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any
 
-from tfgpu_magic.cell_watch import CellWatch
+from tfgpu_magic.cells import CellWatch
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.leases import lease_file

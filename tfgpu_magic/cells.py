@@ -1,10 +1,12 @@
-"""What can be told of a cell from its text alone: its title, its numbered lines, whether its value is shown. Pure."""
+"""IPython's cells: what can be told of one from its text alone, and the base of what watches them."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import tokenize
+from typing import Any
 
 
 def title(body: str) -> str:
@@ -38,3 +40,31 @@ def ends_quietly(source: str) -> bool:
     except (tokenize.TokenError, SyntaxError):
         return False
     return any(token.string == ";" for token in [token for token in tokens if token.type not in nothing][-1:])
+
+
+class CellWatch:
+    """A watch of the cells, which does nothing yet.
+
+    Args:
+        shell: IPython's shell.
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+
+    def start(self) -> None:
+        """Watch the cells, from the end of the one that runs on."""
+        self._shell.events.register("pre_run_cell", self._before)
+        self._shell.events.register("post_run_cell", self._after)
+
+    def stop(self) -> None:
+        """Watch no more."""
+        with contextlib.suppress(ValueError):  # it was not started
+            self._shell.events.unregister("pre_run_cell", self._before)
+            self._shell.events.unregister("post_run_cell", self._after)
+
+    def _before(self, info: Any) -> None:
+        """Called before a cell, with IPython's `ExecutionInfo`."""
+
+    def _after(self, result: Any) -> None:
+        """Called after it, with its `ExecutionResult`; ipykernel has None of a cell interrupted while it awaited."""
