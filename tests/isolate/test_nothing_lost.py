@@ -331,7 +331,7 @@ def test_what_a_job_brings_is_made_only_when_the_notebook_is_back(monkeypatch: p
 
     there, replies, back, waits = dict[str, Any](), list[str](), threading.Event(), threading.Event()
     job: Any = Cell.__new__(Cell)
-    job._before, job._arrival, job._call, job._deferred = Snapshot(time=0.0), None, None, None
+    job._before, job._arrival, job.call, job._deferred = Snapshot(time=0.0), None, calls.Call(work=()), None
     job._line, job._shell = CellLine(detach=True), SimpleNamespace(user_ns=there)
     job._answer, job._show_summary = end, lambda *_: None
 

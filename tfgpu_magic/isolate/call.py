@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tfgpu_magic.errors import TimedOut, Unpicklable
+from tfgpu_magic.isolate.leases import LEASES
 from tfgpu_magic.isolate.process import exit_cause, wire
 from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER, WorkerProcess
 from tfgpu_magic.isolate.process.interrupt import InterruptEvent, put_off
@@ -120,6 +121,8 @@ class Call:
         warming: called once if it has to wait for TensorFlow's import.
         answered: called with its answer before its process ends; returns `LEAVE`, or `APART` to be called again with
             the answer in pieces.
+        stopped: whether it is no longer wanted.
+        begun: whether it has what it waited for.
         pid: its process's id; None before it has started.
         status: its process's exit status, as in `subprocess`; None before its end.
         doomed: whether it is to be killed.
@@ -132,6 +135,8 @@ class Call:
     started: Callable[[int], None] = lambda _: None
     warming: Callable[[], None] = lambda: None
     answered: Callable[[CallAnswer], str] = lambda _: LEAVE
+    stopped: bool = False
+    begun: bool = False
     pid: int | None = None
     status: int | None = None
     doomed: bool = False
@@ -149,6 +154,13 @@ class Call:
         """Kill it."""
         self.doomed = True
         self._event.set()
+
+    def stop(self, *, kill: bool = False) -> None:
+        """Interrupt or kill it; where it waits for GPUs, it does not begin."""
+        self.stopped = True
+        if self.begun:
+            (self.kill if kill else self.interrupt)()
+        LEASES.stir()
 
     def run(self, order: Order) -> CallAnswer:
         """Run it to its end. When this returns or raises, its process is gone, and so are its descendants.

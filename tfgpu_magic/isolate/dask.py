@@ -63,7 +63,7 @@ class Task:
             work = pickling.dump_call(self, args, kwargs, reduce=own)
             call = Call(work=work.parts, timeout=self._options.timeout, sink=_Prints())
             threading.Thread(target=_watch, args=(call, wanted, over), name="tfgpu_magic-watch", daemon=True).start()
-            answer = run.run(call, run.leased(self._options, wanted), run.function_runner())
+            answer = run.run(call, run.leased(self._options, call), run.function_runner())
             if answer.late is not None or not answer.failed:
                 return answer.value()
         except TfGpuError as error:
@@ -95,7 +95,7 @@ def _watch(call: Call, wanted: Callable[[], bool], over: threading.Event) -> Non
     while not over.wait(0.1) and wanted():  # seconds between two such questions
         pass
     if not over.is_set():
-        call.interrupt()
+        call.stop()
     if not over.wait(GRACE):
         call.kill()
 

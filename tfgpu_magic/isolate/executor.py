@@ -13,7 +13,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from typing import Any, ParamSpec, TypeVar
 
@@ -38,27 +38,15 @@ class CallFuture(JobFuture[T]):
     """The future of a submitted call, which can also be stopped, and is listed among the jobs by `job_list`.
 
     Attributes:
-        work: the parts of its pickled values, as they were when it was submitted; none once it has begun.
-        sink: where its output goes: to the cell that submitted it.
-        stopped: whether it has been stopped.
+        call: its call, with its values as they were when it was submitted; its output goes to the cell that did so.
     """
 
-    def __init__(self, title: str) -> None:
-        super().__init__(title)
-        self.work: Sequence[memoryview] = ()
-        self.sink = sinks.submitted()
-        self.stopped = False
-        self._call: Call | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """The id of its process; None if it has none."""
-        return None if self._call is None else self._call.pid
+    call: Call
 
     @property
     def waits(self) -> bool:
         """Whether it waits for a GPU."""
-        return self._call is None
+        return not self.call.begun
 
     def stop(self, *, kill: bool = False) -> None:
         """Cancel it if it has not begun; else interrupt it, as Ctrl-C does. Its future then raises `WorkerDied`.
@@ -68,22 +56,8 @@ class CallFuture(JobFuture[T]):
         Args:
             kill: whether it is killed at once.
         """
-        if self.cancel():
-            return
-        self.stopped = True
-        if self._call is not None:  # else it is stopped when it begins
-            (self._call.kill if kill else self._call.interrupt)()
-        LEASES.stir()
-
-    def begin(self, call: Call) -> None:
-        """Keep the call that is about to run, for its pid and for interrupts.
-
-        Raises:
-            Abandoned: it has been stopped meanwhile.
-        """
-        self._call = call
-        if self.stopped:
-            raise Abandoned
+        if not self.cancel():
+            self.call.stop(kill=kill)
 
 
 class IsolatedExecutor(Executor):
@@ -160,21 +134,22 @@ class IsolatedExecutor(Executor):
         self, function: Callable[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any], reduce: Reduce | None = None
     ) -> CallFuture[T]:
         """Submit a call as `submit` does; `reduce` is a special way to pickle some objects."""
-        call: CallFuture[T] = CallFuture(pickling.name_of(function))
+        call = Call(work=(), timeout=self._options.timeout, sink=sinks.submitted())
+        future: CallFuture[T] = CallFuture(pickling.name_of(function), call)
         self._check()
         try:  # as they are now: a change to them while the call waits does not reach it
             call.work = copies.copied(pickling.dump_call(function, args, kwargs, reduce=reduce)).parts
         except (Unpicklable, OSError) as error:
-            call.set_exception(error)
-            return call
+            future.set_exception(error)
+            return future
         with self._changed:
             self._check()
             if self._threads < self._most:
                 # Daemons, so that a process that ends by Ctrl-C, or is restarted, waits for no thread; see above.
                 threading.Thread(target=self._work, name="tfgpu_magic-call", daemon=True).start()
                 self._threads += 1  # its work begins when the lock is released
-            self._waiting.append(call)  # now: if no thread can be started, the call is not submitted
-        return call
+            self._waiting.append(future)  # now: if no thread can be started, the call is not submitted
+        return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Accept no more calls; those that run go on to their end, as do those that wait unless they are cancelled."""
@@ -243,27 +218,24 @@ class IsolatedExecutor(Executor):
                 self._running.discard(call)
             del call
 
-    def _run(self, call: CallFuture[Any]) -> None:
+    def _run(self, future: CallFuture[Any]) -> None:
         """Run a call to its end."""
-        call.enlist()
+        future.enlist()
         value = error = None
         try:
-            one = Call(work=call.work, timeout=self._options.timeout, sink=call.sink)
-            call.work = ()  # they are large, and not needed when they have been sent
-            lease = leased(self._options, lambda: not call.stopped)
-            answer = run(one, lease, function_runner(), begun=call.begin)
+            answer = run(future.call, leased(self._options, future.call), function_runner())
             with user_code.running():
                 value = answer.value()
         except BaseException as raised:  # also KeyboardInterrupt: it belongs to the call, and not to this thread
-            error = self._final_error(call, raised).with_traceback(None)  # its frames are ours
-        call.forget()
+            error = self._final_error(future.call, raised).with_traceback(None)  # its frames are ours
+        future.forget()
         with user_code.running():
             if error is None:
-                call.set_result(value)
+                future.set_result(value)
             else:
-                call.set_exception(error)
+                future.set_exception(error)
 
-    def _final_error(self, call: CallFuture[Any], error: BaseException) -> BaseException:
+    def _final_error(self, call: Call, error: BaseException) -> BaseException:
         """Return what a call's future raises when running the call has raised an error."""
         if not (call.stopped and isinstance(error, KeyboardInterrupt | WorkerDied | Abandoned)):
             return error

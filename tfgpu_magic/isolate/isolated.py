@@ -125,8 +125,9 @@ class Isolated(Generic[P, R]):
         function, values = _function(self.__wrapped__, args)
         try:
             work = pickling.dump_call(function, values, kwargs, reduce=_by_wrapper)
-            lease = run.leased(asked) if asked.policy.requests or asked.gpus is not None else run.as_here(asked)
-            answer = run.run(Call(work=work.parts, timeout=asked.timeout), lease, run.function_runner())
+            call = Call(work=work.parts, timeout=asked.timeout)
+            own = asked.policy.requests or asked.gpus is not None
+            answer = run.run(call, run.leased(asked, call) if own else run.as_here(asked), run.function_runner())
             with noted():
                 value: R = answer.value()
         except BaseException as error:

@@ -7,7 +7,10 @@ import itertools
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from tfgpu_magic.isolate.call import Call
 
 T = TypeVar("T")
 
@@ -47,18 +50,21 @@ class JobFuture(Future[T]):
     Attributes:
         number: its number in the list; 0 before it is there.
         title: the text that shows the user which job it is.
+        call: its isolated call; None once that is not needed any more.
     """
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, call: Call) -> None:
         super().__init__()
         self.number = 0
         self.title = title
+        self.call: Call | None = call
         self._began = time.monotonic()
 
     @property
     def pid(self) -> int | None:
         """The id of its process; None if it has none."""
-        return None
+        call = self.call
+        return None if call is None else call.pid
 
     @property
     def waits(self) -> bool:
@@ -67,7 +73,9 @@ class JobFuture(Future[T]):
 
     def stop(self) -> None:
         """Interrupt it, as Ctrl-C interrupts a cell. If it does not end, a line says that the next `stop` kills it."""
-        raise NotImplementedError
+        call = self.call
+        if call is not None:
+            call.stop()
 
     def enlist(self) -> None:
         """List it from now on."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.host import shell
 from tfgpu_magic.isolate.call import Call, CallAnswer
-from tfgpu_magic.isolate.leases import LEASES, Lease, LeaseRequest
+from tfgpu_magic.isolate.leases import LEASES, Abandoned, Lease, LeaseRequest
 from tfgpu_magic.isolate.process.order import Order
 from tfgpu_magic.model.report import TENSORFLOW
 from tfgpu_magic.policy import parser, visible
@@ -70,7 +69,6 @@ def run(
     runner: str,
     *,
     for_all: Policy = NOTHING,
-    begun: Callable[[Call], None] = lambda _: None,
 ) -> CallAnswer:
     """Run a call with what a lease gives it, and return its answer.
 
@@ -79,7 +77,6 @@ def run(
         lease: what it may have; waited for.
         runner: what runs it in its process; see `Order`.
         for_all: what is asked of every framework in its process.
-        begun: called with the call before it runs; if that raises, the call does not run.
 
     Raises:
         Refused: its GPUs cannot be had.
@@ -92,12 +89,16 @@ def run(
         with lease as had:
             call.started = had.started
             work = order(had, runner, for_all=for_all)
-            begun(call)
+            call.begun = True
+            if call.stopped:
+                raise Abandoned
             answer = call.run(work)
     except (KeyboardInterrupt, OSError) as error:  # while the lease is given back
         if answer is None:
             raise
         call.interrupted_late |= isinstance(error, KeyboardInterrupt)
+    finally:
+        call.work = ()  # they may be large, and a future keeps its call
     return answer
 
 
@@ -106,15 +107,10 @@ def function_runner() -> str:
     return "tfgpu_magic.isolate." + ("process.worker:call" if shell() is None else "cells.shell:call")
 
 
-def leased(options: Options, wanted: Callable[[], bool] = lambda: True) -> AbstractContextManager[Lease]:
-    """Return a lease of GPUs that no other call of ours has; of none if none are asked for.
-
-    Args:
-        options: what is asked.
-        wanted: returns whether the lease is still wanted, while it waits.
-    """
+def leased(options: Options, call: Call) -> AbstractContextManager[Lease]:
+    """Return a lease of GPUs that no other call of ours has, while the call is wanted; of none if none are asked."""
     if options.gpus != 0:
-        return LEASES.lease(LeaseRequest(options.policy, options.gpus, wanted))
+        return LEASES.lease(LeaseRequest(options.policy, options.gpus, lambda: not call.stopped))
     _, _, cpus = engine.inherited().then(options.policy).by_nature()  # there is no GPU for the other requests
     return contextlib.nullcontext(Lease(Policy(cpus), environment=visible.variable(())))
 

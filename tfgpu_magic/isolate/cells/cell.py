@@ -95,24 +95,16 @@ class Cell:
             cells=_cells(shell),
         )
         values = copied(values) if line.detach else values  # the notebook goes on, and changes its arrays
-        self._work: Sequence[memoryview] = (memoryview(pickle.dumps(settings)), *values.parts)
-        self._call: Call | None = None
+        self.call = Call(
+            work=(memoryview(pickle.dumps(settings)), *values.parts),
+            timeout=line.options.timeout,
+            sink=sink,
+            warming=self._announce_warming,
+            answered=self._take,
+        )
         self._arrival: Arrival | None = None
         self._deferred = defer
-        self._stopped = False
         self.settle: Callable[[], None] = lambda: None
-
-    @property
-    def pid(self) -> int | None:
-        """The id of its process; None if it has none."""
-        return None if self._call is None else self._call.pid
-
-    def stop(self) -> None:
-        """Interrupt it, from any thread; if it has not begun, because it waits for GPUs, it will not."""
-        self._stopped = True
-        if self._call is not None:
-            self._call.interrupt()
-        LEASES.stir()
 
     def run(self) -> Any:
         """Run it, show how it ended, bring its names into the notebook, and return its value.
@@ -134,11 +126,11 @@ class Cell:
         try:
             answer = self._answer()
         except (TfGpuError, OSError, KeyboardInterrupt) as error:
-            if self.pid is not None:
-                self._show(summarise((), None, look(), self.pid, time.monotonic() - begin))
+            if self.call.pid is not None:
+                self._show(summarise((), None, look(), self.call.pid, time.monotonic() - begin))
             return None, without_frames(self._stop_from_outside() or error.with_traceback(None))
         with user_code.running(), noted() as came:
-            if self._call is not None and self._call.interrupted_late:
+            if self.call.interrupted_late:
                 came.append(signal.SIGINT)
             return self._bring(answer, came)
 
@@ -172,8 +164,8 @@ class Cell:
         summary = summarise(
             uses,
             self._before,
-            look() if uses or any(row.pid == self.pid for row in before) else None,
-            self.pid,
+            look() if uses or any(row.pid == self.call.pid for row in before) else None,
+            self.call.pid,
             answer.seconds,
             arrival.facts,
             failed=answer.failed,
@@ -188,27 +180,13 @@ class Cell:
         """Return why it ran out of memory; None where that cannot be found out."""
         number = None if self._line.detach else self._number
         with contextlib.suppress(Exception):  # its own error is what must be seen
-            return self._explain(error, answer.facts.pools, then, pid=self.pid, number=number)
+            return self._explain(error, answer.facts.pools, then, pid=self.call.pid, number=number)
         return None
 
     def _answer(self) -> CallAnswer:
-        work, self._work = self._work, ()
-        call = Call(
-            work=work,
-            timeout=self._line.options.timeout,
-            sink=self.sink,
-            warming=self._announce_warming,
-            answered=self._take,
-        )
-        del work  # the values need not be kept when they are sent: a job may run for hours
         with contextlib.suppress(Abandoned):
-            return run(call, self._lease(), _RUNNER, for_all=self._line.options.for_all, begun=self._begin)
+            return run(self.call, self._lease(), _RUNNER, for_all=self._line.options.for_all)
         raise KeyboardInterrupt("The cell was stopped before it began.")
-
-    def _begin(self, call: Call) -> None:
-        self._call = call
-        if self._stopped:  # when there was no call yet that could be interrupted
-            raise Abandoned
 
     def _lease(self) -> contextlib.AbstractContextManager[Lease]:
         """Return a lease of GPUs of its own if a number is asked for; else of what its policy takes of those it sees.
@@ -225,7 +203,7 @@ class Cell:
         def announce() -> None:
             self.sink.write("stdout", f"Waits for {what}, which other calls of yours have.\n")
 
-        return LEASES.lease(kind(options.policy, options.gpus, lambda: not self._stopped, announce))
+        return LEASES.lease(kind(options.policy, options.gpus, lambda: not self.call.stopped, announce))
 
     def _take(self, answer: CallAnswer) -> str:
         """Take what the cell returns while its process still has it; ask for pieces if it cannot be had as a whole.
@@ -246,7 +224,7 @@ class Cell:
 
     def _stop_from_outside(self) -> BaseException | None:
         """Return a `KeyboardInterrupt` if SIGINT or SIGTERM from outside has ended the cell's process."""
-        status = None if self._call is None else self._call.status
+        status = self.call.status
         if status not in (-signal.SIGINT, -signal.SIGTERM):
             return None
         return KeyboardInterrupt(f"The cell was stopped from outside: {exit_cause.describe(status)}.")

@@ -30,8 +30,7 @@ class Job(JobFuture[Any]):
     """
 
     def __init__(self, cell: Cell) -> None:
-        super().__init__(cell.title)
-        self._cell: Cell | None = cell  # until it has ended: a cell has a copy of all that it reads
+        super().__init__(cell.title, cell.call)
         self._settle: Callable[[], None] = lambda: None
         self.enlist()
         self.set_running_or_notify_cancel()
@@ -65,18 +64,6 @@ class Job(JobFuture[Any]):
             self._settle()
         return ended
 
-    @property
-    def pid(self) -> int | None:
-        """The id of its process; None if it has none."""
-        cell = self._cell
-        return None if cell is None else cell.pid
-
-    def stop(self) -> None:
-        """Interrupt it, as Ctrl-C interrupts a cell. If it does not end, a line says that the next `stop` kills it."""
-        cell = self._cell
-        if cell is not None:
-            cell.stop()
-
     def __repr__(self) -> str:
         state = self.status().state
         # This text stays in the notebook, and would be wrong there once the job no longer runs.
@@ -88,7 +75,7 @@ class Job(JobFuture[Any]):
             value = cell.run()
         except BaseException as raised:  # also the KeyboardInterrupt of `stop`
             error = raised.with_traceback(None)  # whose frames are ours, and would keep the cell
-        self._cell, self._settle = None, cell.settle
+        self.call, self._settle = None, cell.settle  # the call keeps the cell, and the cell what it was sent
         with user_code.running():
             if error is None:
                 self.set_result(value)
