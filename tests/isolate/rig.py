@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.sizes import MIB
 from tfgpu_magic.isolate.call import Call
-from tfgpu_magic.isolate.leases import Lease
+from tfgpu_magic.isolate.leasing import Lease
 from tfgpu_magic.isolate.process.order import Order
 from tfgpu_magic.isolate.run import order
 from tfgpu_magic.isolate.values import pickling

@@ -8,7 +8,7 @@ import pytest
 
 from tests.sizes import GIB, MIB
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.isolate.leases import candidates
+from tfgpu_magic.isolate.leasing import candidates
 from tfgpu_magic.leases.allocation import HeldMemory, LeasedGpu, choose, lowered, places, settle
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.policy.fit import Device

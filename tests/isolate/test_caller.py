@@ -183,7 +183,7 @@ def test_a_forked_child_does_not_keep_the_fork_server_alive() -> None:
 def test_a_forked_child_has_no_leases_of_its_parent() -> None:
     code = """
     from tfgpu_magic.policy.policy import NOTHING
-    from tfgpu_magic.isolate.leases import LEASES, LeaseRequest
+    from tfgpu_magic.isolate.leasing import LEASES, LeaseRequest
     with LEASES.lease(LeaseRequest(NOTHING, 1)):
         child = os.fork()
         if child == 0:  # it waits for the GPU as anybody does, until its parent lets go of it

@@ -23,8 +23,8 @@ from tfgpu_magic import host
 from tfgpu_magic.engine import other_processes
 from tfgpu_magic.engine.other_processes import OtherProcesses, settling
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.isolate import leases as leasing
-from tfgpu_magic.isolate.leases import Abandoned, Lease, LeaseRequest, LeaseRequestForAll, Leases
+from tfgpu_magic.isolate import leasing
+from tfgpu_magic.isolate.leasing import Abandoned, Lease, LeaseRequest, LeaseRequestForAll, Leases
 from tfgpu_magic.leases import lease_file as book_module
 from tfgpu_magic.leases.allocation import LeasedGpu
 from tfgpu_magic.leases.lease_file import ABSENT, LeaseEntry, LeaseFile, LeaseTable, Page, leases

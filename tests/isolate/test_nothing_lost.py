@@ -38,7 +38,7 @@ from tfgpu_magic.isolate.cells import shell
 from tfgpu_magic.isolate.cells.cell import Cell
 from tfgpu_magic.isolate.cells.exchange import CellFacts, arrive
 from tfgpu_magic.isolate.cells.line import CellLine
-from tfgpu_magic.isolate.leases import LEASES, Lease
+from tfgpu_magic.isolate.leasing import LEASES, Lease
 from tfgpu_magic.isolate.process import host_memory, wire
 from tfgpu_magic.isolate.process.order import ANSWER, APART, LEAVE, SHOW, SHOWN, WorkerFacts
 from tfgpu_magic.isolate.run import run as run_leased

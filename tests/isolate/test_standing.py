@@ -8,7 +8,7 @@ import tfgpu_magic
 from tests.processes import run
 from tfgpu_magic import IsolatedExecutor, isolated
 from tfgpu_magic.engine import enforcement, engine
-from tfgpu_magic.isolate.leases import LEASES, LeaseRequestForAll
+from tfgpu_magic.isolate.leasing import LEASES, LeaseRequestForAll
 from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
 from tfgpu_magic.policy import parser
 from tfgpu_magic.simgpu import Machine

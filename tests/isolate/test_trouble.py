@@ -23,7 +23,7 @@ from tests.waiting import until
 from tfgpu_magic import isolated
 from tfgpu_magic.errors import TimedOut, WorkerDied
 from tfgpu_magic.isolate import call as calls
-from tfgpu_magic.isolate.leases import Lease
+from tfgpu_magic.isolate.leasing import Lease
 from tfgpu_magic.isolate.process import exit_cause, wire
 from tfgpu_magic.isolate.process.order import LEAVE
 from tfgpu_magic.isolate.run import run as run_leased

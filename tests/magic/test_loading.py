@@ -59,7 +59,7 @@ def test_a_first_policy_imports_nothing_that_only_other_frameworks_a_ceiling_or_
     code = "from tfgpu_magic.notebook.words import line; line.answer('limit 2GiB'); import sys; print(*sys.modules)"
     with Machine.create("1x8GiB") as machine:
         done = machine.run([sys.executable, "-c", code], env=QUIET, capture_output=True, text=True)
-    rooms = {"engine.every_framework", "engine.offers", "frameworks.registry", "isolate.leases"}
+    rooms = {"engine.every_framework", "engine.offers", "frameworks.registry", "isolate.leasing"}
     rooms |= {"policy.ceiling", "policy.framework_plan"}
     imported = set(done.stdout.split())
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tfgpu_magic.errors import TimedOut, Unpicklable
-from tfgpu_magic.isolate.leases import LEASES
+from tfgpu_magic.isolate.leasing import LEASES
 from tfgpu_magic.isolate.process import exit_cause, wire
 from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER, WorkerProcess
 from tfgpu_magic.isolate.process.interrupt import InterruptEvent, put_off

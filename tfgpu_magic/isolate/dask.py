@@ -18,7 +18,7 @@ from tfgpu_magic.errors import Raised, TfGpuError, WorkerDied
 from tfgpu_magic.isolate import run
 from tfgpu_magic.isolate.call import GRACE, Call, CallAnswer
 from tfgpu_magic.isolate.isolated import Isolated
-from tfgpu_magic.isolate.leases import Abandoned
+from tfgpu_magic.isolate.leasing import Abandoned
 from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
 from tfgpu_magic.isolate.sinks import OwnStreams
 from tfgpu_magic.isolate.values import pickling

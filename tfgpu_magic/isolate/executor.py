@@ -22,7 +22,7 @@ from tfgpu_magic.host import shell
 from tfgpu_magic.isolate import sinks, user_code
 from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.job_list import JobFuture
-from tfgpu_magic.isolate.leases import LEASES, Abandoned
+from tfgpu_magic.isolate.leasing import LEASES, Abandoned
 from tfgpu_magic.isolate.run import Options, function_runner, leased, run
 from tfgpu_magic.isolate.values import copies, pickling
 from tfgpu_magic.isolate.values.pickling import Reduce

@@ -15,7 +15,7 @@ from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.host import shell
 from tfgpu_magic.isolate.call import Call, CallAnswer
-from tfgpu_magic.isolate.leases import LEASES, Abandoned, Lease, LeaseRequest
+from tfgpu_magic.isolate.leasing import LEASES, Abandoned, Lease, LeaseRequest
 from tfgpu_magic.isolate.process.order import Order
 from tfgpu_magic.model.report import TENSORFLOW
 from tfgpu_magic.policy import parser, visible

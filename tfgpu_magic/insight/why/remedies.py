@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.engine import engine
 from tfgpu_magic.insight.objects.names import NamedMemory, Scope
 from tfgpu_magic.insight.why.explanation import LIBRARY_ROOM, Remedy
-from tfgpu_magic.isolate import leases
+from tfgpu_magic.isolate import leasing
 from tfgpu_magic.model.report import TENSORFLOW
 from tfgpu_magic.policy import fit, parser
 from tfgpu_magic.policy.memory import LEAST_LIMIT, context_bytes, reserve_bytes, round_up, whole
@@ -208,10 +208,10 @@ class Trial:
         try:
             policy = parser.parse(words)
             tried = (
-                partial(leases.candidates, here, policy, self._snapshot)
-                for here in leases.nearest_first(self._snapshot)
+                partial(leasing.candidates, here, policy, self._snapshot)
+                for here in leasing.nearest_first(self._snapshot)
             )
-            devices = leases.first(tried)
+            devices = leasing.first(tried)
         except Exception:  # as below
             return False
         here = [device for device in devices if device.gpu.uuid == self._gpu] or list(devices[:1])

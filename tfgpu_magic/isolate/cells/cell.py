@@ -23,7 +23,7 @@ from tfgpu_magic.isolate.cells.exchange import Arrival, CellSettings, arrive, in
 from tfgpu_magic.isolate.cells.line import CellLine
 from tfgpu_magic.isolate.cells.names import names
 from tfgpu_magic.isolate.cells.summary import summarise
-from tfgpu_magic.isolate.leases import LEASES, Abandoned, Lease, LeaseRequest, LeaseRequestForAll
+from tfgpu_magic.isolate.leasing import LEASES, Abandoned, Lease, LeaseRequest, LeaseRequestForAll
 from tfgpu_magic.isolate.process import exit_cause
 from tfgpu_magic.isolate.process.interrupt import noted
 from tfgpu_magic.isolate.process.order import APART, LEAVE
