@@ -51,7 +51,7 @@ class LeaseEntry:
         seen: when its process last renewed it, by the machine's monotonic clock.
         came: when the call was made, in seconds since the epoch.
         requested: the GPUs that it requests, or some of them, by their `allocation.key`; none while that is not known.
-        blocked: whether others than our calls have what it requests, so that nobody waits behind it.
+        held_by_others: whether others than our calls hold what it requests, so that nobody waits behind it.
         leased: what it has.
     """
 
@@ -60,7 +60,7 @@ class LeaseEntry:
     seen: float
     came: float = 0.0
     requested: tuple[str, ...] = ()
-    blocked: bool = False
+    held_by_others: bool = False
     leased: tuple[LeasedGpu, ...] = ()
 
 
@@ -101,7 +101,7 @@ class Page:
         now = time.monotonic()
         return any(
             earlier < number
-            and not (entry.leased or entry.blocked or now - entry.seen >= ABSENT)
+            and not (entry.leased or entry.held_by_others or now - entry.seen >= ABSENT)
             and not set(gpus).isdisjoint(entry.requested)
             for earlier, entry in self.entries.items()
         )

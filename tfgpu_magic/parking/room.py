@@ -36,13 +36,13 @@ class Place:
         entry: the process.
         ticket: its number; who came earlier has a smaller one.
         claimed: whether it has its room.
-        blocked: whether others than our calls hold what it needs, so that nobody waits behind it.
+        held_by_others: whether others than our calls hold what it needs, so that nobody waits behind it.
     """
 
     entry: ParkedProcess
     ticket: int
     claimed: bool = False
-    blocked: bool = False
+    held_by_others: bool = False
 
 
 class Waiting:
@@ -102,7 +102,7 @@ class Waiting:
             for one in self._places.values()
             if one is not place
             and ours & _gpus(one.entry)
-            and (one.claimed or (one.ticket < place.ticket and not one.blocked))
+            and (one.claimed or (one.ticket < place.ticket and not one.held_by_others))
         ]
 
     def _is_free(self, page: Page, place: Place, snapshot: Snapshot) -> bool:
@@ -111,10 +111,10 @@ class Waiting:
         theirs = [claim for ticket, one in page.entries.items() if ticket != place.ticket for claim in one.leased]
         held = HeldMemory(snapshot.processes, elsewhere(row.pid for row in snapshot.processes))
         try:
-            place.blocked = devices is None
+            place.held_by_others = devices is None
             return devices is not None and allocation.choose(devices, held, theirs, len(devices)) is not None
         except Refused:
-            place.blocked = True
+            place.held_by_others = True
             return False
 
     def _write(self, page: Page, place: Place) -> None:
@@ -133,7 +133,7 @@ class Waiting:
                 seen=time.monotonic(),
                 came=time.time() if entry is None else entry.came,
                 requested=() if claims else tuple(sorted(_gpus(place.entry))),
-                blocked=place.blocked,
+                held_by_others=place.held_by_others,
                 leased=claims,
             )
         )
