@@ -129,7 +129,8 @@ def test_a_claim_ends_with_its_helper_and_not_with_the_process_that_comes_back(
 ) -> None:
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
     code = (
-        "import os, sys; from tfgpu_magic.leases.lease_file import LeaseFile; from tests.parking.test_room import *; "
+        "import os, sys; from dataclasses import replace; from tests.parking.test_room import *; "
+        "from tfgpu_magic.leases.lease_file import LeaseFile; "
         "waiting = Waiting(LeaseFile()); pid, began = map(int, sys.argv[1:]); "
         "place = waiting.enter(replace(entry(), pid=pid, began=began)); "
         "print(waiting.claim(place, snapshot(8 * GIB)), flush=True); os.kill(os.getpid(), 9)"
