@@ -53,7 +53,7 @@ FLOORS = (
 """The rooms from the ground up: folders, and the files at the top. Arrows run down; on the ground alone also across."""
 
 NAMED_TWICE = {
-    "Buffer", "Candidates", "Device", "HeldMemory", "Kept", "Memory", "Raised", "Request", "Step", "Waiting", "Walk",
+    "Candidates", "Device", "HeldMemory", "Memory", "Raised", "Request", "Waiting",
 }  # fmt: skip
 """The names that several classes have, private ones without their underscore. This list only gets shorter."""
 

@@ -193,13 +193,13 @@ class Call:
         return answer
 
 
-class _Step(enum.Enum):
+class _CallStage(enum.Enum):
     """The stage of a call on the way to its end."""
 
     RUNNING, INTERRUPTED, WARNED, LEAVING, KILLED, GIVEN_UP = range(6)
 
 
-_BUSY = (_Step.RUNNING, _Step.INTERRUPTED, _Step.WARNED)
+_BUSY = (_CallStage.RUNNING, _CallStage.INTERRUPTED, _CallStage.WARNED)
 
 
 class _Watch:
@@ -215,7 +215,7 @@ class _Watch:
         }
         self._answer: CallAnswer | None = None
         self._began = time.monotonic()
-        self._step = _Step.RUNNING
+        self._stage = _CallStage.RUNNING
         self._due: dict[Callable[[], None], float] = {call.warming: self._began + _WARMING_NOTICE}
         self._interrupted = self._timed_out = self._cut = self._asked_again = False
 
@@ -224,7 +224,7 @@ class _Watch:
         with self._selector:
             self._selector.register(self._event, selectors.EVENT_READ, self._handle_interrupts)
             self._selector.register(self._process.status_pipe, selectors.EVENT_READ, self._read_status)
-            while self._process.status is None and self._step is not _Step.GIVEN_UP:
+            while self._process.status is None and self._stage is not _CallStage.GIVEN_UP:
                 first = min(self._due.values(), default=None)
                 for key, _ in self._selector.select(None if first is None else max(0.0, first - time.monotonic())):
                     key.data()
@@ -297,13 +297,13 @@ class _Watch:
         answer = CallAnswer(values=values, failure=raised, facts=facts, seconds=seconds)
         if values or self._answer is None:  # else there was no room for the pieces of the one that is there
             self._answer = answer
-        if self._step in _BUSY:
+        if self._stage in _BUSY:
             self._due.clear()
         self._send(reply := self._call.answered(answer))
         if reply == LEAVE:
             self._leave()
-        elif self._step in _BUSY:  # interrupts may end the wait for the pieces
-            self._step = _Step.RUNNING
+        elif self._stage in _BUSY:  # interrupts may end the wait for the pieces
+            self._stage = _CallStage.RUNNING
 
     def _ask_later(self, error: OSError) -> None:
         if not self._asked_again:
@@ -314,18 +314,18 @@ class _Watch:
     def _handle_interrupts(self) -> None:
         """Interrupt the process, unless it has answered; kill it once that was announced."""
         for _ in range(self._event.taken()):
-            if self._step in (_Step.KILLED, _Step.GIVEN_UP):
+            if self._stage in (_CallStage.KILLED, _CallStage.GIVEN_UP):
                 return
             self._interrupted, self._call.interrupted_late = True, self._answer is not None
-            if self._step is _Step.WARNED or self._call.doomed:
+            if self._stage is _CallStage.WARNED or self._call.doomed:
                 self._kill()
                 return
-            if self._step is _Step.LEAVING:
+            if self._stage is _CallStage.LEAVING:
                 self._warn()
                 continue
             self._signal(signal.SIGINT)
-            if self._step is _Step.RUNNING:
-                self._step, self._due[self._warn] = _Step.INTERRUPTED, time.monotonic() + PATIENCE
+            if self._stage is _CallStage.RUNNING:
+                self._stage, self._due[self._warn] = _CallStage.INTERRUPTED, time.monotonic() + PATIENCE
 
     def _signal(self, number: int) -> None:
         if self._process.pid is None:
@@ -335,7 +335,7 @@ class _Watch:
     def _warn(self) -> None:
         how = "been interrupted" if self._answer is None else "answered"
         self._say(f"The call has {how}, and has not ended. The next interrupt kills it.")
-        self._step = _Step.WARNED
+        self._stage = _CallStage.WARNED
 
     def _time_out(self) -> None:
         self._timed_out = True
@@ -350,9 +350,9 @@ class _Watch:
 
     def _leave(self) -> None:
         """Wait for its end, as long as its threads and exit functions take to save something."""
-        if self._step not in _BUSY:
+        if self._stage not in _BUSY:
             return
-        self._step, now = _Step.LEAVING, time.monotonic()
+        self._stage, now = _CallStage.LEAVING, time.monotonic()
         self._due = {self._remark: now + PATIENCE}
         if self._call.timeout is not None:
             self._due[self._cut_off] = max(now, self._began + self._call.timeout) + GRACE
@@ -369,10 +369,10 @@ class _Watch:
 
     def _kill(self) -> None:
         self._signal(signal.SIGKILL)
-        self._step, self._due = _Step.KILLED, {self._give_up: time.monotonic() + _TEARDOWN}
+        self._stage, self._due = _CallStage.KILLED, {self._give_up: time.monotonic() + _TEARDOWN}
 
     def _give_up(self) -> None:
-        self._step = _Step.GIVEN_UP
+        self._stage = _CallStage.GIVEN_UP
 
     def _unregister(self, source: object) -> None:
         with contextlib.suppress(KeyError):
@@ -397,12 +397,12 @@ class _Watch:
             if self._timed_out:
                 self._say(f"The call took longer than {self._call.timeout:g} s, was interrupted, and gave its value.")
             return self._answer
-        if self._step is _Step.GIVEN_UP:
+        if self._stage is _CallStage.GIVEN_UP:
             raise exit_cause.hung(self._call.pid or 0)
         if self._timed_out:
             raise _timed_out(self._call.timeout or 0.0)
         if self._interrupted:
-            if self._step is _Step.KILLED:
+            if self._stage is _CallStage.KILLED:
                 raise KeyboardInterrupt("The call was interrupted, did not end, and was killed.")
             ended = exit_cause.describe(self._process.status or 0)
             raise KeyboardInterrupt(f"The call was interrupted, and its process ended without an answer: {ended}.")

@@ -54,7 +54,7 @@ MOST_HOLDERS = 5
 _LOOKED_AT = 40  # so that enough is left without what is on other GPUs
 
 
-class Kept:
+class LastExplanation:
     """What was explained last; it keeps no error."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Kept:
         return number is not None and self.last is not None and (self.last.cell, self._error) == (number, id(error))
 
 
-KEPT = Kept()
+KEPT = LastExplanation()
 
 
 def explain(error: BaseException, number: int | None = None) -> Explanation | None:

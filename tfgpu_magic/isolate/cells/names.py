@@ -51,14 +51,14 @@ def names(source: str) -> Names:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the cell's own compilation will warn
         try:
-            walk = _Walk()
+            walk = _StatementWalk()
             walk.run(source)
         except RecursionError:  # nested too deep for Python's stack, but not for its compiler: every word may be a name
             return Names(reads=frozenset(re.findall(r"[^\W\d]\w*", source)))
     return Names(frozenset(walk.reads), frozenset(walk.surely), frozenset(walk.passing - walk.bound))
 
 
-class _Walk:
+class _StatementWalk:
     """The walk through a cell's statements, in order.
 
     Attributes:

@@ -20,7 +20,7 @@ _LIBC: Any = ctypes.CDLL(None)
 _LIBC.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 
-class _Buffer(ctypes.Structure):
+class _PyBuffer(ctypes.Structure):
     """The C structure of a buffer, since ctypes itself returns addresses of writable memory only.
 
     Source: `Py_buffer` of Python's C interface.
@@ -58,7 +58,7 @@ def _earlier(place: tuple[int, int]) -> memoryview | None:
 
 def _address(buffer: memoryview) -> int:
     """Return the address of its memory."""
-    view = _Buffer()
+    view = _PyBuffer()
     ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(buffer), ctypes.byref(view), 0)
     try:
         return view.address or 0
