@@ -176,7 +176,7 @@ def test_a_helper_that_cannot_be_asked_is_told_also_while_the_process_is_parked(
 ) -> None:
     code = (
         "from tfgpu_magic.parking import client; "
-        "client.unpark = lambda **_: (_ for _ in ()).throw(client.HelperHangs('It hangs.')); "
+        "client.unpark = lambda **_: (_ for _ in ()).throw(client.ParkerHangs('It hangs.')); "
     )
     monkeypatch.setattr(parking, "_CODE", code + parking._CODE)
     report = look("parking", here=Here(park=True))

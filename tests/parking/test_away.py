@@ -140,7 +140,7 @@ def test_what_is_parked_is_so_though_the_board_was_removed_meanwhile(
 @pytest.mark.parametrize(
     "gives",
     [
-        client.HelperDied("three times"),
+        client.ParkerDied("three times"),
         ParkOutcome(refusals=(why.HOLDS_NOTHING(),)),
         ParkOutcome(refusals=(why.ELSEWHERE(),)),
     ],
@@ -163,8 +163,8 @@ def test_where_nobody_knows_what_became_of_it_nothing_may_run(
 @pytest.mark.parametrize(
     ("steps", "gives"),
     [
-        ((), client.HelperHangs("cannot be started")),
-        (("checks",), client.HelperDied("three times")),
+        ((), client.ParkerHangs("cannot be started")),
+        (("checks",), client.ParkerDied("three times")),
         (("checks",), ParkOutcome(refusals=(why.HOLDS_NOTHING(),))),
         (("checks", "locks"), ParkOutcome(refusals=(why.STILL_WORKING(1.0),))),
     ],
@@ -186,7 +186,7 @@ def test_a_cell_is_told_that_it_was_not_run_where_nobody_can_be_asked(
     notebook: parking.ProcessParking, helper: Helper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def hangs(**_: Any) -> ParkOutcome:
-        raise client.HelperHangs("The process that parks others does not answer.")
+        raise client.ParkerHangs("The process that parks others does not answer.")
 
     helper.gives = ParkOutcome(entry=entry(Phase.PARKED))
     notebook.park()

@@ -16,7 +16,7 @@ from tfgpu_magic.monitor.board import starting
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
-from tfgpu_magic.parking.coming_back import ComingBack
+from tfgpu_magic.parking.client import ComingBack
 from tfgpu_magic.parking.messages import SOCKET, ParkOutcome
 
 

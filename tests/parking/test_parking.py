@@ -223,7 +223,7 @@ def test_a_helper_that_hangs_is_said_to_and_nothing_has_changed(
     helper.suspend()
     try:
         monkeypatch.setattr(client, "SILENCE", 1.0)
-        with pytest.raises(client.HelperHangs, match="does not answer"):
+        with pytest.raises(client.ParkerHangs, match="does not answer"):
             park(program.pid)
     finally:
         helper.resume()

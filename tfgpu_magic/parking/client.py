@@ -1,7 +1,8 @@
 """Asks the parker to park a process or to bring one back, and starts it where there is none; for any process.
 
 A parker that dies meanwhile is started again, and asked again: it knows from its record and from the driver what is
-done already. Whoever waits is told for whom and how long, and may go at any time.
+done already. Whoever waits is told for whom and how long, and may go at any time. Where several wait for one process
+to come back, one thread asks for them all.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import socket
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -45,11 +47,11 @@ _UNTOLD = {
 _POLL = 0.1  # seconds until it is looked again whether a request is still wanted
 
 
-class HelperDied(MonitorError):
+class ParkerDied(MonitorError):
     """The parker has ended before it answered, again and again; it is not known what came of the request."""
 
 
-class HelperHangs(MonitorError):
+class ParkerHangs(MonitorError):
     """The parker does not answer."""
 
 
@@ -173,7 +175,7 @@ def ask(
     for _ in range(TRIES):
         with contextlib.suppress(_Gone), _connected() as connection:
             return _conversation(connection, request, tell, wanted)
-    raise HelperDied("The process that parks others has ended unexpectedly, three times. Say it again.")
+    raise ParkerDied("The process that parks others has ended unexpectedly, three times. Say it again.")
 
 
 class _Gone(Exception):
@@ -230,12 +232,12 @@ class _Replies:
 
         Raises:
             _Gone: it has closed the connection.
-            HelperHangs: it is silent for too long.
+            ParkerHangs: it is silent for too long.
             MonitorError: it says what this version does not understand.
         """
         if b"\n" not in self._rest and not self._receive():
             if time.monotonic() - self._heard > SILENCE:
-                raise HelperHangs("The process that parks others does not answer. Say it again in a while.")
+                raise ParkerHangs("The process that parks others does not answer. Say it again in a while.")
             return None
         line, ended, rest = self._rest.partition(b"\n")
         if not ended:
@@ -311,7 +313,7 @@ def _started(place: BoardDirectory, others: list[BoardDirectory]) -> socket.sock
         if (connection := _found(place, others)) is not None:
             return connection
         time.sleep(_POLL / 2)
-    raise HelperHangs("The process that parks others was started, and does not answer. Say it again in a while.")
+    raise ParkerHangs("The process that parks others was started, and does not answer. Say it again in a while.")
 
 
 def _lives(place: BoardDirectory) -> bool:
@@ -344,3 +346,95 @@ def _launch(place: BoardDirectory) -> bool:
     except OSError as error:
         raise MonitorError(f"The process that parks others cannot be started ({error.strerror}).") from error
     return needed
+
+
+class ComingBack:
+    """The attempt. It is called off when nobody waits for it any more.
+
+    Args:
+        pid: the process; None is this one.
+        held: what it held when it was parked, where that is known.
+        settle: is called with what has come of it, before anybody is told.
+
+    Attributes:
+        over: whether it has ended.
+        progress: how it is getting on.
+    """
+
+    def __init__(
+        self,
+        pid: int | None = None,
+        held: tuple[HeldMemory, ...] = (),
+        settle: Callable[[ParkOutcome], None] = lambda _: None,
+    ) -> None:
+        self.over = False
+        self.progress: Progress | None = None
+        self._pid, self._held, self._settle = pid, held, settle
+        self._outcome: ParkOutcome | MonitorError | None = None
+        self._changed = threading.Condition()
+        self._waiting = 1
+        self._off = False
+        threading.Thread(target=self._work, name="tfgpu_magic-unpark", daemon=True).start()
+
+    def join(self) -> bool:
+        """Wait for it, too, if it can still be waited for; whoever joins has to `leave`. It begins with one."""
+        with self._changed:
+            if self.over or self._off:
+                return False
+            self._waiting += 1
+            return True
+
+    def leave(self) -> None:
+        """Wait for it no longer."""
+        with self._changed:
+            self._waiting -= 1
+            self._off = self._off or not self._waiting
+
+    def call_off(self) -> None:
+        """Have it end for all who wait, unless it can no longer be called off."""
+        with self._changed:
+            self._off = True
+
+    def outcome(self, seconds: float | None, show: Callable[[Progress], None] = lambda _: None) -> ParkOutcome | None:
+        """Wait for what comes of it; return None where it takes longer.
+
+        Args:
+            seconds: how long to wait; None is as long as it takes.
+            show: takes each progress.
+
+        Raises:
+            MonitorError: the parker cannot be asked.
+        """
+        end = None if seconds is None else time.monotonic() + seconds
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self.over, 2 * _POLL)
+                outcome, progress = self._outcome, self.progress
+            if isinstance(outcome, MonitorError):
+                raise outcome
+            if outcome is not None:
+                return outcome
+            if end is not None and time.monotonic() > end:
+                return None
+            if progress is not None:
+                show(progress)
+
+    def _work(self) -> None:
+        try:
+            done = unpark(pid=self._pid, held=self._held, tell=self._tell, wanted=self._wanted)
+            self._settle(done)
+            outcome: ParkOutcome | MonitorError = done
+        except MonitorError as error:
+            outcome = error
+        except Exception as error:  # those who wait must hear of it
+            why = str(error) or type(error).__name__
+            outcome = MonitorError(f"The process that parks others cannot be asked: {why}")
+        with self._changed:
+            self._outcome, self.over = outcome, True
+            self._changed.notify_all()
+
+    def _tell(self, progress: Progress) -> None:
+        self.progress = progress
+
+    def _wanted(self) -> bool:
+        return not self._off

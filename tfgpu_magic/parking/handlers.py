@@ -15,7 +15,7 @@ from tfgpu_magic.monitor.owners.pids import ancestors, began
 from tfgpu_magic.parking import ask_kernel, client
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.answers import reasons
-from tfgpu_magic.parking.coming_back import ComingBack
+from tfgpu_magic.parking.client import ComingBack
 from tfgpu_magic.parking.messages import ParkOutcome
 from tfgpu_magic.server.actions import ActionHandler, within
 

@@ -27,7 +27,7 @@ from tfgpu_magic.parking import answers as parking
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
-from tfgpu_magic.parking.coming_back import ComingBack
+from tfgpu_magic.parking.client import ComingBack
 from tfgpu_magic.parking.inside import event_loop, ipython, threads
 from tfgpu_magic.parking.inside.gate import Block, Caller, Gate, NotBack
 from tfgpu_magic.parking.inside.showing import Shown
