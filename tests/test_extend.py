@@ -1,0 +1,183 @@
+"""What a stranger adds is a file and a line: a framework that is limited, an answer, a fact of rows; all are here.
+
+The others have tests of their own: a word in `magic/test_made_up.py`, a policy in `policy/test_requests.py`, a source
+in `monitor/test_sources.py`, and what a framework needs for its figures alone in `frameworks/test_frameworks.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.frameworks.novum import Novum
+from tests.magic.shell import Seen, each
+from tests.processes import run
+from tests.sizes import GIB, MIB
+from tests.views.test_terminal import lines
+from tfgpu_magic.engine.status import Status
+from tfgpu_magic.frameworks import cuda, registry
+from tfgpu_magic.frameworks.array import Array
+from tfgpu_magic.frameworks.pool import Pool
+from tfgpu_magic.model import parts
+from tfgpu_magic.model.answer import Answer, Part, facts, grid, headline, to_paste
+from tfgpu_magic.model.rows import ProcessRow
+from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.monitor.board.history import History
+from tfgpu_magic.monitor.owners.attribution import Owner
+from tfgpu_magic.monitor.table import fetch, message
+from tfgpu_magic.monitor.table.tabulate import Known, make
+from tfgpu_magic.notebook.words import table
+from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkRequest, FrameworkState
+from tfgpu_magic.policy.word import Line, Word
+from tfgpu_magic.simgpu import Machine
+
+
+class Limited(Novum):
+    """Novum with a limit, pools and arrays."""
+
+    told: FrameworkPlan | None = None
+
+    def version(self) -> tuple[int, ...]:
+        return (1, 0)
+
+    def plan(self, wanted: FrameworkRequest, _: FrameworkState) -> FrameworkPlan:
+        sizes = [f"{size // MIB} MiB" for size in wanted.limits.values()]
+        takes = f"at most {', '.join(sizes)}"
+        return FrameworkPlan(framework=self.name, limits=wanted.limits, fractions=wanted.fractions, takes=takes)
+
+    def configure(self, plan: FrameworkPlan) -> None:
+        self.told = plan
+
+    def pools(self) -> Sequence[Pool]:
+        limits = {} if self.told is None else self.told.limits
+        return [
+            Pool(self.name, "novum:0", uuid, in_use=96 * MIB, peak=96 * MIB, taken=GIB, limit=limits.get(uuid))
+            for uuid in cuda.shown()
+        ]
+
+    def figures(self) -> Any:
+        return super(Novum, self).figures()
+
+    def arrays(self, objects: Sequence[object]) -> Iterable[Array]:
+        mine = (one for one in objects if type(one).__name__ == "NovumArray")
+        return [Array(one, "array", "float", (24, MIB), 96 * MIB, "novum:0") for one in mine]
+
+
+class Menu(Answer):
+    """An answer with a part of each kind."""
+
+    def _parts(self) -> Iterable[Part | str]:
+        yield "Soup is served."
+        yield headline("Eat it while it is hot.", "%tf_gpu menu")
+        yield facts([("Soup", [("1 GiB", "of <leeks>")])])
+        yield grid(("<Course", ">Price"), [["first", "7"], ["second", "9"]], "Courses")
+        yield to_paste("What else there is:", [("%tf_gpu help", "all words")])
+
+
+MENU = Word("menu", ("menu",), "show what there is to eat", home=__name__)
+
+
+def answer(_: Line) -> Menu:
+    return Menu()
+
+
+@pytest.fixture(scope="module")
+def seen() -> dict[str, Seen]:
+    """What cells give where both were added: one process for all of them."""
+    with Machine.create("1x8GiB") as machine:
+        found: dict[str, Seen] = run(machine, _seen)
+    return found
+
+
+def _seen() -> dict[str, Seen]:
+    registry.FRAMEWORKS = (*registry.FRAMEWORKS, Limited())
+    table.WORDS = (*table.WORDS, MENU)
+    return each(
+        [
+            "%gpu plan limit 1GiB",
+            "%gpu limit 1GiB",
+            "import tensorflow as tf; class_ = type('NovumArray', (), {}); big = class_(); kept = tf.zeros(2**20)",
+            "%tf_gpu",
+            "%tf_gpu tensors",
+            "%tf_gpu menu",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("cell", "told"),
+    [
+        ("%gpu plan limit 1GiB", "Novum .*at most 1024 MiB"),
+        ("%gpu limit 1GiB", "Novum .*at most 1024 MiB"),
+        ("%tf_gpu", r"Novum in use 0\.1 .*pool 1\.0 .*limit 1\.0 GiB"),
+        ("%tf_gpu tensors", r"big .*96 MiB"),
+    ],
+)
+def test_a_framework_is_planned_limited_counted_and_searched(seen: dict[str, Seen], cell: str, told: str) -> None:
+    one = seen[cell]
+
+    assert re.search(told, one.text), one.text
+    assert re.search("Novum", one.html)
+
+
+def test_an_answer_is_drawn_as_text_and_as_html(seen: dict[str, Seen]) -> None:
+    one = seen["%tf_gpu menu"]
+    words = [
+        "Soup is served.",
+        "Eat it",
+        "%tf_gpu menu",
+        "1 GiB",
+        "Course",
+        "Price",
+        "second",
+        "What else",
+        "all words",
+    ]
+
+    assert [word for word in words if word not in one.value or word not in one.html] == []
+    assert "of <leeks>" in one.value
+    assert "of &lt;leeks&gt;" in one.html
+
+
+@dataclass(frozen=True)
+class Naps:
+    """A fact of rows: these processes sleep."""
+
+    pids: frozenset[int]
+    silent: frozenset[int] = frozenset()
+
+    def added(self, _gpu: Gpu, rows: Sequence[ProcessRow], *_: object) -> list[ProcessRow]:
+        return [replace(row, owner=f"{row.owner}, napping") if row.pid in self.pids else row for row in rows]
+
+
+def naps(_: object) -> Naps:
+    return Naps(frozenset({2}))
+
+
+def test_a_fact_of_rows_is_in_every_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts.parts("row fact")  # those of the house are registered by now
+    monkeypatch.setitem(parts._names, "row fact", [])
+    parts.register("row fact", f"{__name__}:naps")
+    found = fetch.posted(SimpleNamespace(read=tuple, places=(), names={}))  # type: ignore[arg-type]
+    gpu = Gpu(index=0, uuid="GPU-0", name="A GPU", total=8 * GIB, used=3 * GIB, free=5 * GIB)
+    rows = tuple(Process("0", pid, "C", pid * GIB) for pid in (1, 2))
+    owners = {pid: Owner(pid=pid, who="mine", text=f"{pid}.ipynb", kernel=pid) for pid in (1, 2)}
+    made = make(Snapshot(time=1.0, gpus=(gpu,), processes=rows, listed_at=1.0), Known(owners=owners, facts=found.facts))
+    state = message.state(made)
+    whole = json.loads(message.full(0, state, History()))
+    views = [
+        repr(Status(made)),
+        Status(made)._repr_html_(),
+        "\n".join(lines(made)),
+        json.dumps(state),  # as the panel and the live table have it
+        json.dumps(whole),  # as `tfgpu status --json` prints it
+    ]
+
+    assert [view.count("2.ipynb, napping") > 0 for view in views] == [True] * 5
+    assert not [view for view in views if "1.ipynb, napping" in view]
