@@ -218,12 +218,12 @@ def apply(plan: Plan) -> None:
         Refused: a framework rejected it; everything is as it was.
     """
     before = RUNTIME.current.others.parts
-    try:
-        _configure_all(plan.others.parts, before)
+    with contextlib.ExitStack() as undo:
+        undo.callback(lambda: list(_configure(before, plan.others.parts)))
+        for refused in _configure(plan.others.parts, before):
+            raise refused
         RUNTIME.apply(plan)
-    except BaseException:
-        list(_configure(before, plan.others.parts))
-        raise
+        undo.pop_all()
 
 
 def apply_to_each(plan: Plan) -> Sequence[Refused]:
@@ -231,16 +231,6 @@ def apply_to_each(plan: Plan) -> Sequence[Refused]:
     before = RUNTIME.current.others.parts
     RUNTIME.hold_others(plan.others)
     return tuple(_configure(plan.others.parts, before))
-
-
-def _configure_all(parts: Sequence[FrameworkPlan], before: Sequence[FrameworkPlan]) -> None:
-    """Tell each framework; stop at the first that rejects it.
-
-    Raises:
-        Refused: one of them rejected it.
-    """
-    for refused in _configure(parts, before):
-        raise refused
 
 
 def _configure(parts: Sequence[FrameworkPlan], before: Sequence[FrameworkPlan]) -> Iterator[Refused]:
