@@ -52,11 +52,6 @@ FLOORS = (
 )
 """The rooms from the ground up: folders, and the files at the top. Arrows run down; on the ground alone also across."""
 
-NAMED_TWICE = {
-    "Candidates", "Device", "HeldMemory", "Memory", "Raised", "Request", "Waiting",
-}  # fmt: skip
-"""The names that several classes have, private ones without their underscore. This list only gets shorter."""
-
 Arrows = dict[str, set[str]]
 
 
@@ -196,7 +191,7 @@ def test_no_class_has_the_name_of_another() -> None:
         node.name.lstrip("_") for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
     )
 
-    assert {name for name, count in names.items() if count > 1} <= NAMED_TWICE
+    assert {name for name, count in names.items() if count > 1} == set()
 
 
 def test_the_simulators_c_files_are_no_circle(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.sizes import GIB, MIB
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate.leasing import candidates
-from tfgpu_magic.leases.allocation import HeldMemory, LeasedGpu, choose, lowered, places, settle
+from tfgpu_magic.leases.allocation import LeasedGpu, ProcessMemory, choose, lowered, places, settle
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.parser import parse
@@ -91,7 +91,7 @@ def test_a_call_gets(
     devices: list[Device], processes: list[Process], claims: list[LeasedGpu], count: int, gets: list[int] | str | None
 ) -> None:
     try:
-        chosen = choose(devices, HeldMemory(processes), claims, count)
+        chosen = choose(devices, ProcessMemory(processes), claims, count)
     except Refused:
         assert gets == REFUSED
     else:
@@ -122,14 +122,14 @@ def test_what_calls_have_taken_is_known_by_their_pids_or_where_those_are_another
 ) -> None:
     strangers = frozenset(row.pid for row in processes if row.pid >= STRANGE)
 
-    assert HeldMemory(processes, strangers).of(claims, gpu()) == [gib * GIB for gib in taken]
+    assert ProcessMemory(processes, strangers).of(claims, gpu()) == [gib * GIB for gib in taken]
 
 
 def test_what_calls_have_taken_is_known_together_where_the_driver_tells_it_of_none() -> None:
     claims = [claim(0, 2, 7), claim(0, 2, 8)]
     used = gpu(free=5.0)._replace(used=3 * GIB)
-    alone = HeldMemory([holds(0, 7, None), holds(0, 8, None)])
-    beside = HeldMemory([*alone.processes, holds(0, 9, None)])
+    alone = ProcessMemory([holds(0, 7, None), holds(0, 8, None)])
+    beside = ProcessMemory([*alone.processes, holds(0, 9, None)])
 
     assert sum(alone.of(claims, used)) == 3 * GIB
     assert beside.of(claims, used) == [0, 0]
@@ -139,7 +139,7 @@ def test_a_refusal_names_who_is_in_the_way_on_each_gpu() -> None:
     devices = [device(0, 1, limit=4), device(1, 2, limit=4)]
 
     with pytest.raises(Refused) as refused:
-        choose(devices, HeldMemory([holds(0, 7, 7), holds(1, 8, 6)]), [], 1, lambda: {7: "train.ipynb", 8: "anna"})
+        choose(devices, ProcessMemory([holds(0, 7, 7), holds(1, 8, 6)]), [], 1, lambda: {7: "train.ipynb", 8: "anna"})
 
     text = str(refused.value)
     assert text.startswith("Not started. The call needs 1 GPU, and none have room for it.\n")
@@ -195,7 +195,7 @@ def test_what_the_driver_keeps_is_nobodys_share() -> None:
 
 def test_nothing_left_beside_the_context_is_refused_and_says_why() -> None:
     with pytest.raises(Refused, match=r"(?s)too little to work with.*a percentage is all that its process holds"):
-        choose(candidates(NOTHING, parse("limit 3%"), snapshot(gpu())), HeldMemory(), [], 1)
+        choose(candidates(NOTHING, parse("limit 3%"), snapshot(gpu())), ProcessMemory(), [], 1)
 
 
 def test_each_gpu_has_its_own_words() -> None:

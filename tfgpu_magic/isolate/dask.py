@@ -74,7 +74,7 @@ class Task:
         finally:
             over.set()
         story = getattr(answer.error(), "__cause__", None)  # else Dask, which sends causes beside errors, sends none
-        raise _Raised(tuple(map(bytes, answer.failure)), place) from story
+        raise _RaisedAfar(tuple(map(bytes, answer.failure)), place) from story
 
 
 def _by_content(part: Any) -> Any:
@@ -100,7 +100,7 @@ def _watch(call: Call, wanted: Callable[[], bool], over: threading.Event) -> Non
         call.kill()
 
 
-class _Raised(Exception):
+class _RaisedAfar(Exception):
     """The exception of a call, as Dask sends it: unpickled, it is what the call raised."""
 
     def __reduce__(self) -> Any:

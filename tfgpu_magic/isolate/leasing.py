@@ -21,7 +21,7 @@ from tfgpu_magic.engine.other_processes import OtherProcesses
 from tfgpu_magic.errors import NOT_STARTED, Refused
 from tfgpu_magic.isolate.process.interrupt import put_off
 from tfgpu_magic.leases import allocation
-from tfgpu_magic.leases.allocation import HeldMemory, LeasedGpu, is_fair, key, size
+from tfgpu_magic.leases.allocation import LeasedGpu, ProcessMemory, is_fair, key, size
 from tfgpu_magic.leases.lease_file import LeaseEntry, LeaseFile, LeaseTable, Page
 from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.snapshot import Snapshot
@@ -461,9 +461,9 @@ def see() -> Snapshot:
     return snapshot
 
 
-def held(snapshot: Snapshot) -> HeldMemory:
+def held(snapshot: Snapshot) -> ProcessMemory:
     """Return what each process holds; pids that do not exist here belong to another namespace."""
-    return HeldMemory(snapshot.processes, frozenset(strangers(snapshot)))
+    return ProcessMemory(snapshot.processes, frozenset(strangers(snapshot)))
 
 
 def strangers(snapshot: Snapshot | None) -> tuple[int, ...]:

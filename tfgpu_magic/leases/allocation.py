@@ -61,7 +61,7 @@ class LeasedGpu:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldMemory:
+class ProcessMemory:
     """What each process holds of the GPUs now.
 
     Attributes:
@@ -102,7 +102,7 @@ class HeldMemory:
 
 def choose(
     devices: Sequence[Device],
-    held: HeldMemory,
+    held: ProcessMemory,
     leased: Sequence[LeasedGpu],
     count: int,
     names: Callable[[], Mapping[int, str]] = dict,
@@ -158,7 +158,7 @@ def places(devices: Sequence[Device], leased: Sequence[LeasedGpu], count: int) -
     return max(1, room // count)
 
 
-def _left(device: Device, held: HeldMemory, leased: Sequence[LeasedGpu]) -> Device | None:
+def _left(device: Device, held: ProcessMemory, leased: Sequence[LeasedGpu]) -> Device | None:
     """Return the GPU without what our calls may still take of it; None if it cannot be shared with them."""
     gpu, ours = device.gpu, [one for one in leased if one.gpu == key(device.gpu)]
     if not ours:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.leases import allocation
-from tfgpu_magic.leases.allocation import HeldMemory, LeasedGpu
+from tfgpu_magic.leases.allocation import LeasedGpu, ProcessMemory
 from tfgpu_magic.leases.lease_file import LeaseEntry, LeaseTable
 from tfgpu_magic.monitor.owners.pids import elsewhere
 from tfgpu_magic.parking import checks
@@ -109,7 +109,7 @@ class Waiting:
         """Tell whether the room for a process is free; note whether others than our calls hold it."""
         devices = _devices(place.entry, snapshot.gpus)
         theirs = [claim for ticket, one in page.entries.items() if ticket != place.ticket for claim in one.leased]
-        held = HeldMemory(snapshot.processes, elsewhere(row.pid for row in snapshot.processes))
+        held = ProcessMemory(snapshot.processes, elsewhere(row.pid for row in snapshot.processes))
         try:
             place.held_by_others = devices is None
             return devices is not None and allocation.choose(devices, held, theirs, len(devices)) is not None

@@ -25,7 +25,7 @@ def reference(gpu: Gpu) -> GpuRef:
     return gpu.index if gpu.instance is None else gpu.uuid or gpu.label
 
 
-class _Request(ABC):
+class _BaseRequest(ABC):
     """The base of all requests."""
 
     __slots__ = ()
@@ -48,7 +48,7 @@ class _Request(ABC):
         """Return the same for those of its GPUs that are there; None where nothing is left of it."""
 
 
-class Memory(_Request):
+class Memory(_BaseRequest):
     """A request on how the memory of every visible GPU, or of one, is taken.
 
     Attributes:
@@ -224,7 +224,7 @@ class Candidates(Protocol):
         """Tells the user something of the choice, in whole sentences."""
 
 
-class Choice(_Request):
+class Choice(_BaseRequest):
     """A request on which GPUs TensorFlow sees, and in which order."""
 
     __slots__ = ()
@@ -265,7 +265,7 @@ class Choice(_Request):
         return isinstance(earlier, Choice)
 
 
-class Cpus(_Request):
+class Cpus(_BaseRequest):
     """A request on how many logical CPUs there are."""
 
     __slots__ = ()
@@ -285,7 +285,7 @@ class Cpus(_Request):
         return self
 
 
-class Reset(_Request):
+class Reset(_BaseRequest):
     """A request to drop whatever was asked before."""
 
     __slots__ = ()

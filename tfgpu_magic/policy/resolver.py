@@ -167,7 +167,7 @@ def _usable(gpus: Sequence[Gpu]) -> list[Gpu]:
 
 def _choose(request: Choice, policy: Policy, snapshot: Snapshot, process: ProcessState, notes: list[str]) -> list[Gpu]:
     """Return the GPUs that a request makes TensorFlow see; add notes on them."""
-    gpus = list(request.choose(_Candidates(request, policy, snapshot, process, process.claims, notes.append)))
+    gpus = list(request.choose(_ChoiceOfGpus(request, policy, snapshot, process, process.claims, notes.append)))
     if request.refs:
         refusal.if_it_cannot_be_shown(gpus)
     if not process.frozen:
@@ -178,7 +178,7 @@ def _choose(request: Choice, policy: Policy, snapshot: Snapshot, process: Proces
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidates:
+class _ChoiceOfGpus:
     """The GPUs that a request chooses from: `request.Candidates`."""
 
     request: Choice

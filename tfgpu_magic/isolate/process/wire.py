@@ -77,7 +77,7 @@ def send(end: socket.socket, kind: str, parts: Sequence[bytes | memoryview] = ()
         OSError: the other end is closed (`BrokenPipeError`), or there is no memory for the large parts.
     """
     host_memory.demand(sum(len(part) for part in parts if len(part) > INLINE))
-    memories: list[_Memory] = []
+    memories: list[_MappedMemory] = []
     shared: int | None = None
     alone = sum(len(part) >= ALONE for part in parts) < _MEMORIES
     places: list[bytes | tuple[int, int, int]] = []
@@ -86,7 +86,7 @@ def send(end: socket.socket, kind: str, parts: Sequence[bytes | memoryview] = ()
         def store(part: bytes | memoryview, number: int | None = None) -> tuple[int, int, int]:
             if number is None:
                 number = len(memories)
-                memories.append(_Memory())
+                memories.append(_MappedMemory())
                 closing.callback(os.close, memories[-1].descriptor)  # the receiver has its own
             return number, memories[number].add(part), len(part)
 
@@ -139,7 +139,7 @@ def memory(content: bytes = b"") -> int:
     return descriptor
 
 
-class _Memory:
+class _MappedMemory:
     """Memory for another process to map."""
 
     def __init__(self) -> None:

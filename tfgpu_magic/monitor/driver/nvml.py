@@ -56,7 +56,7 @@ _LISTS = {
 }
 
 
-class _Device(NamedTuple):
+class _NvmlDevice(NamedTuple):
     """A GPU or MIG instance: NVML's handle (None where it gave none, with the reason in `code`), and constant facts."""
 
     handle: Any
@@ -83,7 +83,7 @@ class NvmlReader:
         self._folders = tuple(folders)
         self._driver: str | None = None
         self._open = False
-        self._devices: list[_Device] = []
+        self._devices: list[_NvmlDevice] = []
         self._facts: dict[str, Gpu] = {}
         self._recount_at = 0.0
         self._row_of_535 = False
@@ -172,19 +172,19 @@ class NvmlReader:
         self._recount_at = time.monotonic() + RECOUNT_EVERY
         return nvml_calls.OK
 
-    def _find(self, index: int, before: dict[str, Gpu]) -> list[_Device]:
+    def _find(self, index: int, before: dict[str, Gpu]) -> list[_NvmlDevice]:
         """Find the GPU of one index and its MIG instances; `before` has the GPUs by label, for one that is lost now."""
         gpu = before.get(str(index), Gpu(index=index))
         handle = new_handle()
         code = call("nvmlDeviceGetHandleByIndex_v2", c_uint(index), byref(handle))
         if code != nvml_calls.OK:
-            return [_Device(None, gpu, code)]
+            return [_NvmlDevice(None, gpu, code)]
         mode, pending = c_uint(), c_uint()
         mig = call("nvmlDeviceGetMigMode", handle, byref(mode), byref(pending)) == nvml_calls.OK and mode.value == 1
         gpu = self._learn(handle, gpu)._replace(index=index, mig=mig)
-        return [_Device(handle, gpu), *(self._instances(handle, gpu) if mig else [])]
+        return [_NvmlDevice(handle, gpu), *(self._instances(handle, gpu) if mig else [])]
 
-    def _instances(self, handle: Any, parent: Gpu) -> list[_Device]:
+    def _instances(self, handle: Any, parent: Gpu) -> list[_NvmlDevice]:
         """Find the MIG instances of a GPU, numbered as nvidia-smi's process table does, by GPU instance."""
         parts = [new_handle() for _ in range(number("nvmlDeviceGetMaxMigDeviceCount", handle) or 0)]
         give = "nvmlDeviceGetMigDeviceHandleByIndex"
@@ -195,7 +195,7 @@ class NvmlReader:
         before = parent._replace(uuid=None, multiprocessors=None)
         facts = [self._learn(part, before) for part in parts]
         return [
-            _Device(part, gpu._replace(index=parent.index, instance=number, mig=False))
+            _NvmlDevice(part, gpu._replace(index=parent.index, instance=number, mig=False))
             for part, gpu, number in zip(parts, facts, numbers, strict=True)
         ]
 
@@ -217,7 +217,7 @@ class NvmlReader:
             )
         return self._facts[uuid]
 
-    def _read_device(self, device: _Device, kinds: str) -> tuple[Gpu, list[Process], bool]:
+    def _read_device(self, device: _NvmlDevice, kinds: str) -> tuple[Gpu, list[Process], bool]:
         """Read one device: its figures, its processes of these kinds, and whether any row was invalid."""
         handle, gpu = device.handle, device.gpu
         if handle is None:
@@ -271,7 +271,7 @@ class NvmlReader:
                 return code, []
         return code, []
 
-    def _utilisation(self, device: _Device) -> dict[int, int] | None:
+    def _utilisation(self, device: _NvmlDevice) -> dict[int, int] | None:
         """Read the percentages of the processes that ran kernels since the last call; None where NVML does not tell."""
         label = device.gpu.label
         for _ in range(4):

@@ -42,7 +42,7 @@ def block(loop: Any, gate: Gate, in_background: Do) -> Iterator[str]:
     for handle in watched:
         if not _is_kernels_reader(handle):
             yield f"callback {_called(handle)}"
-    waiting = _Waiting(loop, gate, in_background)
+    waiting = _WaitingLoop(loop, gate, in_background)
     for handle in (*loop._scheduled, *loop._ready):  # type: ignore[attr-defined]
         if handle not in watched and not handle.cancelled() and not _is_kernels(handle):
             waiting.put_off(handle)
@@ -56,7 +56,7 @@ def runs_cell(loop: Any) -> bool:
     return any(getattr(_code(task.get_coro()), "co_name", "") == "run_cell_async" for task in asyncio.all_tasks(loop))
 
 
-class _Waiting:
+class _WaitingLoop:
     """What one loop has waiting, and what of it was due while the gate was closed."""
 
     def __init__(self, loop: Any, gate: Gate, in_background: Do) -> None:
