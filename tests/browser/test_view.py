@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import partial
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.browser.panel import View, recorded, show
 from tests.browser.scene import shot
+from tests.sizes import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,6 +24,11 @@ _GROUNDS = """bar => [...bar.children].map(part => {
   const { backgroundColor, backgroundImage } = getComputedStyle(part);
   return `${backgroundColor} ${backgroundImage}`;
 })"""
+
+_FULL = {
+    "gpus": {"0": {"name": "NVIDIA A100-SXM4-80GB", "unified": True, "used": 14850 * GIB, "total": 16384 * GIB}},
+    "rows": {"0 7": {"gpu": "0", "who": "mine", "owner": "train.ipynb", "held": 14850 * GIB}},
+}
 
 _CHURN = """async ([first, last]) => {
   const state = window.make(1e9);  // what each holds moves with the time, and which rows are in sight with that
@@ -143,6 +151,17 @@ def test_a_row_of_any_width_keeps_its_notebooks_name(browser: Browser, width: in
     page.close()
 
     assert whole == [["train.ipynb", True], ["eval.ipynb", True], ["maria", True]]
+
+
+@pytest.mark.parametrize("width", [220, 250, 320])
+def test_the_figure_of_a_full_gpu_is_whole_in_any_width(browser: Browser, width: int) -> None:
+    page = recorded(browser, f"told&width={width}&told={quote(json.dumps(_FULL))}")
+    title = page.locator(".tfgpu-view-title")
+    shot(page, f"full-{width}")
+
+    assert "14850.0 / 16384 GiB" in title.inner_text()
+    assert title.evaluate("one => one.scrollWidth <= one.clientWidth")
+    page.close()
 
 
 def test_what_is_parked_says_so_in_a_narrow_view_and_a_name_stays_a_name(browser: Browser) -> None:

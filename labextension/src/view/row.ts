@@ -176,7 +176,7 @@ function detail(row: Row, unused: string, { trans, unit }: Look): unknown {
 }
 
 /** A word and its figure; either may be empty. */
-export type Fact = readonly [what: string, value: string];
+type Fact = readonly [what: string, value: string];
 
 /** The framework that the policy is for: its figures stand beside the policy, without its name. */
 const OWN = 'TensorFlow';
@@ -194,7 +194,7 @@ export function facts(row: Row, unit: Unit, trans: Translation): Fact[] {
 }
 
 /** Whether frameworks say that nothing was ever made on the GPU: the process has a context there, or a pool. */
-export function neverUsed({ figures = {} }: Row): boolean {
+function neverUsed({ figures = {} }: Row): boolean {
   return allZero(Object.values(figures).flatMap(its => Object.values(its)));
 }
 
