@@ -179,3 +179,14 @@ def test_its_jupyterlab_shows_who_holds_what(installed: Installation, tmp_path: 
     assert Path(package).is_relative_to(installed.folder)
     assert first.held == "2.0 GiB"
     assert used == "3.0 / 16 GiB"
+
+
+def test_parts_are_found_in_a_zip_too(tmp_path: Path) -> None:
+    archive = shutil.make_archive(str(tmp_path / "package"), "zip", _frontend.ROOT, "tfgpu_magic")
+    code = "from tfgpu_magic.model.parts import parts; print(len(parts('word')), len(parts('end')))"
+    environment = {"PYTHONPATH": archive, "PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+
+    assert done.stdout == "2 1\n"

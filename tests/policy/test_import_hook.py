@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
+import importlib.util
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -83,3 +86,43 @@ def test_an_interrupt_after_the_import_leaves_the_module_and_the_function_can_be
     import_hook.call_at_import(interrupted, module)
 
     assert len(called) == 2
+
+
+class _AllBut:
+    """A finder that asks all finders but itself, as some tools do."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> object:
+        found = (one.find_spec(name, path, target) for one in sys.meta_path if one is not self)  # type: ignore[arg-type]
+        return next(filter(None, found), None)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(SimpleNamespace(find_module=lambda *_: None), id="an old one, which Python passes over"),
+        pytest.param(_AllBut(), id="one that asks all others"),
+        pytest.param(type(import_hook._FINDER)(), id="a second of ours, as after a reload"),
+    ],
+)
+@pytest.mark.parametrize("behind", [True, False])
+@pytest.mark.filterwarnings("ignore::ImportWarning")  # Python's own, of the old one
+def test_other_finders_do_no_harm(module: str, other: object, behind: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[int] = []
+    import_hook.call_at_import(lambda: called.append(1), module)
+    import_hook.call_at_import(lambda: called.append(2), "absent")
+    rest = [one for one in sys.meta_path if one is not import_hook._FINDER]
+    monkeypatch.setattr(
+        sys, "meta_path", [import_hook._FINDER, *rest, other] if behind else [other, import_hook._FINDER, *rest]
+    )
+    if behind or not isinstance(other, SimpleNamespace):
+        assert importlib.util.find_spec("absent") is None
+    importlib.import_module(module)
+
+    assert called == [1]
+
+
+def test_what_finds_a_module_can_be_copied(module: str) -> None:
+    import_hook.call_at_import(lambda: None, module)
+    found = importlib.util.find_spec(module)
+
+    assert copy.deepcopy(found).name == module  # type: ignore[union-attr]

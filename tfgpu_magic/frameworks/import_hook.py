@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any, TextIO
 
@@ -36,16 +37,24 @@ def call_at_import(do: Callable[[], None], module: str = "tensorflow") -> None:
 
 
 class _Finder:
-    """Finds a module that functions wait for as the finders behind it do, and has its import call them.
+    """Finds a module that functions wait for as the other finders do, and has its import call them.
 
     Source: Python's import system, `importlib.abc.MetaPathFinder` and `Loader`.
     """
 
+    def __init__(self) -> None:
+        self._asking: set[tuple[str, int]] = set()
+
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if not _waiting.get(name):
+        one = (name, threading.get_ident())
+        if not _waiting.get(name) or one in self._asking:  # the others may ask this one in turn
             return None
-        others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
-        found: Any = next(filter(None, others), None)
+        self._asking.add(one)
+        try:
+            others = (getattr(finder, "find_spec", None) for finder in sys.meta_path if finder is not self)
+            found: Any = next(filter(None, (find(name, path, target) for find in others if find)), None)
+        finally:
+            self._asking.discard(one)
         if hasattr(getattr(found, "loader", None), "exec_module"):
             found.loader = _Loader(found.loader)
         return found
@@ -61,6 +70,8 @@ class _Loader:
         self._loader = loader
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # a copy that is made asks for some before it has the loader
+            raise AttributeError(name)
         return getattr(self._loader, name)
 
     def exec_module(self, module: Any) -> None:

@@ -5,9 +5,10 @@ A room that adds any has a file `parts.py`, which only registers them. Without t
 
 from __future__ import annotations
 
+import pkgutil
+import sys
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 Kind: TypeAlias = Literal[
@@ -33,7 +34,9 @@ _names: dict[str, list[str]] = {}
 
 def register(kind: Kind, name: str) -> None:
     """Add a part by its name: ``package.module:attribute``."""
-    _names.setdefault(kind, []).append(name)
+    names = _names.setdefault(kind, [])
+    if name not in names:  # it is there where an interrupt ended the first reading
+        names.append(name)
 
 
 def parts(kind: Kind) -> list[Any]:
@@ -45,7 +48,9 @@ def parts(kind: Kind) -> list[Any]:
 
 @cache
 def _find() -> None:
-    """Import what registers, once."""
-    package = Path(__file__).parents[1]
-    for file in sorted(package.glob("*/parts.py")):
-        import_module(f"{package.name}.{file.parent.name}.parts")
+    """Import what registers, once; also where the package is in a zip."""
+    package = __name__.partition(".")[0]
+    for root in sys.modules[package].__path__:
+        for _, room, is_package in pkgutil.iter_modules([root]):
+            if is_package and any(name == "parts" for _, name, _ in pkgutil.iter_modules([f"{root}/{room}"])):
+                import_module(f"{package}.{room}.parts")
