@@ -8,6 +8,7 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -91,9 +92,9 @@ def test_an_interrupt_after_the_import_leaves_the_module_and_the_function_can_be
 class _AllBut:
     """A finder that asks all finders but itself, as some tools do."""
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> object:
-        found = (one.find_spec(name, path, target) for one in sys.meta_path if one is not self)  # type: ignore[arg-type]
-        return next(filter(None, found), None)
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        others: list[Any] = [one for one in sys.meta_path if one is not self]  # type: ignore[comparison-overlap]
+        return next(filter(None, (one.find_spec(name, path, target) for one in others)), None)
 
 
 @pytest.mark.parametrize(
