@@ -93,7 +93,7 @@ class _AllBut:
     """A finder that asks all finders but itself, as some tools do."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        others: list[Any] = [one for one in sys.meta_path if one is not self]  # type: ignore[comparison-overlap]
+        others: list[Any] = [one for one in sys.meta_path if one is not self]
         return next(filter(None, (one.find_spec(name, path, target) for one in others)), None)
 
 
