@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,8 +23,7 @@ class Looking(Protocol):
         """Wait for the snapshot, and return it; `slow` is called once where that takes long."""
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(NamedTuple):
     """The description of a word of `%tf_gpu`.
 
     What it does is in a module of its own, which is imported when the word is said or completed:
@@ -81,8 +79,7 @@ class Word:
         return not (self.takes or self.flags)
 
 
-@dataclass(frozen=True, slots=True)
-class Above:
+class Above(NamedTuple):
     """How a word stands above a cell.
 
     Attributes:
@@ -98,8 +95,7 @@ class Above:
     meaning: str
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(NamedTuple):
     """A flag that may stand above a cell.
 
     Attributes:
@@ -122,8 +118,7 @@ class Flag:
         return f"{self.name} {self.takes}".rstrip()
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """A parsed line of the magic: without its comment, and with `--restart` taken out.
 
     Attributes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.errors import PolicyError, TfGpuError, UnknownWord
@@ -36,7 +35,7 @@ def answer(
     Raises:
         TfGpuError: it cannot be done; its text says why, and what can.
     """
-    parsed = replace(read(line, table.WORDS), looking=looking, magic=magic)
+    parsed = read(line, table.WORDS)._replace(looking=looking, magic=magic)
     word = parsed.word
     if parsed.rest and word.alone:
         raise PolicyError(f"`{word.name}` stands alone; {parsed.rest!r} is too much. `%tf_gpu?` explains the words.")
@@ -50,7 +49,7 @@ def above(line: str, cell: str, shell: Any, magic: Magic = "tf_gpu") -> Callable
     Raises:
         TfGpuError: it cannot be done; its text says why, and what can.
     """
-    parsed = replace(read(line, table.WORDS), magic=magic)
+    parsed = read(line, table.WORDS)._replace(magic=magic)
     if parsed.word.above is None:
         *first, last = (f"`%%tf_gpu {word.name}`" for word in table.WORDS if word.above)
         fitting = f"{', '.join(first)} or {last}"

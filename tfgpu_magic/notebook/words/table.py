@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -54,7 +53,7 @@ MEASURED = Above(
 )
 
 WORDS: tuple[Word, ...] = (
-    *(replace(word, flags=(), takes=True, restart=True, home=".policy") for word in POLICY_WORDS),
+    *(word._replace(flags=(), takes=True, restart=True, home=".policy") for word in POLICY_WORDS),
     Word("help", ("help",), "show this list; also `%tf_gpu?`", also=("--help", "-h", "?")),
     Word(
         "status",
