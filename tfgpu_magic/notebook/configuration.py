@@ -17,6 +17,7 @@ from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.policy import NOTHING, Policy
 from tfgpu_magic.policy.requests.default import Default
 from tfgpu_magic.policy.settings import CONFIGURATION, policy_for_user
+from tfgpu_magic.policy.word import RESTART
 from tfgpu_magic.units import seconds
 
 if TYPE_CHECKING:
@@ -92,6 +93,11 @@ def lower_ceiling(text: str) -> str:
 def ceiling_in_force() -> str:
     """Return the ceiling of this process as text; an empty one where there is none."""
     return "" if RUNTIME.ceiling is None else str(RUNTIME.ceiling)
+
+
+def after_restart(words: str, others: str) -> str:
+    """Apply the words of a restart that a line asked for, as `resume` does; return a sentence on what they do now."""
+    return engine.standing(resume(words, others, asked=f", asked for with {RESTART},"))
 
 
 def resume(words: str, others: str = "", *, asked: str = "") -> Plan:

@@ -22,7 +22,6 @@ from tfgpu_magic.notebook.magic import MAGICS, TfGpuMagics, configuration
 from tfgpu_magic.policy import settings
 from tfgpu_magic.policy.settings import SECTION
 from tfgpu_magic.policy.variables import CEILING, POLICY
-from tfgpu_magic.policy.word import RESTART
 
 _ENFORCED = {"policy", "policies", "ceiling", "ceilings"}
 
@@ -137,11 +136,11 @@ def _apply(
 ) -> None:
     """Apply the words of a restart, and report on them."""
     try:
-        plan = configuration().resume(words, others, asked=f", asked for with {RESTART},")
+        said = configuration().after_restart(words, others)
     except TfGpuError as error:
         _warn(shell, f"tfgpu_magic: {error}")
     else:
-        say(shell, f"tfgpu_magic: after the restart, {configuration().engine.standing(plan)}", sys.stdout)
+        say(shell, f"tfgpu_magic: after the restart, {said}", sys.stdout)
 
 
 def _warn(shell: InteractiveShell, text: str) -> None:
