@@ -1,1 +1,1 @@
-"""What a process that is parked does itself: it says whether it may be, holds user code back, and comes back for it."""
+"""What a process that is parked does itself: it says whether it may be, blocks user code, and comes back for it."""
