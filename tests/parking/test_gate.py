@@ -248,7 +248,7 @@ def test_a_cell_that_another_thread_is_about_to_run_is_seen(over: threading.Even
 def job(seen: list[str]) -> None:
     """Begin a job that ends at once, and note when its callback runs."""
     go_on = threading.Event()
-    cell: Any = SimpleNamespace(title="job", pid=None, run=go_on.wait, settle=lambda: None)
+    cell: Any = SimpleNamespace(title="job", call=None, run=go_on.wait, settle=lambda: None)
     Job(cell).add_done_callback(lambda _: seen.append("called"))
     go_on.set()
 
