@@ -1,4 +1,4 @@
-"""An answer: sentences, tables and more, each drawn as text and as HTML."""
+"""An answer: sentences, tables and more, each drawn as text, which terminals show, and as HTML."""
 
 from __future__ import annotations
 
