@@ -19,7 +19,7 @@ def machine(*held: int, used: int = 0, error: str | None = None) -> Snapshot:
     return Snapshot(
         time=0.0,
         gpus=tuple(Gpu(index=n, uuid=f"GPU-{n}", used=used + size) for n, size in enumerate(held)),
-        processes=tuple(Process(gpu=str(n), pid=PID, kind="C", held=size) for n, size in enumerate(held) if size),
+        processes=tuple(Process(gpu=str(n), pid=PID, kind="C", held=size) for n, size in enumerate(held)),
         error=error,
     )
 
@@ -51,6 +51,7 @@ JAX = GpuUse(gpu="GPU-0", figures=(Figure(framework="JAX", what="peak", size=GIB
             machine(0, 0, 0, 0),
             "1 GiB of GPU 0, 2 GiB of GPU 1 and 512 MiB of 2 other GPUs given back",
         ),
+        ([], machine(3 * GIB, 0), machine(0, 0), "3 GiB of GPU 0 given back"),
         ([], machine(0), None, "no GPU memory held"),
         ([], machine(GIB), machine(GIB), "and its process still holds 1 GiB of GPU 0"),
         ([], None, machine(0), "no GPU memory held any more"),

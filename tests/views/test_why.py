@@ -13,7 +13,7 @@ from tests.sizes import GIB, MIB
 from tests.views.tables import HOSTILE
 from tfgpu_magic.insight.why.answer import NONE, NOTHING, TRIED, Why
 from tfgpu_magic.insight.why.explanation import Remedy
-from tfgpu_magic.model.answer import OFFERS
+from tfgpu_magic.model.answer import OFFERS, Part, facts
 
 LIMITED = case(
     cell=5,
@@ -92,6 +92,10 @@ def test_names_are_harmless() -> None:
 
     assert "<img" not in page
     assert not {"\u202e", "\x1b", "\ud800"} & set(text + page)
+
+
+def test_where_nothing_is_known_there_is_no_table() -> None:
+    assert facts([]) == Part([], "")
 
 
 def test_nothing_yet_is_said() -> None:

@@ -1,4 +1,4 @@
-"""A `concurrent.futures.Executor` whose calls run in processes of their own, each with GPUs from `leases`.
+"""A `concurrent.futures.Executor` whose calls run in processes of their own, each with GPUs from `leasing`.
 
 A thread of this process runs one call after the other. Every executor of Python's waits at the end of a program for
 what was submitted to it. There are two exceptions: Ctrl-C also stops the calls, as it stops the workers of a

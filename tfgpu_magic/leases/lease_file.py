@@ -33,7 +33,7 @@ ABSENT = 5.0
 """Seconds after which a waiting call whose entry was not renewed is passed over: its process is stopped, or hangs."""
 
 _MAX_SIZE = 2**20  # bytes
-_LOCK_TIMEOUT = 5.0  # seconds in which the lock is to be had; no process requested it for more than a few milliseconds
+_LOCK_TIMEOUT = 5.0  # seconds in which the lock is to be had; no process needs it for more than a few milliseconds
 _HEAD = struct.Struct("<II")  # length and checksum of the JSON that follows
 _FLOCK = struct.Struct("hhqqi")  # struct flock: type, whence, start, length, pid
 _MUTEX, _LIVES = 2**40, 2**41  # bytes that are locked, far beyond those that are written

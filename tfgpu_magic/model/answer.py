@@ -110,6 +110,8 @@ def sentence(words: str, paste: str, form: str = "{}") -> Part:
 
 def facts(known: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> Part:
     """Draw labels, each with lines of its own: a size, empty where there is none, and a text."""
+    if not known:
+        return Part([], "")
     width = max((len(label) for label, _ in known), default=0)
     named = [(label if at == 0 else "", *line) for label, lines in known for at, line in enumerate(lines)]
     lines = [f"  {label:<{width}}  {f'{size:>8}  ' if size else ''}{words}" for label, size, words in named]

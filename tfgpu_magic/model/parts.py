@@ -41,14 +41,14 @@ def register(kind: Kind, name: str) -> None:
 
 def parts(kind: Kind) -> list[Any]:
     """Return the parts of a kind, in the order of their rooms' names, and of each room's own list."""
-    _find()
+    find()
     names = (name.partition(":") for name in _names.get(kind, ()))
     return [getattr(import_module(module), part) for module, _, part in names]  # resolve_name takes four times as long
 
 
 @cache
-def _find() -> None:
-    """Import what registers, once; also where the package is in a zip."""
+def find() -> None:
+    """Import what registers, once; also where the package is in a zip. A fork server does so before it forks."""
     package = __name__.partition(".")[0]
     for root in sys.modules[package].__path__:
         for _, room, is_package in pkgutil.iter_modules([root]):

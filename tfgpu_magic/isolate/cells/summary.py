@@ -91,6 +91,7 @@ def _back(uses: Sequence[GpuUse], before: Snapshot | None, after: Snapshot | Non
 
 def _amounts(held: dict[str, int]) -> str:
     """Return each GPU's amount; of many the two largest, and the sum of the others, which is contexts as a rule."""
+    held = {label: size for label, size in held.items() if size}
     most = sorted(held, key=lambda label: -held[label])
     shown = [f"{rounded(held[label])} of GPU {label}" for label in held if label in most[: 3 if len(held) == 3 else 2]]
     rest = [held[label] for label in held if label not in most[: 3 if len(held) == 3 else 2]]
