@@ -45,9 +45,8 @@ BROKEN = "import tfgpu_magic.engine.enforcement as a; a.look_well = lambda: 1 / 
 
 AFTER_EXIT = """
 import tfgpu_magic
-from dataclasses import replace
 from tfgpu_magic.frameworks.self_report import after_exit
-now = replace(tfgpu_magic.look(), processes=())
+now = tfgpu_magic.look()._replace(processes=())
 gpus = list(zip(after_exit(now).gpus, now.gpus))
 """
 TAKES_NO_LIMIT = "torch.cuda.get_per_process_memory_fraction = lambda _: 1 / 0"
