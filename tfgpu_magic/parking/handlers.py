@@ -73,6 +73,8 @@ class ParkHandler(ActionHandler):
         if fields.get("back") is True:
             if waits:
                 return 204
+            for back in [at for at, one in self._coming.items() if one.over]:
+                del self._coming[back]
             coming = self._coming[pid] = ComingBack(pid)
             return await self._done(partial(coming.outcome, RETURN_TIMEOUT), PARK_TIMEOUT)
         if coming is not None and waits:
