@@ -10,8 +10,11 @@ from tests.slack import SLACK
 from tests.waiting import until
 
 
-def later(book: Notebook, request: str, code: str) -> list[tuple[str, dict[str, Any]]]:
-    """Run a cell to its end, and return what came meanwhile, and before, for the cell of the request."""
+def later(book: Notebook, request: str, code: str, awaited: str = "") -> list[tuple[str, dict[str, Any]]]:
+    """Run a cell to its end, and return what came meanwhile, and before, for the cell of the request.
+
+    If it is still without the awaited text then, more cells are run until it has that.
+    """
     heard: list[tuple[str, dict[str, Any]]] = []
     ours = book.client.execute(code)
     while True:
@@ -20,7 +23,10 @@ def later(book: Notebook, request: str, code: str) -> list[tuple[str, dict[str, 
             heard.append((message["msg_type"], message["content"]))
         idle = message["msg_type"] == "status" and message["content"]["execution_state"] == "idle"
         if idle and message["parent_header"].get("msg_id") == ours:
-            return heard
+            break
+    if awaited not in str(heard):
+        heard += later(book, request, "import time; time.sleep(0.1)", awaited)
+    return heard
 
 
 def test_a_job_is_a_future_and_its_output_comes_below_its_own_cell(book: Notebook) -> None:
@@ -30,7 +36,8 @@ def test_a_job_is_a_future_and_its_output_comes_below_its_own_cell(book: Noteboo
     heard = later(
         book,
         request,
-        "job = _; answer = job.result(); import time; time.sleep(0.5)",
+        "job = _; answer = job.result()",
+        awaited="Isolated: ",
     )
     text = "".join(content["text"] for kind, content in heard if kind == "stream")
     closing = [content["data"]["text/plain"] for kind, content in heard if kind == "display_data"]
@@ -63,7 +70,7 @@ def listed(book: Notebook) -> str:
 
 def test_a_job_that_fails_says_so_below_its_cell_and_raises_when_asked(book: Notebook) -> None:
     request = book.client.execute("%%tf_gpu isolate --detach\n1 / 0")
-    heard = later(book, request, "job = _\nimport time; time.sleep(1.5)")
+    heard = later(book, request, "job = _; job.exception(timeout=240)", awaited="ZeroDivisionError")
     ran = book.run("job.result()")
 
     assert "ZeroDivisionError" in "".join(content["text"] for kind, content in heard if kind == "stream")
