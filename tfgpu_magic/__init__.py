@@ -105,7 +105,7 @@ def __dir__() -> list[str]:
 
 
 def _resume(words: str, others: str = "") -> None:
-    """Apply a policy in a kernel that was restarted for it; `restart` has that kernel call this."""
+    """Apply a policy in a kernel that was restarted for it; `notebook.server_client` has that kernel call this."""
     from tfgpu_magic.notebook import loading
 
     loading.resume(words, others)

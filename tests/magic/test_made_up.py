@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -29,7 +29,12 @@ HOWL = Word(
     "howl",
     ("%%tf_gpu howl",),
     "says the cell",
-    above=Above((Flag("--loud", "N", "so loud"),), "WORDS", "Write it.", "A wolf says the cell."),
+    above=Above(
+        (Flag("--loud", "N", "so loud"), Flag("--at", "NAMES", "at these")),
+        "WORDS",
+        "Write it.",
+        "A wolf says the cell.",
+    ),
     home=__name__,
 )
 """Two words as a stranger would add them: their entries in the table, and a module, which is this one."""
@@ -39,7 +44,7 @@ ANSWERED = [
     ("%tf_gpu BARK 2  # twice", "woof woof"),
     ("%%tf_gpu howl --loud 3\nauh", "auh --loud 3"),
     ("%tf_gpu help", "bark [N]         says woof, N times"),
-    ("%tf_gpu help", "%%tf_gpu howl [--loud N] [WORDS]"),
+    ("%tf_gpu help", "%%tf_gpu howl [--loud N] [--at NAMES] [WORDS]"),
     ("%tf_gpu help", "A wolf says the cell.\n\n  --loud N  so loud"),
     ("print(get_ipython().object_inspect('%tf_gpu')['docstring'])", "says woof, N times"),
 ]
@@ -62,9 +67,9 @@ OFFERED = [
     ("%tf_gpu bark 2 ", ["--twice"]),
     ("%%tf_gpu ", ["howl", "isolate", "measure"]),
     ("%%tf_gpu bark ", []),
-    ("%%tf_gpu howl im", ["images"]),
-    ("%%tf_gpu howl --l", ["--loud"]),
-    ("%%tf_gpu howl 1", ["1"]),
+    ("%%tf_gpu howl --at im", ["images"]),
+    ("%%tf_gpu howl --lo", ["--loud"]),
+    ("%%tf_gpu howl visible 1", ["1"]),
 ]
 
 
@@ -128,7 +133,3 @@ def offers(said: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
 
 def prepare(said: Line, cell: str, _: Any) -> Callable[[], object]:
     return lambda: f"{cell.strip()} {said.rest}"
-
-
-def offers_above(_: Sequence[str], gpus: Callable[[], Sequence[str]], names: Callable[[], Iterable[str]]) -> list[str]:
-    return ["--loud", *gpus(), *names()]

@@ -103,7 +103,7 @@ class Report:
         used_since: when it was first seen to have taken memory, in seconds since the epoch; None if it has none.
         promises: whether it may take what its uses allow; not where a program only starts kernels, which report that.
         parks: whether it lets itself be parked.
-        kernel: the kernel's id (`names.kernel_id`); empty of a program.
+        kernel: the kernel's id (`pids.kernel_id`); empty of a program.
     """
 
     pid: int

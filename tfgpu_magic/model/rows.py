@@ -216,7 +216,7 @@ class Table:
         error: why there is nothing to show, in words.
         absent: there is no driver or no GPU here, as opposed to one that fails.
         time: when the GPUs were read, in seconds since the epoch.
-        stale_since: since when the collector is missing, as `board.Look` has it; None while it is alive.
+        stale_since: since when the collector is missing, as `snapshot_file.Look` has it; None while it is alive.
         every: seconds from this reading to the next; 0 where there is only this one.
     """
 

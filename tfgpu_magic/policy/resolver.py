@@ -179,7 +179,7 @@ def _choose(request: Choice, policy: Policy, snapshot: Snapshot, process: Proces
 
 @dataclass(frozen=True, slots=True)
 class _ChoiceOfGpus:
-    """The GPUs that a request chooses from: `request.Candidates`."""
+    """The GPUs that a request chooses from: `policy.Candidates`."""
 
     request: Choice
     policy: Policy

@@ -33,7 +33,6 @@ class Word(NamedTuple):
       labels of the GPUs.
     - ``prepare(line, cell, shell)`` returns the function that runs the cell below a word that may stand above one. What
       `prepare` raises is a mistake in the line; what the function raises is the cell's own error.
-    - ``offers_above(tokens, gpus, names)`` returns what may follow there; it may call for the notebook's names, too.
 
     Attributes:
         name: the word.
@@ -84,7 +83,7 @@ class Above(NamedTuple):
 
     Attributes:
         flags: its flags there.
-        rest: what may follow them, in capitals as in the help; "" where nothing may.
+        rest: what may follow them, in capitals as in the help; "" where nothing may. WORDS are a policy.
         usage: a sentence on how it is written, for error messages.
         meaning: the help's paragraph about it.
     """
@@ -100,7 +99,8 @@ class Flag(NamedTuple):
 
     Attributes:
         name: the flag.
-        takes: the value that follows it, in capitals as in the help; "" where none does.
+        takes: the value that follows it, in capitals as in the help; "" where none does. NAMES are names of the
+            notebook.
         meaning: what it does, for the help.
         values: values to offer.
         tried: other flags that people may write for it and that do not look like it.

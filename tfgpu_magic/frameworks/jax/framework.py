@@ -1,4 +1,4 @@
-"""JAX as one of the frameworks of this process: its stage and its figures; `jax_settings` has the variables it reads.
+"""JAX as one of the frameworks of this process: its stage and its figures; `settings` has the variables it reads.
 
 Sources: jax and jaxlib 0.10.2, `jax/_src/xla_bridge.py` (`backends`, `_backends`, `_plugins_registered`), and what its
 CUDA backend does on a simulated machine (`tests/frameworks/test_jax.py`). JAX's first array or operation starts the

@@ -76,7 +76,7 @@ class Known:
         owners: the owner of each pid.
         own: this kernel's own report.
         reports: the other kernels' reports.
-        notebooks: what is known of kernels, by pid, as `owners.together` returns it.
+        notebooks: what is known of kernels, by pid, as `attribution.together` returns it.
         facts: what else is known of some of them.
     """
 

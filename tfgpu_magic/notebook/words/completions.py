@@ -6,9 +6,12 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.notebook.words.line import parted
 from tfgpu_magic.notebook.words.table import module
-from tfgpu_magic.policy.word import Word
+from tfgpu_magic.policy import parser
+from tfgpu_magic.policy.arguments import separate
+from tfgpu_magic.policy.word import Above, Word
 
 _LINE = re.compile(r"\s*(?:(?P<percent>%{0,2})tf_gpu|(?P<other>%{1,2})gpu)(?P<rest>\s+(?![=.(\[]).*|\s+)", re.DOTALL)
 
@@ -51,11 +54,33 @@ def at(
     if first is None:
         offered = [] if name or rest else [word.name for word in fitting]
     elif above:
-        offered = module(first).offers_above(rest.split(), gpus, names)
+        offered = _above(first.above, rest.split(), gpus, names) if first.above else []
     else:
         offered = _in_a_line(first, rest.split(), gpus)
     begun = (word for word in offered if word.lower().startswith(fragment.lower()))
     return Offer(fragment, tuple(dict.fromkeys(begun)))
+
+
+def _above(
+    above: Above, tokens: Sequence[str], gpus: Callable[[], Sequence[str]], names: Callable[[], Iterable[str]]
+) -> list[str]:
+    """Return what may follow above a cell: names, the values of a flag, or words of a policy and flags."""
+    named = "|".join(re.escape(flag.name) for flag in above.flags if flag.takes == "NAMES")
+    if named and re.search(rf"(?:^| )(?:{named})(?:[ =](?:\S*,)?)?$", " ".join(tokens)):
+        return list(names())
+    last = tokens[-1].rstrip("=") if tokens else ""
+    if values := [value for flag in above.flags if flag.takes and flag.name == last for value in flag.values]:
+        return values
+    left = [flag.name for flag in above.flags if flag.name not in tokens]
+    if above.rest != "WORDS":
+        return left
+    try:
+        policy, given = separate(tokens, {flag.name: flag.takes for flag in above.flags}, "")
+    except PolicyError:
+        return []
+    # The words of a policy may be written as flags here.
+    begun = re.sub(rf"(?:^| )--({'|'.join(word.name for word in parser.POLICY_WORDS)})\b", r";\1", " ".join(policy))
+    return parser.offers([begun.lstrip(";")], gpus) + [flag for flag in left if flag not in given]
 
 
 def _in_a_line(word: Word, tokens: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tfgpu_magic.errors import PolicyError
@@ -48,10 +48,3 @@ def _flags(line: Line) -> Mapping[str, str]:
 
 def _measure(shell: Any, flags: Mapping[str, str]) -> None:
     CellMeasure(shell, name=flags.get(_AS, ""), fit=_FIT in flags).start()
-
-
-def offers_above(
-    tokens: Sequence[str], _gpus: Callable[[], Sequence[str]], _names: Callable[[], Iterable[str]]
-) -> list[str]:
-    """Return the flags that are not there yet."""
-    return [flag.name for flag in MEASURED.flags if flag.name not in tokens]

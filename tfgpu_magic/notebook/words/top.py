@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tfgpu_magic.engine.status import Status, status
 from tfgpu_magic.host import host
-from tfgpu_magic.notebook.widget import MemoryTable
 from tfgpu_magic.policy.word import Line
+
+if TYPE_CHECKING:
+    from tfgpu_magic.notebook.widget import MemoryTable
 
 
 def answer(_: Line) -> MemoryTable | Status:
     """Return the table."""
     if host() != "kernel":
         return status().once()
+    from tfgpu_magic.notebook.widget import MemoryTable  # a terminal shows none, and ipywidgets is slow to import
+
     return MemoryTable()

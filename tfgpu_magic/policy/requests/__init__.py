@@ -1,6 +1,6 @@
 """The requests of a policy: a module a word, and the table that lists them. Pure.
 
-A module has its `WORD`, a frozen class for the request (`request.Memory`, `Choice`, `Cpus` or `Reset`), `read` and
+A module has its `WORD`, a frozen class for the request (`policy.Memory`, `Choice`, `Cpus` or `Reset`), `read` and
 `offers` (`PolicyWord`). All that other modules need of a request is a method of its class, so a new word changes none
 of them.
 """
