@@ -46,8 +46,7 @@ FLOORS = (
     {"insight"},
     {"notebook", "server"},
     {"doctor"},
-    {"parking"},
-    {"command"},
+    {"command", "parking"},
     {"__init__", "__main__"},
 )
 """The rooms from the ground up: folders, and the files at the top. Arrows run down; on the ground alone also across."""
