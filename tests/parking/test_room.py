@@ -128,6 +128,7 @@ def test_a_claim_ends_with_its_helper_and_not_with_the_process_that_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
+    monkeypatch.setattr(lease_file, "_OURS", set())  # another test's table in this process may have the same number
     code = (
         "import os, sys; from dataclasses import replace; from tests.parking.test_room import *; "
         "from tfgpu_magic.leases.lease_file import LeaseFile; "
