@@ -262,6 +262,7 @@ def test_whom_nobody_looks_after_is_not_waited_for(two_gpus: Leases) -> None:
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LeaseFile]:
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
+    monkeypatch.setattr(book_module, "_OURS", set())  # another test's table in this process may have the same number
     book = LeaseFile()
     yield book
     book.forget()
