@@ -18,8 +18,10 @@ from tests import fast, seconds
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# A machine that runs other tests beside has no deadlines, and CI looks at other examples each time.
-settings.register_profile("here", deadline=None, derandomize=False, print_blob="CI" in os.environ)
+# A machine that runs other tests beside has no deadlines. A run looks at the same examples each time, so that nothing
+# goes red by chance; `--hypothesis-profile=search` looks at others.
+settings.register_profile("here", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("search", deadline=None, print_blob=True)
 settings.load_profile("here")
 
 

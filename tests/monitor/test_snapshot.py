@@ -37,6 +37,7 @@ SNAPSHOTS = st.builds(
     error=TEXTS,
     absent=st.booleans(),
     notes=st.lists(st.text(), max_size=3).map(tuple),
+    listed_at=st.none() | st.floats(0, 2**40),
 )
 
 
