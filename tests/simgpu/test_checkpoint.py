@@ -30,7 +30,7 @@ from tests.simgpu.checkpoint_on_machine import (
     resident,
     uvm_mappings,
 )
-from tests.simgpu.talking import MOMENT, Talker, talker
+from tests.simgpu.talking import MOMENT, PATIENCE, Talker, talker
 from tests.sizes import CONTEXT, GIB, MIB
 from tests.slack import SLACK
 from tests.waiting import until
@@ -464,30 +464,42 @@ def test_a_mig_instance_is_refused() -> None:
         assert held.ask("intact()")
 
 
+THERE_AND_BACK = ["Lock", "Checkpoint", "Restore", "Unlock"]
+ENDS = {"kill": "os.kill(os.getpid(), 9)", "itself": "sys.exit(0)", "reset": "cuda('cuDevicePrimaryCtxReset_v2', 0)"}
+"""Ways in which a context ends, as what its process does."""
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 @pytest.mark.parametrize(
-    ("open_module", "steps", "number", "hangs"),
-    [
-        (True, ["Lock", "Checkpoint", "Restore", "Unlock"], signal.SIGKILL, True),
-        (True, ["Lock", "Checkpoint", "Restore", "Unlock", "Lock", "Checkpoint"], signal.SIGKILL, False),
-        (True, ["Lock", "Checkpoint", "Restore", "Unlock"], None, False),
-        (True, [], signal.SIGKILL, False),
-        (False, ["Lock", "Checkpoint", "Restore", "Unlock"], signal.SIGKILL, False),
-    ],
-    ids=["restored", "away again", "ends by itself", "never restored", "proprietary"],
+    ("open_module", "steps", "hangs"),
+    [(True, THERE_AND_BACK, True), (True, [], False), (False, THERE_AND_BACK, False)],
+    ids=["restored", "never restored", "proprietary"],
 )
-def test_killing_what_was_restored_hangs_the_host_on_the_open_module(
-    open_module: bool, steps: list[str], number: signal.Signals | None, hangs: bool
+def test_the_end_of_a_live_restored_context_hangs_the_host_on_the_open_module_however_it_ends(
+    open_module: bool, steps: list[str], hangs: bool, end: str
 ) -> None:
     with Machine.create() as machine, two(machine) as (held, caller):
         machine.set_driver("595.71.05", open_module=open_module)
         version = machine.path.with_name("machine.nvidia-version").read_text()
         assert ("Open Kernel Module" in version, "595.71.05" in version) == (open_module, True)
         assert caller.ask(f"calls({held.pid}, *{steps})") == [OK] * len(steps)
-        if number is None:
-            held.say("sys.exit(0)")
-        held.end(number)
+        held.say(end)
+        assert held.answers(PATIENCE)  # or is at its end
+        assert end == ENDS["reset"] or held.end() in (0, -signal.SIGKILL)
         assert machine.hung() == hangs
         caller.say("nvml(None, 'nvmlDeviceGetCount')")
         assert not hangs or not caller.answers(MOMENT)
         machine.clear_faults()
         assert caller.hear() == 1
+
+
+@pytest.mark.parametrize("end", [ENDS["kill"], "os._exit(0)", ENDS["itself"]])
+def test_the_end_of_what_is_suspended_hangs_nothing(end: str) -> None:
+    with Machine.create() as machine, two(machine) as (held, caller):
+        machine.set_driver("595.71.05", open_module=True)
+        assert not any(caller.ask(f"calls({held.pid}, *{[*THERE_AND_BACK, 'Lock', 'Checkpoint']})"))
+        held.say(end)
+        held.end()
+
+        assert not machine.hung()
+        assert machine.held() == 0

@@ -146,8 +146,8 @@ class Machine:
 
         Args:
             version: such as ``595.84``.
-            open_module: its kernel module is the open one: the machine hangs once a process that was restored is
-                killed, unless its memory was away again.
+            open_module: its kernel module is the open one: the machine hangs at the end of a context that was restored,
+                however it ends, unless it is suspended again.
         """
         self._state.driver(parse_driver(version))
         self._state.set(Setting.OPEN_MODULE, int(open_module))

@@ -28,8 +28,14 @@ uint64_t sim_held(struct sim_machine *machine, int device)
 
 uint64_t sim_let_go(struct sim_machine *machine, int device)
 {
-    uint64_t held = sim_held(machine, device);
-    sim_discharge(machine, device, held);
+    sim_lock(machine);
+    struct sim_row *row = sim_own_row(machine, device);
+    uint64_t held = row ? row->held : 0;
+    if (row) {
+        row->restored = false;
+        sim_remove_row(machine, row);
+    }
+    sim_unlock(machine);
     return held;
 }
 

@@ -149,8 +149,6 @@ void sim_prune(struct sim_machine *machine, bool force)
             struct sim_row *row = &machine->row[i];
             if (row->kind == SIM_EMPTY || row->pinned || row->pid != seen[k].pid || row->start != seen[k].start)
                 continue;
-            if (row->restored && machine->setting[SIM_OPEN_MODULE]) /* NVIDIA/cuda-checkpoint#53 */
-                atomic_fetch_or(&machine->flags, SIM_HUNG);
             sim_remove_row(machine, row);
         }
     sim_unlock(machine);
@@ -191,6 +189,8 @@ struct sim_row *sim_add_row(struct sim_machine *machine, pid_t pid, int device, 
 
 void sim_remove_row(struct sim_machine *machine, struct sim_row *row)
 {
+    if (row->restored && machine->setting[SIM_OPEN_MODULE]) /* NVIDIA/cuda-checkpoint#53 */
+        atomic_fetch_or(&machine->flags, SIM_HUNG);
     row->kind = SIM_EMPTY;
     while (machine->rows_end > 0 && machine->row[machine->rows_end - 1].kind == SIM_EMPTY)
         machine->rows_end--;

@@ -58,7 +58,7 @@ struct sim_row {
     char kind;                  /* enum sim_kind */
     bool pinned;                /* stays until it is removed, whatever its pid does */
     bool echo;                  /* its pid's memory is already counted by another row on the device */
-    bool restored;              /* it was given back after a checkpoint */
+    bool restored;              /* it was given back after a checkpoint: on the open module its end hangs the machine */
 };
 
 struct sim_fault {
@@ -132,7 +132,7 @@ SIM_EXPORT void sim_remove_row(struct sim_machine *, struct sim_row *);
 
 /* Returns the major version of the driver. */
 SIM_EXPORT int sim_driver(const struct sim_machine *);
-/* Return the bytes that this process holds on the device; and takes them from it. */
+/* Return the bytes that this process holds on the device; and takes them from it, which is no end of its context. */
 SIM_EXPORT uint64_t sim_held(struct sim_machine *, int device);
 SIM_EXPORT uint64_t sim_let_go(struct sim_machine *, int device);
 /* Gives this process as much back, or else all there is, and returns false. */
