@@ -53,6 +53,10 @@ TAKES_NO_LIMIT = "torch.cuda.get_per_process_memory_fraction = lambda _: 1 / 0"
 DIVIDE = """[tf.config.set_logical_device_configuration(
     gpu, [tf.config.LogicalDeviceConfiguration(memory_limit=512)]
 ) for gpu in tf.config.list_physical_devices('GPU')]"""
+TENSORFLOW_REJECTS = "import tfgpu_magic.frameworks.tensorflow.devices as d; d.write = lambda *_: 1 / 0"
+PYTORCH_REJECTS = "sys.modules['torch'].cuda.set_per_process_memory_fraction = lambda *_: 1 / 0"
+OPTIONS = "os.environ.get('PYTORCH_ALLOC_CONF')"
+PARTS = "[tf.config.get_logical_device_configuration(gpu) for gpu in tf.config.list_physical_devices('GPU')]"
 TOUCH = "from tests.tf.on_machine import touch_every_gpu; touch_every_gpu()"
 LITTLE = "from tests.sizes import LITTLE; all(size in LITTLE for size in held())"
 
@@ -154,6 +158,27 @@ SCENES = {
     ),
     "a fair part, of TensorFlow that is imported after PyTorch took memory": Scene(
         "%tf_gpu limit fair", "take(1)", "import tensorflow -> is in force", never="NOT in force"
+    ),
+    # Where one framework rejects it, each has what it had
+    "TensorFlow rejects what PyTorch was told": Scene(
+        "take(1)",
+        "import tensorflow",
+        "%gpu limit 4GiB",
+        TENSORFLOW_REJECTS,
+        "%gpu limit 2GiB -> TensorFlow did not take it",
+        "fraction() -> 0.25",
+        f"{OPTIONS} -> fraction:0.25",
+        f"take(2) -> {FREE}",
+        "%gpu plan -> `limit 4GiB`",
+    ),
+    "PyTorch rejects what TensorFlow would be told": Scene(
+        "take(1)",
+        "import tensorflow as tf",
+        PYTORCH_REJECTS,
+        "%gpu limit 2GiB -> PyTorch did not take it",
+        f"{PARTS} -> [None, None]",
+        f"{OPTIONS} is None -> True",
+        "%gpu plan -> No policy is set",
     ),
     "TensorFlow and JAX grow": Scene("%gpu growth", "start_jax()", TOUCH, f"{LITTLE} -> True"),
     "too late for JAX": Scene(

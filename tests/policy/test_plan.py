@@ -12,6 +12,8 @@ import pytest
 from tests.sizes import GIB, MIB
 from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.policy import fallback
+from tfgpu_magic.policy.ceiling import read
 from tfgpu_magic.policy.parser import parse
 from tfgpu_magic.policy.plan import Plan, make
 from tfgpu_magic.policy.policy import NOTHING
@@ -344,3 +346,23 @@ def test_a_limit_that_leaves_the_libraries_little_is_warned_of(words: str, warne
     notes = planned(words, empty).notes
 
     assert any("Warning: of GPU 0 this leaves" in note for note in notes) is warned
+
+
+HIDES = "visible none; limit fair"
+
+
+@pytest.mark.parametrize(
+    ("plan", "hides"),
+    [
+        (planned("limit fair", *FOUR).hiding_all(), True),  # as Keras' other backends have it
+        (planned(HIDES, *FOUR, frozen=True), True),
+        (planned(HIDES, *FOUR), False),  # the variable hides them from every framework
+        (fallback.least(parse("growth"), read("limit 1GiB"), frozen=True), True),
+        (fallback.least(parse("growth"), read("limit 1GiB")), False),
+    ],
+)
+def test_where_only_tensorflows_own_api_hides_the_gpus_it_has_no_part_that_is_to_be_fixed(
+    plan: Plan, hides: bool
+) -> None:
+    assert plan.hides_all is hides
+    assert plan.divides is (not hides and plan.settled.divides)
