@@ -156,7 +156,7 @@ class Naps:
         return [replace(row, owner=f"{row.owner}, napping") if row.pid in self.pids else row for row in rows]
 
 
-def naps(_: object) -> Naps:
+def naps(*_: object) -> Naps:
     return Naps(frozenset({2}))
 
 

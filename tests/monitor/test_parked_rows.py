@@ -9,12 +9,12 @@ import pytest
 
 from tests.figures import tensorflow
 from tests.sizes import GIB
-from tfgpu_magic.model.report import GpuUse, Report
+from tfgpu_magic.model.report import GpuUse, HeldMemory, Report
 from tfgpu_magic.model.rows import Parked, ParkedState, ProcessRow, Table
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.owners.attribution import Owner, together
 from tfgpu_magic.monitor.table.tabulate import UNATTRIBUTED, Known, make
-from tfgpu_magic.parking.record import HeldMemory, ParkedProcess
+from tfgpu_magic.parking.record import ParkedProcess
 from tfgpu_magic.parking.rows import ParkedRows
 from tfgpu_magic.parking.states import Phase
 

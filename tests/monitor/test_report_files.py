@@ -17,7 +17,7 @@ import pytest
 from tests.figures import pytorch, tensorflow
 from tests.monitor.boards import KERNEL
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.model.report import GpuUse, LogicalGpu, Report
+from tfgpu_magic.model.report import GpuUse, HeldMemory, LogicalGpu, Parking, Report
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import FIGURES_EXPIRE_AFTER, PREFIX, ReportFile, ReportFiles
 
@@ -44,6 +44,7 @@ REPORT = Report(
     busy=True,
     active=1.5,
     used_since=1.0,
+    parked=Parking(phase="parked", since=2.0, held=(HeldMemory("GPU-1", 4),), returns=1, out=1e9),
 )
 
 

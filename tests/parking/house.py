@@ -15,12 +15,13 @@ from tests.parking.made_up import HELD, Driver, Workers, me
 from tests.sizes import GIB
 from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.leases.lease_file import LeaseTable
+from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.parking import checks, facts, record
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.driver_workers import OpenRequest, Timeouts
 from tfgpu_magic.parking.messages import ParkOutcome, Request
-from tfgpu_magic.parking.record import HeldMemory, ParkingLedger
+from tfgpu_magic.parking.record import ParkingLedger
 from tfgpu_magic.parking.room import Waiting
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.parking.transfers import Transfers

@@ -16,7 +16,7 @@ import pytest
 from tests.jupyter import Notebook, Server, configure, reply_to, serving
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
-from tfgpu_magic.parking import client
+from tfgpu_magic.parking import reported
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
@@ -113,7 +113,7 @@ def home(folder: Path, **settings: Any) -> Path:
 
 
 def is_parked(notebook: Notebook) -> bool:
-    entry = client.parked(notebook.pid)
+    entry = reported.parked(notebook.pid)
     return entry is not None and entry.phase is Phase.PARKED
 
 

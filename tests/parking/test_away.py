@@ -15,6 +15,7 @@ import pytest
 from tests.sizes import GIB
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks import cuda
+from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
@@ -22,7 +23,7 @@ from tfgpu_magic.parking.inside import ipython
 from tfgpu_magic.parking.inside import notebook as parking
 from tfgpu_magic.parking.inside.gate import Caller, NotBack
 from tfgpu_magic.parking.messages import ParkOutcome, Progress, Request
-from tfgpu_magic.parking.record import HeldMemory, ParkedProcess
+from tfgpu_magic.parking.record import ParkedProcess
 from tfgpu_magic.parking.states import Phase
 
 HELD = (HeldMemory("GPU-0", 5 * GIB),)

@@ -13,7 +13,7 @@ from tests.parking.notebooks import TRAIN, Site, digest_in, is_parked, park
 from tests.processes import program
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
-from tfgpu_magic.parking import client
+from tfgpu_magic.parking import reported
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
@@ -114,7 +114,7 @@ def test_three_notebooks_take_turns_on_a_gpu_that_has_room_for_one(site: Site) -
             answers += [reply_to(one.client, number) for one, number in zip(some, asked, strict=True)]
             time.sleep(chance.uniform(0.1, 3.0))
         until(lambda: sum(not is_parked(notebook) for notebook in notebooks) <= 1)
-        entries = [client.parked(notebook.pid) for notebook in notebooks]
+        entries = [reported.parked(notebook.pid) for notebook in notebooks]
 
     assert len(answers) >= 3
     assert [one for one in answers if "'True'" not in str(one)] == []

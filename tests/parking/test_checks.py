@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sizes import GIB, MIB
+from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import HOST_MARGIN, ROOM_MARGIN, Inside, ParkFacts, needed, refusals
-from tfgpu_magic.parking.record import HeldMemory
 
 GPU = Gpu(index=0, uuid="GPU-0", total=16 * GIB, reserved=256 * MIB, used=6 * GIB, free=10 * GIB)
 GOOD = ParkFacts(

@@ -15,6 +15,7 @@ from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.frameworks import cuda, registry
+from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.driver.look import PendingLook
 from tfgpu_magic.monitor.owners import pids
@@ -22,7 +23,6 @@ from tfgpu_magic.monitor.owners.pids import began, opens_driver
 from tfgpu_magic.parking import facts
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.inside import notebook as inside
-from tfgpu_magic.parking.record import HeldMemory
 from tfgpu_magic.probe import within
 from tfgpu_magic.simgpu import Machine
 

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.parking.test_record import ENTRIES
+from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.messages import ParkOutcome, Progress, Request, Room, reply
-from tfgpu_magic.parking.record import HeldMemory, ParkedProcess
+from tfgpu_magic.parking.record import ParkedProcess
 from tfgpu_magic.parking.refusals import CHILDREN, LOST, THREADS
 
 SIZES = st.integers(0, 2**40)

@@ -12,6 +12,7 @@ from tests.parking.house import ADOPT, PARK, QUICK, UNPARK, House
 from tests.parking.made_up import HELD, TOTAL, me
 from tests.sizes import GIB
 from tfgpu_magic.isolate.process import host_memory
+from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.parking import RECORD, checks
 from tfgpu_magic.parking import answers as parking
 from tfgpu_magic.parking import refusals as why
@@ -19,7 +20,7 @@ from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.driver import OUT_OF_MEMORY
 from tfgpu_magic.parking.driver_workers import OpenRequest
 from tfgpu_magic.parking.messages import ParkOutcome, Progress, Request, reply
-from tfgpu_magic.parking.record import HeldMemory, ParkedProcess
+from tfgpu_magic.parking.record import ParkedProcess
 from tfgpu_magic.parking.states import CudaState, Phase
 
 

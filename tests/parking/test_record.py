@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking import RECORD, record
-from tfgpu_magic.parking.record import HeldMemory, ParkedProcess, ParkingLedger, ParkingRecord, Rates, merged
+from tfgpu_magic.parking.record import ParkedProcess, ParkingLedger, ParkingRecord, Rates, merged
 from tfgpu_magic.parking.states import Phase
 
 if TYPE_CHECKING:

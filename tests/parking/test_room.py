@@ -14,10 +14,11 @@ from tests.parking.made_up import me
 from tests.sizes import GIB, MIB
 from tfgpu_magic.leases import allocation, lease_file
 from tfgpu_magic.leases.lease_file import LeaseTable
+from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.parking.checks import ROOM_MARGIN
-from tfgpu_magic.parking.record import HeldMemory, ParkedProcess
+from tfgpu_magic.parking.record import ParkedProcess
 from tfgpu_magic.parking.room import Waiting, rooms
 from tfgpu_magic.parking.states import Phase
 

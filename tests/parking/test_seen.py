@@ -15,11 +15,11 @@ from tests.parking.made_up import me
 from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.engine import other_processes
-from tfgpu_magic.model.report import GpuUse, Report
+from tfgpu_magic.model.report import GpuUse, HeldMemory, Report
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.parking import record, rows
-from tfgpu_magic.parking.record import HeldMemory, ParkedProcess, ParkingRecord
+from tfgpu_magic.parking.record import ParkedProcess, ParkingRecord
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.policy.process_state import ProcessState
 from tfgpu_magic.simgpu import Machine
@@ -72,7 +72,7 @@ def test_one_whose_waiting_nobody_ends_is_set_right_by_whoever_looks(machine: Ma
 
     def wanted() -> bool:
         with BoardDirectory() as place:
-            found = rows.read([place])
+            found = rows.read([place], ())
             return found is not None and found.entries[0].wanted
 
     until(lambda: not wanted())

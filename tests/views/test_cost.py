@@ -11,6 +11,7 @@ import pytest
 
 from tests.sizes import GIB
 from tfgpu_magic.model import terminal
+from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.model.rows import Notebook, Table
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.board.history import History
@@ -18,7 +19,7 @@ from tfgpu_magic.monitor.owners import attribution
 from tfgpu_magic.monitor.owners.attribution import Owner
 from tfgpu_magic.monitor.table import message
 from tfgpu_magic.monitor.table.tabulate import Known, make
-from tfgpu_magic.parking.record import HeldMemory, ParkedProcess
+from tfgpu_magic.parking.record import ParkedProcess
 from tfgpu_magic.parking.rows import ParkedRows
 from tfgpu_magic.parking.states import Phase
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.sizes import GIB
+from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.parking import answers as parking
 from tfgpu_magic.parking import refusals
 from tfgpu_magic.parking.messages import ParkOutcome, Progress, Room
-from tfgpu_magic.parking.record import HeldMemory, ParkedProcess
+from tfgpu_magic.parking.record import ParkedProcess
 from tfgpu_magic.parking.states import Phase
 
 

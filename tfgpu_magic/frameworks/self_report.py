@@ -12,7 +12,7 @@ from tfgpu_magic.frameworks import cuda, registry, runtime
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow import devices, stage
-from tfgpu_magic.model.report import TENSORFLOW, GpuUse, LogicalGpu, Report
+from tfgpu_magic.model.report import TENSORFLOW, GpuUse, LogicalGpu, Parking, Report
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.owners.pids import descendants
 from tfgpu_magic.policy import visible
@@ -31,6 +31,18 @@ DEFAULT = "default: no limit"
 """The policy of a GPU for which nothing was asked."""
 
 _last: dict[str, Report] = {}
+_parked: Parking | None = None
+
+
+def parked() -> Parking | None:
+    """Return how far this process's parking has come; None where it was never parked."""
+    return _parked
+
+
+def note_parked(how: Parking | None) -> None:
+    """Have every report say from now on how far this process's parking has come."""
+    global _parked
+    _parked = how
 
 
 def _kept(make: Callable[P, Report]) -> Callable[P, Report]:
@@ -41,7 +53,7 @@ def _kept(make: Callable[P, Report]) -> Callable[P, Report]:
         with cuda.CALLING:
             if not cuda.is_quiet():
                 _last[make.__name__] = make(*args, **options)
-            return _last.get(make.__name__) or Report(pid=os.getpid(), summary="")
+            return replace(_last.get(make.__name__) or Report(pid=os.getpid(), summary=""), parked=_parked)
 
     return made
 

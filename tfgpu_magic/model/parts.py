@@ -17,8 +17,10 @@ Kind: TypeAlias = Literal[
 """What parts there are, and what each is.
 
 - ``word``: a `Word` of the magics, with its `home`; `notebook.words.table` lists it.
-- ``row fact``: a function of the board's directories; it returns a `RowFact`, or None, for `monitor.table.tabulate`.
-- ``away``: a function of the board's directory; it returns the pids that are promised nothing of the GPUs now.
+- ``row fact``: a function of the board's directories and the kernels' reports; it returns a `RowFact`, or None, for
+  `monitor.table.tabulate`.
+- ``away``: a function of the board's directory and the kernels' reports; it returns the pids that are promised nothing
+  of the GPUs now.
 - ``announce``: a function that has this process report at once, since it has just picked GPUs.
 - ``adviser``: a function that adds to a refusal what would make room, as `parking.idle_notebooks.name_one`.
 - ``parks``: a function of the magics; it tells whether others can have this process parked.

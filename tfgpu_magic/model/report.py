@@ -86,6 +86,44 @@ class GpuUse:
         return sum(sizes) if sizes else None
 
 
+@dataclass(frozen=True, slots=True)
+class HeldMemory:
+    """What a process holds of one GPU, or held before it was parked.
+
+    Attributes:
+        gpu: the GPU's UUID.
+        size: bytes by the driver's account, context included.
+    """
+
+    gpu: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parking:
+    """How far the parking of a process has come, by its own word.
+
+    Attributes:
+        phase: the value of a `parking.states.Phase`.
+        since: when the phase began, in seconds since the epoch; as long as it is away, since when it is.
+        held: what it holds, or held, of each GPU.
+        returns: how often it has come back.
+        trouble: why its phase does not go on, for now; a word of `parking.transfers`, empty where nothing is wrong.
+        wanted: whether somebody waits for it to come back, and there is no room.
+        out: bytes a second to host memory, as measured here; None where that was not measured.
+        back: the same from host memory to the GPU.
+    """
+
+    phase: str
+    since: float
+    held: tuple[HeldMemory, ...] = ()
+    returns: int = 0
+    trouble: str = ""
+    wanted: bool = False
+    out: float | None = None
+    back: float | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """One kernel's report of itself.
@@ -104,6 +142,7 @@ class Report:
         promises: whether it may take what its uses allow; not where a program only starts kernels, which report that.
         parks: whether it lets itself be parked.
         kernel: the kernel's id (`pids.kernel_id`); empty of a program.
+        parked: how far its parking has come; None where it was never parked.
     """
 
     pid: int
@@ -118,6 +157,7 @@ class Report:
     promises: bool = True
     parks: bool = False
     kernel: str = ""
+    parked: Parking | None = None
 
     @property
     def goes_on(self) -> bool:
@@ -147,7 +187,8 @@ class Report:
         try:
             fields = json.loads(text)
             uses = tuple(map(_use, fields["uses"]))
-            return _made(cls, {**fields, "uses": uses, "notes": tuple(fields["notes"])})
+            parked = _parking(fields.get("parked"))
+            return _made(cls, {**fields, "uses": uses, "notes": tuple(fields["notes"]), "parked": parked})
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a report: {error}") from error
 
@@ -156,6 +197,12 @@ def _use(fields: dict[str, Any]) -> GpuUse:
     logical = tuple(_made(LogicalGpu, one) for one in fields["logical"])
     figures = tuple(_made(Figure, one) for one in fields["figures"])
     return _made(GpuUse, {**fields, "logical": logical, "figures": figures})
+
+
+def _parking(fields: dict[str, Any] | None) -> Parking | None:
+    if fields is None:
+        return None
+    return _made(Parking, {**fields, "held": tuple(_made(HeldMemory, one) for one in fields.get("held", ()))})
 
 
 def _made(cls: Callable[..., Data], fields: dict[str, Any]) -> Data:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking import refusals as why
-from tfgpu_magic.parking.client import parked
 from tfgpu_magic.parking.messages import ANSWER, ParkOutcome, reply
+from tfgpu_magic.parking.reported import parked
 from tfgpu_magic.parking.states import Phase
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from tfgpu_magic.units import MIB
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from tfgpu_magic.model.report import HeldMemory
     from tfgpu_magic.model.snapshot import Gpu
-    from tfgpu_magic.parking.record import HeldMemory
     from tfgpu_magic.parking.refusals import Refusal
 
 LEAST_DRIVER = 580

@@ -28,7 +28,8 @@ from tfgpu_magic.parking.states import UNSETTLED, Phase
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tfgpu_magic.parking.record import HeldMemory, ParkedProcess
+    from tfgpu_magic.model.report import HeldMemory
+    from tfgpu_magic.parking.record import ParkedProcess
 
 CODE = (
     "import os, sys; os.fork() and os._exit(0); elsewhere, *paths = sys.argv[1:]; sys.path += paths; "

@@ -12,13 +12,13 @@ from tfgpu_magic.doctor.checks.tensorflow import installed
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.isolate.process import host_memory
+from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.parking import checks, facts
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.answers import reasons
 from tfgpu_magic.parking.checks import Inside, ParkFacts
 from tfgpu_magic.parking.doctor_child import CHUNK
-from tfgpu_magic.parking.record import HeldMemory
 from tfgpu_magic.parking.refusals import Refusal
 from tfgpu_magic.policy.memory import context_bytes
 from tfgpu_magic.policy.process_state import DEVICES, GROWTH

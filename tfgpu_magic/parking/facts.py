@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.isolate.process import host_memory
+from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.monitor.driver import look
 from tfgpu_magic.monitor.owners.pids import began, descendants, elsewhere, opens_driver
 from tfgpu_magic.parking.checks import ParkFacts
-from tfgpu_magic.parking.record import HeldMemory
 
 if TYPE_CHECKING:
     from tfgpu_magic.model.snapshot import Gpu, Snapshot

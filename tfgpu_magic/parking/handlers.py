@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.owners.pids import ancestors, began
-from tfgpu_magic.parking import ask_kernel, client
+from tfgpu_magic.parking import ask_kernel, reported
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.answers import reasons
 from tfgpu_magic.parking.client import ComingBack
@@ -80,7 +80,7 @@ class ParkHandler(ActionHandler):
         if coming is not None and waits:
             coming.call_off()
             return 204
-        entry = client.parked(pid)
+        entry = reported.parked(pid)
         if entry is not None and entry.wanted:
             return self._say(409, WAITED_FOR)
         if known.state == "busy":

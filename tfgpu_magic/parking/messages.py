@@ -10,9 +10,10 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.parking import refusals
 from tfgpu_magic.parking.checks import Inside
-from tfgpu_magic.parking.record import HeldMemory, ParkedProcess
+from tfgpu_magic.parking.record import ParkedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,16 +8,21 @@ from tfgpu_magic.model.parts import register
 from tfgpu_magic.parking import RECORD
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tfgpu_magic.model.report import Report
     from tfgpu_magic.monitor.board.directory import BoardDirectory
 
 
-def away(place: BoardDirectory) -> frozenset[int]:
+def away(place: BoardDirectory, reports: Sequence[Report]) -> frozenset[int]:
     """Return the pids of what is parked, and neither on its way there nor back: what comes back has a lease again."""
+    said = frozenset(one.pid for one in reports if one.parked is not None and one.parked.phase == "parked")
     if not place.has(RECORD):
-        return frozenset()
+        return said
     from tfgpu_magic.parking import record  # few users park, and a policy of the others needs none of it
 
-    return record.read(place).away
+    written = record.read(place)  # the parker moves them, where there is one, and its word is newer
+    return said - {pid for pid, _ in written.entries} | written.away
 
 
 register("word", "tfgpu_magic.parking.words:PARK")

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.monitor.board.directory import BoardDirectory, other_directories
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking import RECORD
@@ -38,19 +39,6 @@ Key: TypeAlias = tuple[int, int]
 """A process's pid and its start."""
 
 _AWAY = frozenset({Phase.PARKED, Phase.RESTORING, Phase.UNLOCKING})
-
-
-@dataclass(frozen=True, slots=True)
-class HeldMemory:
-    """What a process holds of one GPU, or held before it was parked.
-
-    Attributes:
-        gpu: the GPU's UUID.
-        size: bytes by the driver's account, context included.
-    """
-
-    gpu: str
-    size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What every view's rows show of parked processes: a fact of rows, from the parker's record."""
+"""What every view's rows show of parked processes: a fact of rows, from what they report of themselves."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.rows import Parked, ParkedState, ProcessRow
-from tfgpu_magic.parking import client, record
+from tfgpu_magic.parking import client, record, reported
 from tfgpu_magic.parking.states import UNSETTLED, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tfgpu_magic.model.report import GpuUse
+    from tfgpu_magic.model.report import GpuUse, Report
     from tfgpu_magic.model.snapshot import Gpu
     from tfgpu_magic.monitor.board.directory import BoardDirectory
     from tfgpu_magic.monitor.owners.attribution import Owner
@@ -36,7 +36,7 @@ _STATES: Mapping[Phase, ParkedState] = {
 
 @dataclass(frozen=True)
 class ParkedRows:
-    """What the record has of processes that live; a `RowFact`.
+    """What is known of the parking of processes that live; a `RowFact`.
 
     Attributes:
         entries: these.
@@ -57,7 +57,7 @@ class ParkedRows:
     def added(
         self, gpu: Gpu, rows: Sequence[ProcessRow], known: Known, uses: Mapping[int, GpuUse | None], listed_at: float
     ) -> list[ProcessRow]:
-        """Return a GPU's rows with what the record has of them, and a row for each process that is in no list.
+        """Return a GPU's rows with what is known of them, and a row for each process that is in no list.
 
         While its memory is copied, the driver answers no question about a process; when it is parked, no list has it.
         """
@@ -81,16 +81,18 @@ class ParkedRows:
         return {(held.gpu, entry.pid): held.size for entry in self.entries for held in entry.held}
 
 
-def read(places: Iterable[BoardDirectory]) -> ParkedRows | None:
-    """Return what the record has of processes that live; it takes microseconds where nothing was ever parked.
+def read(places: Iterable[BoardDirectory], reports: Iterable[Report]) -> ParkedRows | None:
+    """Return what is known of processes that live; it takes microseconds where nothing was ever parked.
 
     Where a parker has died over something another one is started: what is shown is set right within seconds.
 
     Args:
-        places: the directories in which a parker may keep it.
+        places: the directories in which a parker may keep its record.
+        reports: the kernels' reports.
     """
-    found = tuple(record.merged(map(record.read, places)).entries.values())
-    if any(entry.phase in UNSETTLED or entry.wanted for entry in found):
+    written = {entry.pid: entry for entry in record.merged(map(record.read, places)).entries.values()}
+    found = tuple((reported.entries(reports) | written).values())
+    if any(entry.phase in UNSETTLED or entry.wanted for entry in written.values()):
         with contextlib.suppress(MonitorError):  # a later look may start one
             client.attend()
     return ParkedRows(found) if found else None

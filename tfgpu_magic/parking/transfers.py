@@ -26,9 +26,10 @@ from tfgpu_magic.parking.states import SETTLED, UNSETTLED, Action, CudaState, Fo
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tfgpu_magic.model.report import HeldMemory
     from tfgpu_magic.model.snapshot import Snapshot
     from tfgpu_magic.parking.driver_workers import DriverWorker, DriverWorkers, OpenRequest
-    from tfgpu_magic.parking.record import HeldMemory, Key, ParkingLedger
+    from tfgpu_magic.parking.record import Key, ParkingLedger
     from tfgpu_magic.parking.room import Place, Waiting
 
 _POLL = 0.05  # seconds between two looks whether a process's turn has come

@@ -76,7 +76,7 @@ class Posted(NamedTuple):
 def posted(files: ReportFiles) -> Posted:
     """Read what is posted on the board now, beside the snapshots."""
     reports = files.read()
-    found = (read(files.places) for read in parts("row fact"))
+    found = (read(files.places, reports) for read in parts("row fact"))
     return Posted(reports, tuple(fact for fact in found if fact is not None), files.names)
 
 

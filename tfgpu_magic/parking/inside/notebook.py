@@ -22,9 +22,10 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.host import here, shell
 from tfgpu_magic.host import magics as magics_of
+from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.owners.pids import notebook_of
 from tfgpu_magic.parking import answers as parking
-from tfgpu_magic.parking import client
+from tfgpu_magic.parking import client, record, reported
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.client import ComingBack
@@ -38,7 +39,8 @@ from tfgpu_magic.probe import within
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from tfgpu_magic.parking.record import HeldMemory, ParkedProcess
+    from tfgpu_magic.model.report import HeldMemory
+    from tfgpu_magic.parking.record import ParkedProcess
     from tfgpu_magic.parking.refusals import Refusal
 
 FINISH_TIMEOUT = 10.0
@@ -118,12 +120,14 @@ class ProcessParking:
                 nonlocal begun
                 if progress.step != "checks":
                     begun = client.parked() or begun
+                    _post()
                 tell(progress)
 
             try:
                 outcome = self._parked(self._gate.close(), told, interrupted)
             finally:
                 self._open_unless(_away(outcome, begun))
+                _post()
             return outcome
 
     def check(self) -> ParkOutcome:
@@ -230,6 +234,7 @@ class ProcessParking:
                 self._lost = why.LOST.among(outcome.refusals)
                 if back:
                     self._open()
+        _post()
 
     def _watch(self) -> None:
         """Open the gate, too, when another process has brought the state back: a page's button, say."""
@@ -242,6 +247,7 @@ class ProcessParking:
                 entry = client.parked()
                 if entry is not None and entry.phase is Phase.BACK:
                     self._open()
+            _post()
 
     def _open(self) -> None:
         self.active = time.monotonic()
@@ -316,6 +322,13 @@ def _away(outcome: ParkOutcome | None, begun: ParkedProcess | None) -> ParkedPro
             return entry
     in_doubt = outcome is None or any(one.reason in _IN_DOUBT for one in outcome.refusals)
     return begun if in_doubt else None
+
+
+def _post() -> None:
+    """Have this process report how far its parking has come, by the parker's record."""
+    with contextlib.suppress(MonitorError), BoardDirectory() as place:
+        found = record.read_all(place)
+        reported.post(next((one for one in found.entries.values() if one.pid == os.getpid()), None), found.rates)
 
 
 def of(shell: Any) -> ProcessParking:

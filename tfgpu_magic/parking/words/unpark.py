@@ -7,9 +7,8 @@ from pathlib import PurePath
 
 from tfgpu_magic import host
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.parking import answers as parking
-from tfgpu_magic.parking import client, record
+from tfgpu_magic.parking import client, reported
 from tfgpu_magic.parking.inside.notebook import interruptible
 from tfgpu_magic.parking.inside.showing import Shown
 from tfgpu_magic.parking.record import ParkedProcess
@@ -50,8 +49,7 @@ def _unpark_other(name: str) -> str:
 
 
 def _parked_entries() -> dict[int, ParkedProcess]:
-    with BoardDirectory() as place:
-        return {one.pid: one for one in record.read_all(place).entries.values() if one.parked}
+    return {pid: one for pid, one in reported.read().items() if one.parked}
 
 
 def _parked_names() -> dict[int, str]:

@@ -1,0 +1,81 @@
+"""How far a parking has come is in the process's own report, which views, policies and other notebooks read."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.parking.notebooks import SIZE, Site, park
+from tests.sizes import CONTEXT, GIB
+from tests.waiting import until
+from tfgpu_magic.engine import other_processes
+from tfgpu_magic.engine.other_processes import OtherProcesses
+from tfgpu_magic.model.report import GpuUse, HeldMemory, Parking, Report
+from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.report_files import ReportFiles
+from tfgpu_magic.parking import parts, rows
+from tfgpu_magic.policy.process_state import ProcessState
+
+PARKED = Parking(phase="parked", since=5.0, held=(HeldMemory("GPU-0", GIB),), returns=2)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BoardDirectory:
+    monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
+    return BoardDirectory()
+
+
+def reporting(phase: str = "parked") -> Report:
+    """Return the report of a parked process: this one's parent, which lives."""
+    uses = (GpuUse(gpu="GPU-0", limit=4 * GIB),)
+    return Report(pid=os.getppid(), summary="", uses=uses, notebook="a/b.ipynb", parked=replace(PARKED, phase=phase))
+
+
+@pytest.mark.parametrize(("phase", "promised"), [("parked", False), ("restoring", True), ("checkpointing", True)])
+def test_what_is_parked_is_promised_nothing_and_what_moves_is(
+    place: BoardDirectory, phase: str, promised: bool
+) -> None:
+    reports = (reporting(phase),)
+    others: OtherProcesses = replace(other_processes.now(), reports=reports, parked=parts.away(place, reports))
+    snapshot = Snapshot(time=1.0, gpus=(Gpu(index=0, uuid="GPU-0", total=16 * GIB, free=16 * GIB, used=0),))
+    process = others.added_to(ProcessState(), snapshot)
+
+    assert bool(process.promises) is promised
+    assert process.claims == {"GPU-0": 1.0}  # it comes back there
+
+
+def test_rows_have_what_a_process_reports(place: BoardDirectory) -> None:
+    found = rows.read([place], [reporting(), Report(pid=1, summary="")])
+
+    assert found is not None
+    [one] = found.entries
+    assert (one.pid, one.size, one.returns, one.name) == (os.getppid(), GIB, 2, "a/b.ipynb")
+
+
+def test_what_a_later_version_reports_is_not_understood_and_hurts_nobody(place: BoardDirectory) -> None:
+    assert rows.read([place], [reporting("on its way to the moon")]) is None
+
+
+def test_a_kernel_reports_each_way(site: Site) -> None:
+    def reported(pid: int) -> Parking | None:
+        with BoardDirectory() as board, contextlib.closing(ReportFiles(board)) as files:
+            return next((one.parked for one in files.read() if one.pid == pid), None)
+
+    with site.holding("train.ipynb") as notebook:
+        assert reported(notebook.pid) is None
+
+        park(notebook)
+        away = reported(notebook.pid)
+        assert away is not None
+        assert (away.phase, sum(one.size for one in away.held)) == ("parked", SIZE + CONTEXT)
+        assert away.out
+
+        notebook.run("pass")
+        back = until(lambda: reported(notebook.pid), lambda one: one is not None and one.phase == "back")
+        assert back is not None
+        assert back.returns == 1

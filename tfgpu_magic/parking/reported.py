@@ -1,0 +1,88 @@
+"""How far the parking of a process has come, by its own report: whoever wants to know reads that, and asks nobody."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.frameworks import self_report
+from tfgpu_magic.model.parts import parts
+from tfgpu_magic.model.report import Parking
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.report_files import ReportFiles
+from tfgpu_magic.monitor.owners.pids import began
+from tfgpu_magic.parking import record
+from tfgpu_magic.parking.record import ParkedProcess
+from tfgpu_magic.parking.states import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tfgpu_magic.model.report import Report
+    from tfgpu_magic.parking.record import Rates
+
+
+def post(entry: ParkedProcess | None, rates: Rates) -> None:
+    """Have this process report how far its parking has come, at once.
+
+    Args:
+        entry: how far; None where it was never away.
+        rates: how fast this host moves GPU state.
+    """
+    how = None
+    if entry is not None:
+        how = Parking(
+            phase=entry.phase.value,
+            since=entry.since,
+            held=entry.held,
+            returns=entry.returns,
+            trouble=entry.trouble,
+            wanted=entry.wanted,
+            out=rates.out,
+            back=rates.back,
+        )
+    if how != self_report.parked():
+        self_report.note_parked(how)
+        for announce in parts("announce"):
+            announce()
+
+
+def entries(reports: Iterable[Report]) -> dict[int, ParkedProcess]:
+    """Return what processes and this one report of their parking, by pid; what nobody understands is left out."""
+    known = {report.pid: (report.parked, report.notebook) for report in reports}
+    known[os.getpid()] = self_report.parked(), ""
+    found = {}
+    for pid, (how, name) in known.items():
+        with contextlib.suppress(ValueError):  # a phase of a later version
+            if how is not None and (start := began(pid)) is not None:
+                found[pid] = ParkedProcess(
+                    pid=pid,
+                    began=start,
+                    phase=Phase(how.phase),
+                    since=how.since,
+                    held=how.held,
+                    name=name,
+                    returns=how.returns,
+                    trouble=how.trouble,
+                    wanted=how.wanted,
+                )
+    return found
+
+
+def read() -> dict[int, ParkedProcess]:
+    """Return what is parked, or has been, by pid; nothing where the board cannot be read."""
+    with (
+        contextlib.suppress(MonitorError),
+        BoardDirectory() as place,
+        contextlib.closing(ReportFiles(place)) as everywhere,
+    ):
+        written = {one.pid: one for one in record.read_all(place).entries.values()}
+        return entries(everywhere.read()) | written  # the parker moves it, where there is one, and its word is newer
+    return {}
+
+
+def parked(pid: int | None = None) -> ParkedProcess | None:
+    """Return what is known of a process's parking, None of one that was never parked; without a pid, of this one."""
+    return read().get(pid or os.getpid())
