@@ -103,7 +103,7 @@ def test_one_that_cannot_be_parked_now_says_why_and_stays(scene: Scene, page: Pa
     panel.press("park", "train.ipynb")
     dialog = page.locator(".jp-Dialog")
     expect(dialog).to_contain_text("train.ipynb was not parked", timeout=60_000)
-    expect(dialog).to_contain_text("These threads may use the GPU while it is parked")
+    expect(dialog).to_contain_text("These threads, tasks or callbacks may use the GPU while it is parked")
     shot(page, f"refused-{scene.application}")
 
     assert scene.held(notebook) == held

@@ -111,45 +111,36 @@ def test_the_debugger_finds_the_state_back(trained: tuple[Notebook, str]) -> Non
     until(lambda: heard(notebook), lambda text: digest in text)
 
 
-TASK = f"""
-import asyncio
-async def later():
-    await asyncio.sleep({3 * SLACK})
-    seen.append(digest())
-task = asyncio.get_event_loop().create_task(later())
-"""
-TIMER = f"import threading; threading.Timer({3 * SLACK}, lambda: seen.append(digest())).start()\n"
+TASK = "import asyncio\nover = asyncio.Event()\ntask = asyncio.get_event_loop().create_task(over.wait(), name='later')"
+TIMER = "import threading\ntimer = threading.Timer(600, print); timer.name = 'timer'; timer.start()"
+THREAD = (
+    "import threading\n"
+    "over = threading.Event()\n"
+    "def synchronises():\n"
+    "    while not over.wait(0.05): digest()\n"
+    "thread = threading.Thread(target=synchronises, name='synchroniser'); thread.start()"
+)
 
 
-@pytest.mark.parametrize(("later", "apart"), [(TASK, True), (TASK, False), (TIMER, True)])
-def test_what_is_to_happen_later_waits_for_the_state(
-    site: Site, trained: tuple[Notebook, str], later: str, apart: bool
+@pytest.mark.parametrize(
+    ("begin", "end", "named"),
+    [
+        (THREAD, "over.set(); thread.join()", "synchroniser"),
+        (TIMER, "timer.cancel(); timer.join()", "timer"),
+        (TASK, "over.set()", "task Event.wait"),
+    ],
+    ids=["thread", "timer", "task"],
+)
+def test_what_may_run_by_itself_makes_parking_refuse(
+    site: Site, trained: tuple[Notebook, str], begin: str, end: str, named: str
 ) -> None:
     notebook, digest = trained
-    begin = f"seen = []\n{later}"
-    if apart:
-        notebook.run(begin)
-    said = notebook.run("%tf_gpu park" if apart else begin + "%tf_gpu park")
-    assert "Parked: " in said, said  # it may be on its way back by now
-    until(lambda: site.holds(notebook))
-
-    until(lambda: notebook.run("print(*seen)").split(), lambda said: said == [digest])
-
-
-def test_a_thread_of_the_users_makes_parking_refuse(site: Site, trained: tuple[Notebook, str]) -> None:
-    notebook, digest = trained
-    notebook.run(
-        "import threading\n"
-        "over = threading.Event()\n"
-        "def synchronises():\n"
-        "    while not over.wait(0.05): digest()\n"
-        "thread = threading.Thread(target=synchronises, name='synchroniser'); thread.start()"
-    )
+    notebook.run(begin)
     said = notebook.run("%tf_gpu park")
 
-    assert "while it is parked: synchroniser" in said
+    assert f"while it is parked: {named}. Stop them first." in said
     assert site.holds(notebook)
-    notebook.run("over.set(); thread.join()")
+    notebook.run(end)
     park(notebook)
     assert digest_in(notebook.run("print(digest())")) == digest
 

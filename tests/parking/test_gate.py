@@ -8,7 +8,7 @@ import gc
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
@@ -44,114 +44,41 @@ class Back:
         self.gate.open()
 
 
-def gate_of(loop: Any, back: Back | None = None) -> Gate:
-    """Return a gate before an event loop."""
-    made = Gate(back or Back(), [partial(event_loop.block, loop, in_background=lambda do: do())])
-    if back is not None:
-        back.gate = made
-    return made
+async def later() -> None:
+    await asyncio.sleep(60)
 
 
-async def turns() -> None:
-    """Let a loop do what is due."""
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
-# --- event loops ---
-
-
-def test_what_a_loop_has_waiting_is_done_when_the_state_is_back() -> None:
-    async def show() -> tuple[list[str], list[str], int]:
-        loop, said, back = asyncio.get_running_loop(), list[str](), Back()
-        back.refuses = True
-
-        async def later() -> None:
-            await asyncio.sleep(0)
-            said.append("task")
-
-        loop.call_soon(said.append, "soon")
-        task = loop.create_task(later())
-        timer = loop.call_later(0.01, said.append, "later")
-        gate = gate_of(loop, back)
-        assert gate.close() == ()
-        await asyncio.to_thread(lambda: until(lambda: len(back.asked) >= 1))
-        loop.call_later(0.05, lambda: None)
-        while len(back.asked) < 3:  # the timer is due, too
-            await asyncio.sleep(0.01)
-        held = said.copy()
-        gate.open()
-        await task
-        await turns()
-        assert not timer.cancelled()
-        return held, said, len(back.asked)
-
-    held, said, asked = asyncio.run(show())
-
-    assert held == []
-    assert sorted(said) == ["later", "soon", "task"]
-    assert asked >= 1
-
-
-def test_what_was_cancelled_meanwhile_is_not_done() -> None:
-    async def show() -> list[str]:
-        loop, said, back = asyncio.get_running_loop(), list[str](), Back()
-        back.refuses = True
-        timer, other = loop.call_later(0.01, said.append, "later"), loop.call_soon(said.append, "soon")
-        gate = gate_of(loop, back)
-        gate.close()
-        while not back.asked:
-            await asyncio.sleep(0.02)
-        timer.cancel()
-        other.cancel()
-        gate.open()
-        await asyncio.sleep(0.05)
-        return said
-
-    assert asyncio.run(show()) == []
-
-
-def test_what_a_loop_has_begun_with_when_the_gate_is_opened_is_done_all_the_same() -> None:
-    async def show() -> list[str]:
-        loop, said = asyncio.get_running_loop(), list[str]()
-        timer = loop.call_later(60, said.append, "there")
-        gate = gate_of(loop)
-        gate.close()
-        begun: Any = timer._callback  # type: ignore[attr-defined]
-        gate.open()
-        begun()
-        return said
-
-    assert asyncio.run(show()) == ["there"]
+def file_of(loop: Any) -> None:
+    """Have a loop watch a file."""
+    loop.add_reader(os.eventfd(0), print)
 
 
 @pytest.mark.parametrize(
-    ("watch", "named"),
+    ("begin", "named"),
     [
-        (lambda loop, _: loop.add_signal_handler(signal.SIGUSR2, print), "handler of SIGUSR2"),
-        (lambda loop, file: loop.add_reader(file, print), "callback print"),
+        (lambda _: None, []),
+        (lambda loop: loop.create_task(later()), ["task later"]),
+        (lambda loop: loop.call_later(60, print), ["callback print"]),
+        (lambda loop: loop.call_later(60, print).cancel(), []),
+        (lambda loop: loop.call_soon(partial(print)), ["callback print"]),
+        (lambda loop: loop.add_signal_handler(signal.SIGUSR2, print), ["handler of SIGUSR2"]),
+        (file_of, ["callback print"]),
     ],
 )
-def test_a_signal_and_a_file_that_a_loop_watches_for_the_user_cannot_be_held(watch: Any, named: str) -> None:
-    async def show() -> tuple[str, ...]:
-        loop, (read, write) = asyncio.get_running_loop(), os.pipe()
-        watch(loop, read)
-        gate = gate_of(loop)
-        try:
-            return gate.close()
-        finally:
-            gate.open()
-            loop.remove_signal_handler(signal.SIGUSR2)
-            loop.remove_reader(read)
-            os.close(read)
-            os.close(write)
+def test_what_a_loop_has_waiting_for_the_user_is_named(begin: Callable[[Any], object], named: list[str]) -> None:
+    async def show() -> list[str]:
+        loop, own = asyncio.get_running_loop(), asyncio.current_task()
+        kept = begin(loop)
+        found = list(event_loop.waiting(loop))
+        assert own is not kept
+        return found
 
-    assert asyncio.run(show()) == (named,)
+    assert asyncio.run(show()) == ["task test_what_a_loop_has_waiting_for_the_user_is_named.<locals>.show", *named]
 
 
-def test_a_loop_whose_parts_are_not_known_here_cannot_be_held() -> None:
+def test_a_loop_whose_parts_are_not_known_here_makes_parking_refuse() -> None:
     loop: Any = asyncio.new_event_loop()
-    gate = gate_of(loop)
+    gate = Gate(Back(), [lambda _: event_loop.waiting(loop)])
     scheduled = loop.__dict__.pop("_scheduled")
     try:
         (said,) = gate.close()
@@ -208,6 +135,17 @@ def test_a_pool_with_nothing_to_do_is_harmless_and_one_at_work_is_not(over: thre
             until(lambda: set(found()) - set(before) == {"pool_0"})
         finally:
             over.set()
+
+
+def test_a_timer_that_waits_is_named() -> None:
+    before = found()
+    timer = threading.Timer(1000, print)
+    timer.name = "timer"
+    timer.start()
+    try:
+        assert set(found()) - set(before) == {"timer"}
+    finally:
+        timer.cancel()
 
 
 def test_a_timer_by_signals_is_named() -> None:

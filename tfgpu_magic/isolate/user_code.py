@@ -10,7 +10,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -27,8 +27,8 @@ HARMLESS = frozenset(
 )  # fmt: skip
 """Packages whose threads call no CUDA by themselves."""
 
-_REPORTS = ("tfgpu_magic-reporter", "tfgpu_magic-top")
-"""Our threads that ask the frameworks for their figures; `frameworks.cuda` keeps them from the driver meanwhile."""
+_REPORTS = ("tfgpu_magic-reporter", "tfgpu_magic-top", "tfgpu_magic-idle-release")
+"""Our threads that ask the frameworks for figures or give memory back; `frameworks.cuda` keeps them from the driver."""
 
 _LAUNCHERS = frozenset({"__main__", "runpy"})
 """Modules of the main thread's outermost functions, which are not the user's."""
@@ -93,8 +93,6 @@ def module_of(frame: FrameType) -> str:
 def _is_harmless(thread: threading.Thread | None, frame: FrameType) -> bool:
     if thread is not None and thread.name in _REPORTS:
         return True
-    if is_timer(thread):
-        return any(_waits_for_its_time(one) for one in frames(frame))
     if frame.f_code.co_name == "_worker" and module_of(frame) == _POOL:  # no job runs in it
         return True
     modules = [module_of(one).partition(".")[0] for one in frames(frame)]
@@ -102,13 +100,3 @@ def _is_harmless(thread: threading.Thread | None, frame: FrameType) -> bool:
         modules.pop()
     roots = set(modules)
     return bool(roots & HARMLESS) and roots <= HARMLESS | sys.stdlib_module_names
-
-
-def is_timer(thread: threading.Thread | None) -> TypeGuard[threading.Timer]:
-    """Tell whether a thread is a timer."""
-    return isinstance(thread, threading.Timer) and type(thread).run is threading.Timer.run
-
-
-def _waits_for_its_time(frame: FrameType) -> bool:
-    """Tell whether a frame is that of a timer's thread at its first line, where it waits."""
-    return frame.f_code is threading.Timer.run.__code__ and frame.f_lineno == frame.f_code.co_firstlineno + 1

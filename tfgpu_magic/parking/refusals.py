@@ -119,7 +119,9 @@ OFF = Reason(
     '`%config TfGpuMagics.parking = "ask"` in that notebook turns it on.',
 )
 BUSY = Reason("busy", "A cell runs there: it is parked between cells only.")
-THREADS = Reason("threads", "These threads may use the GPU while it is parked: {names}. Stop them first.")
+THREADS = Reason(
+    "threads", "These threads, tasks or callbacks may use the GPU while it is parked: {names}. Stop them first."
+)
 NCCL = Reason(
     "nccl", "NCCL has started in it, as several GPUs under one strategy need it; drivers park it badly or not."
 )

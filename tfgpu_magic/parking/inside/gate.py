@@ -1,8 +1,8 @@
 """Blocks user code while this process's GPU state is away: a gate on every way into it, until the state is back.
 
 The first call to the driver while the state is away may end the process, so nothing of the user's may run before. Each
-way in (`ipython`, `event_loop`, `threads`) puts a function of ours in the place of one of IPython's, of the
-kernel's or of Python's; when the gate is opened, all is as it was.
+way in (`ipython`, `threads`) puts a function of ours in the place of one of IPython's, of the kernel's or of ours; when
+the gate is opened, all is as it was. What has no such way in (`event_loop`, `threads`) makes parking refuse.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Come: TypeAlias = Callable[[Caller], None]
 """Brings the state back and returns, or raises `NotBack`."""
 
 Block: TypeAlias = Callable[["Gate"], Iterator[str]]
-"""Puts what blocks one way in through a gate; gives the names of what cannot be blocked."""
+"""Puts what blocks one way in through a gate; gives the names of what cannot be blocked, and may use the GPU."""
 
 
 class Gate:
@@ -60,7 +60,7 @@ class Gate:
         return tuple(dict.fromkeys(name for block in self._blocks for name in self._cannot(block)))
 
     def open(self) -> None:
-        """Put everything back; what was put off is done now."""
+        """Put everything back."""
         undo, self._undo = self._undo, contextlib.ExitStack()
         self.closed = False
         undo.close()
@@ -77,10 +77,6 @@ class Gate:
         else:  # it is its class's
             self._undo.callback(delattr, owner, name)
         setattr(owner, name, value)
-
-    def when_open(self, undo: Callable[[], None]) -> None:
-        """Do something when the gate is opened."""
-        self._undo.callback(undo)
 
     def _cannot(self, block: Block) -> Iterator[str]:
         """Give the names of what cannot be blocked: a way in, too, that another version of a library has otherwise."""

@@ -24,7 +24,6 @@ from tfgpu_magic.parking.inside.gate import Caller, NotBack
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from tfgpu_magic.parking.inside.event_loop import Do
     from tfgpu_magic.parking.inside.gate import Gate
 
 _HARMLESS = frozenset(
@@ -88,15 +87,15 @@ def ended_by(shell: Any) -> bool:
     return sum(one.frame.f_code is code for one in inspect.stack(0)) <= 1
 
 
-def block_messages(kernel: Any, gate: Gate, in_background: Do) -> Iterator[str]:
-    """Block a kernel's messages and what its event loops have waiting; give the names of what cannot be blocked."""
+def block_messages(kernel: Any, gate: Gate) -> Iterator[str]:
+    """Block a kernel's messages; give the names of what cannot be blocked, and of what its event loops have waiting."""
     if getattr(kernel, "eventloop", None) is not None:
         yield "the event loop of a graphical interface"
     for table in (kernel.shell_handlers, kernel.control_handlers):
         for name in [one for one in table if one not in _HARMLESS and one != _CELL]:
             gate.replace(table, name, _blocked(kernel, name, table[name], gate))
     for loop in loops(kernel):
-        yield from event_loop.block(loop, gate, in_background)
+        yield from event_loop.waiting(loop)
 
 
 def loops(kernel: Any) -> list[Any]:

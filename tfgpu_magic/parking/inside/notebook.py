@@ -80,7 +80,7 @@ class ProcessParking:
     def __init__(self, shell: Any) -> None:
         ways: list[Block] = [partial(ipython.block_cells, shell)]
         if hasattr(shell, "kernel"):
-            ways.append(lambda gate: ipython.block_messages(shell.kernel, gate, partial(_in_background, what="unpark")))
+            ways.append(partial(ipython.block_messages, shell.kernel))
         self.active = time.monotonic()
         self._shell = shell
         self._gate = Gate(self._come, (*ways, threads.block))

@@ -1,4 +1,4 @@
-"""Finds the threads of this process that cannot be blocked, and signals' handlers; puts timers off.
+"""Finds the threads of this process that cannot be blocked, and signals' handlers.
 
 A thread that runs code of the user's cannot be blocked (`isolate.user_code`). One of the kernel's, of a library that
 never uses a GPU, or of a pool that has nothing to do, needs not be: what it is given to do comes through the gate. One
@@ -10,8 +10,9 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tfgpu_magic.isolate import user_code
 from tfgpu_magic.isolate.user_code import HARMLESS, frames, module_of
@@ -45,13 +46,10 @@ _RUNS_CELL = _RUNS_CODE | {
 
 
 def block(gate: Gate) -> Iterator[str]:
-    """Put timers off, and give the names of the threads that cannot be blocked, and of what signals set off."""
-    gate.replace(user_code, "wait", partial(_waited, gate, threading.Event()))
+    """Give the names of the threads that cannot be blocked, and of what signals set off."""
+    gate.replace(user_code, "wait", partial(_wait, gate))
     yield from (name for name, kind in _ITIMERS.items() if signal.getitimer(kind)[0])
     yield from (f"handler of {name}" for name in _handled())
-    for thread in threading.enumerate():
-        if user_code.is_timer(thread):
-            _put_off(thread, gate)
     yield from user_code.others()
 
 
@@ -77,22 +75,10 @@ def _handled() -> Iterator[str]:
             yield getattr(number, "name", f"signal {number}")
 
 
-def _put_off(timer: threading.Timer, gate: Gate) -> None:
-    """Have a timer wait, where it is due, until the state is back: it is a thread of its own, which may."""
-    function = timer.function
-
-    def later(*args: Any, **options: Any) -> Any:
-        return function(*args, **options) if _waited(gate, timer.finished) else None
-
-    gate.replace(timer, "function", later)
-
-
-def _waited(gate: Gate, cancelled: threading.Event) -> bool:
-    """Wait on this thread until the state is back; return False if it was cancelled meanwhile."""
+def _wait(gate: Gate) -> None:
+    """Wait on this thread until the state is back."""
     while gate.closed:
         try:
             gate.come(Caller.MESSAGE)
         except NotBack:
-            if cancelled.wait(1.0):
-                return False
-    return True
+            time.sleep(1.0)
