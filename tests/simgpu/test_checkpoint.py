@@ -26,6 +26,7 @@ from tests.simgpu.checkpoint_on_machine import (
     OPERATING_SYSTEM,
     OUT_OF_MEMORY,
     RUNNING,
+    UNAVAILABLE,
     descriptors,
     resident,
     uvm_mappings,
@@ -455,6 +456,17 @@ def test_on_another_gpu_a_process_keeps_its_contents_and_the_bus_id_of_the_old_o
         assert held.ask("intact()")
         assert held.ask("seen()")[1][0] == new.uuid.removeprefix("GPU-").replace("-", "")
         assert held.ask("bus_id(0)") == old.pci
+
+
+def test_where_one_process_only_may_use_a_gpu_another_ones_context_is_the_end_of_what_comes_back() -> None:
+    """Whoever takes the room for it with a context of its own keeps it away."""
+    with Machine.create("8GiB:mode=exclusive") as machine, two(machine) as (held, caller):
+        assert caller.ask(f"park({held.pid})") == [OK, OK]
+        assert caller.ask("allocate(MIB)") == [OK, OK, OK]
+        assert caller.ask(f"call('Restore', {held.pid})") == UNAVAILABLE
+        caller.end(signal.SIGKILL)
+        with talker(machine) as next_one:
+            assert next_one.ask(f"call('Restore', {held.pid})") == OPERATING_SYSTEM
 
 
 def test_a_mig_instance_is_refused() -> None:

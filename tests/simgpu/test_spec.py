@@ -18,9 +18,10 @@ def test_gpus_are_counted_sized_and_named() -> None:
 
 
 def test_options_change_a_gpu() -> None:
-    [gpu] = parse_gpus("40GiB:sm=4:cc=7.5:mhz=900:mig=2:reserved=0MiB")
+    [gpu] = parse_gpus("40GiB:sm=4:cc=7.5:mhz=900:mig=2:reserved=0MiB:mode=exclusive")
 
     assert (gpu.multiprocessors, gpu.capability, gpu.clock, gpu.mig, gpu.reserved) == (4, (7, 5), 900_000, 2, 0)
+    assert gpu.mode == 3
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,7 @@ def test_options_change_a_gpu() -> None:
         "8GiB:sm=0",
         "8GiB:cc=8",
         "8GiB:mig=8",
+        "8GiB:mode=fair",
         "1MiB",
         "8GiB,",
     ],

@@ -36,6 +36,7 @@ class Gpu(NamedTuple):
         temperature: degrees Celsius.
         power: milliwatts.
         mig: whether MIG is on, so that CUDA sees its instances and not the GPU itself.
+        exclusive: whether its compute mode lets only one process, or none, have a CUDA context there.
         unified: whether memory is shared with the CPU; `total` is then the machine's memory.
         listed: whether the driver gave the list of this GPU's processes.
         refused: whether the driver refused the list; `error` then says why.
@@ -57,6 +58,7 @@ class Gpu(NamedTuple):
     temperature: int | None = None
     power: int | None = None
     mig: bool = False
+    exclusive: bool = False
     unified: bool = False
     listed: bool = True
     refused: bool = False

@@ -40,7 +40,7 @@ def _library() -> ctypes.CDLL:
     pointer, text, number, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint64
     for name, result, arguments in (
         ("create", pointer, (text, size)),
-        ("add_gpu", number, (pointer, text, size, size, number, number, number, number, number)),
+        ("add_gpu", number, (pointer, text, size, size, number, number, number, number, number, number)),
         ("open", pointer, (text,)),
         ("close", None, (pointer,)),
         ("add_row", ctypes.c_uint, (pointer, number, number, size, ctypes.c_char)),
@@ -85,6 +85,7 @@ class MachineState:
                 gpu.multiprocessors,
                 gpu.clock,
                 *gpu.capability,
+                gpu.mode,
                 gpu.mig,
             )
         return cls(address, path)

@@ -9,6 +9,8 @@ from tfgpu_magic.units import BINARY, MIB, exact, parse_bytes
 
 MOST_GPUS = 16
 MOST_INSTANCES = 7
+MODES = {"prohibited": 2, "exclusive": 3}
+"""The compute modes but the default: no process may have a context on the GPU, or only one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +23,7 @@ class GpuSpec:
         multiprocessors: how many it has; TensorFlow skips a GPU with fewer than 8.
         capability: compute capability as (major, minor).
         clock: in kHz; with the multiprocessors it decides which GPU CUDA takes for the fastest.
+        mode: its compute mode, by NVML's number: 0 is the default, and a key of `MODES` any other.
         mig: how many MIG instances it is cut into; 0 when MIG is off.
     """
 
@@ -29,6 +32,7 @@ class GpuSpec:
     multiprocessors: int = 32
     capability: tuple[int, int] = (8, 0)
     clock: int = 1_410_000
+    mode: int = 0
     mig: int = 0
 
     @property
@@ -47,6 +51,7 @@ def parse_gpus(text: str) -> list[GpuSpec]:
     ``8GiB:cc=7.5``         of compute capability 7.5
     ``8GiB:mhz=900``        slower, so that it comes later in CUDA's default order
     ``8GiB:reserved=0MiB``  driver and firmware keep nothing (default: 1/64 of it, 512 MiB at most)
+    ``8GiB:mode=exclusive``  only one process may use it (or none: ``prohibited``)
     ``40GiB:mig=2``         cut into 2 MIG instances of 20 GiB
     ======================  ===================================================================
 
@@ -81,13 +86,15 @@ def _option(text: str, total: int) -> tuple[str, int | tuple[int, int]]:
             return "capability", (int(value[:-2]), int(value[-1]))
         case "mhz" if value.isdecimal() and 1 <= int(value) <= 100_000:
             return "clock", int(value) * 1000
+        case "mode" if value in MODES:
+            return "mode", MODES[value]
         case "mig" if value.isdecimal() and int(value) <= MOST_INSTANCES:
             return "mig", int(value)
         case "reserved" if size_of(value) < total:
             return "reserved", size_of(value)
     raise SimulatorError(
         f"{text!r} is no option of a GPU. There are sm=32 (multiprocessors), cc=8.0 (compute capability), mhz=1410, "
-        f"reserved=128MiB (less than it has) and mig=2 (at most {MOST_INSTANCES})."
+        f"reserved=128MiB (less than it has), mode=exclusive and mig=2 (at most {MOST_INSTANCES})."
     )
 
 

@@ -181,7 +181,8 @@ class NvmlReader:
             return [_NvmlDevice(None, gpu, code)]
         mode, pending = c_uint(), c_uint()
         mig = call("nvmlDeviceGetMigMode", handle, byref(mode), byref(pending)) == nvml_calls.OK and mode.value == 1
-        gpu = self._learn(handle, gpu)._replace(index=index, mig=mig)
+        exclusive = bool(number("nvmlDeviceGetComputeMode", handle))  # any mode but the default, whose number is 0
+        gpu = self._learn(handle, gpu)._replace(index=index, mig=mig, exclusive=exclusive)
         return [_NvmlDevice(handle, gpu), *(self._instances(handle, gpu) if mig else [])]
 
     def _instances(self, handle: Any, parent: Gpu) -> list[_NvmlDevice]:

@@ -65,7 +65,7 @@ static void make_uuid(char *text, size_t size, const char *prefix)
 /* Adds a GPU, cut into `instances` MIG instances unless that is 0. All GPUs must be added before another process maps
  * the file. Returns its index, or -1 when there are too many. */
 SIM_EXPORT int tfgpusim_add_gpu(struct sim_machine *machine, const char *name, uint64_t total, uint64_t reserved,
-                                int multiprocessors, int clock_khz, int major, int minor, int instances)
+                                int multiprocessors, int clock_khz, int major, int minor, int mode, int instances)
 {
     /* A GPU goes before the instances of earlier ones, so those move up. */
     int at = machine->gpus;
@@ -85,6 +85,7 @@ SIM_EXPORT int tfgpusim_add_gpu(struct sim_machine *machine, const char *name, u
     gpu->clock_khz = clock_khz;
     gpu->major = major;
     gpu->minor = minor;
+    gpu->mode = mode;
     gpu->utilisation = gpu->celsius = gpu->milliwatts = SIM_UNSET;
     machine->gpus++;
     machine->devices++;

@@ -52,7 +52,7 @@ void cuda_die(uint64_t after_ns, int number)
         pause();
 }
 
-static bool any(bool (*is)(const struct sim_machine *, int device))
+static bool any(bool (*is)(struct sim_machine *, int device))
 {
     for (int i = 0; i < cuda.count; i++)
         if (is(cuda_machine, cuda.device[i]))
@@ -60,9 +60,14 @@ static bool any(bool (*is)(const struct sim_machine *, int device))
     return false;
 }
 
-static bool is_instance(const struct sim_machine *machine, int device)
+static bool is_instance(struct sim_machine *machine, int device)
 {
     return machine->device[device].parent >= 0;
+}
+
+static bool is_lost(struct sim_machine *machine, int device)
+{
+    return sim_lost(machine, device);
 }
 
 /* What the driver cannot move: it refuses, or the process dies of it. */
@@ -84,7 +89,7 @@ int cuda_move_out(const struct cuda_request *request, bool *fatal)
     int refused = refuse();
     if (refused)
         return refused;
-    if ((*fatal = any(sim_lost)))
+    if ((*fatal = any(is_lost)))
         return CUDA_UNKNOWN;
     total = 0;
     for (int i = 0; i < cuda.count; i++)
@@ -138,8 +143,10 @@ int cuda_move_back(const struct cuda_request *request, bool *fatal)
     int wrong = choose(request);
     if (wrong)
         return wrong;
-    if ((*fatal = any(sim_lost)))
+    if ((*fatal = any(is_lost)))
         return CUDA_UNKNOWN;
+    if ((stuck = any(sim_denied))) /* inferred: nobody has told what becomes of it */
+        return CUDA_UNAVAILABLE;
     for (int i = 0; i < cuda.count && !stuck; i++)
         stuck = !sim_take_back(cuda_machine, cuda.device[i], held[i]);
     if (stuck) {

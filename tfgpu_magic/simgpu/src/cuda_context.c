@@ -7,6 +7,8 @@ static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER; /* of cuda.primary's r
 
 static int activate(CUcontext context)
 {
+    if (sim_denied(cuda_machine, cuda.device[context->ordinal]))
+        return CUDA_UNAVAILABLE;
     bool fits = sim_charge(cuda_machine, cuda.device[context->ordinal], cuda_machine->context);
     return fits ? CUDA_OK : CUDA_OUT_OF_MEMORY;
 }

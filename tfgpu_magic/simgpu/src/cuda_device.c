@@ -121,6 +121,7 @@ API(cuDeviceGetAttribute, int *to, int attribute, int ordinal)
     sscanf(device->pci, "%x:%x:%x", &domain, &bus, &slot);
     switch (attribute) {
     case 13: *to = device->clock_khz; break;
+    case 20: *to = device->mode; break;
     case 16: *to = device->multiprocessors; break;
     case 33: *to = (int)bus; break;
     case 34: *to = (int)slot; break;

@@ -262,6 +262,22 @@ void sim_discharge(struct sim_machine *machine, int device, uint64_t bytes)
     sim_unlock(machine);
 }
 
+bool sim_denied(struct sim_machine *machine, int device)
+{
+    int mode = machine->device[device].mode;
+    if (mode != SIM_EXCLUSIVE)
+        return mode == SIM_PROHIBITED;
+    sim_prune(machine, true);
+    bool found = false;
+    sim_lock(machine);
+    for (unsigned i = 0; i < machine->rows_end && !found; i++) {
+        const struct sim_row *row = &machine->row[i];
+        found = row->kind != SIM_EMPTY && row->kind != SIM_GRAPHICS && row->device == device && row->pid != getpid();
+    }
+    sim_unlock(machine);
+    return found;
+}
+
 /* --- utilisation --- */
 
 uint64_t sim_now_us(void)

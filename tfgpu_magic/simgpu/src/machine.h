@@ -35,6 +35,9 @@ enum sim_flag { SIM_HIDE_MEMORY = 1, SIM_HOST_PIDS = 2, SIM_NO_DRIVER = 4, SIM_H
 /* What this process did that a checkpoint minds, as bits of sim_marks. */
 enum sim_mark { SIM_NCCL = 1, SIM_NVML_LEFT = 2 };
 
+/* Which processes may have a context on a GPU, by the numbers of NVML and CUDA (CU_COMPUTEMODE_...): 1 is history. */
+enum sim_mode { SIM_SHARED = 0, SIM_PROHIBITED = 2, SIM_EXCLUSIVE = 3 };
+
 struct sim_device {
     char name[SIM_NAME];
     char uuid[48];
@@ -44,6 +47,7 @@ struct sim_device {
     int instance;               /* the MIG instance's number on its GPU */
     int instances;              /* how many MIG instances a GPU is cut into; 0 when MIG is off */
     int multiprocessors, clock_khz, major, minor;
+    int mode;                   /* enum sim_mode */
     atomic_int utilisation, celsius, milliwatts;    /* what NVML tells; SIM_UNSET: as the processes are; no sensor */
     atomic_bool lost;
 };
@@ -127,6 +131,9 @@ struct sim_row *sim_own_row(struct sim_machine *, int device);
  * Call it with the lock held. */
 SIM_EXPORT struct sim_row *sim_add_row(struct sim_machine *, pid_t, int device, uint64_t held, char kind, bool pinned);
 SIM_EXPORT void sim_remove_row(struct sim_machine *, struct sim_row *);
+
+/* Tells whether the device's compute mode keeps this process from having a context there now. */
+SIM_EXPORT bool sim_denied(struct sim_machine *, int device);
 
 /* --- checkpoint.c: what a checkpoint does to the machine's account, and what it minds --- */
 

@@ -211,7 +211,7 @@ API(nvmlDeviceGetDecoderUtilization, nvmlDevice d, unsigned *to, unsigned *perio
 }
 
 API(nvmlDeviceGetPersistenceMode, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); return give(to, 1); }
-API(nvmlDeviceGetComputeMode, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); return give(to, 0); }
+API(nvmlDeviceGetComputeMode, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); return give(to, (unsigned)d->mode); }
 API(nvmlDeviceGetPerformanceState, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); return give(to, 0); }
 API(nvmlDeviceGetDisplayMode, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); return give(to, 0); }
 API(nvmlDeviceGetDisplayActive, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); return give(to, 0); }
