@@ -13,7 +13,7 @@ from tests.cgroups import cgroup_of
 from tests.doctor.looking import look
 from tests.sizes import GIB, MIB
 from tfgpu_magic.doctor.machine import ThisMachine as Here
-from tfgpu_magic.isolate.process import host_memory
+from tfgpu_magic.isolate import host_memory
 
 ROOT = str(Path(__file__).parents[2])
 

@@ -25,7 +25,7 @@ from tests.sizes import MIB
 from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.torch.framework import Torch
 from tfgpu_magic.insight.objects.tensors import tensors
-from tfgpu_magic.isolate.process import host_memory
+from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.model.report import Figure
 

@@ -19,7 +19,7 @@ from tfgpu_magic.simgpu import Machine
 
 LIGHT = (
     "from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER; "
-    "FORK_SERVER.preload = ('tfgpu_magic.isolate.cells.shell',)"
+    "FORK_SERVER.preload = ('tfgpu_magic.isolate.process.shell',)"
 )
 """What a kernel runs whose cells use no TensorFlow: they need not wait for its import."""
 

@@ -41,7 +41,7 @@ def test_what_cannot_be_made_again_here_takes_nothing_else_along_and_is_an_error
 
 def test_a_name_for_which_there_is_no_room_takes_nothing_else_along(book: Notebook) -> None:
     body = """
-    from tfgpu_magic.isolate.process import host_memory
+    from tfgpu_magic.isolate import host_memory
     host_memory.left = lambda: 200 * 2**20
     loss, large = 0.5, bytearray(180 * 2**20)
     """

@@ -7,15 +7,10 @@ from hypothesis import given
 
 from tests.policy.test_parser import policies
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.isolate.cells import line as lines
-from tfgpu_magic.isolate.cells.line import CellLine
+from tfgpu_magic.isolate.cells.cell import CellLine
 from tfgpu_magic.isolate.run import Options
-from tfgpu_magic.notebook.words.table import ISOLATED
+from tfgpu_magic.notebook.words.isolate import parse
 from tfgpu_magic.policy.policy import NOTHING, Policy
-
-
-def parse(line: str) -> CellLine:
-    return lines.parse(line, ISOLATED)
 
 
 @pytest.mark.parametrize(

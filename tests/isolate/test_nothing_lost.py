@@ -32,15 +32,12 @@ from tests.waiting import until
 from tfgpu_magic import IsolatedExecutor, isolated
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.isolate import call as calls
-from tfgpu_magic.isolate import user_code
+from tfgpu_magic.isolate import host_memory, user_code
 from tfgpu_magic.isolate.call import CallAnswer
-from tfgpu_magic.isolate.cells import shell
-from tfgpu_magic.isolate.cells.cell import Cell
-from tfgpu_magic.isolate.cells.exchange import CellFacts, arrive
-from tfgpu_magic.isolate.cells.line import CellLine
+from tfgpu_magic.isolate.cells.cell import Cell, CellLine, arrive
 from tfgpu_magic.isolate.leasing import LEASES, Lease
-from tfgpu_magic.isolate.process import host_memory, wire
-from tfgpu_magic.isolate.process.order import ANSWER, APART, LEAVE, SHOW, SHOWN, WorkerFacts
+from tfgpu_magic.isolate.process import shell, wire
+from tfgpu_magic.isolate.process.order import ANSWER, APART, LEAVE, SHOW, SHOWN, CellFacts, WorkerFacts
 from tfgpu_magic.isolate.run import run as run_leased
 from tfgpu_magic.isolate.sinks import CellOutput, OwnStreams
 from tfgpu_magic.isolate.values import copies, pickling, plain

@@ -18,7 +18,7 @@ import pytest
 from tests.processes import run
 from tests.tf.on_machine import held
 from tfgpu_magic.errors import Unpicklable
-from tfgpu_magic.isolate.process import host_memory
+from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.isolate.values import pickling, plain
 from tfgpu_magic.isolate.values.keras_objects import ModelHandle, TrainingHistory
 from tfgpu_magic.isolate.values.pickling import ROOTS, GuardedUnpickler

@@ -23,6 +23,7 @@ from tests.waiting import until
 from tfgpu_magic import isolated
 from tfgpu_magic.errors import TimedOut, WorkerDied
 from tfgpu_magic.isolate import call as calls
+from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.isolate.leasing import Lease
 from tfgpu_magic.isolate.process import exit_cause, wire
 from tfgpu_magic.isolate.process.order import LEAVE
@@ -428,7 +429,7 @@ def system(root: Path, *, vmstat: int | None = None, events: int | None = None) 
         (proc / "vmstat").write_text(f"pgfault 7\noom_kill {vmstat}\nswap_ra 1\n")
     if events is not None:
         (cgroups / "user/session/memory.events").write_text(f"oom 9\noom_kill {events}\noom_group_kill 0\n")
-    return exit_cause.memory_kills(proc, cgroups)
+    return host_memory.kills(proc, cgroups)
 
 
 @pytest.mark.parametrize(
@@ -438,5 +439,5 @@ def test_kills_are_counted_where_they_are_told(
     tmp_path: Path, vmstat: int | None, events: int | None, kills: int | None
 ) -> None:
     assert system(tmp_path, vmstat=vmstat, events=events) == kills
-    assert exit_cause.memory_kills(tmp_path / "nowhere", tmp_path / "nowhere") is None
-    assert (exit_cause.memory_kills() or 0) >= 0  # of this machine
+    assert host_memory.kills(tmp_path / "nowhere", tmp_path / "nowhere") is None
+    assert (host_memory.kills() or 0) >= 0  # of this machine

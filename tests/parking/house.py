@@ -13,7 +13,7 @@ import pytest
 
 from tests.parking.made_up import HELD, Driver, Workers, me
 from tests.sizes import GIB
-from tfgpu_magic.isolate.process import host_memory
+from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.leases.lease_file import LeaseTable
 from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.monitor.board.directory import BoardDirectory

@@ -11,7 +11,7 @@ import pytest
 from tests.parking.house import ADOPT, PARK, QUICK, UNPARK, House
 from tests.parking.made_up import HELD, TOTAL, me
 from tests.sizes import GIB
-from tfgpu_magic.isolate.process import host_memory
+from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.parking import RECORD, checks
 from tfgpu_magic.parking import answers as parking

@@ -18,8 +18,7 @@ from scripts._notebooks import run
 from tests.notebooks.reading import shown
 from tfgpu_magic.command import dispatch
 from tfgpu_magic.command.table import COMMANDS
-from tfgpu_magic.isolate.cells import line as isolated
-from tfgpu_magic.notebook.words import line, table
+from tfgpu_magic.notebook.words import isolate, line, table
 from tfgpu_magic.policy.parser import parse
 
 ROOT = Path(__file__).parents[2]
@@ -149,7 +148,7 @@ def test_every_line_of_a_page_is_one(page: Path) -> None:
         if parsed.word.restart and " " in words:  # the word alone is its name
             parse(parsed.text)
         elif parsed.name == "isolate" and magic.startswith("%%") and "[" not in parsed.rest:
-            isolated.parse(parsed.rest, table.ISOLATED)
+            isolate.parse(parsed.rest)
     commands = re.findall(r"`tfgpu (\w+ [^`\n]+)`", text) + re.findall(r"^(?:\$ )?tfgpu (\w+ .+)$", text, re.MULTILINE)
     for command in commands:
         words, _, program = re.split(r" [|>] ", command)[0].partition(" -- ")

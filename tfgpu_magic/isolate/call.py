@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tfgpu_magic.errors import TimedOut, Unpicklable
+from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.isolate.leasing import LEASES
 from tfgpu_magic.isolate.process import exit_cause, wire
 from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER, WorkerProcess
@@ -174,7 +175,7 @@ class Call:
             KeyboardInterrupt: it was interrupted and gave no answer.
             OSError: no process could be started.
         """
-        kills, answer, words = exit_cause.memory_kills(), None, ""
+        kills, answer, words = host_memory.kills(), None, ""
         try:
             with self._event, put_off(self._event):
                 process = FORK_SERVER.start()
@@ -189,7 +190,7 @@ class Call:
                 raise
             self.interrupted_late = True
         if answer is None:
-            raise exit_cause.died(process.status or 0, kills, exit_cause.memory_kills(), words)
+            raise exit_cause.died(process.status or 0, kills, host_memory.kills(), words)
         return answer
 
 

@@ -104,7 +104,7 @@ def run(
 
 def function_runner() -> str:
     """Return the runner of functions: if IPython runs here, with displays that are sent to this process."""
-    return "tfgpu_magic.isolate." + ("process.worker:call" if shell() is None else "cells.shell:call")
+    return "tfgpu_magic.isolate." + ("process.worker:call" if shell() is None else "process.shell:call")
 
 
 def leased(options: Options, call: Call) -> AbstractContextManager[Lease]:

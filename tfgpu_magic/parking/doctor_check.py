@@ -11,7 +11,7 @@ from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.checks.tensorflow import installed
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
-from tfgpu_magic.isolate.process import host_memory
+from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.parking import checks, facts

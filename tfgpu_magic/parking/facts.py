@@ -14,7 +14,7 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfgpu_magic.isolate.process import host_memory
+from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.monitor.driver import look
 from tfgpu_magic.monitor.owners.pids import began, descendants, elsewhere, opens_driver

@@ -14,8 +14,8 @@ from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.frameworks.jax.settings import VARIABLES as READ_BY_JAX
 from tfgpu_magic.frameworks.torch.framework import CUDA_OPTIONS, OPTIONS
-from tfgpu_magic.isolate.process import host_memory as memory
-from tfgpu_magic.isolate.process.host_memory import CgroupLimit
+from tfgpu_magic.isolate import host_memory as memory
+from tfgpu_magic.isolate.host_memory import CgroupLimit
 from tfgpu_magic.policy import process_state
 from tfgpu_magic.policy.variables import CEILING, POLICY
 from tfgpu_magic.units import BINARY

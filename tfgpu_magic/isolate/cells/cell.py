@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tfgpu_magic.cells import as_numbered, title
@@ -19,22 +20,22 @@ from tfgpu_magic.engine.offers import offering
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError, Unpicklable
 from tfgpu_magic.isolate import user_code
 from tfgpu_magic.isolate.call import Call, CallAnswer
-from tfgpu_magic.isolate.cells.exchange import Arrival, CellSettings, arrive, in_one_piece, pickled
-from tfgpu_magic.isolate.cells.line import CellLine
 from tfgpu_magic.isolate.cells.names import names
 from tfgpu_magic.isolate.cells.summary import summarise
 from tfgpu_magic.isolate.leasing import LEASES, Abandoned, Lease, LeaseRequest, LeaseRequestForAll
 from tfgpu_magic.isolate.process import exit_cause
-from tfgpu_magic.isolate.process.interrupt import noted
-from tfgpu_magic.isolate.process.order import APART, LEAVE
-from tfgpu_magic.isolate.run import run
+from tfgpu_magic.isolate.process.interrupt import handled, noted
+from tfgpu_magic.isolate.process.order import APART, LEAVE, CellFacts, CellSettings
+from tfgpu_magic.isolate.run import Options, run
 from tfgpu_magic.isolate.sinks import Sink
+from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.isolate.values.copies import copied
+from tfgpu_magic.isolate.values.pickling import Pickled
 from tfgpu_magic.leases import allocation
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import look
 
-_RUNNER = "tfgpu_magic.isolate.cells.shell:cell"
+_RUNNER = "tfgpu_magic.isolate.process.shell:cell"
 
 _SHELLS_OWN = frozenset({"get_ipython", "exit", "quit", "open"})
 """The names that every shell puts into its namespace for itself. Other names that are hidden from `%who` belong to the
@@ -42,6 +43,49 @@ notebook all the same: `_`, `Out`, and those that a startup file defines."""
 
 _TRAITS = ("ast_node_interactivity", "autoawait", "colors")
 """The traits that a cell's shell takes over from the notebook's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellLine:
+    """What the line of an isolated cell asks.
+
+    Attributes:
+        inputs: the names to send; None for those that the cell reads.
+        also: further names to send.
+        outputs: the names to bring back.
+        options: the options that any call has; the number of GPUs is None by default.
+        detach: whether the notebook goes on meanwhile.
+        flags: the flags as they were written.
+    """
+
+    inputs: tuple[str, ...] | None = None
+    also: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    options: Options = field(default_factory=Options)
+    detach: bool = False
+    flags: str = field(default="", compare=False)
+
+    @property
+    def above(self) -> str:
+        """The line above the cell, without its policy."""
+        return f"%%{'gpu' if self.options.frameworks == 'all' else 'tf_gpu'} isolate{self.flags}"
+
+
+@dataclass(slots=True)
+class Arrival:
+    """What has arrived of a cell.
+
+    Attributes:
+        facts: the facts that its process reports.
+        values: what was unpickled, by name; the name of the cell's value is empty.
+        lost: why a value could not be unpickled, by name.
+        rest: the parts of what could not be unpickled, its facts first, with which it can be tried again.
+    """
+
+    facts: CellFacts
+    values: dict[str, object] = field(default_factory=dict)
+    lost: dict[str, str] = field(default_factory=dict)
+    rest: Sequence[memoryview] = ()
 
 
 class Cell:
@@ -83,7 +127,7 @@ class Cell:
         self._number: int = shell.displayhook.prompt_count  # not execution_count, which newer IPythons raise too early
         inputs = _chosen(shell, seen.reads, line)
         self._sent = frozenset(inputs)
-        values, unsent = pickled(inputs, seen.surely.union(line.inputs or (), line.also))
+        values, unsent = _pickled(inputs, seen.surely.union(line.inputs or (), line.also))
         settings = CellSettings(
             source=as_numbered(body, "%%tf_gpu isolate"),
             number=self._number,
@@ -220,7 +264,7 @@ class Cell:
             if may:
                 self._arrival = arrive(answer.values)
         whole = self._arrival is not None and not self._arrival.lost
-        return LEAVE if whole or not in_one_piece(answer.values) else APART
+        return LEAVE if whole or not _in_one_piece(answer.values) else APART
 
     def _stop_from_outside(self) -> BaseException | None:
         """Return a `KeyboardInterrupt` if SIGINT or SIGTERM from outside has ended the cell's process."""
@@ -300,11 +344,73 @@ def _chosen(shell: Any, reads: frozenset[str], line: CellLine) -> dict[str, obje
     return {name: there[name] for name in sorted((reads & (there.keys() - own)) | set(named))}
 
 
+def _pickled(inputs: Mapping[str, object], surely: frozenset[str]) -> tuple[Pickled, dict[str, str]]:
+    """Pickle the names together, so that what two of them share stays shared.
+
+    Args:
+        inputs: the names, with their values.
+        surely: those that the cell cannot do without.
+
+    Returns:
+        The pickle, and why others could not be sent, by name.
+
+    Raises:
+        Unpicklable: something that the cell cannot do without cannot be sent; the message names all such.
+    """
+    try:
+        return pickling.dump(dict(inputs)), {}
+    except Unpicklable:
+        errors = dict[str, Unpicklable]()
+    for name, value in inputs.items():
+        try:
+            pickling.dump(value, name)
+        except Unpicklable as error:
+            errors[name] = error
+    refused = [error for name, error in errors.items() if name in surely]
+    if refused:
+        text = "\n".join([*map(str, refused), "Make it in the cell, or name with -i what to send."])
+        raise Unpicklable(text, what=", ".join(error.what for error in refused)) from None
+    sent = {name: value for name, value in inputs.items() if name not in errors}
+    return pickling.dump(sent), {name: str(error) for name, error in errors.items()}
+
+
 def _cells(shell: Any) -> dict[str, tuple[int, str]]:
     """Return the notebook's cells: the number and the text of each, by the file name that its functions have."""
     # Private to IPython, which has no public function for it; IPython 7 has the names without numbers.
     numbers = getattr(shell.compile, "_filename_map", dict.fromkeys(getattr(linecache, "_ipython_cache", ()), 0))
     return {name: (number, "".join(linecache.getlines(name))) for name, number in numbers.items()}
+
+
+def _in_one_piece(parts: Sequence[memoryview]) -> bool:
+    """Tell whether several values are in one pickle, so that they could also be had one by one."""
+    facts: CellFacts = pickle.loads(parts[0])  # noqa: S301  # from our own process
+    return len(facts.given) == 1 and len(facts.given[0][0]) > 1
+
+
+def arrive(parts: Sequence[memoryview]) -> Arrival:
+    """Unpickle what a cell returns: each pickle by itself, with all that is in it.
+
+    Args:
+        parts: the parts of what it returns, its facts first.
+    """
+    facts: CellFacts = pickle.loads(parts[0])  # noqa: S301  # from our own process
+    arrival, at = Arrival(facts), 1
+    given, rest = [], list[memoryview]()
+    for brought, count in facts.given:
+        pickled = parts[at : at + count]
+        try:
+            with handled(signal.default_int_handler):  # else Ctrl-C would go to the call, which is over
+                try:
+                    arrival.values |= pickling.load(pickled, pickling.GuardedUnpickler)
+                except KeyboardInterrupt:  # the next one is meant for what is made: it may hang
+                    arrival.values |= pickling.load(pickled, pickling.GuardedUnpickler)
+        except (Exception, KeyboardInterrupt) as error:  # a module that is not here; an object's own __setstate__
+            arrival.lost |= dict.fromkeys(brought, str(error) or type(error).__name__)
+            given.append((brought, count))
+            rest += pickled
+        at += count
+    arrival.rest = (memoryview(pickle.dumps(replace(facts, given=tuple(given)))), *rest)
+    return arrival
 
 
 def _not_run(answer: CallAnswer, shell: Any, above: str) -> BaseException:

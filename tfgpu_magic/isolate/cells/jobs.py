@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import functools
 import sys
 import threading
 import weakref
@@ -12,10 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tfgpu_magic.isolate import user_code
-from tfgpu_magic.isolate.cells.cell import Cell, without_frames
-from tfgpu_magic.isolate.cells.line import CellLine
+from tfgpu_magic.isolate.cells.cell import Cell
 from tfgpu_magic.isolate.job_list import RUNNING, JobFuture
-from tfgpu_magic.isolate.sinks import OwnStreams, submitted
 
 Action = Callable[[], None]
 
@@ -87,17 +84,7 @@ class Job(JobFuture[Any]):
         self.remember()
 
 
-def begin(shell: Any, line: CellLine, source: str, explain: Callable[..., object | None]) -> Callable[[], object]:
-    """Prepare a cell; return a function that runs it and returns its value, or detaches it and returns its job."""
-    try:
-        sink, defer = (submitted(), _deferred(shell).do) if line.detach else (OwnStreams(), None)
-        cell = Cell(shell, line, source, sink, explain, defer)
-    except OSError as error:  # there is no memory for what it reads
-        raise without_frames(error) from None
-    return functools.partial(Job, cell) if line.detach else cell.run
-
-
-class _Deferred:
+class Deferred:
     """A queue for actions that must not run in the middle of a cell."""
 
     def __init__(self, shell: Any) -> None:
@@ -149,12 +136,12 @@ def _cell_runs() -> bool:
     return False
 
 
-_known: weakref.WeakKeyDictionary[Any, _Deferred] = weakref.WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[Any, Deferred] = weakref.WeakKeyDictionary()
 
 
-def _deferred(shell: Any) -> _Deferred:
+def deferred(shell: Any) -> Deferred:
     """Return the queue of a shell."""
     found = _known.get(shell)
     if found is None:
-        found = _known[shell] = _Deferred(shell)
+        found = _known[shell] = Deferred(shell)
     return found

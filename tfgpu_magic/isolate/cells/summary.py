@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from tfgpu_magic.isolate.cells.exchange import CellFacts
+from tfgpu_magic.isolate.process.order import CellFacts
 from tfgpu_magic.model import phrases
 from tfgpu_magic.model.answer import Quiet
 from tfgpu_magic.model.report import TENSORFLOW, GpuUse

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import signal
 import sys
 from pathlib import Path
 
 from tfgpu_magic.errors import WorkerDied
-from tfgpu_magic.isolate.process.host_memory import CGROUPS, PROC
 
 _HERE, _SHELL = str(Path(__file__).parents[1]), "/IPython/core/"
 
@@ -32,33 +30,13 @@ def describe(status: int | None) -> str:
     return f"{name}, {what}" if what else name
 
 
-def memory_kills(proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
-    """Return how often the out-of-memory killer has killed, in our cgroup or on this machine; None if unknown.
-
-    If two readings differ, it was at work between them; if they are equal, it was not.
-    Source: proc(5), ``/proc/vmstat``; the kernel's cgroup-v2 documentation, ``memory.events``.
-    """
-    counts: list[int] = []
-    with contextlib.suppress(OSError):
-        ours = re.search(r"^0::(/.*)$", (proc / "self/cgroup").read_text(), re.MULTILINE)
-        counts += _count(cgroups / (ours[1].strip("/") if ours else "") / "memory.events")
-    counts += _count(proc / "vmstat")
-    return sum(counts) if counts else None
-
-
-def _count(file: Path) -> list[int]:
-    with contextlib.suppress(OSError):
-        return [int(number) for number in re.findall(r"^oom_kill (\d+)$", file.read_text(), re.MULTILINE)]
-    return []
-
-
 def died(status: int, kills_before: int | None, kills_now: int | None, last_words: str = "") -> WorkerDied:
     """Return the error of a call whose process gave no answer.
 
     Args:
         status: its exit status, as in `describe`.
-        kills_before: what `memory_kills` returned before it began.
-        kills_now: what `memory_kills` returns now.
+        kills_before: what `host_memory.kills` returned before it began.
+        kills_now: what `host_memory.kills` returns now.
         last_words: what Python's `faulthandler` wrote when it crashed.
     """
     message = "\n".join([f"The call's process ended without an answer: {describe(status)}.", *_places(last_words)])

@@ -11,7 +11,7 @@ import threading
 import weakref
 from typing import Any
 
-from tfgpu_magic.isolate.process import host_memory
+from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.isolate.values.pickling import Pickled
 
 _COPIES: weakref.WeakValueDictionary[tuple[int, int], memoryview] = weakref.WeakValueDictionary()

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from tfgpu_magic.errors import Raised
-from tfgpu_magic.isolate.process import host_memory
+from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.isolate.values.pickling import Pickled, Reduce
 

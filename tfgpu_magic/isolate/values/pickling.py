@@ -26,7 +26,7 @@ import cloudpickle
 from cloudpickle import cloudpickle as internals
 
 from tfgpu_magic.errors import Unpicklable
-from tfgpu_magic.isolate.process import host_memory
+from tfgpu_magic.isolate import host_memory
 
 APART = 64 * 2**10
 """Bytes from which a buffer travels apart from the stream, and keeps its own memory."""

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 from cloudpickle.cloudpickle import subimport
 
 from tfgpu_magic.errors import Unpicklable
-from tfgpu_magic.isolate.process import host_memory
+from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.isolate.values.keras_objects import ModelHandle, TrainingHistory
 from tfgpu_magic.isolate.values.pickling import ROOTS
 

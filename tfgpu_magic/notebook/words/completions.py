@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.notebook.words.line import parted
-from tfgpu_magic.notebook.words.table import module
+from tfgpu_magic.notebook.words.line import module, parted
 from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.arguments import separate
 from tfgpu_magic.policy.word import Above, Word

@@ -1,30 +1,42 @@
-"""`%%tf_gpu isolate`: the cell below runs in a process of its own; in a line, `--warm` prepares for that."""
+"""`%%tf_gpu isolate`: the cell below runs in a process of its own; in a line, `--warm` prepares for that.
+
+What the line above the cell asks is parsed here; `isolate.cells` runs the cell.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
 
+from tfgpu_magic import units
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.insight.why import explaining
-from tfgpu_magic.isolate.cells import jobs, line
+from tfgpu_magic.isolate.cells import jobs
+from tfgpu_magic.isolate.cells.cell import Cell, CellLine, without_frames
 from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
+from tfgpu_magic.isolate.run import Options
+from tfgpu_magic.isolate.sinks import OwnStreams, submitted
 from tfgpu_magic.notebook.words.table import ISOLATED
+from tfgpu_magic.policy import parser
+from tfgpu_magic.policy.arguments import MOST_PARTS, separate
+from tfgpu_magic.policy.policy import NOTHING
 from tfgpu_magic.policy.word import Line
 
 _WARM = "--warm"
+_WORDS = {word.name for word in parser.POLICY_WORDS}
+_NAMES = "Write names with commas and no blanks between them: `x,y`."
 
 
 def prepare(parsed: Line, cell: str, shell: Any) -> Callable[[], object]:
-    """Return what runs the cell, or begins to."""
-    asked = line.parse(parsed.rest, ISOLATED)
-    return jobs.begin(
-        shell,
-        replace(asked, options=replace(asked.options, frameworks=parsed.frameworks)),
-        cell,
-        explaining.explain_call,
-    )
+    """Return what runs the cell and returns its value; or detaches it, and returns its job."""
+    asked = parse(parsed.rest, parsed.frameworks)
+    try:
+        sink, defer = (submitted(), jobs.deferred(shell).do) if asked.detach else (OwnStreams(), None)
+        prepared = Cell(shell, asked, cell, sink, explaining.explain_call, defer)
+    except OSError as error:  # there is no memory for what it reads
+        raise without_frames(error) from None
+    return functools.partial(jobs.Job, prepared) if asked.detach else prepared.run
 
 
 def answer(parsed: Line) -> None:
@@ -33,3 +45,75 @@ def answer(parsed: Line) -> None:
         raise PolicyError(f"`isolate` stands above a cell. {ISOLATED.usage}")
     FORK_SERVER.process()
     print("Getting ready for isolated cells: TensorFlow is being imported for them.")
+
+
+def parse(line: str, frameworks: Literal["tensorflow", "all"] = "tensorflow") -> CellLine:
+    """Return what the text after `isolate` asks; a policy word may be a flag there, as in `--limit 2GiB`.
+
+    Raises:
+        PolicyError: it cannot be read; the message names the part.
+    """
+    tokens = line.replace(";", " ; ").split()
+    _refuse_apart(tokens)
+    lacks = {flag.name: flag.takes and f"{flag.name} needs {flag.takes}." for flag in ISOLATED.flags}
+    rest, given = separate(tokens, lacks, f" {ISOLATED.usage}")
+    policy: list[str] = []
+    for token in rest:
+        policy += _word(token, begun=bool(policy))
+    sent = given.get("-i")
+    more = sent is not None and sent.startswith("+")
+    return CellLine(
+        inputs=None if sent is None or more else _names(sent),
+        also=_names(sent.replace("+", "")) if sent is not None and more else (),
+        outputs=_names(given.get("-o", "-")),
+        options=Options(
+            policy=parser.parse(" ".join(policy)) if policy else NOTHING,
+            gpus=_count(given["--gpus"]) if "--gpus" in given else None,
+            timeout=units.seconds(given["--timeout"]) if "--timeout" in given else None,
+            frameworks=frameworks,
+        ),
+        detach="--detach" in given,
+        flags="".join(f" {flag} {value}".rstrip() for flag, value in given.items()),
+    )
+
+
+def _refuse_apart(tokens: Sequence[str]) -> None:
+    """Refuse a name that follows a list of names after a blank."""
+    for place, token in enumerate(tokens):
+        if token.partition("=")[0] in ("-i", "-o"):
+            behind = place + (1 if "=" in token[:-1] else 2)
+            for name in tokens[behind : behind + 1]:
+                if name.rstrip(",").isidentifier() and name.lower() not in _WORDS:
+                    raise PolicyError(f"{name!r} stands apart. {_NAMES}")
+
+
+def _word(token: str, *, begun: bool) -> Iterator[str]:
+    """Give the policy's tokens for a token of the line: a flag that is a policy word begins the next request."""
+    names = {f"--{name}" for name in _WORDS}
+    known = names | {flag for word in parser.POLICY_WORDS for flag, _ in word.flags if begun}
+    flag = token.partition("=")[0].lower()
+    if flag == "--help":
+        raise PolicyError(f"{ISOLATED.usage}\n{parser.flags(ISOLATED.flags)}")
+    if token.startswith("-") and flag not in known:
+        tried = {tried: one.name for one in ISOLATED.flags for tried in one.tried}
+        near = parser.nearest(flag, [*sorted(known), *(one.name for one in ISOLATED.flags)], tried)
+        raise PolicyError(f"isolate has no flag {flag!r}.{near} {ISOLATED.usage}")
+    if flag in names:
+        if begun:
+            yield ";"
+        token = token[2:].replace("=", " ", 1)
+    yield token
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name for name in text.split(",") if name and name != "-"))
+    for name in names:
+        if not name.isidentifier():
+            raise PolicyError(f"{name!r} is not a name. {_NAMES}")
+    return names
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_PARTS:
+        raise PolicyError(f"--gpus is a number from 1 to {MOST_PARTS}, not {text!r}. For none, say `visible none`.")
+    return int(text)

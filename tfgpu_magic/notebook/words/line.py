@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.errors import PolicyError, TfGpuError, UnknownWord
@@ -39,7 +40,7 @@ def answer(
     word = parsed.word
     if parsed.rest and word.alone:
         raise PolicyError(f"`{word.name}` stands alone; {parsed.rest!r} is too much. `%tf_gpu?` explains the words.")
-    answered: object = table.module(word).answer(parsed)
+    answered: object = module(word).answer(parsed)
     return answered
 
 
@@ -55,14 +56,19 @@ def above(line: str, cell: str, shell: Any, magic: Magic = "tf_gpu") -> Callable
         fitting = f"{', '.join(first)} or {last}"
         meant = f" {parsed.name!r} stands in a line of its own, with one %." if parsed.name else ""
         raise PolicyError(f"Above a cell, only {fitting} can stand.{meant} `%tf_gpu?` explains it.")
-    prepared: Callable[[], object] = table.module(parsed.word).prepare(parsed, cell, shell)
+    prepared: Callable[[], object] = module(parsed.word).prepare(parsed, cell, shell)
     return prepared
 
 
 def usage() -> str:
     """Return what `%tf_gpu?` shows."""
-    text: str = table.module(find("help", table.WORDS)).text(table.WORDS)
+    text: str = module(find("help", table.WORDS)).text(table.WORDS)
     return text
+
+
+def module(word: Word) -> Any:
+    """Return the module of what a word does, imported when it is said or completed, and not before."""
+    return import_module(word.home or f".{word.name}", __package__)
 
 
 def read(line: str, words: tuple[Word, ...]) -> Line:

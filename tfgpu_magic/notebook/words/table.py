@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
-
 from tfgpu_magic.model.parts import parts
 from tfgpu_magic.policy.parser import POLICY_WORDS
 from tfgpu_magic.policy.requests import limit
@@ -139,8 +136,3 @@ WORDS: tuple[Word, ...] = (
     ),
     Word("env", ("env [WORDS]",), "print shell lines that do it, as far as environment variables can", takes=True),
 )
-
-
-def module(word: Word) -> Any:
-    """Return the module of what a word does, imported when it is said or completed, and not before."""
-    return import_module(word.home or f".{word.name}", __package__)

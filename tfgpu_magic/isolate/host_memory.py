@@ -93,6 +93,26 @@ def untouched(pid: int, proc: Path = PROC, cgroups: Path = CGROUPS) -> int | Non
     return min([sizes["MemAvailable"], *(limit.untouched for limit in limits(proc, cgroups, pid))])
 
 
+def kills(proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
+    """Return how often the out-of-memory killer has killed, in our cgroup or on this machine; None if unknown.
+
+    If two readings differ, it was at work between them; if they are equal, it was not.
+    Source: proc(5), ``/proc/vmstat``; the kernel's cgroup-v2 documentation, ``memory.events``.
+    """
+    counts: list[int] = []
+    with contextlib.suppress(OSError):
+        ours = re.search(r"^0::(/.*)$", (proc / "self/cgroup").read_text(), re.MULTILINE)
+        counts += _count(cgroups / (ours[1].strip("/") if ours else "") / "memory.events")
+    counts += _count(proc / "vmstat")
+    return sum(counts) if counts else None
+
+
+def _count(file: Path) -> list[int]:
+    with contextlib.suppress(OSError):
+        return [int(number) for number in re.findall(r"^oom_kill (\d+)$", file.read_text(), re.MULTILINE)]
+    return []
+
+
 def machine(proc: Path = PROC) -> dict[str, int]:
     """Return the sizes of the machine's memory in bytes, as ``/proc/meminfo`` names them; empty where it has none."""
     return _numbers(proc / "meminfo")

@@ -28,10 +28,10 @@ from traitlets.config import Config
 
 from tfgpu_magic.cells import ends_quietly
 from tfgpu_magic.errors import Unpicklable
-from tfgpu_magic.isolate.cells.exchange import CellFacts, CellSettings
-from tfgpu_magic.isolate.process import host_memory, wire, worker
+from tfgpu_magic.isolate import host_memory
+from tfgpu_magic.isolate.process import wire, worker
 from tfgpu_magic.isolate.process.interrupt import put_off
-from tfgpu_magic.isolate.process.order import AGAIN, SHOW, SHOWN
+from tfgpu_magic.isolate.process.order import AGAIN, SHOW, SHOWN, CellFacts, CellSettings
 from tfgpu_magic.isolate.process.worker import Result, raised
 from tfgpu_magic.isolate.values import pickling, plain
 from tfgpu_magic.isolate.values.pickling import Pickled
