@@ -83,9 +83,9 @@ def _inside(runs: int) -> dict[str, list[float]]:
     from tfgpu_magic.monitor import collector
     from tfgpu_magic.monitor.board import snapshot_file
     from tfgpu_magic.monitor.board.directory import BoardDirectory
+    from tfgpu_magic.monitor.board.unused import AFTER, Ledger
     from tfgpu_magic.monitor.driver.readers import Readers
     from tfgpu_magic.monitor.owners.pids import holder_began
-    from tfgpu_magic.monitor.table.unused import AFTER, Ledger
 
     assert os.environ["TFGPU_MAGIC_DIR"]
     pynvml.nvmlInit()

@@ -10,8 +10,8 @@ from unittest import mock
 from tests.browser.scene import Scene
 from tests.monitor.boards import end_collectors
 from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.unused import UnusedLine, UnusedRecord, keep
 from tfgpu_magic.monitor.owners.pids import began
-from tfgpu_magic.monitor.table.unused import UnusedLine, UnusedRecord, keep
 
 if TYPE_CHECKING:
     from tests.jupyter import Notebook

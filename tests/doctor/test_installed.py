@@ -20,8 +20,8 @@ from tfgpu_magic.doctor.machine import ThisMachine as Here
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.board import lockfile
 from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.live import Live
 from tfgpu_magic.monitor.board.snapshot_file import LOCK
+from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.simgpu import Machine
 
 # --- the driver's own files ---

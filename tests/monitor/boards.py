@@ -39,7 +39,7 @@ report_file.close()
 """A kernel that posts a report with a summary, then does something, and waits to be told to end."""
 LOOKER = """
 import select, sys
-from tfgpu_magic.monitor.board.live import Live
+from tfgpu_magic.monitor.live import Live
 with Live(linger=3) as live:
     print(live.wait(240).snapshot.error, flush=True)
     while not select.select([sys.stdin], [], [], 0.2)[0]:

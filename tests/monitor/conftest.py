@@ -12,9 +12,9 @@ from tests.waiting import until
 from tfgpu_magic import probe
 from tfgpu_magic.monitor.board import directory
 from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.live import Live
 from tfgpu_magic.monitor.board.snapshot_file import SnapshotReader, Writer
 from tfgpu_magic.monitor.driver import look
+from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:

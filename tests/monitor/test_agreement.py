@@ -17,8 +17,8 @@ from tests.monitor.boards import collectors, fresh, root_only
 from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.model.rows import Notebook
-from tfgpu_magic.monitor.board import live as living
-from tfgpu_magic.monitor.board.live import Live
+from tfgpu_magic.monitor import live as living
+from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners.attribution import Owners
 from tfgpu_magic.monitor.table.fetch import Watcher
 from tfgpu_magic.monitor.table.tabulate import UNATTRIBUTED
@@ -40,7 +40,7 @@ KERNEL, LOOKER = (BEGIN + program for program in (boards.KERNEL.format(then=""),
 ZOMBIES = (
     BEGIN
     + """
-from tfgpu_magic.monitor.board.live import Live
+from tfgpu_magic.monitor.live import Live
 def states():
     return [path.read_text().rpartition(")")[2].split()[0] for path in Path("/proc").glob("[0-9]*/stat")]
 for _ in range(3):

@@ -18,9 +18,9 @@ from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.board import live as living
+from tfgpu_magic.monitor import live as living
 from tfgpu_magic.monitor.board import lockfile
-from tfgpu_magic.monitor.board.live import Live
+from tfgpu_magic.monitor.live import Live
 
 if TYPE_CHECKING:
     from tfgpu_magic.simgpu import Machine
@@ -94,7 +94,7 @@ def test_nvml_is_called_as_often_for_twenty_as_for_one(machine: Machine, live: L
 
 def test_the_process_that_looks_imports_no_pynvml(machine_folder: Path) -> None:
     code = (
-        "import sys; from tfgpu_magic.engine.status import status; from tfgpu_magic.monitor.board.live import Live\n"
+        "import sys; from tfgpu_magic.engine.status import status; from tfgpu_magic.monitor.live import Live\n"
         "status(); Live(linger=1).wait(); print('pynvml' in sys.modules)"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -19,11 +19,12 @@ from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import collector
-from tfgpu_magic.monitor.board import snapshot_file, starting
+from tfgpu_magic.monitor import live as living
+from tfgpu_magic.monitor.board import snapshot_file
 from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.live import Live
 from tfgpu_magic.monitor.board.snapshot_file import BOARD, LOCK
 from tfgpu_magic.monitor.collector import BLIND_FOR
+from tfgpu_magic.monitor.live import Live
 
 if TYPE_CHECKING:
     from tfgpu_magic.simgpu import Machine
@@ -196,7 +197,7 @@ def test_after_an_update_nothing_is_started_any_more_and_a_restart_is_asked_for(
     (tmp_path / "board.py").write_text("VERSION = 1000\n")
     monkeypatch.setattr(snapshot_file, "__file__", str(tmp_path / "board.py"))
     started: list[object] = []
-    monkeypatch.setattr(starting, "launch", lambda *asked: started.append(asked))
+    monkeypatch.setattr(living, "launch", lambda *asked: started.append(asked))
     live = Live()
     for _ in range(3):
         with pytest.raises(MonitorError, match="updated while this server, kernel or program ran: restart it"):

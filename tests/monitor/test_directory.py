@@ -13,11 +13,12 @@ import pytest
 from tests.monitor.boards import NOBODY, root_only, snapshot
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.report import Report
-from tfgpu_magic.monitor.board import directory, live, snapshot_file
+from tfgpu_magic.monitor import live
+from tfgpu_magic.monitor.board import directory, snapshot_file
 from tfgpu_magic.monitor.board.directory import BoardDirectory, directories, other_directories
-from tfgpu_magic.monitor.board.live import Live
 from tfgpu_magic.monitor.board.report_files import ReportFile, ReportFiles
 from tfgpu_magic.monitor.board.snapshot_file import BOARD, LOCK, SnapshotReader, Writer
+from tfgpu_magic.monitor.live import Live
 
 
 def taken() -> str:
@@ -139,7 +140,7 @@ def test_a_directory_that_cannot_be_looked_into_is_refused_in_a_sentence(
 def test_looks_go_on_beside_a_home_that_cannot_be_looked_into(
     unknowable: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "start", lambda *_: None)
+    monkeypatch.setattr(live, "_start", lambda *_: None)
     with Live() as one:
         assert one.look().message is snapshot_file.NOTHING
         assert one.report_files.read() == ()

@@ -12,9 +12,9 @@ import pytest
 from tests.monitor.boards import collectors, fresh, snapshot
 from tests.slack import SLACK
 from tests.waiting import until
-from tfgpu_magic.monitor.board.live import Live
 from tfgpu_magic.monitor.driver import schedule
 from tfgpu_magic.monitor.driver.schedule import ASLEEP, IDLE_FOR, SLEEP_TIMEOUT, DriverSleep
+from tfgpu_magic.monitor.live import Live
 
 if TYPE_CHECKING:
     from pathlib import Path

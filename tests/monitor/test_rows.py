@@ -18,9 +18,9 @@ from tfgpu_magic.engine.status import Status
 from tfgpu_magic.model.report import Figure, GpuUse, LogicalGpu, Report
 from tfgpu_magic.model.rows import Notebook, ProcessRow, Table
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.monitor.board.unused import UnusedLine, UnusedRecord
 from tfgpu_magic.monitor.owners.attribution import Owner
 from tfgpu_magic.monitor.table.tabulate import COLOURS, SMALLEST_REST, TONES, UNATTRIBUTED, UNREAD, Known, make
-from tfgpu_magic.monitor.table.unused import UnusedLine, UnusedRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -51,7 +51,7 @@ VIEWS = """
 import json, sys, time
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
-from tfgpu_magic.monitor.board.live import Live
+from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.driver.look import look
 from tfgpu_magic.monitor.table.fetch import Watcher
 from tfgpu_magic.monitor.table import message

@@ -10,8 +10,8 @@ import pytest
 from tests.sizes import GIB
 from tfgpu_magic.model.rows import ProcessRow
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.monitor.board.unused import AFTER, LONGEST_GAP, TRUE_FOR, Ledger, UnusedRecord
 from tfgpu_magic.monitor.table.tabulate import Known
-from tfgpu_magic.monitor.table.unused import AFTER, LONGEST_GAP, TRUE_FOR, Ledger, UnusedRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

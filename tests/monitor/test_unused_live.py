@@ -9,17 +9,18 @@ import pytest
 
 from tests.monitor.boards import collectors
 from tests.waiting import until
+from tfgpu_magic.monitor.board import unused
 from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.unused import UnusedLine, UnusedRecord
 from tfgpu_magic.monitor.owners.pids import began
-from tfgpu_magic.monitor.table import fetch, unused
+from tfgpu_magic.monitor.table import fetch
 from tfgpu_magic.monitor.table.fetch import Watcher
-from tfgpu_magic.monitor.table.unused import UnusedLine, UnusedRecord
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tfgpu_magic.model.rows import ProcessRow, Table
-    from tfgpu_magic.monitor.board.live import Live
+    from tfgpu_magic.monitor.live import Live
     from tfgpu_magic.simgpu import Machine
 
 HOUR = 3600.0

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from tests.waiting import until
-from tfgpu_magic.monitor.board.live import Live
+from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.server.feed import BROKEN, BoardReader
 
 if TYPE_CHECKING:

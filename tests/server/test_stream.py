@@ -17,8 +17,8 @@ from tests.server.conftest import ENABLED, Serve
 from tests.server.streaming import end, fresh, request, rows, streaming
 from tests.sizes import GIB
 from tests.slack import SLACK
-from tfgpu_magic.monitor.board.live import UNWATCHED_LISTS_EVERY
 from tfgpu_magic.monitor.board.lockfile import WANT_HOLDS_FOR
+from tfgpu_magic.monitor.live import UNWATCHED_LISTS_EVERY
 from tfgpu_magic.monitor.table.message import VERSION
 from tfgpu_magic.simgpu import Machine
 

@@ -21,16 +21,15 @@ from typing import TYPE_CHECKING
 from tfgpu_magic._version import __version__
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.board import lockfile
+from tfgpu_magic.monitor.board import lockfile, unused
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.lockfile import LIBRARIES, LINGER, PROCESS_NAME, READING_TIMEOUT
 from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.monitor.board.snapshot_file import BOARD, LOCK, Writer
+from tfgpu_magic.monitor.board.unused import Ledger
 from tfgpu_magic.monitor.driver.readers import Readers, completed
 from tfgpu_magic.monitor.driver.schedule import ASLEEP, DriverSleep, Schedule, WantedIntervals
 from tfgpu_magic.monitor.owners.pids import holder_began
-from tfgpu_magic.monitor.table import unused
-from tfgpu_magic.monitor.table.unused import Ledger
 from tfgpu_magic.probe import within
 
 if TYPE_CHECKING:

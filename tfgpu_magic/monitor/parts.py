@@ -2,4 +2,4 @@
 
 from tfgpu_magic.model.parts import register
 
-register("row fact", "tfgpu_magic.monitor.table.unused:read")
+register("row fact", "tfgpu_magic.monitor.board.unused:read")

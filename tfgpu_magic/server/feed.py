@@ -12,7 +12,7 @@ from tornado.websocket import WebSocketClosedError
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.rows import Table
 from tfgpu_magic.monitor.board.history import History
-from tfgpu_magic.monitor.board.live import Live
+from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.table import message
 from tfgpu_magic.monitor.table.fetch import Watcher, failure
 from tfgpu_magic.server.job_thread import JobThread

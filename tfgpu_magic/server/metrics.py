@@ -12,7 +12,7 @@ from prometheus_client.core import GaugeMetricFamily
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.rows import ParkedState, Table, by_gpu
-from tfgpu_magic.monitor.board.live import Live
+from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners.attribution import SILENT, Owners
 from tfgpu_magic.monitor.table.fetch import PID_TRUSTED_FOR, posted
 from tfgpu_magic.monitor.table.tabulate import Known, make

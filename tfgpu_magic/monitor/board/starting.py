@@ -1,4 +1,4 @@
-"""Starts a collector for a viewer when there is none; the collector is not the viewer's child."""
+"""Starts a process of the user's that outlives its starter, as the collector does, and is nobody's child."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.board import snapshot_file
 from tfgpu_magic.monitor.board.lockfile import LIBRARIES, PARKER_NAME, PARKING_NAME, PROCESS_NAME
 from tfgpu_magic.monitor.driver.sources import search_path
 
@@ -23,34 +22,6 @@ _KEPT = ("TFGPU_", "PATH", "HOME", "LANG", "LC_")
 """Prefixes of the variables that a collector gets; it gets none of a notebook's secrets."""
 _ENDED = re.compile(rf"(\d+) \((?:{'|'.join((PROCESS_NAME, PARKER_NAME, PARKING_NAME))})\) Z 1 ")
 """How the system shows one of ours that has ended, and is a child of process 1. Source: proc_pid_stat(5)."""
-
-# -c as in `look`, -I and -S as in `probe`. It forks at once, so that its starter has a child for milliseconds only.
-_CODE = (
-    "'tfgpu_magic: reads the GPUs for all views of this user'; "  # for who looks at the list of processes
-    "import os, sys; os.fork() and os._exit(0); linger, patience, *paths = sys.argv[1:]; sys.path += paths; "
-    "from tfgpu_magic.monitor.collector import main; main(float(linger), float(patience))"
-)
-
-
-class Updated(MonitorError):
-    """The package was updated since this process began."""
-
-    def __init__(self) -> None:
-        super().__init__("tfgpu_magic was updated while this server, kernel or program ran: restart it.")
-
-
-def start(options: tuple[str, str], place: BoardDirectory) -> None:
-    """Start a collector.
-
-    Raises:
-        Updated: it would be of another package than this process, and write another board.
-        MonitorError: as `launch`.
-    """
-    with contextlib.suppress(OSError):
-        installed = re.search(r"^VERSION = (\d+)$", Path(snapshot_file.__file__).read_text(), re.M)
-        if installed and int(installed[1]) != snapshot_file.VERSION:
-            raise Updated
-    launch(_CODE, options, place)
 
 
 def launch(code: str, options: tuple[str, ...], place: BoardDirectory) -> None:

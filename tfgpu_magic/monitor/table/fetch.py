@@ -14,9 +14,9 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.rows import Table
 from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.live import Live
 from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.monitor.driver.look import look
+from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners.attribution import Owners, together
 from tfgpu_magic.monitor.owners.pids import maker
 from tfgpu_magic.monitor.table.tabulate import UNATTRIBUTED, Known, make

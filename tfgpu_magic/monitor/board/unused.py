@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tfgpu_magic.model.rows import ProcessRow
     from tfgpu_magic.model.snapshot import Gpu, Snapshot
     from tfgpu_magic.monitor.board.directory import BoardDirectory
-    from tfgpu_magic.monitor.table.tabulate import Known
 
 NAME = "unused-2"
 """The file's name, with the version of its content."""
@@ -100,7 +99,7 @@ class UnusedRecord:
             raise ValueError(f"not a record: {error}") from error
 
     def added(
-        self, gpu: Gpu, rows: Sequence[ProcessRow], _known: Known, _uses: Mapping[int, GpuUse | None], listed_at: float
+        self, gpu: Gpu, rows: Sequence[ProcessRow], _known: object, _uses: Mapping[int, GpuUse | None], listed_at: float
     ) -> list[ProcessRow]:
         """Return a GPU's rows with since when each holds memory without use, as `RowFact.added`."""
         lines = self.lines.get(gpu.uuid or gpu.label, {}) if listed_at - self.time <= TRUE_FOR else {}

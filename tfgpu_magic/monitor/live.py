@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.board import lockfile
+from tfgpu_magic.monitor.board import lockfile, snapshot_file
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.lockfile import LINGER, READING_TIMEOUT
 from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.monitor.board.snapshot_file import LOCK, NOTHING, Look, Published, SnapshotReader
-from tfgpu_magic.monitor.board.starting import Updated, start
+from tfgpu_magic.monitor.board.starting import launch
 from tfgpu_magic.monitor.driver.schedule import WantedIntervals
 
 if TYPE_CHECKING:
@@ -28,6 +31,20 @@ PLACE_EVERY = 5.0
 
 UNWATCHED_LISTS_EVERY = 10.0
 """Seconds between two lists of processes, at the least, while no viewer shows them."""
+
+# -c as in `look`, -I and -S as in `probe`. It forks at once, so that its starter has a child for milliseconds only.
+_CODE = (
+    "'tfgpu_magic: reads the GPUs for all views of this user'; "  # for who looks at the list of processes
+    "import os, sys; os.fork() and os._exit(0); linger, patience, *paths = sys.argv[1:]; sys.path += paths; "
+    "from tfgpu_magic.monitor.collector import main; main(float(linger), float(patience))"
+)
+
+
+class Updated(MonitorError):
+    """The package was updated since this process began."""
+
+    def __init__(self) -> None:
+        super().__init__("tfgpu_magic was updated while this server, kernel or program ran: restart it.")
 
 
 class Live:
@@ -142,7 +159,7 @@ class Live:
             finally:
                 os.close(fd)
             if needed:
-                start(self._options, place)
+                _start(self._options, place)
         except Updated as error:
             self._updated, self._check_at = error, 0.0
             raise
@@ -190,3 +207,17 @@ class Live:
             return lockfile.reason(fd)
         finally:
             os.close(fd)
+
+
+def _start(options: tuple[str, str], place: BoardDirectory) -> None:
+    """Start a collector.
+
+    Raises:
+        Updated: it would be of another package than this process, and write another board.
+        MonitorError: as `launch`.
+    """
+    with contextlib.suppress(OSError):
+        installed = re.search(r"^VERSION = (\d+)$", Path(snapshot_file.__file__).read_text(), re.M)
+        if installed and int(installed[1]) != snapshot_file.VERSION:
+            raise Updated
+    launch(_CODE, options, place)
