@@ -80,12 +80,10 @@ def trained(site: Site) -> Iterator[tuple[Notebook, str]]:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    """Give a helper without its process, where this process may be parked."""
+def house() -> Iterator[House]:
+    """Give the state of this process, where it may be parked."""
     with parkable():
-        house = House(Driver(), str(tmp_path / "board"))
-        yield house
-        house.close()
+        yield House(Driver())
 
 
 @pytest.fixture

@@ -1,8 +1,7 @@
-"""A helper without its process, on a machine where this process, which has no GPU, may be parked."""
+"""This process, which has no GPU, on a machine where it may be parked, and its state on a made-up driver."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import tempfile
 from collections.abc import Iterator
@@ -11,24 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.parking.made_up import HELD, Driver, Workers, me
+from tests.parking.made_up import Driver, Worker
 from tests.sizes import GIB
 from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.leases.lease_file import LeaseTable
-from tfgpu_magic.model.report import HeldMemory
-from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.parking import checks, facts, record
+from tfgpu_magic.parking import checks, facts
 from tfgpu_magic.parking.checks import Inside
-from tfgpu_magic.parking.driver_workers import OpenRequest, Timeouts
-from tfgpu_magic.parking.messages import ParkOutcome, Request
-from tfgpu_magic.parking.record import ParkingLedger
-from tfgpu_magic.parking.room import Waiting
+from tfgpu_magic.parking.gpu_state import Asker, GpuState, Timeouts
+from tfgpu_magic.parking.messages import ParkOutcome
 from tfgpu_magic.parking.states import Phase
-from tfgpu_magic.parking.transfers import Transfers
+from tfgpu_magic.parking.transfers import Park, Unpark
 
+NOBODY, IDLE = Asker(), Inside()
 QUICK = Timeouts(copy=0.2, slowest=1e12, between=0.01)
-PARK, UNPARK = Request(deed="park", inside=Inside()), Request(deed="unpark")
-ADOPT = Request(deed="unpark", held=(HeldMemory("GPU-0", HELD),))
 
 
 @contextmanager
@@ -38,6 +32,7 @@ def parkable() -> Iterator[None]:
         state = Path(folder) / "machine"
         Path(f"{state}.nvidia-version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06\n")
         patch.setenv("TFGPU_SIMGPU", str(state))
+        patch.setenv("TFGPU_MAGIC_DIR", str(Path(folder) / "board"))
         patch.setattr(host_memory, "untouched", lambda _: 64 * GIB)
         patch.setattr(facts, "children_on_driver", lambda _: ())
         patch.setattr(checks, "ARCHITECTURES", (os.uname().machine,))
@@ -45,26 +40,18 @@ def parkable() -> Iterator[None]:
 
 
 class House:
-    """The helper: a ledger, and operations on the made-up driver."""
+    """The state of this process, on the made-up driver."""
 
-    def __init__(self, driver: Driver, folder: str) -> None:
-        self.driver = driver
-        self.place = BoardDirectory(Path(folder))
-        self.start()
+    def __init__(self, driver: Driver) -> None:
+        self.driver, self.table = driver, LeaseTable()
+        self.state = GpuState(os.getpid(), start=lambda: Worker(driver), timeouts=QUICK)  # type: ignore[arg-type, return-value]
 
-    def start(self, timeouts: Timeouts = QUICK) -> None:
-        """Begin as a helper does that finds what another has left."""
-        self.ledger = ParkingLedger(self.place, record.read(self.place))
-        self.waiting = Waiting(LeaseTable())
-        self.operations = Transfers(self.ledger, Workers(self.driver), self.waiting, timeouts)  # type: ignore[arg-type]
+    def park(self, asker: Asker = NOBODY, inside: Inside = IDLE) -> ParkOutcome:
+        return Park(self.state, inside, asker=asker).park()
 
-    async def do(self, request: Request, asked: OpenRequest | None = None) -> ParkOutcome:
-        return await asyncio.wait_for(self.operations.do(asked or OpenRequest(request, me())), 60)
+    def unpark(self, asker: Asker = NOBODY) -> ParkOutcome:
+        return Unpark(self.state, self.table, asker).unpark()
 
     @property
     def phase(self) -> Phase | None:
-        entry = self.ledger.entry(me())
-        return None if entry is None else entry.phase
-
-    def close(self) -> None:
-        self.place.close()
+        return None if self.state.known is None else self.state.known.phase

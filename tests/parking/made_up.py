@@ -1,10 +1,10 @@
-"""A driver and workers of one process, made up: each call may fail, hang, or lose its worker, before or after it."""
+"""A driver and its workers, made up: each call may fail, hang, or lose its worker, before or after it."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,8 +12,8 @@ from tests.sizes import GIB, MIB
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking.driver import OUT_OF_MEMORY, RESTORE, DriverError
-from tfgpu_magic.parking.driver_workers import Died, GivenUp
-from tfgpu_magic.parking.states import CALLS, CudaState
+from tfgpu_magic.parking.driver_worker import Died, GivenUp
+from tfgpu_magic.parking.states import CALLS, CudaState, Found
 
 WRONG_STATE = 401
 TOTAL = 8 * GIB
@@ -95,7 +95,7 @@ class Worker:
         self._driver = driver
         self.usable, self.ended = True, False
 
-    async def call(self, call: str, *arguments: Any, seconds: float) -> Any:
+    def call(self, call: str, *arguments: Any, seconds: float) -> Any:
         driver, number = self._driver, len(self._driver.calls)
         event = driver.script.get(number, "")
         driver.at(number, call)
@@ -106,24 +106,17 @@ class Worker:
             if event.endswith("after"):
                 with contextlib.suppress(DriverError):
                     driver.make(call, *arguments)
-            self.usable, self.ended = False, True
-            driver.taken = 0  # it goes with its process
+            self.end()
             raise Died(call) if event.startswith("died") else GivenUp(call, seconds)
         return driver.make(call, *arguments)
 
-    async def state(self, pid: int, *, seconds: float) -> CudaState:
-        return CudaState(await self.call("state", pid, seconds=seconds))
+    def state(self, _: int, *, seconds: float) -> CudaState | Found:
+        found = self.call("state", seconds=seconds)
+        return CudaState(found) if isinstance(found, int) else Found(found)
 
-
-class Workers:
-    """Workers of the made-up driver, as many as are needed."""
-
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
-
-    @contextlib.asynccontextmanager
-    async def one(self) -> AsyncIterator[Worker]:
-        yield Worker(self._driver)
+    def end(self) -> None:
+        self.usable, self.ended = False, True
+        self._driver.taken = 0  # it goes with its process
 
 
 def me() -> tuple[int, int]:

@@ -1,34 +1,36 @@
-"""What the helper does for who asks it: parks a process, brings it back, and says why not, on a made-up driver."""
+"""What is done for who asks for it: the process is parked, brought back, or it is said why not, on a made-up driver."""
 
 from __future__ import annotations
 
-import asyncio
+import fcntl
 import os
+import threading
+import time
 from dataclasses import replace
 
 import pytest
 
-from tests.parking.house import ADOPT, PARK, QUICK, UNPARK, House
-from tests.parking.made_up import HELD, TOTAL, me
+from tests.parking.conftest import Asking
+from tests.parking.house import QUICK, House
+from tests.parking.made_up import HELD, TOTAL
 from tests.sizes import GIB
+from tests.waiting import until
 from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.model.report import HeldMemory
-from tfgpu_magic.parking import RECORD, checks
+from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.parking import answers as parking
+from tfgpu_magic.parking import checks, transfers
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.driver import OUT_OF_MEMORY
-from tfgpu_magic.parking.driver_workers import OpenRequest
-from tfgpu_magic.parking.messages import ParkOutcome, Progress, Request, reply
+from tfgpu_magic.parking.gpu_state import Asker
+from tfgpu_magic.parking.messages import Progress
 from tfgpu_magic.parking.record import ParkedProcess
 from tfgpu_magic.parking.states import CudaState, Phase
 
 
 def test_what_must_not_be_parked_is_not_touched(house: House) -> None:
-    request = Request(deed="park", inside=Inside(busy=True))
-    outcome = asyncio.run(house.do(request))
-
-    assert outcome.refusals == (why.BUSY(),)
+    assert house.park(inside=Inside(busy=True)).refusals == (why.BUSY(),)
     assert (set(house.driver.calls), house.phase) == ({"snapshot"}, None)
 
 
@@ -41,7 +43,7 @@ def test_what_becomes_wrong_after_the_lock_is_unlocked(house: House) -> None:
                 patch.setattr(host_memory, "untouched", lambda _: GIB)
 
         house.driver.at = at
-        outcome = asyncio.run(house.do(PARK))
+        outcome = house.park()
 
     assert outcome.refusals == (why.HOST_MEMORY(HELD + checks.HOST_MARGIN, GIB),)
     assert (house.driver.state, house.phase) == (CudaState.RUNNING, None)
@@ -49,49 +51,101 @@ def test_what_becomes_wrong_after_the_lock_is_unlocked(house: House) -> None:
 
 @pytest.mark.parametrize("during", ["state", "lock"])
 def test_who_calls_it_off_before_the_copy_has_the_process_as_it_was(house: House, during: str) -> None:
-    asked = OpenRequest(PARK, me())
-    house.driver.at = lambda _, call: asked.call_off() if call == during else None
-    outcome = asyncio.run(house.do(PARK, asked))
+    off = threading.Event()
+    house.driver.at = lambda _, call: off.set() if call == during else None
+    outcome = house.park(Asker(wanted=lambda: not off.is_set()))
 
     assert outcome.refusals == (why.CANCELLED(),)
     assert (house.driver.state, house.phase) == (CudaState.RUNNING, None)
     assert "checkpoint" not in house.driver.calls
 
 
-def test_who_asks_again_while_a_copy_is_under_way_is_told_when_it_is_done(house: House) -> None:
-    """The helper that had begun has died, and the driver answers nothing about the process until then."""
+def test_while_another_process_of_the_user_s_is_on_its_way_out_none_is_locked(house: House) -> None:
+    """Both would count on the same host memory."""
+    house.state.timeouts = replace(QUICK, lock=0.1)
+    with BoardDirectory() as place:
+        file = place.open(transfers.OUT_LOCK, os.O_RDWR | os.O_CREAT)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert house.park().refusals == (why.ANOTHER(),)
+        os.close(file)
 
-    async def story() -> ParkOutcome:
-        pid, start = me()
-        begun = ParkedProcess(pid=pid, began=start, phase=Phase.LOCKING, since=1.0, held=(HeldMemory("GPU-0", HELD),))
-        house.ledger.move(house.ledger.begin(begun), Phase.CHECKPOINTING)
-        house.driver.state = CudaState.CHECKPOINTED
-        house.driver.script = {0: "hung before"}
-        house.start(replace(QUICK, copy=60.0))
-        return await house.do(PARK)
+    assert house.driver.calls == ["snapshot", "state"]
+    assert house.park().done
 
-    assert asyncio.run(story()).done
+
+def test_a_copy_whose_worker_died_is_asked_for_once_and_as_long_as_it_may_take(house: House) -> None:
+    """The driver completes it, and answers nothing about the process until then."""
+    house.state.timeouts = replace(QUICK, copy=60.0)
+    asked: list[float] = []
+    started = house.state._start
+
+    def start() -> object:
+        worker = started()
+        state = worker.state
+
+        def timed(pid: int, *, seconds: float) -> object:
+            asked.append(seconds)
+            return state(pid, seconds=seconds)
+
+        worker.state = timed  # type: ignore[method-assign, assignment]
+        return worker
+
+    house.state._start = start  # type: ignore[assignment]
+    house.driver.script = {4: "died after"}
+
+    assert house.park().done
     assert (house.phase, house.driver.state) == (Phase.PARKED, CudaState.CHECKPOINTED)
+    assert asked == [QUICK.state, pytest.approx(60.0, abs=1.0)]
+
+
+def test_a_state_that_is_not_known_here_is_asked_for_again(house: House) -> None:
+    """Newer drivers have more: 4 and 5 while they copy."""
+    unknown = iter([True, True])
+    make = house.driver.make
+
+    def newer(call: str, *arguments: object) -> object:
+        return (
+            "unknown"
+            if call == "state" and house.phase is Phase.CHECKPOINTING and next(unknown, False)
+            else make(call, *arguments)
+        )
+
+    house.driver.make = newer  # type: ignore[method-assign]
+    house.driver.script = {4: "died after"}
+
+    assert not house.park().done
+    assert house.phase is Phase.CHECKPOINTING
+    assert house.unpark().done
 
 
 def test_who_calls_it_off_while_it_is_set_right_is_told_just_that(house: House) -> None:
     """Nothing is said of a driver that did not answer: nobody has waited for it."""
+    off = threading.Event()
+    house.park()
+    house.state.move(Phase.RESTORING)
+    house.driver.script = dict.fromkeys(range(99), "hung before")
+    house.state.timeouts = replace(QUICK, copy=60.0)
 
     def tell(said: Progress) -> None:
         if said.step == "settles":
-            asked.call_off()
+            off.set()
 
-    async def story() -> ParkOutcome:
-        gone = await house.do(PARK)
-        assert gone.entry is not None
-        house.ledger.move(gone.entry, Phase.RESTORING)
-        house.driver.script = dict.fromkeys(range(99), "hung before")
-        house.start(replace(QUICK, copy=60.0))
-        return await house.do(UNPARK, asked)
+    assert house.unpark(Asker(tell, lambda: not off.is_set())).refusals == (why.CANCELLED(),)
 
-    asked = OpenRequest(UNPARK, me(), tell)
 
-    assert asyncio.run(story()).refusals == (why.CANCELLED(),)
+def test_who_comes_second_waits_for_its_turn_and_may_go(house: House) -> None:
+    house.park()
+    house.driver.others = TOTAL
+    first_off, second_off = threading.Event(), threading.Event()
+    first = Asking(house.unpark, Asker(wanted=lambda: not first_off.is_set()))
+    until(lambda: "snapshot" in house.driver.calls[5:])
+    second = Asking(house.unpark, Asker(wanted=lambda: not second_off.is_set()))
+    second_off.set()
+
+    assert second.outcome().refusals == (why.CANCELLED(),)
+    assert not first.done
+    first_off.set()
+    assert first.outcome().refusals == (why.CANCELLED(),)
 
 
 def test_room_that_is_taken_before_the_placeholder_is_waited_for_again(house: House) -> None:
@@ -105,129 +159,95 @@ def test_room_that_is_taken_before_the_placeholder_is_waited_for_again(house: Ho
         if said.step == "waits":
             house.driver.others = 0
 
-    async def story() -> ParkOutcome:
-        await house.do(PARK)
-        house.driver.at = at
-        return await house.do(UNPARK, OpenRequest(UNPARK, me(), tell))
+    house.park()
+    house.driver.at = at
 
-    assert asyncio.run(story()).done
+    assert house.unpark(Asker(tell)).done
     assert house.driver.calls.count("take") == 2
     assert not house.driver.restored_without_room
 
 
 def test_figures_that_cannot_be_had_are_not_taken_for_a_gpu_that_is_gone(house: House) -> None:
-    async def story() -> list[Progress]:
-        await house.do(PARK)
-        house.driver.error = "NVML does not answer."
-        said: list[Progress] = []
-        coming = asyncio.ensure_future(house.do(UNPARK, OpenRequest(UNPARK, me(), said.append)))
-        while not said:
-            await asyncio.sleep(0.01)
+    said: list[Progress] = []
+
+    def tell(progress: Progress) -> None:
+        said.append(progress)
         house.driver.error = None
-        assert (await coming).done
-        return said
 
-    first = asyncio.run(story())[0]
+    house.park()
+    house.driver.error = "NVML does not answer."
 
-    assert (first.trouble, first.rooms) == (why.NO_DRIVER("NVML does not answer."), ())
-    assert "not there now" not in parking.progress(first, {})
-    assert reply(first.to_line()) == first
+    assert house.unpark(Asker(tell)).done
+    assert (said[0].trouble, said[0].rooms) == (why.NO_DRIVER("NVML does not answer."), ())
+    assert "not there now" not in parking.progress(said[0], {})
 
 
 def test_room_that_is_not_given_is_said_and_tried_for_more_and_more_rarely(house: House) -> None:
-    async def story() -> list[Progress]:
-        await house.do(PARK)
-        house.driver.kept = TOTAL
-        said: list[Progress] = []
-        asked = OpenRequest(UNPARK, me(), said.append)
-        coming = asyncio.ensure_future(house.do(UNPARK, asked))
-        await asyncio.sleep(1)
-        while house.driver.calls.count("take") < 2:
-            await asyncio.sleep(0.01)
-        tried = house.driver.calls.count("take")
-        house.driver.kept = 0
-        assert (await coming).done
-        assert 1 < tried <= 8
-        return said
+    said: list[Progress] = []
+    house.park()
+    house.driver.kept = TOTAL
+    coming = Asking(house.unpark, Asker(said.append))
+    time.sleep(1)
+    until(lambda: house.driver.calls.count("take") >= 2)
+    tried = house.driver.calls.count("take")
+    house.driver.kept = 0
+    waits = next(one for one in said if one.step == "waits")
 
-    waits = next(one for one in asyncio.run(story()) if one.step == "waits")
-
+    assert coming.outcome().done
+    assert 1 < tried <= 8
     assert waits.trouble == why.NOT_GIVEN("cuMemAlloc_v2", OUT_OF_MEMORY)
     assert "not its turn" not in parking.progress(waits, {})
-    assert reply(waits.to_line()) == waits
 
 
 @pytest.mark.parametrize("state", [CudaState.RUNNING, CudaState.LOCKED])
 def test_what_another_program_has_brought_back_waits_for_no_room(house: House, state: CudaState) -> None:
     """With NVIDIA's `cuda-checkpoint`, say: its own memory is what fills the GPU."""
+    house.park()
+    house.driver.state, house.driver.others = state, TOTAL - HELD
 
-    async def story() -> ParkOutcome:
-        await house.do(PARK)
-        house.driver.state, house.driver.others = state, TOTAL - HELD
-        return await house.do(UNPARK)
-
-    assert asyncio.run(story()).done
+    assert house.unpark().done
     assert (house.phase, house.driver.state) == (Phase.BACK, CudaState.RUNNING)
-
-
-@pytest.mark.parametrize("state", [CudaState.CHECKPOINTED, CudaState.LOCKED])
-def test_a_helper_whose_record_is_lost_takes_the_process_for_what_its_owner_says(
-    house: House, state: CudaState
-) -> None:
-    """The worker of a helper that dies ends the restore, and unlocks nothing."""
-
-    async def story() -> ParkOutcome:
-        gone = await house.do(PARK)
-        assert gone.entry is not None
-        house.place.remove(RECORD)
-        house.start()
-        house.driver.state = state
-        assert (await house.do(UNPARK)).refusals == (why.NOT_PARKED(),)  # it could be another program's lock
-        assert house.driver.state is state
-        return await house.do(Request(deed="unpark", held=gone.entry.held))
-
-    outcome = asyncio.run(story())
-
-    assert outcome.done
-    assert outcome.entry is not None
-    assert (outcome.entry.phase, outcome.entry.returns) == (Phase.BACK, 1)
-    assert house.driver.state is CudaState.RUNNING
-
-
-def test_an_unknown_process_that_has_failed_is_lost(house: House) -> None:
-    house.driver.state = CudaState.FAILED
-
-    assert asyncio.run(house.do(ADOPT)).refusals == (why.LOST(),)
-
-
-@pytest.mark.parametrize("event", ["hung before", "died before"])
-def test_of_an_unknown_process_whose_restore_may_be_under_way_it_is_not_said_that_it_is_not_parked(
-    house: House, event: str
-) -> None:
-    """The driver answers nothing about it as long as it copies."""
-    house.driver.state = CudaState.LOCKED
-    house.driver.script = {0: event}
-    (refusal,) = asyncio.run(house.do(ADOPT)).refusals
-
-    assert refusal.reason is why.UNANSWERED
-    assert asyncio.run(house.do(ADOPT)).done
 
 
 def test_what_comes_back_claims_its_room_only_while_it_takes_it(house: House) -> None:
     claims = []
 
     def at(number: int, call: str) -> None:
-        with house.waiting._table.turn() as page:
+        with house.table.turn() as page:
             claims.append((call, [(one.gpu, one.size, one.pid) for one in page.leased()]))
 
-    async def story() -> None:
-        await house.do(PARK)
-        house.driver.at = at
-        await house.do(UNPARK)
-
-    asyncio.run(story())
+    house.park()
+    house.driver.at = at
+    house.unpark()
     claimed = [("GPU-0", HELD + checks.ROOM_MARGIN, os.getpid())]
 
     assert {call for call, found in claims if found == claimed} == {"take", "state", "restore", "unlock", "let_go"}
-    with house.waiting._table.turn() as page:
+    with house.table.turn() as page:
         assert not page.entries
+
+
+def test_a_worker_is_there_as_long_as_the_state_is_away(house: House) -> None:
+    assert house.park().done
+    assert house.state.worker().usable
+    house.unpark()
+
+    assert house.state._worker is None
+
+
+def test_each_step_is_posted_before_the_call_that_it_names(house: House) -> None:
+    posted: list[tuple[Phase, int]] = []
+
+    def post(known: ParkedProcess | None) -> None:
+        assert known is not None
+        posted.append((known.phase, len(house.driver.calls)))
+
+    house.state._changed = post
+    house.park()
+    house.unpark()
+
+    assert posted == [
+        (Phase.LOCKING, 2), (Phase.CHECKPOINTING, 4), (Phase.PARKED, 5),
+        (Phase.RESTORING, 9), (Phase.UNLOCKING, 10), (Phase.BACK, 11),
+    ]  # fmt: skip
+    assert house.state.known is not None
+    assert house.state.known.held == (HeldMemory("GPU-0", HELD),)

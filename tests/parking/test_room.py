@@ -6,29 +6,24 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.parking.made_up import me
 from tests.sizes import GIB, MIB
 from tfgpu_magic.leases import allocation, lease_file
-from tfgpu_magic.leases.lease_file import LeaseTable
+from tfgpu_magic.leases.lease_file import LeaseFile, LeaseTable
 from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.parking.checks import ROOM_MARGIN
-from tfgpu_magic.parking.record import ParkedProcess
-from tfgpu_magic.parking.room import Waiting, rooms
-from tfgpu_magic.parking.states import Phase
+from tfgpu_magic.parking.room import Place, rooms
 
-NOTHING = Snapshot(time=1.0)
+Enter = Callable[..., Place]
 
 
-def entry(size: int = 5 * GIB, *gpus: str, pid: int = 0) -> ParkedProcess:
-    own, start = me()
-    held = tuple(HeldMemory(gpu, size) for gpu in gpus or ("GPU-0",))
-    return ParkedProcess(pid=pid or own, began=start, phase=Phase.PARKED, since=1.0, held=held)
+def held(size: int = 5 * GIB, *gpus: str) -> tuple[HeldMemory, ...]:
+    return tuple(HeldMemory(gpu, size) for gpu in gpus or ("GPU-0",))
 
 
 def snapshot(*free: int, total: int = 8 * GIB) -> Snapshot:
@@ -46,8 +41,9 @@ def table() -> LeaseTable:
 
 
 @pytest.fixture
-def waiting(table: LeaseTable) -> Waiting:
-    return Waiting(table)
+def enter(table: LeaseTable) -> Enter:
+    """Give a process's place, behind all that are there."""
+    return lambda *needs: Place(table, os.getpid(), held(*needs))
 
 
 def call(table: LeaseTable, *, claimed: bool = False) -> int:
@@ -59,103 +55,116 @@ def call(table: LeaseTable, *, claimed: bool = False) -> int:
     return ticket
 
 
-def test_room_that_is_free_is_claimed_and_given_up_again(table: LeaseTable, waiting: Waiting) -> None:
-    place = waiting.enter(entry())
+def test_room_that_is_free_is_claimed_and_given_up_again(table: LeaseTable, enter: Enter) -> None:
+    place = enter()
 
-    assert waiting.claim(place, snapshot(8 * GIB))
+    assert place.claim(snapshot(8 * GIB))
     with table.turn() as page:
         [claim] = page.leased()
         assert (claim.gpu, claim.size, claim.pid) == ("GPU-0", 5 * GIB + ROOM_MARGIN, os.getpid())
-    waiting.leave(place)
+    place.leave()
     with table.turn() as page:
         assert not page.entries
 
 
-def test_the_margin_and_a_context_for_the_placeholder_must_be_free_too(waiting: Waiting) -> None:
-    place = waiting.enter(entry())
+def test_the_margin_and_a_context_for_the_placeholder_must_be_free_too(enter: Enter) -> None:
+    place = enter()
 
-    assert not waiting.claim(place, snapshot(5 * GIB + 511 * MIB))
-    assert waiting.claim(place, snapshot(5 * GIB + 512 * MIB))
+    assert not place.claim(snapshot(5 * GIB + 511 * MIB))
+    assert place.claim(snapshot(5 * GIB + 512 * MIB))
 
 
-def test_one_gpu_has_one_at_a_time_and_two_gpus_two(waiting: Waiting) -> None:
-    first, second, third = (waiting.enter(entry(GIB, gpu)) for gpu in ("GPU-0", "GPU-0", "GPU-1"))
+def test_one_gpu_has_one_at_a_time_and_two_gpus_two(enter: Enter) -> None:
+    first, second, third = (enter(GIB, gpu) for gpu in ("GPU-0", "GPU-0", "GPU-1"))
     now = snapshot(8 * GIB, 8 * GIB)
 
-    assert waiting.claim(first, now)
-    assert not waiting.claim(second, now)
-    assert waiting.claim(third, now)
-    assert waiting.ahead(second) == [first.entry]
-    waiting.leave(first)
-    assert waiting.claim(second, now)
+    assert first.claim(now)
+    assert not second.claim(now)
+    assert third.claim(now)
+    assert second.ahead() == (os.getpid(),)
+    first.leave()
+    assert second.claim(now)
 
 
-def test_all_gpus_of_a_process_or_none(waiting: Waiting) -> None:
-    place = waiting.enter(entry(5 * GIB, "GPU-0", "GPU-1"))
+def test_all_gpus_of_a_process_or_none(enter: Enter) -> None:
+    place = enter(5 * GIB, "GPU-0", "GPU-1")
 
-    assert not waiting.claim(place, snapshot(8 * GIB, GIB))
-    assert waiting.claim(place, snapshot(8 * GIB, 8 * GIB))
-
-
-def test_who_came_first_is_first_if_there_is_room_for_it(waiting: Waiting) -> None:
-    first, second = waiting.enter(entry()), waiting.enter(entry())
-    assert not waiting.claim(first, snapshot(GIB))
-    assert not waiting.claim(second, snapshot(GIB))
-
-    assert not waiting.claim(second, snapshot(8 * GIB))
-    assert waiting.claim(first, snapshot(8 * GIB))
+    assert not place.claim(snapshot(8 * GIB, GIB))
+    assert place.claim(snapshot(8 * GIB, 8 * GIB))
 
 
-def test_nobody_waits_behind_one_that_other_programs_keep_out(waiting: Waiting) -> None:
-    large, small = waiting.enter(entry(5 * GIB)), waiting.enter(entry(GIB))
+def test_who_came_first_is_first_if_there_is_room_for_it(enter: Enter) -> None:
+    first, second = enter(), enter()
+    assert not first.claim(snapshot(GIB))
+    assert not second.claim(snapshot(GIB))
+
+    assert not second.claim(snapshot(8 * GIB))
+    assert first.claim(snapshot(8 * GIB))
+
+
+def test_nobody_waits_behind_one_that_other_programs_keep_out(enter: Enter) -> None:
+    large, small = enter(5 * GIB), enter(GIB)
     now = snapshot(2 * GIB)
 
-    assert not waiting.claim(large, now)
-    assert waiting.ahead(small) == []
-    assert waiting.claim(small, now)
+    assert not large.claim(now)
+    assert small.ahead() == ()
+    assert not small.claim(now)  # the large one has not looked since, and may have room now
+    assert not large.claim(now)
+    assert small.claim(now)
 
 
-def test_an_isolated_call_that_has_the_gpu_is_waited_for(table: LeaseTable, waiting: Waiting) -> None:
+def test_an_isolated_call_that_has_the_gpu_is_waited_for(table: LeaseTable, enter: Enter) -> None:
     ticket = call(table, claimed=True)
-    place = waiting.enter(entry())
+    place = enter()
 
-    assert not waiting.claim(place, snapshot(8 * GIB))
+    assert not place.claim(snapshot(8 * GIB))
     with table.turn() as page:
         page.drop(ticket)
-    assert waiting.claim(place, snapshot(8 * GIB))
+    assert place.claim(snapshot(8 * GIB))
 
 
-def test_a_claim_ends_with_its_helper_and_not_with_the_process_that_comes_back(
+def test_a_claim_ends_with_its_process_and_until_then_is_known_by_its_pid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
     monkeypatch.setattr(lease_file, "_OURS", set())  # another test's table in this process may have the same number
     code = (
-        "import os, sys; from dataclasses import replace; from tests.parking.test_room import *; "
-        "from tfgpu_magic.leases.lease_file import LeaseFile; "
-        "waiting = Waiting(LeaseFile()); pid, began = map(int, sys.argv[1:]); "
-        "place = waiting.enter(replace(entry(), pid=pid, began=began)); "
-        "print(waiting.claim(place, snapshot(8 * GIB)), flush=True); os.kill(os.getpid(), 9)"
+        "from tests.parking.test_room import *; from tfgpu_magic.leases.lease_file import LeaseFile; "
+        "place = Place(LeaseFile(), os.getpid(), held()); "
+        "print(place.claim(snapshot(8 * GIB)), flush=True); place.unclaim(); print(input(), flush=True); "
+        "place.claim(snapshot(8 * GIB)); print(flush=True); input()"
     )
-    helper = subprocess.run([sys.executable, "-c", code, *map(str, me())], capture_output=True, text=True)
+    ours = LeaseFile()
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        assert other.stdout.readline() == "True\n"
+        place = Place(ours, os.getpid(), held())
+        assert place.ahead() == (other.pid,)  # it waits
+        print(file=other.stdin, flush=True)
+        other.stdout.readline(), other.stdout.readline()
+        assert place.ahead() == (other.pid,)  # it has claimed its room
+        assert not place.claim(snapshot(16 * GIB, total=16 * GIB))
+        other.kill()
+    assert place.claim(snapshot(8 * GIB))
+    place.leave()
+    ours.forget()
 
-    assert helper.stdout == "True\n", helper.stderr
-    with BoardDirectory() as place:
-        assert list(lease_file.leases(place)) == []
 
-
-def test_an_isolated_call_that_came_first_is_served_first(table: LeaseTable, waiting: Waiting) -> None:
+def test_an_isolated_call_that_came_first_is_served_first(table: LeaseTable, enter: Enter) -> None:
     call(table)
-    place = waiting.enter(entry())
+    place = enter()
 
-    assert not waiting.claim(place, snapshot(8 * GIB))
+    assert not place.claim(snapshot(8 * GIB))
 
 
-def test_a_gpu_that_is_not_there_is_waited_for(waiting: Waiting) -> None:
-    place = waiting.enter(entry(GIB, "GPU-9"))
+def test_a_gpu_that_is_not_there_is_waited_for(enter: Enter) -> None:
+    place = enter(GIB, "GPU-9")
 
-    assert not waiting.claim(place, snapshot(8 * GIB))
-    assert [(room.gpu, room.label, room.free) for room in rooms(place.entry, snapshot(8 * GIB))] == [
+    assert not place.claim(snapshot(8 * GIB))
+    assert [(room.gpu, room.label, room.free) for room in rooms(held(GIB, "GPU-9"), snapshot(8 * GIB))] == [
         ("GPU-9", "", None)
     ]
 
@@ -163,7 +172,7 @@ def test_a_gpu_that_is_not_there_is_waited_for(waiting: Waiting) -> None:
 def test_who_holds_the_room_is_told_the_largest_first() -> None:
     now = snapshot(GIB)
     now = now._replace(processes=(*now.processes, Process(gpu="0", pid=os.getpid(), kind="C", held=8 * GIB)))
-    [room] = rooms(entry(), now)
+    [room] = rooms(held(), now)
 
     assert room.holders == ((os.getpid(), 8 * GIB), (1, 7 * GIB))
     assert room.free == GIB

@@ -39,17 +39,17 @@ def test_what_the_driver_did_not_answer_is_not_said_to_go_on_as_before() -> None
 
 def test_a_wait_says_for_whom_and_how_long() -> None:
     room = Room("GPU-1", "0", needed=6 * GIB, free=2 * GIB, holders=((7, 5 * GIB), (8, GIB)))
-    waits = Progress(step="waits", size=5 * GIB, seconds=2.5, ahead=((9, 4.0),), rooms=(room,))
+    waits = Progress(step="waits", size=5 * GIB, seconds=2.5, ahead=(9,), rooms=(room,))
 
     assert parking.progress(waits, {7: "eval.ipynb", 9: "first.ipynb"}) == (
         "Waiting for room. GPU 0: 6 GiB must be free, and 2 GiB are (eval.ipynb holds 5 GiB, pid 8 holds 1 GiB). "
-        "first.ipynb comes back first, about 4.0 s. Then 5 GiB come back, about 2.5 s. "
+        "first.ipynb is first. Then 5 GiB come back, about 2.5 s. "
         "To stop waiting, interrupt: nothing is lost, and it stays parked."
     )
 
 
 def test_a_name_is_shown_as_harmless_text() -> None:
-    waits = Progress(step="waits", ahead=((9, 4.0),))
+    waits = Progress(step="waits", ahead=(9,))
 
     assert "first?.ipynb" in parking.progress(waits, {9: "first\u202e.ipynb"})
 

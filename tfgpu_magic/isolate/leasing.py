@@ -20,9 +20,9 @@ from tfgpu_magic.engine import engine, other_processes
 from tfgpu_magic.engine.other_processes import OtherProcesses
 from tfgpu_magic.errors import NOT_STARTED, Refused
 from tfgpu_magic.isolate.process.interrupt import put_off
-from tfgpu_magic.leases import allocation
+from tfgpu_magic.leases import allocation, lease_file
 from tfgpu_magic.leases.allocation import LeasedGpu, ProcessMemory, is_fair, key, size
-from tfgpu_magic.leases.lease_file import LeaseEntry, LeaseFile, LeaseTable, Page
+from tfgpu_magic.leases.lease_file import LeaseEntry, LeaseTable, Page
 from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import look
@@ -370,7 +370,7 @@ class Leases:
                 page.entries[number] = replace(entry, leased=known)
 
 
-LEASES = Leases(LeaseFile())
+LEASES = Leases(lease_file.TABLE)
 """The leases of this process."""
 
 os.register_at_fork(after_in_child=LEASES.forget)

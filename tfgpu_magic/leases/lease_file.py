@@ -12,8 +12,10 @@ import contextlib
 import errno
 import fcntl
 import json
+import math
 import os
 import struct
+import threading
 import time
 import zlib
 from collections.abc import Collection, Iterator
@@ -96,14 +98,23 @@ class Page:
         self.changes += entry is not None
         self.ended += entry is not None and bool(entry.leased)
 
-    def waits_behind(self, number: int, gpus: Collection[str]) -> bool:
-        """Tell whether a call for one of these GPUs came before another one, still waits, and is looked after."""
-        now = time.monotonic()
-        return any(
-            earlier < number
-            and not (entry.leased or entry.held_by_others or now - entry.seen >= ABSENT)
+    def waits_behind(self, number: int, gpus: Collection[str], since: float = -math.inf) -> bool:
+        """Tell whether a call for one of these GPUs came before another one, still waits, and is looked after.
+
+        Args:
+            number: that of the other one.
+            gpus: these.
+            since: when they became free, by the monotonic clock: who was held up by others until then may have room.
+        """
+        return any(self.comes_before(entry, number, gpus, since) for entry in self.entries.values())
+
+    def comes_before(self, entry: LeaseEntry, number: int, gpus: Collection[str], since: float = -math.inf) -> bool:
+        """Tell that of one of the calls."""
+        held_up = entry.held_by_others and entry.seen > since
+        return (
+            entry.number < number
+            and not (entry.leased or held_up or time.monotonic() - entry.seen >= ABSENT)
             and not set(gpus).isdisjoint(entry.requested)
-            for earlier, entry in self.entries.items()
         )
 
     def leased(self) -> list[LeasedGpu]:
@@ -119,15 +130,21 @@ class LeaseTable:
 
     def __init__(self) -> None:
         self._page = Page()
+        self._alone = threading.RLock()  # the file's lock keeps other processes out, and no other thread
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[Page]:
         """Give the content, and keep what is changed in it."""
-        yield self._page
+        with self._alone:
+            yield self._page
+
+    def pid(self, entry: LeaseEntry) -> int | None:
+        """Return the process of a call; None where that is not known."""
+        return os.getpid() if entry.slot == self.slot else None
 
     def forget(self) -> None:
         """Drop the parent's calls, in a process that was forked from the table's own."""
-        self._page = Page()
+        self._page, self._alone = Page(), threading.RLock()
 
 
 class LeaseFile(LeaseTable):
@@ -146,22 +163,27 @@ class LeaseFile(LeaseTable):
         What cannot be written, as on a full disk, is not seen by other processes; this one keeps it, and writes it when
         it can. It does not write without the lock, which would undo what other processes write at the same time.
         """
-        if not self._ensure_open():
-            self._page.entries = self._own()
-            yield self._page
-            return
-        locked = _lock(self._file, _MUTEX, _LOCK_TIMEOUT)
-        try:
-            page, before = self._read()
-            ended, changes = page.ended, page.changes
-            page.ended, page.changes = ended + self._unwritten[0], changes + self._unwritten[1]
-            yield page
-            self._page, text = page, _text(page)
-            written = text == before or (locked and self._write(text, before))
-            self._unwritten = (0, 0) if written else (page.ended - ended, page.changes - changes)
-        finally:
-            if locked:
-                fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _MUTEX)
+        with self._alone:
+            if not self._ensure_open():
+                self._page.entries = self._own()
+                yield self._page
+                return
+            locked = _lock(self._file, _MUTEX, _LOCK_TIMEOUT)
+            try:
+                page, before = self._read()
+                ended, changes = page.ended, page.changes
+                page.ended, page.changes = ended + self._unwritten[0], changes + self._unwritten[1]
+                yield page
+                self._page, text = page, _text(page)
+                written = text == before or (locked and self._write(text, before))
+                self._unwritten = (0, 0) if written else (page.ended - ended, page.changes - changes)
+            finally:
+                if locked:
+                    fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _MUTEX)
+
+    def pid(self, entry: LeaseEntry) -> int | None:
+        """Return the process of a call, which holds the lock of its number; None where that is not known."""
+        return super().pid(entry) or (_holder(self._file, entry.slot) if self._file >= 0 else None)
 
     def forget(self) -> None:
         """Drop the parent's number and calls, in a process that was forked from the table's own."""
@@ -231,6 +253,10 @@ class LeaseFile(LeaseTable):
         return False
 
 
+TABLE = LeaseFile()
+"""That of this process."""
+
+
 def written(file: int) -> tuple[Page, bytes]:
     """Return the content of the table, and its text: empty where there is none, or it is half written."""
     data = os.pread(file, _HEAD.size + _MAX_SIZE, 0)
@@ -245,10 +271,15 @@ def written(file: int) -> tuple[Page, bytes]:
 
 def is_alive(file: int, entry: LeaseEntry) -> bool:
     """Tell whether the process of a call exists, or that of its caller; a process sees no lock of its own."""
-    query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _LIVES + entry.slot, 1, 0)
-    kind, *_ = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, query))
     # A call's process outlives its caller for a moment, and so does what it holds.
-    return entry.slot in _OURS or kind != fcntl.F_UNLCK or any(map(_runs, entry.leased))
+    return entry.slot in _OURS or _holder(file, entry.slot) is not None or any(map(_runs, entry.leased))
+
+
+def _holder(file: int, slot: int) -> int | None:
+    """Return the other process that has a number; None where none has it. In another namespace, its pid is 0."""
+    query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _LIVES + slot, 1, 0)
+    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, query))
+    return None if kind == fcntl.F_UNLCK else int(pid)
 
 
 def _runs(one: LeasedGpu) -> bool:

@@ -39,7 +39,7 @@ def progress(progress: Progress, names: Mapping[int, str]) -> str:
         return _WORDS.get(progress.step, "")
     lines = [] if progress.trouble is None else [reason(progress.trouble)]
     lines += [_room(room, names) for room in progress.rooms if room.short or room.free is None]
-    lines += [f"{_called(pid, names)} comes back first, about {seconds(time)}." for pid, time in progress.ahead]
+    lines += [f"{_called(pid, names)} is first." for pid in progress.ahead]
     first = " ".join(lines) or "It is not its turn yet."
     then = "" if progress.seconds is None else f" Then {size} come back{time}."
     return f"Waiting for room. {first}{then} To stop waiting, interrupt: nothing is lost, and it stays parked."

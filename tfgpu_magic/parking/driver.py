@@ -1,8 +1,9 @@
 """The driver's calls for parking: THE ONLY module that makes them, and only in a process that can be given up.
 
 That is a driver worker. It is told in lines of JSON on its standard input to make one call at a time, and answers each
-by one on its standard output. When its input ends, the parker has died: then it unlocks what it has locked, frees what
-it has taken, and ends.
+by one on its standard output. Each order says how long it may take, and an alarm ends the worker then, wherever it is:
+its kernel may be stopped, and could not. When its input ends, the kernel has died. Whatever ends it but the alarm, it
+unlocks what it has locked, and frees what it has taken.
 Source: CUDA Driver API reference, "Checkpoint" (`cuCheckpointProcess…`, in libcuda from driver 570 on), "Primary
 Context Management" and "Memory Management". A call may take seconds, and for a process that is stopped it never
 returns, whatever timeout it was given.
@@ -14,6 +15,7 @@ import contextlib
 import ctypes
 import json
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -33,6 +35,8 @@ MISSING = 500
 
 RESTORE = "cuCheckpointProcessRestore"
 """The one call that may fail for good."""
+LEAVE_TIMEOUT = 30.0
+"""Seconds in which a worker whose orders have ended leaves everything unlocked."""
 _ENDED = {NO_CUDA: Found.NO_CUDA, NO_SUCH_PROCESS: Found.GONE}
 
 
@@ -75,11 +79,14 @@ class Driver:
         self._contexts: list[ctypes.c_int] = []
         self._call("cuInit", 0)
 
-    def state(self, pid: int) -> CudaState:
-        """Return a process's state."""
+    def state(self, pid: int) -> CudaState | Found:
+        """Return a process's state; newer drivers have more than are known here."""
         state = ctypes.c_int()
         self._call("cuCheckpointProcessGetState", pid, ctypes.byref(state))
-        return CudaState(state.value)
+        try:
+            return CudaState(state.value)
+        except ValueError:
+            return Found.UNKNOWN
 
     def lock(self, pid: int, seconds: float) -> None:
         """Let what a process has submitted end, and have its further calls wait."""
@@ -205,14 +212,19 @@ class DriverService:
 
 
 def serve(worker: DriverService, orders: TextIO, answers: TextIO) -> None:
-    """Obey until there are no more orders."""
-    for line in orders:
-        answer = worker.obey(json.loads(line))
-        try:
+    """Obey until there are no more orders, or nobody listens any more; then, and whatever else happens, leave."""
+    try:
+        for line in orders:
+            order = json.loads(line)
+            signal.setitimer(signal.ITIMER_REAL, order["seconds"])
+            answer = worker.obey(order)
+            signal.setitimer(signal.ITIMER_REAL, 0)
             print(json.dumps(answer), file=answers, flush=True)
-        except OSError:  # nobody listens any more
-            break
-    worker.leave()
+    except OSError:
+        pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, LEAVE_TIMEOUT)
+        worker.leave()
 
 
 def answers() -> TextIO:
@@ -226,6 +238,8 @@ def main() -> None:
     """Be a worker."""
     with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as name:  # noqa: PTH123
         name.write(PARKING_NAME)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # it ends the process, in the middle of a call of C too
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     told = answers()
     folders = [folder for folder in os.environ.get(LIBRARIES, "").split(":") if folder]
     try:

@@ -12,7 +12,6 @@ import json
 import os
 import sys
 import time
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,8 @@ from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking import facts
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.driver import DriverError
+from tfgpu_magic.parking.driver_worker import TROUBLES, Died, GivenUp
+from tfgpu_magic.parking.gpu_state import Timeouts, refusal
 from tfgpu_magic.parking.states import CudaState, Found
 from tfgpu_magic.probe import within
 
@@ -44,32 +45,7 @@ KILL_TIMEOUT = 2.0
 _LONGEST_LINE = 2**22  # bytes of an answer: a snapshot of some 50,000 processes
 
 
-class GivenUp(Exception):
-    """A worker that did not answer in time, and was killed.
-
-    Attributes:
-        call: the call that it hung in.
-        seconds: how long it was waited for.
-    """
-
-    def __init__(self, call: str, seconds: float) -> None:
-        super().__init__(f"{call}: no answer within {seconds:g} s")
-        self.call, self.seconds = call, seconds
-
-
-class Died(Exception):
-    """A worker that ended while it made a call; what became of the call is not known.
-
-    Attributes:
-        call: that call.
-    """
-
-    def __init__(self, call: str) -> None:
-        super().__init__(call)
-        self.call = call
-
-
-class DriverWorker:
+class PoolWorker:
     """One worker.
 
     Args:
@@ -104,7 +80,7 @@ class DriverWorker:
             Died: it has ended.
         """
         self._idle = False
-        line = json.dumps({"call": call, "arguments": arguments}) + "\n"
+        line = json.dumps({"call": call, "arguments": arguments, "seconds": seconds + 2}) + "\n"
         assert self._process.stdin is not None  # noqa: S101  # a pipe was asked for
         try:
             self._process.stdin.write(line.encode())
@@ -162,10 +138,10 @@ class DriverWorkers:
 
     def __init__(self, paths: Sequence[str], lock: int) -> None:
         self._paths, self._lock = list(paths), lock
-        self._free: list[DriverWorker] = []
+        self._free: list[PoolWorker] = []
 
     @contextlib.asynccontextmanager
-    async def one(self) -> AsyncIterator[DriverWorker]:
+    async def one(self) -> AsyncIterator[PoolWorker]:
         """Give a worker to one task, and keep it for the next one if it can be used again.
 
         Raises:
@@ -187,12 +163,12 @@ class DriverWorkers:
         free, self._free = self._free, []
         await asyncio.gather(*(worker.give_up() for worker in free))
 
-    async def _next(self) -> DriverWorker:
+    async def _next(self) -> PoolWorker:
         while self._free:
             worker = self._free.pop()
             if worker.usable:
                 return worker
-        worker = DriverWorker(await self._start())
+        worker = PoolWorker(await self._start())
         await worker.begin()
         return worker
 
@@ -210,43 +186,6 @@ class DriverWorkers:
             )  # fmt: skip
         except OSError as error:
             raise Died("start") from error
-
-
-TROUBLES = (DriverError, GivenUp, Died)
-"""What a call to the driver may end in."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeouts:
-    """Seconds that each call may take.
-
-    Attributes:
-        look: for the figures of all GPUs.
-        state: for a state; it is not answered while a process is copied.
-        lock: for what a process has submitted to the GPU.
-        more: until the worker is given up that the driver should have answered by then.
-        unlock: for that.
-        take: for the placeholder.
-        copy: for a copy of nothing.
-        slowest: bytes a second that a copy has at least.
-        between: between two looks while somebody waits for room.
-        again: the longest between two attempts to take room that the driver does not give.
-    """
-
-    look: float = 15.0
-    state: float = 5.0
-    lock: float = 10.0
-    more: float = 5.0
-    unlock: float = 10.0
-    take: float = 30.0
-    copy: float = 30.0
-    slowest: float = 1e8
-    between: float = 0.5
-    again: float = 10.0
-
-    def copying(self, size: int) -> float:
-        """Return the seconds for a copy of so many bytes."""
-        return self.copy + size / self.slowest
 
 
 class OpenRequest:
@@ -301,11 +240,11 @@ class Calls:
     def __init__(self, workers: DriverWorkers, timeouts: Timeouts) -> None:
         self.timeouts = timeouts
         self._workers = workers
-        self._hanging: dict[Key, DriverWorker] = {}
+        self._hanging: dict[Key, PoolWorker] = {}
         self._looking = asyncio.Lock()
         self._seen: tuple[float, Snapshot] = (0.0, Snapshot(time=0.0))
 
-    def worker(self) -> AbstractAsyncContextManager[DriverWorker]:
+    def worker(self) -> AbstractAsyncContextManager[PoolWorker]:
         """Give a worker to one task, as `DriverWorkers.one`."""
         return self._workers.one()
 
@@ -314,7 +253,7 @@ class Calls:
         self._hanging = {one: worker for one, worker in self._hanging.items() if not worker.ended}
         return key in self._hanging
 
-    async def state(self, worker: DriverWorker, key: Key) -> CudaState | Found:
+    async def state(self, worker: PoolWorker, key: Key) -> CudaState | Found:
         """Ask for a process's state; it is not asked for where the process has ended, or is stopped.
 
         Raises:
@@ -334,7 +273,7 @@ class Calls:
         # The driver's number for that is also one of an error of the system.
         return Found.UNKNOWN if found is Found.GONE and began(key[0]) == key[1] else found
 
-    async def make(self, worker: DriverWorker, key: Key, call: str, *arguments: object, seconds: float) -> None:
+    async def make(self, worker: PoolWorker, key: Key, call: str, *arguments: object, seconds: float) -> None:
         """Make a call for a process; remember a worker that may still be in it.
 
         Raises:
@@ -348,7 +287,7 @@ class Calls:
             self._remember(key, worker)
             raise
 
-    async def facts(self, request: Request, key: Key, worker: DriverWorker | None = None) -> ParkFacts | why.Refusal:
+    async def facts(self, request: Request, key: Key, worker: PoolWorker | None = None) -> ParkFacts | why.Refusal:
         """Read the facts of a process; return a refusal where they cannot be had in time.
 
         Args:
@@ -386,18 +325,9 @@ class Calls:
                     self._seen = (now, await self._look(worker))
             return self._seen[1]
 
-    async def _look(self, worker: DriverWorker) -> Snapshot:
+    async def _look(self, worker: PoolWorker) -> Snapshot:
         return Snapshot.from_json(await worker.call("snapshot", seconds=self.timeouts.look))
 
-    def _remember(self, key: Key, worker: DriverWorker) -> None:
+    def _remember(self, key: Key, worker: PoolWorker) -> None:
         if not worker.ended:
             self._hanging[key] = worker
-
-
-def refusal(trouble: Exception) -> why.Refusal:
-    """Return the refusal for what a call ended in."""
-    if isinstance(trouble, GivenUp):
-        return why.UNANSWERED(trouble.call)
-    if isinstance(trouble, DriverError):
-        return why.DECLINED(trouble.call, trouble.code)
-    return why.UNANSWERED(str(trouble))

@@ -18,6 +18,7 @@ from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.monitor.driver import look
 from tfgpu_magic.monitor.owners.pids import began, descendants, elsewhere, opens_driver
+from tfgpu_magic.parking import driver_worker
 from tfgpu_magic.parking.checks import ParkFacts
 
 if TYPE_CHECKING:
@@ -129,16 +130,16 @@ def _mapped(pid: int) -> list[str] | None:
 def children_on_driver(pid: int) -> tuple[int, ...]:
     """Return the pids of a process's descendants that have the driver open, or of which that cannot be read.
 
-    Looks of ours do not count.
+    Looks of ours and workers do not count.
     """
     found = (child for child in sorted(descendants(pid)) if opens_driver(child) is not False and began(child))
     return tuple(child for child in found if not _looks(child))
 
 
 def _looks(pid: int) -> bool:
-    """Tell whether a process looks at the GPUs for us, or ends: it has no command line any more."""
+    """Tell whether a process looks at the GPUs for us, makes our calls, or ends: it has no command line any more."""
     try:
         words = (PROC / f"{pid}/cmdline").read_text(encoding="utf-8", errors="surrogateescape").split("\0")
     except OSError:
         return False
-    return words == [""] or look.CODE in words
+    return words == [""] or look.CODE in words or driver_worker.CODE in words

@@ -113,7 +113,7 @@ class Progress:
             ``copies back``.
         size: bytes that are moved.
         seconds: how long that will take by the measured rate, from its beginning; None where it is not known.
-        ahead: the pids that come back first, and how long each will take: one GPU has one at a time.
+        ahead: the pids whose turn is before.
         rooms: while it waits, each GPU on which it needs room; empty where there are no figures.
         trouble: while it waits, what else is in the way; None where that is nothing.
     """
@@ -121,7 +121,7 @@ class Progress:
     step: str
     size: int = 0
     seconds: float | None = None
-    ahead: tuple[tuple[int, float], ...] = ()
+    ahead: tuple[int, ...] = ()
     rooms: tuple[Room, ...] = ()
     trouble: Refusal | None = None
 
@@ -135,7 +135,7 @@ class Progress:
         """Make one of what `to_line` has within its line."""
         rooms = tuple(Room(**{**one, "holders": _pairs(one["holders"])}) for one in fields["rooms"])
         trouble = None if fields["trouble"] is None else refusals.from_json(fields["trouble"])
-        return cls(**{**fields, "rooms": rooms, "ahead": _pairs(fields["ahead"]), "trouble": trouble})
+        return cls(**{**fields, "rooms": rooms, "ahead": tuple(fields["ahead"]), "trouble": trouble})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,13 +26,14 @@ from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.lockfile import PARKER_NAME
 from tfgpu_magic.monitor.owners.pids import began, family
 from tfgpu_magic.parking import record
-from tfgpu_magic.parking.driver_workers import DriverWorkers, OpenRequest, Timeouts
+from tfgpu_magic.parking.driver_workers import DriverWorkers, OpenRequest
+from tfgpu_magic.parking.gpu_state import Timeouts
 from tfgpu_magic.parking.messages import HEARTBEAT, LOCK, SOCKET, ParkOutcome, Progress, Request
+from tfgpu_magic.parking.parker_room import Waiting
+from tfgpu_magic.parking.parker_transfers import Transfers
 from tfgpu_magic.parking.record import ParkingLedger
 from tfgpu_magic.parking.refusals import CANCELLED, ENDED, NOT_YOURS
-from tfgpu_magic.parking.room import Waiting
 from tfgpu_magic.parking.states import UNSETTLED
-from tfgpu_magic.parking.transfers import Transfers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,14 +1,14 @@
-"""The room on GPUs that processes need to come back: who waits for it, whose turn it is, and who has claimed it.
+"""The room on GPUs that this process needs to come back: whose turn it is, and what is claimed.
 
 It is written into the table of leases, so that isolated calls and those who come back keep one order among them, and
 policies count what is claimed. A claim is short: it is made when the room is seen to be free, and ends when the process
-holds its memory itself, when the room was taken by somebody else meanwhile, or with the parker.
+holds its memory itself, when the room was taken by somebody else meanwhile, or with the process.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import Refused
@@ -24,126 +24,108 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tfgpu_magic.leases.lease_file import Page
+    from tfgpu_magic.model.report import HeldMemory
     from tfgpu_magic.model.snapshot import Gpu, Snapshot
-    from tfgpu_magic.parking.record import ParkedProcess
 
 
-@dataclass(slots=True, eq=False)
 class Place:
-    """A process's place among those who wait.
-
-    Attributes:
-        entry: the process.
-        ticket: its number; who came earlier has a smaller one.
-        claimed: whether it has its room.
-        held_by_others: whether others than our calls hold what it needs, so that nobody waits behind it.
-    """
-
-    entry: ParkedProcess
-    ticket: int
-    claimed: bool = False
-    held_by_others: bool = False
-
-
-class Waiting:
-    """Those who wait for room, or have claimed it.
+    """The place of this process among those who wait, behind all that are there.
 
     Args:
-        table: where that is written.
+        table: where it is written.
+        pid: the process.
+        held: what it needs.
     """
 
-    def __init__(self, table: LeaseTable) -> None:
-        self._table = table
-        self._places: dict[int, Place] = {}
+    def __init__(self, table: LeaseTable, pid: int, held: Sequence[HeldMemory]) -> None:
+        self._table, self._pid, self._held = table, pid, held
+        self._gpus = {one.gpu for one in held}
+        self._came = time.time()
+        self._blocked = False  # others than our calls hold what it needs, so that nobody waits behind it
+        self._free_since = math.inf
+        with table.turn() as page:
+            self._ticket = page.number()
+            self._write(page, claimed=False)
 
-    def enter(self, entry: ParkedProcess) -> Place:
-        """Return a process's place, behind all that are there."""
+    def leave(self) -> None:
+        """Give the place up, and what was claimed with it."""
         with self._table.turn() as page:
-            place = Place(entry, page.number())
-            self._write(page, place)
-        self._places[place.ticket] = place
-        return place
+            page.drop(self._ticket)
 
-    def leave(self, place: Place) -> None:
-        """Give a place up, and what was claimed with it."""
-        self._places.pop(place.ticket, None)
-        with self._table.turn() as page:
-            page.drop(place.ticket)
-
-    def claim(self, place: Place, snapshot: Snapshot) -> bool:
-        """Claim the room for a process, if it is free and its turn.
+    def claim(self, snapshot: Snapshot) -> bool:
+        """Claim the room, if it is free and its turn.
 
         Args:
-            place: its place.
             snapshot: the GPUs as they are now.
         """
         with self._table.turn() as page:
-            for one in self._places.values():
-                if one.ticket < place.ticket and not one.claimed:
-                    self._is_free(page, one, snapshot)
-                    self._write(page, one)
-            free = self._is_free(page, place, snapshot) and not page.waits_behind(place.ticket, _gpus(place.entry))
-            gpus = _gpus(place.entry)  # to none of which another process may come back now
-            place.claimed = free and not any(one.claimed and _gpus(one.entry) & gpus for one in self._places.values())
-            self._write(page, place)
-            return place.claimed
+            free = self._is_free(page, snapshot)
+            self._free_since = min(self._free_since, time.monotonic()) if free else math.inf
+            behind = page.waits_behind(self._ticket, self._gpus, self._free_since)  # an earlier one looks first
+            first = not behind and not self._taken(page)
+            self._write(page, claimed=free and first)
+            return free and first
 
-    def unclaim(self, place: Place) -> None:
+    def unclaim(self) -> None:
         """Give up what was claimed, and wait on."""
-        place.claimed = False
         with self._table.turn() as page:
-            self._write(page, place)
+            self._write(page, claimed=False)
 
-    def ahead(self, place: Place) -> list[ParkedProcess]:
-        """Return the processes that come back before another one on its GPUs, as far as they do not wait for others."""
-        ours = _gpus(place.entry)
-        return [
-            one.entry
-            for one in self._places.values()
-            if one is not place
-            and ours & _gpus(one.entry)
-            and (one.claimed or (one.ticket < place.ticket and not one.held_by_others))
-        ]
+    def ahead(self) -> tuple[int, ...]:
+        """Return the processes that come before on these GPUs, as far as they do not wait for others."""
+        with self._table.turn() as page:
+            before = [
+                one
+                for one in page.entries.values()
+                if one.number != self._ticket
+                and (_comes_back(one, self._gpus) or page.comes_before(one, self._ticket, self._gpus))
+            ]
+            pids = (next((each.pid for each in one.leased), None) or self._table.pid(one) for one in before)
+            return tuple(dict.fromkeys(pid for pid in pids if pid is not None))
 
-    def _is_free(self, page: Page, place: Place, snapshot: Snapshot) -> bool:
-        """Tell whether the room for a process is free; note whether others than our calls hold it."""
-        devices = _devices(place.entry, snapshot.gpus)
-        theirs = [claim for ticket, one in page.entries.items() if ticket != place.ticket for claim in one.leased]
+    def _taken(self, page: Page) -> bool:
+        """Tell whether another process comes back to one of these GPUs now: each has one at a time."""
+        return any(_comes_back(one, self._gpus) for one in page.entries.values() if one.number != self._ticket)
+
+    def _is_free(self, page: Page, snapshot: Snapshot) -> bool:
+        """Tell whether the room is free; note whether others than our calls hold it."""
+        devices = _devices(self._held, snapshot.gpus)
+        theirs = [claim for ticket, one in page.entries.items() if ticket != self._ticket for claim in one.leased]
         held = ProcessMemory(snapshot.processes, elsewhere(row.pid for row in snapshot.processes))
         try:
-            place.held_by_others = devices is None
+            self._blocked = devices is None
             return devices is not None and allocation.choose(devices, held, theirs, len(devices)) is not None
         except Refused:
-            place.held_by_others = True
+            self._blocked = True
             return False
 
-    def _write(self, page: Page, place: Place) -> None:
-        """Write what a process waits for, or has claimed."""
-        entry = page.entries.get(place.ticket)
-        # Without `began`: the claim ends with the parker, whereas the process lives on.
-        claims = tuple(
-            LeasedGpu(held.gpu, checks.placeholder(held.size), pid=place.entry.pid)
-            for held in place.entry.held
-            if place.claimed
-        )
+    def _write(self, page: Page, *, claimed: bool) -> None:
+        """Write what the process waits for, or has claimed."""
+        # Without `began`: the claim is no call's, and ends with this process's place.
+        claims = tuple(LeasedGpu(one.gpu, checks.placeholder(one.size), pid=self._pid) for one in self._held)
         page.put(
             LeaseEntry(
-                number=place.ticket,
+                number=self._ticket,
                 slot=self._table.slot,
                 seen=time.monotonic(),
-                came=time.time() if entry is None else entry.came,
-                requested=() if claims else tuple(sorted(_gpus(place.entry))),
-                held_by_others=place.held_by_others,
-                leased=claims,
+                came=self._came,
+                requested=() if claimed else tuple(sorted(self._gpus)),
+                held_by_others=self._blocked,
+                leased=claims if claimed else (),
             )
         )
 
 
-def rooms(entry: ParkedProcess, snapshot: Snapshot) -> tuple[Room, ...]:
-    """Return what a process needs of each of its GPUs to come back, and who holds what there."""
+def _comes_back(entry: LeaseEntry, gpus: set[str]) -> bool:
+    """Tell whether an entry is the claim of a process that comes back to one of these GPUs."""
+    return any(one.pid is not None and one.began is None and one.gpu in gpus for one in entry.leased)
+
+
+def rooms(needs: Sequence[HeldMemory], snapshot: Snapshot) -> tuple[Room, ...]:
+    """Return what is needed of each GPU to come back, and who holds what there."""
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
     found = []
-    for held in entry.held:
+    for held in needs:
         gpu = gpus.get(held.gpu)
         if gpu is None:
             found.append(Room(held.gpu, "", checks.placeholder(held.size), None))
@@ -155,14 +137,10 @@ def rooms(entry: ParkedProcess, snapshot: Snapshot) -> tuple[Room, ...]:
     return tuple(found)
 
 
-def _devices(entry: ParkedProcess, gpus: Sequence[Gpu]) -> tuple[Device, ...] | None:
-    """Return the GPUs of a process with what it needs of each; None if one is not there, or cannot be used."""
+def _devices(needs: Sequence[HeldMemory], gpus: Sequence[Gpu]) -> tuple[Device, ...] | None:
+    """Return the GPUs with what is needed of each; None if one is not there, or cannot be used."""
     there = {gpu.uuid: gpu for gpu in gpus if not gpu.lost and gpu.free is not None and gpu.total is not None}
-    if not all(held.gpu in there for held in entry.held):
+    if not all(held.gpu in there for held in needs):
         return None
     # What fits is a limit and a context beside it, as a placeholder has.
-    return tuple(Device(gpu=there[held.gpu], limits=(checks.placeholder(held.size),)) for held in entry.held)
-
-
-def _gpus(entry: ParkedProcess) -> set[str]:
-    return {held.gpu for held in entry.held}
+    return tuple(Device(gpu=there[held.gpu], limits=(checks.placeholder(held.size),)) for held in needs)

@@ -24,11 +24,21 @@ _ENDED = re.compile(rf"(\d+) \((?:{'|'.join((PROCESS_NAME, PARKER_NAME, PARKING_
 """How the system shows one of ours that has ended, and is a child of process 1. Source: proc_pid_stat(5)."""
 
 
+def environment(*, simulated: bool) -> dict[str, str]:
+    """Return the variables of a process that calls the driver: a few of this one's.
+
+    It searches for the driver's library where the system does: a search path that was set for a kernel is for that
+    kernel alone. A simulated machine's library is found by that path only.
+    """
+    kept = (*_KEPT, "LD_") if simulated else _KEPT
+    found = {name: value for name, value in os.environ.items() if name.startswith(kept)}
+    return found if simulated else {**found, LIBRARIES: os.environ.get("LD_LIBRARY_PATH", "")}
+
+
 def launch(code: str, options: tuple[str, ...], place: BoardDirectory) -> None:
     """Start a process that outlives this one, in a session of its own, with only a few of this one's variables.
 
-    It gets its directory, and searches for the driver's library where the system does: a search path that was set for a
-    kernel is for that kernel alone. A simulated machine's library is found by that path only.
+    It gets its directory.
 
     Args:
         code: what it runs; its arguments are the options, and after them its search path.
@@ -44,14 +54,10 @@ def launch(code: str, options: tuple[str, ...], place: BoardDirectory) -> None:
         paths = search_path()
     except ImportError as error:
         raise MonitorError(str(error)) from error
-    kept = (*_KEPT, "LD_") if place.simulated else _KEPT
-    environment = {name: value for name, value in os.environ.items() if name.startswith(kept)}
-    environment["TFGPU_MAGIC_DIR"] = str(place.path)
-    if not place.simulated:
-        environment[LIBRARIES] = os.environ.get("LD_LIBRARY_PATH", "")
+    variables = environment(simulated=place.simulated)
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", code, *options, *paths],
-        env=environment,
+        env={**variables, "TFGPU_MAGIC_DIR": str(place.path)},
         cwd="/",
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -66,7 +66,7 @@ class Shown:
             self._place.update(Document(text))
 
     def _owners(self, progress: Progress) -> Mapping[int, str]:
-        pids = {pid for room in progress.rooms for pid, _ in room.holders} | {pid for pid, _ in progress.ahead}
+        pids = {pid for room in progress.rooms for pid, _ in room.holders} | set(progress.ahead)
         if new := pids - self._names.keys():
             found = fetch.owners(new)
             self._names |= {pid: found[pid].text if pid in found else f"pid {pid}" for pid in new}

@@ -1,0 +1,173 @@
+"""The driver worker of this process: another process that makes the driver's calls for it, each for a limited time.
+
+It is a child of the process whose state it moves, as long as that is away, or on its way. When a call hangs it is given
+up; until it has ended it may still do what it was told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from typing import Any
+
+from tfgpu_magic.monitor.board.starting import environment
+from tfgpu_magic.monitor.driver.sources import search_path
+from tfgpu_magic.parking.driver import DriverError
+from tfgpu_magic.parking.states import CudaState, Found
+
+CODE = "import sys; sys.path += sys.argv[1:]; from tfgpu_magic.parking.driver import main; main()"
+"""What a worker runs."""
+START_TIMEOUT = 60.0
+"""Seconds in which the driver starts: without persistence mode it takes one to three for each GPU."""
+KILL_TIMEOUT = 2.0
+"""Seconds in which a killed worker ends, unless the driver holds it in uninterruptible sleep."""
+ALARM_LATER = 2.0
+"""Seconds after which a worker ends by itself when it should have been given up: its kernel is stopped."""
+
+
+class GivenUp(Exception):
+    """A worker that did not answer in time, and was killed.
+
+    Attributes:
+        call: the call that it hung in.
+        seconds: how long it was waited for.
+    """
+
+    def __init__(self, call: str, seconds: float) -> None:
+        super().__init__(f"{call}: no answer within {seconds:g} s")
+        self.call, self.seconds = call, seconds
+
+
+class Died(Exception):
+    """A worker that ended while it made a call, or could not be started; what became of the call is not known.
+
+    Attributes:
+        call: that call.
+    """
+
+    def __init__(self, call: str) -> None:
+        super().__init__(call)
+        self.call = call
+
+
+TROUBLES = (DriverError, GivenUp, Died)
+"""What a call to the driver may end in."""
+
+
+class DriverWorker:
+    """One worker, which has started the driver.
+
+    Raises:
+        DriverError: the driver cannot be started.
+        GivenUp: it hangs.
+        Died: no worker can be started.
+    """
+
+    def __init__(self) -> None:
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", CODE, *search_path()],
+                env=environment(simulated="TFGPU_SIMGPU" in os.environ),
+                cwd="/",
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                bufsize=0,
+            )
+        except (OSError, ImportError) as error:
+            raise Died("start") from error
+        self._rest = b""
+        self._idle = False
+        self._answer("cuInit", START_TIMEOUT)
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
+    @property
+    def usable(self) -> bool:
+        """Whether it lives, and waits for an order."""
+        return self._idle and not self.ended
+
+    @property
+    def ended(self) -> bool:
+        """Whether its process has ended: one that cannot be killed may still do what it was told."""
+        return self._process.poll() is not None
+
+    def call(self, call: str, *arguments: object, seconds: float) -> Any:
+        """Have it make one call, and return the answer.
+
+        Raises:
+            DriverError: the driver declines.
+            GivenUp: it hangs.
+            Died: it has ended.
+        """
+        self._idle = False
+        order = {"call": call, "arguments": arguments, "seconds": seconds + ALARM_LATER}
+        assert self._process.stdin is not None  # noqa: S101  # a pipe was asked for
+        try:
+            self._process.stdin.write(json.dumps(order).encode() + b"\n")
+        except OSError:
+            self.give_up()
+            raise Died(call) from None
+        return self._answer(call, seconds)
+
+    def state(self, pid: int, *, seconds: float) -> CudaState | Found:
+        """Return a process's state, or what is found instead."""
+        answer = self.call("state", pid, seconds=seconds)
+        return CudaState(answer) if isinstance(answer, int) else Found(answer)
+
+    def give_up(self) -> None:
+        """Kill it, and wait a moment for its end."""
+        self._process.kill()
+        self._close()
+
+    def end(self) -> None:
+        """Have it end, which frees what it has taken."""
+        if self._idle and self._process.stdin is not None:
+            self._process.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(KILL_TIMEOUT)
+        self.give_up()
+
+    def _close(self) -> None:
+        self._idle = False
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(KILL_TIMEOUT)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def _answer(self, call: str, seconds: float) -> Any:
+        """Wait for an answer. Whatever keeps it from being read, the worker is given up."""
+        try:
+            line = self._line(call, seconds)
+        except BaseException:
+            self.give_up()
+            raise
+        answer = json.loads(line)
+        self._idle = True
+        if "code" in answer:
+            raise DriverError(answer["call"], answer["code"])
+        return answer["answer"]
+
+    def _line(self, call: str, seconds: float) -> bytes:
+        assert self._process.stdout is not None  # noqa: S101  # a pipe was asked for
+        pipe, end = select.poll(), time.monotonic() + seconds
+        pipe.register(self._process.stdout, select.POLLIN)
+        while b"\n" not in self._rest:
+            if not pipe.poll(1000 * max(0.0, end - time.monotonic())):
+                raise GivenUp(call, seconds)
+            new = os.read(self._process.stdout.fileno(), 2**16)
+            if not new:  # it may have ended in the middle of a line
+                raise Died(call)
+            self._rest += new
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line

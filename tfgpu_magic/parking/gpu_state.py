@@ -1,0 +1,333 @@
+"""One process's GPU state: where it is, the worker that moves it, and how it is set right when a call had no known end.
+
+The process is this one. It runs on while its state is away, so it needs no record: each phase is set before the call
+that it names, and `states.reconcile` says what to do when that call's worker has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.model.snapshot import Snapshot
+from tfgpu_magic.monitor.owners.pids import began
+from tfgpu_magic.parking import facts
+from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.parking.driver import DriverError
+from tfgpu_magic.parking.driver_worker import TROUBLES, Died, DriverWorker, GivenUp
+from tfgpu_magic.parking.messages import Progress
+from tfgpu_magic.parking.record import ParkedProcess, Rates
+from tfgpu_magic.parking.states import FOLLOWS, SETTLED, UNSETTLED, Action, CudaState, Found, Phase, reconcile
+from tfgpu_magic.probe import within
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tfgpu_magic.model.report import HeldMemory
+    from tfgpu_magic.parking.checks import Inside, ParkFacts
+
+STOPPED, HANGS, SILENT = "stopped", "hangs", "unanswered"
+"""Why a process is not set right for now: it is stopped, a call for it hangs, the driver did not answer."""
+
+_POLL = 0.05  # seconds between two looks whether something is still wanted
+_AWAY = frozenset({Phase.PARKED, Phase.RESTORING, Phase.UNLOCKING})
+_COPIED = frozenset({Phase.CHECKPOINTING, Phase.RESTORING})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """Seconds that each call may take.
+
+    Attributes:
+        look: for the figures of all GPUs.
+        state: for a state; it is not answered while a process is copied.
+        lock: for what a process has submitted to the GPU.
+        more: until the worker is given up that the driver should have answered by then.
+        unlock: for that.
+        take: for the placeholder.
+        copy: for a copy of nothing.
+        slowest: bytes a second that a copy has at least.
+        between: between two looks while somebody waits for room.
+        again: the longest between two attempts to take room that the driver does not give.
+    """
+
+    look: float = 15.0
+    state: float = 5.0
+    lock: float = 10.0
+    more: float = 5.0
+    unlock: float = 10.0
+    take: float = 30.0
+    copy: float = 30.0
+    slowest: float = 1e8
+    between: float = 0.5
+    again: float = 10.0
+
+    def copying(self, size: int) -> float:
+        """Return the seconds for a copy of so many bytes."""
+        return self.copy + size / self.slowest
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who has asked for a transfer.
+
+    Attributes:
+        tell: takes each progress.
+        wanted: tells whether it is still wanted; a copy that is begun is ended all the same.
+    """
+
+    tell: Callable[[Progress], None] = lambda _: None
+    wanted: Callable[[], bool] = lambda: True
+
+    def pause(self, seconds: float) -> None:
+        """Wait, unless it is called off meanwhile."""
+        end = time.monotonic() + seconds
+        while self.wanted() and (left := end - time.monotonic()) > 0:
+            time.sleep(min(_POLL, left))
+
+
+class GpuState:
+    """The state of one process.
+
+    Args:
+        pid: the process.
+        changed: takes what is known of it, after each change; None is a process that has its state, as ever.
+        start: starts a worker.
+        timeouts: how long each call may take.
+
+    Attributes:
+        pid: the same.
+        timeouts: the same.
+        known: what is known of it; None until it is parked for the first time.
+        rates: how fast it was moved.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        changed: Callable[[ParkedProcess | None], None] = lambda _: None,
+        start: Callable[[], DriverWorker] = DriverWorker,
+        timeouts: Timeouts = Timeouts(),  # it is frozen
+    ) -> None:
+        self.pid, self.timeouts = pid, timeouts
+        self.known: ParkedProcess | None = None
+        self.rates = Rates()
+        self._began, self._changed, self._start = began(pid), changed, start
+        self._worker: DriverWorker | None = None
+        self._turn = threading.RLock()
+
+    @contextlib.contextmanager
+    def alone(self, asker: Asker) -> Iterator[bool]:
+        """Let nothing else be done to the process meanwhile; give False where that is called off before it begins.
+
+        A worker is kept as long as the state is away.
+        """
+        while not (held := self._turn.acquire(timeout=_POLL)) and asker.wanted():
+            pass
+        try:
+            yield held
+        finally:
+            if held:
+                if not self.away:
+                    self.rest()
+                self._turn.release()
+
+    @property
+    def away(self) -> bool:
+        """Whether the state is away, or may be."""
+        return self.known is not None and self.known.parked
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether it is not known what became of the last call."""
+        return self.known is not None and self.known.phase in UNSETTLED
+
+    def alive(self) -> bool:
+        """Tell whether the process exists."""
+        return self._began is not None and began(self.pid) == self._began
+
+    # --- what is known ---
+
+    def begin(self, held: tuple[HeldMemory, ...], name: str) -> ParkedProcess:
+        """Note that the process is about to be locked."""
+        returns = 0 if self.known is None else self.known.returns
+        entry = ParkedProcess(
+            pid=self.pid, began=self._began or 0, phase=Phase.LOCKING, since=time.time(), held=held, name=name,
+            returns=returns,
+        )  # fmt: skip
+        return self._follows(entry)
+
+    def move(self, phase: Phase, **changes: object) -> ParkedProcess:
+        """Note that the process is in another phase from now on, and return what is known of it."""
+        before = self.known
+        assert before is not None  # noqa: S101  # it has begun
+        since = before.since if phase in _AWAY and before.phase in _AWAY else time.time()
+        settled = {"trouble": "", "wanted": False}
+        return self._follows(replace(before, phase=phase, since=since, **{**settled, **changes}))  # type: ignore[arg-type]
+
+    def note(self, **changes: object) -> None:
+        """Note why a phase does not go on, or whether somebody waits for the return."""
+        if self.known is not None and (changed := replace(self.known, **changes)) != self.known:  # type: ignore[arg-type]
+            self._set(changed)
+
+    def measured(self, *, out: float | None = None, back: float | None = None) -> None:
+        """Note how fast something was moved, in bytes a second."""
+        self.rates = self.rates.after(out=out, back=back)
+
+    def _follows(self, entry: ParkedProcess) -> ParkedProcess:
+        before = None if self.known is None else self.known.phase
+        if entry.phase is not before and entry.phase not in FOLLOWS[before]:
+            raise AssertionError(f"{entry.phase} cannot follow {before}")
+        self._set(entry)
+        return entry
+
+    def _set(self, known: ParkedProcess | None) -> None:
+        self.known = known
+        self._changed(known)
+
+    # --- the worker's calls ---
+
+    def worker(self) -> DriverWorker:
+        """Return the worker; start another one if it has ended.
+
+        Raises:
+            DriverError: the driver cannot be started.
+            GivenUp: it hangs.
+            Died: no worker can be started, or one that was given up may still be in its call.
+        """
+        if self._worker is not None and not self._worker.usable:
+            if not self._worker.ended:
+                raise Died(HANGS)
+            self._worker = None
+        if self._worker is None:
+            self._worker = self._start()
+        return self._worker
+
+    def rest(self) -> None:
+        """Have the worker end, unless it hangs."""
+        if self._worker is not None:
+            self._worker.end()
+            self._worker = None if self._worker.ended else self._worker
+
+    def state(self, seconds: float | None = None) -> CudaState | Found:
+        """Ask for the process's state; it is not asked for where the process has ended, or is stopped.
+
+        Raises:
+            DriverError: the driver declines.
+            GivenUp: it hangs.
+            Died: the worker has ended.
+        """
+        if not self.alive():
+            return Found.GONE
+        if facts.stopped(self.pid):
+            return Found.UNKNOWN
+        found = self.worker().state(self.pid, seconds=seconds or self.timeouts.state)
+        # The driver's number for that is also one of an error of the system.
+        return Found.UNKNOWN if found is Found.GONE and self.alive() else found
+
+    def make(self, call: str, *arguments: object, seconds: float) -> None:
+        """Make a call for the process.
+
+        Raises:
+            DriverError: the driver declines.
+            GivenUp: it hangs.
+            Died: the worker has ended.
+        """
+        self.worker().call(call, self.pid, *arguments, seconds=seconds)
+
+    def look(self) -> Snapshot:
+        """Return the GPUs as they are now; what is raised is as in `make`."""
+        return Snapshot.from_json(self.worker().call("snapshot", seconds=self.timeouts.look))
+
+    def facts(self, inside: Inside | None, *, allow_open_module: bool) -> ParkFacts | why.Refusal:
+        """Read the facts of the process; return a refusal where they cannot be had in time.
+
+        Raises:
+            GivenUp: the worker hangs, and the process may be locked by it.
+            Died: it has ended.
+        """
+        try:
+            snapshot = self.look()
+        except DriverError as error:
+            return refusal(error)
+        read = partial(facts.read, self.pid, self._began or 0, snapshot, inside, allow_open_module=allow_open_module)
+        # What is read of a process that a driver holds may take until that ends.
+        found = within(self.timeouts.look, read)
+        return why.UNANSWERED("/proc") if found is None else found
+
+    # --- set right ---
+
+    def settle(self) -> ParkedProcess | None:
+        """Set the process right, as far as that can be done in bounded time, and return what is known of it then.
+
+        The driver answers nothing while it copies: so it has as long for its answer, and is asked once.
+        """
+        entry = self.known
+        if entry is None or entry.phase not in UNSETTLED:
+            return entry
+        if not self.alive():
+            self._set(None)
+        elif facts.stopped(self.pid):
+            self.note(trouble=STOPPED)
+        else:
+            times = self.timeouts
+            try:
+                return self.set_right(seconds=times.copying(entry.size) if entry.phase in _COPIED else times.state)
+            except TROUBLES as trouble:
+                self.note(trouble=HANGS if isinstance(trouble, Died) and trouble.call == HANGS else SILENT)
+        return self.known
+
+    def settled(self, asker: Asker) -> ParkedProcess | None:
+        """Return what is known of the process as soon as it is set right, in bounded time."""
+        begun = time.monotonic()
+        while True:
+            entry = self.settle()
+            if entry is None or entry.phase not in UNSETTLED or entry.trouble == STOPPED or not asker.wanted():
+                return entry
+            if time.monotonic() - begun > self.timeouts.copying(entry.size):
+                return entry
+            asker.tell(Progress(step="settles", size=entry.size))
+            asker.pause(self.timeouts.between)
+
+    def set_right(self, *, never_away: bool = False, seconds: float | None = None) -> ParkedProcess | None:
+        """Do what `states.reconcile` says; return what is known of the process then.
+
+        Args:
+            never_away: whether it is known that a checkpoint has failed.
+            seconds: how long the driver may take to tell the state.
+
+        Raises:
+            DriverError: the driver declines.
+            GivenUp: it hangs.
+            Died: the worker has ended.
+        """
+        entry = self.known
+        assert entry is not None  # noqa: S101  # it has begun
+        returned = entry.returns > 0
+        phase = Phase.LOCKING if never_away else entry.phase
+        action = reconcile(phase, self.state(seconds), returned=returned)
+        if action is Action.UNLOCK:
+            self.make("unlock", seconds=self.timeouts.unlock)
+            action = reconcile(phase, CudaState.RUNNING, returned=returned)
+        if action is Action.WAIT:
+            self.note(trouble=SILENT)
+            return self.known
+        after = SETTLED[action]
+        if after is None:
+            self._set(None)
+            return None
+        came_back = after is Phase.BACK and phase is not Phase.LOCKING
+        return self.move(after, returns=entry.returns + came_back)
+
+
+def refusal(trouble: Exception) -> why.Refusal:
+    """Return the refusal for what a call ended in."""
+    if isinstance(trouble, GivenUp):
+        return why.UNANSWERED(trouble.call)
+    if isinstance(trouble, DriverError):
+        return why.DECLINED(trouble.call, trouble.code)
+    return why.UNANSWERED(str(trouble))
