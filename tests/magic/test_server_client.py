@@ -30,6 +30,18 @@ except Refused as refusal:
 """
 
 
+ELSEWHERE = """
+import sys
+sys.modules |= dict.fromkeys(("ipykernel", "jupyter_client", "jupyter_core", "zmq"))
+from tfgpu_magic.errors import Refused
+from tfgpu_magic.notebook.restart import restart
+try:
+    restart("limit 1GiB")
+except Refused as refusal:
+    print(refusal)
+"""
+
+
 class Listener:
     """A program that listens at a port, answers all alike, and keeps what was said."""
 
@@ -227,3 +239,9 @@ def test_a_server_at_a_unix_socket_is_refused_in_so_many_words(tmp_path: Path) -
 
     assert "listens on a Unix socket" in asked(tmp_path)
     assert "Restart the kernel from its menu" in asked(tmp_path)
+
+
+def test_a_kernel_that_is_not_jupyters_own_is_restarted_by_hand() -> None:
+    said = subprocess.run([sys.executable, "-c", ELSEWHERE], capture_output=True, text=True, check=True).stdout
+
+    assert "not a Jupyter kernel, so no server can restart it. Restart the kernel from its menu, and run" in said

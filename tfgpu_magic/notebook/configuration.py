@@ -11,6 +11,7 @@ from tfgpu_magic.frameworks import NAMES, import_hook, runtime
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.host import magics, shell
 from tfgpu_magic.model.parts import parts
+from tfgpu_magic.notebook import restart
 from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.ceiling import read
 from tfgpu_magic.policy.plan import Plan
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.policy.word import Magic
 
 quieten = runtime.quieten
+kept_words = restart.kept_words
 
 
 def enforce(given: Settings, file: Settings, warn: Callable[[str], None]) -> str:

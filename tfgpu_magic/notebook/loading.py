@@ -46,10 +46,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         magics.parking = "off"
         _warn(shell, f"tfgpu_magic: {error} Parking is off.")
     if "google.colab" in sys.modules:
-        from tfgpu_magic.notebook import restart  # only there words are kept for the next kernel
-
-        app = restart.kernel_app()
-        words = None if app is None else restart.take(Path(app.abs_connection_file))
+        words: tuple[str, str] | None = configuration().kept_words()  # only there any are kept for the next kernel
         if words is not None:
             _apply(shell, *words, _print)
 

@@ -18,11 +18,18 @@ import time
 from bdb import BdbQuit
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tfgpu_magic.errors import MonitorError, Refused
 from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.notebook.server_client import BY_HAND, LAST_WORDS, Server, find
+
+if TYPE_CHECKING:
+    from tfgpu_magic.notebook.server_client import Server
+
+LAST_WORDS = 0.5
+"""Seconds in which the user may interrupt the restart; and as many in which pages receive the end of their cells."""
+
+BY_HAND = "Restart the kernel from its menu, and run the same line, without --restart, in its first cell."
 
 KEPT = 900.0
 """Seconds in which kept words must be taken; later they would surprise whoever runs the notebook then."""
@@ -59,7 +66,13 @@ def restart(words: str, others: str = "") -> NoReturn:
         start_new_session=True,  # the kernel's process group is killed, and this one must outlive it
         text=True,
     )
-    order = {"server": asdict(server), "connection": str(connection), "words": [words, others], "pid": os.getpid()}
+    order = {
+        "server": asdict(server),
+        "connection": str(connection),
+        "words": [words, others],
+        "pid": os.getpid(),
+        "pause": LAST_WORDS,
+    }
     try:
         print(f"Restarting this kernel. `{words}` will be in force in the new one, until %tf_gpu changes it there.")
         sys.stdout.flush()
@@ -128,6 +141,12 @@ def take(connection: Path) -> tuple[str, str] | None:
     return words if 0 <= age <= KEPT and pid != os.getpid() else None
 
 
+def kept_words() -> tuple[str, str] | None:
+    """Return the words that this kernel's predecessor has kept, and forget them; None if there are none."""
+    app = _app()
+    return None if app is None else take(Path(app.abs_connection_file))
+
+
 def _kept(connection: Path) -> str:
     """Return the name of the file in the board's directory."""
     return f"restart-{connection.stem}"
@@ -145,21 +164,24 @@ def _send(helper: subprocess.Popen[str], order: str, kernel: Any) -> None:
     print(f"The Jupyter Server did not restart this kernel. {BY_HAND}", file=sys.stderr)
 
 
-def kernel_app() -> Any:
+def _app() -> Any:
     """Return ipykernel's application object of this kernel; None where this is no Jupyter kernel."""
     module = sys.modules.get("ipykernel.kernelapp")
     return module.IPKernelApp.instance() if module is not None and module.IPKernelApp.initialized() else None
 
 
 def _kernel() -> Any:
-    kernel = kernel_app()
+    kernel = _app()
     if kernel is None:
         raise Refused(f"This process is not a Jupyter kernel, so no server can restart it. {BY_HAND}", verdict="")
     return kernel
 
 
 def _find_server(connection: Path) -> Server:
+    from tfgpu_magic.notebook import server_client  # other kernels than ipykernel need not have Jupyter's packages
+
     match = re.fullmatch(r"kernel-(?P<id>[\w-]+)\.json", connection.name)
-    if match is None:
-        raise Refused(f"No Jupyter Server that may restart this kernel was found. {BY_HAND}", verdict="")
-    return find(match["id"])
+    found = server_client.NONE if match is None else server_client.find(match["id"])
+    if isinstance(found, str):
+        raise Refused(f"{found} {BY_HAND}", verdict="")
+    return found

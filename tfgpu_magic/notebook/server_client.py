@@ -26,18 +26,13 @@ import zmq
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_core.paths import jupyter_runtime_dir
 
-from tfgpu_magic.errors import Refused
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 RESTART_TIMEOUT = 60.0
 """Seconds in which a new kernel must answer."""
 
-LAST_WORDS = 0.5
-"""Seconds in which the user may interrupt the restart; and as many in which pages receive the end of their cells."""
-
-BY_HAND = "Restart the kernel from its menu, and run the same line, without --restart, in its first cell."
+NONE = "No Jupyter Server that may restart this kernel was found."
 
 _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # no listening: where such a server is reached
 
@@ -106,13 +101,13 @@ class Server:
         raise OSError(f"process {self.pid} does not listen at port {port}")
 
 
-def find(kernel: str) -> Server:
-    """Find the server that started this kernel's process, and check that it runs a kernel of that id.
+def find(kernel: str) -> Server | str:
+    """Find the server that started this kernel's process and that runs a kernel of that id.
 
-    Raises:
-        Refused: there is none, or it cannot be called; the error says why, and what to do by hand.
+    Returns:
+        The server; or a sentence on why there is none, or none that can be called.
     """
-    why = "No Jupyter Server that may restart this kernel was found."
+    why = NONE
     for info, process in _parents():
         if info.get("sock"):
             why = "The Jupyter Server of this kernel listens on a Unix socket, and can be asked over TCP only."
@@ -126,7 +121,7 @@ def find(kernel: str) -> Server:
             why = f"The Jupyter Server of this kernel cannot be asked to restart it ({error})."
             continue
         return server
-    raise Refused(f"{why} {BY_HAND}", verdict="")
+    return why
 
 
 def _parents() -> Iterator[tuple[dict[str, Any], psutil.Process]]:
@@ -172,7 +167,7 @@ def _connection(scheme: str, host: str, port: int, *, seconds: float) -> http.cl
 def _main() -> None:
     order = json.load(sys.stdin)
     _execute("", order["connection"])  # it is answered after the cells that were waiting: their pages have the result
-    time.sleep(LAST_WORDS)
+    time.sleep(order["pause"])
     asking = threading.Thread(target=Server(**order["server"]).call, args=("/restart",), kwargs={"post": True})
     asking.start()
     _wait_for_the_end_of(order["pid"], asking)

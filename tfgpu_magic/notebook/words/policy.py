@@ -31,6 +31,6 @@ def answer(line: Line) -> Document:
             raise
     else:
         return answers.answer(plan, engine.standing(plan, line.frameworks))
-    from tfgpu_magic.notebook.restart import restart  # it imports psutil and more, and restarts are rare
+    from tfgpu_magic.notebook.restart import restart  # restarts are rare
 
     return restart(str(plan.asked) or "default", str(enforcement.said_to_others(plan)))
