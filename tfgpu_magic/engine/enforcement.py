@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sys
 from collections.abc import Callable
@@ -34,10 +35,15 @@ def enforce(plan: Plan) -> None:
     Raises:
         Refused: a framework rejected it; everything is as it was.
     """
-    if plan.others.parts or RUNTIME.current.others.parts:
-        every_framework().apply(plan)
-    else:
-        RUNTIME.apply(plan)
+    before = RUNTIME.current.others.parts
+    parts = plan.others.parts if plan.others.told else before
+    with contextlib.ExitStack() as undo:
+        if parts != before:
+            undo.callback(lambda: list(every_framework().tell(before, parts)))
+            for refused in every_framework().tell(parts, before):
+                raise refused
+        RUNTIME.apply(plan)  # TensorFlow last: it undoes its own
+        undo.pop_all()
     if plan.needs_tensorflow and current_stage() is Stage.ABSENT:
         import_hook.call_at_import(at_import)
 
@@ -88,13 +94,12 @@ def enforce_configured(text: str, where: str, warn: Callable[[str], None] = impo
         warning = f"`{text}`, from {where}, is NOT in force: it is not a policy. `{policy}` is in force instead."
         warn(f"tfgpu_magic: {warning}\n{error}")
     _configured = ConfiguredPolicy(text, where, policy, warn)
-    plan = replace(fallback.waits(policy, RUNTIME.ceiling), configured=True)
-    if current_stage() is Stage.ABSENT:
-        enforce(plan if RUNTIME.plan is None else replace(plan, others=RUNTIME.plan.others))
-        return
     if RUNTIME.plan is None:
-        RUNTIME.fall_back(Plan(others=plan.others))
-    _enforce_now(_configured)
+        RUNTIME.ask_others(fallback.of_others(policy))
+    if current_stage() is Stage.ABSENT:
+        enforce(replace(fallback.waits(policy, RUNTIME.ceiling), configured=True))
+    else:
+        _enforce_now(_configured)
 
 
 def enforce_nearest() -> None:
@@ -125,7 +130,7 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
                 plan = replace(plan, notes=(f"{quoted} cannot be had in full.", *plan.notes))
             elif policy is before.settled:
                 plan = replace(plan, asked=before.asked)
-            RUNTIME.apply(replace(plan, configured=True, others=before.others))
+            RUNTIME.apply(replace(plan, configured=True))
     except TooLate as error:
         plan, why = replace(_least(policy), configured=True), str(error)
         if process.stage is Stage.READY or process.forked:
@@ -147,7 +152,7 @@ def _least(policy: Policy) -> Plan:
 
 def _fall_back(plan: Plan) -> bool:
     """Apply the least plan: its variables, and GPUs that only TensorFlow can still hide; tell whether all of it is."""
-    RUNTIME.fall_back(plan)
+    RUNTIME.write(plan)
     if plan.show:
         try:
             RUNTIME.configure(plan)
@@ -176,8 +181,7 @@ def enforce_again() -> None:
     elif plan.judged:
         _lower(plan)
     else:  # it is checked when a framework is imported
-        waits = fallback.waits(plan.asked, RUNTIME.ceiling)
-        RUNTIME.apply(replace(waits, configured=plan.configured, others=plan.others))
+        RUNTIME.apply(replace(fallback.waits(plan.asked, RUNTIME.ceiling), configured=plan.configured))
     tell_others()
 
 
@@ -185,8 +189,7 @@ def _lower(plan: Plan) -> None:
     """Enforce a plan again, lowered to the ceiling; where that cannot be, what an administrator has configured."""
     try:
         snapshot = look_well()
-        made = make(NOTHING, snapshot, other_processes.observed(snapshot))
-        made = replace(made, configured=plan.configured, others=plan.others)
+        made = replace(make(NOTHING, snapshot, other_processes.observed(snapshot)), configured=plan.configured)
         enforce(made.hiding_all() if plan.hides_all else made)
     except Refused as error:
         import_hook.warn(f"tfgpu_magic: {error}")
@@ -200,7 +203,7 @@ def policy_of(plan: Plan) -> Policy:
 
 def said_to_others(plan: Plan) -> Policy:
     """Return what a user asks of the frameworks beside TensorFlow; what is configured, a new process has by itself."""
-    configured = NOTHING if _configured is None else fallback.waits(_configured.policy).others.asked
+    configured = NOTHING if _configured is None else fallback.of_others(_configured.policy)
     return NOTHING if plan.others.asked == configured else plan.others.asked
 
 
@@ -246,7 +249,7 @@ def _divide(plan: Plan) -> None:
         now, why = fallback.nearest(plan.settled, snapshot, process, lambda: other_processes.names(snapshot))
         now = replace(now, settled=in_bytes(now.settled, now.devices), configured=plan.configured)
         now = now if why else replace(now, asked=plan.asked)
-        RUNTIME.apply(replace(now, others=plan.others))
+        RUNTIME.apply(now)
     head = f"tfgpu_magic: `{plan.asked}`"
     if why:
         import_hook.warn(f"{head} cannot be had in full. `{now.asked}` is in force instead.\n{why}")
@@ -286,7 +289,8 @@ def tell_others() -> None:
             return
         snapshot = _looked()
         made = every_framework().with_others(plan, plan, snapshot, other_processes.observed(snapshot))
-        for refused in every_framework().apply_to_each(made):
+        RUNTIME.write(made)
+        for refused in every_framework().tell(made.others.parts, plan.others.parts):
             import_hook.warn(f"tfgpu_magic: {refused.reason}")
         for part in made.others.parts:
             if part.unmet and part not in plan.others.parts:  # else it was said before
@@ -318,7 +322,7 @@ def hold_to_least() -> None:
     held = {**plan.environment, **visible.variable(())}
     if RUNTIME.ceiling is None:
         held = {**every_framework().growth(), **({GROWTH: "false"} if plan.growth is False else {}), **plan.environment}
-    RUNTIME.fall_back(replace(plan, environment=held))
+    RUNTIME.write(replace(plan, environment=held))
 
 
 def look_well() -> Snapshot:

@@ -211,35 +211,13 @@ def _is_fixed(framework: Framework) -> bool:
     return framework.fixed_once_used and framework.stage() in (Stage.READY, Stage.LISTED)
 
 
-def apply(plan: Plan) -> None:
-    """Apply a plan to every framework that it is about, whole or not at all.
-
-    Raises:
-        Refused: a framework rejected it; everything is as it was.
-    """
-    before = RUNTIME.current.others.parts
-    with contextlib.ExitStack() as undo:
-        undo.callback(lambda: list(_configure(before, plan.others.parts)))
-        for refused in _configure(plan.others.parts, before):
-            raise refused
-        RUNTIME.apply(plan)
-        undo.pop_all()
-
-
-def apply_to_each(plan: Plan) -> Sequence[Refused]:
-    """Apply a plan of which nobody asks anything now to each framework but TensorFlow; return the errors of each."""
-    before = RUNTIME.current.others.parts
-    RUNTIME.hold_others(plan.others)
-    return tuple(_configure(plan.others.parts, before))
-
-
-def _configure(parts: Sequence[FrameworkPlan], before: Sequence[FrameworkPlan]) -> Iterator[Refused]:
+def tell(parts: Sequence[FrameworkPlan], before: Sequence[FrameworkPlan]) -> Iterator[Refused]:
     """Tell the frameworks that are imported what variables cannot tell them any more, where it differs from before.
 
     It gives the error of each that rejects it.
     """
     now, then = ({part.framework: part for part in some} for some in (parts, before))
-    for framework in registry.limited() if now or then else ():
+    for framework in registry.limited():
         nothing = FrameworkPlan(framework=framework.name)
         part = now.get(framework.name, nothing)
         if part.asks_the_same(then.get(framework.name)):

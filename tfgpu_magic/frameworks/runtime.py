@@ -246,6 +246,7 @@ class Runtime:
             Refused: TensorFlow rejected it; everything is as it was.
         """
         before = self.current
+        plan = self._with_others(plan)
         differs = (plan.settled, plan.devices) != (before.settled, before.devices)
         if plan.judged and plan.needs_tensorflow and differs and importing():
             raise Refused("TensorFlow is being imported at this moment; say it again when that is done.")
@@ -287,21 +288,18 @@ class Runtime:
         held = {} if self.ceiling is None else {CEILING: str(self.ceiling)}
         return self._changes.original() | held
 
-    def hold_others(self, others: Others) -> None:
-        """Set the variables for the frameworks beside TensorFlow, whose own settings stay as they are."""
-        plan = replace(self.current, others=others)
-        self._changes.write(plan.variables)
-        self.plan = plan
-
-    def fall_back(self, plan: Plan) -> None:
-        """Set only a plan's variables, where TensorFlow's own settings cannot be made."""
-        if self.plan is not None:
-            plan = replace(plan, others=self.plan.others)
+    def write(self, plan: Plan) -> None:
+        """Apply only a plan's variables; TensorFlow's own settings stay as they are."""
+        plan = self._with_others(plan)
         self._changes.write(plan.variables)
         self._keep(plan)
 
+    def _with_others(self, plan: Plan) -> Plan:
+        """Return a plan with what holds for the other frameworks, of which it may say nothing."""
+        return plan if plan.others.told else replace(plan, others=self.current.others)
+
     def _keep(self, plan: Plan) -> None:
-        if self.plan is None or self.plan.asked != plan.asked:  # else it is judged again
+        if self.current.asked != plan.asked:  # else it is judged again
             self.asked_at = time.time()
         self.plan = plan
 

@@ -10,7 +10,7 @@ from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import fit, refusal, visible
 from tfgpu_magic.policy.memory import context_bytes
-from tfgpu_magic.policy.plan import Others, Plan, draft
+from tfgpu_magic.policy.plan import Plan, draft
 from tfgpu_magic.policy.policy import NOTHING, Choice, Memory, Policy, reference
 from tfgpu_magic.policy.process_state import DEVICES, GROWTH, ProcessState
 from tfgpu_magic.policy.requests.growth import Growth
@@ -25,20 +25,19 @@ GROWS = Policy((Growth(),))
 
 
 def waits(policy: Policy, ceiling: Ceiling | None = None) -> Plan:
-    """Return the plan of a policy that is checked when a framework is imported; it is for every framework.
+    """Return the plan of a policy that is checked when a framework is imported.
 
     Until then memory grows, also in programs that this process starts; where the ceiling allows no GPU, all are hidden.
     """
     grows = any(request.limited or request.grows for request in policy.memory)
     hidden = visible.variable(()) if ceiling is not None and not ceiling.amounts else {}
-    of_all = Policy(tuple(request for request in policy.memory if request.of_any_framework))
-    return Plan(
-        asked=policy,
-        settled=policy,
-        environment={**({GROWTH: "true"} if grows else {}), **hidden},
-        judged=False,
-        others=Others(of_all, of_all),
-    )
+    environment = {**({GROWTH: "true"} if grows else {}), **hidden}
+    return Plan(asked=policy, settled=policy, environment=environment, judged=False)
+
+
+def of_others(policy: Policy) -> Policy:
+    """Return what a configured policy asks of the frameworks beside TensorFlow."""
+    return Policy(tuple(request for request in policy.memory if request.of_any_framework))
 
 
 def nearest(

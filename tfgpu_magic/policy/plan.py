@@ -31,11 +31,13 @@ class Others:
         asked: what they are asked.
         settled: the same with each fair part by its bytes, once one of them is imported.
         parts: what is done about each of those that are installed.
+        told: whether they are told this; else what they were told before stays, whatever it is.
     """
 
     asked: Policy = NOTHING
     settled: Policy = NOTHING
     parts: tuple[FrameworkPlan, ...] = ()
+    told: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +75,7 @@ class Plan:
     blind: bool = False
     notes: tuple[str, ...] = ()
     configured: bool = False
-    others: Others = Others()
+    others: Others = Others(told=False)
 
     @property
     def variables(self) -> dict[str, str | None]:
