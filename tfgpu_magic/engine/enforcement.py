@@ -288,7 +288,7 @@ def tell_others() -> None:
         if not (every_framework().needed() and (plan.others.asked.requests or RUNTIME.ceiling)):
             return
         snapshot = _looked()
-        made = every_framework().with_others(plan, plan, snapshot, other_processes.observed(snapshot))
+        made = every_framework().with_others(plan, snapshot, other_processes.observed(snapshot))
         RUNTIME.write(made)
         for refused in every_framework().tell(made.others.parts, plan.others.parts):
             import_hook.warn(f"tfgpu_magic: {refused.reason}")

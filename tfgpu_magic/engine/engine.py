@@ -9,7 +9,8 @@ import contextlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tfgpu_magic.engine import enforcement, other_processes
 from tfgpu_magic.engine.enforcement import look_well
@@ -112,11 +113,7 @@ def foresee(policy: str, frameworks: Frameworks = "tensorflow", *, see: Callable
         process = replace(process, asked=possible.asked, settled=possible.settled)
     restart = f" {RESTART}" if host() == "kernel" else ""
     process = other_processes.now().added_to(process, then)
-
-    def make(own: Policy, state: ProcessState) -> Plan:
-        return planning.make(own, then, state, lambda: other_processes.names(then, state.promises), restart=restart)
-
-    return _for(frameworks, parser.parse(policy), then, process, make)
+    return _for(frameworks, parser.parse(policy), then, process, restart=restart)
 
 
 def sketch(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:
@@ -128,7 +125,7 @@ def sketch(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:
     """
     snapshot, asked = look_well(), parser.parse(policy)
     process = _with_what_waits(other_processes.now().added_to(anew(snapshot), snapshot), snapshot)
-    return _for(frameworks, asked, snapshot, process, lambda own, state: planning.draft(own, snapshot, state))
+    return _for(frameworks, asked, snapshot, process, room=False)
 
 
 def current() -> Plan:
@@ -215,7 +212,7 @@ def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: 
             empty = [gpu if gpu.free is None else gpu._replace(free=gpu.usable) for gpu in snapshot.gpus]
 
             def fits(then: Snapshot, others: OtherProcesses) -> bool:
-                return bool(_planned(asked, frameworks, then, others, lambda *_: {}))  # whose refusal nobody reads
+                return bool(_planned(asked, frameworks, then, others, names=lambda *_: {}))  # nobody reads its refusal
 
             with contextlib.suppress(Refused):
                 error.crowded = fits(snapshot._replace(gpus=tuple(empty)), OtherProcesses())
@@ -224,18 +221,10 @@ def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: 
         raise
 
 
-def _planned(
-    asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: OtherProcesses,
-    names: Callable[[Snapshot, Sequence[Promise]], Mapping[int, str]] = other_processes.names,
-) -> Plan:  # fmt: skip
-    """Return the plan for words of now; `names` names the processes of a refusal."""
+def _planned(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: OtherProcesses, **how: Any) -> Plan:
+    """Return the plan for words of now, as `_for` makes it."""
     process = _with_what_waits(processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot), snapshot)
-
-    def make(own: Policy, state: ProcessState) -> Plan:
-        made = planning.make(own, snapshot, state, lambda: names(snapshot, state.promises))
-        return replace(planning.renew(current(), snapshot, waits=False), in_force=True) if made.in_force else made
-
-    return _for(frameworks, asked, snapshot, process, make)
+    return _for(frameworks, asked, snapshot, process, **how)
 
 
 def _with_what_waits(process: ProcessState, snapshot: Snapshot) -> ProcessState:
@@ -251,7 +240,9 @@ def _for(
     asked: Policy,
     snapshot: Snapshot,
     process: ProcessState,
-    make: Callable[[Policy, ProcessState], Plan],
+    *,
+    names: Callable[[Snapshot, Sequence[Promise]], Mapping[int, str]] = other_processes.names,
+    **how: Any,
 ) -> Plan:
     """Make every plan: for the frameworks that words are for; what the others were told before stays.
 
@@ -260,16 +251,22 @@ def _for(
         asked: the words.
         snapshot: the machine's GPUs.
         process: this process, or a new one.
-        make: returns the plan for TensorFlow.
+        names: returns the names of the processes of a refusal.
+        how: what `planning.make` takes beside that.
     """
+
+    def make(own: Policy, state: ProcessState) -> Plan:
+        made = planning.make(own, snapshot, state, partial(names, snapshot, state.promises), **how)
+        return replace(planning.renew(current(), snapshot, waits=False), in_force=True) if made.in_force else made
+
     others = NAMES.keys() & sys.modules.keys() - {"tensorflow"}
     told = current().others.asked.requests or process.ceiling
     if frameworks == "tensorflow" and not (others or told):
         return make(asked, process)
     every = enforcement.every_framework()
     if frameworks == "all":
-        of_all: Plan = every.plan(asked, make, current(), snapshot, process)
+        of_all: Plan = every.plan(asked, make, snapshot, process)
         return of_all
     made = make(asked, process)
-    noted: Plan = every.noted(every.with_others(made, current(), snapshot, process) if told else made, process)
+    noted: Plan = every.noted(every.with_others(made, snapshot, process) if told else made, process)
     return noted

@@ -24,18 +24,13 @@ from tfgpu_magic.units import rounded
 
 
 def plan(
-    asked: Policy,
-    make: Callable[[Policy, ProcessState], Plan],
-    current: Plan,
-    snapshot: Snapshot,
-    process: ProcessState,
+    asked: Policy, make: Callable[[Policy, ProcessState], Plan], snapshot: Snapshot, process: ProcessState
 ) -> Plan:
     """Return the plan for what a user asks of every framework.
 
     Args:
         asked: what is asked now.
         make: returns the plan for TensorFlow.
-        current: the plan in force or waiting, with what the others were asked before.
         snapshot: the machine's GPUs now.
         process: this process, or a new one.
 
@@ -46,16 +41,16 @@ def plan(
     """
     there, alone, own = registry.limited(), replace(process, keras=None), _for_tensorflow(asked)
     now = Policy(tuple(request for request in asked if isinstance(request, Memory | Reset)))
-    words = current.others.asked.then(now)
+    words = RUNTIME.current.others.asked.then(now)
     if words.divides:
         alone = replace(alone, fixed_by="a framework" if process.anew or not registry.imported() else "")
-    before = {} if process.anew else {one.framework: one for one in current.others.parts}
+    before = _before(process)
 
     def extended(made: Plan) -> Plan:
         if made.show and asked.choice is not None and len(made.devices) < len(process.shown or ()):
             raise refusal.shown_to_others(asked, process)
-        settled = _settled(words, made, current, snapshot, process)
-        earlier = current.others.asked if process.anew else current.others.settled
+        settled = _settled(words, made, snapshot, process)
+        earlier = RUNTIME.current.others.asked if process.anew else RUNTIME.current.others.settled
         asks = (earlier, now) if settled == words else (settled, NOTHING)
         if settled != words:
             made = replace(made, settled=in_bytes(made.settled, made.devices))
@@ -78,20 +73,18 @@ def needed() -> bool:
     return bool(registry.limited())
 
 
-def with_others(made: Plan, current: Plan, snapshot: Snapshot, process: ProcessState) -> Plan:
+def with_others(made: Plan, snapshot: Snapshot, process: ProcessState) -> Plan:
     """Return a plan for TensorFlow, extended by what the others were asked before, under the ceiling.
 
     Nobody asks anything of them now, so nothing is refused: of each the nearest holds that can be had.
 
     Args:
         made: the plan for TensorFlow.
-        current: the plan in force or waiting.
         snapshot: the machine's GPUs now.
         process: this process, or a new one.
     """
-    before = {} if process.anew else {one.framework: one for one in current.others.parts}
-    words = current.others.asked
-    settled = _settled(words, made, current, snapshot, process)
+    before, words = _before(process), RUNTIME.current.others.asked
+    settled = _settled(words, made, snapshot, process)
     made = replace(made, others=Others(words, settled))
     parts: list[FrameworkPlan] = []
     for one in registry.limited():
@@ -110,21 +103,27 @@ def growth(some: Iterable[Framework] = registry.FRAMEWORKS) -> dict[str, str]:
     return {name: value for one in some for name, value in one.grows_by.items()}
 
 
+def _before(process: ProcessState) -> dict[str, FrameworkPlan]:
+    """Return what is done about the others now, by their names; a new process has nothing of it."""
+    return {} if process.anew else {part.framework: part for part in RUNTIME.current.others.parts}
+
+
 def _with(made: Plan, others: Others, before: Mapping[str, FrameworkPlan]) -> Plan:
     """Return a plan for TensorFlow with what is done about the others."""
     same = all(part.asks_the_same(before.get(part.framework)) for part in others.parts)
     return replace(made, others=others, in_force=made.in_force and same)
 
 
-def _settled(words: Policy, made: Plan, current: Plan, snapshot: Snapshot, process: ProcessState) -> Policy:
+def _settled(words: Policy, made: Plan, snapshot: Snapshot, process: ProcessState) -> Policy:
     """Return what the others are asked with fair parts by their bytes; the words themselves while none is fixed.
 
     A part is fixed when a framework is imported, and then stays.
     """
     if process.anew or not words.divides:
         return words
-    if current.others.settled != current.others.asked and words.asks_the_same(current.others.asked):
-        return current.others.settled
+    there = RUNTIME.current.others
+    if there.settled != there.asked and words.asks_the_same(there.asked):
+        return there.settled
     if all(one.stage() is Stage.ABSENT for one in registry.FRAMEWORKS):
         return words
     try:

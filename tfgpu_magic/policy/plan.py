@@ -156,6 +156,7 @@ def make(
     owners: Callable[[], Mapping[int, str]] = dict,
     *,
     restart: str | None = None,
+    room: bool = True,
 ) -> Plan:
     """Decide what a policy will do, all of it before any of it is done.
 
@@ -165,6 +166,7 @@ def make(
         process: this process now.
         owners: returns the name of each process by its pid; called only when memory is missing, or promised to others.
         restart: if the plan is for the time after a restart, the end of a line that brings one about.
+        room: whether there has to be memory for it now.
 
     Returns:
         The plan. With `Plan.in_force`, nothing is left to do.
@@ -179,6 +181,8 @@ def make(
     if process.fixed:
         raise refusal.too_late(policy, process, lambda: _beside(policy, snapshot, process))
     plan = draft(policy, snapshot, process)
+    if not room:
+        return plan
     found = fit.at_start(plan.devices)
     if found:
         ways = list(_ways(policy, plan, found, snapshot, process))
