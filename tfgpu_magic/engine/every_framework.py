@@ -19,7 +19,7 @@ from tfgpu_magic.policy.memory import context_bytes
 from tfgpu_magic.policy.plan import Others, Plan, draft, in_bytes
 from tfgpu_magic.policy.policy import NOTHING, Memory, Policy, Reset
 from tfgpu_magic.policy.process_state import DEVICES, ProcessState, Stage
-from tfgpu_magic.policy.resolver import Resolved, resolve
+from tfgpu_magic.policy.resolver import shares
 from tfgpu_magic.units import rounded
 
 
@@ -127,7 +127,7 @@ def _settled(words: Policy, made: Plan, snapshot: Snapshot, process: ProcessStat
     if all(one.stage() is Stage.ABSENT for one in registry.FRAMEWORKS):
         return words
     try:
-        return in_bytes(words, _resolved(NOTHING, words, made, snapshot, process).devices())
+        return in_bytes(words, shares(NOTHING, words, _shown(made, process), snapshot, process).devices())
     except Refused:
         return words
 
@@ -249,25 +249,15 @@ def _wanted(
     Raises:
         Refused: it cannot be had together, or what it is is unknown; or what is asked now passes the ceiling.
     """
-    resolved = _resolved(
-        earlier.for_framework(framework.name), now.for_framework(framework.name), plan, snapshot, process
-    )
+    before, new = earlier.for_framework(framework.name), now.for_framework(framework.name)
+    resolved = shares(before, new, _shown(plan, process), snapshot, process)
     return FrameworkRequest(devices=resolved.devices(), grows=resolved.growth)
 
 
-def _resolved(earlier: Policy, now: Policy, plan: Plan, snapshot: Snapshot, process: ProcessState) -> Resolved:
-    """Resolve what is asked of the frameworks beside TensorFlow, on the GPUs that CUDA shows them."""
-    hides = DEVICES in plan.environment and not plan.show  # else all are shown to them, whatever TensorFlow sees
-    uuids = tuple(str(device.gpu.uuid) for device in plan.devices) if hides else process.shown
-    alone = ProcessState(
-        shown=uuids,
-        given=uuids,
-        environment=process.environment,
-        promises=process.promises,
-        ceiling=process.ceiling,
-        host=process.host,
-    )
-    return resolve(earlier, now, snapshot, alone)
+def _shown(plan: Plan, process: ProcessState) -> tuple[str, ...] | None:
+    """Return the UUIDs of the GPUs that CUDA shows the others: all of the process's, unless a variable hides some."""
+    hides = DEVICES in plan.environment and not plan.show
+    return tuple(str(device.gpu.uuid) for device in plan.devices) if hides else process.shown
 
 
 def _state(framework: Framework, process: ProcessState) -> FrameworkState:

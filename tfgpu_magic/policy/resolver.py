@@ -103,22 +103,43 @@ def resolve(earlier: Policy, policy: Policy, snapshot: Snapshot, process: Proces
             pass the ceiling.
         TooLate: CUDA is running, and its list of GPUs cannot be changed any more.
     """
-    resolved = Resolved(seen=seen_without_words(snapshot, process), limits=process.limits, there=snapshot.gpus)
-    resolved.promises = process.promises
+    resolved = Resolved(seen=seen_without_words(snapshot, process), limits=process.limits)
     together = earlier.then(policy)
     if not snapshot.gpus:
         why = snapshot.error or "The driver shows no GPU here."
         resolved.notes.append(refusal.without_gpus(together, why, absent=snapshot.absent))
-    memory, resolved.choice, cpus = together.by_nature()
+    _, resolved.choice, cpus = together.by_nature()
     if resolved.choice is not None:
         resolved.seen = _choose(resolved.choice, policy, snapshot, process, resolved.notes)
-    for request in memory:
+    resolved.cpus = cpus[-1].count if cpus else None
+    _share(resolved, together, policy, snapshot, process)
+    if resolved.choice is None and process.frozen and set(process.given or ()) - set(process.shown or ()):
+        raise refusal.hidden_for_good(policy, process)
+    return resolved
+
+
+def shares(
+    earlier: Policy, policy: Policy, seen: Sequence[str] | None, snapshot: Snapshot, process: ProcessState
+) -> Resolved:
+    """Resolve, as `resolve` does, what is taken of GPUs that are chosen already; `seen` has their UUIDs, None for all.
+
+    Raises:
+        Refused: as of `resolve`.
+    """
+    resolved = Resolved(seen=_with(seen, snapshot))
+    _share(resolved, earlier.then(policy), policy, snapshot, process)
+    return resolved
+
+
+def _share(resolved: Resolved, together: Policy, policy: Policy, snapshot: Snapshot, process: ProcessState) -> None:
+    """Record what is taken of each GPU that is seen, under the ceiling."""
+    resolved.there, resolved.promises = snapshot.gpus, process.promises
+    for request in together.memory:
         _take(resolved, request, policy, snapshot)
     counting = resolved.memory
     if process.ceiling is not None:
         _hold(resolved, policy, snapshot, process.ceiling)
         counting = [request for request in resolved.memory if request.limited] or resolved.memory
-    resolved.cpus = cpus[-1].count if cpus else None
     if any(request.releases for request in resolved.memory):
         _check_release(resolved, together.without(resolved.dropped))
     if len({request.grows for request in counting}) > 1:
@@ -128,9 +149,6 @@ def resolve(earlier: Policy, policy: Policy, snapshot: Snapshot, process: Proces
     if process.ceiling is not None:
         capped = [gpu for gpu in resolved.seen if (words := resolved.words(gpu)) is None or not words.limited]
         resolved.notes += process.ceiling.notes(capped, grows=bool(resolved.growth))
-    if resolved.choice is None and process.frozen and set(process.given or ()) - set(process.shown or ()):
-        raise refusal.hidden_for_good(policy, process)
-    return resolved
 
 
 def lowered(policy: Policy, gpus: Sequence[Gpu], process: ProcessState) -> Policy:
