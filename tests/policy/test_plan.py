@@ -364,5 +364,5 @@ HIDES = "visible none; limit fair"
 def test_where_only_tensorflows_own_api_hides_the_gpus_it_has_no_part_that_is_to_be_fixed(
     plan: Plan, hides: bool
 ) -> None:
-    assert plan.hides_all is hides
+    assert plan.hidden is hides
     assert plan.divides is (not hides and plan.settled.divides)

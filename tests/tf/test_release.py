@@ -15,7 +15,7 @@ from tests.slack import SLACK
 from tests.tf.on_machine import held, touch_every_gpu
 from tests.tf.test_calls import listed
 from tfgpu_magic.engine import engine
-from tfgpu_magic.engine.answers import answer
+from tfgpu_magic.engine.engine import answer
 from tfgpu_magic.frameworks.self_report import after_exit
 from tfgpu_magic.frameworks.tensorflow.framework import TensorFlow
 from tfgpu_magic.frameworks.tensorflow.stage import current_stage

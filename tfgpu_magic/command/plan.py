@@ -6,7 +6,6 @@ import argparse
 
 from tfgpu_magic.command.wording import WORDS, frameworks, in_shell, translated
 from tfgpu_magic.engine import engine
-from tfgpu_magic.engine.answers import foreseen
 from tfgpu_magic.model.answer import Document
 
 
@@ -25,4 +24,4 @@ def run(options: argparse.Namespace) -> int:
 
 def _answer(policy: str) -> Document:
     scope = frameworks(policy)
-    return foreseen(engine.plan(policy, frameworks=scope), policy, of_all=scope == "all")
+    return engine.would_do(engine.plan(policy, frameworks=scope), policy, scope)

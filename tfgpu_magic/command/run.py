@@ -89,7 +89,7 @@ def _python(policy: str, found: PythonProgram, options: argparse.Namespace) -> i
     line = partial(_line, options.called or options.program, script=options.script)
     reporter = Reporter(name=_title(found))
     plan = in_shell(lambda: _in_time(engine.apply, policy, options.wait), line)
-    export(POLICY, str(plan.settled_of_all))  # for kernels that it starts
+    export(POLICY, str(every_framework.of_all(plan.settled, plan.others.settled)))  # for kernels that it starts
     reporter.start()
     if plan.acts_on_nothing:
         print(f"tfgpu: {engine.standing(plan)}", file=sys.stderr)

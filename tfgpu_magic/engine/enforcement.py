@@ -190,7 +190,7 @@ def _lower(plan: Plan) -> None:
     try:
         snapshot = look_well()
         made = replace(make(NOTHING, snapshot, other_processes.observed(snapshot)), configured=plan.configured)
-        enforce(made.hiding_all() if plan.hides_all else made)
+        enforce(made.hiding_all() if plan.hidden else made)
     except Refused as error:
         import_hook.warn(f"tfgpu_magic: {error}")
         enforce_nearest()

@@ -1,6 +1,7 @@
 """Makes every plan: of what a user asks, here, after a restart or for another program; and of what is in force.
 
-`plan` and `apply` are for everybody; `enforcement` enforces what they make, and what is configured.
+`plan` and `apply` are for everybody; `enforcement` enforces what they make, and what is configured. `answer` and
+`would_do` show a plan.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from tfgpu_magic.frameworks import NAMES
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow.stage import current_stage
 from tfgpu_magic.host import host
+from tfgpu_magic.model import phrases
+from tfgpu_magic.model.answer import Document, grid, headline
 from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import look
@@ -29,12 +32,15 @@ from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.policy import NOTHING, Policy
 from tfgpu_magic.policy.process_state import ProcessState, Stage
 from tfgpu_magic.policy.word import RESTART
+from tfgpu_magic.units import rounded
 
 if TYPE_CHECKING:
     from tfgpu_magic.policy.promises import Promise
 
 Frameworks: TypeAlias = Literal["tensorflow", "all"]
 """For which frameworks a policy is: TensorFlow, as of `%tf_gpu`, or all, as of `%gpu`."""
+
+_HEADS = (">Device", "<TensorFlow", "<Takes", ">Of", ">Free now")
 
 
 def plan(
@@ -201,6 +207,45 @@ def standing(plan: Plan, frameworks: Frameworks = "tensorflow") -> str:
     if plan.needs_tensorflow:
         return f"`{plan.asked}` waits for TensorFlow's import."
     return f"`{plan.asked}` is in force, also for programs that are started from here."
+
+
+def answer(plan: Plan, standing: str) -> Document:
+    """Return a plan as an answer.
+
+    Args:
+        plan: the plan, GPU by GPU.
+        standing: its status, one sentence.
+    """
+    simulated = [phrases.SIMULATED] if any(device.gpu.simulated for device in plan.devices) else []
+    return Document(headline(standing), grid(_HEADS, _rows(plan), indent=" "), *plan.notes, *simulated)
+
+
+def would_do(plan: Plan, policy: str, frameworks: Frameworks, lead: str = "") -> Document:
+    """Return what is shown of a plan that is not to be applied.
+
+    Args:
+        plan: the plan.
+        policy: the words that it was made for.
+        frameworks: for which frameworks they are.
+        lead: what is said before.
+    """
+    all_have = frameworks == "all" and plan.others.asked.requests
+    words = enforcement.every_framework().of_all(plan.asked, plan.others.asked) if all_have else plan.asked
+    return answer(plan, f"{lead}`{str(words) or policy}` would do this:")
+
+
+def _rows(plan: Plan) -> list[tuple[str, ...]]:
+    """Return a row for each GPU that TensorFlow sees, and one for logical CPUs."""
+    rows: list[tuple[str, ...]] = []
+    number = 0
+    for device in plan.devices:
+        names = [f"GPU:{number + n}" for n in range(max(len(device.limits), 1))]
+        number += len(names)
+        gpu = device.gpu
+        rows.append((f"GPU {gpu.label}", " ".join(names), plan.takes(device), rounded(gpu.total), rounded(gpu.free)))
+    if plan.cpus is not None:
+        rows.append(("CPU", " ".join(f"CPU:{n}" for n in range(plan.cpus)), "logical CPUs", "", ""))
+    return rows
 
 
 def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: OtherProcesses) -> Plan:

@@ -283,11 +283,17 @@ def noted(plan: Plan, process: ProcessState) -> Plan:
 def standing(plan: Plan) -> str:
     """Return one sentence on what an applied plan does for every framework."""
     tensorflow = [TENSORFLOW] if registry.installed("tensorflow") else []
-    names = _listed([*([] if plan.hides_all else tensorflow), *(part.framework for part in plan.others.parts)])
+    names = _listed([*([] if plan.hidden else tensorflow), *(part.framework for part in plan.others.parts)])
     if not plan.others.asked.requests and not plan.asked.requests:
         return f"No policy is set: the defaults of {names} hold."
-    asked = plan.asked_of_all
+    asked = of_all(plan.asked, plan.others.asked)
     return f"`{asked}` is in force already." if plan.in_force else f"`{asked}` holds for {names}, from first use on."
+
+
+def of_all(own: Policy, others: Policy) -> Policy:
+    """Return what is asked of TensorFlow with what is asked of the others in place of what its memory is asked."""
+    rest = tuple(request for request in own if not isinstance(request, Memory))
+    return Policy((*rest, *others)) if others.requests else own
 
 
 def left_out(plan: Plan) -> str:

@@ -98,23 +98,13 @@ class Plan:
         return in_words(device.limits, grows=self.grows, releases=self.releases)
 
     @property
-    def asked_of_all(self) -> Policy:
-        """What is asked of every framework; of TensorFlow alone, where nothing is asked of the others."""
-        return _of_all(self.asked, self.others.asked)
-
-    @property
-    def settled_of_all(self) -> Policy:
-        """The same as it is settled."""
-        return _of_all(self.settled, self.others.settled)
-
-    @property
     def divides(self) -> bool:
         """Whether it gives TensorFlow a fair part, which is fixed only when it is taken."""
-        return not self.hides_all and self.settled.divides
+        return not self.hidden and self.settled.divides
 
     @property
-    def hides_all(self) -> bool:
-        """Whether all GPUs are kept from TensorFlow through its own API, as beside Keras' other backends."""
+    def hidden(self) -> bool:
+        """Whether TensorFlow's own API keeps it from all GPUs, which others may use, as beside Keras' backends."""
         return self.show and not self.devices
 
     def hiding_all(self) -> Plan:
@@ -130,12 +120,6 @@ class Plan:
     def needs_tensorflow(self) -> bool:
         """Whether the environment alone is not enough, so that TensorFlow's own API is needed."""
         return not self.judged or self.limited or self.cpus is not None or self.show
-
-
-def _of_all(own: Policy, others: Policy) -> Policy:
-    """Return what is asked of TensorFlow with what is asked of the others in place of what its memory is asked."""
-    rest = tuple(request for request in own if not isinstance(request, Memory))
-    return Policy((*rest, *others)) if others.requests else own
 
 
 def in_words(limits: Sequence[int], *, grows: bool, releases: bool = False) -> str:

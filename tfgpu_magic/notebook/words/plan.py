@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfgpu_magic.engine import answers, engine
+from tfgpu_magic.engine import engine
 from tfgpu_magic.errors import TooLate
 from tfgpu_magic.model.answer import Document
 from tfgpu_magic.policy import parser
@@ -13,11 +13,12 @@ offers = parser.offers
 
 def answer(line: Line) -> Document:
     """Return the plan."""
-    policy, of_all = line.rest, line.frameworks == "all"
+    policy, frameworks = line.rest, line.frameworks
     if not policy:
-        return answers.answer(engine.waiting(), engine.standing(engine.current()))
+        return engine.answer(engine.waiting(), engine.standing(engine.current()))
     try:
-        return answers.foreseen(engine.plan(policy, frameworks=line.frameworks), policy, of_all=of_all)
+        return engine.would_do(engine.plan(policy, frameworks=frameworks), policy, frameworks)
     except TooLate as error:
-        plan = engine.foresee(policy, line.frameworks)
-        return answers.foreseen(plan, policy, of_all=of_all, lead=f"{error.beginning} After a restart, ")
+        return engine.would_do(
+            engine.foresee(policy, frameworks), policy, frameworks, f"{error.beginning} After a restart, "
+        )

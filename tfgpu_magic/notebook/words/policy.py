@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tfgpu_magic.engine import answers, enforcement, engine
+from tfgpu_magic.engine import enforcement, engine
 from tfgpu_magic.errors import TooLate
 from tfgpu_magic.host import host
 from tfgpu_magic.model.answer import Document
@@ -30,7 +30,7 @@ def answer(line: Line) -> Document:
         if host() != "kernel":
             raise
     else:
-        return answers.answer(plan, engine.standing(plan, line.frameworks))
+        return engine.answer(plan, engine.standing(plan, line.frameworks))
     from tfgpu_magic.notebook.restart import restart  # restarts are rare
 
     return restart(str(plan.asked) or "default", str(enforcement.said_to_others(plan)))
