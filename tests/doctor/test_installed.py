@@ -230,7 +230,7 @@ def test_the_administrators_file_is_looked_at_too(
 ) -> None:
     file = tmp_path / "tfgpu_magic.toml"
     file.write_text(text)
-    code = f"import pathlib\nfrom tfgpu_magic.policy import variables\nvariables.FILE = pathlib.Path({str(file)!r})\n"
+    code = f"import pathlib\nfrom tfgpu_magic import policy\npolicy.FILE = pathlib.Path({str(file)!r})\n"
     (tmp_path / "sitecustomize.py").write_text(code)  # in place of the one in /etc
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     (profile / "ipython_config.py").write_text("get_config().InteractiveShellApp.extra_extensions = ['tfgpu_magic']")

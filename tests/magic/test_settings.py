@@ -25,7 +25,8 @@ from tests.processes import QUIET, run
 from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.tf.on_machine import held, touch_every_gpu
-from tfgpu_magic.policy import settings, variables
+from tfgpu_magic import policy
+from tfgpu_magic.policy import settings
 from tfgpu_magic.simgpu import Machine
 
 machine = machine_of("2x8GiB")
@@ -204,7 +205,7 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     file = tmp_path / "tfgpu_magic.toml"
-    code = f"import pathlib\nfrom tfgpu_magic.policy import variables\nvariables.FILE = pathlib.Path({str(file)!r})\n"
+    code = f"import pathlib\nfrom tfgpu_magic import policy\npolicy.FILE = pathlib.Path({str(file)!r})\n"
     (tmp_path / "sitecustomize.py").write_text(code)
     return Site(file, tmp_path)
 
@@ -217,7 +218,7 @@ def _in_force(given: Any, section: str = "TfGpuMagics", file: Path | None = None
     from tfgpu_magic.frameworks.runtime import RUNTIME
 
     InteractiveShell.instance(config=Config({section: given}))
-    with mock.patch.object(variables, "FILE", file or variables.FILE):
+    with mock.patch.object(policy, "FILE", file or policy.FILE):
         (loaded, magic) = loading("%tf_gpu plan")
     assert magic.error == "", magic.text
     return str(RUNTIME.ceiling), loaded.text

@@ -17,14 +17,15 @@ from traitlets.config import Config
 from tests.policy.test_plan import snapshot
 from tests.policy.test_promises import asks, gpu, planned, promised
 from tests.sizes import GIB
-from tfgpu_magic.policy import parser, settings, variables
+from tfgpu_magic import policy
+from tfgpu_magic.policy import parser, settings
 from tfgpu_magic.policy.ceiling import read
 from tfgpu_magic.policy.settings import Settings
 from tfgpu_magic.server.extension import TfGpuServer
 
 PAGE, FAQ = ((Path(__file__).parents[2] / "docs" / name).read_text() for name in ("administrators.md", "faq.md"))
 FITS = re.findall(r"^\| `(pick; limit \d+%)` \| ([\d.]+) GiB \| (\d+) \| (\d+) \|$", PAGE, re.MULTILINE)
-CEILING = {variables.CEILING: "limit 40%"}
+CEILING = {policy.CEILING: "limit 40%"}
 _OWNERS: dict[str, Any] = {
     "TfGpuMagics": settings.TfGpuSettings,
     "TfGpuServer": TfGpuServer,
@@ -40,8 +41,8 @@ def _blocks(language: str, page: str = PAGE) -> list[str]:
 
 @pytest.mark.parametrize("block", _blocks("toml"))
 def test_every_file_of_the_page_sets_what_it_says(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(variables, "FILE", tmp_path / "tfgpu_magic.toml")
-    variables.FILE.write_text(block)
+    monkeypatch.setattr(policy, "FILE", tmp_path / "tfgpu_magic.toml")
+    policy.FILE.write_text(block)
     found = settings.of_file()
 
     assert (found.flaws, found.unread) == ((), "")
@@ -71,7 +72,7 @@ def test_the_configurations_of_the_page_say_what_it_says_also_to_a_hub() -> None
     _check(settings.of_configuration(given))
     assert given.InteractiveShellApp.extensions == given.InteractiveShellApp.extra_extensions == ["tfgpu_magic"]
     assert kept == [",".join(_understood(given.Spawner.environment))]
-    assert [_understood(spawner.environment) for spawner in spawners] == [{variables.CEILING: "limit 90%"}, CEILING]
+    assert [_understood(spawner.environment) for spawner in spawners] == [{policy.CEILING: "limit 90%"}, CEILING]
     assert given.JupyterHub.load_roles[0]["services"] == [given.JupyterHub.services[0]["name"]]
 
 
@@ -83,15 +84,15 @@ def test_systemd_and_environment_modules_set_what_can_be_read() -> None:
 
     assert "%" not in "".join(words)
     given = dict(word.replace("\0", "%").split("=") for word in words)
-    assert _understood(given).keys() == {variables.POLICY, variables.CEILING}
+    assert _understood(given).keys() == {policy.POLICY, policy.CEILING}
     assert modules == [*CEILING.items()] * 2
 
 
 def _understood(environment: dict[str, str]) -> dict[str, str]:
     """Return variables that are all ours, and whose words can be read."""
-    assert environment.keys() <= {variables.POLICY, variables.CEILING}
-    assert variables.POLICY not in environment or parser.parse(environment[variables.POLICY])
-    assert read(environment[variables.CEILING])
+    assert environment.keys() <= {policy.POLICY, policy.CEILING}
+    assert policy.POLICY not in environment or parser.parse(environment[policy.POLICY])
+    assert read(environment[policy.CEILING])
     return environment
 
 

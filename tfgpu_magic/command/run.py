@@ -27,9 +27,8 @@ from tfgpu_magic.engine import engine, every_framework
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError
 from tfgpu_magic.frameworks.runtime import RUNTIME, environment, export
 from tfgpu_magic.notebook.reporter import Reporter
-from tfgpu_magic.policy import parser, script
+from tfgpu_magic.policy import POLICY, parser, script
 from tfgpu_magic.policy.plan import Plan
-from tfgpu_magic.policy.variables import POLICY
 
 _EXAMPLES = """\
 Examples:

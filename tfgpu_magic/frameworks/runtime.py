@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tfgpu_magic import policy
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import NAMES, cuda
 from tfgpu_magic.frameworks.tensorflow import devices, stage
@@ -30,11 +31,10 @@ from tfgpu_magic.frameworks.tensorflow.stage import (
 )
 from tfgpu_magic.host import host
 from tfgpu_magic.model.snapshot import Gpu
-from tfgpu_magic.policy import variables, visible
+from tfgpu_magic.policy import CEILING, visible
 from tfgpu_magic.policy.plan import Others, Plan
 from tfgpu_magic.policy.policy import Policy
 from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, DEVICES, GROWTH, VARIABLES, ProcessState, Stage
-from tfgpu_magic.policy.variables import CEILING
 from tfgpu_magic.units import MIB, rounded
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class Runtime:
         if not self._has_read_ceiling:
             self._has_read_ceiling = True
             self.lower_ceiling([(os.environ.get(CEILING, "").strip(), f"${CEILING}")])
-            if os.path.lexists(variables.FILE):
+            if os.path.lexists(policy.FILE):
                 from tfgpu_magic.policy import settings  # few machines have the file
 
                 file = settings.of_file()

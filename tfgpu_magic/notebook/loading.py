@@ -19,9 +19,8 @@ from tfgpu_magic.host import magics as magics_of
 from tfgpu_magic.isolate.process import PRELOAD
 from tfgpu_magic.notebook.complete import matcher
 from tfgpu_magic.notebook.magic import MAGICS, TfGpuMagics, configuration
-from tfgpu_magic.policy import settings
+from tfgpu_magic.policy import CEILING, POLICY, settings
 from tfgpu_magic.policy.settings import SECTION
-from tfgpu_magic.policy.variables import CEILING, POLICY
 
 _ENFORCED = {"policy", "policies", "ceiling", "ceilings"}
 

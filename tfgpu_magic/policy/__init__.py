@@ -1,1 +1,16 @@
-"""Words become requests, requests are resolved on what the GPUs are, and that becomes a plan. Nothing is done here."""
+"""Words become requests, requests are resolved on what the GPUs are, and that becomes a plan. Nothing is done here.
+
+Here stands where a user or an administrator configures the policy and the ceiling: two variables and a file.
+"""
+
+from pathlib import Path
+
+POLICY = "TFGPU_POLICY"
+"""The policy for every kernel that loads the extension; it outweighs configuration, also where it is empty, which is no
+policy."""
+
+CEILING = "TFGPU_CEILING"
+"""A ceiling for every process. On each GPU the lower holds of this one and the configuration's."""
+
+FILE = Path("/etc/tfgpu_magic.toml")
+"""The administrator's file, with the settings of `c.TfGpuMagics`; its ceiling holds in every process that has ours."""

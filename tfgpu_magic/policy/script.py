@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from tfgpu_magic.policy import POLICY
 from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.process_state import DEVICES
-from tfgpu_magic.policy.variables import POLICY
 from tfgpu_magic.units import MIB
 
 

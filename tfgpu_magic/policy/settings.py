@@ -17,7 +17,7 @@ from typing import Any
 from traitlets import Bool, Dict, Float, TraitError, Unicode
 from traitlets.config import Config, Configurable
 
-from tfgpu_magic.policy import variables
+from tfgpu_magic import policy
 
 CONFIGURATION = "the configuration"
 """The source of what `c.TfGpuMagics` says, as a phrase."""
@@ -168,12 +168,12 @@ def of_configuration(config: Mapping[str, Any], where: str = CONFIGURATION) -> S
 
 def of_file() -> Settings:
     """Return what the administrator's file sets, if there is one; where it cannot be read, no GPU may be used."""
-    where = str(variables.FILE)
-    if not os.path.lexists(variables.FILE):
+    where = str(policy.FILE)
+    if not os.path.lexists(policy.FILE):
         return Settings(where)
     try:
         toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-        return _sound(toml.loads(variables.FILE.read_text(encoding="utf-8")), where)
+        return _sound(toml.loads(policy.FILE.read_text(encoding="utf-8")), where)
     except Exception as error:  # whatever it is, there may be a ceiling
         why = f"{where} cannot be read: {type(error).__name__}: {error}. Its ceiling is unknown: no GPU may be used."
         return Settings(where, unread=why)
@@ -181,8 +181,8 @@ def of_file() -> Settings:
 
 def policy_for_user(*given: Settings, environ: Mapping[str, str] = os.environ) -> tuple[str, str]:
     """Return the policy of this user and its source: the environment's, else that of the first that has one."""
-    if variables.POLICY in environ:
-        return environ[variables.POLICY], f"${variables.POLICY}"
+    if policy.POLICY in environ:
+        return environ[policy.POLICY], f"${policy.POLICY}"
     return next((found for settings in given if (found := settings.policy) is not None), ("", ""))
 
 

@@ -16,8 +16,7 @@ from tfgpu_magic.frameworks.jax.settings import VARIABLES as READ_BY_JAX
 from tfgpu_magic.frameworks.torch.framework import CUDA_OPTIONS, OPTIONS
 from tfgpu_magic.isolate import host_memory as memory
 from tfgpu_magic.isolate.host_memory import CgroupLimit
-from tfgpu_magic.policy import process_state
-from tfgpu_magic.policy.variables import CEILING, POLICY
+from tfgpu_magic.policy import CEILING, POLICY, process_state
 from tfgpu_magic.units import BINARY
 
 FOUND = Outcome(

@@ -23,8 +23,8 @@ from traitlets.config.loader import (
 
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.notebook import loading
+from tfgpu_magic.policy import CEILING
 from tfgpu_magic.policy.settings import SECTION, of_configuration, of_file, policy_for_user
-from tfgpu_magic.policy.variables import CEILING
 
 _NAMES = ("ipython_config", "ipython_kernel_config")
 
