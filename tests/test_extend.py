@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,6 +29,7 @@ from tfgpu_magic.model import parts
 from tfgpu_magic.model.answer import Answer, Part, facts, grid, headline, to_paste
 from tfgpu_magic.model.rows import ProcessRow
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.history import History
 from tfgpu_magic.monitor.owners.attribution import Owner
 from tfgpu_magic.monitor.table import fetch, message
@@ -160,11 +162,11 @@ def naps(*_: object) -> Naps:
     return Naps(frozenset({2}))
 
 
-def test_a_fact_of_rows_is_in_every_view(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fact_of_rows_is_in_every_view(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     parts.parts("row fact")  # those of the house are registered by now
     monkeypatch.setitem(parts._names, "row fact", [])
     parts.register("row fact", f"{__name__}:naps")
-    found = fetch.posted(SimpleNamespace(read=tuple, places=(), names={}))  # type: ignore[arg-type]
+    found = fetch.posted(SimpleNamespace(read=tuple, places=(BoardDirectory(tmp_path),), names={}))  # type: ignore[arg-type]
     gpu = Gpu(index=0, uuid="GPU-0", name="A GPU", total=8 * GIB, used=3 * GIB, free=5 * GIB)
     rows = tuple(Process("0", pid, "C", pid * GIB) for pid in (1, 2))
     owners = {pid: Owner(pid=pid, who="mine", text=f"{pid}.ipynb", kernel=pid) for pid in (1, 2)}

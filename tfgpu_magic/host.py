@@ -11,6 +11,9 @@ Host: TypeAlias = Literal["kernel", "session", "cell", "program"]
 in_worker = False
 """Whether this is the worker process of an isolated call; it sets this itself."""
 
+preload: list[str] = []
+"""The modules that isolated calls of this process find imported, beside those that `isolate` itself needs."""
+
 
 def shell() -> Any:
     """Return this process's IPython shell; None where it has none. IPython is not imported for it."""

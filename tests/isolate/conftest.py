@@ -11,8 +11,7 @@ import pytest
 
 from tests.isolate.notebook import Notebook, notebook
 from tests.isolate.rig import belongings
-from tfgpu_magic.isolate.process import PRELOAD
-from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
+from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER, PRELOAD
 from tfgpu_magic.simgpu import Machine
 
 

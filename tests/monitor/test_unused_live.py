@@ -42,7 +42,7 @@ def counted(machine: Machine, *pids: int, ago: float = 30.0, late: int = 0) -> N
 
 
 def counting_since(watcher: Watcher, time: float) -> bool:
-    record = unused.read(watcher.live.report_files.places, ())
+    record = unused.kept(watcher.live.report_files.places[0])
     return record is not None and record.time > time
 
 

@@ -1,6 +1,7 @@
 """What a room adds to rooms below it: parts, registered by name under a kind, and imported when the kind is asked for.
 
-A room that adds any has a file `parts.py`, which only registers them. Without the room nobody misses them.
+A room that adds any has a file `parts.py`, which only registers them; a module whose part makes sense only once it is
+there registers that itself. Without the room nobody misses them.
 """
 
 from __future__ import annotations

@@ -14,9 +14,8 @@ from traitlets.config import Config
 
 from tfgpu_magic.cells import measured
 from tfgpu_magic.errors import TfGpuError
-from tfgpu_magic.host import host, starting
+from tfgpu_magic.host import host, preload, starting
 from tfgpu_magic.host import magics as magics_of
-from tfgpu_magic.isolate.process import PRELOAD
 from tfgpu_magic.notebook.complete import matcher
 from tfgpu_magic.notebook.magic import MAGICS, TfGpuMagics, configuration
 from tfgpu_magic.policy import CEILING, POLICY, settings
@@ -24,8 +23,8 @@ from tfgpu_magic.policy.settings import SECTION
 
 _ENFORCED = {"policy", "policies", "ceiling", "ceilings"}
 
-if __name__ not in PRELOAD:
-    PRELOAD.append(__name__)  # an isolated cell has the magics too
+if __name__ not in preload:
+    preload.append(__name__)  # an isolated cell has the magics too
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.cells import CellWatch
 from tfgpu_magic.frameworks import NAMES, import_hook
+from tfgpu_magic.model.parts import register
 
 if TYPE_CHECKING:
     from tfgpu_magic.notebook.publisher import Publisher
@@ -36,6 +37,7 @@ KERNEL_MANAGER = "jupyter_client"
 """What a program imports that starts kernels."""
 
 _newest: Reporter | None = None
+register("announce", f"{__name__}:announce")
 
 _GATHER = 0.1  # seconds: cells that run one after the other make one report
 

@@ -18,12 +18,16 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from tfgpu_magic import host
 from tfgpu_magic.errors import WorkerDied
 from tfgpu_magic.frameworks.runtime import environment
-from tfgpu_magic.isolate.process import PRELOAD, exit_cause, wire
+from tfgpu_magic.isolate.process import exit_cause, wire
 from tfgpu_magic.isolate.process.wire import FIGURE, ORDER
 from tfgpu_magic.policy.process_state import VARIABLES
 from tfgpu_magic.probe import CALLS
+
+PRELOAD = ("tensorflow", "keras", "cloudpickle", "tfgpu_magic.engine.engine", "tfgpu_magic.isolate.process.shell")
+"""The modules that the fork server imports before the first call; one that is not installed is left out."""
 
 _PIPE_SIZE = 2**20  # bytes that a process may print while no thread reads them
 _LAST_LINES = 5  # lines of its error output that an error message quotes
@@ -239,7 +243,7 @@ class ForkServerClient:
     """The fork server of this process, replaced when the conditions of TensorFlow's import have changed.
 
     Attributes:
-        preload: the modules that a new fork server imports.
+        preload: the modules that a new fork server imports, beside `host.preload`.
     """
 
     def __init__(self, preload: Sequence[str]) -> None:
@@ -257,7 +261,7 @@ class ForkServerClient:
             if self._server is not None and not (self._server.lives() and self._server.conditions == _conditions()):
                 self.stop()
             if self._server is None:
-                self._server = ForkServerProcess(self.preload)
+                self._server = ForkServerProcess((*self.preload, *host.preload))
             return self._server
 
     def start(self) -> WorkerProcess:

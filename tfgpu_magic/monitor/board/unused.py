@@ -21,7 +21,7 @@ from tfgpu_magic.monitor.board.history import write
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tfgpu_magic.model.report import GpuUse, Report
+    from tfgpu_magic.model.report import GpuUse
     from tfgpu_magic.model.rows import ProcessRow
     from tfgpu_magic.model.snapshot import Gpu, Snapshot
     from tfgpu_magic.monitor.board.directory import BoardDirectory
@@ -244,11 +244,6 @@ def kept(place: BoardDirectory) -> UnusedRecord | None:
         return None
     finally:
         os.close(fd)
-
-
-def read(places: Sequence[BoardDirectory], _: Sequence[Report]) -> UnusedRecord | None:
-    """Return the record as a fact of rows; it is in the best directory."""
-    return kept(places[0])
 
 
 def _record(data: bytes) -> UnusedRecord | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.rows import Table
+from tfgpu_magic.monitor.board import unused
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.monitor.driver.look import look
@@ -76,7 +77,7 @@ class Posted(NamedTuple):
 def posted(files: ReportFiles) -> Posted:
     """Read what is posted on the board now, beside the snapshots."""
     reports = files.read()
-    found = (read(files.places, reports) for read in parts("row fact"))
+    found = (unused.kept(files.places[0]), *(read(files.places, reports) for read in parts("row fact")))
     return Posted(reports, tuple(fact for fact in found if fact is not None), files.names)
 
 
