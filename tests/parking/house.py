@@ -12,7 +12,6 @@ import pytest
 
 from tests.parking.made_up import Driver, Worker
 from tests.sizes import GIB
-from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.leases.lease_file import LeaseTable
 from tfgpu_magic.parking import checks, facts
 from tfgpu_magic.parking.checks import Inside
@@ -33,7 +32,7 @@ def parkable() -> Iterator[None]:
         Path(f"{state}.nvidia-version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06\n")
         patch.setenv("TFGPU_SIMGPU", str(state))
         patch.setenv("TFGPU_MAGIC_DIR", str(Path(folder) / "board"))
-        patch.setattr(host_memory, "untouched", lambda _: 64 * GIB)
+        patch.setattr(facts, "host_room", lambda _: 64 * GIB)
         patch.setattr(facts, "children_on_driver", lambda _: ())
         patch.setattr(checks, "ARCHITECTURES", (os.uname().machine,))
         yield

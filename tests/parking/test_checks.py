@@ -12,7 +12,7 @@ from tests.sizes import GIB, MIB
 from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.parking import refusals as why
-from tfgpu_magic.parking.checks import HOST_MARGIN, ROOM_MARGIN, Inside, ParkFacts, needed, refusals
+from tfgpu_magic.parking.checks import ROOM_MARGIN, Inside, ParkFacts, host_margin, needed, refusals
 
 GPU = Gpu(index=0, uuid="GPU-0", total=16 * GIB, reserved=256 * MIB, used=6 * GIB, free=10 * GIB)
 GOOD = ParkFacts(
@@ -51,11 +51,30 @@ def test_an_idle_notebook_on_a_good_machine_may_be_parked() -> None:
         (replace(GOOD, held=(None,)), why.HELD_UNKNOWN("0")),
         (replace(GOOD, mappings=2), why.MANAGED_MEMORY()),
         (replace(GOOD, mappings=None), why.MANAGED_MEMORY()),
-        (replace(GOOD, driver="610.10", nvml=False), why.NVML_UNLOADED("610.10")),
-        (replace(GOOD, driver="610.10", nvml=None), why.NVML_UNLOADED("610.10")),
+        (replace(GOOD, driver="610.10", inside=Inside(nvml=False)), why.NVML_UNLOADED("610.10")),
+        (replace(GOOD, gpus=(GPU._replace(exclusive=True),)), why.EXCLUSIVE("0")),
+        (replace(GOOD, gpus=(GPU, GPU), held=(HeldMemory("GPU-0", GIB),) * 2), why.SEVERAL_GPUS()),
+        (replace(GOOD, inside=Inside(contexts=2)), why.SEVERAL_GPUS()),
+        (replace(GOOD, mps=True), why.MPS()),
+        (replace(GOOD, inside=Inside(mps=True)), why.MPS()),
+        (
+            replace(GOOD, inside=Inside(libraries=("/a/libcuda.so.1", "/b.so"))),
+            why.INTERCEPTED(("/a/libcuda.so.1", "/b.so")),
+        ),
+        (
+            replace(GOOD, inside=Inside(libraries=("/compat/libcuda.so.590.1",))),
+            why.INTERCEPTED(("/compat/libcuda.so.590.1",)),
+        ),
+        *(
+            (replace(GOOD, inside=Inside(libraries=files)), why.INTERCEPTED(files))
+            for files in (("/a/libcuda.so.1", "/b/libcuda.so.1"), ("/compat/libcuda.so.590.1",), ("/vgpu.so",))
+        ),
+        (replace(GOOD, inside=Inside(profiled=True)), why.PROFILED()),
+        (replace(GOOD, inside=Inside(prefetches=True)), why.PREFETCHES()),
         (replace(GOOD, children=(7, 9)), why.CHILDREN((7, 9))),
-        (replace(GOOD, host=6 * GIB), why.HOST_MEMORY(6 * GIB + HOST_MARGIN, 6 * GIB)),
-        (replace(GOOD, host=None), why.HOST_MEMORY(6 * GIB + HOST_MARGIN, None)),
+        (replace(GOOD, host=5 * GIB), why.HOST_MEMORY(6 * GIB, 5 * GIB)),
+        (replace(GOOD, host=None), why.HOST_MEMORY(6 * GIB, None)),
+        (replace(GOOD, most=8 * GIB, others=3 * GIB), why.USERS_MEMORY(8 * GIB, 3 * GIB)),
         (replace(GOOD, inside=None), why.NOT_ASKED()),
         (replace(GOOD, inside=Inside(busy=True)), why.BUSY()),
         (replace(GOOD, inside=Inside(threads=("loader",))), why.THREADS(("loader",))),
@@ -68,7 +87,12 @@ def test_a_reason_is_found_by_itself_with_its_facts(facts: ParkFacts, expected: 
 
 
 def test_what_ends_a_process_on_a_newer_driver_is_nothing_on_an_older_one() -> None:
-    assert refusals(replace(GOOD, nvml=False)) == refusals(replace(GOOD, driver="610.10")) == ()
+    assert refusals(replace(GOOD, inside=Inside(nvml=False))) == refusals(replace(GOOD, driver="610.10")) == ()
+
+
+@pytest.mark.parametrize("file", ["/usr/lib/libcuda.so.580.65.06", "/simulated/libcuda.so.1"])
+def test_the_drivers_own_library_is_nothing_special(file: str) -> None:
+    assert refusals(replace(GOOD, inside=Inside(libraries=(file,)))) == ()
 
 
 def test_every_reason_is_said_at_once() -> None:
@@ -98,11 +122,13 @@ def test_what_could_not_surely_come_back_does_not_go(size: int, free: int | None
         assert refused == (why.NO_WAY_BACK("0", needed(size, GPU), room),)
 
 
-@given(st.integers(min_value=0, max_value=32 * GIB))
-def test_the_hosts_memory_has_a_margin(host: int) -> None:
-    refused = refusals(replace(GOOD, host=host))
+@pytest.mark.parametrize(("total", "margin"), [(8, 4), (40, 4), (512, 51.2)])
+def test_a_part_of_the_hosts_memory_is_left_for_others(total: int, margin: float) -> None:
+    assert host_margin(total * GIB) == int(margin * GIB)
 
-    assert bool(refused) == (host < 6 * GIB + HOST_MARGIN)
+
+def test_what_all_of_a_users_parked_processes_may_fill_is_enough_to_the_byte() -> None:
+    assert refusals(replace(GOOD, most=9 * GIB, others=3 * GIB)) == ()
 
 
 ALL = [

@@ -29,6 +29,39 @@ from tfgpu_magic.simgpu import Machine
 CHILD = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'input()']); print(flush=True); input()"
 
 
+MACHINE = {"MemTotal": 64 * GIB, "MemAvailable": 20 * GIB}
+UNLIMITED = "Max address space         unlimited            unlimited            bytes\n"
+
+
+@pytest.mark.parametrize(
+    ("machine", "files", "limits", "room"),
+    [
+        (MACHINE, {}, UNLIMITED, 20 * GIB - int(6.4 * GIB)),
+        ({**MACHINE, "MemTotal": 24 * GIB}, {}, UNLIMITED, 16 * GIB),
+        ({**MACHINE, "MemAvailable": GIB}, {}, UNLIMITED, 0),
+        (MACHINE, {"one/memory.max": 8 * GIB, "one/memory.current": 2 * GIB}, UNLIMITED, 5 * GIB),
+        (MACHINE, {"one/memory.max": "max", "one/memory.high": 6 * GIB, "one/memory.current": GIB}, UNLIMITED, 4 * GIB),
+        (MACHINE, {"memory.high": 6 * GIB, "memory.current": 2 * GIB}, UNLIMITED, 3 * GIB),
+        (MACHINE, {}, f"Max address space         {5 * GIB}            {5 * GIB}            bytes\n", 3 * GIB),
+        ({"MemAvailable": GIB}, {}, UNLIMITED, None),
+    ],
+)
+def test_what_parking_may_fill_of_the_host_is_the_least_that_anything_allows(
+    tmp_path: Path, machine: dict[str, int], files: dict[str, int | str], limits: str, room: int | None
+) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "meminfo").write_text("".join(f"{name}: {size // 1024} kB\n" for name, size in machine.items()))
+    (tmp_path / "7/cgroup").write_text("0::/one\n")
+    (tmp_path / "7/limits").write_text(limits)
+    (tmp_path / "7/statm").write_text(f"{2 * GIB // os.sysconf('SC_PAGE_SIZE')} 0 0 0 0 0 0\n")
+    for name, size in files.items():
+        (tmp_path / "cgroups" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "cgroups" / name).write_text(str(size))
+
+    assert facts.host_room(7, tmp_path, tmp_path / "cgroups") == room
+    assert facts.host_room(8, tmp_path, tmp_path / "cgroups") is None  # it is not there
+
+
 @pytest.fixture
 def process() -> Iterator[subprocess.Popen[str]]:
     """A process with a child."""
@@ -106,7 +139,9 @@ def test_what_it_holds_is_taken_from_the_driver_by_uuid() -> None:
     read = facts.read(os.getpid(), start, snapshot, None)
 
     assert (read.gpus, read.held) == ((gpus[1],), (HeldMemory("GPU-1", GIB),))
-    assert (read.alive, read.own, read.stopped) == (True, True, False)
+    assert (read.alive, read.own, read.stopped, read.mps) == (True, True, False, False)
+    shared = [row._replace(kind="M+C") for row in rows]
+    assert facts.read(os.getpid(), start, snapshot._replace(processes=tuple(shared)), None).mps
     assert not facts.read(os.getpid(), start + 1, snapshot, None).alive
 
 
@@ -163,10 +198,3 @@ def test_a_gpu_whose_processes_are_not_listed_leaves_everything_open() -> None:
     gpus = (Gpu(index=0, uuid="GPU-0", listed=False, error="refused"),)
 
     assert facts.read(os.getpid(), 0, Snapshot(time=1.0, gpus=gpus), None).error == "refused"
-
-
-def test_a_process_that_may_not_look_at_itself_is_not_parked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one is that dropped its rights: nobody could tell whether NCCL runs in it."""
-    monkeypatch.setattr(inside, "_MAPS", tmp_path / "none")
-
-    assert inside.read_inside(None, ()).nccl

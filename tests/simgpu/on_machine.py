@@ -41,9 +41,7 @@ def seen() -> tuple[int, list[str]]:
 def told_mode(gpu: int) -> list[int]:
     """Return a GPU's compute mode, as CUDA and as NVML tell it."""
     mode, handle, library = ctypes.c_int(), ctypes.c_void_p(), ctypes.CDLL("libnvidia-ml.so.1")
-    assert [cuda("cuInit", 0), cuda("cuDeviceGetAttribute", ctypes.byref(mode), 20, gpu), library.nvmlInit_v2()] == [
-        0
-    ] * 3
+    assert cuda("cuInit", 0) == library.nvmlInit_v2() == cuda("cuDeviceGetAttribute", ctypes.byref(mode), 20, gpu) == 0
     found = [mode.value]
     assert library.nvmlDeviceGetHandleByIndex_v2(gpu, ctypes.byref(handle)) == 0
     assert library.nvmlDeviceGetComputeMode(handle, ctypes.byref(mode)) == 0

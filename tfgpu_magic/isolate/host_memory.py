@@ -23,10 +23,11 @@ CGROUPS = Path("/sys/fs/cgroup")
 MARGIN = 64 * MIB
 """Bytes from which a copy is checked, and that must be left over."""
 
-_FILES = {  # the limit, the use, and the page cache in that use, which the kernel drops when it needs room
-    "": ("memory.max", "memory.current", ("inactive_file", "active_file")),
-    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
+_FILES = {  # the limits, the use, and the page cache in that use, which the kernel drops when it needs room
+    "": ("memory.max", "memory.high", "memory.current", ("inactive_file", "active_file")),
+    "memory": ("memory.limit_in_bytes", "", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
 }
+_UNLIMITED = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +37,14 @@ class CgroupLimit:
     Attributes:
         cgroup: its path below the root of its hierarchy.
         most: the bytes that its processes may use together.
+        high: the bytes above which the kernel slows them down.
         used: the bytes that they use, the page cache included.
         cache: the page cache in that, which the kernel drops when it needs room.
     """
 
     cgroup: str
     most: int
+    high: int
     used: int
     cache: int
 
@@ -52,8 +55,8 @@ class CgroupLimit:
 
     @property
     def untouched(self) -> int:
-        """The bytes that they may still use before anything is dropped."""
-        return max(0, self.most - self.used)
+        """The bytes that they may still use before anything is dropped, or they are slowed down."""
+        return max(0, min(self.most, self.high) - self.used)
 
 
 def demand(size: int) -> None:
@@ -135,16 +138,27 @@ def limits(proc: Path = PROC, cgroups: Path = CGROUPS, pid: int | None = None) -
 
 
 def _limit(folder: Path, root: Path, kind: str) -> CgroupLimit | None:
-    limit, used, cache = _FILES[kind]
-    with contextlib.suppress(OSError, ValueError):  # no limit, or no such cgroup
+    limit, high, used, cache = _FILES[kind]
+    most, slow = _size(folder / limit), _size(folder / high)
+    with contextlib.suppress(OSError, ValueError):  # no such cgroup
         stat = _numbers(folder / "memory.stat")
-        return CgroupLimit(
-            cgroup=str("/" / folder.relative_to(root)),
-            most=int((folder / limit).read_text()),
-            used=int((folder / used).read_text()),
-            cache=sum(stat.get(name, 0) for name in cache),
-        )
+        if min(most, slow) < _UNLIMITED:
+            return CgroupLimit(
+                cgroup=str("/" / folder.relative_to(root)),
+                most=most,
+                high=slow,
+                used=int((folder / used).read_text()),
+                cache=sum(stat.get(name, 0) for name in cache),
+            )
     return None
+
+
+def _size(file: Path) -> int:
+    """Read a limit; the word of none is no number."""
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):
+        return _UNLIMITED
 
 
 def _numbers(file: Path) -> dict[str, int]:

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any, Literal, TypeAlias
 
 Kind: TypeAlias = Literal[
-    "word", "row fact", "away", "announce", "adviser", "parks", "parks itself", "handlers", "end", "check"
+    "word", "row fact", "away", "announce", "adviser", "parks", "parking on", "parks itself", "handlers", "end", "check"
 ]  # fmt: skip
 """What parts there are, and what each is.
 
@@ -25,6 +25,7 @@ Kind: TypeAlias = Literal[
 - ``announce``: a function that has this process report at once, since it has just picked GPUs.
 - ``adviser``: a function that adds to a refusal what would make room, as `parking.idle_notebooks.name_one`.
 - ``parks``: a function of the magics; it tells whether others can have this process parked.
+- ``parking on``: a function that is called when it is turned on, before anything else of it.
 - ``parks itself``: a function of the shell and seconds without a cell; from then on this process is parked by itself.
 - ``handlers``: a function of what returns a server's kernels; it returns more handlers for Jupyter Server, and what is
   called at the server's end.

@@ -175,6 +175,8 @@ def park(setting: str) -> None:
         raise PolicyError(
             f"{setting!r} is no setting of parking. The settings are off, ask, and auto with a time: auto 30m."
         )
+    for prepare in parts("parking on") if word != "off" else ():
+        prepare()
     watches = [] if after is None else [start(shell(), after) for start in parts("parks itself")]
     if after is not None and not watches:
         raise PolicyError(f"{setting!r} has no effect: parking is not installed here.")

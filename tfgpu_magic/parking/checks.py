@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.policy.memory import context_bytes
-from tfgpu_magic.units import MIB
+from tfgpu_magic.units import BINARY, MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,8 +29,11 @@ ARCHITECTURES = ("x86_64",)
 ROOM_MARGIN = 256 * MIB
 """Bytes of a GPU that must be free beside what comes back: a restore that finds too little fails for good."""
 
-HOST_MARGIN = 1024 * MIB
-"""Bytes of the host's memory that must be left beside what goes there."""
+HOST_MARGIN = 4 * BINARY["GiB"]
+"""Bytes of the machine's memory that must be left for others, or a tenth of it where that is more: what fills a host
+ends its largest process, which is what was just parked."""
+CGROUP_MARGIN = BINARY["GiB"]
+"""Bytes that a cgroup must still allow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +43,26 @@ class Inside:
     Attributes:
         busy: whether a cell runs.
         threads: the names of threads that may call CUDA at any time.
+        contexts: on how many GPUs it has CUDA's own context; one that a library has made beside that is not known.
         nccl: whether NCCL has started.
         shared: whether GPU memory is shared with another process.
+        profiled: whether a profiler has run.
+        prefetches: whether a pipeline copies ahead to a GPU.
+        mps: whether MPS may stand between it and the driver.
+        nvml: whether NVML is kept loaded, and was never unloaded without its end.
+        libraries: the files from which it may have the driver's calls; none in a process without CUDA.
     """
 
     busy: bool = False
     threads: tuple[str, ...] = ()
+    contexts: int = 1
     nccl: bool = False
     shared: bool = False
+    profiled: bool = False
+    prefetches: bool = False
+    mps: bool = False
+    nvml: bool = True
+    libraries: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +82,11 @@ class ParkFacts:
         own: whether it is this user's.
         stopped: whether a signal or a debugger has stopped it.
         mappings: how often it has mapped the file of managed memory; None where that cannot be read.
-        nvml: whether it has NVML's library loaded; None where that cannot be read.
+        mps: whether the driver lists it as a client of MPS.
         children: pids of its descendants that have the driver open, or of which it is not known.
-        host: bytes of host memory that it may still fill; None where that is unknown.
+        host: bytes of host memory that it may still fill, without what must be left; None where that is unknown.
+        most: bytes of it that all of this user's parked processes may fill; None where there is no such limit.
+        others: bytes of it that this user's other processes fill that are parked.
         inside: what it says of itself; None where it says nothing.
     """
 
@@ -85,9 +102,11 @@ class ParkFacts:
     own: bool = True
     stopped: bool = False
     mappings: int | None = 1
-    nvml: bool | None = True
+    mps: bool = False
     children: tuple[int, ...] = ()
     host: int | None
+    most: int | None = None
+    others: int = 0
     inside: Inside | None
 
     @property
@@ -120,6 +139,11 @@ def needed(size: int, gpu: Gpu) -> int:
     return placeholder(size) + context_bytes(gpu.total or 0)
 
 
+def host_margin(total: int) -> int:
+    """Return the bytes that must be left of a machine's memory, which is so large."""
+    return max(HOST_MARGIN, total // 10)
+
+
 def no_way_back(gpu: Gpu, size: int) -> Iterator[Refusal]:
     """Return why so many bytes of a GPU could not come back; its `free` is as in `ParkFacts`."""
     room, wanted = gpu.usable, needed(size, gpu)
@@ -138,7 +162,7 @@ def _driver(facts: ParkFacts) -> Iterator[Refusal]:
     branch = 0 if found is None else int(found[0])
     if branch < LEAST_DRIVER:
         yield why.OLD_DRIVER(version, str(LEAST_DRIVER))
-    if branch >= NVML_MINDED_FROM and not facts.nvml:  # it may never have loaded it: that cannot be told
+    if branch >= NVML_MINDED_FROM and facts.inside is not None and not facts.inside.nvml:
         yield why.NVML_UNLOADED(version)
     if facts.open_module is None:
         yield why.UNKNOWN_MODULE()
@@ -154,6 +178,8 @@ def _machine(facts: ParkFacts) -> Iterator[Refusal]:
             yield why.MIG_GPU(gpu.label)
         if gpu.unified:
             yield why.UNIFIED_MEMORY(gpu.label)
+        if gpu.exclusive:  # what takes the room for its return has a context of its own there
+            yield why.EXCLUSIVE(gpu.label)
 
 
 def _held(facts: ParkFacts) -> Iterator[Refusal]:
@@ -175,26 +201,49 @@ def _process(facts: ParkFacts) -> Iterator[Refusal]:
         yield why.MANAGED_MEMORY()
     if facts.children:
         yield why.CHILDREN(facts.children)
+    if facts.mps or (facts.inside is not None and facts.inside.mps):
+        yield why.MPS()
+    if len(facts.held) > 1 or (facts.inside is not None and facts.inside.contexts > 1):
+        yield why.SEVERAL_GPUS()
+    files = () if facts.inside is None else facts.inside.libraries
+    if len(files) > 1 or any(_other_version(file, facts.driver or "") for file in files):
+        yield why.INTERCEPTED(files)
 
 
 def _host(facts: ParkFacts) -> Iterator[Refusal]:
-    wanted = facts.size + HOST_MARGIN
-    if facts.host is None or facts.host < wanted:
-        yield why.HOST_MEMORY(wanted, facts.host)
+    if facts.host is None or facts.host < facts.size:
+        yield why.HOST_MEMORY(facts.size, facts.host)
+    if facts.most is not None and facts.most < facts.others + facts.size:
+        yield why.USERS_MEMORY(facts.most, facts.others)
+
+
+def _other_version(file: str, driver: str) -> bool:
+    """Tell whether a file is libcuda of another version than the driver's, or another library."""
+    name = re.fullmatch(r"libcuda\.so\.(\d+(?:\.\d+)*)", file.rpartition("/")[2])
+    return name is None or ("." in name[1] and name[1] != driver)
 
 
 def _inside(facts: ParkFacts) -> Iterator[Refusal]:
     if facts.inside is None:
         yield why.NOT_ASKED()
         return
-    if facts.inside.busy:
+    yield from not_ready(facts.inside)
+
+
+def not_ready(inside: Inside) -> Iterator[Refusal]:
+    """Return why a process does not say of itself that it may be parked, on whatever machine."""
+    if inside.busy:
         yield why.BUSY()
-    if facts.inside.threads:
-        yield why.THREADS(facts.inside.threads)
-    if facts.inside.nccl:
+    if inside.threads:
+        yield why.THREADS(inside.threads)
+    if inside.nccl:
         yield why.NCCL()
-    if facts.inside.shared:
+    if inside.shared:
         yield why.SHARED_MEMORY()
+    if inside.profiled:
+        yield why.PROFILED()
+    if inside.prefetches:
+        yield why.PREFETCHES()
 
 
 _CHECKS: Sequence[Callable[[ParkFacts], Iterator[Refusal]]] = (_driver, _machine, _held, _process, _inside, _host)

@@ -11,7 +11,6 @@ from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.checks.tensorflow import installed
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
-from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.parking import checks, facts
@@ -37,7 +36,7 @@ _ALLOW = "Where nobody else works, this tries it all the same:\n  tfgpu doctor -
 AGAINST = {
     reason: Outcome(f"parking.{reason.name}", Severity.NOTE, reason.sentence, then)
     for reason, then in {
-        why.OLD_DRIVER: "", why.NVML_UNLOADED: "", why.OPEN_MODULE: _ALLOW, why.UNKNOWN_MODULE: "",
+        why.OLD_DRIVER: "", why.EXCLUSIVE: "", why.OPEN_MODULE: _ALLOW, why.UNKNOWN_MODULE: "",
         why.OTHER_ARCHITECTURE: "", why.MIG_GPU: "", why.UNIFIED_MEMORY: "", why.NO_WAY_BACK: "", why.HOST_MEMORY: "",
         why.UNLISTED: "",
     }.items()
@@ -98,7 +97,7 @@ ENDED = Outcome(
 )
 
 _CODE = (
-    "from tfgpu_magic.parking.doctor_child import main; import tensorflow; "
+    "from tfgpu_magic.parking.doctor_child import keep_nvml, main; keep_nvml(); import tensorflow; "
     "main(tensorflow, {size}, allow_open_module={allow_open_module})"
 )
 
@@ -111,7 +110,7 @@ def parking(machine: ThisMachine) -> Iterator[Finding]:
     found = {gpu.uuid: _refusals(machine, gpu) for gpu in whole}
     for refusal in dict.fromkeys(one for refusals in found.values() for one in refusals):
         yield AGAINST[refusal.reason](**refusal.facts)
-    good = [gpu for gpu in whole if all(one.reason is why.NVML_UNLOADED for one in found[gpu.uuid])]
+    good = [gpu for gpu in whole if not found[gpu.uuid]]
     if not good:
         return
     listed = machine.cuda.facts.get("listed")
@@ -132,8 +131,7 @@ def _refusals(machine: ThisMachine, gpu: Gpu) -> tuple[Refusal, ...]:
             architecture=platform.machine(),
             gpus=(gpu._replace(free=gpu.usable),),  # whoever is there now, it would be the process that was there first
             held=held,
-            nvml=machine.park,  # what is tried tells of its own process
-            host=host_memory.untouched(os.getpid(), machine.root / "proc", machine.root / "sys/fs/cgroup"),
+            host=facts.host_room(os.getpid(), machine.root / "proc", machine.root / "sys/fs/cgroup"),
             inside=Inside(),
         )
     )

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
 from tfgpu_magic.parking import client, refusals
-from tfgpu_magic.parking.checks import Inside
+from tfgpu_magic.parking.inside.introspection import keep_nvml, of_process
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.units import MIB
+
+__all__ = ["keep_nvml", "main"]
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,7 +56,7 @@ def _answer(tensorflow: Any, size: int, *, allow_open_module: bool) -> dict[str,
     kept = [_on_gpu(tensorflow, os.urandom(CHUNK)) for _ in range(size // CHUNK)]
     before = _digest(kept)
     try:
-        gone = client.park(inside=Inside(), name=NAME, allow_open_module=allow_open_module)
+        gone = client.park(inside=of_process(), name=NAME, allow_open_module=allow_open_module)
         if not gone.done or gone.entry is None:
             return {"step": "park", "refusals": _refusals(gone)}
         answer = {"size": gone.entry.size, "out": gone.seconds, "held": _held()}

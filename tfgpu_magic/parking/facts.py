@@ -18,7 +18,7 @@ from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.monitor.driver import look
 from tfgpu_magic.monitor.owners.pids import began, descendants, elsewhere, opens_driver
-from tfgpu_magic.parking import driver_worker
+from tfgpu_magic.parking import checks, driver_worker
 from tfgpu_magic.parking.checks import ParkFacts
 
 if TYPE_CHECKING:
@@ -57,11 +57,31 @@ def read(
         own=owned(pid),
         stopped=stopped(pid),
         mappings=managed_mappings(pid),
-        nvml=nvml_loaded(pid),
+        mps=any("M" in row.kind for row in rows),
         children=children_on_driver(pid),
-        host=host_memory.untouched(pid),
+        host=host_room(pid),
         inside=inside,
     )
+
+
+def host_room(pid: int, proc: Path = PROC, cgroups: Path = host_memory.CGROUPS) -> int | None:
+    """Return the bytes of host memory that a process may fill, without what must be left; None where it is unknown."""
+    machine, room = host_memory.machine(proc), host_memory.untouched(pid, proc, cgroups)
+    if room is None or "MemTotal" not in machine:
+        return None
+    rooms = [machine["MemAvailable"] - checks.host_margin(machine["MemTotal"])]
+    rooms += [limit.untouched - checks.CGROUP_MARGIN for limit in host_memory.limits(proc, cgroups, pid)]
+    rooms += _address_space(pid, proc)
+    return max(0, min(rooms))
+
+
+def _address_space(pid: int, proc: Path) -> list[int]:
+    """Return the addresses that a process may still take, in bytes; nothing where it has no limit."""
+    with contextlib.suppress(OSError, ValueError):
+        limits = (proc / f"{pid}/limits").read_text()
+        most = int(limits.partition("Max address space")[2].split()[0])  # `unlimited` is no number
+        return [most - int((proc / f"{pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")]
+    return []
 
 
 def given_back(gpu: Gpu, snapshot: Snapshot) -> Gpu:
@@ -111,12 +131,6 @@ def managed_mappings(pid: int) -> int | None:
     file = "/dev/nvidia-uvm" if machine is None else f"{os.path.realpath(machine)}.nvidia-uvm"
     mapped = _mapped(pid)
     return None if mapped is None else sum(line.endswith(f" {file}") for line in mapped)
-
-
-def nvml_loaded(pid: int) -> bool | None:
-    """Tell whether a process has NVML's library loaded; None where that cannot be read."""
-    mapped = _mapped(pid)
-    return None if mapped is None else any("/libnvidia-ml.so" in line for line in mapped)
 
 
 def _mapped(pid: int) -> list[str] | None:

@@ -78,6 +78,11 @@ OPEN_MODULE = Reason(
 UNKNOWN_MODULE = Reason("unknown-module", "It is not known which kernel module of the driver is loaded.")
 MIG_GPU = Reason("mig", "GPU {gpu} is divided by MIG, which the driver cannot park.")
 UNIFIED_MEMORY = Reason("unified", "GPU {gpu} shares the machine's memory, so nothing would be gained.")
+EXCLUSIVE = Reason(
+    "exclusive",
+    "The compute mode of GPU {gpu} is not the default, so that what takes the room for a return would keep the process "
+    "off it. An administrator can change it: `nvidia-smi -c DEFAULT`.",
+)
 
 # --- the process ---
 
@@ -94,15 +99,32 @@ MANAGED_MEMORY = Reason(  # its checkpoint fails, and may cost the process its c
 )
 NVML_UNLOADED = Reason(  # had it unloaded NVML without `nvmlShutdown`, this driver would end it
     "nvml",
-    "From driver 610 on, and this is {version}, only a process that has loaded NVML is parked, as a GPU monitor within "
-    "it does (pynvml).",
+    "This driver ({version}) ends a process in which NVML was loaded and unloaded badly, and here that cannot be ruled "
+    "out. Restart, and turn parking on before anything uses the GPU.",
+)
+MPS = Reason("mps", "It uses the GPU through NVIDIA's MPS, or may, and nobody has seen such a process parked.")
+SEVERAL_GPUS = Reason(
+    "several-gpus",
+    "It is on several GPUs, from which processes often do not come back. Restart, and let it see one: "
+    "`%tf_gpu visible 0`.",
+)
+INTERCEPTED = Reason(
+    "intercepted",
+    "It has the driver's calls from elsewhere than the driver's own library ({files}), and nobody has seen such a "
+    "process parked.",
 )
 CHILDREN = Reason(  # or it is not known whether they have the driver open
     "children", "It has child processes that use the GPU or may ({pids}), which would stay there: end them first."
 )
-HOST_MEMORY = Reason(  # with the margin
+HOST_MEMORY = Reason(
     "host-memory",
-    "Host memory must take {needed_bytes}; free for this process: {left_bytes} (`tfgpu doctor` says why).",
+    "{needed_bytes} would go to host memory, and parking may fill {left_bytes} there now: some must be left for others "
+    "(`tfgpu doctor` shows the limits).",
+)
+USERS_MEMORY = Reason(
+    "users-memory",
+    "Your parked processes may fill {most_bytes} of host memory together, an administrator says, and {others_bytes} "
+    "are filled: bring one back first.",
 )
 NO_WAY_BACK = Reason(  # with the margin, and room for the placeholder's own context
     "no-way-back",
@@ -129,6 +151,14 @@ SHARED_MEMORY = Reason(
     "shared-memory",
     "It shares GPU memory with another process, which drivers before 610 do not survive, and newer ones are not "
     "trusted with.",
+)
+PROFILED = Reason(
+    "profiled", "A profiler has run in it, which drivers do not park with certainty. Restart, and do not profile."
+)
+PREFETCHES = Reason(
+    "prefetches",
+    "A tf.data pipeline there prefetches to the GPU, and may use it at any time. Delete its iterator first (`del` and "
+    "its name).",
 )
 
 # --- the attempt ---

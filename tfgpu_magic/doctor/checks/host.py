@@ -143,7 +143,7 @@ def _for_parking(limits: Iterable[CgroupLimit], left: int) -> Iterator[Finding]:
             cgroup=fullest.cgroup,
             parking_bytes=fullest.untouched,
             cache_bytes=fullest.cache,
-            limit_bytes=fullest.most,
+            limit_bytes=min(fullest.most, fullest.high),
         )
 
 

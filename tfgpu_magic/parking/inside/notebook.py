@@ -14,8 +14,8 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.errors import MonitorError
@@ -25,12 +25,12 @@ from tfgpu_magic.host import magics as magics_of
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.owners.pids import notebook_of
 from tfgpu_magic.parking import answers as parking
-from tfgpu_magic.parking import client, record, reported
+from tfgpu_magic.parking import checks, client, record, reported
 from tfgpu_magic.parking import refusals as why
-from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.client import ComingBack
-from tfgpu_magic.parking.inside import event_loop, ipython, threads
+from tfgpu_magic.parking.inside import ipython, threads
 from tfgpu_magic.parking.inside.gate import Block, Caller, Gate, NotBack
+from tfgpu_magic.parking.inside.introspection import read_inside
 from tfgpu_magic.parking.inside.showing import Shown
 from tfgpu_magic.parking.messages import ANSWER, ParkOutcome, Progress, Request
 from tfgpu_magic.parking.states import Phase
@@ -62,7 +62,6 @@ WATCH_EVERY = 2.0
 _LOST = ParkOutcome(refusals=(why.LOST(),))
 _IN_DOUBT = {why.ELSEWHERE, why.HOLDS_NOTHING}
 """What another parker says of a process that one has parked which died with its record."""
-_MAPS = Path("/proc/self/maps")
 _finishing: list[threading.Thread] = []
 """Those that still wait for the GPUs, which only means that these work: /proc can be read all the same."""
 
@@ -145,7 +144,7 @@ class ProcessParking:
                 self._gate.open()
         inside = read_inside(self._shell, cannot)
         return client.check(
-            inside=Inside(threads=inside.threads, nccl=inside.nccl, shared=inside.shared),
+            inside=replace(inside, busy=False),
             allow_open_module=magics_of(self._shell).parking_on_open_module,
         )
 
@@ -154,7 +153,7 @@ class ProcessParking:
     ) -> ParkOutcome:
         magics = magics_of(self._shell)
         inside, allowed = read_inside(self._shell, cannot), magics.parking_on_open_module
-        if inside != Inside():
+        if any(checks.not_ready(inside)):
             return client.check(inside=inside, allow_open_module=allowed)
         still: why.Refusal | None = why.STILL_WORKING(FINISH_TIMEOUT)
         if magics.idle_release.put_off():
@@ -371,23 +370,6 @@ def _refused(magics: object, before: float) -> Refusal | None:
     return why.BUSY() if time.time() > before else None
 
 
-def read_inside(shell: Any, cannot_be_blocked: tuple[str, ...]) -> Inside:
-    """Return what this process says of itself.
-
-    Args:
-        shell: IPython's shell.
-        cannot_be_blocked: what was found when the gate was closed.
-    """
-    running = hasattr(shell, "kernel") and any(map(event_loop.runs_cell, ipython.loops(shell.kernel)))
-    return Inside(
-        busy=running or threads.cell_runs(),
-        threads=cannot_be_blocked,
-        nccl=_nccl(),
-        # Whether PyTorch has sent GPU memory to another process, or got some of one.
-        shared=bool(getattr(sys.modules.get("torch.multiprocessing.reductions"), "shared_cache", None)),
-    )
-
-
 def quieten(finish: float, report: float) -> why.Refusal | None:
     """Wait until the GPUs have done all that this process has asked for, and have nothing of ours ask for more.
 
@@ -410,17 +392,3 @@ def quieten(finish: float, report: float) -> why.Refusal | None:
     if not done:
         return why.STILL_WORKING(finish)
     return None if cuda.quieten(report) else why.STILL_WORKING(report)
-
-
-def _nccl() -> bool:
-    """Tell whether NCCL may have started: TensorFlow and JAX load it only then, and PyTorch always has it loaded."""
-    try:
-        maps = _MAPS.read_text(encoding="utf-8", errors="replace")
-    except OSError:  # a process that may not be looked into; whoever cannot know must not park it
-        return True
-    if "libnccl" not in maps:
-        return False
-    distributed: Any = sys.modules.get("torch.distributed")
-    if distributed is None:
-        return True
-    return bool(distributed.is_available() and distributed.is_initialized()) or len(cuda.contexts()) > 1
