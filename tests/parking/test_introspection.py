@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.processes import QUIET, program, run
+from tests.simgpu.talking import talker
 from tfgpu_magic.parking.inside import introspection
 from tfgpu_magic.simgpu import Machine
 
@@ -75,6 +76,14 @@ def _nvml(*before: str) -> list[bool]:
 def test_nvml_is_kept_only_where_nothing_can_have_unloaded_it_before(before: list[str], kept: bool) -> None:
     with Machine.create() as machine, program(machine, _nvml, *before, imported=False, fresh=True) as done:
         assert done.answer == [False, kept]
+
+
+def test_what_is_kept_is_not_unloaded_by_others_so_that_a_lock_does_not_end_the_process() -> None:
+    keep = "__import__('tfgpu_magic.parking.inside.introspection', fromlist=['keep']).keep_nvml()"
+    with Machine.create() as machine, talker(machine) as caller, talker(machine, keep, "hold(MIB)") as held:
+        machine.set_driver("610.43.02")
+        assert held.ask("unload_nvml(shut_down=False)") == 0
+        assert caller.ask(f"calls({held.pid}, 'Lock', 'Unlock')") == [0, 0]
 
 
 def _libraries() -> list[str]:

@@ -15,7 +15,6 @@ from tests.sizes import CONTEXT, GIB, MIB
 from tests.waiting import until
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
-from tfgpu_magic.parking.checks import HOST_MARGIN
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
@@ -80,7 +79,7 @@ def test_a_cgroup_without_room_for_the_copy_is_refused(machine: Machine, held: T
 
             assert refusal.reason is why.HOST_MEMORY
             needed, left = refusal.values
-            assert needed == 256 * MIB + CONTEXT + HOST_MARGIN
+            assert needed == 256 * MIB + CONTEXT
             assert isinstance(left, int)
             assert left <= 768 * MIB
             assert held.ask("intact()")

@@ -15,11 +15,10 @@ from tests.parking.house import QUICK, House
 from tests.parking.made_up import HELD, TOTAL
 from tests.sizes import GIB
 from tests.waiting import until
-from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.parking import answers as parking
-from tfgpu_magic.parking import checks, transfers
+from tfgpu_magic.parking import checks, facts, transfers
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.driver import OUT_OF_MEMORY
@@ -40,12 +39,12 @@ def test_what_becomes_wrong_after_the_lock_is_unlocked(house: House) -> None:
 
         def at(number: int, call: str) -> None:
             if call == "lock":
-                patch.setattr(host_memory, "untouched", lambda _: GIB)
+                patch.setattr(facts, "host_room", lambda _: GIB)
 
         house.driver.at = at
         outcome = house.park()
 
-    assert outcome.refusals == (why.HOST_MEMORY(HELD + checks.HOST_MARGIN, GIB),)
+    assert outcome.refusals == (why.HOST_MEMORY(HELD, GIB),)
     assert (house.driver.state, house.phase) == (CudaState.RUNNING, None)
 
 

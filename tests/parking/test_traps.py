@@ -164,16 +164,6 @@ def test_what_nobody_knew_of_ends_the_process_alone_and_the_helper_goes_on(machi
         assert park(third.pid).done
 
 
-def test_where_a_lock_would_end_it_a_process_that_has_unloaded_nvml_is_refused(machine: Machine, held: Talker) -> None:
-    machine.set_driver("610.10.00")
-
-    assert park(held.pid).refusals == (why.NVML_UNLOADED("610.10.00"),)
-    held.ask("nvml(None, 'nvmlDeviceGetCount')")
-    assert park(held.pid).done
-    assert client.unpark(held.pid).done
-    assert held.ask("intact()")
-
-
 def test_a_process_that_something_else_has_locked_is_left_as_it_is(machine: Machine, held: Talker) -> None:
     with talker(machine) as other:
         assert other.ask(f"call('Lock', {held.pid})") == 0
