@@ -16,7 +16,7 @@ from tests.sizes import GIB
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.model.report import HeldMemory
-from tfgpu_magic.parking import client
+from tfgpu_magic.parking import answers, client
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.inside import ipython
@@ -198,7 +198,7 @@ def test_a_cell_is_told_that_it_was_not_run_where_nobody_can_be_asked(
         notebook._come(Caller.QUESTION)
 
     assert str(told.value) == (
-        "The cell was not run. The process that parks others does not answer. This notebook is still parked, and "
-        "nothing is lost: run it again."
+        "The process that parks others does not answer. This notebook is still parked, and nothing is lost: run it "
+        f"again. {answers.WITHOUT}"
     )
     assert notebook.parked

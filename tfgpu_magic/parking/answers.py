@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from tfgpu_magic.parking.messages import ParkOutcome, Progress, Room
     from tfgpu_magic.parking.refusals import Refusal
 
+WITHOUT = (
+    "To go on without the GPU, run `%tf_gpu unpark --without-gpu`: cells run then, and what is in host memory can be "
+    "saved."
+)
+WITHOUT_SOON = "To go on without the GPU, interrupt, and run `%tf_gpu unpark --without-gpu`."
+
 _MOST_HOLDERS = 3
 _WORDS = {
     "checks": "Checking whether it can be parked.",
@@ -88,37 +94,50 @@ def other_back(outcome: ParkOutcome, name: str) -> str:
     return f"{plain(name)} is back on the GPU{size}."
 
 
-def stays(here: str) -> str:
-    """Say that nothing has changed."""
-    return (
-        f"This {here} is parked, and stays so until a cell finds room; `%tf_gpu` in another notebook shows who has it."
-    )
-
-
 def unasked(error: str, here: str) -> str:
-    """Say that a cell was not run since nobody could be asked to bring the state back."""
-    return f"The cell was not run. {error} This {here} is still parked, and nothing is lost: run it again."
+    """Say that nobody could be asked to bring a process back."""
+    return f"{error} This {here} is still parked, and nothing is lost: run it again. {WITHOUT}"
 
 
 def interrupted(here: str, *, parked: bool) -> str:
     """Say what became of a wait that was interrupted."""
     if parked:
-        return f"Interrupted, and the cell was not run. This {here} is still parked, and nothing is lost: run it again."
-    return f"Interrupted, and the cell was not run. This {here} is back on the GPU meanwhile: run it again."
+        return f"Interrupted: this {here} is still parked, and nothing is lost. {WITHOUT}"
+    return f"Interrupted: this {here} is back on the GPU meanwhile. Run it again."
 
 
 def not_back(refusals: Sequence[Refusal], here: str) -> str:
-    """Say why a process does not come back, so that its cell was not run."""
+    """Say why a process does not come back."""
     if not refusals or why.CANCELLED.among(refusals):
-        return f"The cell was not run. {stays(here)}"
-    return f"The cell was not run: this {here} is parked, and does not come back. {reasons(refusals)}"
+        return (
+            f"This {here} is parked, and stays so until a cell finds room; `%tf_gpu` in another notebook shows who has "
+            f"it. {WITHOUT}"
+        )
+    return f"This {here} is parked, and does not come back. {reasons(refusals)} {WITHOUT}"
+
+
+def without(here: str) -> str:
+    """Say that a process goes on without its GPU state."""
+    return (
+        f"This {here} goes on without the GPU: cells run, and what is in host memory can be saved. TensorFlow refuses "
+        "what it would do with the GPU; anything else that uses it may wait for ever, or end the process. "
+        "`%tf_gpu unpark` tries to bring the GPU memory back."
+    )
+
+
+def withheld(here: str) -> str:
+    """Say in a framework's error why it uses no GPU."""
+    return (
+        f"The GPU memory of this {here} is parked, and it goes on without: `%tf_gpu unpark` tries to bring it back. "
+        'What needs no GPU runs in `with tf.device("CPU:0"):`.'
+    )
 
 
 def lost(here: str) -> str:
-    """Warn in the first cell that runs without its GPU state."""
+    """Warn in the first cell that runs when the GPU state is lost."""
     return (
-        f"tfgpu_magic: the GPU state of this {here} is lost. Save what is in host memory and restart: whatever uses "
-        "the GPU here waits for ever, or ends this process."
+        f"tfgpu_magic: the GPU state of this {here} is lost. Save what is in host memory and restart: what uses the "
+        "GPU here is refused by TensorFlow, and else may wait for ever, or end this process."
     )
 
 

@@ -417,8 +417,7 @@ class ComingBack:
                 return outcome
             if end is not None and time.monotonic() > end:
                 return None
-            if progress is not None:
-                show(progress)
+            show(progress or Progress(step="begins"))
 
     def _work(self) -> None:
         try:

@@ -189,6 +189,9 @@ NOT_PARKED = Reason(
 )
 UNRECORDED = Reason("unrecorded", "What is parked cannot be written down, and without that nothing is begun: {error}")
 NO_HELPER = Reason("no-helper", "{error}")
+WITHOUT_GPU = Reason(
+    "without-gpu", "It goes on without its GPU memory, which is parked: `%tf_gpu unpark` tries to bring that back."
+)
 CANCELLED = Reason("cancelled", "It was called off.")
 
 REASONS = {one.name: one for one in tuple(globals().values()) if isinstance(one, Reason)}

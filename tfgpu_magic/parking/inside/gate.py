@@ -24,6 +24,8 @@ class Caller(Enum):
     """It has an output below which its wait is shown, and waits as long as it takes."""
     MESSAGE = "message"
     """It waits as long as it takes, and nobody sees it."""
+    BY_HAND = "by hand"
+    """It is to run without the state: its user has said so."""
     QUESTION = "question"
     """It is worth a moment only: what completes a name, shows its help, or looks into a debugger."""
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,9 @@ _HARMLESS = frozenset(
 
 _CELL = "execute_request"
 
+_WITHOUT_GPU = re.compile(r"%(tf_)?gpu\s+unpark\s+--without-gpu")
+"""The cell that opens the gate by hand."""
+
 _TOLD = frozenset(
     {"debugInfo", "initialize", "attach", "disconnect", "dumpCell", "setBreakpoints", "configurationDone"}
 )
@@ -58,9 +62,9 @@ def block_cells(shell: Any, gate: Gate) -> Iterator[str]:
     @functools.wraps(run)  # from whose signature ipykernel learns what it may pass
     async def run_cell_async(raw_cell: str, *args: Any, **options: Any) -> Any:
         try:
-            gate.come(Caller.CELL)
+            gate.come(Caller.BY_HAND if _WITHOUT_GPU.fullmatch(raw_cell.strip()) else Caller.CELL)
         except NotBack as error:
-            options["preprocessing_exc_tuple"] = (UsageError, UsageError(str(error)), None)
+            options["preprocessing_exc_tuple"] = (UsageError, UsageError(f"The cell was not run. {error}"), None)
             raw_cell = raw_cell.strip() or "pass"  # a blank one would succeed, and its expressions be evaluated
         return await run(raw_cell, *args, **options)
 

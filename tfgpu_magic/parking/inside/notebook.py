@@ -18,8 +18,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.errors import MonitorError, Refused
 from tfgpu_magic.frameworks import cuda, registry
+from tfgpu_magic.frameworks.tensorflow.withheld import withhold
 from tfgpu_magic.host import here, shell
 from tfgpu_magic.host import magics as magics_of
 from tfgpu_magic.monitor.board.directory import BoardDirectory
@@ -49,7 +50,7 @@ QUIET_TIMEOUT = 2.0
 """Seconds in which a report of ours is made."""
 QUESTION_TIMEOUT = 3.0
 """Seconds that a completion waits for the state: an answer that comes later is no help."""
-CALL_OFF_TIMEOUT = 30.0
+CALL_OFF_TIMEOUT = 10.0
 """Seconds in which what cannot be called off any more ends."""
 EXIT_TIMEOUT = 2.5
 """Seconds that a process which ends takes to bring its state back: after five Jupyter Server kills it."""
@@ -88,12 +89,13 @@ class ProcessParking:
         self._coming: ComingBack | None = None
         self._parkings = 0  # what comes late of a return says nothing of the next parking
         self._lost = False
+        self._without = False  # the gate was opened by hand
         self._watching = False
 
     @property
     def parked(self) -> bool:
-        """Whether its GPU state is away, or on its way."""
-        return self._gate.closed
+        """Whether its GPU state is away, or on its way, and also if cells run without it."""
+        return self._gate.closed or self._without
 
     def park(self, tell: Callable[[Progress], None] = lambda _: None) -> ParkOutcome:
         """Park this process; no cell may run.
@@ -109,6 +111,8 @@ class ProcessParking:
                 return ParkOutcome(entry=client.parked())
             if self._lost:
                 return _LOST
+            if self._without:
+                return ParkOutcome(refusals=(why.WITHOUT_GPU(),))
             self._parkings += 1
             atexit.unregister(self._leave)
             atexit.register(self._leave)  # what was registered last is called first
@@ -138,6 +142,8 @@ class ProcessParking:
         with self._turn:
             if self._lost:
                 return _LOST
+            if self._without:
+                return ParkOutcome(refusals=(why.WITHOUT_GPU(),))
             try:
                 cannot = self._gate.close()
             finally:
@@ -181,6 +187,9 @@ class ProcessParking:
         Raises:
             NotBack: it is still away.
         """
+        if way is Caller.BY_HAND:
+            self._go_on_without()
+            return
         shown = Shown(self._shell)
         try:
             with interruptible():
@@ -206,7 +215,7 @@ class ProcessParking:
             if not self._gate.closed:
                 return None
             if self._lost and way is Caller.CELL:  # which can still save what is in host memory
-                self._gate.open()  # and nothing of ours calls the driver any more
+                self._go_on_without()
                 print(parking.lost(here()), file=sys.stderr)
                 return None
             if self._coming is None or not self._coming.join():
@@ -217,7 +226,7 @@ class ProcessParking:
         """Wait for what comes of a return; who interrupts it hears of its end."""
         if way is Caller.QUESTION:
             return coming.outcome(QUESTION_TIMEOUT)
-        show: Callable[[Progress], None] = shown if way is Caller.CELL else lambda _: None
+        show: Callable[[Progress], None] = shown.back if way is Caller.CELL else lambda _: None
         try:
             return coming.outcome(None, show)
         except KeyboardInterrupt:
@@ -240,7 +249,7 @@ class ProcessParking:
         while True:
             time.sleep(WATCH_EVERY)
             with self._turn:
-                self._watching = self._gate.closed and not self._lost
+                self._watching = self.parked and not self._lost
                 if not self._watching:
                     return
                 entry = client.parked()
@@ -248,7 +257,34 @@ class ProcessParking:
                     self._open()
             _post()
 
+    def _go_on_without(self) -> None:
+        """Open the gate by hand: what is in host memory can be saved, whatever keeps the GPU state away.
+
+        It waits for nobody. Nothing of ours calls the driver, and TensorFlow refuses to. A return that is on its way
+        may end well meanwhile, and then all is as before.
+        """
+        if self._gate.closed:
+            self._without = True
+            self._gate.open()
+            withhold(self._gate.replace, parking.lost(here()) if self._lost else parking.withheld(here()))
+
+    def bring_back(self) -> None:
+        """Bring the state back in a cell that runs without it.
+
+        Raises:
+            Refused: it is still away, and the cell goes on without.
+        """
+        self._gate.close()
+        try:
+            self._come(Caller.CELL)
+        except NotBack as error:
+            self._go_on_without()
+            raise Refused(str(error), verdict="") from None
+        if self.parked:
+            raise Refused(parking.lost(here()), verdict="")
+
     def _open(self) -> None:
+        self._without = False
         self.active = time.monotonic()
         cuda.wake()
         self._gate.open()
@@ -258,7 +294,7 @@ class ProcessParking:
 
         What Python and libraries do at the end may call CUDA, and would wait for ever, or crash.
         """
-        if not (self._gate.closed or self._lost):
+        if not (self.parked or self._lost):
             return
         if threading.current_thread() is threading.main_thread():
             # The end is under way: Jupyter Server's comes after half of the time that it gives.

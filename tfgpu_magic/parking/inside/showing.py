@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SOON = 0.7
 """Seconds that need no explanation."""
+LONG = 10.0
+"""Seconds after which it is said how to go on without the GPU."""
 EVERY = 1.0
 """Seconds between two sentences in a terminal, at the least."""
 
@@ -41,12 +43,17 @@ class Shown:
         """How long it has taken so far."""
         return time.monotonic() - self._begun
 
-    def __call__(self, progress: Progress) -> None:
+    def back(self, progress: Progress) -> None:
+        """Show how a return of this process gets on, and after a while how to go on without."""
+        self(progress, back=True)
+
+    def __call__(self, progress: Progress, *, back: bool = False) -> None:
         """Show how it gets on, if it takes long enough."""
         now = time.monotonic()
         if now - self._begun < SOON or (self._text and not self._in_kernel and now - self._said_at < EVERY):
             return
-        self.say(parking.progress(progress, self._owners(progress)))
+        hint = f" {parking.WITHOUT_SOON}" if back and now - self._begun >= LONG else ""
+        self.say(parking.progress(progress, self._owners(progress)) + hint)
 
     def end(self, text: str) -> None:
         """Show what has come of it; a return that nobody had to wait for needs no words."""

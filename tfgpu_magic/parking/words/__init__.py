@@ -17,8 +17,10 @@ PARK = Word(
 )
 UNPARK = Word(
     "unpark",
-    ("unpark", "unpark train.ipynb"),
-    "bring a parked notebook back to the GPU, as its next cell does automatically",
+    ("unpark", "unpark train.ipynb", "unpark --without-gpu"),
+    "bring a parked notebook back to the GPU, as its next cell does automatically; `--without-gpu`, alone in a cell, "
+    "runs its cells without the GPU, to save what is in host memory",
+    flags=(("--without-gpu", False),),
     takes=True,
     tried=("resume", "wake", "restore", "unpause"),
     instead="`%tf_gpu unpark train.ipynb` brings a parked notebook back; its next cell does so by itself.",

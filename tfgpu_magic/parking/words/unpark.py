@@ -6,20 +6,33 @@ from collections.abc import Callable, Sequence
 from pathlib import PurePath
 
 from tfgpu_magic import host
-from tfgpu_magic.errors import Refused
+from tfgpu_magic.errors import PolicyError, Refused
 from tfgpu_magic.parking import answers as parking
 from tfgpu_magic.parking import client, reported
+from tfgpu_magic.parking.inside import notebook
 from tfgpu_magic.parking.inside.notebook import interruptible
 from tfgpu_magic.parking.inside.showing import Shown
 from tfgpu_magic.parking.record import ParkedProcess
 from tfgpu_magic.parking.words.park import pid_of, reports
+from tfgpu_magic.policy.arguments import separate
 from tfgpu_magic.policy.word import Line
+
+_WITHOUT = "--without-gpu"
 
 
 def answer(line: Line) -> None:
-    """Bring it back."""
-    if line.rest:
-        print(_unpark_other(line.rest))
+    """Bring it back, or say that it goes on without."""
+    name, flags = separate(line.rest.split(), {_WITHOUT: ""}, line.word.forms)
+    if name and flags:
+        raise PolicyError(f"`unpark {line.rest}` cannot be done.{line.word.forms}")
+    own = notebook.of(host.shell())
+    if name:
+        print(_unpark_other(" ".join(name)))
+    elif flags and own.parked:  # the gate has let this cell pass
+        print(parking.without(host.here()))
+    elif own.parked:
+        own.bring_back()
+        print(f"This {host.here()} is back on the GPU.")
     else:  # a cell of a parked notebook has brought it back before it runs
         print(f"This {host.here()} is not parked: what it holds of the GPUs is there.")
 
