@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.panel import Row, View, open_panel, visit
+from tests.browser.panel import Row, View, open_panel, panel_of, restored, visit
 from tests.browser.scene import Scene, lab_only, shot, soon
 from tests.browser.unused import unused
 from tests.parking.conftest import helpers
 from tests.processes import kill
 from tests.sizes import GIB
+from tests.slack import SLACK
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from playwright.sync_api import Page
 
@@ -120,3 +121,49 @@ def test_the_notification_offers_it_and_goes(scene: Scene, page: Page, notebook:
     toast.get_by_text("Park", exact=True).click()
     soon(lambda: scene.held(notebook) == 0, 30)
     expect(toast).to_have_count(0, timeout=60_000)
+
+
+OWN = """
+import ipywidgets
+class Own(ipywidgets.IntSlider):
+    def get_state(self, *args, **options):
+        return super().get_state(*args, **options)
+own = Own(description="own"); own
+"""
+
+
+def _next_of(notebook: Notebook) -> Callable[[], dict[str, Any]]:
+    """Return what returns the next message's header of those that the kernel answers to whomever."""
+    return lambda: notebook.client.get_iopub_msg(timeout=30 * SLACK)["parent_header"]
+
+
+@lab_only
+def test_a_page_that_is_loaded_again_brings_nothing_back_and_draws_widgets_later(
+    scene: Scene, page: Page, notebook: Notebook
+) -> None:
+    """It asks for all widgets' state, and gets no answer that code of the user's has to give."""
+    visit(page, scene, "train.ipynb")
+    page.evaluate("code => jupyterapp.shell.currentWidget.content.model.cells.get(0).sharedModel.setSource(code)", OWN)
+    page.evaluate("jupyterapp.commands.execute('notebook:run-all-cells')")
+    slider = page.locator(".widget-label", has_text="own")
+    expect(slider).to_be_visible(timeout=60_000)
+    page.evaluate("jupyterapp.commands.execute('docmanager:save')")
+    panel = open_panel(page)
+    comes_to(panel, *IDLE)
+    panel.press("park", "train.ipynb")
+    comes_to(panel, "parked")
+    while notebook.client.iopub_channel.msg_ready():
+        _next_of(notebook)()
+    page.reload()
+    restored(page)
+    panel = panel_of(page)
+    expect(page.get_by_text("Loading widget")).to_be_visible(timeout=60_000)
+    until(_next_of(notebook), lambda parent: parent.get("msg_type") == "comm_msg")  # the kernel has heard of it
+    notebook.client.kernel_info(reply=True)  # and is through with that
+    comes_to(panel, "parked")
+    shot(page, "loaded-again")
+
+    assert scene.held(notebook) == 0
+    assert notebook.run("print(own.value)") == "0\n"
+    expect(slider).to_be_visible(timeout=60_000)
+    shot(page, "loaded-again-and-back")

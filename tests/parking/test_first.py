@@ -6,6 +6,8 @@ notebook shows that its state was back before anything of it ran.
 
 from __future__ import annotations
 
+import os
+import signal
 from uuid import uuid4
 
 import pytest
@@ -15,6 +17,7 @@ from tests.parking.notebooks import Site, ask, digest_in, heard, is_parked, park
 from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
+from tfgpu_magic.parking import reported
 
 
 def _cell(notebook: Notebook) -> None:
@@ -182,23 +185,50 @@ def test_a_page_that_asks_for_widgets_where_there_are_none_brings_nothing_back(s
         assert notebook.run("import sys; print('ipywidgets' in sys.modules, intact())") == "False True\n"
 
 
-def test_the_state_of_a_widget_of_the_users_own_class_finds_the_gpus_state_back(
+def test_the_state_of_a_widget_of_the_users_own_class_is_answered_once_the_gpus_state_is_back(
     site: Site, trained: tuple[Notebook, str]
 ) -> None:
     notebook, digest = trained
-    notebook.run(
+    number = notebook.run(
         "import ipywidgets\n"
         "seen = []\n"
         "class Own(ipywidgets.Widget):\n"
         "    def get_state(self, *args, **options):\n"
         "        seen.append(digest()); return super().get_state(*args, **options)\n"
-        "own = Own(); seen.clear()"
-    )
+        "own = Own(); seen.clear(); print(own.comm.comm_id)"
+    ).split()[-1]
     park(notebook)
     ask_for_widgets(notebook)
-    until(lambda: site.holds(notebook))
+    asked = send(notebook, "comm_msg", {"comm_id": number, "data": {"method": "request_state"}})
+    assert ask(notebook, "kernel_info_request", {})["status"] == "ok"  # it has been heard
 
+    assert is_parked(notebook)
+    assert site.machine.held() == 0
+    heard(notebook)
+    assert digest_in(notebook.run("print(digest())")) == digest
+    reply = until(
+        lambda: notebook.client.get_iopub_msg(timeout=60), lambda one: one["content"].get("comm_id") == number
+    )
+    assert (reply["parent_header"]["msg_id"], reply["content"]["data"]["method"]) == (asked, "update")
     assert set(notebook.run("own.close(); print(*seen)").split()) == {digest}
+
+
+def test_one_interrupt_ends_the_wait_of_every_message_that_came_meanwhile(
+    site: Site, trained: tuple[Notebook, str]
+) -> None:
+    notebook, _ = trained
+    number = button(notebook, "seen.append(1)")
+    park(notebook)
+    with site.holding("eval.ipynb"):
+        for _ in range(5):
+            send_custom(notebook, number, event="click")
+        asked = send(notebook, "kernel_info_request", {})
+        until(lambda: reported.read()[notebook.pid].wanted)
+        os.kill(notebook.pid, signal.SIGINT)
+
+        assert reply_to(notebook.client, asked)["status"] == "ok"
+        assert is_parked(notebook)
+    assert notebook.run("print(seen)") == "[]\n"
 
 
 def test_a_live_table_that_a_page_draws_brings_nothing_back(site: Site, trained: tuple[Notebook, str]) -> None:

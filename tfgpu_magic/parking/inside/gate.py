@@ -80,6 +80,10 @@ class Gate:
             self._undo.callback(delattr, owner, name)
         setattr(owner, name, value)
 
+    def when_open(self, do: Callable[[], None]) -> None:
+        """Do something when the gate is opened."""
+        self._undo.callback(do)
+
     def _cannot(self, block: Block) -> Iterator[str]:
         """Give the names of what cannot be blocked: a way in, too, that another version of a library has otherwise."""
         try:

@@ -4,17 +4,21 @@ All cells pass `run_cell_async`: a kernel's and a terminal's, and those that cod
 back is not run: IPython shows why in its place, and counts it as a cell with a mistake in its text. Every message of a
 front end passes a table of handlers, one of the shell channel and its subshells, one of the control channel. All of
 them are blocked but those that are known to run no code of the user's, and cells, which can be answered well later.
+What only asks for the state of the user's widgets, as each page does that is loaded, is put off and wakes nothing.
 Source: IPython 7.34 to 9, `core/interactiveshell.py`; ipykernel 6 and 7, `kernelbase.py`, `ipkernel.py`,
 `subshell_manager.py`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
 import inspect
 import re
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -49,8 +53,15 @@ _TOLD = frozenset(
 _WIDGETS = "jupyter.widget.control"
 """The target of the comm by which an opened page asks for the state of all widgets (ipywidgets 8, `widget.py`)."""
 
+_STATES = frozenset({"request_states", "request_state"})
+"""What it asks for: the state of all widgets, or, where no answer comes soon, of each."""
+
 _PLAIN = ("ipywidgets.", "tfgpu_magic.")
 """Where the classes of widgets are whose state is read without code of the user's."""
+
+
+_DEAF = 1.0
+"""Seconds after a message's wait in vain in which widgets' messages are not heard: they came while it waited."""
 
 
 def block_cells(shell: Any, gate: Gate) -> Iterator[str]:
@@ -95,9 +106,10 @@ def block_messages(kernel: Any, gate: Gate) -> Iterator[str]:
     """Block a kernel's messages; give the names of what cannot be blocked, and of what its event loops have waiting."""
     if getattr(kernel, "eventloop", None) is not None:
         yield "the event loop of a graphical interface"
+    deaf = [0.0]
     for table in (kernel.shell_handlers, kernel.control_handlers):
         for name in [one for one in table if one not in _HARMLESS and one != _CELL]:
-            gate.replace(table, name, _blocked(kernel, name, table[name], gate))
+            gate.replace(table, name, _blocked(kernel, name, table[name], gate, deaf))
     for loop in loops(kernel):
         yield from event_loop.waiting(loop)
 
@@ -155,23 +167,64 @@ def _runs_nothing(kernel: Any, name: str, content: Mapping[str, Any]) -> bool:
     comm = kernel.comm_manager.comms.get(content.get("comm_id"))
     if comm is None:  # nobody hears it
         return True
-    if comm.target_name == _WIDGETS:
-        widgets = getattr(sys.modules["ipywidgets.widgets.widget"], "_instances", None)  # ipywidgets 7 has none
-        plain = widgets is not None and all(type(one).__module__.startswith(_PLAIN) for one in widgets.values())
-        return plain or name == "comm_close"
+    if comm.target_name == _WIDGETS and name == "comm_close":
+        return True
+    if _asks_for_state(comm, name, content):
+        widgets = getattr(sys.modules.get("ipywidgets.widgets.widget"), "_instances", {})  # ipywidgets 7 has none
+        asked = widgets.values() if comm.target_name == _WIDGETS else [widgets.get(comm.comm_id)]
+        return all(type(one).__module__.startswith(_PLAIN) for one in asked)
     live: Any = getattr(sys.modules.get("tfgpu_magic.notebook.widget"), "MemoryTable", None)
     return name == "comm_msg" and live is not None and comm.comm_id == live.number()
 
 
-def _blocked(kernel: Any, name: str, handler: Callable[..., Any], gate: Gate) -> Callable[..., Any]:
+def _asks_for_state(comm: Any, name: str, content: Mapping[str, Any]) -> bool:
+    """Tell whether a message only asks for widgets' state, which a page draws whenever it comes."""
+    asked = content.get("data", {}).get("method") in _STATES
+    return name == "comm_msg" and asked and getattr(comm, "target_name", "").startswith("jupyter.widget")
+
+
+def _put_off(kernel: Any, name: str, message: tuple[Any, Any, Any], gate: Gate) -> None:
+    """Have the loop that runs now handle a message once the gate is opened; who sent it is answered as at once."""
+    loop = asyncio.get_running_loop()
+
+    async def handle() -> None:
+        _, ident, parent = message
+        before = kernel.get_parent("shell")
+        kernel.set_parent(ident, parent)
+        try:
+            await _done(kernel.shell_handlers[name](*message))
+        finally:
+            kernel.set_parent(ident, before)
+
+    def put() -> None:
+        with contextlib.suppress(RuntimeError):  # a loop of a subshell that is gone
+            loop.call_soon_threadsafe(lambda: loop.create_task(handle()))
+
+    gate.when_open(put)
+
+
+async def _done(result: Any) -> None:
+    if inspect.isawaitable(result):
+        await result
+
+
+def _blocked(kernel: Any, name: str, handler: Callable[..., Any], gate: Gate, deaf: list[float]) -> Callable[..., Any]:
     """Return a handler that lets the state come back first; a message that was waited for in vain is answered."""
     way = Caller.MESSAGE if name.startswith("comm_") else Caller.QUESTION
 
     async def handle(stream: Any, ident: Any, parent: Any) -> None:
-        if not _runs_nothing(kernel, name, parent["content"]):
+        content = parent["content"]
+        if gate.closed and not _runs_nothing(kernel, name, content):
+            if _asks_for_state(kernel.comm_manager.comms.get(content.get("comm_id")), name, content):
+                _put_off(kernel, name, (stream, ident, parent), gate)
+                if gate.closed:  # else it may have been opened meanwhile
+                    return
+            if way is Caller.MESSAGE and time.monotonic() < deaf[0]:
+                return
             try:
                 gate.come(way)
             except NotBack as error:
+                deaf[0] = time.monotonic() + _DEAF
                 kernel.log.warning("%s was not handled. %s", name, error)
                 if name.endswith("_request"):
                     answer = {"status": "error", "ename": "Parked", "evalue": str(error), "traceback": []}
@@ -179,8 +232,6 @@ def _blocked(kernel: Any, name: str, handler: Callable[..., Any], gate: Gate) ->
                     reply = name.removesuffix("_request") + "_reply"
                     kernel.session.send(stream, reply, answer | beside, parent, ident)
                 return
-        done = handler(stream, ident, parent)
-        if inspect.isawaitable(done):
-            await done
+        await _done(handler(stream, ident, parent))
 
     return handle
