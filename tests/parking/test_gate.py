@@ -73,7 +73,9 @@ def test_what_a_loop_has_waiting_for_the_user_is_named(begin: Callable[[Any], ob
         assert own is not kept
         return found
 
-    assert asyncio.run(show()) == ["task test_what_a_loop_has_waiting_for_the_user_is_named.<locals>.show", *named]
+    assert sorted(asyncio.run(show())) == sorted(
+        ["task test_what_a_loop_has_waiting_for_the_user_is_named.<locals>.show", *named]
+    )
 
 
 def test_a_loop_whose_parts_are_not_known_here_makes_parking_refuse() -> None:
