@@ -159,6 +159,7 @@ def test_a_gpu_cut_into_instances_leaves_its_memory_to_them() -> None:
     made = table(mig=True)
 
     assert (made.processes, made.gpus[0].shares, made.notes) == ((), (), ())
+    assert [one.gpus[0].instance for one in (made, table(instance=0))] == [False, True]
 
 
 def test_names_lose_the_maker_and_keep_the_simulation() -> None:

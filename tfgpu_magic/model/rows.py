@@ -107,6 +107,7 @@ class GpuRow:
         policy: this notebook's policy in words; empty when there is none.
         unified: whether memory is shared with the CPU.
         mig: whether this GPU is cut into instances, which have rows of their own.
+        instance: whether this is such an instance.
         error: why figures are missing, in words.
         shares: whose the memory is, in the order of `ShareOf`; empty when that is unknown.
     """
@@ -125,6 +126,7 @@ class GpuRow:
     policy: str = ""
     unified: bool = False
     mig: bool = False
+    instance: bool = False
     error: str | None = None
     shares: tuple[Share, ...] = ()
 

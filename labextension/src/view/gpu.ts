@@ -34,7 +34,7 @@ export function gpuView(data: GpuData, look: Look): TemplateResult {
   const { label, gpu, entries, history, now, part } = data;
   const all = look.show.others ? entries : entries.filter(({ row }) => own(row));
   const shown = look.unfolded.has(label) ? all : folded(all, look);
-  const kind = label.includes('.') ? ' tfgpu-view-instance' : '';
+  const kind = gpu.instance ? ' tfgpu-view-instance' : '';
   return html`<div class="tfgpu-view-gpu${kind}" role="group" aria-label=${look.trans.__('GPU %1', label)}>
     <div class="tfgpu-view-machine">
       ${guard([gpu, look.version], () => header(label, gpu, look))} ${bar(gpu, entries, look)}

@@ -25,6 +25,8 @@ export interface Gpu {
   /** Half a sentence: why figures are missing. */
   error?: string;
   mig?: true;
+  /** Whether it is an instance of a GPU that is cut into such. */
+  instance?: true;
   unified?: true;
   logical?: string;
   policy?: string;

@@ -72,8 +72,8 @@ const mixed = now => ({
   notes: ['Owners are not available in this container: start it with `--pid=host` to have them.'],
   gpus: {
     0: { uuid: 'a', name: 'A100-SXM4-40GB', mig: true, total: gib(40) },
-    '0.0': { uuid: 'b', name: 'MIG 3g.20gb', used: gib(12), total: gib(20), free: gib(8) },
-    0.1: { uuid: 'c', name: 'MIG 3g.20gb', used: 0, total: gib(20), free: gib(20) },
+    '0.0': { uuid: 'b', instance: true, name: 'MIG 3g.20gb', used: gib(12), total: gib(20), free: gib(8) },
+    0.1: { uuid: 'c', instance: true, name: 'MIG 3g.20gb', used: 0, total: gib(20), free: gib(20) },
     1: { uuid: 'd', name: 'GB10', unified: true, used: gib(33), total: gib(128), free: gib(95) },
     2: { name: 'Tesla T4', used: gib(14.9), total: gib(15), free: gib(0.1), error: 'processes are not listed' },
     10: { name: 'Tesla T4', total: gib(15) }

@@ -41,6 +41,7 @@ class WireGpu(TypedDict):
     power: NotRequired[int]
     error: NotRequired[str]
     mig: NotRequired[Literal[True]]
+    instance: NotRequired[Literal[True]]
     unified: NotRequired[Literal[True]]
     logical: NotRequired[str]
     policy: NotRequired[str]
@@ -210,6 +211,7 @@ def _gpu(row: GpuRow) -> WireGpu:
         "power": None if row.power is None else round(row.power / 1000),
         "error": row.error and phrases.plain(row.error, longest=100),
         "mig": row.mig or None,
+        "instance": row.instance or None,
         "unified": row.unified or None,
         "logical": row.logical or None,
         "policy": row.policy or None,

@@ -265,6 +265,7 @@ def _gpu_row(gpu: Gpu, rows: Sequence[ProcessRow], use: GpuUse | None) -> GpuRow
         power=gpu.power,
         unified=gpu.unified,
         mig=gpu.mig,
+        instance=gpu.instance is not None,
         error=gpu.error,
         shares=_shares(gpu, rows),
     )
