@@ -12,7 +12,7 @@ from tests.sizes import GIB, MIB
 from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.parking import refusals as why
-from tfgpu_magic.parking.checks import ROOM_MARGIN, Inside, ParkFacts, host_margin, needed, refusals
+from tfgpu_magic.parking.checks import ROOM_MARGIN, Inside, ParkFacts, host_margin, needed, refusals, shortages
 
 GPU = Gpu(index=0, uuid="GPU-0", total=16 * GIB, reserved=256 * MIB, used=6 * GIB, free=10 * GIB)
 GOOD = ParkFacts(
@@ -129,6 +129,15 @@ def test_a_part_of_the_hosts_memory_is_left_for_others(total: int, margin: float
 
 def test_what_all_of_a_users_parked_processes_may_fill_is_enough_to_the_byte() -> None:
     assert refusals(replace(GOOD, most=9 * GIB, others=3 * GIB)) == ()
+
+
+@pytest.mark.parametrize(("free", "more"), [(4 * GIB, 0), (GIB, 0), (512 * MIB, needed(0, GPU) - 512 * MIB)])
+def test_what_is_missing_by_todays_figures_is_told_beside_that_it_may_be_parked(free: int, more: int) -> None:
+    """What this user's other processes hold can be given back, and counts as free only for whether it is refused."""
+    facts = replace(GOOD, free=(free,))
+
+    assert refusals(facts) == ()
+    assert shortages(facts) == ((why.MORE_NEEDED("0", more),) if more else ())
 
 
 ALL = [

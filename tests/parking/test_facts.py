@@ -8,21 +8,26 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tests.simgpu.talking import talker
 from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
+from tfgpu_magic import host, policy
 from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.driver.look import PendingLook
+from tfgpu_magic.monitor.driver.look import PendingLook, look
 from tfgpu_magic.monitor.owners import pids
 from tfgpu_magic.monitor.owners.pids import began, opens_driver
-from tfgpu_magic.parking import facts
+from tfgpu_magic.parking import facts, host_memory_claims, reported
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.inside import notebook as inside
+from tfgpu_magic.parking.record import ParkedProcess
+from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.probe import within
 from tfgpu_magic.simgpu import Machine
 
@@ -192,6 +197,60 @@ def test_a_report_of_ours_that_takes_long_is_told_with_its_own_time(monkeypatch:
     monkeypatch.setattr(cuda, "quieten", lambda _: False)
 
     assert inside.quieten(30, 1) == why.STILL_WORKING(1)
+
+
+@pytest.mark.parametrize(
+    ("file", "configured", "limit"),
+    [("", "", None), ("64GiB", "", 64), ("64GiB", "8GiB", 8), ("64GiB", "90GiB", 64), ("", "8GiB", 8), ("lots", "", 0)],
+)
+def test_the_lower_of_the_administrators_and_the_configured_limit_holds_and_no_session_raises_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, configured: str, limit: int | None
+) -> None:
+    monkeypatch.setattr(policy, "FILE", tmp_path / "tfgpu_magic.toml")
+    monkeypatch.setattr(facts, "_lowest", [])
+    if file:
+        policy.FILE.write_text(f'parking_memory = "{file}"\n')
+    session = SimpleNamespace(parking_memory=configured)
+    monkeypatch.setattr(host, "shell", object)
+    monkeypatch.setattr(host, "magics", lambda _: session)
+
+    expected = None if limit is None else limit * GIB
+    assert facts.users_limit() == expected
+    session.parking_memory = "500GiB"
+    assert facts.users_limit() == (500 * GIB if expected is None else expected)
+    session.parking_memory = "1GiB"
+    assert facts.users_limit() == (0 if limit == 0 else GIB)
+    session.parking_memory = ""
+    assert facts.users_limit() == (0 if limit == 0 else GIB)
+
+
+def test_what_others_of_this_user_have_parked_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def known(pid: int, phase: Phase) -> ParkedProcess:
+        return ParkedProcess(pid=pid, began=1, phase=phase, since=1.0, held=(HeldMemory("GPU-0", GIB),))
+
+    parked = {
+        pid: known(pid, phase) for pid, phase in ((7, Phase.PARKED), (8, Phase.BACK), (os.getpid(), Phase.PARKED))
+    }
+    monkeypatch.setattr(reported, "read", lambda: parked)
+
+    assert facts.parked_by_others(os.getpid()) == GIB
+
+
+def test_what_others_claim_of_the_hosts_memory_is_what_the_driver_lists_of_who_claims(machine: Machine) -> None:
+    """Whatever they write: a claim of a process that holds nothing is none, and one that has ended is gone."""
+    claim = "_kept.setdefault(0, __import__('contextlib').ExitStack())"
+    enter = f"{claim}.enter_context(__import__('tfgpu_magic.parking.host_memory_claims', fromlist=['x']).claimed())"
+    with talker(machine, "hold(256 * MIB)") as big, talker(machine) as empty, talker(machine, "hold(MIB)") as silent:
+        snapshot = until(look, lambda found: len(found.processes) == 2)
+        assert host_memory_claims.of_others(snapshot) == 0
+        big.ask(enter)
+        empty.ask(enter)
+        assert host_memory_claims.of_others(snapshot) == snapshot.held_by(big.pid)["0"]
+        room = facts.host_room(os.getpid()) or 0
+        read = facts.read(silent.pid, began(silent.pid) or 0, snapshot, None).host
+        assert read is not None
+        assert abs(room - snapshot.held_by(big.pid)["0"] - read) < GIB // 8
+    assert host_memory_claims.of_others(snapshot) == 0
 
 
 def test_a_gpu_whose_processes_are_not_listed_leaves_everything_open() -> None:

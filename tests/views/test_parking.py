@@ -23,7 +23,7 @@ def test_every_reason_is_said_in_whole_sentences(reason: refusals.Reason) -> Non
 
 def test_facts_are_said_with_their_units_and_what_is_unknown_as_that() -> None:
     assert parking.reason(refusals.HOST_MEMORY(5 * GIB, None)) == (
-        "Host memory must take 5 GiB; free for this process: unknown (`tfgpu doctor` says why)."
+        "Host memory must take 5 GiB; what parking may fill of it: unknown (`tfgpu doctor` says why)."
     )
     assert "(4711, 4712)" in parking.reason(refusals.CHILDREN((4711, 4712)))
     assert parking.reason(refusals.OLD_DRIVER("", "580")).startswith("The driver's version is unknown,")

@@ -55,13 +55,13 @@ def parked(outcome: ParkOutcome, here: str) -> str:
     """Say that this process is parked."""
     away, them = _away(outcome)
     took = f" That took {seconds(outcome.seconds)}." if outcome.seconds else ""
-    return f"Parked: {away}.{took} The next cell of this {here} brings {them} back."
+    return _with_notes(f"Parked: {away}.{took} The next cell of this {here} brings {them} back.", outcome)
 
 
 def other_parked(outcome: ParkOutcome, name: str) -> str:
     """Say that another notebook is parked."""
     away, them = _away(outcome)
-    return f"{plain(name)} is parked: {away}. Its next cell brings {them} back."
+    return _with_notes(f"{plain(name)} is parked: {away}. Its next cell brings {them} back.", outcome)
 
 
 def not_parked(refusals: Sequence[Refusal], name: str) -> str:
@@ -77,9 +77,9 @@ def off() -> str:
     )
 
 
-def can_be_parked(here: str) -> str:
-    """Say that nothing speaks against it."""
-    return f"This {here} can be parked: nothing speaks against it now."
+def can_be_parked(outcome: ParkOutcome, here: str) -> str:
+    """Say that nothing speaks against it, and what is to be known before."""
+    return _with_notes(f"This {here} can be parked: nothing speaks against it now.", outcome)
 
 
 def back(outcome: ParkOutcome, waited: float) -> str:
@@ -149,6 +149,10 @@ def reasons(refusals: Iterable[Refusal]) -> str:
 def reason(refusal: Refusal) -> str:
     """Say one reason, and what to do."""
     return refusal.reason.sentence.format_map(words(refusal.facts))
+
+
+def _with_notes(text: str, outcome: ParkOutcome) -> str:
+    return " ".join([text, *map(reason, outcome.notes)])
 
 
 def _away(outcome: ParkOutcome) -> tuple[str, str]:

@@ -76,6 +76,7 @@ class ParkFacts:
         allow_open_module: whether the administrator allows it there.
         architecture: as `platform.machine` names it.
         gpus: the GPUs that the process is on; what this user's processes hold of them, who can give it back, is free.
+        free: bytes that are free of each of these now.
         held: what it holds of each of these, in their order; None where the driver does not say.
         unlisted: whether it may hold memory though it is on none of these: the driver lists pids of another namespace.
         alive: whether there is such a process, with the start that was named.
@@ -96,6 +97,7 @@ class ParkFacts:
     allow_open_module: bool = False
     architecture: str
     gpus: tuple[Gpu, ...] = ()
+    free: tuple[int | None, ...] = ()
     held: tuple[HeldMemory | None, ...] = ()
     unlisted: bool = False
     alive: bool = True
@@ -151,6 +153,18 @@ def no_way_back(gpu: Gpu, size: int) -> Iterator[Refusal]:
         room = min(room, gpu.free)
     if room is None or wanted > room:
         yield why.NO_WAY_BACK(gpu.label, wanted, room)
+
+
+def shortages(facts: ParkFacts) -> tuple[Refusal, ...]:
+    """Return what is missing of each GPU by today's figures for a process to come back that is parked now.
+
+    What this user's other processes hold can be given back, so that is no reason not to park; but it is said.
+    """
+    found = []
+    for gpu, free, held in zip(facts.gpus, facts.free, facts.held, strict=True):
+        if held is not None and free is not None and (more := needed(held.size, gpu) - free - held.size) > 0:
+            found.append(why.MORE_NEEDED(gpu.label, more))
+    return tuple(found)
 
 
 def _driver(facts: ParkFacts) -> Iterator[Refusal]:

@@ -14,12 +14,16 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tfgpu_magic import host
+from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.monitor.driver import look
 from tfgpu_magic.monitor.owners.pids import began, descendants, elsewhere, opens_driver
-from tfgpu_magic.parking import checks, driver_worker
+from tfgpu_magic.parking import checks, driver_worker, host_memory_claims, reported
 from tfgpu_magic.parking.checks import ParkFacts
+from tfgpu_magic.policy import settings
+from tfgpu_magic.units import parse_bytes
 
 if TYPE_CHECKING:
     from tfgpu_magic.model.snapshot import Gpu, Snapshot
@@ -27,6 +31,8 @@ if TYPE_CHECKING:
 
 PROC = Path("/proc")
 _STOPPED = "Tt"
+_lowest: list[int] = []
+"""What `users_limit` has returned last, if anything."""
 
 
 def read(
@@ -41,6 +47,7 @@ def read(
         inside: what it says of itself.
         allow_open_module: whether the administrator allows the open kernel module.
     """
+    room, most = host_room(pid), users_limit()
     rows = [row for row in snapshot.processes if row.pid == pid]
     gpus = {gpu.label: gpu for gpu in snapshot.gpus}
     here = [(given_back(gpus[row.gpu], snapshot), row.held) for row in rows if row.gpu in gpus]
@@ -51,6 +58,7 @@ def read(
         allow_open_module=allow_open_module,
         architecture=platform.machine(),
         gpus=tuple(gpu for gpu, _ in here),
+        free=tuple(gpus[row.gpu].free for row in rows if row.gpu in gpus),
         held=tuple(None if size is None or not gpu.uuid else HeldMemory(gpu.uuid, size) for gpu, size in here),
         unlisted=not here and bool(elsewhere(row.pid for row in snapshot.processes)) and opens_driver(pid) is not False,
         alive=began(pid) == start,
@@ -59,9 +67,16 @@ def read(
         mappings=managed_mappings(pid),
         mps=any("M" in row.kind for row in rows),
         children=children_on_driver(pid),
-        host=host_room(pid),
+        host=None if room is None else max(0, room - host_memory_claims.of_others(snapshot)),
+        most=most,
+        others=0 if most is None else parked_by_others(pid),
         inside=inside,
     )
+
+
+def parked_by_others(pid: int) -> int:
+    """Return the bytes that this user's other processes hold in host memory, parked."""
+    return sum(one.size for other, one in reported.read().items() if one.parked and other != pid)
 
 
 def host_room(pid: int, proc: Path = PROC, cgroups: Path = host_memory.CGROUPS) -> int | None:
@@ -73,6 +88,26 @@ def host_room(pid: int, proc: Path = PROC, cgroups: Path = host_memory.CGROUPS) 
     rooms += [limit.untouched - checks.CGROUP_MARGIN for limit in host_memory.limits(proc, cgroups, pid)]
     rooms += _address_space(pid, proc)
     return max(0, min(rooms))
+
+
+def users_limit() -> int | None:
+    """Return the bytes of host memory that all of this user's parked processes may fill; None where nobody says.
+
+    It is the lowest that the administrator's file, and this session's configuration ever since parking was turned on,
+    have said. What is no size is none at all: nothing is parked.
+    """
+    magics = host.magics(shell) if (shell := host.shell()) is not None else None
+    said = [settings.of_file().values.get("parking_memory", ""), getattr(magics, "parking_memory", "")]
+    _lowest.extend(_size(text) for text in said if text)
+    _lowest[:] = sorted(_lowest)[:1]
+    return _lowest[0] if _lowest else None
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_bytes(text)
+    except PolicyError:
+        return 0
 
 
 def _address_space(pid: int, proc: Path) -> list[int]:

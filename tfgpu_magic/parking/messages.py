@@ -74,7 +74,11 @@ class Request:
             fields = json.loads(line)
             inside = fields["inside"]
             held = tuple(HeldMemory(**one) for one in fields["held"])
-            made = None if inside is None else Inside(**{**inside, "threads": tuple(inside["threads"])})
+            made = (
+                None
+                if inside is None
+                else Inside(**{k: tuple(v) if isinstance(v, list) else v for k, v in inside.items()})
+            )
             return cls(**{**fields, "inside": made, "held": held})
         except (TypeError, KeyError) as error:
             raise ValueError(f"not a request: {error}") from error
@@ -146,11 +150,13 @@ class ParkOutcome:
         entry: the process as the record has it; None where it is not in it.
         refusals: why it was not done; empty where it was, or where it was so already.
         seconds: how long the driver took for what was done.
+        notes: what else is to be said of it.
     """
 
     entry: ParkedProcess | None = None
     refusals: tuple[Refusal, ...] = ()
     seconds: float = 0.0
+    notes: tuple[Refusal, ...] = ()
 
     @property
     def done(self) -> bool:
@@ -163,6 +169,7 @@ class ParkOutcome:
             "entry": None if self.entry is None else self.entry.to_json(),
             "refusals": [refusals.to_json(one) for one in self.refusals],
             "seconds": self.seconds,
+            "notes": [refusals.to_json(one) for one in self.notes],
         }
         return _line({"outcome": fields})
 
@@ -174,6 +181,7 @@ class ParkOutcome:
             entry=entry,
             refusals=tuple(refusals.from_json(one) for one in fields["refusals"]),
             seconds=fields["seconds"],
+            notes=tuple(refusals.from_json(one) for one in fields["notes"]),
         )
 
 

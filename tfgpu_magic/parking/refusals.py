@@ -118,8 +118,7 @@ CHILDREN = Reason(  # or it is not known whether they have the driver open
 )
 HOST_MEMORY = Reason(
     "host-memory",
-    "{needed_bytes} would go to host memory, and parking may fill {left_bytes} there now: some must be left for others "
-    "(`tfgpu doctor` shows the limits).",
+    "Host memory must take {needed_bytes}; what parking may fill of it: {left_bytes} (`tfgpu doctor` says why).",
 )
 USERS_MEMORY = Reason(
     "users-memory",
@@ -130,6 +129,9 @@ NO_WAY_BACK = Reason(  # with the margin, and room for the placeholder's own con
     "no-way-back",
     "A process that holds so much of GPU {gpu} could not surely come back: that needs {needed_bytes} (free without "
     "your processes: {free_bytes}). With less memory (`%tf_gpu limit`, `growth`) it can be parked.",
+)
+MORE_NEEDED = Reason(  # it is parked all the same, unless nobody is there who asks for it
+    "more-needed", "By today's figures it comes back only when {more_bytes} more of GPU {gpu} are free."
 )
 
 # --- what the process says of itself ---

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.parking import checks, driver, facts
+from tfgpu_magic.parking import checks, driver, facts, host_memory_claims
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.driver import DriverError
 from tfgpu_magic.parking.driver_worker import TROUBLES
@@ -50,6 +50,7 @@ class Park:
         inside: what the process says of itself; None where it says nothing.
         name: what it is called.
         allow_open_module: whether the administrator allows the open kernel module.
+        unasked: whether nobody has asked for it, so that what would be said is a reason against it.
         asker: who has asked for it.
     """
 
@@ -60,10 +61,12 @@ class Park:
         *,
         name: str = "",
         allow_open_module: bool = False,
+        unasked: bool = False,
         asker: Asker = _NOBODY,
     ) -> None:
         self._state, self._inside, self._name = state, inside, name
-        self._allow_open_module, self._asker = allow_open_module, asker
+        self._allow_open_module, self._unasked, self._asker = allow_open_module, unasked, asker
+        self._notes: tuple[why.Refusal, ...] = ()
 
     def check(self) -> ParkOutcome:
         """Tell whether the process could be parked, and why not."""
@@ -72,7 +75,7 @@ class Park:
             return ParkOutcome(entry=known, refusals=() if known.parked else (unsettled(known),))
         with self._state.alone(self._asker):
             try:
-                return ParkOutcome(entry=known, refusals=self._judged()[1])
+                return ParkOutcome(entry=known, refusals=self._judged()[1], notes=self._notes)
             except TROUBLES as trouble:
                 return ParkOutcome(entry=known, refusals=(refusal(trouble),))
 
@@ -98,7 +101,7 @@ class Park:
 
     def _outcome(self, ended: tuple[why.Refusal, ...] | float) -> ParkOutcome:
         if isinstance(ended, float):
-            return ParkOutcome(entry=self._state.known, seconds=ended)
+            return ParkOutcome(entry=self._state.known, seconds=ended, notes=self._notes)
         return ParkOutcome(entry=self._state.known, refusals=ended)
 
     def _judged(self) -> tuple[tuple[HeldMemory, ...], tuple[why.Refusal, ...]]:
@@ -106,14 +109,15 @@ class Park:
         found = self._state.facts(self._inside, allow_open_module=self._allow_open_module)
         if not isinstance(found, checks.ParkFacts):
             return (), (found,)
-        return found.known, checks.refusals(found)
+        self._notes = checks.shortages(found)
+        return found.known, checks.refusals(found) or (self._notes if self._unasked else ())
 
     def _begin(self, held: tuple[HeldMemory, ...]) -> tuple[why.Refusal, ...] | float:
         """Lock a process that nothing else has locked."""
         found = self._state.state()
         if found is not CudaState.RUNNING:
             return (_not_running(found),)
-        with _only_one(self._asker, self._state.timeouts.lock) as only:
+        with _only_one(self._asker, self._state.timeouts.lock) as only, host_memory_claims.claimed():
             if not self._asker.wanted():
                 return (why.CANCELLED(),)
             if not only:

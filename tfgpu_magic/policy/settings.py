@@ -116,6 +116,13 @@ class TfGpuSettings(Configurable):
         "parked once has stopped whole machines.",
     ).tag(config=True)
 
+    parking_memory = Words(
+        "",
+        help="The most host memory that all of a user's parked processes may fill together, such as `64GiB`. Of the "
+        "configuration's and that of /etc/tfgpu_magic.toml the lower holds; in a session it can be lowered, and not "
+        "raised.",
+    ).tag(config=True)
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:

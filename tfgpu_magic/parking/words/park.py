@@ -88,7 +88,7 @@ def _check() -> str:
     outcome = notebook.of(host.shell()).check()
     if outcome.refusals:
         raise Refused(parking.not_parked(outcome.refusals, f"This {host.here()}"), verdict="")
-    return parking.can_be_parked(host.here())
+    return parking.can_be_parked(outcome, host.here())
 
 
 def _automatically(after: float | None, *, when_needed: bool) -> None:
