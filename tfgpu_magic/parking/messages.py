@@ -204,5 +204,10 @@ def _line(fields: Mapping[str, Any]) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
 
 
+def _inside(fields: Mapping[str, Any]) -> Inside:
+    lists = {name: tuple(fields[name]) for name in ("threads", "libraries")}
+    return Inside(**{**fields, **lists})
+
+
 def _pairs(values: list[list[Any]]) -> tuple[Any, ...]:
     return tuple(tuple(pair) for pair in values)
