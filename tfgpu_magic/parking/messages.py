@@ -74,11 +74,7 @@ class Request:
             fields = json.loads(line)
             inside = fields["inside"]
             held = tuple(HeldMemory(**one) for one in fields["held"])
-            made = (
-                None
-                if inside is None
-                else Inside(**{k: tuple(v) if isinstance(v, list) else v for k, v in inside.items()})
-            )
+            made = None if inside is None else _inside(inside)
             return cls(**{**fields, "inside": made, "held": held})
         except (TypeError, KeyError) as error:
             raise ValueError(f"not a request: {error}") from error
