@@ -16,6 +16,7 @@ from tfgpu_magic.engine import other_processes
 from tfgpu_magic.errors import PolicyError, Refused, TooLate
 from tfgpu_magic.frameworks import NAMES, import_hook
 from tfgpu_magic.frameworks.runtime import RUNTIME
+from tfgpu_magic.frameworks.tensorflow import devices
 from tfgpu_magic.frameworks.tensorflow.stage import current_stage, frozen, importing, note_import
 from tfgpu_magic.host import here
 from tfgpu_magic.model.snapshot import Snapshot
@@ -155,7 +156,7 @@ def _fall_back(plan: Plan) -> bool:
     RUNTIME.write(plan)
     if plan.show:
         try:
-            RUNTIME.configure(plan)
+            devices.configure(plan)
         except Exception as error:  # TensorFlow's have no common root
             import_hook.warn(f"tfgpu_magic: GPUs that are to be hidden from TensorFlow are not: {error}")
             return False
@@ -220,7 +221,7 @@ def at_import() -> None:
         if plan.divides:
             _divide(plan)
             return
-        RUNTIME.configure(plan)
+        devices.configure(plan)
     except Exception as error:  # TensorFlow's have no common root
         why = f"tfgpu_magic: `{plan.asked}` is NOT in force: {str(error) or type(error).__name__}"
         least = _least(fallback.GROWS)

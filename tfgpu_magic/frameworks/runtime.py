@@ -1,7 +1,6 @@
 """What was set in this process, with the means to undo it: ONLY this writes environment variables.
 
-TensorFlow's own settings are in `tensorflow.devices`. It is never imported or started: this works with the TensorFlow
-that the user has imported, or waits.
+TensorFlow's own settings are in `tensorflow.devices`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from tfgpu_magic import policy
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import NAMES, cuda
 from tfgpu_magic.frameworks.tensorflow import devices, stage
-from tfgpu_magic.frameworks.tensorflow.devices import DeviceSettings
 from tfgpu_magic.frameworks.tensorflow.stage import (
     current_stage,
     forked,
@@ -34,8 +32,8 @@ from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.policy import CEILING, visible
 from tfgpu_magic.policy.plan import Others, Plan
 from tfgpu_magic.policy.policy import Policy
-from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, DEVICES, GROWTH, VARIABLES, ProcessState, Stage
-from tfgpu_magic.units import MIB, rounded
+from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, DEVICES, VARIABLES, ProcessState, Stage
+from tfgpu_magic.units import rounded
 
 if TYPE_CHECKING:
     from tfgpu_magic.policy.ceiling import Ceiling
@@ -94,11 +92,6 @@ def environment() -> dict[str, str]:
             return dict(os.environ)
 
 
-def variable(name: str) -> str | None:
-    """Return one variable; to copy all takes some 50 µs."""
-    return os.environ.get(name)
-
-
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 """With 2, TensorFlow logs errors only. Source: TensorFlow, `tsl/platform/default/logging.cc`."""
 
@@ -130,20 +123,17 @@ class Runtime:
 
     Attributes:
         plan: the plan in force or waiting for TensorFlow; None while nothing was asked.
-        since: the cell that made it too late, as a phrase, if the cells are watched.
         broken: TensorFlow failed to make its context for lack of memory.
         asked_at: when the plan's policy was asked for, in seconds since the epoch; None while there is none.
     """
 
     def __init__(self) -> None:
         self.plan: Plan | None = None
-        self.since: str | None = None
         self.broken = False
         self.asked_at: float | None = None
         self._ceiling: Ceiling | None = None
         self._has_read_ceiling = False
         self._changes = EnvironmentChanges()
-        self._theirs: DeviceSettings | None = None  # TensorFlow's settings before this class first changed any
         self._answers: dict[
             tuple[object, ...], tuple[str, ...]
         ] = {}  # CUDA's order does not change while this process runs
@@ -210,7 +200,7 @@ class Runtime:
         environment = {name: os.environ[name] for name in VARIABLES if name in os.environ}
         shown = cuda.shown() if fixed else self._predict(gpus, outside, timeout)
         ours = environment.get(DEVICES) != outside.get(DEVICES)
-        sees, theirs = self._listed()
+        sees, theirs = devices.outside()
         return ProcessState(
             stage=reached,
             environment=environment,
@@ -221,13 +211,13 @@ class Runtime:
             tensorflow_sees=sees,
             skipped=tuple(uuid for uuid in shown or () if uuid not in theirs.growth) if listed() else (),
             growth=theirs.growth,
-            limits={uuid: _bytes(parts) for uuid, parts in theirs.parts.items() if parts and uuid != devices.CPU},
+            limits={uuid: parts for uuid, parts in theirs.limits.items() if parts},
             neighbour=_neighbour() if cuda.contexts() and reached is not Stage.READY else None,
             forked=forked(),
             asked=self.current.asked,
             settled=self.current.settled,
             changed=self._changed(),
-            since=self.since,
+            since=stage.since,
             broken=self.broken and reached is not Stage.READY,
             old=too_old(),
             host=host(),
@@ -239,8 +229,8 @@ class Runtime:
     def apply(self, plan: Plan) -> None:
         """Apply a plan, whole or not at all.
 
-        Where TensorFlow's own API is needed and TensorFlow is not imported yet, the rest waits: call `configure` once
-        it is.
+        Where TensorFlow's own API is needed and TensorFlow is not imported yet, the rest waits: call
+        `devices.configure` once it is.
 
         Raises:
             Refused: TensorFlow rejected it; everything is as it was.
@@ -253,32 +243,8 @@ class Runtime:
         with self._changes.undone_on_error():
             self._changes.write(plan.variables)
             if tensorflow() is not None:
-                self.configure(plan)
+                devices.configure(plan)
         self._keep(plan)
-
-    def configure(self, plan: Plan) -> None:
-        """Set in the imported TensorFlow what only its own API can set, whole or not at all.
-
-        Raises:
-            Refused: TensorFlow rejected it; its settings are as they were.
-        """
-        # Where TensorFlow has made no list yet, nothing was set that would have to be undone.
-        if not (plan.needs_tensorflow or listed()):
-            return
-        try:
-            before = devices.read()
-            theirs = self._theirs or before
-            wanted = _settings(plan, theirs)
-            try:
-                devices.write(wanted)
-            except BaseException:
-                devices.write(before)
-                raise
-            self._theirs = theirs
-        except Refused:
-            raise
-        except Exception as error:  # TensorFlow's errors have no common root
-            raise Refused(f"TensorFlow did not take it: {error}") from error
 
     def environment_for_children(self) -> dict[str, str]:
         """Return the environment for child processes: this process's, without what this class changed; and its ceiling.
@@ -303,13 +269,6 @@ class Runtime:
             self.asked_at = time.time()
         self.plan = plan
 
-    def _listed(self) -> tuple[tuple[str, ...] | None, DeviceSettings]:
-        """Return the GPUs that TensorFlow sees, and its settings without ours; nothing while it has no list."""
-        if not listed() or tensorflow() is None or forked():
-            return None, DeviceSettings(parts={}, growth={}, visible=())
-        now = devices.read()
-        return now.visible, self._theirs or now
-
     def _changed(self) -> tuple[str, ...]:
         """Return what differs from the plan that is in force, a phrase each."""
         plan = self.plan
@@ -327,7 +286,7 @@ class Runtime:
             if DEVICES in plan.variables and not plan.blind and set(there) != set(planned):
                 found.append("TensorFlow sees other GPUs")
         elif listed() and plan.growth is not None:
-            there, expected = limits_now(), {uuid: device.limits for uuid, device in planned.items()}
+            there, expected = devices.read().limits, {uuid: device.limits for uuid, device in planned.items()}
         else:
             return tuple(found)
         for uuid, limits in expected.items():
@@ -351,45 +310,6 @@ class Runtime:
 
 
 RUNTIME = Runtime()
-
-
-def limits_now() -> dict[str, tuple[int, ...]]:
-    """Return the bytes of the logical GPUs that TensorFlow is set to make, by their GPU's UUID.
-
-    Call it only once TensorFlow has a list of devices.
-    """
-    return {uuid: _bytes(parts) for uuid, parts in devices.read().parts.items() if uuid != devices.CPU}
-
-
-def _bytes(parts: Sequence[int | None]) -> tuple[int, ...]:
-    return tuple((size or 0) * MIB for size in parts)
-
-
-def growth_in_force(process: ProcessState) -> bool:
-    """Tell whether pools grow: by the variable if it is exactly true or false, else by `tf.config` without limits."""
-    variable = process.environment.get(GROWTH)
-    if variable in ("true", "false"):
-        return variable == "true"
-    return any(process.growth.values()) and not process.limits
-
-
-def _settings(plan: Plan, theirs: DeviceSettings) -> DeviceSettings:
-    """Return TensorFlow's settings by the plan; where it has none, those before any of ours."""
-    planned = {str(device.gpu.uuid): devices.mebibytes(device.limits) for device in plan.devices}
-    gone = [device.gpu.label for device in plan.devices if device.limits and str(device.gpu.uuid) not in theirs.growth]
-    if gone:
-        raise Refused(
-            f"CUDA does not show this process GPU {', '.join(gone)}, and did when it was asked. "
-            "Restart, and say it again."
-        )
-    parts, growth = dict(theirs.parts), dict(theirs.growth)
-    if plan.growth is not None:
-        for uuid in growth:
-            parts[uuid], growth[uuid] = planned.get(uuid, ()), plan.growth
-    if plan.cpus is not None:
-        parts[devices.CPU] = (None,) * plan.cpus
-    seen = tuple(uuid for uuid in theirs.growth if uuid in planned) if plan.show else theirs.visible
-    return DeviceSettings(parts=parts, growth=growth, visible=seen)
 
 
 def _neighbour() -> str:

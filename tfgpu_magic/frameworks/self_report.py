@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import ParamSpec
 
-from tfgpu_magic.frameworks import cuda, registry, runtime
+from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow import devices, stage
@@ -122,7 +122,7 @@ def _uses(process: ProcessState, plan: Plan, labels: Mapping[str, str]) -> list[
     ready, figures = devices.logical(), registry.figures()
     seen, limits, fair = _seen(process, plan), _limits(process, plan), _fair(process, plan)
     most = _most(plan, {uuid: limits[uuid] for uuid in seen if uuid in limits})
-    grows = runtime.growth_in_force(process) if plan.judged else plan.grows
+    grows = devices.grows(process.growth, process.limits) if plan.judged else plan.grows
     releases = plan.releases and not process.changed
     uses: list[GpuUse] = []
     number = 0
@@ -160,7 +160,7 @@ def _seen(process: ProcessState, plan: Plan) -> Sequence[str]:
 def _limits(process: ProcessState, plan: Plan) -> Mapping[str, tuple[int, ...]]:
     """Return the bytes of each GPU's logical GPUs: TensorFlow's own figures once it has a list, else the plan's."""
     if process.tensorflow_sees is not None:
-        return runtime.limits_now()
+        return devices.read().limits
     return {str(device.gpu.uuid): device.limits for device in plan.devices}
 
 

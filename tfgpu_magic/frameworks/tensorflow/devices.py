@@ -1,10 +1,13 @@
-"""TensorFlow's own settings of its devices: read whole, written whole, and its logical GPUs."""
+"""TensorFlow's own settings of its devices: read whole, written whole, made as a plan has it; and its logical GPUs.
+
+TensorFlow is never imported or started: this works with the one that the user has imported.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -14,7 +17,8 @@ from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.frameworks.tensorflow import stage
 from tfgpu_magic.model.report import LogicalGpu
-from tfgpu_magic.policy.process_state import Stage
+from tfgpu_magic.policy.plan import Plan
+from tfgpu_magic.policy.process_state import GROWTH, Stage
 from tfgpu_magic.units import MIB
 
 CPU = "CPU"
@@ -35,6 +39,82 @@ class DeviceSettings:
     parts: Mapping[str, tuple[int | None, ...]]
     growth: Mapping[str, bool | None]
     visible: tuple[str, ...]
+
+    @property
+    def limits(self) -> dict[str, tuple[int, ...]]:
+        """The bytes of the logical GPUs into which each GPU is divided, by its UUID."""
+        gpus = {uuid: parts for uuid, parts in self.parts.items() if uuid != CPU}
+        return {uuid: tuple((size or 0) * MIB for size in parts) for uuid, parts in gpus.items()}
+
+
+_theirs: DeviceSettings | None = None
+"""TensorFlow's settings before `configure` first changed any."""
+
+
+def outside() -> tuple[tuple[str, ...] | None, DeviceSettings]:
+    """Return the GPUs that TensorFlow sees, and its settings without ours; nothing while it has no list."""
+    if not stage.listed() or stage.tensorflow() is None or stage.forked():
+        return None, DeviceSettings(parts={}, growth={}, visible=())
+    now = read()
+    return now.visible, _theirs or now
+
+
+def grows(growth: Mapping[str, bool | None], limits: Mapping[str, tuple[int, ...]]) -> bool:
+    """Tell whether pools grow: by the variable if it is exactly true or false, else by `tf.config` without limits.
+
+    Args:
+        growth: what `tf.config` has of it, by the UUIDs of GPUs.
+        limits: the limits that it has, likewise.
+    """
+    variable = os.environ.get(GROWTH)
+    if variable in ("true", "false"):
+        return variable == "true"
+    return any(growth.values()) and not any(limits.values())
+
+
+def configure(plan: Plan) -> None:
+    """Set in the imported TensorFlow what only its own API can set, whole or not at all.
+
+    Raises:
+        Refused: TensorFlow rejected it; its settings are as they were.
+    """
+    global _theirs
+    # Where TensorFlow has made no list yet, nothing was set that would have to be undone.
+    if not (plan.needs_tensorflow or stage.listed()):
+        return
+    try:
+        before = read()
+        theirs = _theirs or before
+        wanted = _settings(plan, theirs)
+        try:
+            write(wanted)
+        except BaseException:
+            write(before)
+            raise
+        _theirs = theirs
+    except Refused:
+        raise
+    except Exception as error:  # TensorFlow's errors have no common root
+        raise Refused(f"TensorFlow did not take it: {error}") from error
+
+
+def _settings(plan: Plan, theirs: DeviceSettings) -> DeviceSettings:
+    """Return TensorFlow's settings by the plan; where it has none, those before any of ours."""
+    planned = {str(device.gpu.uuid): tuple(size // MIB for size in device.limits) for device in plan.devices}
+    gone = [device.gpu.label for device in plan.devices if device.limits and str(device.gpu.uuid) not in theirs.growth]
+    if gone:
+        raise Refused(
+            f"CUDA does not show this process GPU {', '.join(gone)}, and did when it was asked. "
+            "Restart, and say it again."
+        )
+    parts, growth = dict(theirs.parts), dict(theirs.growth)
+    if plan.growth is not None:
+        for uuid in growth:
+            parts[uuid], growth[uuid] = planned.get(uuid, ()), plan.growth
+    if plan.cpus is not None:
+        parts[CPU] = (None,) * plan.cpus
+    seen = tuple(uuid for uuid in theirs.growth if uuid in planned) if plan.show else theirs.visible
+    return DeviceSettings(parts=parts, growth=growth, visible=seen)
 
 
 def read() -> DeviceSettings:
@@ -137,8 +217,3 @@ def _divide(device: Any, parts: tuple[int | None, ...]) -> None:
 
 def _number(gpu: Any) -> int:
     return int(gpu.name.rpartition(":")[2])
-
-
-def mebibytes(sizes: Iterable[int]) -> tuple[int | None, ...]:
-    """Return sizes in bytes as TensorFlow takes them, in MiB."""
-    return tuple(size // MIB for size in sizes)

@@ -1,18 +1,18 @@
-"""TensorFlow as one of the frameworks of this process; what is set in it is in `frameworks.runtime`."""
+"""TensorFlow as one of the frameworks of this process; what is set in it is in `devices`."""
 
 from __future__ import annotations
 
 import functools
+import os
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from tfgpu_magic.frameworks import cuda, runtime
+from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.frameworks.base import Framework
 from tfgpu_magic.frameworks.counters import Counters
 from tfgpu_magic.frameworks.pool import Pool
-from tfgpu_magic.frameworks.runtime import RUNTIME, variable
 from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library, size_of
-from tfgpu_magic.frameworks.tensorflow import arrays, devices
+from tfgpu_magic.frameworks.tensorflow import arrays, devices, stage
 from tfgpu_magic.frameworks.tensorflow.stage import context_class, current_stage, eager_context
 from tfgpu_magic.model.report import TENSORFLOW
 from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, GROWTH, Stage
@@ -75,11 +75,11 @@ class TensorFlow(Framework):
     @property
     def since(self) -> str | None:
         """The cell that made it use a GPU, as a phrase, if the cells are watched."""
-        return RUNTIME.since
+        return stage.since
 
     @since.setter
     def since(self, phrase: str | None) -> None:
-        RUNTIME.since = phrase
+        stage.since = phrase
 
     def stage(self) -> Stage:
         """Return its stage."""
@@ -130,16 +130,17 @@ class TensorFlow(Framework):
 
     def with_settings(self, pool: Pool) -> Pool:
         """Return a pool with what the settings say of it, and with what CUDA's own pool has taken."""
+        _, theirs = devices.outside()
         return pool._replace(
-            capped=bool(runtime.limits_now().get(pool.gpu)),
-            grows=runtime.growth_in_force(RUNTIME.observe((), timeout=0.0)),
+            capped=bool(devices.read().limits.get(pool.gpu)),
+            grows=devices.grows(theirs.growth, theirs.limits),
             taken=cuda.pools().get(pool.gpu) if pool.releases else None,
         )
 
     @property
     def gives_back(self) -> bool:  # type: ignore[override]  # the variable may be set at any time
         """Whether its memory comes from CUDA's own pools: under `growth --release`, or by the user's own variable."""
-        return variable(ALLOCATOR) == ASYNC
+        return os.environ.get(ALLOCATOR) == ASYNC
 
     def give_back(self) -> dict[str, int]:
         """Have CUDA's pools give back what none of its tensors uses; return the bytes by the UUID of each GPU."""

@@ -21,6 +21,9 @@ OLDEST = (2, 16)
 
 _CONTEXT = "tensorflow.python.eager.context"
 
+since: str | None = None
+"""The cell that made TensorFlow use a GPU, as a phrase, if the cells are watched."""
+
 _others: frozenset[str] = frozenset()
 """The GPUs on which something had a CUDA context when TensorFlow was imported, as far as that was noted."""
 
