@@ -7,7 +7,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 import tfgpu_magic  # noqa: E402
-from scripts._docs_parts import commands, findings, flags, tree  # noqa: E402
+from scripts._docs_parts import commands, findings, flags, questions, seen, tree  # noqa: E402
 
 project = "tfgpu_magic"
 copyright = "the tfgpu_magic developers"  # noqa: A001  # Sphinx's name
@@ -28,6 +28,8 @@ myst_substitutions = {
     "commands": commands(),
     "findings": findings(),
     "tree": tree(),
+    "seen": seen(),
+    "questions": questions(),
 }
 
 autodoc_typehints = "none"  # the arguments' text says what they are, with units

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from tests.doctor import looking
 from tests.doctor.looking import look
 from tests.doctor.test_memory import V2
 from tests.doctor.test_memory import machine as memory_of
-from tests.gpu import verified
 from tests.machines import machine_of
 from tests.parking.conftest import helpers
 from tests.processes import kill
@@ -27,6 +27,7 @@ from tfgpu_magic.parking import doctor_child as child_parking
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.answers import reasons
 from tfgpu_magic.parking.doctor_child import CHUNK
+from tfgpu_magic.parking.observation import Observation
 from tfgpu_magic.parking.record import ParkedProcess
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
@@ -52,29 +53,40 @@ def end_helpers(machine: Machine) -> None:
     kill(*helpers(machine))
 
 
-def test_a_process_of_tensorflow_goes_and_comes_back_and_the_rates_are_the_drivers(
-    apart: Machine, tmp_path: Path
-) -> None:
+def test_a_process_of_tensorflow_goes_and_comes_back_and_the_line_to_send_says_so(apart: Machine) -> None:
     apart.set_checkpoints(out=0.5, back=1.0)
     done = looking.doctor(apart, "--park", "--json")
     end_helpers(apart)
-    report = looking.read(done.stdout)
-    facts = report.facts("parking.works")
+    seen = Observation.from_line(done.stdout)
 
-    assert (done.returncode, report.of("fault")) == (0, [])
-    assert facts["size_bytes"] >= 5 * CHUNK + CONTEXT
-    assert (facts["out_rate_bytes"] <= 0.51e9, facts["back_rate_bytes"] <= 1.02e9) == (True, True)
+    assert (done.returncode, seen.question, seen.answer, seen.why) == (0, "parks", "yes", ())
+    assert (seen.gpu, seen.gpus, seen.driver, seen.module) == ("Simulated GPU 3GiB", 1, "580.00.00", "simulated")
+    assert seen.framework == f"tensorflow {metadata.version('tensorflow')}"
+    assert (seen.held or 0) >= 5 * CHUNK + CONTEXT
+    assert ((seen.out or 0) <= 0.51e9, (seen.back or 0) <= 1.02e9) == (True, True)
     assert apart.held() == 0
 
-    page = tmp_path / "VERIFIED.md"
-    page.write_text(verified.PAGE.read_text())
-    for _ in range(2):
-        verified.enter(report, page)
-    row = page.read_text().removeprefix(verified.PAGE.read_text())
-    assert row.count("\n") == 1
-    assert [cell.strip() for cell in row.split("|")][2:5] == [
-        "Simulated GPU 3GiB", "580.00.00", report.facts("tensorflow.finds")["version"]
-    ]  # fmt: skip
+
+@pytest.mark.parametrize(
+    ("change", "answer", "why"),
+    [
+        (lambda machine: machine.remove_driver(), "skipped", ()),
+        (lambda machine: machine.set_driver("595.71.05", open_module=True), "refused", ("open-module",)),
+        (lambda machine: machine.fault("cuCheckpointProcessCheckpoint", 801), "refused",
+         ("declined cuCheckpointProcessCheckpoint 801",)),
+    ],
+)  # fmt: skip
+def test_what_is_sent_says_why_not_in_names_and_has_nothing_of_the_user(
+    machine: Machine, change: Callable[[Machine], object], answer: str, why: tuple[str, ...]
+) -> None:
+    change(machine)
+    here = Here(park=True)
+    line = parking.report(here, parking.parking(here))
+    end_helpers(machine)
+    seen = Observation.from_line(line)
+
+    assert (seen.answer, seen.why) == (answer, why)
+    assert [word for word in ("/", os.uname().nodename, str(os.getpid())) if word in line] == []
 
 
 def test_without_being_asked_it_tries_nothing(machine: Machine, own_board: Path) -> None:

@@ -1,19 +1,24 @@
-"""`tfgpu doctor` on a real NVIDIA GPU; what it parks there is entered in VERIFIED.md, where its report belongs, too."""
+"""`tfgpu doctor` on a real NVIDIA GPU; the line about what it parks there is written down with the other answers."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+from importlib.util import find_spec
 
 import pytest
 
 import tfgpu_magic
 from tests.command.shell import TFGPU
 from tests.doctor.looking import read
-from tests.gpu import verified
+from tests.gpu.observed import write
 from tests.processes import PATIENCE
+from tfgpu_magic.parking.observation import Observation
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed"),
+]
 
 
 def test_it_says_of_a_real_gpu_what_nvml_and_tensorflow_say() -> None:
@@ -27,13 +32,12 @@ def test_it_says_of_a_real_gpu_what_nvml_and_tensorflow_say() -> None:
     assert (done.returncode, report.of("fault")) == (0, [])
 
 
-def test_a_process_of_tensorflow_is_parked_and_comes_back_and_that_is_written_down() -> None:
-    allow = "TFGPU_TEST_OPEN_MODULE" in os.environ
-    words = ["--json", "--allow-open-module" if allow else "--park"]
+def test_a_process_of_tensorflow_is_parked_and_comes_back_or_the_line_to_send_says_why_not() -> None:
+    words = ["--json", "--park"] if "TFGPU_TEST_OPEN_MODULE" not in os.environ else ["--json", "--allow-open-module"]
     done = subprocess.run([*TFGPU, "doctor", *words], capture_output=True, text=True, timeout=4 * PATIENCE)
-    report = read(done.stdout)
-    if "parking.open-module" in report.names:
-        pytest.skip("the open kernel module is loaded: on a machine that may stop, set TFGPU_TEST_OPEN_MODULE=1")
+    write(done.stdout)
+    seen = Observation.from_line(done.stdout)
+    if seen.answer == "refused":
+        pytest.skip(f"it was refused: {', '.join(seen.why)}")
 
-    assert "parking.works" in report.names, [row["found"] for row in report.rows if row["name"].startswith("parking.")]
-    verified.enter(report)
+    assert (seen.answer, seen.why) == ("yes", ())

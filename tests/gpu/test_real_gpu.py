@@ -1,10 +1,11 @@
-"""The main promises on a real NVIDIA GPU, NVML the judge: run with ``pytest -m gpu``. What held is in VERIFIED.md."""
+"""The main promises on a real NVIDIA GPU, NVML the judge: run with ``pytest -m gpu``. They need TensorFlow."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
+from importlib.util import find_spec
 
 import pytest
 
@@ -17,7 +18,10 @@ from tfgpu_magic.model.rows import ProcessRow
 from tfgpu_magic.monitor.table.fetch import Watcher
 from tfgpu_magic.policy.memory import context_bytes
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed"),
+]
 
 
 def held() -> int:

@@ -10,6 +10,7 @@ from tfgpu_magic.doctor import finding as doctor
 from tfgpu_magic.doctor.checks.table import CHECKS, examine
 from tfgpu_magic.doctor.finding import Finding, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
+from tfgpu_magic.model.parts import parts
 
 FAULTY = 1
 """The exit status where there is a fault."""
@@ -25,7 +26,9 @@ has been tried on a simulated driver only: on a real one you may be the first.
 
 The JSON names this host, and no process and no notebook; read it before you
 send it. Of the environment it has only the variables that it lists, and ~ for
-the home directory. Sizes are bytes.
+the home directory. Sizes are bytes. With --park it is one line about parking:
+GPU, driver, kernel module, TensorFlow and what was seen, and neither the host
+nor a path.
 
 The exit status is 1 where there is a fault."""
 
@@ -63,5 +66,8 @@ def run(options: argparse.Namespace) -> int:
             print("\r\x1b[K", end="")
         if findings and not options.json:
             print(doctor.text(title, findings, coloured=live and "NO_COLOR" not in os.environ), flush=True)
-    print(doctor.as_json(found) if options.json else f"\n{doctor.summary(found)}")
+    if options.json and park:
+        print(*(report(machine, found) for report in parts("report")), sep="\n")
+    else:
+        print(doctor.as_json(found) if options.json else f"\n{doctor.summary(found)}")
     return FAULTY if any(finding.severity is Severity.FAULT for finding in found) else 0

@@ -13,7 +13,8 @@ from importlib import import_module
 from typing import Any, Literal, TypeAlias
 
 Kind: TypeAlias = Literal[
-    "word", "row fact", "away", "announce", "adviser", "parks", "parking on", "parks itself", "handlers", "end", "check"
+    "word", "row fact", "away", "announce", "adviser", "parks", "parking on", "parks itself", "handlers", "end",
+    "check", "report",
 ]  # fmt: skip
 """What parts there are, and what each is.
 
@@ -31,6 +32,7 @@ Kind: TypeAlias = Literal[
   called at the server's end.
 - ``end``: a function of a pid; it returns why that is not to be killed, "" where it may be, None of one unknown.
 - ``check``: a check of the doctor, after its title.
+- ``report``: a function of a machine and of what the doctor found; it returns the line that can be sent about a try.
 """
 
 _names: dict[str, list[str]] = {}

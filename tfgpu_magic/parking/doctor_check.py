@@ -18,6 +18,7 @@ from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.answers import reasons
 from tfgpu_magic.parking.checks import Inside, ParkFacts
 from tfgpu_magic.parking.doctor_child import CHUNK
+from tfgpu_magic.parking.observation import MODULES, Observation, Seen
 from tfgpu_magic.parking.refusals import Refusal
 from tfgpu_magic.policy.memory import context_bytes
 from tfgpu_magic.policy.process_state import DEVICES, GROWTH
@@ -30,7 +31,7 @@ SIZE = BINARY["GiB"]
 COPYING = 45.0
 """Seconds for all that comes after TensorFlow's import."""
 
-_TELL = "Park nothing on this machine. Please tell us, with this report:\n  tfgpu doctor --park --json > doctor.json"
+_TELL = "Park nothing on this machine. Please tell us, with this report:\n  tfgpu doctor --json > doctor.json"
 
 _ALLOW = "Where nobody else works, this tries it all the same:\n  tfgpu doctor --allow-open-module"
 AGAINST = {
@@ -158,11 +159,13 @@ def _judged(gpu: str, told: Mapping[str, Any]) -> Finding:
         return HELPER(error=told["error"])
     refusals = [why.from_json(one) for one in told["refusals"]]
     if told["step"] == "park":
-        return REFUSED(reasons=reasons(refusals))
+        return REFUSED(reasons=reasons(refusals), names=_names(refusals))
     if told["held"]:
         return STAYED(gpu=gpu, held_bytes=told["held"])
     if told["step"] == "unpark":
-        return CROWDED(gpu=gpu) if why.CANCELLED() in refusals else LOST(reasons=reasons(refusals))
+        return (
+            CROWDED(gpu=gpu) if why.CANCELLED() in refusals else LOST(reasons=reasons(refusals), names=_names(refusals))
+        )
     if not told["same"]:
         return CHANGED(gpu=gpu)
     size, out, back = told["size"], told["out"], told["back"]
@@ -176,5 +179,41 @@ def _judged(gpu: str, told: Mapping[str, Any]) -> Finding:
     )
 
 
+def _names(refusals: Iterable[Refusal]) -> list[str]:
+    """Return the reasons' names; of what the driver has declined, its call and the number of its error."""
+    return [
+        " ".join(map(str, (one.reason.name, *(one.values if one.reason is why.DECLINED else ())))) for one in refusals
+    ]
+
+
 TITLED = ("Parking", parking)
 """It, after its title, for the doctor's table."""
+
+_ANSWERS: dict[str, Seen] = {
+    WORKS.name: "yes", CHANGED.name: "no", STAYED.name: "no", LOST.name: "no", HELPER.name: "no", ENDED.name: "no",
+    CROWDED.name: "skipped", UNTRIED.name: "skipped", NOT_TRIED.name: "skipped",
+}  # fmt: skip
+"""The answer that each finding is to whether a process can be parked; any other is a refusal."""
+_STRONGEST: tuple[Seen, ...] = ("yes", "no", "refused", "skipped")
+
+
+def report(machine: ThisMachine, findings: Iterable[Finding]) -> str:
+    """Return what was seen of parking as a line that can be sent: without names, paths and data of a user."""
+    said: dict[str, Any] = {one.outcome.name: one.facts for one in findings if one.outcome.name.startswith("parking.")}
+    works = said.get(WORKS.name, {})
+    against = [told.get("names", (name.partition(".")[2],)) for name, told in said.items() if name != WORKS.name]
+    label = next((told["gpu"] for told in said.values() if "gpu" in told), None)
+    snapshot, version = machine.driver.snapshot, installed()
+    return Observation(
+        question="parks",
+        answer=min((_ANSWERS.get(name, "refused") for name in said), key=_STRONGEST.index, default="skipped"),
+        why=tuple(one for names in against for one in names),
+        gpu=next((gpu.name for gpu in machine.driver.gpus if label in (None, gpu.label)), None),
+        gpus=len(machine.driver.gpus),
+        driver=None if snapshot is None else snapshot.driver,
+        module="simulated" if machine.simulated else MODULES[facts.open_module(machine.root / "proc")],
+        framework=None if version is None else f"tensorflow {version}",
+        held=works.get("size_bytes"),
+        out=works.get("out_rate_bytes"),
+        back=works.get("back_rate_bytes"),
+    ).to_line()

@@ -1,0 +1,88 @@
+"""What was seen of parking on one GPU: a line of JSON without names and paths, which the table of docs/seen.md is of.
+
+`tfgpu doctor --park --json` writes one, and tests/gpu one for each question. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from typing import Literal, TypeAlias
+
+from tfgpu_magic._version import __version__
+
+Seen: TypeAlias = Literal["yes", "no", "refused", "skipped"]
+"""The answer to a question: *refused* by tfgpu_magic or by the driver, *skipped* since it could not be asked there."""
+
+QUESTIONS = {
+    "parks": "Does a process leave the GPU, and come back as it was?",
+    "leaves": "Does it leave the GPU, with nothing of it listed there?",
+    "ends-suspended": "May it end while it is suspended, by itself?",
+    "killed-suspended": "May it be killed while it is suspended?",
+    "checks": "Do the checks let it be parked?",
+    "mappings": "Has it mapped the file of managed memory once at most?",
+    "two-gpus": "Does a process leave two GPUs?",
+    "exclusive-mode": "Is there room for a second context where a GPU is in an exclusive mode?",
+    "after-profiler": "Does it leave the GPU after the framework's profiler has run in it?",
+    "prefetch": "Does it leave the GPU while an iterator of tf.data prefetches to it, and live on?",
+    "keeps-nvml": "Does it never unload NVML while it runs?",
+    "query-answers": "Is the driver's state query answered within a second while memory is copied?",
+}
+"""What is asked, by the name of the question."""
+
+MODULES = {True: "open", False: "proprietary", None: None}
+"""The names of the kernel modules, by whether it is the open one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """The answer to one question.
+
+    Attributes:
+        question: its name, one of `QUESTIONS`.
+        answer: what was seen.
+        why: the names of the reasons, or the driver's call and the number of its error; words, and none of the user's.
+        gpu: the GPU's name; None where it is unknown, as all that follows.
+        gpus: how many the machine has.
+        driver: the driver's version.
+        module: its kernel module: open, proprietary, simulated.
+        framework: the framework and its version.
+        held: bytes that the process held of the GPU.
+        out: bytes a second that they left it at.
+        back: bytes a second that they came back at.
+        date: the day.
+        version: tfgpu_magic's.
+    """
+
+    question: str
+    answer: Seen
+    why: tuple[str, ...] = ()
+    gpu: str | None = None
+    gpus: int | None = None
+    driver: str | None = None
+    module: str | None = None
+    framework: str | None = None
+    held: int | None = None
+    out: int | None = None
+    back: int | None = None
+    date: str = ""
+    version: str = __version__
+
+    def to_line(self) -> str:
+        """Return it as a line of JSON, without what is unknown, and of today if it has no date."""
+        told = {name: value for name, value in asdict(self).items() if value not in (None, ())}
+        return json.dumps(told | {"date": self.date or time.strftime("%Y-%m-%d")})
+
+    @classmethod
+    def from_line(cls, line: str) -> Observation:
+        """Return what a line tells; what is not known here is left out.
+
+        Raises:
+            ValueError: it is no such line.
+        """
+        try:
+            told = {name: value for name, value in json.loads(line).items() if name in cls.__dataclass_fields__}
+            return cls(**told | {"why": tuple(told.get("why", ()))})
+        except (TypeError, AttributeError) as error:
+            raise ValueError(f"no line of a report: {line[:80]}") from error
