@@ -18,9 +18,10 @@ from tests.sizes import GIB, MIB
 
 __all__ = ["GIB", "MIB", "allocate", "cuda", "listen", "nvml", "seen"]
 
-RUNNING, LOCKED, CHECKPOINTED, FAILED = range(4)
+RUNNING, LOCKED, CHECKPOINTED, FAILED, CHECKPOINTING, RESTORING = range(6)
 OK, INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED = range(4)
 UNAVAILABLE = 46
+NOT_FOUND = 500
 OPERATING_SYSTEM, ILLEGAL_STATE, NOT_READY, LAUNCH_FAILED, NOT_SUPPORTED = 304, 401, 600, 719, 801
 
 
@@ -81,6 +82,59 @@ def locks_in_vain(pid: int) -> bool:
 def cycle(pid: int, times: int) -> int:
     """Park and unpark so often, and return how often a call failed."""
     return sum(any(park(pid) + unpark(pid)) for _ in range(times))
+
+
+class PerDevice(ctypes.Structure):
+    _fields_ = (("at", ctypes.c_uint64), ("size", ctypes.c_size_t), ("stream", ctypes.c_void_p))
+
+
+class CustomInfo(ctypes.Structure):
+    _fields_ = (("handle", ctypes.c_void_p), ("device", ctypes.POINTER(PerDevice)), ("devices", ctypes.c_uint))
+
+
+_operation: list[CustomInfo] = []
+_stored: list[bytes] = []
+
+
+def begin_custom(step: str, pid: int) -> int:
+    """Begin a Checkpoint or a Restore whose copies this process makes."""
+    cuda("cuInit", 0)
+    at = ctypes.POINTER(CustomInfo)()
+    words = (ctypes.c_uint64 * 8)()
+    words[0 if step == "Checkpoint" else 2] = ctypes.addressof(at)
+    answer = cuda(f"cuCheckpointProcess{step}", pid, words)
+    _operation[:] = [] if answer else [at.contents]
+    return answer
+
+
+def store() -> list[int]:
+    """Copy what is mapped, and return the sizes."""
+    devices = [_operation[0].device[number] for number in range(_operation[0].devices)]
+    for one in devices:
+        data = ctypes.create_string_buffer(one.size)
+        assert cuda("cuMemcpyDtoH_v2", data, ctypes.c_uint64(one.at), ctypes.c_size_t(one.size)) == 0
+        _stored.append(data.raw)
+    return [one.size for one in devices]
+
+
+def give_back() -> list[int]:
+    """Copy what was stored to what is mapped."""
+    devices = [_operation[0].device[number] for number in range(_operation[0].devices)]
+    return [
+        cuda("cuMemcpyHtoD_v2", ctypes.c_uint64(one.at), data, ctypes.c_size_t(one.size))
+        for one, data in zip(devices, _stored, strict=True)
+    ]
+
+
+def complete() -> int:
+    """Say that all is copied, through the address that is told for CUDA 13.4."""
+    function, found = ctypes.c_void_p(), ctypes.c_int()
+    version, flags = 13040, ctypes.c_uint64()
+    name = b"cuCheckpointOperationComplete"
+    answer = cuda("cuGetProcAddress_v2", name, ctypes.byref(function), version, flags, ctypes.byref(found))
+    if answer or not function:
+        return answer
+    return int(ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(function.value or 0)(_operation[0].handle))
 
 
 # --- what is moved ---

@@ -161,6 +161,7 @@ class Machine:
         out: float | None = None,
         back: float | None = None,
         host_memory: bool | None = None,
+        ancestors_only: bool | None = None,
     ) -> None:
         """Change how checkpoints go; what is None stays.
 
@@ -169,11 +170,14 @@ class Machine:
             back: how fast it comes back.
             host_memory: whether what is away takes as much of the host's memory as it did of the GPUs, as with a real
                 driver. At first it is only what the process wrote.
+            ancestors_only: whether only a process's ancestors may have its memory mapped, as Yama's ptrace_scope 1 has
+                it, whoever they are.
         """
         for setting, value, scale in (
             (Setting.RATE_OUT, out, 1e9),
             (Setting.RATE_BACK, back, 1e9),
             (Setting.HOST_MEMORY, host_memory, 1),
+            (Setting.PTRACE_SCOPE, ancestors_only, 1),
         ):
             if value is not None:
                 self._state.set(setting, int(value * scale))

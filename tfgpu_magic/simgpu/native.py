@@ -32,6 +32,7 @@ class Setting(IntEnum):
     RATE_BACK = 1
     HOST_MEMORY = 2
     OPEN_MODULE = 3
+    PTRACE_SCOPE = 4
 
 
 @cache

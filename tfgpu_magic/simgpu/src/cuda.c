@@ -81,7 +81,7 @@ int cuda_begin_wait(const char *function, int ordinal)
 
 /* --- errors --- */
 
-API(cuDriverGetVersion, int *to) { NEED(to); *to = 12080; return CUDA_OK; }
+API(cuDriverGetVersion, int *to) { NEED(to); *to = sim_here() && sim_driver(sim_here()) >= 615 ? 13040 : 12080; return CUDA_OK; }
 
 static const struct { int code; const char *name, *text; } errors[] = {
     {CUDA_OK, "CUDA_SUCCESS", "no error"},

@@ -163,19 +163,29 @@ void cuda_release(struct cuda_physical *);
 void cuda_unmap(const struct cuda_block *);
 
 /* What another process may ask about this one. */
-enum cuda_call { CALL_STATE, CALL_THREAD, CALL_LOCK, CALL_CHECKPOINT, CALL_RESTORE, CALL_UNLOCK };
+enum cuda_call { CALL_STATE, CALL_THREAD, CALL_LOCK, CALL_CHECKPOINT, CALL_RESTORE, CALL_UNLOCK, CALL_COMPLETE };
 struct cuda_pair { unsigned char from[16], to[16]; }; /* UUIDs of GPUs */
 struct cuda_request {
     enum cuda_call call;
+    bool custom;            /* of a checkpoint and a restore: the caller copies, and says when it has */
     unsigned timeout_ms;    /* of a lock; 0: none */
     unsigned pairs;         /* of a restore to other GPUs; 0: to its own */
     struct cuda_pair pair[CUDA_DEVICES];
 };
 
+/* A range of this process's device memory. */
+struct cuda_extent { CUdeviceptr at; size_t size; int device; };
+/* cuda_memory.c. Stores the ranges there are, as many as there is room for; returns how many. And empties them all. */
+unsigned cuda_extents(struct cuda_extent *, unsigned room);
+void cuda_drop(void);
+
 /* cuda_away.c. Moves this locked process's memory to the host, and back. Return 0 or the error; `*fatal` is set when no
- * later call can mend it. */
+ * later call can mend it. Where the caller copies, that is only begun; the others end it, or take it back. */
 int cuda_move_out(const struct cuda_request *, bool *fatal);
 int cuda_move_back(const struct cuda_request *, bool *fatal);
+void cuda_moved_out(void);
+void cuda_moved_back(void);
+void cuda_not_back(void);
 /* Ends the process by a signal after a time, as the driver's own faults do, and a partner with it (0: none). */
 void cuda_die(uint64_t after_ns, int number);
 
@@ -184,6 +194,12 @@ struct cuda_answer { int outcome, value; };
 struct cuda_address { socklen_t length; struct sockaddr_un socket; };
 struct cuda_address cuda_address(const struct sim_machine *, pid_t, uint64_t start);
 bool cuda_serve(void);
+
+/* cuda_ask.c. Asks another process; its socket stays open where it is wanted. And waits for an answer there. */
+int cuda_ask(pid_t, const struct cuda_request *, int *value, int *socket);
+int cuda_hear(int from, pid_t, struct cuda_answer *);
+/* cuda_custom.c: begins a checkpoint or restore whose caller copies. */
+int cuda_begin_custom(pid_t, const struct cuda_request *, void **to);
 
 #define ENDS __attribute__((cleanup(cuda_end)))
 #define BEGIN(ordinal)                                  \

@@ -15,6 +15,7 @@ static const uint64_t SECOND_NS = 1000000000, NCCL_HANG_NS = 1400000000;
 static uint64_t held[CUDA_DEVICES]; /* by ordinal: what it let go */
 static uint64_t total;
 static char *copy;                  /* host memory as large as that, where it is to be felt; else NULL */
+static bool custom;                 /* what is away is the caller's to keep */
 static bool stuck;                  /* a restore found no room: none ever will */
 
 static void sleep_until(struct timespec start, uint64_t ns)
@@ -94,18 +95,27 @@ int cuda_move_out(const struct cuda_request *request, bool *fatal)
     total = 0;
     for (int i = 0; i < cuda.count; i++)
         total += sim_held(cuda_machine, cuda.device[i]);
-    if (total && cuda_machine->setting[SIM_HOST_MEMORY]) {
+    custom = request->custom;
+    if (!custom && total && cuda_machine->setting[SIM_HOST_MEMORY]) {
         copy = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (copy == MAP_FAILED) {
             copy = NULL;
             return CUDA_OUT_OF_MEMORY;
         }
     }
+    if (!custom)
+        cuda_moved_out();
+    return CUDA_OK;
+}
+
+void cuda_moved_out(void)
+{
     move(SIM_RATE_OUT, copy != NULL);
+    if (custom)
+        cuda_drop();
     cuda_show(false);
     for (int i = 0; i < cuda.count; i++)
         held[i] = sim_let_go(cuda_machine, cuda.device[i]);
-    return CUDA_OK;
 }
 
 /* Returns the GPU that memory of this one is restored to, or -1: it must be named, and of the same kind. */
@@ -140,6 +150,7 @@ int cuda_move_back(const struct cuda_request *request, bool *fatal)
 {
     if (stuck)
         return CUDA_OPERATING_SYSTEM;
+    NEED(request->custom == custom); /* inferred */
     int wrong = choose(request);
     if (wrong)
         return wrong;
@@ -153,10 +164,26 @@ int cuda_move_back(const struct cuda_request *request, bool *fatal)
         sim_unlist_self(cuda_machine);
         return CUDA_OUT_OF_MEMORY;
     }
+    if (custom)
+        cuda_show(true);
+    else
+        cuda_moved_back();
+    return CUDA_OK;
+}
+
+void cuda_moved_back(void)
+{
     move(SIM_RATE_BACK, false);
     if (copy)
         munmap(copy, total);
     copy = NULL;
     cuda_show(true);
-    return CUDA_OK;
+}
+
+void cuda_not_back(void)
+{
+    cuda_drop();
+    cuda_show(false);
+    for (int i = 0; i < cuda.count; i++)
+        sim_let_go(cuda_machine, cuda.device[i]);
 }

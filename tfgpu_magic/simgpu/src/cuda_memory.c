@@ -173,6 +173,26 @@ void cuda_show(bool readable)
     pthread_mutex_unlock(&guard);
 }
 
+unsigned cuda_extents(struct cuda_extent *to, unsigned room)
+{
+    unsigned found = 0;
+    pthread_mutex_lock(&guard);
+    for (size_t i = 0; i < count && found < room; i++)
+        if (cuda_on_device(&blocks[i]))
+            to[found++] = (struct cuda_extent){blocks[i].at, blocks[i].size, cuda.device[blocks[i].ordinal]};
+    pthread_mutex_unlock(&guard);
+    return found;
+}
+
+void cuda_drop(void)
+{
+    pthread_mutex_lock(&guard);
+    for (size_t i = 0; i < count; i++)
+        if (cuda_on_device(&blocks[i]))
+            madvise((void *)blocks[i].at, blocks[i].size, MADV_DONTNEED);
+    pthread_mutex_unlock(&guard);
+}
+
 int cuda_globals(CUdeviceptr *to, size_t *size, int ordinal)
 {
     bool known = false;

@@ -10,7 +10,8 @@
 #include <unistd.h>
 
 /* What the thread says that the process is, by CUprocessState. */
-static enum { RUNNING, LOCKED, CHECKPOINTED, FAILED } state;
+static enum { RUNNING, LOCKED, CHECKPOINTED, FAILED, CHECKPOINTING, RESTORING } state;
+static int copying = -1; /* the caller who copies, in the last two */
 
 struct cuda_address cuda_address(const struct sim_machine *machine, pid_t pid, uint64_t start)
 {
@@ -58,8 +59,23 @@ static int move(const struct cuda_request *request, int from, cuda_way way, int 
         state = FAILED;
     if (outcome)
         return outcome;
-    state = to;
+    state = !request->custom ? to : to == CHECKPOINTED ? CHECKPOINTING : RESTORING;
+    if (request->custom)
+        return CUDA_OK;
     cuda_set_gate(to == CHECKPOINTED ? GATE_AWAY : GATE_LOCKED);
+    return CUDA_OK;
+}
+
+/* The caller has copied all, or has ended: then it is as before, by what can be inferred. */
+static int complete(bool copied)
+{
+    bool out = state == CHECKPOINTING;
+    if (out && copied)
+        cuda_moved_out();
+    if (!out)
+        (copied ? cuda_moved_back : cuda_not_back)();
+    state = out == copied ? CHECKPOINTED : LOCKED;
+    cuda_set_gate(state == CHECKPOINTED ? GATE_AWAY : GATE_LOCKED);
     return CUDA_OK;
 }
 
@@ -72,6 +88,7 @@ static struct cuda_answer answer(const struct cuda_request *request)
     case CALL_CHECKPOINT: return (struct cuda_answer){.outcome = move(request, LOCKED, cuda_move_out, CHECKPOINTED)};
     case CALL_RESTORE: return (struct cuda_answer){.outcome = move(request, CHECKPOINTED, cuda_move_back, LOCKED)};
     case CALL_UNLOCK: return (struct cuda_answer){.outcome = unlock()};
+    case CALL_COMPLETE: break; /* which only the one who copies may say */
     }
     return (struct cuda_answer){.outcome = CUDA_INVALID_VALUE};
 }
@@ -93,9 +110,26 @@ static bool gone(int caller)
     return poll(&about, 1, 0) != 0; /* a hang-up is told without being asked for */
 }
 
+/* Hears from the caller who copies. */
+static void hear(void)
+{
+    struct cuda_request request;
+    bool copied = recv(copying, &request, sizeof request, 0) == sizeof request && request.call == CALL_COMPLETE;
+    struct cuda_answer said = {.outcome = complete(copied)};
+    send(copying, &said, sizeof said, MSG_NOSIGNAL);
+    close(copying);
+    copying = -1;
+}
+
 static void *serve(void *listener)
 {
+    static struct cuda_extent extents[4096];
     for (;;) {
+        struct pollfd either[] = {{.fd = copying, .events = POLLIN}, {.fd = (int)(intptr_t)listener, .events = POLLIN}};
+        if (poll(either, 2, -1) > 0 && either[0].revents)
+            hear();
+        if (!(either[1].revents & POLLIN))
+            continue;
         int caller = accept4((int)(intptr_t)listener, NULL, NULL, SOCK_CLOEXEC);
         struct cuda_request request;
         if (caller < 0)
@@ -105,6 +139,11 @@ static void *serve(void *listener)
             if (may(caller))
                 said = answer(&request);
             send(caller, &said, sizeof said, MSG_NOSIGNAL);
+            if (request.custom && !said.outcome) {
+                send(caller, extents, cuda_extents(extents, 4096) * sizeof *extents, MSG_NOSIGNAL);
+                copying = caller;
+                continue;
+            }
         }
         if (caller >= 0)
             close(caller);

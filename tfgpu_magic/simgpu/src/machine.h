@@ -77,6 +77,7 @@ enum sim_setting {
     SIM_RATE_OUT, SIM_RATE_BACK,    /* of memory that is copied, in bytes a second; 0 is at once */
     SIM_HOST_MEMORY,                /* whether the copy takes as much host memory as the process held of the GPUs */
     SIM_OPEN_MODULE,                /* whether the kernel module is the open one */
+    SIM_PTRACE_SCOPE,               /* whether only ancestors may trace a process, as Yama has it */
     SIM_SETTINGS,
 };
 
