@@ -166,6 +166,10 @@ def test_what_a_page_asks_when_it_is_opened_brings_nothing_back(site: Site, trai
     assert ask(notebook, "comm_info_request", {})["status"] == "ok"
     assert ask(notebook, "is_complete_request", {"code": "if x:"})["status"] == "incomplete"
     ask_for_widgets(notebook)
+    chooser = '__import__("tfgpu_magic.notebook.chooser").notebook.chooser.state("")'
+    asks = {"code": "", "silent": True, "store_history": False, "user_expressions": {"answer": chooser}}
+    said = ask(notebook, "execute_request", asks)  # as the chooser's page does
+    assert (said["status"], said["evalue"]) == ("error", "This notebook is parked: bring its memory back first.")
 
     made = send(notebook, "debug_request", {"type": "request", "seq": 1, "command": "debugInfo"}, channel="control")
     get = notebook.client.get_control_msg

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-import threading
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 
-from tests.jupyter import Server, execute
+from tests.jupyter import Server, execute, reply_to
 from tests.parking.conftest import helpers
 from tests.processes import kill
 from tests.server.acting import Kernel, post, row_of
@@ -18,10 +18,9 @@ from tests.server.streaming import State, rows, streaming
 from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
-from tfgpu_magic.parking import client
 from tfgpu_magic.parking.answers import reasons
 from tfgpu_magic.parking.handlers import WAITED_FOR
-from tfgpu_magic.parking.refusals import CANCELLED, OFF
+from tfgpu_magic.parking.refusals import OFF
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -129,27 +128,32 @@ def test_a_busy_one_is_not_parked_now_nor_when_its_cell_ends(notebook: Notebook,
 
 
 def test_without_room_it_waits_says_for_whom_and_can_be_told_to_stay(
-    server: Server, machine: Machine, notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+    server: Server, machine: Machine, notebook: Notebook
 ) -> None:
     held = machine.held(pid=notebook.pid)
     assert notebook.parked()
     with machine.add_neighbour("15GiB@0"):
         assert notebook.post(back=True) == (202, "")
         assert notebook.seen(lambda row: row.get("parking") == "waiting" and row.get("behind"))
+        assert notebook.post(back=True) == (202, "")  # it goes on waiting
         assert notebook.post() == (204, "")
         assert notebook.seen(lambda row: row.get("parking") == "parked")["away"] == held
-        for name, value in {**machine.environ(), "TFGPU_MAGIC_DIR": str(server.home / "board")}.items():
-            monkeypatch.setenv(name, value)
-        off = threading.Event()
-        with ThreadPoolExecutor() as threads:
-            waits = threads.submit(client.unpark, notebook.pid, wanted=lambda: not off.is_set())
-            assert notebook.seen(lambda row: row.get("parking") == "waiting")
-            status, said = notebook.post()  # this server cannot call that off
-            off.set()
-            assert (status, said) == (409, WAITED_FOR)
-            assert waits.result(60 * SLACK).refusals == (CANCELLED(),)
         assert notebook.post(back=True) == (202, "")
     assert notebook.seen(lambda row: "parking" not in row)["held"] == held
+
+
+def test_one_for_which_a_cell_waits_is_interrupted_and_not_told_to_stay(
+    server: Server, machine: Machine, notebook: Notebook
+) -> None:
+    assert notebook.parked()
+    with machine.add_neighbour("15GiB@0"):
+        asked = notebook.client.execute("pass")
+        assert notebook.seen(lambda row: row.get("parking") == "waiting" and row.get("state") == "busy")
+
+        assert notebook.post() == (409, WAITED_FOR)
+        psutil.Process(notebook.pid).send_signal(signal.SIGINT)
+        assert reply_to(notebook.client, asked)["status"] == "error"
+        assert notebook.seen(lambda row: row.get("parking") == "parked")
 
 
 def test_its_row_goes_with_it_when_it_is_killed(server: Server, notebook: Notebook) -> None:

@@ -1,7 +1,7 @@
-"""Asks the kernel of another notebook of this user's to park itself: only it knows whether it may be parked now.
+"""Asks the kernel of another notebook of this user's to park itself, to come back, or to stay: only it can.
 
 It is asked by a message like a cell's, which no page shows and no history keeps. Its answer comes with the message's
-end, in the metadata.
+reply, in the metadata. A parked kernel runs no cell for it: the gate knows these messages (`inside.ipython`).
 Source: Jupyter's messaging protocol, "Execute"; ipykernel's command line.
 """
 
@@ -9,25 +9,29 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import queue
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking import refusals as why
-from tfgpu_magic.parking.messages import ANSWER, ParkOutcome, reply
+from tfgpu_magic.parking.messages import ANSWER, COME_BACK, STAY, ParkOutcome, reply
 from tfgpu_magic.parking.reported import parked
 from tfgpu_magic.parking.states import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tfgpu_magic.parking.record import ParkedProcess
 
 BEGIN_TIMEOUT = 5.0
 """Seconds in which the other kernel begins with it; later it would surprise whoever works there by then."""
 ANSWER_TIMEOUT = 30.0
 """Seconds in which it is parked, or on its way by the record, or has said why not; else it has not begun."""
+_ASK = "__import__('tfgpu_magic.parking.inside.notebook', fromlist=['of']).{}"
 _OPTIONS = ("-f", "--f", "--IPKernelApp.connection_file")
 _POLL = 0.5  # seconds between two looks whether the other kernel is there
 
@@ -41,25 +45,59 @@ def park(pid: int) -> ParkOutcome:
     Raises:
         MonitorError: it cannot be asked.
     """
-    from jupyter_client.blocking.client import BlockingKernelClient  # it is there where kernels are
-
     entry = parked(pid)
-    if entry is not None and entry.phase is Phase.PARKED:  # to ask would bring it back
+    if entry is not None and entry.phase is Phase.PARKED:
         return ParkOutcome(entry=entry)
     if entry is not None and entry.phase is Phase.FAILED:  # its user is to hear of that first, in a cell
         return ParkOutcome(entry=entry, refusals=(why.LOST(),))
-    path, start = connection_file(pid), began(pid)
-    if path is None:
-        return ParkOutcome(refusals=(why.NOT_ASKED() if start is not None else why.ENDED(),))
-    client = BlockingKernelClient(connection_file=str(path))
-    try:
-        client.load_connection_file()
-        client.shell_channel.start()
-        return _answer(client, pid, start)
-    except (OSError, ValueError, KeyError) as error:
-        raise MonitorError(f"The kernel with pid {pid} cannot be asked: {error}") from error
-    finally:
-        client.stop_channels()
+    deadline = time.time() + BEGIN_TIMEOUT
+    for outcome in _answers(pid, _ASK.format(f"answer({deadline!r})")):
+        if outcome is not None:
+            return outcome
+        if time.time() > deadline + ANSWER_TIMEOUT and not ((entry := parked(pid)) and entry.parked):
+            return ParkOutcome(refusals=(why.BUSY(),))
+    return ParkOutcome(refusals=(why.ENDED(),))
+
+
+def back(
+    pid: int, seconds: float | None = None, tell: Callable[[ParkedProcess], None] = lambda _: None
+) -> ParkOutcome | None:
+    """Have another notebook's kernel bring its state back; return None where that takes longer, and it goes on.
+
+    Args:
+        pid: the kernel.
+        seconds: how long to wait; None is as long as it takes.
+        tell: takes how far it is while it is waited for.
+
+    Raises:
+        MonitorError: it cannot be asked.
+    """
+    end = math.inf if seconds is None else time.monotonic() + seconds
+    for outcome in _answers(pid, _ASK.format(COME_BACK)):
+        if outcome is not None:
+            return outcome
+        if (entry := parked(pid)) is not None:
+            if entry.phase is Phase.BACK:  # a cell has asked for it, too, and runs
+                return ParkOutcome(entry=entry)
+            tell(entry)
+        if time.monotonic() > end:
+            return None
+    return ParkOutcome(refusals=(why.ENDED(),))
+
+
+def stay(pid: int) -> None:
+    """Call off what another notebook's kernel was asked to come back for.
+
+    Args:
+        pid: the kernel.
+
+    Raises:
+        MonitorError: it cannot be asked.
+    """
+    end = time.monotonic() + BEGIN_TIMEOUT
+    for outcome in _answers(pid, _ASK.format(STAY)):
+        if outcome is not None or time.monotonic() > end:
+            return
 
 
 def connection_file(pid: int) -> Path | None:
@@ -78,17 +116,29 @@ def _connection_file(words: Sequence[str]) -> Path | None:
     return Path(named[0]) if named else None
 
 
-def _answer(client: Any, pid: int, start: int | None) -> ParkOutcome:
-    deadline = time.time() + BEGIN_TIMEOUT
-    code = f"__import__('tfgpu_magic.parking.inside.notebook', fromlist=['of']).answer({deadline!r})"
-    asked = client.execute(code, silent=True, store_history=False, allow_stdin=False, stop_on_error=False)
-    while began(pid) == start:
-        with contextlib.suppress(queue.Empty):
-            message = client.get_shell_msg(timeout=_POLL)
-            if message["parent_header"].get("msg_id") == asked:
-                line = message["metadata"].get(ANSWER)
-                found = None if line is None else reply(line.encode())
-                return found if isinstance(found, ParkOutcome) else ParkOutcome(refusals=(why.NOT_ASKED(),))
-        if time.time() > deadline + ANSWER_TIMEOUT and not ((entry := parked(pid)) and entry.parked):
-            return ParkOutcome(refusals=(why.BUSY(),))
-    return ParkOutcome(refusals=(why.ENDED(),))
+def _answers(pid: int, code: str) -> Iterator[ParkOutcome | None]:
+    """Ask a kernel: give its answer, and None from time to time before; give no more once it has ended."""
+    from jupyter_client.blocking.client import BlockingKernelClient  # it is there where kernels are
+
+    path, start = connection_file(pid), began(pid)
+    if path is None:
+        yield ParkOutcome(refusals=(why.NOT_ASKED() if start is not None else why.ENDED(),))
+        return
+    client = BlockingKernelClient(connection_file=str(path))
+    try:
+        client.load_connection_file()
+        client.shell_channel.start()
+        asked = client.execute(code, silent=True, store_history=False, allow_stdin=False, stop_on_error=False)
+        while began(pid) == start:
+            with contextlib.suppress(queue.Empty):
+                message = client.get_shell_msg(timeout=_POLL)
+                if message["parent_header"].get("msg_id") == asked:
+                    line = message["metadata"].get(ANSWER)
+                    found = None if line is None else reply(line.encode())
+                    yield found if isinstance(found, ParkOutcome) else ParkOutcome(refusals=(why.NOT_ASKED(),))
+                    return
+            yield None
+    except (OSError, ValueError, KeyError) as error:
+        raise MonitorError(f"The kernel with pid {pid} cannot be asked: {error}") from error
+    finally:
+        client.stop_channels()

@@ -1,7 +1,7 @@
 """``POST <base>/tfgpu-magic/park``: has a kernel of this server's park itself, or brings it back.
 
-A kernel is asked, since only it knows whether it may be parked. To bring it back nobody has to ask it: it waits in the
-parker until there is room, as long as this server runs and nobody calls that off by parking it again.
+A kernel is asked, since only it knows whether it may be parked, and only it brings its state back: it waits until there
+is room, and nobody calls that off by parking it again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from tfgpu_magic.monitor.owners.pids import ancestors, began
 from tfgpu_magic.parking import ask_kernel, reported
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.answers import reasons
-from tfgpu_magic.parking.client import ComingBack
 from tfgpu_magic.parking.messages import ParkOutcome
 from tfgpu_magic.server.actions import ActionHandler, within
 
@@ -31,19 +30,13 @@ PARK_TIMEOUT = ask_kernel.BEGIN_TIMEOUT + ask_kernel.ANSWER_TIMEOUT
 RETURN_TIMEOUT = 5.0
 """Seconds that the answer to a return may take; one that waits for room goes on, and the panel shows how it gets on."""
 
-WAITED_FOR = "A cell, a timer or another notebook waits for it, and only that can be interrupted."
-"""Why one that waits to come back is not told to stay parked: nobody has asked this server to bring it back."""
+WAITED_FOR = "A cell waits for it, or what a page has asked: interrupt its kernel."
+"""Why one that waits to come back is not told to stay parked: it hears nothing meanwhile."""
 
 
 def handlers(kernels: Kernels) -> tuple[list[tuple[object, ...]], Callable[[], None]]:
     """Return the handler with its path and arguments, and what is called at the server's end."""
-    coming: dict[int, ComingBack] = {}
-
-    def close() -> None:
-        for one in coming.values():
-            one.call_off()
-
-    return [(r"/tfgpu-magic/park", ParkHandler, {"kernels": kernels, "coming": coming})], close
+    return [(r"/tfgpu-magic/park", ParkHandler, {"kernels": kernels})], lambda: None
 
 
 class ParkHandler(ActionHandler):
@@ -51,13 +44,8 @@ class ParkHandler(ActionHandler):
 
     The body is JSON: ``{"kernel": "...", "pid": 4711}``, with ``"back": true`` for the latter. 204: done; 202: it goes
     on; 400: the request is malformed; 404: it is no kernel of this server, or another process by now; 409: it cannot be
-    done, and the message says why; 503: the parker does not answer.
+    done, and the message says why; 503: the kernel cannot be asked.
     """
-
-    def initialize(self, kernels: Kernels, coming: dict[int, ComingBack]) -> None:  # type: ignore[override]
-        """Take the function that returns this server's kernels by pid, and those that come back, by pid too."""
-        super().initialize(kernels)
-        self._coming = coming
 
     async def do(self, pid: int, fields: Mapping[str, Any]) -> int:
         """Park it, or bring it back."""
@@ -68,21 +56,14 @@ class ParkHandler(ActionHandler):
         known = next((one for at, one in (await self._kernels()).items() if one.kernel == kernel and at in above), None)
         if known is None or began(pid) is None:
             return self._say(404, f"process {pid} is no kernel of this server")
-        coming = self._coming.get(pid)
-        waits = coming is not None and not coming.over
         if fields.get("back") is True:
-            if waits:
-                return 204
-            for back in [at for at, one in self._coming.items() if one.over]:
-                del self._coming[back]
-            coming = self._coming[pid] = ComingBack(pid)
-            return await self._done(partial(coming.outcome, RETURN_TIMEOUT), PARK_TIMEOUT)
-        if coming is not None and waits:
-            coming.call_off()
-            return 204
+            return await self._done(partial(ask_kernel.back, pid, RETURN_TIMEOUT), PARK_TIMEOUT)
         entry = reported.parked(pid)
         if entry is not None and entry.wanted:
-            return self._say(409, WAITED_FOR)
+            if known.state == "busy":
+                return self._say(409, WAITED_FOR)
+            await within(PARK_TIMEOUT, partial(ask_kernel.stay, pid))
+            return 204
         if known.state == "busy":
             return self._say(409, reasons((why.BUSY(),)))
         return await self._done(partial(ask_kernel.park, pid), PARK_TIMEOUT)

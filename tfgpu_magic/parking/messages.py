@@ -34,6 +34,8 @@ SILENCE = 30.0
 
 ANSWER = "tfgpu_magic.parked"
 """The name, in the metadata of a message's end, of an outcome with which a kernel answers who has asked it to park."""
+COME_BACK, STAY = "answer_back()", "answer_stay()"
+"""What a parked kernel is asked: functions of `inside.notebook`, whose code the gate does not run but knows."""
 
 CALL_OFF = b"{}\n"
 """The line that calls a request off."""

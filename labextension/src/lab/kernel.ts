@@ -141,17 +141,19 @@ export async function send(
 /** What a kernel replies, with the value of the request's expression or the error that it raised. */
 interface Content {
   status: string;
+  /** Why nothing was evaluated: the notebook is parked, and is not brought back for a question. */
+  evalue?: string;
   user_expressions?: {
     answer?: { status: string; data?: Record<string, unknown>; ename?: string; evalue?: string };
   };
 }
 
-function answered<T>({ status, user_expressions }: Content): Reply<T> {
+function answered<T>({ status, evalue, user_expressions }: Content): Reply<T> {
   const answer = user_expressions?.answer;
   if (answer?.data?.[MIME]) {
     return { kind: 'answer', facts: answer.data[MIME] as T };
   }
-  const reason = answer ? `${answer.ename ?? ''}: ${answer.evalue ?? ''}` : status;
+  const reason = answer ? `${answer.ename ?? ''}: ${answer.evalue ?? ''}` : (evalue ?? status);
   return answer?.ename === 'ModuleNotFoundError' ? { kind: 'missing' } : { kind: 'failed', reason };
 }
 

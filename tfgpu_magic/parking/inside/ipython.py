@@ -19,6 +19,7 @@ import re
 import sys
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -59,6 +60,9 @@ _STATES = frozenset({"request_states", "request_state"})
 _PLAIN = ("ipywidgets.", "tfgpu_magic.")
 """Where the classes of widgets are whose state is read without code of the user's."""
 
+
+_PARKED = "This notebook is parked: bring its memory back first."
+"""Why an expression that a page wants to know is not evaluated."""
 
 _DEAF = 1.0
 """Seconds after a message's wait in vain in which widgets' messages are not heard: they came while it waited."""
@@ -102,14 +106,21 @@ def ended_by(shell: Any) -> bool:
     return sum(one.frame.f_code is code for one in inspect.stack(0)) <= 1
 
 
-def block_messages(kernel: Any, gate: Gate) -> Iterator[str]:
-    """Block a kernel's messages; give the names of what cannot be blocked, and of what its event loops have waiting."""
+def block_messages(kernel: Any, asked: Mapping[str, Callable[[], Mapping[str, str]]], gate: Gate) -> Iterator[str]:
+    """Block a kernel's messages; give the names of what cannot be blocked, and of what its event loops have waiting.
+
+    Args:
+        kernel: the kernel.
+        asked: what silent messages of ours ask of a parked kernel, by their call; it returns their replies' metadata.
+        gate: the gate.
+    """
     if getattr(kernel, "eventloop", None) is not None:
         yield "the event loop of a graphical interface"
     deaf = [0.0]
     for table in (kernel.shell_handlers, kernel.control_handlers):
         for name in [one for one in table if one not in _HARMLESS and one != _CELL]:
             gate.replace(table, name, _blocked(kernel, name, table[name], gate, deaf))
+    gate.replace(kernel.shell_handlers, _CELL, _unless_silent(kernel, kernel.shell_handlers[_CELL], gate, asked))
     for loop in loops(kernel):
         yield from event_loop.waiting(loop)
 
@@ -233,5 +244,36 @@ def _blocked(kernel: Any, name: str, handler: Callable[..., Any], gate: Gate, de
                     kernel.session.send(stream, reply, answer | beside, parent, ident)
                 return
         await _done(handler(stream, ident, parent))
+
+    return handle
+
+
+def _unless_silent(
+    kernel: Any, handler: Callable[..., Any], gate: Gate, asked: Mapping[str, Callable[[], Mapping[str, str]]]
+) -> Callable[..., Any]:
+    """Return a handler of cells that answers what others ask of a parked kernel, for which it wakes nothing.
+
+    Silent messages without a cell evaluate expressions, as our chooser's: they are refused. What is asked by ours may
+    take long, and is answered when it is done: the kernel goes on meanwhile.
+    """
+
+    async def handle(stream: Any, ident: Any, parent: Any) -> None:
+        code = parent["content"].get("code", "").strip()
+        do = asked.get(code.rpartition(").")[2])
+        if not (gate.closed and parent["content"].get("silent") and (do or not code)):
+            await _done(handler(stream, ident, parent))
+            return
+        reply = partial(kernel.session.send, stream, "execute_reply", parent=parent, ident=ident)
+        if do is None:
+            reply({"status": "error", "ename": "Parked", "evalue": _PARKED, "traceback": []})
+            return
+        loop, done = asyncio.get_running_loop(), {"status": "ok", "user_expressions": {}, "payload": []}
+
+        def work() -> None:
+            metadata = do()
+            with contextlib.suppress(RuntimeError):  # a loop that is closed
+                loop.call_soon_threadsafe(partial(reply, done, metadata=metadata))
+
+        threading.Thread(target=work, name="tfgpu_magic-asked", daemon=True).start()
 
     return handle

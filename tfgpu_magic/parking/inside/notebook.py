@@ -33,7 +33,7 @@ from tfgpu_magic.parking.inside import ipython, threads
 from tfgpu_magic.parking.inside.gate import Block, Caller, Gate, NotBack
 from tfgpu_magic.parking.inside.introspection import read_inside
 from tfgpu_magic.parking.inside.showing import Shown
-from tfgpu_magic.parking.messages import ANSWER, ParkOutcome, Progress, Request
+from tfgpu_magic.parking.messages import ANSWER, COME_BACK, STAY, ParkOutcome, Progress, Request
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.probe import within
 
@@ -80,7 +80,8 @@ class ProcessParking:
     def __init__(self, shell: Any) -> None:
         ways: list[Block] = [partial(ipython.block_cells, shell)]
         if hasattr(shell, "kernel"):
-            ways.append(partial(ipython.block_messages, shell.kernel))
+            asked = {COME_BACK: partial(_answered, self.come_back), STAY: partial(_answered, self.stay)}
+            ways.append(partial(ipython.block_messages, shell.kernel, asked))
         self.active = time.monotonic()
         self._shell = shell
         self._gate = Gate(self._come, (*ways, threads.block))
@@ -268,6 +269,29 @@ class ProcessParking:
             self._gate.open()
             withhold(self._gate.replace, parking.lost(here()) if self._lost else parking.withheld(here()))
 
+    def come_back(self) -> ParkOutcome:
+        """Bring the state back, or wait until another thread has, for whom another process asks.
+
+        Raises:
+            MonitorError: the parker cannot be asked.
+        """
+        if self._without:
+            return ParkOutcome(refusals=(why.WITHOUT_GPU(),))
+        coming = self._joined(Caller.MESSAGE)
+        if coming is None:
+            return ParkOutcome(entry=client.parked())
+        try:
+            return coming.outcome(None) or ParkOutcome()
+        finally:
+            coming.leave()
+
+    def stay(self) -> ParkOutcome:
+        """Call off what waits for the state to come back, for whomever it waits."""
+        coming = self._coming
+        if coming is not None:
+            coming.call_off()
+        return ParkOutcome()
+
     def bring_back(self) -> None:
         """Bring the state back in a cell that runs without it.
 
@@ -389,15 +413,27 @@ def answer(before: float) -> None:
     """
     own = shell()
     refused = _refused(magics_of(own), before)
+    do = of(own).park if refused is None else lambda: ParkOutcome(refusals=(refused,))
+    ipython.at_end_of_cell(own.kernel, partial(_answered, do))
 
-    def parked() -> Mapping[str, str]:
-        try:
-            outcome = of(own).park() if refused is None else ParkOutcome(refusals=(refused,))
-        except MonitorError as error:
-            outcome = ParkOutcome(refusals=(why.NO_HELPER(str(error)),))
-        return {ANSWER: outcome.to_line().decode()}
 
-    ipython.at_end_of_cell(own.kernel, parked)
+def answer_back() -> None:
+    """Say that this kernel is back; as long as it is parked it runs no cell that asks for it, and the gate answers."""
+    ipython.at_end_of_cell(shell().kernel, partial(_answered, of(shell()).come_back))
+
+
+def answer_stay() -> None:
+    """Say that nothing waits for it any more, as `answer_back`."""
+    ipython.at_end_of_cell(shell().kernel, partial(_answered, ParkOutcome))
+
+
+def _answered(do: Callable[[], ParkOutcome]) -> Mapping[str, str]:
+    """Do what another process asks, and return what its message's reply has of that."""
+    try:
+        outcome = do()
+    except MonitorError as error:
+        outcome = ParkOutcome(refusals=(why.NO_HELPER(str(error)),))
+    return {ANSWER: outcome.to_line().decode()}
 
 
 def _refused(magics: object, before: float) -> Refusal | None:

@@ -7,17 +7,22 @@ from pathlib import PurePath
 
 from tfgpu_magic import host
 from tfgpu_magic.errors import PolicyError, Refused
+from tfgpu_magic.monitor.driver.look import look
 from tfgpu_magic.parking import answers as parking
-from tfgpu_magic.parking import client, reported
+from tfgpu_magic.parking import ask_kernel, reported
 from tfgpu_magic.parking.inside import notebook
 from tfgpu_magic.parking.inside.notebook import interruptible
 from tfgpu_magic.parking.inside.showing import Shown
+from tfgpu_magic.parking.messages import ParkOutcome, Progress
 from tfgpu_magic.parking.record import ParkedProcess
+from tfgpu_magic.parking.room import rooms
 from tfgpu_magic.parking.words.park import pid_of, reports
 from tfgpu_magic.policy.arguments import separate
 from tfgpu_magic.policy.word import Line
 
 _WITHOUT = "--without-gpu"
+LOOK = 1.0
+"""Seconds that a look at the GPUs may take, of which only what is shown depends."""
 
 
 def answer(line: Line) -> None:
@@ -43,29 +48,34 @@ def offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
 
 
 def _unpark_other(name: str) -> str:
-    """Bring another process back, whoever it is of this user's, and return what has become of it.
+    """Bring another notebook back, and return what has become of it.
 
     Raises:
         PolicyError: none of that name is parked, or several are.
         Refused: it does not come back.
-        MonitorError: the parker cannot be asked.
+        MonitorError: it cannot be asked.
     """
-    entries, known = _parked_entries(), _parked_names()
+    known = _parked_names()
     pid = pid_of(name, known, "Nothing that is parked")
     called = PurePath(known[pid]).name or f"pid {pid}"
     shown = Shown(host.shell())
-    with interruptible():
-        outcome = client.unpark(pid, held=entries[pid].held, tell=shown)
+
+    def tell(entry: ParkedProcess) -> None:
+        room = rooms(entry.held, look(LOOK)) if entry.wanted else ()
+        shown(Progress(step="waits", rooms=room) if room else Progress(step="copies back", size=entry.size))
+
+    try:
+        with interruptible():
+            outcome = ask_kernel.back(pid, tell=tell) or ParkOutcome()
+    except KeyboardInterrupt:
+        ask_kernel.stay(pid)
+        raise
     if outcome.refusals:
         raise Refused(f"{called} does not come back. {parking.reasons(outcome.refusals)}", verdict="")
     return parking.other_back(outcome, called)
 
 
-def _parked_entries() -> dict[int, ParkedProcess]:
-    return {pid: one for pid, one in reported.read().items() if one.parked}
-
-
 def _parked_names() -> dict[int, str]:
-    """Return what is parked by pid, each as it is called now: the record has what it was called then."""
+    """Return what is parked by pid, each as it is called now."""
     now = reports()
-    return {pid: now[pid].notebook if pid in now else one.name for pid, one in _parked_entries().items()}
+    return {pid: now[pid].notebook if pid in now else one.name for pid, one in reported.read().items() if one.parked}
