@@ -132,13 +132,10 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
             elif policy is before.settled:
                 plan = replace(plan, asked=before.asked)
             RUNTIME.apply(replace(plan, configured=True))
-    except TooLate as error:
-        plan, why = replace(_least(policy), configured=True), str(error)
-        if process.stage is Stage.READY or process.forked:
+    except Exception as error:  # the GPUs cannot be queried, or TensorFlow rejected it for reasons of its own
+        if isinstance(error, TooLate) and (process.stage is Stage.READY or process.forked):
             configured.warn(f"{head}is NOT in force.\n{error}")
             return
-        held = _fall_back(plan)
-    except Exception as error:  # the GPUs cannot be queried, or TensorFlow rejected it for reasons of its own
         plan, why = replace(_least(policy), configured=True), str(error) or type(error).__name__
         held = _fall_back(plan)
     if why:
@@ -248,9 +245,8 @@ def _divide(plan: Plan) -> None:
     with other_processes.settling(plan.settled) as processes:
         process = processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot)
         now, why = fallback.nearest(plan.settled, snapshot, process, lambda: other_processes.names(snapshot))
-        now = replace(now, settled=in_bytes(now.settled, now.devices), configured=plan.configured)
         now = now if why else replace(now, asked=plan.asked)
-        RUNTIME.apply(now)
+        RUNTIME.apply(replace(now, settled=in_bytes(now.settled, now.devices), configured=plan.configured))
     head = f"tfgpu_magic: `{plan.asked}`"
     if why:
         import_hook.warn(f"{head} cannot be had in full. `{now.asked}` is in force instead.\n{why}")
@@ -291,7 +287,7 @@ def tell_others() -> None:
         snapshot = _looked()
         made = every_framework().with_others(plan, snapshot, other_processes.observed(snapshot))
         RUNTIME.write(made)
-        for refused in every_framework().tell(made.others.parts, plan.others.parts):
+        for refused in list(every_framework().tell(made.others.parts, plan.others.parts)):  # each is told first
             import_hook.warn(f"tfgpu_magic: {refused.reason}")
         for part in made.others.parts:
             if part.unmet and part not in plan.others.parts:  # else it was said before
