@@ -59,12 +59,12 @@ test('it says where its memory is, for how long, and for whom it waits', () => {
   assert.equal(parkedDetail(parked(), 'GiB', ENGLISH), '9.8 GiB in host memory');
   assert.equal(
     parkedDetail(parked({ parking: 'waiting', behind: 'b.ipynb' }), 'GiB', ENGLISH),
-    '9.8 GiB in host memory; b.ipynb holds most of this GPU'
+    '9.8 GiB in host memory; b.ipynb holds most of this GPU; to go on without it: %tf_gpu unpark --without-gpu'
   );
   assert.equal(parkedText(parked({ parking: 'failed' }), SINCE, ENGLISH), 'GPU state lost');
   assert.match(parkedDetail(parked({ parking: 'failed' }), 'GiB', ENGLISH), /lost: restart its kernel/);
-  assert.match(parkedDetail(parked({ trouble: 'stopped' }), 'GiB', ENGLISH), /kill -CONT/);
-  assert.match(parkedDetail(parked({ trouble: 'hangs' }), 'GiB', ENGLISH), /driver does not answer/);
+  assert.match(parkedDetail(parked({ trouble: 'stopped' }), 'GiB', ENGLISH), /kill -CONT$/);
+  assert.match(parkedDetail(parked({ trouble: 'hangs' }), 'GiB', ENGLISH), /driver does not answer; .*--without-gpu/);
 });
 
 test('the list of running kernels says what is parked', () => {

@@ -61,7 +61,9 @@ export function parkedDetail(row: Row, unit: Unit, trans: Translation): string {
     failed: trans.__('Its GPU state is lost: restart its kernel, which frees what it holds')
   };
   const trouble = troubleText(row, trans);
-  return trouble ? `${sentences[row.parking]}; ${trouble}` : sentences[row.parking];
+  const blocked = row.trouble === 'stopped' ? false : row.parking === 'waiting' || Boolean(trouble);
+  const without = blocked ? trans.__('to go on without it: %tf_gpu unpark --without-gpu') : '';
+  return [sentences[row.parking], trouble, without].filter(Boolean).join('; ');
 }
 
 function troubleText({ trouble }: Row, trans: Translation): string {
