@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from tests.browser.panel import Row, View, open_panel, panel_of, restored, visit
 from tests.browser.scene import Scene, lab_only, shot, soon
 from tests.browser.unused import unused
-from tests.parking.conftest import helpers
+from tests.parking.conftest import workers
 from tests.processes import kill
 from tests.sizes import GIB
 from tests.slack import SLACK
@@ -36,7 +36,7 @@ def notebook(scene: Scene) -> Iterator[Notebook]:
     notebook = scene.notebook("train.ipynb", ASK, HOLD)
     yield notebook
     scene.server.open(f"api/sessions/{notebook.session}", method="DELETE").close()
-    kill(*helpers(scene.machine))
+    kill(*workers(scene.machine))
 
 
 def comes_to(panel: View, *states: str) -> Row:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -16,19 +17,18 @@ from tests.doctor.looking import look
 from tests.doctor.test_memory import V2
 from tests.doctor.test_memory import machine as memory_of
 from tests.machines import machine_of
-from tests.parking.conftest import helpers
+from tests.parking.conftest import workers
 from tests.processes import kill
 from tests.sizes import CONTEXT, GIB, MIB
 from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.machine import ThisMachine as Here
-from tfgpu_magic.parking import client
 from tfgpu_magic.parking import doctor_check as parking
 from tfgpu_magic.parking import doctor_child as child_parking
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.answers import reasons
 from tfgpu_magic.parking.doctor_child import CHUNK
 from tfgpu_magic.parking.observation import Observation
-from tfgpu_magic.parking.record import ParkedProcess
+from tfgpu_magic.parking.parked import ParkedProcess
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
@@ -50,7 +50,7 @@ def own_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def end_helpers(machine: Machine) -> None:
-    kill(*helpers(machine))
+    kill(*workers(machine))
 
 
 def test_a_process_of_tensorflow_goes_and_comes_back_and_the_line_to_send_says_so(apart: Machine) -> None:
@@ -186,31 +186,14 @@ def test_what_the_driver_declines_is_told_with_its_call(machine: Machine) -> Non
     assert machine.held() == 0
 
 
-def test_a_helper_that_cannot_be_asked_is_told_also_while_the_process_is_parked(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code = (
-        "from tfgpu_magic.parking import client; "
-        "client.unpark = lambda **_: (_ for _ in ()).throw(client.ParkerHangs('It hangs.')); "
-    )
-    monkeypatch.setattr(parking, "_CODE", code + parking._CODE)
-    report = look("parking", here=Here(park=True))
-    end_helpers(machine)
-
-    assert report.names == ["parking.helper"]
-    assert report.facts("parking.helper") == {"error": "It hangs."}
-    assert machine.held() == 0
-
-
 @pytest.mark.parametrize(
     ("answer", "phase", "at_once"),
     [
         ({"step": "compare"}, Phase.BACK, False),
         ({"step": "unpark"}, Phase.PARKED, True),
         ({"step": "park"}, Phase.CHECKPOINTING, True),
-        ({"error": "It hangs."}, Phase.PARKED, True),
-        ({"error": "It hangs."}, Phase.BACK, False),
-        ({"error": "It hangs."}, None, True),
+        ({"step": "unpark"}, Phase.BACK, False),
+        ({"step": "park"}, None, True),
     ],
 )
 def test_the_process_ends_as_programs_do_once_it_has_come_back_and_else_at_once(
@@ -219,7 +202,7 @@ def test_the_process_ends_as_programs_do_once_it_has_come_back_and_else_at_once(
     entry = None if phase is None else ParkedProcess(pid=1, began=1, phase=phase, since=1.0)
     ended: list[int] = []
     monkeypatch.setattr(child_parking, "_answer", lambda *_, **__: answer)
-    monkeypatch.setattr(client, "parked", lambda: entry)
+    monkeypatch.setattr(child_parking, "GpuState", lambda _: SimpleNamespace(known=entry))
     monkeypatch.setattr(os, "_exit", ended.append)
     child_parking.main(None, CHUNK, allow_open_module=False)
 
@@ -241,7 +224,6 @@ GONE = {"step": "compare", "refusals": [], "size": GIB, "held": 0, "out": 0.5, "
             "lost",
             "did not come back. The driver has declined it (restore: 2). Its GPU state cannot be had back",
         ),
-        ({"error": "It hangs."}, "helper", "could not be asked: It hangs."),
     ],
 )
 def test_what_a_try_has_come_to_is_told_for_what_it_is(answered: dict[str, Any], outcome: str, said: str) -> None:

@@ -12,13 +12,13 @@ import pytest
 
 import tfgpu_magic
 from tests.parking import on_machine
+from tests.parking.conftest import park, unpark
 from tests.processes import program, run
 from tests.simgpu.checkpoint_on_machine import hold_plain
 from tests.sizes import GIB, MIB
 from tests.waiting import until
-from tfgpu_magic.parking import client, facts
+from tfgpu_magic.parking import facts
 from tfgpu_magic.parking import refusals as why
-from tfgpu_magic.parking.checks import Inside
 
 pytestmark = [
     pytest.mark.gpu,
@@ -57,27 +57,25 @@ def test_a_stopped_process_is_refused_and_one_that_goes_on_is_parked() -> None:
     with program(None, hold_plain, GIB, fresh=True) as held:
         os.kill(held.pid, signal.SIGSTOP)
         try:
-            assert client.park(held.pid, inside=Inside()).refusals == (why.STOPPED(),)
+            assert park(held.pid).refusals == (why.STOPPED(),)
         finally:
             os.kill(held.pid, signal.SIGCONT)
-        assert client.park(held.pid, inside=Inside()).done
+        assert park(held.pid).done
 
 
 def test_a_process_waits_for_room_that_others_have_taken() -> None:
     with program(None, hold_plain, GIB, fresh=True) as held:
-        assert client.park(held.pid, inside=Inside()).done
+        assert park(held.pid).done
         waited: list[str] = []
         room: Any = tfgpu_magic.look().gpus[0].free
         with program(None, hold_plain, (room - GIB) // MIB * MIB, fresh=True):
-            gone = client.unpark(
-                held.pid, tell=lambda said: waited.append(said.step), wanted=lambda: "waits" not in waited
-            )
+            gone = unpark(held.pid, tell=lambda said: waited.append(said.step), wanted=lambda: "waits" not in waited)
             assert gone.refusals == (why.CANCELLED(),)
-        assert client.unpark(held.pid).done
+        assert unpark(held.pid).done
 
 
 def test_a_process_that_is_killed_while_it_is_parked_leaves_nothing() -> None:
     with program(None, hold_plain, GIB, fresh=True) as held:
-        assert client.park(held.pid, inside=Inside()).done
+        assert park(held.pid).done
         os.kill(held.pid, signal.SIGKILL)
-        until(lambda: client.parked(held.pid) is None)
+        until(lambda: all(row.pid != held.pid for row in tfgpu_magic.look().processes))

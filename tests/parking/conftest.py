@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,27 +12,36 @@ import psutil
 import pytest
 
 from tests.jupyter import Notebook
-from tests.parking.house import House, parkable
+from tests.parking.house import IDLE, House, parkable
 from tests.parking.made_up import Driver
 from tests.parking.notebooks import Site, standing
 from tests.processes import kill, ours
 from tests.simgpu.talking import Talker, talker
 from tests.sizes import GIB
 from tests.slack import SLACK
-from tests.waiting import until
-from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.parking import client, record
+from tfgpu_magic.leases.lease_file import LeaseFile
+from tfgpu_magic.parking import reported
 from tfgpu_magic.parking.checks import Inside
-from tfgpu_magic.parking.messages import ParkOutcome
-from tfgpu_magic.parking.record import ParkedProcess
+from tfgpu_magic.parking.gpu_state import Asker, GpuState, Timeouts
+from tfgpu_magic.parking.messages import ParkOutcome, Progress
+from tfgpu_magic.parking.parked import ParkedProcess
 from tfgpu_magic.parking.states import Phase
+from tfgpu_magic.parking.transfers import Park, Unpark
 from tfgpu_magic.simgpu import Machine
 
-PARKER, WORKER = "tfgpu_magic.parking.parker", "tfgpu_magic.parking.driver"
+WORKER = "tfgpu_magic.parking.driver"
+"""What a worker runs."""
 
 
+PATIENT = Timeouts(look=15 * SLACK, state=5 * SLACK, more=5 * SLACK)
+"""As long as a busy machine takes."""
+Tell = Callable[[Progress], object]
 Start = Callable[..., Talker]
 """Starts a program that holds a GiB, or so much, and ends with the test."""
+
+
+def _nobody(_: Progress) -> None:
+    """Hear nothing."""
 
 
 class Asking:
@@ -95,13 +103,15 @@ def gpus() -> str:
 @pytest.fixture
 def machine(gpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
-    patient = f"Timeouts.__init__.__kwdefaults__.update(look={15 * SLACK}, state={5 * SLACK}, more={5 * SLACK}); "
-    monkeypatch.setattr(client, "CODE", client.CODE.replace("import main; ", f"import Timeouts, main; {patient}"))
+    _states.clear()
     with Machine.create(gpus) as machine:
         for name, value in machine.environ().items():
             monkeypatch.setenv(name, value)
         yield machine
-        kill(*helpers(machine))
+        for one in _states.values():
+            one.rest()
+        _states.clear()
+        kill(*workers(machine))
 
 
 @pytest.fixture
@@ -111,9 +121,9 @@ def programs(machine: Machine) -> Iterator[Start]:
         yield lambda size=GIB: started.enter_context(talker(machine, f"hold({size})"))
 
 
-def helpers(machine: Machine, module: str = "tfgpu_magic.parking.") -> list[psutil.Process]:
-    """Return the helper and its workers on this machine, or those of them that run one module."""
-    return ours(machine, module)
+def workers(machine: Machine) -> list[psutil.Process]:
+    """Return the workers on this machine."""
+    return ours(machine, WORKER)
 
 
 @pytest.fixture
@@ -123,33 +133,36 @@ def held(machine: Machine) -> Iterator[Talker]:
         yield held
 
 
-def all_die(machine: Machine, pid: int, when: Callable[[], object]) -> None:
-    """Have another process ask for a parked one, and kill that and all helpers as soon as something is so."""
-    code = "import sys; from tfgpu_magic.parking import client; client.unpark(int(sys.argv[1]))"
-    with machine.popen([sys.executable, "-c", code, str(pid)]) as asker:
-        until(when)
-        asker.kill()
-        kill(*helpers(machine))
+_states: dict[int, GpuState] = {}
+TABLE = LeaseFile()
 
 
-def only_helper(machine: Machine) -> psutil.Process:
-    """Return the helper, once those that came too late have ended."""
-    [helper] = until(lambda: helpers(machine, PARKER), lambda found: len(found) == 1, every=0.5)
-    return helper
+def state(pid: int) -> GpuState:
+    """Return the GPU state of a program, which is moved here as a process does it for itself."""
+    if pid not in _states:
+        _states[pid] = GpuState(pid, timeouts=PATIENT)
+    return _states[pid]
 
 
 def entry(pid: int) -> ParkedProcess | None:
-    """Return what the record says of a process."""
-    with BoardDirectory() as place:
-        return next((one for one in record.read(place).entries.values() if one.pid == pid), None)
+    """Return what is known of a program, or what a notebook reports."""
+    return _states[pid].known if pid in _states else reported.parked(pid)
 
 
 def phase(pid: int) -> Phase | None:
-    """Return the phase that the record has of a process."""
+    """Return the phase of that."""
     found = entry(pid)
     return None if found is None else found.phase
 
 
-def park(pid: int, **options: Any) -> ParkOutcome:
+def park(
+    pid: int, inside: Inside | None = IDLE, tell: Tell = _nobody, *, name: str = "", allow_open_module: bool = False
+) -> ParkOutcome:
     """Park an idle program."""
-    return client.park(pid, inside=Inside(), **options)
+    asker = Asker(tell)
+    return Park(state(pid), inside, name=name, allow_open_module=allow_open_module, asker=asker).park()
+
+
+def unpark(pid: int, tell: Tell = _nobody, wanted: Callable[[], bool] = lambda: True) -> ParkOutcome:
+    """Bring a program back."""
+    return Unpark(state(pid), TABLE, Asker(tell, wanted)).unpark()

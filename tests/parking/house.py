@@ -15,12 +15,12 @@ from tests.sizes import GIB
 from tfgpu_magic.leases.lease_file import LeaseTable
 from tfgpu_magic.parking import checks, facts
 from tfgpu_magic.parking.checks import Inside
-from tfgpu_magic.parking.gpu_state import Asker, GpuState, Timeouts
+from tfgpu_magic.parking.gpu_state import NOBODY, Asker, GpuState, Timeouts
 from tfgpu_magic.parking.messages import ParkOutcome
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.parking.transfers import Park, Unpark
 
-NOBODY, IDLE = Asker(), Inside()
+IDLE = Inside()
 QUICK = Timeouts(copy=0.2, slowest=1e12, between=0.01)
 
 

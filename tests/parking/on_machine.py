@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import tfgpu_magic
 from tests.simgpu.checkpoint_on_machine import digest, hold, intact, train
 from tests.sizes import MIB
-from tfgpu_magic.parking import client
+from tfgpu_magic.leases.lease_file import TABLE
 from tfgpu_magic.parking.checks import Inside
+from tfgpu_magic.parking.gpu_state import GpuState
+from tfgpu_magic.parking.transfers import Park, Unpark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,14 +62,14 @@ def with_managed_memory() -> list[str]:
     """Return why a program with managed memory is not parked."""
     hold(64 * MIB)
     hold(MIB, function="cuMemAllocManaged")
-    return _names(client.park(inside=Inside()))
+    return _names(Park(GpuState(os.getpid()), Inside()).park())
 
 
 def _away_and_back(same: Callable[[], bool]) -> Seen:
-    before = _listed()
-    gone = client.park(inside=Inside())
+    before, state = _listed(), GpuState(os.getpid())
+    gone = Park(state, Inside()).park()
     away = _listed()
-    back = client.unpark() if gone.done else gone
+    back = Unpark(state, TABLE).unpark() if gone.done else gone
     size = 0 if gone.entry is None else gone.entry.size
     rates = (size / max(gone.seconds, 1e-3), size / max(back.seconds, 1e-3))
     return Seen(_names(gone) + _names(back), same(), (before, away, _listed()), rates)

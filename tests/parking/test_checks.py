@@ -143,7 +143,7 @@ def test_what_is_missing_by_todays_figures_is_told_beside_that_it_may_be_parked(
 ALL = [
     why.NO_DRIVER("x"), why.OLD_DRIVER("1", "580"), why.CHILDREN((1, 2)), why.HOST_MEMORY(1, None), why.THREADS(("a",)),
     why.NO_WAY_BACK("0", 2, None), why.STOPPED(), why.LOST(), why.UNANSWERED("lock"), why.DECLINED("lock", 401),
-    why.NVML_UNLOADED("610.10"), why.NO_HELPER("cannot be started"),
+    why.NVML_UNLOADED("610.10"), why.ERROR("It fails."),
 ]  # fmt: skip
 
 

@@ -1,35 +1,36 @@
-"""Whatever is killed at whatever step, no process stays locked, and none is lost that could be saved."""
+"""Whatever is killed or stopped at whatever step, no process stays locked, and none is lost that could be saved."""
 
 from __future__ import annotations
 
+import os
 import signal
-import subprocess
-import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.parking.conftest import PARKER, WORKER, Asking, Start, all_die, helpers, park, phase
+from tests.parking.conftest import Asking, Start, park, phase, state, unpark, workers
 from tests.processes import kill
+from tests.simgpu.talking import Talker, talker
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
-from tfgpu_magic.parking import client
+from tfgpu_magic.parking import facts
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
 STEPS = [
-    ("park", "checks", "cuCheckpointProcessGetState", ["helper"]),
-    ("park", "locking", "cuCheckpointProcessLock", ["helper", "worker", "both", "process"]),
-    ("park", "checkpointing", "cuCheckpointProcessCheckpoint", ["helper"]),
-    ("park", "checkpointing", "", ["helper", "worker", "process"]),
-    ("unpark", "takes room", "cuMemAlloc_v2", ["helper"]),
-    ("unpark", "restoring", "cuCheckpointProcessRestore", ["helper"]),
-    ("unpark", "restoring", "", ["helper", "worker", "both", "process"]),
-    ("unpark", "unlocking", "cuCheckpointProcessUnlock", ["helper"]),
+    ("park", "checks", "cuCheckpointProcessGetState"),
+    ("park", "locking", "cuCheckpointProcessLock"),
+    ("park", "checkpointing", "cuCheckpointProcessCheckpoint"),
+    ("park", "checkpointing", ""),
+    ("unpark", "takes room", "cuMemAlloc_v2"),
+    ("unpark", "restoring", "cuCheckpointProcessRestore"),
+    ("unpark", "restoring", ""),
+    ("unpark", "unlocking", "cuCheckpointProcessUnlock"),
 ]
-"""The steps in which something is killed, by the record's phase or by what is told: before a call of the driver, which
-hangs until it is over, or in the middle of a copy; and who is killed there. `test_any_step` has every call."""
-DEATHS = [(deed, step, slow, victim) for deed, step, slow, victims in STEPS for victim in victims]
+"""The steps in which something is killed, by the phase or by what is told: before a call of the driver, which hangs
+until it is over, or in the middle of a copy. `test_any_step` has every call."""
 
 
 def slow_down(machine: Machine, slow: str) -> None:
@@ -46,7 +47,8 @@ def go_on(machine: Machine) -> None:
     machine.set_checkpoints(out=0.0, back=0.0)
 
 
-@pytest.mark.parametrize(("deed", "step", "slow", "victim"), DEATHS)
+@pytest.mark.parametrize("victim", ["worker", "process"])
+@pytest.mark.parametrize(("deed", "step", "slow"), STEPS)
 def test_nothing_is_lost_or_locked_whatever_is_killed(
     machine: Machine, programs: Start, deed: str, step: str, slow: str, victim: str
 ) -> None:
@@ -55,17 +57,10 @@ def test_nothing_is_lost_or_locked_whatever_is_killed(
         assert park(program.pid).done
     slow_down(machine, slow)
     said: list[str] = []
-    asking = Asking(
-        park if deed == "park" else client.unpark, program.pid, tell=lambda progress: said.append(progress.step)
-    )
+    asking = Asking(park if deed == "park" else unpark, program.pid, tell=lambda progress: said.append(progress.step))
     until(lambda: step in said or phase(program.pid) == step, every=0.01)
     assert not asking.done
-    doomed = {
-        "helper": helpers(machine, PARKER),
-        "worker": helpers(machine, WORKER),
-        "both": helpers(machine),
-        "process": [psutil.Process(program.pid)],
-    }[victim]
+    doomed = workers(machine) if victim == "worker" else [psutil.Process(program.pid)]
     assert doomed
     kill(*doomed)
     go_on(machine)
@@ -73,57 +68,85 @@ def test_nothing_is_lost_or_locked_whatever_is_killed(
 
     if victim == "process":
         program.end()
-        assert phase(program.pid) is None
+        state(program.pid).settle()
         until(lambda: machine.held() == 0)
         return
-    settled = until(lambda: phase(program.pid), lambda found: found in (None, Phase.BACK, Phase.PARKED))
-    if settled is Phase.PARKED:
-        assert client.unpark(program.pid).done
+
+    def settled() -> Phase | None:
+        found = state(program.pid).settle()
+        return None if found is None else found.phase
+
+    if until(settled, {None, Phase.BACK, Phase.PARKED}.__contains__) is Phase.PARKED:
+        assert unpark(program.pid).done
     assert program.ask("intact()")
     until(lambda: machine.held() == GIB + CONTEXT)
 
 
-@pytest.mark.parametrize(("step", "slow"), [("waits", ""), *(way[1:3] for way in STEPS if way[0] == "unpark")])
-def test_an_asker_that_is_killed_leaves_nothing_half_done(
-    machine: Machine, programs: Start, step: str, slow: str
-) -> None:
-    program = programs(GIB)
-    assert park(program.pid).done
-    other = programs(GIB) if step == "waits" else None
-    slow_down(machine, slow)
-    code = (
-        "import sys; from tfgpu_magic.parking import client; "
-        "client.unpark(int(sys.argv[1]), tell=lambda said: print(said.step, flush=True))"
-    )
-    command = [sys.executable, "-c", code, str(program.pid)]
-    with machine.popen(command, stdout=subprocess.PIPE, text=True) as asker:
-        if step in ("waits", "takes room"):
-            assert asker.stdout is not None
-            assert step in map(str.strip, asker.stdout)
-        else:
-            until(lambda: phase(program.pid) == step, every=0.01)
-        asker.kill()
-    go_on(machine)
-    if other is not None:
-        other.end(signal.SIGKILL)
-
-    settled: dict[Phase | None, int] = {Phase.BACK: GIB + CONTEXT, Phase.PARKED: 0}
-    until(lambda: machine.held() == settled.get(phase(program.pid)))
-    assert client.unpark(program.pid).done
-    assert program.ask("intact()")
+PARKS = """
+from tfgpu_magic.parking.gpu_state import *; from tfgpu_magic.parking.transfers import *
+from tfgpu_magic.parking.checks import Inside; from tfgpu_magic.leases.lease_file import TABLE
+def told(known):
+    Path(os.environ["TFGPU_SIMGPU"] + ".phase").write_text("" if known is None else known.phase.value)
+own = GpuState(os.getpid(), told, timeouts=Timeouts(look=60.0))
+def away():
+    return Park(own, Inside()).park().done
+def back():
+    return Unpark(own, TABLE).unpark().done
+"""
+"""What makes a program able to park itself, as kernels do; a file tells its phase."""
 
 
-def test_whoever_looks_next_sets_right_what_all_have_died_over(machine: Machine, programs: Start) -> None:
-    program = programs()
-    park(program.pid)
-    machine.hang("cuCheckpointProcessUnlock", 600.0)
-    all_die(machine, program.pid, lambda: phase(program.pid) is Phase.UNLOCKING)
+def own_phase(machine: Machine) -> str:
+    """Return the phase of the program that parks itself."""
+    return Path(f"{machine.path}.phase").read_text()
+
+
+@pytest.fixture
+def own(machine: Machine) -> Iterator[Talker]:
+    """A program that holds memory, and parks itself by a worker of its own."""
+    with talker(machine, "hold(256 * MIB)", f"exec({PARKS!r}, globals())") as own:
+        yield own
+
+
+def test_one_that_is_killed_while_it_is_parked_leaves_nothing(machine: Machine, own: Talker) -> None:
+    assert own.ask("away()")
+    assert machine.held() == 0
+    assert len(workers(machine)) == 1
+    own.end(signal.SIGKILL)
+
+    until(lambda: not workers(machine))
+    assert machine.held() == 0
+
+
+@pytest.mark.parametrize("step", ["locking", "restoring"])
+def test_one_that_is_killed_in_a_call_leaves_nothing(machine: Machine, own: Talker, step: str) -> None:
+    if step == "restoring":
+        assert own.ask("away()")
+    machine.hang("cuCheckpointProcessLock" if step == "locking" else "cuCheckpointProcessRestore", 2.0)
+    own.say("away()" if step == "locking" else "back()")
+    until(lambda: own_phase(machine) == step, despite=FileNotFoundError)
+    own.end(signal.SIGKILL)
     machine.clear_faults()
 
-    def look() -> Phase | None:
-        client.attend()  # as a panel does with each look; what was killed has its lock for a moment longer
-        return phase(program.pid)
+    until(lambda: not workers(machine))
+    until(lambda: machine.held() == 0)
 
-    until(look, lambda found: found is Phase.BACK)
-    assert program.ask("intact()")
-    assert not client.attend()
+
+def test_one_that_is_stopped_in_the_middle_is_left_alone_by_its_worker_and_set_right_later(
+    machine: Machine, own: Talker
+) -> None:
+    """The process cannot give its worker up: the worker's own alarm ends it."""
+    own.ask("own.__setattr__('timeouts', Timeouts(look=60.0, lock=1.0, more=1.0))")
+    machine.hang("cuCheckpointProcessLock", 600.0)
+    own.say("away()")
+    until(lambda: own_phase(machine) == "locking", despite=FileNotFoundError)
+    own.stop()
+    assert facts.stopped(own.pid)
+    until(lambda: not workers(machine))
+    machine.clear_faults()
+    os.kill(own.pid, signal.SIGCONT)
+
+    assert own.hear() is False
+    assert own.ask("own.settle() is None")
+    assert own.ask("intact()")
+    assert own.ask("away()")

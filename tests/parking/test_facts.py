@@ -26,7 +26,7 @@ from tfgpu_magic.monitor.owners.pids import began, opens_driver
 from tfgpu_magic.parking import facts, host_memory_claims, reported
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.inside import notebook as inside
-from tfgpu_magic.parking.record import ParkedProcess
+from tfgpu_magic.parking.parked import ParkedProcess
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.probe import within
 from tfgpu_magic.simgpu import Machine

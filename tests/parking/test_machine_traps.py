@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.cgroups import cgroup_of
-from tests.parking.conftest import Asking, Start, park, phase
+from tests.parking.conftest import Asking, Start, park, phase, unpark
 from tests.simgpu.talking import Talker, talker
 from tests.sizes import CONTEXT, GIB, MIB
 from tests.waiting import until
-from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
@@ -25,7 +24,7 @@ def test_the_open_kernel_module_is_refused_unless_it_is_allowed(machine: Machine
 
     assert park(program.pid).refusals == (why.OPEN_MODULE("595.71.05"),)
     assert park(program.pid, allow_open_module=True).done
-    assert client.unpark(program.pid).done
+    assert unpark(program.pid).done
     assert program.ask("intact()")
 
 
@@ -54,7 +53,7 @@ def test_of_a_full_gpu_what_other_users_hold_is_in_the_way_back_and_ones_own_is_
     program, other = programs(GIB // 2), programs(3 * GIB // 4)
     assert park(program.pid).done
     assert park(other.pid).done
-    assert client.unpark(program.pid).done
+    assert unpark(program.pid).done
 
     machine.add_foreign("768MiB@0")
     assert [one.reason for one in park(program.pid).refusals] == [why.NO_WAY_BACK]

@@ -1,4 +1,4 @@
-"""What the helper and those who ask it say travels in lines, and comes out as it went in."""
+"""What came of a transfer is told from a kernel to who asks it, whatever it is."""
 
 from __future__ import annotations
 
@@ -6,61 +6,50 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.parking.test_record import ENTRIES
 from tfgpu_magic.model.report import HeldMemory
-from tfgpu_magic.parking.checks import Inside
-from tfgpu_magic.parking.messages import ParkOutcome, Progress, Request, Room, reply
-from tfgpu_magic.parking.record import ParkedProcess
+from tfgpu_magic.parking.messages import ParkOutcome, Room
+from tfgpu_magic.parking.parked import ParkedProcess, Rates
 from tfgpu_magic.parking.refusals import CHILDREN, LOST, THREADS
+from tfgpu_magic.parking.states import Phase
 
 SIZES = st.integers(0, 2**40)
-REQUESTS = st.builds(
-    Request,
-    deed=st.sampled_from(["park", "unpark", "check"]),
-    pid=st.none() | st.integers(1),
-    name=st.text(),
-    inside=st.none() | st.builds(Inside, busy=st.booleans(), threads=st.lists(st.text()).map(tuple)),
+ENTRIES = st.builds(
+    ParkedProcess,
+    pid=st.integers(1),
+    began=st.integers(0),
+    phase=st.sampled_from(Phase),
+    since=st.floats(0, 1e10),
     held=st.lists(st.builds(HeldMemory, st.text(), SIZES)).map(tuple),
+    name=st.text(),
+    returns=st.integers(0),
+    trouble=st.text(),
+    wanted=st.booleans(),
 )
-ROOMS = st.builds(
-    Room, st.text(), st.text(), SIZES, st.none() | SIZES, st.lists(st.tuples(SIZES, st.none() | SIZES)).map(tuple)
-)
-
-
-@given(REQUESTS)
-def test_a_request_is_a_line(request: Request) -> None:
-    line = request.to_line()
-
-    assert line.endswith(b"\n")
-    assert line.count(b"\n") == 1
-    assert Request.from_line(line) == request
-
-
-@given(
-    st.lists(ROOMS).map(tuple),
-    st.lists(SIZES).map(tuple),
-    st.none() | st.floats(0, 1e6),
-)
-def test_progress_is_a_line(rooms: tuple[Room, ...], ahead: tuple[int, ...], seconds: float | None) -> None:
-    said = Progress(step="waits", size=7, seconds=seconds, ahead=ahead, rooms=rooms)
-
-    assert reply(said.to_line()) == said
 
 
 @given(st.none() | ENTRIES)
 def test_an_outcome_is_a_line(entry: ParkedProcess | None) -> None:
     said = ParkOutcome(entry=entry, refusals=(LOST(), CHILDREN((1, 2)), THREADS(("a",))), seconds=0.5)
 
-    assert reply(said.to_line()) == said
+    assert "\n" not in said.to_json()
+    assert ParkOutcome.from_json(said.to_json()) == said
 
 
-@pytest.mark.parametrize("line", [b"{}", b"[]", b"7", b'{"outcome":{}}', b'{"progress":{}}', b"nonsense"])
-def test_what_is_neither_is_a_value_error(line: bytes) -> None:
-    with pytest.raises(ValueError, match=r"not a reply|Expecting value"):
-        reply(line)
+@pytest.mark.parametrize("text", ["{}", "[]", "7", '{"entry":{},"refusals":[],"seconds":0}', "nonsense"])
+def test_what_is_none_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r"not a|Expecting"):
+        ParkOutcome.from_json(text)
 
 
-def test_room_that_is_missing_is_counted() -> None:
-    assert Room("GPU-0", "0", 5, 3).short == 2
-    assert Room("GPU-0", "0", 5, 9).short == 0
-    assert Room("GPU-0", "0", 5, None).short == 5
+def test_what_is_missing_is_never_less_than_nothing() -> None:
+    assert Room("GPU-0", "0", needed=7, free=5).short == 2
+    assert Room("GPU-0", "0", needed=7, free=9).short == 0
+    assert Room("GPU-0", "0", needed=7, free=None).short == 7
+
+
+def test_the_last_measurement_counts_as_much_as_all_before_it() -> None:
+    rates = Rates().after(out=4e9)
+
+    assert Rates().seconds_back(2 * 10**9) == 2.0  # planned, where nothing was measured
+    assert rates.seconds_back(8 * 10**9) == 2.0
+    assert rates.after(out=2e9, back=6e9) == Rates(out=3e9, back=6e9)

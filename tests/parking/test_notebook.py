@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.jupyter import Notebook, execute, reply_to
-from tests.parking.conftest import PARKER, helpers, phase
+from tests.parking.conftest import phase, workers
 from tests.parking.notebooks import SIZE, Site, digest_in, heard, is_parked, park
 from tests.processes import kill
 from tests.sizes import CONTEXT, GIB
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.errors import SimulatorError
-from tfgpu_magic.parking import client
+from tfgpu_magic.parking import reported
 from tfgpu_magic.parking.states import Phase
 
 # --- it goes, and comes back ---
@@ -91,13 +91,13 @@ def test_who_interrupts_the_copying_gets_the_prompt_back_and_the_state_is_there(
     assert notebook.run("print(digest(), 'ran' in globals())").split()[-2:] == [digest, "False"]
 
 
-def test_a_helper_that_dies_while_a_cell_waits_is_replaced(site: Site, trained: tuple[Notebook, str]) -> None:
+def test_a_worker_that_dies_while_a_cell_waits_is_replaced(site: Site, trained: tuple[Notebook, str]) -> None:
     notebook, digest = trained
     park(notebook)
     with site.holding("eval.ipynb"):
         asked = notebook.client.execute("print(digest())")
         until(lambda: heard(notebook), lambda text: "Waiting for room" in text)
-        kill(*helpers(site.machine, PARKER))
+        kill(*workers(site.machine))
 
     assert reply_to(notebook.client, asked)["status"] == "ok"  # the other one has ended, and its room is free
     assert digest_in(notebook.run("print(digest())")) == digest
@@ -177,7 +177,7 @@ def test_a_parked_notebook_ends_and_leaves_nothing(
             site.server.call(f"kernels/{notebook.kernel}/restart", method="POST")
         else:
             site.server.open(f"api/kernels/{notebook.kernel}", method="DELETE").close()
-        until(lambda: client.parked(notebook.pid) is None)
+        until(lambda: reported.parked(notebook.pid) is None)
         assert site.machine.held(pid=notebook.pid) == 0
         if room and end != "death":
             assert path.read_text() == "True"  # what runs at the end has the state back

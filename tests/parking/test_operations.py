@@ -24,7 +24,7 @@ from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.driver import OUT_OF_MEMORY
 from tfgpu_magic.parking.gpu_state import Asker
 from tfgpu_magic.parking.messages import Progress
-from tfgpu_magic.parking.record import ParkedProcess
+from tfgpu_magic.parking.parked import ParkedProcess
 from tfgpu_magic.parking.states import CudaState, Phase
 
 

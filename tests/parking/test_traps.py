@@ -8,16 +8,17 @@ import subprocess
 
 import pytest
 
-from tests.parking.conftest import Asking, Start, park, phase
+from tests.parking.conftest import Asking, Start, park, phase, state, unpark
 from tests.simgpu.talking import Talker, talker
 from tests.sizes import CONTEXT, MIB
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.errors import SimulatorError
-from tfgpu_magic.parking import client, facts
+from tfgpu_magic.parking import facts
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.states import Phase
+from tfgpu_magic.parking.transfers import Park
 from tfgpu_magic.simgpu import Machine
 
 CHILD = "from tests.simgpu.checkpoint_on_machine import hold; import signal; hold(64 * 2**20); signal.pause()"
@@ -34,9 +35,8 @@ def test_a_process_that_waits_for_a_gpu_without_its_memory_is_gone_and_nothing_i
     held.say("synchronise('context')")
 
     assert held.end() == -signal.SIGSEGV
-    assert phase(held.pid) is None
     assert machine.held() == 0
-    assert client.unpark(held.pid).refusals == (why.ENDED(),)
+    assert unpark(held.pid).refusals == (why.ENDED(),)
 
 
 def test_what_has_ended_or_uses_no_gpu_is_told_apart(machine: Machine, held: Talker) -> None:
@@ -67,10 +67,10 @@ def test_a_process_that_is_stopped_while_it_is_parked_waits_for_its_continuation
     park(program.pid)
     os.kill(program.pid, signal.SIGSTOP)
     until(lambda: facts.stopped(program.pid))
-    assert client.unpark(program.pid).refusals == (why.STOPPED(),)
+    assert unpark(program.pid).refusals == (why.STOPPED(),)
     os.kill(program.pid, signal.SIGCONT)
 
-    assert client.unpark(program.pid).done
+    assert unpark(program.pid).done
     assert program.ask("intact()")
 
 
@@ -87,7 +87,7 @@ def test_a_process_that_is_stopped_in_the_middle_is_given_up_and_set_right_later
     assert [one.reason for one in refusals] == [why.UNANSWERED]
     assert phase(held.pid) is Phase.LOCKING
     os.kill(held.pid, signal.SIGCONT)
-    until(lambda: phase(held.pid) is None)
+    until(lambda: state(held.pid).settle() is None)
     assert held.ask("intact()")
     assert park(held.pid).done
 
@@ -147,7 +147,7 @@ def test_what_only_the_process_can_know_is_refused_when_it_says_so_and_when_it_s
     machine.set_driver("595.84")
     held.ask("start_nccl()")
 
-    assert client.park(held.pid, inside=inside).refusals == (refusal,)
+    assert park(held.pid, inside).refusals == (refusal,)
     assert held.ask("intact()")
 
 
@@ -179,7 +179,7 @@ def test_a_restore_that_finds_too_little_room_all_the_same_is_said_to_be_final(m
     """Somebody takes the room in the moment between the placeholder's end and the restore."""
     assert park(held.pid).done
     machine.hang("cuCheckpointProcessRestore", 4 + 4 * SLACK)
-    coming = Asking(client.unpark, held.pid)
+    coming = Asking(unpark, held.pid)
     until(lambda: phase(held.pid) is Phase.RESTORING)
     other = until(lambda: machine.add_neighbour("1400MiB@0"), despite=SimulatorError)
     refusals = coming.outcome().refusals
@@ -188,17 +188,16 @@ def test_a_restore_that_finds_too_little_room_all_the_same_is_said_to_be_final(m
     assert refusals == (why.DECLINED("cuCheckpointProcessRestore", 2), why.LOST())
     assert phase(held.pid) is Phase.FAILED
     other.stop()
-    assert client.unpark(held.pid).refusals == (why.LOST(),)  # never on hope
+    assert unpark(held.pid).refusals == (why.LOST(),)  # never on hope
     held.end(signal.SIGKILL)
     until(lambda: machine.held() == 0)
-    assert phase(held.pid) is None
 
 
 def test_a_gpu_that_is_lost_is_waited_for_and_nothing_is_restored(machine: Machine, held: Talker) -> None:
     assert park(held.pid).done
     machine.lose(0)
     waited: list[str] = []
-    coming = Asking(client.unpark, held.pid, tell=lambda said: waited.append(said.step))
+    coming = Asking(unpark, held.pid, tell=lambda said: waited.append(said.step))
     until(lambda: "waits" in waited)
     assert phase(held.pid) is Phase.PARKED
     machine.restore(0)
@@ -210,7 +209,7 @@ def test_a_gpu_that_is_lost_is_waited_for_and_nothing_is_restored(machine: Machi
 def test_a_gpu_that_is_lost_in_a_restore_is_the_end_and_said_to_be(machine: Machine, held: Talker) -> None:
     assert park(held.pid).done
     machine.hang("cuCheckpointProcessRestore", 4 + 4 * SLACK)
-    coming = Asking(client.unpark, held.pid)
+    coming = Asking(unpark, held.pid)
     until(lambda: phase(held.pid) is Phase.RESTORING)
     machine.lose(0)
 
@@ -221,10 +220,10 @@ def test_a_gpu_that_is_lost_in_a_restore_is_the_end_and_said_to_be(machine: Mach
 def test_while_a_copy_is_under_way_everybody_is_told_from_the_record(machine: Machine, held: Talker) -> None:
     """The driver would not answer until it is done."""
     machine.set_checkpoints(out=0.15 / SLACK, back=0.15 / SLACK)
-    for deed, step in ((park, Phase.CHECKPOINTING), (client.unpark, Phase.RESTORING)):
+    for deed, step in ((park, Phase.CHECKPOINTING), (unpark, Phase.RESTORING)):
         asking = Asking(deed, held.pid)
         until(lambda: phase(held.pid), {step}.__contains__, every=0.01)
-        found = client.check(held.pid, inside=Inside()).entry
+        found = Park(state(held.pid), Inside()).check().entry
         assert found is not None
         assert found.phase is phase(held.pid) is step
         assert asking.outcome().done

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.jupyter import Notebook, reply_to
-from tests.parking.conftest import helpers
+from tests.parking.conftest import workers
 from tests.parking.notebooks import SIZE, Site, digest_in, heard, is_parked, park
 from tests.processes import kill
 from tests.sizes import CONTEXT
@@ -56,7 +56,7 @@ def unstartable(machine: Machine) -> Iterator[None]:
     python = Path(os.environ["PARKED_PYTHON"])
     target = python.readlink()
     python.unlink()
-    kill(*helpers(machine))
+    kill(*workers(machine))
     yield
     python.symlink_to(target)
 

@@ -11,7 +11,6 @@ import time
 import urllib.error
 from pathlib import Path
 from typing import TYPE_CHECKING
-from unittest import mock
 from urllib.request import HTTPCookieProcessor, Request, build_opener
 
 import psutil
@@ -20,10 +19,9 @@ import pytest
 from tests.jupyter import Server, execute
 from tests.server.acting import Kernel, post, row_of
 from tests.waiting import until
-from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.owners.pids import began
-from tfgpu_magic.parking import record
-from tfgpu_magic.parking.record import ParkedProcess, ParkingRecord
+from tfgpu_magic.parking import reported
+from tfgpu_magic.parking.parked import ParkedProcess
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.server import actions
 
@@ -60,12 +58,15 @@ def end(server: Server, body: object, **options: object) -> int:
     return post(server, "end", body, **options)[0]
 
 
-def recorded(server: Server, machine: Machine, pid: int, phase: Phase, *, returns: int) -> None:
-    """Have a server's record of what is parked say how far a process has come."""
-    one = ParkedProcess(pid=pid, began=began(pid) or 0, phase=phase, since=1.0, returns=returns)
-    board = server.home / "board"
-    with mock.patch.dict(os.environ, TFGPU_SIMGPU=str(machine.path)), BoardDirectory(board) as place:
-        record.write(place, ParkingRecord().put(one))
+def back(server: Server) -> str:
+    """Return the code of a program that holds memory, and reports that it was parked and is back."""
+    return (
+        f"import os; os.environ['TFGPU_MAGIC_DIR'] = {str(server.home / 'board')!r}; "
+        "from tfgpu_magic.monitor.board.directory import BoardDirectory; "
+        "from tfgpu_magic.monitor.board.report_files import ReportFile; "
+        "from tfgpu_magic.model.report import Parking, Report; file = ReportFile(BoardDirectory()); "
+        "file.post(Report(pid=os.getpid(), summary='', parked=Parking(phase='back', since=1.0, returns=1))); "
+    ) + SCRIPT
 
 
 def test_a_script_is_asked_to_end_and_ends(server: Server, orphan: subprocess.Popen[str]) -> None:
@@ -135,16 +136,16 @@ def open_module(machine: Machine) -> Iterator[None]:
 
 
 def test_what_was_brought_back_under_the_open_module_is_not_killed(
-    machine: Machine, server: Server, orphan: subprocess.Popen[str], open_module: None
+    machine: Machine, server: Server, open_module: None
 ) -> None:
-    asked = {"pid": orphan.pid, "began": row_of(server, lambda row: row.get("pid") == orphan.pid)["began"]}
-    recorded(server, machine, orphan.pid, Phase.BACK, returns=1)
+    with script(machine, back(server)) as orphan:
+        asked = {"pid": orphan.pid, "began": row_of(server, lambda row: row.get("pid") == orphan.pid)["began"]}
 
-    assert [end(server, asked | {"kill": kill}) for kill in (False, True)] == [409, 409]
-    assert orphan.poll() is None
-    machine.set_driver("580.00.00")
-    assert end(server, asked) == 204
-    assert orphan.wait(30) == -15
+        assert [end(server, asked | {"kill": kill}) for kill in (False, True)] == [409, 409]
+        assert orphan.poll() is None
+        machine.set_driver("580.00.00")
+        assert end(server, asked) == 204
+        assert orphan.wait(30) == -15
 
 
 def test_what_is_parked_is_ended_though_it_has_left_the_driver(
@@ -157,7 +158,8 @@ def test_what_is_parked_is_ended_though_it_has_left_the_driver(
     assert start
 
     assert actions.end(orphan.pid, start, signal.SIGKILL, set()) == 404
-    recorded(server, machine, orphan.pid, Phase.PARKED, returns=1)
+    parked = ParkedProcess(pid=orphan.pid, began=start, phase=Phase.PARKED, since=1.0)
+    monkeypatch.setattr(reported, "parked", lambda _: parked)
     assert actions.end(orphan.pid, start, signal.SIGKILL, set()) == 204
     assert orphan.wait(30) == -9
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.jupyter import Server, execute, reply_to
-from tests.parking.conftest import helpers
+from tests.parking.conftest import workers
 from tests.processes import kill
 from tests.server.acting import Kernel, post, row_of
 from tests.server.streaming import State, rows, streaming
@@ -43,7 +43,7 @@ def server(serve: Serve) -> Server:
 @pytest.fixture(autouse=True)
 def no_helper_is_left(machine: Machine) -> Iterator[None]:
     yield
-    kill(*helpers(machine))
+    kill(*workers(machine))
 
 
 class Notebook(Kernel):
@@ -168,7 +168,7 @@ def test_its_row_goes_with_it_when_it_is_killed(server: Server, notebook: Notebo
         assert stream.until(gone, 30)
 
 
-def test_its_way_is_seen_and_what_the_parker_dies_over_is_set_right(
+def test_its_way_is_seen_and_what_its_worker_dies_over_is_set_right(
     machine: Machine, server: Server, notebook: Notebook
 ) -> None:
     machine.set_checkpoints(out=0.4 / SLACK, back=0.4 / SLACK)  # GB/s: 1.3 GB take seconds
@@ -176,11 +176,11 @@ def test_its_way_is_seen_and_what_the_parker_dies_over_is_set_right(
         with ThreadPoolExecutor() as threads, streaming(server) as stream:
             asked = threads.submit(notebook.post)
             stream.until(lambda state: (notebook.row(state) or {}).get("parking") == "parking", 60)
-            kill(*helpers(machine))
+            kill(*workers(machine))
             stream.until(lambda state: (notebook.row(state) or {}).get("parking") == "parked", 60)
             assert asked.result(120) in SOON
             assert machine.held(pid=notebook.pid) == 0
-            kill(*helpers(machine))
+            kill(*workers(machine))
             assert notebook.seen(lambda row: row.get("parking") == "parked")
             back = threads.submit(notebook.post, back=True)
             stream.until(lambda state: (notebook.row(state) or {}).get("parking") == "restoring", 60)

@@ -9,7 +9,7 @@ from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.parking import answers as parking
 from tfgpu_magic.parking import refusals
 from tfgpu_magic.parking.messages import ParkOutcome, Progress, Room
-from tfgpu_magic.parking.record import ParkedProcess
+from tfgpu_magic.parking.parked import ParkedProcess
 from tfgpu_magic.parking.states import Phase
 
 
@@ -27,7 +27,7 @@ def test_facts_are_said_with_their_units_and_what_is_unknown_as_that() -> None:
     )
     assert "(4711, 4712)" in parking.reason(refusals.CHILDREN((4711, 4712)))
     assert parking.reason(refusals.OLD_DRIVER("", "580")).startswith("The driver's version is unknown,")
-    assert parking.reason(refusals.NO_HELPER("It\u202e hangs.")) == "It? hangs."
+    assert parking.reason(refusals.ERROR("It\u202e hangs.")) == "It? hangs."
 
 
 def test_what_the_driver_did_not_answer_is_not_said_to_go_on_as_before() -> None:

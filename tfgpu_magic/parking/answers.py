@@ -24,7 +24,7 @@ _MOST_HOLDERS = 3
 _WORDS = {
     "checks": "Checking whether it can be parked.",
     "locks": "Waiting for what the GPU was given to do.",
-    "settles": "Waiting for the end of what an earlier helper process has begun.",
+    "settles": "Waiting for the end of what a process that made the driver's calls has begun.",
     "takes room": "Taking the room.",
 }
 
@@ -33,7 +33,7 @@ def progress(progress: Progress, names: Mapping[int, str]) -> str:
     """Say how a parking or a return gets on.
 
     Args:
-        progress: what the parker says.
+        progress: how it gets on.
         names: what the processes are called that it names, by pid.
     """
     size, time = rounded(progress.size), "" if progress.seconds is None else f", about {seconds(progress.seconds)}"
@@ -156,7 +156,7 @@ def _with_notes(text: str, outcome: ParkOutcome) -> str:
 
 
 def _away(outcome: ParkOutcome) -> tuple[str, str]:
-    """Say what is in host memory now, and with which pronoun to go on; its size is known by the record alone."""
+    """Say what is in host memory now, and with which pronoun to go on; its size may not be known."""
     if outcome.entry is None:
         return "what it held of the GPUs is in host memory now", "it"
     return f"{rounded(outcome.entry.size)} of GPU memory are in host memory now", "them"

@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking import refusals as why
-from tfgpu_magic.parking.messages import ANSWER, COME_BACK, STAY, ParkOutcome, reply
+from tfgpu_magic.parking.messages import ANSWER, COME_BACK, STAY, ParkOutcome
 from tfgpu_magic.parking.reported import parked
 from tfgpu_magic.parking.states import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tfgpu_magic.parking.record import ParkedProcess
+    from tfgpu_magic.parking.parked import ParkedProcess
 
 BEGIN_TIMEOUT = 5.0
 """Seconds in which the other kernel begins with it; later it would surprise whoever works there by then."""
 ANSWER_TIMEOUT = 30.0
-"""Seconds in which it is parked, or on its way by the record, or has said why not; else it has not begun."""
+"""Seconds in which it is parked, or on its way by its report, or has said why not; else it has not begun."""
 _ASK = "__import__('tfgpu_magic.parking.inside.notebook', fromlist=['of']).{}"
 _OPTIONS = ("-f", "--f", "--IPKernelApp.connection_file")
 _POLL = 0.5  # seconds between two looks whether the other kernel is there
@@ -134,8 +134,7 @@ def _answers(pid: int, code: str) -> Iterator[ParkOutcome | None]:
                 message = client.get_shell_msg(timeout=_POLL)
                 if message["parent_header"].get("msg_id") == asked:
                     line = message["metadata"].get(ANSWER)
-                    found = None if line is None else reply(line.encode())
-                    yield found if isinstance(found, ParkOutcome) else ParkOutcome(refusals=(why.NOT_ASKED(),))
+                    yield ParkOutcome(refusals=(why.NOT_ASKED(),)) if line is None else ParkOutcome.from_json(line)
                     return
             yield None
     except (OSError, ValueError, KeyError) as error:

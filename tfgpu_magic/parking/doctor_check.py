@@ -84,12 +84,6 @@ CROWDED = Outcome(
 LOST = Outcome(
     "parking.lost", Severity.FAULT, "A TensorFlow process was parked, and did not come back. {reasons}", _TELL
 )
-HELPER = Outcome(
-    "parking.helper",
-    Severity.FAULT,
-    "The helper that parks could not be asked: {error}",
-    "See what is found about the board.",
-)
 ENDED = Outcome(
     "parking.ended",
     Severity.FAULT,
@@ -155,8 +149,6 @@ def _tried(machine: ThisMachine, good: Iterable[Gpu]) -> Finding:
 
 def _judged(gpu: str, told: Mapping[str, Any]) -> Finding:
     """Return what is to be said of a process that has answered; `doctor_child.main` says what it tells."""
-    if "error" in told:
-        return HELPER(error=told["error"])
     refusals = [why.from_json(one) for one in told["refusals"]]
     if told["step"] == "park":
         return REFUSED(reasons=reasons(refusals), names=_names(refusals))
@@ -190,7 +182,7 @@ TITLED = ("Parking", parking)
 """It, after its title, for the doctor's table."""
 
 _ANSWERS: dict[str, Seen] = {
-    WORKS.name: "yes", CHANGED.name: "no", STAYED.name: "no", LOST.name: "no", HELPER.name: "no", ENDED.name: "no",
+    WORKS.name: "yes", CHANGED.name: "no", STAYED.name: "no", LOST.name: "no", ENDED.name: "no",
     CROWDED.name: "skipped", UNTRIED.name: "skipped", NOT_TRIED.name: "skipped",
 }  # fmt: skip
 """The answer that each finding is to whether a process can be parked; any other is a refusal."""

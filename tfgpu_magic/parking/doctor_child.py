@@ -13,11 +13,13 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.leases.lease_file import TABLE
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
-from tfgpu_magic.parking import client, refusals
+from tfgpu_magic.parking import refusals
+from tfgpu_magic.parking.gpu_state import Asker, GpuState
 from tfgpu_magic.parking.inside.introspection import keep_nvml, of_process
 from tfgpu_magic.parking.states import Phase
+from tfgpu_magic.parking.transfers import Park, Unpark
 from tfgpu_magic.units import MIB
 
 __all__ = ["keep_nvml", "main"]
@@ -39,31 +41,29 @@ def main(tensorflow: Any, size: int, *, allow_open_module: bool) -> None:
     """Park this process, and print what came of it.
 
     That is the `step` that it has come to, and `refusals` of it; the `size` that it held, what the driver said that it
-    `held` meanwhile, the seconds `out` and `back`, whether all is the `same`; or the `error` of the parker.
+    `held` meanwhile, the seconds `out` and `back`, whether all is the `same`.
 
     Args:
         tensorflow: the module.
         size: bytes of tensors.
         allow_open_module: whether to try it on the open kernel module.
     """
-    answer = _answer(tensorflow, size, allow_open_module=allow_open_module)
+    state = GpuState(os.getpid())
+    answer = _answer(state, tensorflow, size, allow_open_module=allow_open_module)
     print(json.dumps(answer), flush=True)
-    if answer.get("step") != "compare" and ((entry := client.parked()) is None or entry.phase is not Phase.BACK):
+    if answer.get("step") != "compare" and (state.known is None or state.known.phase is not Phase.BACK):
         os._exit(0)
 
 
-def _answer(tensorflow: Any, size: int, *, allow_open_module: bool) -> dict[str, Any]:
+def _answer(state: GpuState, tensorflow: Any, size: int, *, allow_open_module: bool) -> dict[str, Any]:
     kept = [_on_gpu(tensorflow, os.urandom(CHUNK)) for _ in range(size // CHUNK)]
     before = _digest(kept)
-    try:
-        gone = client.park(inside=of_process(), name=NAME, allow_open_module=allow_open_module)
-        if not gone.done or gone.entry is None:
-            return {"step": "park", "refusals": _refusals(gone)}
-        answer = {"size": gone.entry.size, "out": gone.seconds, "held": _held()}
-        end = time.monotonic() + ROOM_TIMEOUT
-        back = client.unpark(wanted=lambda: time.monotonic() < end)
-    except MonitorError as error:
-        return {"error": str(error)}
+    gone = Park(state, of_process(), name=NAME, allow_open_module=allow_open_module).park()
+    if not gone.done or gone.entry is None:
+        return {"step": "park", "refusals": _refusals(gone)}
+    answer = {"size": gone.entry.size, "out": gone.seconds, "held": _held()}
+    end = time.monotonic() + ROOM_TIMEOUT
+    back = Unpark(state, TABLE, Asker(wanted=lambda: time.monotonic() < end)).unpark()
     if not back.done:
         return answer | {"step": "unpark", "refusals": _refusals(back)}
     return answer | {"step": "compare", "refusals": [], "back": back.seconds, "same": _digest(kept) == before}

@@ -20,7 +20,7 @@ from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.driver import DriverError
 from tfgpu_magic.parking.driver_worker import TROUBLES, Died, DriverWorker, GivenUp
 from tfgpu_magic.parking.messages import Progress
-from tfgpu_magic.parking.record import ParkedProcess, Rates
+from tfgpu_magic.parking.parked import ParkedProcess, Rates
 from tfgpu_magic.parking.states import FOLLOWS, SETTLED, UNSETTLED, Action, CudaState, Found, Phase, reconcile
 from tfgpu_magic.probe import within
 
@@ -80,7 +80,7 @@ class Asker:
         wanted: tells whether it is still wanted; a copy that is begun is ended all the same.
     """
 
-    tell: Callable[[Progress], None] = lambda _: None
+    tell: Callable[[Progress], object] = lambda _: None
     wanted: Callable[[], bool] = lambda: True
 
     def pause(self, seconds: float) -> None:
@@ -88,6 +88,10 @@ class Asker:
         end = time.monotonic() + seconds
         while self.wanted() and (left := end - time.monotonic()) > 0:
             time.sleep(min(_POLL, left))
+
+
+NOBODY = Asker()
+"""Whom nobody has to tell anything, and who never calls off."""
 
 
 class GpuState:
@@ -200,9 +204,9 @@ class GpuState:
             Died: no worker can be started, or one that was given up may still be in its call.
         """
         if self._worker is not None and not self._worker.usable:
-            if not self._worker.ended:
+            self.rest()
+            if self._worker is not None:
                 raise Died(HANGS)
-            self._worker = None
         if self._worker is None:
             self._worker = self._start()
         return self._worker
@@ -280,6 +284,19 @@ class GpuState:
             except TROUBLES as trouble:
                 self.note(trouble=HANGS if isinstance(trouble, Died) and trouble.call == HANGS else SILENT)
         return self.known
+
+    def attend(self) -> None:
+        """Have a thread set the process right as soon as that can be done."""
+
+        def work() -> None:
+            pause = 1.0
+            while self.unsettled:
+                time.sleep(pause)
+                pause = min(2 * pause, 60.0)
+                with self.alone(NOBODY):
+                    self.settle()
+
+        threading.Thread(target=work, name="tfgpu_magic-settle", daemon=True).start()
 
     def settled(self, asker: Asker) -> ParkedProcess | None:
         """Return what is known of the process as soon as it is set right, in bounded time."""

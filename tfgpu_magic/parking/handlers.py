@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.owners.pids import ancestors, began
-from tfgpu_magic.parking import ask_kernel, reported
+from tfgpu_magic.parking import ask_kernel, facts, reported
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.answers import reasons
 from tfgpu_magic.parking.messages import ParkOutcome
+from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.server.actions import ActionHandler, within
 
 if TYPE_CHECKING:
@@ -84,3 +85,21 @@ class ParkHandler(ActionHandler):
         """Write a message as it is, and return the status: an `HTTPError` would double its per cent signs."""
         self.write({"message": message})
         return status
+
+
+def why_not_to_end(pid: int) -> str | None:
+    """Return why a process is not to be killed, empty where it may be; None of one that was never parked.
+
+    To kill one whose state was brought back under the open kernel module may stop the machine. One that ends by itself
+    has stopped none, nor one whose state is away. Source: NVIDIA/cuda-checkpoint#53.
+    """
+    entry = reported.parked(pid)
+    if entry is None:
+        return None
+    was_away = entry.returns > 0 or entry.phase not in (Phase.LOCKING, Phase.CHECKPOINTING)
+    if entry.phase is Phase.PARKED or not was_away or facts.open_module() is False:
+        return ""
+    return (
+        "It was parked once, and under the driver's open kernel module to kill such a process has hung whole hosts. "
+        "Nothing was done: have it end by itself."
+    )

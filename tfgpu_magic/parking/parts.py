@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.model.parts import register
-from tfgpu_magic.parking import RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,15 +13,9 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.board.directory import BoardDirectory
 
 
-def away(place: BoardDirectory, reports: Sequence[Report]) -> frozenset[int]:
+def away(_: BoardDirectory, reports: Sequence[Report]) -> frozenset[int]:
     """Return the pids of what is parked, and neither on its way there nor back: what comes back has a lease again."""
-    said = frozenset(one.pid for one in reports if one.parked is not None and one.parked.phase == "parked")
-    if not place.has(RECORD):
-        return said
-    from tfgpu_magic.parking import record  # few users park, and a policy of the others needs none of it
-
-    written = record.read(place)  # the parker moves them, where there is one, and its word is newer
-    return said - {pid for pid, _ in written.entries} | written.away
+    return frozenset(one.pid for one in reports if one.parked is not None and one.parked.phase == "parked")
 
 
 register("word", "tfgpu_magic.parking.words:PARK")
@@ -35,6 +28,6 @@ register("parking on", "tfgpu_magic.parking.inside.introspection:keep_nvml")
 register("parking on", "tfgpu_magic.parking.facts:users_limit")
 register("parks itself", "tfgpu_magic.parking.inside.automatic:start")
 register("handlers", "tfgpu_magic.parking.handlers:handlers")
-register("end", "tfgpu_magic.parking.client:why_not_to_end")
+register("end", "tfgpu_magic.parking.handlers:why_not_to_end")
 register("check", "tfgpu_magic.parking.doctor_check:TITLED")
 register("report", "tfgpu_magic.parking.doctor_check:report")

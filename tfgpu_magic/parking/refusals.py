@@ -186,14 +186,10 @@ LOST = Reason(
     "Its GPU state cannot be had back: the driver found too little room on the way. Run cells again to save what is in "
     "host memory, then restart it, which frees what it still holds.",
 )
-NOT_PARKED = Reason(
-    "not-parked", "Nothing is known of its having been parked, so what it needs to come back is not known either."
-)
-UNRECORDED = Reason("unrecorded", "What is parked cannot be written down, and without that nothing is begun: {error}")
-NO_HELPER = Reason("no-helper", "{error}")
 WITHOUT_GPU = Reason(
     "without-gpu", "It goes on without its GPU memory, which is parked: `%tf_gpu unpark` tries to bring that back."
 )
+ERROR = Reason("error", "{error}")
 CANCELLED = Reason("cancelled", "It was called off.")
 
 REASONS = {one.name: one for one in tuple(globals().values()) if isinstance(one, Reason)}

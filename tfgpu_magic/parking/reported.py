@@ -13,15 +13,14 @@ from tfgpu_magic.model.report import Parking
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.monitor.owners.pids import began
-from tfgpu_magic.parking import record
-from tfgpu_magic.parking.record import ParkedProcess
+from tfgpu_magic.parking.parked import ParkedProcess
 from tfgpu_magic.parking.states import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tfgpu_magic.model.report import Report
-    from tfgpu_magic.parking.record import Rates
+    from tfgpu_magic.parking.parked import Rates
 
 
 def post(entry: ParkedProcess | None, rates: Rates) -> None:
@@ -78,8 +77,7 @@ def read() -> dict[int, ParkedProcess]:
         BoardDirectory() as place,
         contextlib.closing(ReportFiles(place)) as everywhere,
     ):
-        written = {one.pid: one for one in record.read_all(place).entries.values()}
-        return entries(everywhere.read()) | written  # the parker moves it, where there is one, and its word is newer
+        return entries(everywhere.read())
     return {}
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.rows import Parked, ParkedState, ProcessRow
-from tfgpu_magic.parking import client, record, reported
-from tfgpu_magic.parking.states import UNSETTLED, Phase
+from tfgpu_magic.parking import reported
+from tfgpu_magic.parking.states import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.board.directory import BoardDirectory
     from tfgpu_magic.monitor.owners.attribution import Owner
     from tfgpu_magic.monitor.table.tabulate import Known
-    from tfgpu_magic.parking.record import ParkedProcess
+    from tfgpu_magic.parking.parked import ParkedProcess
 
 _STATES: Mapping[Phase, ParkedState] = {
     Phase.LOCKING: "parking",
@@ -81,20 +79,13 @@ class ParkedRows:
         return {(held.gpu, entry.pid): held.size for entry in self.entries for held in entry.held}
 
 
-def read(places: Iterable[BoardDirectory], reports: Iterable[Report]) -> ParkedRows | None:
-    """Return what is known of processes that live; it takes microseconds where nothing was ever parked.
-
-    Where a parker has died over something another one is started: what is shown is set right within seconds.
+def read(_: Iterable[BoardDirectory], reports: Iterable[Report]) -> ParkedRows | None:
+    """Return what processes report of their parking.
 
     Args:
-        places: the directories in which a parker may keep its record.
         reports: the kernels' reports.
     """
-    written = {entry.pid: entry for entry in record.merged(map(record.read, places)).entries.values()}
-    found = tuple((reported.entries(reports) | written).values())
-    if any(entry.phase in UNSETTLED or entry.wanted for entry in written.values()):
-        with contextlib.suppress(MonitorError):  # a later look may start one
-            client.attend()
+    found = tuple(reported.entries(reports).values())
     return ParkedRows(found) if found else None
 
 
@@ -104,7 +95,7 @@ def _state(entry: ParkedProcess, *, listed: bool, old: bool) -> ParkedState | No
     Args:
         entry: the process.
         listed: whether it is in the driver's list.
-        old: whether that is older than what the record says: all figures of a table are to be of one time.
+        old: whether that is older than what the process reports: all figures of a table are to be of one time.
     """
     if entry.phase is Phase.BACK:
         return "restoring" if old and not listed else None
@@ -120,7 +111,7 @@ def _row(gpu: str, entry: ParkedProcess, owner: Owner | None, use: GpuUse | None
         gpu=gpu,
         pid=entry.pid,
         kind="",
-        who="mine" if known is None else known.who,  # the record is of this user's own processes
+        who="mine" if known is None else known.who,  # reports are of this user's own processes
         owner=_called(entry) if known is None else known.text,
         held=None if entry.phase is Phase.FAILED else 0,
         use=use,
@@ -132,5 +123,5 @@ def _row(gpu: str, entry: ParkedProcess, owner: Owner | None, use: GpuUse | None
 
 
 def _called(entry: ParkedProcess) -> str:
-    """Return a process's name as the record has it, which may be a path."""
+    """Return a process's name as it was reported, which may be a path."""
     return PurePath(entry.name).name or f"process {entry.pid}"

@@ -33,7 +33,7 @@ class Found(Enum):
 
 
 class Phase(str, Enum):
-    """How far a process has come, as the record says."""
+    """How far a process has come."""
 
     LOCKING = "locking"
     CHECKPOINTING = "checkpointing"
@@ -73,8 +73,7 @@ CALLS: MappingProxyType[Call, tuple[CudaState, CudaState]] = MappingProxyType(
 
 FOLLOWS: MappingProxyType[Phase | None, frozenset[Phase | None]] = MappingProxyType(
     {
-        # All but the first: parked by an earlier parker, whose record is lost.
-        None: frozenset({Phase.LOCKING, Phase.PARKED, Phase.UNLOCKING, Phase.FAILED}),
+        None: frozenset({Phase.LOCKING}),
         Phase.LOCKING: frozenset({Phase.CHECKPOINTING, Phase.PARKED, Phase.BACK, Phase.FAILED, None}),
         Phase.CHECKPOINTING: frozenset({Phase.PARKED, Phase.BACK, Phase.FAILED, None}),
         Phase.PARKED: frozenset({Phase.RESTORING, Phase.BACK, Phase.FAILED, None}),
@@ -84,15 +83,15 @@ FOLLOWS: MappingProxyType[Phase | None, frozenset[Phase | None]] = MappingProxyT
         Phase.FAILED: frozenset({Phase.BACK, None}),
     }
 )
-"""The phases that may follow each; None is no entry in the record."""
+"""The phases that may follow each; None is a process that was never away."""
 
 SETTLED: MappingProxyType[Action, Phase | None] = MappingProxyType(
     {Action.FORGET: None, Action.RETURN: Phase.BACK, Action.KEEP: Phase.PARKED, Action.FAIL: Phase.FAILED}
 )
-"""The phase that an action leads to, if it succeeds; None is no entry. After `UNLOCK` it is asked again."""
+"""The phase that an action leads to, if it succeeds; None is never away. After `UNLOCK` it is asked again."""
 
 UNSETTLED = frozenset({Phase.LOCKING, Phase.CHECKPOINTING, Phase.RESTORING, Phase.UNLOCKING})
-"""The phases in which a call may be under way; without a living parker they are to be set right."""
+"""The phases in which a call may be under way; when that has ended they are to be set right."""
 
 
 def reconcile(phase: Phase, found: CudaState | Found, *, returned: bool = False) -> Action:
@@ -104,7 +103,7 @@ def reconcile(phase: Phase, found: CudaState | Found, *, returned: bool = False)
     checkpointed.
 
     Args:
-        phase: what the record says.
+        phase: how far it had come.
         found: what the driver says.
         returned: whether it was away before that.
     """

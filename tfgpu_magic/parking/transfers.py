@@ -19,8 +19,8 @@ from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.parking import checks, driver, facts, host_memory_claims
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.driver import DriverError
-from tfgpu_magic.parking.driver_worker import TROUBLES
-from tfgpu_magic.parking.gpu_state import STOPPED, Asker, GpuState, refusal
+from tfgpu_magic.parking.driver_worker import TROUBLES, Died
+from tfgpu_magic.parking.gpu_state import NOBODY, STOPPED, Asker, GpuState, refusal
 from tfgpu_magic.parking.messages import ParkOutcome, Progress
 from tfgpu_magic.parking.room import Place, rooms
 from tfgpu_magic.parking.states import UNSETTLED, CudaState, Found, Phase
@@ -32,14 +32,15 @@ if TYPE_CHECKING:
     from tfgpu_magic.model.report import HeldMemory
     from tfgpu_magic.model.snapshot import Snapshot
     from tfgpu_magic.parking.checks import Inside
-    from tfgpu_magic.parking.record import ParkedProcess
+    from tfgpu_magic.parking.parked import ParkedProcess
 
 OUT_LOCK = "lock-park-out"
 """The file whose lock one of this user's processes has while it is parked: no two count on the same host memory."""
 
+TRIES = 3
+"""How often a return is begun again when a worker has died over it."""
 _FINAL = (driver.OUT_OF_MEMORY, driver.NO_SUCH_PROCESS)
 """The errors of a restore that has failed for good: the first time, and every later time."""
-_NOBODY = Asker()
 
 
 class Park:
@@ -62,7 +63,7 @@ class Park:
         name: str = "",
         allow_open_module: bool = False,
         unasked: bool = False,
-        asker: Asker = _NOBODY,
+        asker: Asker = NOBODY,
     ) -> None:
         self._state, self._inside, self._name = state, inside, name
         self._allow_open_module, self._unasked, self._asker = allow_open_module, unasked, asker
@@ -209,7 +210,7 @@ class Unpark:
         asker: who has asked for it.
     """
 
-    def __init__(self, state: GpuState, table: LeaseTable, asker: Asker = _NOBODY) -> None:
+    def __init__(self, state: GpuState, table: LeaseTable, asker: Asker = NOBODY) -> None:
         self._state, self._table, self._asker = state, table, asker
 
     def unpark(self) -> ParkOutcome:
@@ -226,14 +227,21 @@ class Unpark:
                 return ParkOutcome(entry=entry, refusals=(unsettled(entry),))
             place = Place(self._table, self._state.pid, entry.held)
             try:
-                return self._in_turn(entry, place)
-            except TROUBLES as trouble:
-                changed = self._state.settle()
-                back = changed is not None and changed.phase is Phase.BACK
-                return ParkOutcome(entry=changed, refusals=() if back else (refusal(trouble),))
+                return self._tried(entry, place, TRIES)
             finally:
                 self._state.note(wanted=False)
                 place.leave()
+
+    def _tried(self, entry: ParkedProcess, place: Place, times: int) -> ParkOutcome:
+        """Bring the process back; if a worker has died over that and nothing has changed, have another one do it."""
+        try:
+            return self._in_turn(entry, place)
+        except TROUBLES as trouble:
+            changed = self._state.settle()
+            if changed is not None and changed.phase is Phase.PARKED and isinstance(trouble, Died) and times > 1:
+                return self._tried(changed, place, times - 1)
+            back = changed is not None and changed.phase is Phase.BACK
+            return ParkOutcome(entry=changed, refusals=() if back else (refusal(trouble),))
 
     def _in_turn(self, entry: ParkedProcess, place: Place) -> ParkOutcome:
         """Wait until it is the process's turn and there is room, and bring it back, unless something else has."""

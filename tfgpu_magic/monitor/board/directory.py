@@ -18,7 +18,7 @@ from tfgpu_magic.monitor.driver.sources import SOURCES
 
 _SIMULATED = "TFGPU_SIMGPU"
 """The variable that puts a process on a simulated machine (`simgpu.ENVIRONMENT`), which has a board of its own."""
-_OF_A_VIEW = ("board-", "lock-", "unused-", "parked-", "parker-")
+_OF_A_VIEW = ("board-", "lock-", "unused-")
 """Prefixes of the files that belong to one view of the GPUs; all others belong to the whole machine."""
 _RUNTIME, _TEMPORARY = Path("/run/user"), Path("/tmp")  # noqa: S108  BoardDirectory checks the owner
 CHECK = 8
@@ -95,10 +95,6 @@ class BoardDirectory:
         fewer of them, or other pids, hides nothing from other processes.
         """
         return name + (self._view if name.startswith(_OF_A_VIEW) else self._machine)
-
-    def short_path(self, name: str) -> str:
-        """Return a path of a file here for this process alone; a socket's path holds 107 bytes (unix(7))."""
-        return f"/proc/self/fd/{self._fd}/{self.name(name)}"
 
     def open(self, name: str, flags: int) -> int:
         """Open a file here, without following a link, and return its descriptor; only the user's own files are opened.

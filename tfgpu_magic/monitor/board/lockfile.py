@@ -26,8 +26,8 @@ LIBRARIES = "TFGPU_MAGIC_LIBRARIES"
 """The variable with the folders where a driver's library may be, for systems that do not find it by themselves."""
 PROCESS_NAME = "tfgpu-collector"
 """The process's name, also as a zombie; Linux keeps 15 characters."""
-PARKER_NAME, PARKING_NAME = "tfgpu-parker", "tfgpu-parking"
-"""The names of the helper that parks processes, which is started in the same way, and of its workers."""
+PARKING_NAME = "tfgpu-parking"
+"""The name of what makes the driver's calls for a process that is parked."""
 
 WANT_HOLDS_FOR = 5.0
 """Seconds for which a viewer that wants a thing less often changes nothing; all viewers write their wish repeatedly."""
@@ -43,10 +43,8 @@ _LISTS_AT = _MEMORY_AT + _WANTED.size
 _VERSION_AT = _LISTS_AT + _WANTED.size
 
 
-def begin(place: BoardDirectory, fd: int, name: str = LOCK) -> bool:
+def begin(place: BoardDirectory, fd: int) -> bool:
     """Tell whether this process is to start a collector now: none holds the lock, and none is on its way.
-
-    Another process of which there is one for each user is started by the same rule, with a lock of its own.
 
     The lock is held for microseconds, and released before the file is closed: a process that is forked meanwhile has
     the descriptor too, and would keep the lock.
@@ -56,7 +54,7 @@ def begin(place: BoardDirectory, fd: int, name: str = LOCK) -> bool:
     except BlockingIOError:
         return False
     try:
-        if not place.holds(name, fd):
+        if not place.holds(LOCK, fd):
             return False
         begun, failures = started(fd)
         if 0 <= time.monotonic() - begun < min(_LONGEST, _FIRST * 2.0 ** min(failures, 10)):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.board.lockfile import LIBRARIES, PARKER_NAME, PARKING_NAME, PROCESS_NAME
+from tfgpu_magic.monitor.board.lockfile import LIBRARIES, PARKING_NAME, PROCESS_NAME
 from tfgpu_magic.monitor.driver.sources import search_path
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _KEPT = ("TFGPU_", "PATH", "HOME", "LANG", "LC_")
 """Prefixes of the variables that a collector gets; it gets none of a notebook's secrets."""
-_ENDED = re.compile(rf"(\d+) \((?:{'|'.join((PROCESS_NAME, PARKER_NAME, PARKING_NAME))})\) Z 1 ")
+_ENDED = re.compile(rf"(\d+) \((?:{'|'.join((PROCESS_NAME, PARKING_NAME))})\) Z 1 ")
 """How the system shows one of ours that has ended, and is a child of process 1. Source: proc_pid_stat(5)."""
 
 

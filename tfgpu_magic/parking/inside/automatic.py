@@ -84,7 +84,7 @@ class Automatic(CellWatch):
         def park() -> None:
             try:
                 if not self._ended.is_set() and self._due():  # the loop may have been given it long ago
-                    outcome = self._notebook.park()
+                    outcome = self._notebook.park(unasked=True)
                     logging.getLogger(__name__).debug("parked by itself: %s", outcome.refusals or "done")
             except MonitorError as error:
                 logging.getLogger(__name__).debug("not parked by itself: %s", error)

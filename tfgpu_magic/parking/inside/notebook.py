@@ -23,25 +23,27 @@ from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.frameworks.tensorflow.withheld import withhold
 from tfgpu_magic.host import here, shell
 from tfgpu_magic.host import magics as magics_of
-from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.leases import lease_file
 from tfgpu_magic.monitor.owners.pids import notebook_of
 from tfgpu_magic.parking import answers as parking
-from tfgpu_magic.parking import checks, client, record, reported
+from tfgpu_magic.parking import checks, reported
 from tfgpu_magic.parking import refusals as why
-from tfgpu_magic.parking.client import ComingBack
+from tfgpu_magic.parking.gpu_state import NOBODY, Asker, GpuState
 from tfgpu_magic.parking.inside import ipython, threads
+from tfgpu_magic.parking.inside.coming_back import ComingBack
 from tfgpu_magic.parking.inside.gate import Block, Caller, Gate, NotBack
 from tfgpu_magic.parking.inside.introspection import read_inside
 from tfgpu_magic.parking.inside.showing import Shown
-from tfgpu_magic.parking.messages import ANSWER, COME_BACK, STAY, ParkOutcome, Progress, Request
+from tfgpu_magic.parking.messages import ANSWER, COME_BACK, STAY, ParkOutcome, Progress
 from tfgpu_magic.parking.states import Phase
+from tfgpu_magic.parking.transfers import Park, Unpark
 from tfgpu_magic.probe import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from tfgpu_magic.model.report import HeldMemory
-    from tfgpu_magic.parking.record import ParkedProcess
+    from tfgpu_magic.parking.checks import Inside
+    from tfgpu_magic.parking.parked import ParkedProcess
     from tfgpu_magic.parking.refusals import Refusal
 
 FINISH_TIMEOUT = 10.0
@@ -57,12 +59,7 @@ EXIT_TIMEOUT = 2.5
 CAREFUL_EXIT_TIMEOUT = 60.0
 """The same under the open kernel module, where an end without CUDA's own, after a return, may stop the machine."""
 
-WATCH_EVERY = 2.0
-"""Seconds between two looks at the record of what is parked, while it is."""
-
 _LOST = ParkOutcome(refusals=(why.LOST(),))
-_IN_DOUBT = {why.ELSEWHERE, why.HOLDS_NOTHING}
-"""What another parker says of a process that one has parked which died with its record."""
 _finishing: list[threading.Thread] = []
 """Those that still wait for the GPUs, which only means that these work: /proc can be read all the same."""
 
@@ -75,6 +72,7 @@ class ProcessParking:
 
     Attributes:
         active: when it came back last, by the monotonic clock.
+        state: its GPU state.
     """
 
     def __init__(self, shell: Any) -> None:
@@ -86,60 +84,42 @@ class ProcessParking:
         self._shell = shell
         self._gate = Gate(self._come, (*ways, threads.block))
         self._turn = threading.RLock()  # held while it is parked, or while it is decided who brings it back
-        self._held: tuple[HeldMemory, ...] = ()
+        self.state = GpuState(os.getpid(), self._changed)
         self._coming: ComingBack | None = None
-        self._parkings = 0  # what comes late of a return says nothing of the next parking
-        self._lost = False
         self._without = False  # the gate was opened by hand
-        self._watching = False
 
     @property
     def parked(self) -> bool:
         """Whether its GPU state is away, or on its way, and also if cells run without it."""
         return self._gate.closed or self._without
 
-    def park(self, tell: Callable[[Progress], None] = lambda _: None) -> ParkOutcome:
+    def park(self, tell: Callable[[Progress], None] = lambda _: None, *, unasked: bool = False) -> ParkOutcome:
         """Park this process; no cell may run.
 
         Args:
             tell: takes each progress.
-
-        Raises:
-            MonitorError: the parker cannot be asked.
+            unasked: whether nobody has asked for it.
         """
         with self._turn, uninterrupted() as interrupted:
             if self._gate.closed:
-                return ParkOutcome(entry=client.parked())
+                return ParkOutcome(entry=self.state.known)
             if self._lost:
                 return _LOST
             if self._without:
                 return ParkOutcome(refusals=(why.WITHOUT_GPU(),))
-            self._parkings += 1
             atexit.unregister(self._leave)
             atexit.register(self._leave)  # what was registered last is called first
-            outcome: ParkOutcome | None = None
-            begun: ParkedProcess | None = None
-
-            def told(progress: Progress) -> None:
-                nonlocal begun
-                if progress.step != "checks":
-                    begun = client.parked() or begun
-                    _post()
-                tell(progress)
-
             try:
-                outcome = self._parked(self._gate.close(), told, interrupted)
+                return self._parked(self._gate.close(), Asker(tell, lambda: not interrupted.is_set()), unasked)
             finally:
-                self._open_unless(_away(outcome, begun))
-                _post()
-            return outcome
+                if self.state.unsettled:
+                    self.state.attend()
+                elif not (self.state.away or self._lost):
+                    cuda.wake()
+                    self._gate.open()
 
     def check(self) -> ParkOutcome:
-        """Tell whether this process could be parked when its cell has ended, and why not.
-
-        Raises:
-            MonitorError: the parker cannot be asked.
-        """
+        """Tell whether this process could be parked when its cell has ended, and why not."""
         with self._turn:
             if self._lost:
                 return _LOST
@@ -150,37 +130,31 @@ class ProcessParking:
             finally:
                 self._gate.open()
         inside = read_inside(self._shell, cannot)
-        return client.check(
-            inside=replace(inside, busy=False),
-            allow_open_module=magics_of(self._shell).parking_on_open_module,
-        )
+        return self._way_out(replace(inside, busy=False)).check()
 
-    def _parked(
-        self, cannot: tuple[str, ...], tell: Callable[[Progress], None], interrupted: threading.Event
-    ) -> ParkOutcome:
-        magics = magics_of(self._shell)
-        inside, allowed = read_inside(self._shell, cannot), magics.parking_on_open_module
+    def _parked(self, cannot: tuple[str, ...], asker: Asker, unasked: bool) -> ParkOutcome:
+        inside = read_inside(self._shell, cannot)
         if any(checks.not_ready(inside)):
-            return client.check(inside=inside, allow_open_module=allowed)
+            return self._way_out(inside).check()
         still: why.Refusal | None = why.STILL_WORKING(FINISH_TIMEOUT)
-        if magics.idle_release.put_off():
+        if magics_of(self._shell).idle_release.put_off():
             still = quieten(FINISH_TIMEOUT, QUIET_TIMEOUT)
         if still is not None:
             return ParkOutcome(refusals=(still,))
-        name = notebook_of(self._shell)
-        request = Request(deed="park", inside=inside, name=name, allow_open_module=allowed)
-        return client.ask(request, tell=tell, wanted=lambda: not interrupted.is_set())
+        return self._way_out(inside, asker, unasked=unasked).park()
 
-    def _open_unless(self, away: ParkedProcess | None) -> None:
-        """Open the gate after an attempt to park, unless the state is away, or may be."""
-        if away is None:
-            cuda.wake()
-            self._gate.open()
-            return
-        self._held = away.held
-        if not self._watching:
-            self._watching = True
-            _in_background(self._watch, "watch")
+    def _way_out(self, inside: Inside, asker: Asker = NOBODY, *, unasked: bool = False) -> Park:
+        allowed = magics_of(self._shell).parking_on_open_module
+        name = notebook_of(self._shell)
+        return Park(self.state, inside, name=name, allow_open_module=allowed, unasked=unasked, asker=asker)
+
+    def _way_back(self, asker: Asker) -> ParkOutcome:
+        """Bring the state back."""
+        try:
+            return Unpark(self.state, lease_file.TABLE, asker).unpark()
+        finally:
+            if self.state.unsettled:
+                self.state.attend()
 
     def _come(self, way: Caller) -> None:
         """Bring the state back for user code, in any thread, or wait until another thread has.
@@ -220,7 +194,7 @@ class ProcessParking:
                 print(parking.lost(here()), file=sys.stderr)
                 return None
             if self._coming is None or not self._coming.join():
-                self._coming = ComingBack(held=self._held, settle=partial(self._settle, self._parkings))
+                self._coming = ComingBack(self._way_back)
             return self._coming
 
     def _outcome(self, coming: ComingBack, way: Caller, shown: Shown) -> ParkOutcome | None:
@@ -235,28 +209,17 @@ class ProcessParking:
             coming.outcome(CALL_OFF_TIMEOUT, show)
             raise
 
-    def _settle(self, parking: int, outcome: ParkOutcome) -> None:
-        """Open the gate where the state is back, unless it went away again; on the thread that has asked for it."""
-        back = client.is_back(outcome)
-        with self._turn:
-            if parking == self._parkings:
-                self._lost = why.LOST.among(outcome.refusals)
-                if back:
-                    self._open()
-        _post()
-
-    def _watch(self) -> None:
-        """Open the gate, too, when another process has brought the state back: a page's button, say."""
-        while True:
-            time.sleep(WATCH_EVERY)
+    def _changed(self, known: ParkedProcess | None) -> None:
+        """Report where the state is, and open the gate where it is back; on the thread that moves it."""
+        with contextlib.suppress(Exception):  # whatever it is, the state is moved all the same
+            reported.post(known, self.state.rates)
+        if known is None or known.phase is Phase.BACK:
             with self._turn:
-                self._watching = self.parked and not self._lost
-                if not self._watching:
-                    return
-                entry = client.parked()
-                if entry is not None and entry.phase is Phase.BACK:
-                    self._open()
-            _post()
+                self._open()
+
+    @property
+    def _lost(self) -> bool:
+        return self.state.known is not None and self.state.known.phase is Phase.FAILED
 
     def _go_on_without(self) -> None:
         """Open the gate by hand: what is in host memory can be saved, whatever keeps the GPU state away.
@@ -273,13 +236,13 @@ class ProcessParking:
         """Bring the state back, or wait until another thread has, for whom another process asks.
 
         Raises:
-            MonitorError: the parker cannot be asked.
+            MonitorError: it has failed.
         """
         if self._without:
             return ParkOutcome(refusals=(why.WITHOUT_GPU(),))
         coming = self._joined(Caller.MESSAGE)
         if coming is None:
-            return ParkOutcome(entry=client.parked())
+            return ParkOutcome(entry=self.state.known)
         try:
             return coming.outcome(None) or ParkOutcome()
         finally:
@@ -327,11 +290,12 @@ class ProcessParking:
         timeout = CAREFUL_EXIT_TIMEOUT if careful else EXIT_TIMEOUT
         end = time.monotonic() + timeout
         with contextlib.suppress(MonitorError, KeyboardInterrupt):
-            if careful or client.seconds_back(sum(one.size for one in self._held)) < timeout:  # a copy cannot be ended
-                outcome = client.unpark(held=self._held, wanted=lambda: time.monotonic() < end)  # starts no thread
-                if outcome.done:
-                    self._open()
-                    return
+            known = self.state.known
+            soon = (
+                careful or known is None or self.state.rates.seconds_back(known.size) < timeout
+            )  # no copy can be ended
+            if soon and self._way_back(Asker(wanted=lambda: time.monotonic() < end)).done:  # starts no thread
+                return
         with contextlib.suppress(Exception):
             self._shell.history_manager.writeout_cache()
         for stream in (sys.stdout, sys.stderr):
@@ -367,29 +331,6 @@ def uninterrupted() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
 
 
-def _away(outcome: ParkOutcome | None, begun: ParkedProcess | None) -> ParkedProcess | None:
-    """Return what is known of this process if its state is away, or may be; None where it has its state.
-
-    The record alone does not tell: the parker may die, and its directory be removed, while the state is on its way.
-
-    Args:
-        outcome: what the parker says; None where it has not answered.
-        begun: what the record said when the state was about to go.
-    """
-    for entry in (None if outcome is None else outcome.entry, client.parked()):
-        if entry is not None and (entry.parked or entry.phase is Phase.FAILED):
-            return entry
-    in_doubt = outcome is None or any(one.reason in _IN_DOUBT for one in outcome.refusals)
-    return begun if in_doubt else None
-
-
-def _post() -> None:
-    """Have this process report how far its parking has come, by the parker's record."""
-    with contextlib.suppress(MonitorError), BoardDirectory() as place:
-        found = record.read_all(place)
-        reported.post(next((one for one in found.entries.values() if one.pid == os.getpid()), None), found.rates)
-
-
 def of(shell: Any) -> ProcessParking:
     """Return the parking of this process, of which there is one."""
     global _notebook
@@ -399,10 +340,6 @@ def of(shell: Any) -> ProcessParking:
 
 
 _notebook: ProcessParking | None = None
-
-
-def _in_background(do: Callable[[], None], what: str) -> None:
-    threading.Thread(target=do, name=f"tfgpu_magic-{what}", daemon=True).start()
 
 
 def answer(before: float) -> None:
@@ -432,8 +369,8 @@ def _answered(do: Callable[[], ParkOutcome]) -> Mapping[str, str]:
     try:
         outcome = do()
     except MonitorError as error:
-        outcome = ParkOutcome(refusals=(why.NO_HELPER(str(error)),))
-    return {ANSWER: outcome.to_line().decode()}
+        outcome = ParkOutcome(refusals=(why.ERROR(str(error)),))
+    return {ANSWER: outcome.to_json()}
 
 
 def _refused(magics: object, before: float) -> Refusal | None:

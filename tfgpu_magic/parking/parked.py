@@ -1,0 +1,106 @@
+"""What is known of a process that is parked, on its way, or has been, as plain data; and how fast it was moved."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tfgpu_magic.model.report import HeldMemory
+from tfgpu_magic.monitor.owners.pids import began
+from tfgpu_magic.parking.states import UNSETTLED, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PLANNED_RATE = 1e9
+"""Bytes a second that are planned for where nothing was measured yet: a slow host's."""
+
+_NEWEST = 0.5  # how much the last measurement counts in a rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkedProcess:
+    """A process that is parked, on its way, or has been parked.
+
+    Attributes:
+        pid: its pid.
+        began: when it began, in the system's ticks since its start (`pids.began`).
+        phase: how far it has come.
+        since: when the phase began, in seconds since the epoch; as long as it is away, since when it is.
+        held: what it holds, or held, of each GPU.
+        name: what it is called: a notebook's path, a program's name.
+        returns: how often it has come back.
+        trouble: why its phase does not go on, for now; a word of `transfers`, empty where nothing is wrong.
+        wanted: whether somebody waits for it to come back, and there is no room.
+    """
+
+    pid: int
+    began: int
+    phase: Phase
+    since: float
+    held: tuple[HeldMemory, ...] = ()
+    name: str = ""
+    returns: int = 0
+    trouble: str = ""
+    wanted: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes on all GPUs; as long as it is parked they are in the host's memory."""
+        return sum(held.size for held in self.held)
+
+    @property
+    def parked(self) -> bool:
+        """Whether its GPU state is in the host's memory, or on its way there or back."""
+        return self.phase in UNSETTLED or self.phase is Phase.PARKED
+
+    def alive(self) -> bool:
+        """Tell whether the process exists; a zombie does not."""
+        return began(self.pid) == self.began
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry as what JSON can hold."""
+        return dataclasses.asdict(self) | {"phase": self.phase.value}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> ParkedProcess:
+        """Make an entry of what `to_json` returned.
+
+        Raises:
+            ValueError: it is none.
+        """
+        try:
+            held = tuple(HeldMemory(str(one["gpu"]), int(one["size"])) for one in fields["held"])
+            return cls(**{**fields, "phase": Phase(fields["phase"]), "held": held})
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"not an entry: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """How fast this host moves GPU state, in bytes a second; None where it was never measured.
+
+    Attributes:
+        out: from a GPU to host memory.
+        back: from host memory to a GPU.
+    """
+
+    out: float | None = None
+    back: float | None = None
+
+    def after(self, *, out: float | None = None, back: float | None = None) -> Rates:
+        """Return the rates after another measurement, which counts as much as all before it."""
+        return Rates(_mean(self.out, out), _mean(self.back, back))
+
+    def seconds_out(self, size: int) -> float:
+        """Return how long so many bytes take to host memory."""
+        return size / (self.out or PLANNED_RATE)
+
+    def seconds_back(self, size: int) -> float:
+        """Return how long so many bytes take back: as long as out, where that alone was measured."""
+        return size / (self.back or self.out or PLANNED_RATE)
+
+
+def _mean(before: float | None, now: float | None) -> float | None:
+    return before if now is None else now if before is None else before + _NEWEST * (now - before)
