@@ -264,4 +264,4 @@ def test_a_limit_on_files_is_an_error_in_words(here: BoardDirectory) -> None:
 def test_a_change_of_the_messages_fields_is_another_version() -> None:
     fields = " ".join((*Snapshot._fields, *Gpu._fields, *Process._fields))
 
-    assert (snapshot_file.VERSION, zlib.crc32(fields.encode())) == (7, 770080946)
+    assert (snapshot_file.VERSION, zlib.crc32(fields.encode())) == (8, 2656735877)

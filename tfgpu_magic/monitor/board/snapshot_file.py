@@ -30,7 +30,7 @@ from tfgpu_magic.monitor.board.directory import boot
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.board.directory import BoardDirectory
 
-VERSION = 7
+VERSION = 8
 """The version of this layout and of the messages' JSON. Files of different versions have different names."""
 BOARD, LOCK = f"board-{VERSION}", f"lock-{VERSION}"
 STALE_AFTER = 2.5
