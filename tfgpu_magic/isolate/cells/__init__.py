@@ -1,1 +1,1 @@
-"""Isolated cells: `%%tf_gpu isolate`, in the notebook's kernel (`cell`) and in the cell's own process (`shell`)."""
+"""Isolated cells: `%%tf_gpu isolate` in the notebook's kernel; `process.shell` runs the cell in its own process."""
