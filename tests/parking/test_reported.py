@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,12 +17,13 @@ from tests.parking.notebooks import SIZE, Site, park
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
 from tfgpu_magic.engine import other_processes
-from tfgpu_magic.engine.other_processes import OtherProcesses
+from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.model.report import GpuUse, HeldMemory, Parking, Report
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import ReportFiles
-from tfgpu_magic.parking import parts, rows
+from tfgpu_magic.notebook.publisher import Publisher
+from tfgpu_magic.parking import rows
 from tfgpu_magic.policy.process_state import ProcessState
 
 PARKED = Parking(phase="parked", since=5.0, held=(HeldMemory("GPU-0", GIB),), returns=2)
@@ -38,15 +43,23 @@ def reporting(phase: str = "parked") -> Report:
 
 @pytest.mark.parametrize(("phase", "promised"), [("parked", False), ("restoring", True), ("checkpointing", True)])
 def test_what_is_parked_is_promised_nothing_and_what_moves_is(
-    place: BoardDirectory, phase: str, promised: bool
+    monkeypatch: pytest.MonkeyPatch, place: BoardDirectory, phase: str, promised: bool
 ) -> None:
-    reports = (reporting(phase),)
-    others: OtherProcesses = replace(other_processes.now(), reports=reports, parked=parts.away(place, reports))
+    monkeypatch.setattr(other_processes, "_reports", lambda _: (reporting(phase),))
+    others = other_processes.now()
     snapshot = Snapshot(time=1.0, gpus=(Gpu(index=0, uuid="GPU-0", total=16 * GIB, free=16 * GIB, used=0),))
     process = others.added_to(ProcessState(), snapshot)
 
     assert bool(process.promises) is promised
     assert process.claims == {"GPU-0": 1.0}  # it comes back there
+
+
+def test_a_first_line_imports_nothing_of_it_to_know(place: BoardDirectory) -> None:
+    code = "import sys; from tfgpu_magic.engine import other_processes; other_processes.now(); print(*sys.modules)"
+    environment = {**os.environ, "TFGPU_MAGIC_DIR": str(place.path)}
+    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+
+    assert "tfgpu_magic.parking" not in said.stdout
 
 
 def test_rows_have_what_a_process_reports(place: BoardDirectory) -> None:
@@ -59,6 +72,31 @@ def test_rows_have_what_a_process_reports(place: BoardDirectory) -> None:
 
 def test_what_a_later_version_reports_is_not_understood_and_hurts_nobody(place: BoardDirectory) -> None:
     assert rows.read([place], [reporting("on its way to the moon")]) is None
+
+
+def test_nothing_is_parked_while_a_report_reads_what_the_driver_says(
+    place: BoardDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the call would be under way when the GPU state goes."""
+    quiet: list[bool] = []
+
+    def read() -> list[Any]:
+        with ThreadPoolExecutor(1) as threads:  # the lock is this thread's
+            quiet.append(threads.submit(cuda.quieten, 0.1).result())
+        return []
+
+    monkeypatch.setattr(registry, "awake", read)
+    monkeypatch.setattr(registry, "pools", read)
+    publisher = Publisher(lambda: "a.ipynb")
+    try:
+        publisher.publish(busy=False, active=None)
+        quiet.append(cuda.quieten(0.1))
+        publisher.publish(busy=False, active=None)  # which reads no pools
+    finally:
+        cuda.wake()
+        publisher.close()
+
+    assert quiet == [False, False, True, False]
 
 
 def test_a_kernel_reports_each_way(site: Site) -> None:

@@ -153,7 +153,7 @@ def _read(place: BoardDirectory | None) -> OtherProcesses:
     if place is None:
         return OtherProcesses()
     reports = _reports(place)
-    parked = frozenset[int]().union(*(away(place, reports) for away in parts("away")))
+    parked = frozenset(one.pid for one in reports if one.away)
     if not place.names(_LEASES):  # no isolated call was ever made here
         return OtherProcesses(reports, parked=parked)
     from tfgpu_magic.leases import lease_file  # few processes make isolated calls, and the others need none of it

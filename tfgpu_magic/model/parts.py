@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any, Literal, TypeAlias
 
 Kind: TypeAlias = Literal[
-    "word", "row fact", "away", "announce", "adviser", "parks", "parking on", "parks itself", "handlers", "end",
+    "word", "row fact", "announce", "adviser", "parks", "parking on", "parks itself", "handlers", "end",
     "check", "report",
 ]  # fmt: skip
 """What parts there are, and what each is.
@@ -21,15 +21,12 @@ Kind: TypeAlias = Literal[
 - ``word``: a `Word` of the magics, with its `home`; `notebook.words.table` lists it.
 - ``row fact``: a function of the board's directories and the kernels' reports; it returns a `RowFact`, or None, for
   `monitor.table.tabulate`.
-- ``away``: a function of the board's directory and the kernels' reports; it returns the pids that are promised nothing
-  of the GPUs now.
 - ``announce``: a function that has this process report at once, since it has just picked GPUs.
 - ``adviser``: a function that adds to a refusal what would make room, as `parking.idle_notebooks.name_one`.
 - ``parks``: a function of the magics; it tells whether others can have this process parked.
 - ``parking on``: a function that is called when it is turned on, before anything else of it.
 - ``parks itself``: a function of the shell and seconds without a cell; from then on this process is parked by itself.
-- ``handlers``: a function of what returns a server's kernels; it returns more handlers for Jupyter Server, and what is
-  called at the server's end.
+- ``handlers``: a function of what returns a server's kernels; it returns more handlers for Jupyter Server.
 - ``end``: a function of a pid; it returns why that is not to be killed, "" where it may be, None of one unknown.
 - ``check``: a check of the doctor, after its title.
 - ``report``: a function of a machine and of what the doctor found; it returns the line that can be sent about a try.

@@ -160,6 +160,11 @@ class Report:
     parked: Parking | None = None
 
     @property
+    def away(self) -> bool:
+        """Whether its GPU state is in host memory, and neither on its way there nor back: it is promised no GPU."""
+        return self.parked is not None and self.parked.phase == "parked"
+
+    @property
     def goes_on(self) -> bool:
         """Whether a newer report follows soon, since the figures may change meanwhile."""
         # With other frameworks alone a kernel that runs no cell sleeps, and its last report stays true.

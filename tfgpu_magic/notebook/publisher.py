@@ -50,11 +50,15 @@ class Publisher:
             active: when one last began or ended, in seconds since the epoch; None of a program.
             promises: as in `Report`.
         """
-        try:
-            report = self_report.brief()
-            self.ready = bool(registry.awake())
-        except Exception:  # TensorFlow's have no common root, and a thread's error is printed into a cell
-            report = Report(pid=os.getpid(), summary="")
+        with cuda.CALLING:  # no GPU state goes away (`parking`) while the driver is asked
+            try:
+                report = self_report.brief()
+                self.ready = bool(registry.awake())
+            except Exception:  # TensorFlow's have no common root, and a thread's error is printed into a cell
+                report = Report(pid=os.getpid(), summary="")
+            if not cuda.is_quiet():  # some 10 µs a GPU
+                found = registry.pools()
+                TIMELINE.add(Sample(time.time(), levels((one.gpu, one.in_use, one.limit) for one in found)))
         if self._used_since is None and any(use.taken for use in report.uses):
             self._used_since = time.time()
         report = replace(
@@ -67,9 +71,6 @@ class Publisher:
             parks=self._parks(),
             kernel=kernel_id(sys.orig_argv),
         )
-        if not cuda.is_quiet():  # else its GPU state is away (`parking`); some 10 µs a GPU
-            found = registry.pools()
-            TIMELINE.add(Sample(time.time(), levels((one.gpu, one.in_use, one.limit) for one in found)))
         with contextlib.suppress(MonitorError, OSError):  # it may be put right meanwhile
             self._place().post(report)
 

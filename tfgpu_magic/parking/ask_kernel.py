@@ -85,8 +85,8 @@ def back(
     return ParkOutcome(refusals=(why.ENDED(),))
 
 
-def stay(pid: int) -> None:
-    """Call off what another notebook's kernel was asked to come back for.
+def stay(pid: int) -> ParkOutcome | None:
+    """Call off what another notebook's kernel was asked to come back for; return None where it does not hear that.
 
     Args:
         pid: the kernel.
@@ -97,7 +97,8 @@ def stay(pid: int) -> None:
     end = time.monotonic() + BEGIN_TIMEOUT
     for outcome in _answers(pid, _ASK.format(STAY)):
         if outcome is not None or time.monotonic() > end:
-            return
+            return outcome
+    return ParkOutcome(refusals=(why.ENDED(),))
 
 
 def connection_file(pid: int) -> Path | None:

@@ -35,9 +35,9 @@ WAITED_FOR = "A cell waits for it, or what a page has asked: interrupt its kerne
 """Why one that waits to come back is not told to stay parked: it hears nothing meanwhile."""
 
 
-def handlers(kernels: Kernels) -> tuple[list[tuple[object, ...]], Callable[[], None]]:
-    """Return the handler with its path and arguments, and what is called at the server's end."""
-    return [(r"/tfgpu-magic/park", ParkHandler, {"kernels": kernels})], lambda: None
+def handlers(kernels: Kernels) -> list[tuple[object, ...]]:
+    """Return the handler with its path and arguments."""
+    return [(r"/tfgpu-magic/park", ParkHandler, {"kernels": kernels})]
 
 
 class ParkHandler(ActionHandler):
@@ -63,8 +63,7 @@ class ParkHandler(ActionHandler):
         if entry is not None and entry.wanted:
             if known.state == "busy":
                 return self._say(409, WAITED_FOR)
-            await within(PARK_TIMEOUT, partial(ask_kernel.stay, pid))
-            return 204
+            return await self._done(partial(ask_kernel.stay, pid), PARK_TIMEOUT)
         if known.state == "busy":
             return self._say(409, reasons((why.BUSY(),)))
         return await self._done(partial(ask_kernel.park, pid), PARK_TIMEOUT)

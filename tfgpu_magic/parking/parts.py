@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tfgpu_magic.model.parts import register
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tfgpu_magic.model.report import Report
-    from tfgpu_magic.monitor.board.directory import BoardDirectory
-
-
-def away(_: BoardDirectory, reports: Sequence[Report]) -> frozenset[int]:
-    """Return the pids of what is parked, and neither on its way there nor back: what comes back has a lease again."""
-    return frozenset(one.pid for one in reports if one.parked is not None and one.parked.phase == "parked")
-
 
 register("word", "tfgpu_magic.parking.words:PARK")
 register("word", "tfgpu_magic.parking.words:UNPARK")
 register("row fact", "tfgpu_magic.parking.rows:read")
-register("away", "tfgpu_magic.parking.parts:away")
 register("adviser", "tfgpu_magic.parking.idle_notebooks:name_one")
 register("parks", "tfgpu_magic.parking.facts:allowed_module")
 register("parking on", "tfgpu_magic.parking.inside.introspection:keep_nvml")

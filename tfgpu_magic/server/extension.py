@@ -89,9 +89,7 @@ class TfGpuServer(ExtensionApp):
             (r"/tfgpu-magic/end", EndHandler, {"kernels": feed.notebooks, "kinds": feed.kinds}),
         ])  # fmt: skip
         for handlers in parts("handlers"):
-            more, close = handlers(feed.notebooks)
-            self.handlers.extend(more)
-            self._ends += (close,)
+            self.handlers.extend(handlers(feed.notebooks))
 
     async def stop_extension(self) -> None:
         """Close the streams and the board, and remove the figures from /metrics."""
