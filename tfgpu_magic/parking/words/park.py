@@ -82,7 +82,7 @@ def _check() -> str:
 
     Raises:
         Refused: it could not.
-        MonitorError: the parker cannot be asked.
+        MonitorError: the driver worker cannot be started.
     """
     _refuse_if_off()
     outcome = notebook.of(host.shell()).check()
