@@ -24,7 +24,7 @@ _MOVES = (("9GiB", "12GiB"), ("10GiB", "12GiB"), ("11GiB", "8GiB"), ("11GiB", "9
 
 
 def scratch() -> tempfile.TemporaryDirectory[str]:
-    """Make a folder that goes with its block: a collector or a parker that outlives the block may still write there."""
+    """Make a folder that goes with its block: a collector that outlives the block may still write there."""
     return tempfile.TemporaryDirectory(prefix="tfgpu_magic-", ignore_cleanup_errors=True)
 
 

@@ -49,14 +49,14 @@ def own_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def end_helpers(machine: Machine) -> None:
+def end_workers(machine: Machine) -> None:
     kill(*workers(machine))
 
 
 def test_a_process_of_tensorflow_goes_and_comes_back_and_the_line_to_send_says_so(apart: Machine) -> None:
     apart.set_checkpoints(out=0.5, back=1.0)
     done = looking.doctor(apart, "--park", "--json")
-    end_helpers(apart)
+    end_workers(apart)
     seen = Observation.from_line(done.stdout)
 
     assert (done.returncode, seen.question, seen.answer, seen.why) == (0, "parks", "yes", ())
@@ -82,7 +82,7 @@ def test_what_is_sent_says_why_not_in_names_and_has_nothing_of_the_user(
     change(machine)
     here = Here(park=True)
     line = parking.report(here, parking.parking(here))
-    end_helpers(machine)
+    end_workers(machine)
     seen = Observation.from_line(line)
 
     assert (seen.answer, seen.why) == (answer, why)
@@ -177,7 +177,7 @@ def test_without_a_gpu_that_cuda_shows_and_that_has_room_it_is_not_tried(
 def test_what_the_driver_declines_is_told_with_its_call(machine: Machine) -> None:
     machine.fault("cuCheckpointProcessCheckpoint", 801)
     report = look("parking", here=Here(park=True))
-    end_helpers(machine)
+    end_workers(machine)
 
     assert report.names == ["parking.refused"]
     assert report.facts("parking.refused")["reasons"] == (

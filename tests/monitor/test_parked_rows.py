@@ -1,4 +1,4 @@
-"""What is parked has rows, though the driver lists it nowhere: from the parker's record, and true in every phase."""
+"""What is parked has rows, though the driver lists it nowhere: from its report, and true in every phase."""
 
 from __future__ import annotations
 

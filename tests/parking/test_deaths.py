@@ -7,7 +7,6 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.parking.conftest import Asking, Start, park, phase, state, unpark, workers
@@ -47,10 +46,9 @@ def go_on(machine: Machine) -> None:
     machine.set_checkpoints(out=0.0, back=0.0)
 
 
-@pytest.mark.parametrize("victim", ["worker", "process"])
 @pytest.mark.parametrize(("deed", "step", "slow"), STEPS)
-def test_nothing_is_lost_or_locked_whatever_is_killed(
-    machine: Machine, programs: Start, deed: str, step: str, slow: str, victim: str
+def test_nothing_is_lost_or_locked_where_a_worker_is_killed(
+    machine: Machine, programs: Start, deed: str, step: str, slow: str
 ) -> None:
     program = programs(GIB)
     if deed == "unpark":
@@ -60,17 +58,9 @@ def test_nothing_is_lost_or_locked_whatever_is_killed(
     asking = Asking(park if deed == "park" else unpark, program.pid, tell=lambda progress: said.append(progress.step))
     until(lambda: step in said or phase(program.pid) == step, every=0.01)
     assert not asking.done
-    doomed = workers(machine) if victim == "worker" else [psutil.Process(program.pid)]
-    assert doomed
-    kill(*doomed)
+    kill(*until(lambda: workers(machine)))
     go_on(machine)
     asking.outcome()
-
-    if victim == "process":
-        program.end()
-        state(program.pid).settle()
-        until(lambda: machine.held() == 0)
-        return
 
     def settled() -> Phase | None:
         found = state(program.pid).settle()

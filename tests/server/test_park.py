@@ -32,7 +32,7 @@ HOLDS = "from tests.simgpu.on_machine import allocate; allocate(%d)"
 ALLOWS = '%load_ext tfgpu_magic\n%config TfGpuMagics.parking = "ask"'
 
 SOON = [(204, ""), (202, "")]
-"""It is done, or goes on: a busy machine takes longer to start a helper than an answer may take."""
+"""It is done, or goes on: a busy machine takes longer to start a worker than an answer may take."""
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def server(serve: Serve) -> Server:
 
 
 @pytest.fixture(autouse=True)
-def no_helper_is_left(machine: Machine) -> Iterator[None]:
+def no_worker_is_left(machine: Machine) -> Iterator[None]:
     yield
     kill(*workers(machine))
 
@@ -61,7 +61,7 @@ class Notebook(Kernel):
         return post(self.server, "park", body)
 
     def parked(self) -> tuple[int, str]:
-        """Have it parked: the server may still take it for busy, and the first helper takes its time."""
+        """Have it parked: the server may still take it for busy, and the first worker takes its time."""
         return until(self.post, lambda answer: answer == (204, ""))
 
     def seen(self, holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:

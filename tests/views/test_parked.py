@@ -63,8 +63,8 @@ def test_it_says_how_much_is_in_host_memory_and_since_when() -> None:
         (row("failed"), "its GPU state is lost: end it, which frees what it holds"),
         (row("restoring", trouble="hangs"), "comes back, 9.8 GiB from host memory; the driver does not answer"),
         (
-            row("parking", trouble="stopped"),
-            f"is being parked, 9.8 GiB go to host memory, since {CLOCK}; it is stopped, and goes on after `kill -CONT`",
+            row("parking", trouble="hangs"),
+            f"is being parked, 9.8 GiB go to host memory, since {CLOCK}; the driver does not answer",
         ),
     ],
 )

@@ -146,7 +146,6 @@ def parking(one: Parked) -> str:
 
 
 _TROUBLES = {
-    "stopped": "it is stopped, and goes on after `kill -CONT`",
     "hangs": "the driver does not answer",
     "unanswered": "the driver does not answer",
 }

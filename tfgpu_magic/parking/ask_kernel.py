@@ -12,6 +12,7 @@ import itertools
 import math
 import queue
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,7 +54,7 @@ def park(pid: int) -> ParkOutcome:
     deadline = time.time() + BEGIN_TIMEOUT
     for outcome in _answers(pid, _ASK.format(f"answer({deadline!r})")):
         if outcome is not None:
-            return outcome
+            return replace(outcome, entry=parked(pid))
         if time.time() > deadline + ANSWER_TIMEOUT and not ((entry := parked(pid)) and entry.parked):
             return ParkOutcome(refusals=(why.BUSY(),))
     return ParkOutcome(refusals=(why.ENDED(),))
@@ -75,7 +76,7 @@ def back(
     end = math.inf if seconds is None else time.monotonic() + seconds
     for outcome in _answers(pid, _ASK.format(COME_BACK)):
         if outcome is not None:
-            return outcome
+            return replace(outcome, entry=parked(pid))
         if (entry := parked(pid)) is not None:
             if entry.phase is Phase.BACK:  # a cell has asked for it, too, and runs
                 return ParkOutcome(entry=entry)

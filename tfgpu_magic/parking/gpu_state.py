@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from tfgpu_magic.model.report import HeldMemory
     from tfgpu_magic.parking.checks import Inside, ParkFacts
 
-STOPPED, HANGS, SILENT = "stopped", "hangs", "unanswered"
-"""Why a process is not set right for now: it is stopped, a call for it hangs, the driver did not answer."""
+HANGS, SILENT = "hangs", "unanswered"
+"""Why a process is not set right for now: a call for it hangs, the driver did not answer."""
 
 _POLL = 0.05  # seconds between two looks whether something is still wanted
 _AWAY = frozenset({Phase.PARKED, Phase.RESTORING, Phase.UNLOCKING})
@@ -120,7 +120,7 @@ class GpuState:
         self.pid, self.timeouts = pid, timeouts
         self.known: ParkedProcess | None = None
         self.rates = Rates()
-        self._began, self._changed, self._start = began(pid), changed, start
+        self._changed, self._start = changed, start
         self._worker: DriverWorker | None = None
         self._turn = threading.RLock()
 
@@ -150,17 +150,13 @@ class GpuState:
         """Whether it is not known what became of the last call."""
         return self.known is not None and self.known.phase in UNSETTLED
 
-    def alive(self) -> bool:
-        """Tell whether the process exists."""
-        return self._began is not None and began(self.pid) == self._began
-
     # --- what is known ---
 
     def begin(self, held: tuple[HeldMemory, ...], name: str) -> ParkedProcess:
         """Note that the process is about to be locked."""
         returns = 0 if self.known is None else self.known.returns
         entry = ParkedProcess(
-            pid=self.pid, began=self._began or 0, phase=Phase.LOCKING, since=time.time(), held=held, name=name,
+            pid=self.pid, began=began(self.pid) or 0, phase=Phase.LOCKING, since=time.time(), held=held, name=name,
             returns=returns,
         )  # fmt: skip
         return self._follows(entry)
@@ -218,20 +214,16 @@ class GpuState:
             self._worker = None if self._worker.ended else self._worker
 
     def state(self, seconds: float | None = None) -> CudaState | Found:
-        """Ask for the process's state; it is not asked for where the process has ended, or is stopped.
+        """Ask for the process's state.
 
         Raises:
             DriverError: the driver declines.
             GivenUp: it hangs.
             Died: the worker has ended.
         """
-        if not self.alive():
-            return Found.GONE
-        if facts.stopped(self.pid):
-            return Found.UNKNOWN
         found = self.worker().state(self.pid, seconds=seconds or self.timeouts.state)
-        # The driver's number for that is also one of an error of the system.
-        return Found.UNKNOWN if found is Found.GONE and self.alive() else found
+        # The driver's number for one that has ended is also that of an error of the system.
+        return Found.UNKNOWN if found is Found.GONE and began(self.pid) is not None else found
 
     def make(self, call: str, *arguments: object, seconds: float) -> None:
         """Make a call for the process.
@@ -258,7 +250,9 @@ class GpuState:
             snapshot = self.look()
         except DriverError as error:
             return refusal(error)
-        read = partial(facts.read, self.pid, self._began or 0, snapshot, inside, allow_open_module=allow_open_module)
+        read = partial(
+            facts.read, self.pid, began(self.pid) or 0, snapshot, inside, allow_open_module=allow_open_module
+        )
         # What is read of a process that a driver holds may take until that ends.
         found = within(self.timeouts.look, read)
         return why.UNANSWERED("/proc") if found is None else found
@@ -273,16 +267,11 @@ class GpuState:
         entry = self.known
         if entry is None or entry.phase not in UNSETTLED:
             return entry
-        if not self.alive():
-            self._set(None)
-        elif facts.stopped(self.pid):
-            self.note(trouble=STOPPED)
-        else:
-            times = self.timeouts
-            try:
-                return self.set_right(seconds=times.copying(entry.size) if entry.phase in _COPIED else times.state)
-            except TROUBLES as trouble:
-                self.note(trouble=HANGS if isinstance(trouble, Died) and trouble.call == HANGS else SILENT)
+        times = self.timeouts
+        try:
+            return self.set_right(seconds=times.copying(entry.size) if entry.phase in _COPIED else times.state)
+        except TROUBLES as trouble:
+            self.note(trouble=HANGS if isinstance(trouble, Died) and trouble.call == HANGS else SILENT)
         return self.known
 
     def attend(self) -> None:
@@ -303,7 +292,7 @@ class GpuState:
         begun = time.monotonic()
         while True:
             entry = self.settle()
-            if entry is None or entry.phase not in UNSETTLED or entry.trouble == STOPPED or not asker.wanted():
+            if entry is None or entry.phase not in UNSETTLED or not asker.wanted():
                 return entry
             if time.monotonic() - begun > self.timeouts.copying(entry.size):
                 return entry

@@ -86,12 +86,11 @@ class ParkOutcome:
         return not self.refusals
 
     def to_json(self) -> str:
-        """Return the outcome as a line of JSON."""
+        """Return the outcome as a line of JSON, without what is known of the process: that is in its report."""
         fields = {
-            "entry": None if self.entry is None else self.entry.to_json(),
-            "refusals": [refusals.to_json(one) for one in self.refusals],
+            "refusals": list(map(refusals.to_json, self.refusals)),
             "seconds": self.seconds,
-            "notes": [refusals.to_json(one) for one in self.notes],
+            "notes": list(map(refusals.to_json, self.notes)),
         }
         return json.dumps(fields, separators=(",", ":"))
 
@@ -104,9 +103,7 @@ class ParkOutcome:
         """
         try:
             fields = json.loads(text)
-            entry = None if fields["entry"] is None else ParkedProcess.from_json(fields["entry"])
-            found = tuple(refusals.from_json(one) for one in fields["refusals"])
-            notes = tuple(refusals.from_json(one) for one in fields["notes"])
-            return cls(entry=entry, refusals=found, seconds=fields["seconds"], notes=notes)
+            found, notes = (tuple(map(refusals.from_json, fields[name])) for name in ("refusals", "notes"))
+            return cls(refusals=found, seconds=fields["seconds"], notes=notes)
         except (TypeError, KeyError) as error:
             raise ValueError(f"not an outcome: {error}") from error

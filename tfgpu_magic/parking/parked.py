@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tfgpu_magic.model.report import HeldMemory
-from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking.states import UNSETTLED, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from tfgpu_magic.model.report import HeldMemory
 
 PLANNED_RATE = 1e9
 """Bytes a second that are planned for where nothing was measured yet: a slow host's."""
@@ -54,27 +51,6 @@ class ParkedProcess:
     def parked(self) -> bool:
         """Whether its GPU state is in the host's memory, or on its way there or back."""
         return self.phase in UNSETTLED or self.phase is Phase.PARKED
-
-    def alive(self) -> bool:
-        """Tell whether the process exists; a zombie does not."""
-        return began(self.pid) == self.began
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the entry as what JSON can hold."""
-        return dataclasses.asdict(self) | {"phase": self.phase.value}
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> ParkedProcess:
-        """Make an entry of what `to_json` returned.
-
-        Raises:
-            ValueError: it is none.
-        """
-        try:
-            held = tuple(HeldMemory(str(one["gpu"]), int(one["size"])) for one in fields["held"])
-            return cls(**{**fields, "phase": Phase(fields["phase"]), "held": held})
-        except (TypeError, KeyError) as error:
-            raise ValueError(f"not an entry: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.parking import checks, driver, facts, host_memory_claims
+from tfgpu_magic.parking import checks, driver, host_memory_claims
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.driver import DriverError
 from tfgpu_magic.parking.driver_worker import TROUBLES, Died
-from tfgpu_magic.parking.gpu_state import NOBODY, STOPPED, Asker, GpuState, refusal
+from tfgpu_magic.parking.gpu_state import NOBODY, Asker, GpuState, refusal
 from tfgpu_magic.parking.messages import ParkOutcome, Progress
 from tfgpu_magic.parking.room import Place, rooms
 from tfgpu_magic.parking.states import UNSETTLED, CudaState, Found, Phase
@@ -131,7 +131,7 @@ class Park:
             except DriverError as error:
                 self._state.set_right()
                 late = error.code == driver.LOCK_TIMED_OUT
-                return (why.STILL_WORKING(times.lock),) if late else self._declined(error)
+                return (why.STILL_WORKING(times.lock) if late else refusal(error),)
             return self._copy()
 
     def _copy(self) -> tuple[why.Refusal, ...] | float:
@@ -150,16 +150,11 @@ class Park:
             self._state.make("checkpoint", seconds=self._state.timeouts.copying(size))
         except DriverError as error:
             self._state.set_right(never_away=True)
-            return self._declined(error)
+            return (refusal(error),)
         took = time.monotonic() - begun
         self._state.measured(out=size / max(took, 1e-3))
         self._state.move(Phase.PARKED)
         return took
-
-    def _declined(self, error: DriverError) -> tuple[why.Refusal, ...]:
-        """Return why a call has failed: a process may have ended in it."""
-        declined = why.DECLINED(error.call, error.code)
-        return (declined,) if self._state.alive() else (declined, why.ENDED())
 
 
 @contextlib.contextmanager
@@ -192,8 +187,6 @@ def _locked(file: int) -> bool:
 
 
 def _not_running(found: CudaState | Found) -> why.Refusal:
-    if found is Found.GONE:
-        return why.ENDED()
     if found is Found.NO_CUDA:
         return why.HOLDS_NOTHING()
     if isinstance(found, CudaState):
@@ -220,7 +213,7 @@ class Unpark:
                 return ParkOutcome(entry=self._state.known, refusals=(why.CANCELLED(),))
             entry = self._state.settled(self._asker)
             if entry is None or entry.phase is Phase.BACK:
-                return ParkOutcome(entry=entry, refusals=() if self._state.alive() else (why.ENDED(),))
+                return ParkOutcome(entry=entry)
             if entry.phase in UNSETTLED and not self._asker.wanted():
                 return ParkOutcome(entry=entry, refusals=(why.CANCELLED(),))
             if entry.phase is not Phase.PARKED:
@@ -248,14 +241,10 @@ class Unpark:
         found = self._state.state()
         if found in (CudaState.RUNNING, CudaState.LOCKED):
             changed = self._state.set_right()
-            return ParkOutcome(entry=changed, refusals=unless_back(changed, found))
+            return ParkOutcome(entry=changed, refusals=unless_back(changed))
         times = self._state.timeouts
         pause = times.between
         while self._asker.wanted():
-            if not self._state.alive():
-                return ParkOutcome(refusals=(why.ENDED(),))
-            if facts.stopped(self._state.pid):
-                return ParkOutcome(entry=entry, refusals=(why.STOPPED(),))
             snapshot = self._state.look()
             trouble: why.Refusal | None = None if snapshot.error is None else why.NO_DRIVER(snapshot.error)
             if place.claim(snapshot):
@@ -307,7 +296,7 @@ class Unpark:
         found = self._state.state()
         if found is not CudaState.CHECKPOINTED:
             changed = self._state.set_right()
-            return ParkOutcome(entry=changed, refusals=unless_back(changed, found))
+            return ParkOutcome(entry=changed, refusals=unless_back(changed))
         if not self._asker.wanted():
             return ParkOutcome(entry=self._state.known, refusals=(why.CANCELLED(),))
         seconds = self._state.rates.seconds_back(entry.size)
@@ -326,17 +315,16 @@ class Unpark:
 
     def _not_restored(self, error: DriverError) -> ParkOutcome:
         """Find out what a failed restore has left: one that found too little room has failed for good."""
-        declined = why.DECLINED(error.call, error.code)
+        declined = refusal(error)
         if error.call != driver.RESTORE:  # it was not begun
             return ParkOutcome(entry=self._state.move(Phase.PARKED), refusals=(declined,))
         found = self._state.state()
-        away = found is CudaState.CHECKPOINTED or (found is Found.UNKNOWN and not facts.stopped(self._state.pid))
-        if away and error.code in _FINAL:
+        if found in (CudaState.CHECKPOINTED, Found.UNKNOWN) and error.code in _FINAL:
             return ParkOutcome(entry=self._state.move(Phase.FAILED), refusals=(declined, why.LOST()))
         changed = self._state.set_right()
         if changed is not None and changed.phase is Phase.PARKED:
             return ParkOutcome(entry=changed, refusals=(declined,))
-        refused = unless_back(changed, found)
+        refused = unless_back(changed)
         return ParkOutcome(entry=changed, refusals=refused and (declined, *refused))
 
 
@@ -344,13 +332,11 @@ def unsettled(entry: ParkedProcess) -> why.Refusal:
     """Return why nothing is done about a process in this phase."""
     if entry.phase is Phase.FAILED:
         return why.LOST()
-    return why.STOPPED() if entry.trouble == STOPPED else why.UNANSWERED(entry.phase.value)
+    return why.UNANSWERED(entry.phase.value)
 
 
-def unless_back(entry: ParkedProcess | None, found: CudaState | Found) -> tuple[why.Refusal, ...]:
+def unless_back(entry: ParkedProcess | None) -> tuple[why.Refusal, ...]:
     """Return why a process did not come back; nothing where it is there."""
-    if entry is None:
-        return (why.ENDED(),) if found is Found.GONE else ()
-    if entry.phase is Phase.BACK:
+    if entry is None or entry.phase is Phase.BACK:
         return ()
     return (why.UNANSWERED("restore"),) if entry.phase is Phase.PARKED else (unsettled(entry),)

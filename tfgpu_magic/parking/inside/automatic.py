@@ -86,8 +86,6 @@ class Automatic(CellWatch):
                 if not self._ended.is_set() and self._due():  # the loop may have been given it long ago
                     outcome = self._notebook.park(unasked=True)
                     logging.getLogger(__name__).debug("parked by itself: %s", outcome.refusals or "done")
-            except MonitorError as error:
-                logging.getLogger(__name__).debug("not parked by itself: %s", error)
             finally:
                 done.set()
 

@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from tfgpu_magic import host
-from tfgpu_magic.errors import MonitorError, PolicyError, Refused
+from tfgpu_magic.errors import PolicyError, Refused
 from tfgpu_magic.model.report import Report
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import ReportFiles
@@ -82,7 +82,6 @@ def _check() -> str:
 
     Raises:
         Refused: it could not.
-        MonitorError: the driver worker cannot be started.
     """
     _refuse_if_off()
     outcome = notebook.of(host.shell()).check()
@@ -132,14 +131,11 @@ def _names() -> list[str]:
 def _parked(shell: Any) -> Mapping[str, str]:
     """Park this process, and say below its cell what came of it."""
     shown = Shown(shell)
-    try:
-        outcome = notebook.of(shell).park(shown)
-        if outcome.refusals:
-            print(parking.not_parked(outcome.refusals, f"This {host.here()}"), file=sys.stderr, flush=True)
-        else:
-            shown.say(parking.parked(outcome, host.here()))
-    except MonitorError as error:
-        print(f"This {host.here()} is not parked, as far as is known. {error}", file=sys.stderr, flush=True)
+    outcome = notebook.of(shell).park(shown)
+    if outcome.refusals:
+        print(parking.not_parked(outcome.refusals, f"This {host.here()}"), file=sys.stderr, flush=True)
+    else:
+        shown.say(parking.parked(outcome, host.here()))
     return {}
 
 
