@@ -19,8 +19,8 @@ WRONG_STATE = 401
 TOTAL = 8 * GIB
 HELD = 5 * GIB
 
-EVENTS = ("died before", "died after", "hung before", "hung after", "declined")
-"""What may become of a call: whether it was made, and whether that was told."""
+EVENTS = ("died before", "died after", "hung before", "hung after", "declined", "ended after")
+"""What may become of a call: whether it was made, and whether that was told; after the last one the worker ends."""
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Driver:
         kept: bytes that are free by the figures, and are not given.
         script: what becomes of the next calls, by the call's number.
         calls: every call that was made.
-        restored_without_room: whether a restore was tried without its room.
+        restored_without_room: whether a restore was tried without a placeholder, or without its room.
         at: called before each call.
     """
 
@@ -80,6 +80,7 @@ class Driver:
             if self.state is not needed:
                 raise DriverError(call, WRONG_STATE)
             if call == "restore":
+                self.restored_without_room = self.restored_without_room or not self.taken
                 self.taken = 0
                 if TOTAL - self.others < HELD:
                     self.restored_without_room, self.state = True, CudaState.FAILED
@@ -96,6 +97,8 @@ class Worker:
         self.usable, self.ended = True, False
 
     def call(self, call: str, *arguments: Any, seconds: float) -> Any:
+        if self.ended:
+            raise Died(call)
         driver, number = self._driver, len(self._driver.calls)
         event = driver.script.get(number, "")
         driver.at(number, call)
@@ -108,7 +111,10 @@ class Worker:
                     driver.make(call, *arguments)
             self.end()
             raise Died(call) if event.startswith("died") else GivenUp(call, seconds)
-        return driver.make(call, *arguments)
+        answer = driver.make(call, *arguments)
+        if event == "ended after":
+            self.end()
+        return answer
 
     def state(self, _: int, *, seconds: float) -> CudaState | Found:
         found = self.call("state", seconds=seconds)

@@ -73,3 +73,4 @@ def test_the_worker_s_death_at_any_step_is_set_right_by_the_next_worker(
     if outcome.done:
         assert (house.driver.state is CudaState.CHECKPOINTED) == (deed == "park")
     assert house.driver.held + house.driver.taken in (0, HELD)
+    assert not house.driver.restored_without_room

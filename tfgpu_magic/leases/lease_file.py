@@ -256,6 +256,8 @@ class LeaseFile(LeaseTable):
 TABLE = LeaseFile()
 """That of this process."""
 
+os.register_at_fork(after_in_child=TABLE.forget)
+
 
 def written(file: int) -> tuple[Page, bytes]:
     """Return the content of the table, and its text: empty where there is none, or it is half written."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.model.report import HeldMemory
     from tfgpu_magic.model.snapshot import Snapshot
     from tfgpu_magic.parking.checks import Inside
+    from tfgpu_magic.parking.driver_worker import DriverWorker
     from tfgpu_magic.parking.parked import ParkedProcess
 
 OUT_LOCK = "lock-park-out"
@@ -284,16 +285,16 @@ class Unpark:
                 return why.NOT_GIVEN(error.call, error.code)
             raise
         try:
-            return self._restore(entry)
+            return self._restore(worker, entry)
         finally:
             if worker.usable:
                 with contextlib.suppress(*TROUBLES):
                     worker.call("let_go", seconds=times.unlock)
 
-    def _restore(self, entry: ParkedProcess) -> ParkOutcome:
-        """Bring the process back into the room that the worker holds for it."""
-        times = self._state.timeouts
-        found = self._state.state()
+    def _restore(self, worker: DriverWorker, entry: ParkedProcess) -> ParkOutcome:
+        """Bring the process back into the room that a worker holds for it, and that ends with it."""
+        times, pid = self._state.timeouts, self._state.pid
+        found = worker.state(pid, seconds=times.state)
         if found is not CudaState.CHECKPOINTED:
             changed = self._state.set_right()
             return ParkOutcome(entry=changed, refusals=unless_back(changed))
@@ -304,7 +305,7 @@ class Unpark:
         self._state.move(Phase.RESTORING)
         begun = time.monotonic()
         try:
-            self._state.make("restore", seconds=times.copying(entry.size))
+            worker.call("restore", pid, seconds=times.copying(entry.size))
         except DriverError as error:
             return self._not_restored(error)
         took = time.monotonic() - begun
