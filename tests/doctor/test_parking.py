@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -23,13 +22,10 @@ from tests.sizes import CONTEXT, GIB, MIB
 from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.machine import ThisMachine as Here
 from tfgpu_magic.parking import doctor_check as parking
-from tfgpu_magic.parking import doctor_child as child_parking
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.answers import reasons
 from tfgpu_magic.parking.doctor_child import CHUNK
 from tfgpu_magic.parking.observation import Observation
-from tfgpu_magic.parking.parked import ParkedProcess
-from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
 apart = machine_of("1x3GiB", scope="function")
@@ -186,27 +182,13 @@ def test_what_the_driver_declines_is_told_with_its_call(machine: Machine) -> Non
     assert machine.held() == 0
 
 
-@pytest.mark.parametrize(
-    ("answer", "phase", "at_once"),
-    [
-        ({"step": "compare"}, Phase.BACK, False),
-        ({"step": "unpark"}, Phase.PARKED, True),
-        ({"step": "park"}, Phase.CHECKPOINTING, True),
-        ({"step": "unpark"}, Phase.BACK, False),
-        ({"step": "park"}, None, True),
-    ],
-)
-def test_the_process_ends_as_programs_do_once_it_has_come_back_and_else_at_once(
-    answer: dict[str, Any], phase: Phase | None, at_once: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    entry = None if phase is None else ParkedProcess(pid=1, began=1, phase=phase, since=1.0)
-    ended: list[int] = []
-    monkeypatch.setattr(child_parking, "_answer", lambda *_, **__: answer)
-    monkeypatch.setattr(child_parking, "GpuState", lambda _: SimpleNamespace(known=entry))
-    monkeypatch.setattr(os, "_exit", ended.append)
-    child_parking.main(None, CHUNK, allow_open_module=False)
+def test_under_the_open_module_a_process_that_came_back_ends_parked_and_the_machine_goes_on(apart: Machine) -> None:
+    apart.set_driver("595.71.05", open_module=True)
+    done = looking.doctor(apart, "--allow-open-module", "--json")
+    seen = Observation.from_line(done.stdout)
 
-    assert ended == ([0] if at_once else [])
+    assert (seen.answer, seen.why, seen.module) == ("yes", (), "simulated")
+    assert (apart.hung(), apart.held()) == (False, 0)
 
 
 GONE = {"step": "compare", "refusals": [], "size": GIB, "held": 0, "out": 0.5, "back": 0.25, "same": True}

@@ -17,8 +17,8 @@ from tests.sizes import GIB, MIB
 from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking import checks, facts
-from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.driver_worker import TROUBLES, DriverWorker
+from tfgpu_magic.parking.inside.introspection import of_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,7 +99,7 @@ def asked_meanwhile(size: int) -> tuple[float, list[str]]:
 
 def _suspended(framework: str, same: Callable[[], bool] | None) -> Suspended:
     pid, worker = os.getpid(), DriverWorker()
-    about = facts.read(pid, began(pid) or 0, tfgpu_magic.look(60.0), Inside())
+    about = facts.read(pid, began(pid) or 0, tfgpu_magic.look(60.0), of_process())
     against = tuple(refusal.reason.name for refusal in checks.refusals(about))
     before, away, trouble, kept, seconds = _listed(), None, "", None, [0.0, 0.0]
     room = {gpu.gpu: checks.placeholder(gpu.size) for gpu in about.known} or {cuda.shown()[0]: 2 * SIZE + GIB}
@@ -172,8 +172,9 @@ def _jax() -> Callable[[], bool]:
 
 def _cupy() -> Callable[[], bool]:
     import cupy  # type: ignore[import-not-found, unused-ignore]
+    import numpy as np
 
-    array = cupy.random.rand(SIZE // 8)
+    array = cupy.asarray(np.random.rand(SIZE // 16)).repeat(2)
     before = array.get()
     return lambda: bool((array.get() == before).all())
 

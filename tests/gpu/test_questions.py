@@ -1,6 +1,7 @@
 """What only a real GPU answers, and each answer written down: ``scripts/test -m gpu tests/gpu/test_questions.py``.
 
-A test fails only where something was harmed; what the driver cannot do is an answer. docs/seen.md says where they go.
+What the driver cannot do is an answer; a test fails if something was harmed, or if our checks miss what they are there
+for. docs/seen.md says where the answers go.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def test_of_what_may_be_in_the_way(prepared: str) -> None:
     framework = prepared.partition("-")[0]
     question = "prefetch" if prepared.endswith("prefetch") else "after-profiler"
     skip_without(framework, question)
-    tell(question, answer(question, framework, holding.suspended, framework, prepared))
+    seen = answer(question, framework, holding.suspended, framework, prepared)
+    tell(question, seen)
+    assert {"profiled", "prefetches"} & {*seen.against}
 
 
 def test_of_two_gpus() -> None:

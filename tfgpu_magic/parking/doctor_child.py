@@ -1,8 +1,8 @@
 """In a process of its own: TensorFlow fills some memory of a GPU, is parked, comes back, and sees whether all is there.
 
-The process ends as programs do once it has come back: with the open kernel module, to kill one then has stopped whole
-machines. `child.ask` kills it all the same when its time is over, and when the doctor is interrupted. While its memory
-may be away, CUDA's own end would wait for that, so it ends at once.
+Then it ends at once. Under the open kernel module it is parked again first: there, the end of a process whose state was
+brought back, and is not away, has stopped whole machines. `child.ask` kills it if its time is over, and when the doctor
+is interrupted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.leases.lease_file import TABLE
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
-from tfgpu_magic.parking import refusals
+from tfgpu_magic.parking import facts, refusals
 from tfgpu_magic.parking.gpu_state import Asker, GpuState
 from tfgpu_magic.parking.inside.introspection import keep_nvml, of_process
 from tfgpu_magic.parking.states import Phase
@@ -51,8 +51,9 @@ def main(tensorflow: Any, size: int, *, allow_open_module: bool) -> None:
     state = GpuState(os.getpid())
     answer = _answer(state, tensorflow, size, allow_open_module=allow_open_module)
     print(json.dumps(answer), flush=True)
-    if answer.get("step") != "compare" and (state.known is None or state.known.phase is not Phase.BACK):
-        os._exit(0)
+    if state.known is not None and state.known.phase is Phase.BACK and facts.open_module() is not False:
+        Park(state, of_process(), name=NAME, allow_open_module=True).park()
+    os._exit(0)
 
 
 def _answer(state: GpuState, tensorflow: Any, size: int, *, allow_open_module: bool) -> dict[str, Any]:
