@@ -63,7 +63,7 @@ test('it says where its memory is, for how long, and for whom it waits', () => {
   );
   assert.equal(parkedText(parked({ parking: 'failed' }), SINCE, ENGLISH), 'GPU state lost');
   assert.match(parkedDetail(parked({ parking: 'failed' }), 'GiB', ENGLISH), /lost: restart its kernel/);
-  assert.match(parkedDetail(parked({ trouble: 'stopped' }), 'GiB', ENGLISH), /kill -CONT$/);
+  assert.match(parkedDetail(parked({ trouble: 'gone' }), 'GiB', ENGLISH), /GPU is not there now; .*--without-gpu/);
   assert.match(parkedDetail(parked({ trouble: 'hangs' }), 'GiB', ENGLISH), /driver does not answer; .*--without-gpu/);
 });
 

@@ -115,10 +115,19 @@ def test_one_that_waits_says_for_whom() -> None:
 
 
 def test_one_that_was_on_two_gpus_has_a_row_on_each() -> None:
-    both = replace(entry(), held=(HeldMemory("GPU-0", GIB), HeldMemory("GPU-1", 2 * GIB), HeldMemory("GPU-9", GIB)))
+    both = replace(entry(), held=(HeldMemory("GPU-0", GIB), HeldMemory("GPU-1", 2 * GIB)))
     made = table(both)
 
     assert [(one.gpu, one.parked and one.parked.size) for one in made.processes] == [("0", GIB), ("1", 2 * GIB)]
+
+
+def test_one_whose_gpu_has_gone_is_with_the_first_one_and_says_so() -> None:
+    gone = replace(entry(wanted=True), held=(HeldMemory("GPU-9", GIB),))
+    made = table(gone)
+
+    assert [(one.gpu, one.parked) for one in made.processes] == [
+        ("0", Parked(state="waiting", size=GIB, since=SINCE, trouble="gone"))
+    ]
 
 
 def test_what_its_framework_goes_on_counting_is_not_taken_for_the_gpus() -> None:

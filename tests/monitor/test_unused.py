@@ -45,7 +45,7 @@ def every(seconds: float, start: float, end: float) -> list[float]:
 def told(ledger: Ledger, pids: Iterable[int], now: float) -> dict[int | None, float]:
     """Return since when processes of the GPU are said to hold memory without use."""
     rows = [ProcessRow(gpu="0", pid=pid, kind="C", who="mine", owner="", held=GIB) for pid in pids]
-    made = ledger.record().added(Gpu(index=0, uuid="GPU-0"), rows, Known(), {}, now)
+    made = ledger.record().added(Gpu(index=0, uuid="GPU-0"), rows, Known(), {}, Snapshot(time=now))
     return {row.pid: row.unused for row in made if row.unused is not None}
 
 

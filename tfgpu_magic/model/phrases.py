@@ -146,6 +146,7 @@ def parking(one: Parked) -> str:
 
 
 _TROUBLES = {
+    "gone": "its GPU is not there now",
     "hangs": "the driver does not answer",
     "unanswered": "the driver does not answer",
 }

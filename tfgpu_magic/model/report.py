@@ -108,7 +108,7 @@ class Parking:
         since: when the phase began, in seconds since the epoch; as long as it is away, since when it is.
         held: what it holds, or held, of each GPU.
         returns: how often it has come back.
-        trouble: why its phase does not go on, for now; a word of `parking.transfers`, empty where nothing is wrong.
+        trouble: why its phase does not go on, for now; a word of `parking.gpu_state`, empty where nothing is wrong.
         wanted: whether somebody waits for it to come back, and there is no room.
         out: bytes a second to host memory, as measured here; None where that was not measured.
         back: the same from host memory to the GPU.

@@ -78,7 +78,7 @@ class Parked:
         size: bytes of this GPU's memory that are in host memory, or on their way there or back.
         since: since when, in seconds since the epoch; of one that is away, since when it is.
         behind: while it waits for room, who holds most of the GPU; empty where nobody does. It may be hostile text.
-        trouble: why it does not go on for now; a word of `parking.transfers`, empty where nothing is wrong.
+        trouble: why it does not go on for now; a word of `parking.gpu_state`, empty where nothing is wrong.
     """
 
     state: ParkedState

@@ -28,7 +28,7 @@ class ParkedProcess:
         held: what it holds, or held, of each GPU.
         name: what it is called: a notebook's path, a program's name.
         returns: how often it has come back.
-        trouble: why its phase does not go on, for now; a word of `transfers`, empty where nothing is wrong.
+        trouble: why its phase does not go on, for now; a word of `gpu_state`, empty where nothing is wrong.
         wanted: whether somebody waits for it to come back, and there is no room.
     """
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tfgpu_magic.model.report import GpuUse, Report
-    from tfgpu_magic.model.snapshot import Gpu
+    from tfgpu_magic.model.snapshot import Gpu, Snapshot
     from tfgpu_magic.monitor.board.directory import BoardDirectory
     from tfgpu_magic.monitor.owners.attribution import Owner
     from tfgpu_magic.monitor.table.tabulate import Known
@@ -53,23 +53,28 @@ class ParkedRows:
         return frozenset(entry.pid for entry in self.entries if entry.phase in _STATES)
 
     def added(
-        self, gpu: Gpu, rows: Sequence[ProcessRow], known: Known, uses: Mapping[int, GpuUse | None], listed_at: float
+        self, gpu: Gpu, rows: Sequence[ProcessRow], known: Known, uses: Mapping[int, GpuUse | None], snapshot: Snapshot
     ) -> list[ProcessRow]:
         """Return a GPU's rows with what is known of them, and a row for each process that is in no list.
 
         While its memory is copied, the driver answers no question about a process; when it is parked, no list has it.
+        What was on a GPU that has gone is with the first one.
         """
         made = {row.pid: row for row in rows}
         largest = heapq.nlargest(2, (row for row in rows if row.known), key=lambda row: row.known or 0)
+        first, there = gpu is snapshot.gpus[0], {one.uuid for one in snapshot.gpus}
+        listed_at = snapshot.listed_at or snapshot.time
         for entry in self.entries:
             pid, row = entry.pid, made.get(entry.pid)
             size = self._sizes.get((gpu.uuid, pid), 0)
+            gone = sum(held.size for held in entry.held if held.gpu not in there) if first else 0
             state = _state(entry, listed=row is not None, old=listed_at <= entry.since)
-            if state is None or (row is None and size == 0):
+            if state is None or (row is None and size + gone == 0):
                 continue
             row = row or _row(gpu.label, entry, known.owners.get(pid), uses.get(pid))
             behind = next((one.owner for one in largest if one.pid != pid), "") if state == "waiting" else ""
-            parked = Parked(state=state, size=size, since=entry.since, behind=behind, trouble=entry.trouble)
+            trouble = entry.trouble or ("gone" if gone else "")
+            parked = Parked(state=state, size=size + gone, since=entry.since, behind=behind, trouble=trouble)
             made[pid] = replace(row, parked=parked, unused=None)
         return list(made.values())
 

@@ -61,14 +61,14 @@ export function parkedDetail(row: Row, unit: Unit, trans: Translation): string {
     failed: trans.__('Its GPU state is lost: restart its kernel, which frees what it holds')
   };
   const trouble = troubleText(row, trans);
-  const blocked = row.trouble === 'stopped' ? false : row.parking === 'waiting' || Boolean(trouble);
-  const without = blocked ? trans.__('to go on without it: %tf_gpu unpark --without-gpu') : '';
+  const without =
+    row.parking === 'waiting' || trouble ? trans.__('to go on without it: %tf_gpu unpark --without-gpu') : '';
   return [sentences[row.parking], trouble, without].filter(Boolean).join('; ');
 }
 
 function troubleText({ trouble }: Row, trans: Translation): string {
-  if (trouble === 'stopped') {
-    return trans.__('it is stopped, and goes on after kill -CONT');
+  if (trouble === 'gone') {
+    return trans.__('its GPU is not there now');
   }
   return trouble ? trans.__('the driver does not answer') : '';
 }

@@ -99,10 +99,19 @@ class UnusedRecord:
             raise ValueError(f"not a record: {error}") from error
 
     def added(
-        self, gpu: Gpu, rows: Sequence[ProcessRow], _known: object, _uses: Mapping[int, GpuUse | None], listed_at: float
+        self,
+        gpu: Gpu,
+        rows: Sequence[ProcessRow],
+        _known: object,
+        _uses: Mapping[int, GpuUse | None],
+        snapshot: Snapshot,
     ) -> list[ProcessRow]:
         """Return a GPU's rows with since when each holds memory without use, as `RowFact.added`."""
-        lines = self.lines.get(gpu.uuid or gpu.label, {}) if listed_at - self.time <= TRUE_FOR else {}
+        lines = (
+            self.lines.get(gpu.uuid or gpu.label, {})
+            if (snapshot.listed_at or snapshot.time) - self.time <= TRUE_FOR
+            else {}
+        )
 
         def since(row: ProcessRow) -> float | None:
             line = lines.get(row.pid or 0)

@@ -55,7 +55,7 @@ class RowFact(Protocol):
         """Those of them whose frameworks' figures mean nothing now."""
 
     def added(
-        self, gpu: Gpu, rows: Sequence[ProcessRow], known: Known, uses: Mapping[int, GpuUse | None], listed_at: float
+        self, gpu: Gpu, rows: Sequence[ProcessRow], known: Known, uses: Mapping[int, GpuUse | None], snapshot: Snapshot
     ) -> list[ProcessRow]:
         """Return a GPU's rows with it.
 
@@ -64,7 +64,7 @@ class RowFact(Protocol):
             rows: its rows without it.
             known: what else is known.
             uses: what each process reports of its use of this GPU.
-            listed_at: when the driver listed the processes.
+            snapshot: all GPUs.
         """
 
 
@@ -108,7 +108,7 @@ def make(snapshot: Snapshot, known: Known) -> Table:
         if foreign or not gpu.listed:
             rows += _self_reported_rows(gpu.label, {row.pid for row in rows}, known, reported)
         for fact in known.facts:
-            rows = fact.added(gpu, rows, known, uses, snapshot.listed_at or snapshot.time)
+            rows = fact.added(gpu, rows, known, uses, snapshot)
         rows.sort(key=_largest_first)
         rest = _rest(gpu, rows)
         gpus.append(_gpu_row(gpu, rows, own.get(gpu.label)))
