@@ -182,7 +182,7 @@ def test_the_server_wakes_neither_tensorflow_nor_nvml() -> None:
 
 def test_what_runs_in_a_calls_process_knows_no_room_above_it() -> None:
     known = {name for room in ROOMS if room.startswith("isolate/process/") for name in imports(room)}
-    floors = ("cells.", "host", "probe.", "errors.", "units.", "model.", "policy.", "monitor.", "frameworks", "leases.")
+    floors = ("host", "probe.", "errors.", "units.", "model.", "policy.", "monitor.", "frameworks", "leases.")
     below = (*floors, "isolate.host_memory", "isolate.process.", "isolate.values.")
 
     assert not [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,6 @@ from typing import Any, TextIO
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
-from tfgpu_magic.cells import measured
 from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.host import host, preload, starting
 from tfgpu_magic.host import magics as magics_of
@@ -54,7 +54,7 @@ def attach(shell: InteractiveShell) -> TfGpuMagics:
     magics = TfGpuMagics(shell, config=Config({SECTION: _enforced(shell)}))
     shell.register_magics(magics)
     shell.Completer.custom_matchers.append(matcher)
-    shell.input_transformers_cleanup.append(measured)
+    shell.input_transformers_cleanup.append(_measured)
     for watch in magics.watches:
         watch.start()
     return magics
@@ -91,6 +91,17 @@ def _names_us(file: str) -> bool:
         return False
 
 
+def _measured(lines: list[str]) -> list[str]:
+    """Return a cell's lines where `%%tf_gpu measure` above it is a call of its own: the cell runs as any other."""
+    found = re.match(r"%%(tf_gpu|gpu)[ \t]+(measure\b.*)", lines[0]) if lines else None
+    if found is None:
+        return lines
+    return [f"get_ipython().run_cell_magic({found[1]!r}, {found[2].strip()!r}, '\\n')\n", *lines[1:]]
+
+
+_measured.has_side_effects = True  # type: ignore[attr-defined]  # by which IPython asks for more lines, as of any magic
+
+
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """Remove the magics; ``%unload_ext tfgpu_magic`` calls this. What they have set stays set; calls that run go on."""
     magics = shell.magics_manager.registry.pop(TfGpuMagics.__name__, None)
@@ -104,7 +115,7 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
             for name in MAGICS:
                 shell.magics_manager.magics[kind].pop(name, None)
         shell.Completer.custom_matchers.remove(matcher)
-        shell.input_transformers_cleanup.remove(measured)
+        shell.input_transformers_cleanup.remove(_measured)
     tracking = sys.modules.get("tfgpu_magic.insight.tracker")
     if tracking is not None:
         tracking.stop()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tfgpu_magic.cells import as_numbered, title
+from tfgpu_magic.cells import title
 from tfgpu_magic.engine import engine
 from tfgpu_magic.engine.offers import offering
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError, Unpicklable
@@ -129,7 +129,7 @@ class Cell:
         self._sent = frozenset(inputs)
         values, unsent = _pickled(inputs, seen.surely.union(line.inputs or (), line.also))
         settings = CellSettings(
-            source=as_numbered(body, "%%tf_gpu isolate"),
+            source=_as_numbered(body, "%%tf_gpu isolate"),
             number=self._number,
             outputs=line.outputs,
             unsent=unsent,
@@ -372,6 +372,11 @@ def _pickled(inputs: Mapping[str, object], surely: frozenset[str]) -> tuple[Pick
         raise Unpicklable(text, what=", ".join(error.what for error in refused)) from None
     sent = {name: value for name, value in inputs.items() if name not in errors}
     return pickling.dump(sent), {name: str(error) for name, error in errors.items()}
+
+
+def _as_numbered(body: str, magic: str) -> str:
+    """Return the text below a magic with its lines numbered as in the notebook, where the first line is the magic's."""
+    return body if body.lstrip().startswith("%%") else f"# {magic}\n{body}"
 
 
 def _cells(shell: Any) -> dict[str, tuple[int, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import getpass
+import io
 import linecache
 import numbers
 import os
@@ -12,6 +13,7 @@ import pickle
 import socket
 import sys
 import threading
+import tokenize
 import types
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +28,6 @@ from traitlets import Any as AnyTrait
 from traitlets import Type
 from traitlets.config import Config
 
-from tfgpu_magic.cells import ends_quietly
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.isolate.process import wire, worker
@@ -197,7 +198,7 @@ def cell(connection: socket.socket, work: Sequence[memoryview]) -> Result:
     given, refused = _give(values)
     kept |= refused
     display = None
-    if value is not None and not ends_quietly(settings.source):
+    if value is not None and not _ends_quietly(settings.source):
         display = shown(shell.display_formatter, value)
     if "" in kept and display is not None:
         shell.display_pub.publish(*display)
@@ -374,3 +375,13 @@ def _cannot(do: str) -> Callable[..., NoReturn]:
         raise StdinNotImplementedError(f"An isolated cell cannot {do}")
 
     return refuse
+
+
+def _ends_quietly(source: str) -> bool:
+    """Tell whether a cell's last expression ends with a semicolon, so that its value is not shown."""
+    nothing = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENDMARKER)
+    try:  # as IPython's display hook does, which before 8.4 has no function for it
+        tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    except (tokenize.TokenError, SyntaxError):
+        return False
+    return any(token.string == ";" for token in [token for token in tokens if token.type not in nothing][-1:])
