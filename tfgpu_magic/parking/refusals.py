@@ -72,7 +72,7 @@ OTHER_ARCHITECTURE = Reason("architecture", "The driver parks nothing on {archit
 OPEN_MODULE = Reason(
     "open-module",
     "The open kernel module ({version}) is loaded, under which the end of a process that was parked once has stopped "
-    "whole machines. The configuration can allow it all the same, and no cell can: "
+    "whole machines. A configuration file can allow it all the same, and no `%config` can: "
     "c.TfGpuMagics.parking_on_open_module = True.",
 )
 UNKNOWN_MODULE = Reason("unknown-module", "It is not known which kernel module of the driver is loaded.")
