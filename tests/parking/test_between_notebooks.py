@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import time
 from random import Random
 
 from tests.jupyter import execute, reply_to
 from tests.magic.shell import cells, last
-from tests.parking.notebooks import TRAIN, Site, digest_in, is_parked, park
+from tests.parking.notebooks import TRAIN, Site, digest_in, heard, is_parked, park
 from tests.processes import program
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
@@ -32,6 +34,23 @@ def test_one_notebook_parks_another_and_brings_it_back(site: Site) -> None:
         assert site.holds(notebook)
         assert notebook.run(names.format(1)) == before
         assert digest_in(notebook.run("print(digest())")) == digest
+
+
+def test_an_interrupt_calls_off_what_another_notebook_was_asked(site: Site) -> None:
+    with site.holding("train.ipynb") as notebook, site.notebook("other.ipynb") as other:
+        park(notebook)
+        with site.holding("eval.ipynb"):
+            asked = other.client.execute("%tf_gpu unpark train.ipynb")
+            until(lambda: heard(other), lambda text: "eval.ipynb holds 5.2 GiB" in text)
+            assert reported.read()[notebook.pid].wanted
+            os.kill(other.pid, signal.SIGINT)
+
+            said = reply_to(other.client, asked)
+            assert (said["status"], said["evalue"]) == (
+                "error", "Interrupted: train.ipynb stays parked, and nothing is lost."
+            )  # fmt: skip
+            until(lambda: not reported.read()[notebook.pid].wanted)
+        assert is_parked(notebook)
 
 
 def test_a_busy_notebook_is_not_parked_by_another(site: Site) -> None:

@@ -69,7 +69,7 @@ def _unpark_other(name: str) -> str:
             outcome = ask_kernel.back(pid, tell=tell) or ParkOutcome()
     except KeyboardInterrupt:
         ask_kernel.stay(pid)
-        raise
+        raise Refused(f"Interrupted: {called} stays parked, and nothing is lost.", verdict="") from None
     if outcome.refusals:
         raise Refused(f"{called} does not come back. {parking.reasons(outcome.refusals)}", verdict="")
     return parking.other_back(outcome, called)
