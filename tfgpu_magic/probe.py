@@ -153,7 +153,10 @@ def within(seconds: float, job: Callable[[], T], hanging: list[threading.Thread]
             trouble.append(error)
 
     thread = threading.Thread(target=work, name="tfgpu_magic-bounded", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:  # there is none to be had any more, as at the interpreter's end
+        return job()
     try:
         thread.join(seconds)
     finally:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
-import signal
 from collections.abc import Iterator
 from functools import partial
 from types import SimpleNamespace
@@ -13,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.parking.house import QUICK, parkable
-from tests.parking.made_up import EVENTS, HELD, Driver, Worker
+from tests.parking.made_up import EVENTS, Driver, Worker
 from tests.waiting import until
 from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.parking.checks import Inside
@@ -21,7 +19,6 @@ from tfgpu_magic.parking.gpu_state import GpuState
 from tfgpu_magic.parking.inside import ipython
 from tfgpu_magic.parking.inside import notebook as parking
 from tfgpu_magic.parking.inside.gate import Caller, NotBack
-from tfgpu_magic.parking.parked import Rates
 from tfgpu_magic.parking.states import CudaState, Phase
 
 
@@ -47,43 +44,8 @@ def notebook(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Iterator[parkin
         shell = SimpleNamespace(magics_manager=SimpleNamespace(registry={"TfGpuMagics": magics}))
         notebook = parking.ProcessParking(shell)
         yield notebook
-        atexit.unregister(notebook._leave)
+        atexit.unregister(notebook._ending._at_exit)
         notebook._gate.open()
-
-
-@pytest.fixture
-def ends(notebook: parking.ProcessParking, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """A parked notebook, and what its end does in turn."""
-    done: list[str] = []
-    assert notebook.park().done
-    monkeypatch.setattr(os, "_exit", lambda _: done.append("ends"))
-    before = signal.getsignal(signal.SIGTERM)
-    yield done
-    signal.signal(signal.SIGTERM, before)
-
-
-def test_an_end_that_has_begun_is_not_cut_short_by_a_signal(
-    notebook: parking.ProcessParking, ends: list[str], driver: Driver
-) -> None:
-    """Jupyter Server sends one after half of the time that it gives a kernel."""
-    ignored: list[bool] = []
-    driver.at = lambda *_: ignored.append(signal.getsignal(signal.SIGTERM) is signal.SIG_IGN)
-    notebook.state.rates = Rates(back=1e12)
-
-    notebook._leave()
-
-    assert ends == []
-    assert set(ignored) == {True}
-    assert not notebook.parked
-
-
-def test_an_end_begins_no_copy_that_takes_longer_than_it_may(notebook: parking.ProcessParking, ends: list[str]) -> None:
-    notebook.state.rates = Rates(back=HELD / 20)
-
-    notebook._leave()
-
-    assert ends == ["ends"]
-    assert notebook.parked
 
 
 @pytest.mark.parametrize("event", EVENTS)

@@ -19,7 +19,7 @@ from tfgpu_magic.parking import facts, refusals
 from tfgpu_magic.parking.gpu_state import Asker, GpuState
 from tfgpu_magic.parking.inside.introspection import keep_nvml, of_process
 from tfgpu_magic.parking.states import Phase
-from tfgpu_magic.parking.transfers import Park, Unpark
+from tfgpu_magic.parking.transfers import LastPark, Park, Unpark
 from tfgpu_magic.units import MIB
 
 __all__ = ["keep_nvml", "main"]
@@ -52,7 +52,7 @@ def main(tensorflow: Any, size: int, *, allow_open_module: bool) -> None:
     answer = _answer(state, tensorflow, size, allow_open_module=allow_open_module)
     print(json.dumps(answer), flush=True)
     if state.known is not None and state.known.phase is Phase.BACK and facts.open_module() is not False:
-        Park(state, of_process(), name=NAME, allow_open_module=True).park()
+        LastPark(state).park()
     os._exit(0)
 
 

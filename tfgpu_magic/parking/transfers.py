@@ -158,6 +158,20 @@ class Park:
         return took
 
 
+class LastPark(Park):
+    """The way out of a process that ends: nothing speaks against it, since whatever comes of it, the process ends.
+
+    Args:
+        state: the process's.
+    """
+
+    def __init__(self, state: GpuState) -> None:
+        super().__init__(state, None)
+
+    def _judged(self) -> tuple[tuple[HeldMemory, ...], tuple[why.Refusal, ...]]:
+        return super()._judged()[0], ()
+
+
 @contextlib.contextmanager
 def _only_one(asker: Asker, seconds: float) -> Iterator[bool]:
     """Be the only process of this user's on its way out; give False where another one is for longer than that.

@@ -7,7 +7,6 @@ runs: it never meets a GPU without it.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import signal
@@ -26,17 +25,18 @@ from tfgpu_magic.host import magics as magics_of
 from tfgpu_magic.leases import lease_file
 from tfgpu_magic.monitor.owners.pids import notebook_of
 from tfgpu_magic.parking import answers as parking
-from tfgpu_magic.parking import checks, reported
+from tfgpu_magic.parking import checks, facts, reported
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.gpu_state import NOBODY, Asker, GpuState
 from tfgpu_magic.parking.inside import ipython, threads
 from tfgpu_magic.parking.inside.coming_back import ComingBack
+from tfgpu_magic.parking.inside.ending import Ending
 from tfgpu_magic.parking.inside.gate import Block, Caller, Gate, NotBack
 from tfgpu_magic.parking.inside.introspection import read_inside
 from tfgpu_magic.parking.inside.showing import Shown
 from tfgpu_magic.parking.messages import ANSWER, COME_BACK, STAY, ParkOutcome, Progress
 from tfgpu_magic.parking.states import Phase
-from tfgpu_magic.parking.transfers import Park, Unpark
+from tfgpu_magic.parking.transfers import LastPark, Park, Unpark
 from tfgpu_magic.probe import within
 
 if TYPE_CHECKING:
@@ -54,10 +54,6 @@ QUESTION_TIMEOUT = 3.0
 """Seconds that a completion waits for the state: an answer that comes later is no help."""
 CALL_OFF_TIMEOUT = 10.0
 """Seconds in which what cannot be called off any more ends."""
-EXIT_TIMEOUT = 2.5
-"""Seconds that a process which ends takes to bring its state back: after five Jupyter Server kills it."""
-CAREFUL_EXIT_TIMEOUT = 60.0
-"""The same under the open kernel module, where an end without CUDA's own, after a return, may stop the machine."""
 
 _LOST = ParkOutcome(refusals=(why.LOST(),))
 _finishing: list[threading.Thread] = []
@@ -87,6 +83,12 @@ class ProcessParking:
         self.state = GpuState(os.getpid(), self._changed)
         self._coming: ComingBack | None = None
         self._without = False  # the gate was opened by hand
+        self._ending = Ending(
+            away=lambda: self.state.away or self._lost,
+            restored=self._restored,
+            suspend=self._suspend,
+            save=lambda: shell.history_manager.writeout_cache(),
+        )
 
     @property
     def parked(self) -> bool:
@@ -107,8 +109,7 @@ class ProcessParking:
                 return _LOST
             if self._without:
                 return ParkOutcome(refusals=(why.WITHOUT_GPU(),))
-            atexit.unregister(self._leave)
-            atexit.register(self._leave)  # what was registered last is called first
+            self._ending.arrange(last_act=facts.open_module() is not False)
             try:
                 return self._parked(self._gate.close(), Asker(tell, lambda: not interrupted.is_set()), unasked)
             finally:
@@ -276,32 +277,17 @@ class ProcessParking:
         cuda.wake()
         self._gate.open()
 
-    def _leave(self) -> None:
-        """Before the process ends, bring its state back, so that what runs at its end may use it; else end at once.
+    def _restored(self) -> bool:
+        """Tell whether the end of this process, as it is now, may stop the machine."""
+        known = self.state.known
+        return known is not None and known.returns > 0 and facts.open_module() is not False
 
-        What Python and libraries do at the end may call CUDA, and would wait for ever, or crash.
-        """
-        if not (self.parked or self._lost):
-            return
-        if threading.current_thread() is threading.main_thread():
-            # The end is under way: Jupyter Server's comes after half of the time that it gives.
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        careful = magics_of(self._shell).parking_on_open_module
-        timeout = CAREFUL_EXIT_TIMEOUT if careful else EXIT_TIMEOUT
-        end = time.monotonic() + timeout
-        with contextlib.suppress(MonitorError, KeyboardInterrupt):
-            known = self.state.known
-            soon = (
-                careful or known is None or self.state.rates.seconds_back(known.size) < timeout
-            )  # no copy can be ended
-            if soon and self._way_back(Asker(wanted=lambda: time.monotonic() < end)).done:  # starts no thread
-                return
-        with contextlib.suppress(Exception):
-            self._shell.history_manager.writeout_cache()
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):
-                stream.flush()
-        os._exit(0)
+    def _suspend(self) -> None:
+        """Park this process at its end, whatever it does."""
+        if self._coming is not None:
+            self._coming.call_off()
+        cuda.quieten(QUIET_TIMEOUT)
+        LastPark(self.state).park()
 
 
 @contextlib.contextmanager
@@ -319,16 +305,24 @@ def interruptible() -> Iterator[None]:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[threading.Event]:
-    """Raise no `KeyboardInterrupt` here, and give what is set instead: nothing is to be left half done."""
-    interrupted = threading.Event()
+    """Raise no `KeyboardInterrupt` here, and give what is set instead: nothing is to be left half done.
+
+    A signal that ends the process does so afterwards, unless it needs no Python to.
+    """
+    interrupted, ended = threading.Event(), threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield interrupted
         return
-    before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
+    before = {signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: interrupted.set())}
+    if callable(signal.getsignal(signal.SIGTERM)):
+        before[signal.SIGTERM] = signal.signal(signal.SIGTERM, lambda *_: ended.set())
     try:
         yield interrupted
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        if ended.is_set():
+            signal.raise_signal(signal.SIGTERM)
 
 
 def of(shell: Any) -> ProcessParking:

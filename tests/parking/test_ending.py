@@ -1,0 +1,61 @@
+"""A process that was parked ends suspended, however its end comes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+CODE = """
+import atexit, os, signal, sys, threading
+from tfgpu_magic.parking.inside.ending import Ending
+say = lambda text: print(text, flush=True)
+where = {where!r}
+
+def suspend():
+    global where
+    say("suspends")
+    where = "away"
+
+atexit.register(say, "registered before")
+Ending(lambda: where == "away", lambda: where == "restored", suspend, lambda: say("saves")).arrange(last_act=True)
+atexit.register(say, "registered after")
+{end}
+"""
+ENDS = {
+    "by itself": "",
+    "SIGTERM": "os.kill(os.getpid(), signal.SIGTERM)",
+    "its server is lost": "thread = threading.Thread(target=os._exit, args=[1]); thread.start(); thread.join()",
+}
+FUNCTIONS = ["registered after", "registered before"]
+
+
+@pytest.mark.parametrize(
+    ("where", "end", "said", "status"),
+    [
+        ("away", "by itself", ["saves"], 0),
+        ("away", "SIGTERM", ["saves"], 128 + signal.SIGTERM),
+        ("away", "its server is lost", [], 1),
+        ("restored", "by itself", [*FUNCTIONS, "saves", "suspends"], 0),
+        ("restored", "SIGTERM", [*FUNCTIONS, "saves", "suspends"], 128 + signal.SIGTERM),
+        ("restored", "its server is lost", ["suspends"], 1),
+        ("there", "by itself", FUNCTIONS, 0),
+        ("there", "its server is lost", [], 1),
+    ],
+)
+def test_what_is_away_ends_at_once_and_what_was_restored_is_suspended_last(
+    where: str, end: str, said: list[str], status: int
+) -> None:
+    code = CODE.format(where=where, end=ENDS[end])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert (done.stdout.splitlines(), done.returncode, done.stderr) == (said, status, "")
+
+
+def test_what_it_forks_ends_as_ever() -> None:
+    code = CODE.format(where="restored", end="os.fork() or os._exit(3); say(os.waitstatus_to_exitcode(os.wait()[1]))")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert done.stdout.splitlines() == ["3", *FUNCTIONS, "saves", "suspends"]
