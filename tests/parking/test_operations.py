@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import threading
 import time
 from dataclasses import replace
+from io import StringIO
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -21,7 +25,7 @@ from tfgpu_magic.parking import answers as parking
 from tfgpu_magic.parking import checks, facts, transfers
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
-from tfgpu_magic.parking.driver import OUT_OF_MEMORY
+from tfgpu_magic.parking.driver import OUT_OF_MEMORY, DriverService, serve
 from tfgpu_magic.parking.gpu_state import Asker
 from tfgpu_magic.parking.messages import Progress
 from tfgpu_magic.parking.parked import ParkedProcess
@@ -250,3 +254,25 @@ def test_each_step_is_posted_before_the_call_that_it_names(house: House) -> None
     ]  # fmt: skip
     assert house.state.known is not None
     assert house.state.known.held == (HeldMemory("GPU-0", HELD),)
+
+
+def test_a_worker_unlocks_what_it_has_locked_whatever_ends_it() -> None:
+    done: list[str] = []
+
+    def fails(_: int) -> None:
+        raise ValueError("a state that nobody knew")
+
+    driver: Any = SimpleNamespace(
+        lock=lambda *_: done.append("lock"),
+        checkpoint=fails,
+        unlock=lambda _: done.append("unlock"),
+        let_go=lambda: done.append("let go"),
+    )
+    orders = [
+        {"call": "lock", "arguments": [7, 1.0], "seconds": 60},
+        {"call": "checkpoint", "arguments": [7], "seconds": 60},
+    ]
+    with pytest.raises(ValueError, match="nobody knew"):
+        serve(DriverService(driver, str), StringIO("\n".join(map(json.dumps, orders))), StringIO())
+
+    assert done == ["lock", "unlock", "let go"]

@@ -225,6 +225,7 @@ def serve(worker: DriverService, orders: TextIO, answers: TextIO) -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, LEAVE_TIMEOUT)
         worker.leave()
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def answers() -> TextIO:
