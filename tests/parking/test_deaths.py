@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -82,6 +83,8 @@ def away():
     return Park(own, Inside()).park().done
 def back():
     return Unpark(own, TABLE).unpark().done
+def turns(times):
+    return [back() and intact() and away() for _ in range(times)]
 """
 """What makes a program able to park itself, as kernels do; a file tells its phase."""
 
@@ -140,3 +143,20 @@ def test_one_that_is_stopped_in_the_middle_is_left_alone_by_its_worker_and_set_r
     assert own.ask("own.settle() is None")
     assert own.ask("intact()")
     assert own.ask("away()")
+
+
+def test_processes_that_take_turns_by_themselves_come_back_each_time(machine: Machine) -> None:
+    """Each moves its own state alone; what they have in common is the table of leases."""
+    with contextlib.ExitStack() as started:
+        several = []
+        for _ in range(4):
+            one = started.enter_context(talker(machine, "hold(GIB)", f"exec({PARKS!r}, globals())"))
+            assert one.ask("away()")
+            several.append(one)
+        for one in several:
+            one.say("turns(5)")
+
+        assert [one.hear() for one in several] == 4 * [5 * [True]]
+        assert machine.held() == 0
+        for one in several:
+            assert one.ask("back() and intact() and away()")
