@@ -23,6 +23,9 @@ LEAST_DRIVER = 580
 NVML_MINDED_FROM = 610
 """The first branch on which a lock ends a process in which NVML was unloaded without `nvmlShutdown`."""
 
+LEAST_FOR_DISK = 615
+"""The first branch in which the caller may keep what is checkpointed."""
+
 ARCHITECTURES = ("x86_64",)
 """The processors for which it was seen to work."""
 
@@ -66,6 +69,25 @@ class Inside:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DiskRoom:
+    """The place on disk where a process is to be parked.
+
+    Attributes:
+        directory: where that is; empty where an administrator has given none.
+        error: why it cannot be used; empty where it can.
+        left: bytes that may still be written there.
+        most: bytes that all of this user's processes may fill there.
+        others: bytes that this user's other processes fill there.
+    """
+
+    directory: str = ""
+    error: str = ""
+    left: int = 0
+    most: int = 0
+    others: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ParkFacts:
     """What is known of a process and its machine.
 
@@ -88,6 +110,7 @@ class ParkFacts:
         host: bytes of host memory that it may still fill, without what must be left; None where that is unknown.
         most: bytes of it that all of this user's parked processes may fill; None where there is no such limit.
         others: bytes of it that this user's other processes fill that are parked.
+        disk: where it is to be parked on disk; None is in host memory.
         inside: what it says of itself; None where it says nothing.
     """
 
@@ -109,6 +132,7 @@ class ParkFacts:
     host: int | None
     most: int | None = None
     others: int = 0
+    disk: DiskRoom | None = None
     inside: Inside | None
 
     @property
@@ -167,13 +191,16 @@ def shortages(facts: ParkFacts) -> tuple[Refusal, ...]:
     return tuple(found)
 
 
+def _branch(facts: ParkFacts) -> int:
+    found = re.match(r"\d+", facts.driver or "")
+    return 0 if found is None else int(found[0])
+
+
 def _driver(facts: ParkFacts) -> Iterator[Refusal]:
     if facts.error is not None:
         yield why.NO_DRIVER(facts.error)
         return
-    version = facts.driver or ""
-    found = re.match(r"\d+", version)
-    branch = 0 if found is None else int(found[0])
+    version, branch = facts.driver or "", _branch(facts)
     if branch < LEAST_DRIVER:
         yield why.OLD_DRIVER(version, str(LEAST_DRIVER))
     if branch >= NVML_MINDED_FROM and facts.inside is not None and not facts.inside.nvml:
@@ -225,10 +252,24 @@ def _process(facts: ParkFacts) -> Iterator[Refusal]:
 
 
 def _host(facts: ParkFacts) -> Iterator[Refusal]:
+    if facts.disk is not None:
+        yield from _disk(facts, facts.disk)
+        return
     if facts.host is None or facts.host < facts.size:
         yield why.HOST_MEMORY(facts.size, facts.host)
     if facts.most is not None and facts.most < facts.others + facts.size:
         yield why.USERS_MEMORY(facts.most, facts.others)
+
+
+def _disk(facts: ParkFacts, disk: DiskRoom) -> Iterator[Refusal]:
+    if _branch(facts) < LEAST_FOR_DISK:
+        yield why.OLD_FOR_DISK(facts.driver or "", str(LEAST_FOR_DISK))
+    if not disk.directory:
+        yield why.NO_DISK()
+    elif disk.error:
+        yield why.DISK_UNUSABLE(disk.directory, disk.error)
+    elif (room := min(disk.left, max(0, disk.most - disk.others))) < facts.size:
+        yield why.DISK_ROOM(facts.size, disk.directory, room)
 
 
 def _other_version(file: str, driver: str) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import signal
@@ -23,9 +24,10 @@ from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.monitor.board.lockfile import LIBRARIES, PARKING_NAME
 from tfgpu_magic.monitor.driver.readers import Readers
 from tfgpu_magic.parking.states import CudaState, Found
+from tfgpu_magic.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 OK, OUT_OF_MEMORY, NO_CUDA = 0, 2, 3
 NO_DEVICE = 100
@@ -35,6 +37,14 @@ MISSING = 500
 
 RESTORE = "cuCheckpointProcessRestore"
 """The one call that may fail for good."""
+CHECKPOINT = "cuCheckpointProcessCheckpoint"
+COMPLETE = "cuCheckpointOperationComplete"
+CUSTOM_STORAGE = 13040
+"""The version of CUDA in which the caller may keep what is checkpointed."""
+DISK = "disk"
+"""What a call is called that failed in a file; its code is the system's."""
+PIECE = 64 * MIB
+"""Bytes that are copied at once."""
 LEAVE_TIMEOUT = 30.0
 """Seconds in which a worker whose orders have ended leaves everything unlocked."""
 _ENDED = {NO_CUDA: Found.NO_CUDA, NO_SUCH_PROCESS: Found.GONE}
@@ -48,6 +58,16 @@ class _Arguments(ctypes.Structure):
     """The arguments of the other calls: 64 bytes, all zero. Restore would take other GPUs here, by UUID."""
 
     _fields_ = (("reserved", ctypes.c_uint64 * 8),)
+
+
+class _PerDevice(ctypes.Structure):
+    _fields_ = (("at", ctypes.c_uint64), ("size", ctypes.c_size_t), ("stream", ctypes.c_void_p))
+
+
+class _CustomStorage(ctypes.Structure):
+    """What is mapped here, of each GPU, until the operation of this handle is completed."""
+
+    _fields_ = (("handle", ctypes.c_void_p), ("device", ctypes.POINTER(_PerDevice)), ("devices", ctypes.c_uint))
 
 
 class DriverError(Exception):
@@ -102,10 +122,66 @@ class Driver:
         Raises:
             DriverError: it failed, and fails for good where there was too little room.
         """
-        for at in self._taken:
-            self._call("cuMemFree_v2", at)
-        self._taken = []
+        self._free()
         self._call(RESTORE, pid, ctypes.byref(_Arguments()))
+
+    def checkpoint_to(self, pid: int, gpus: Sequence[str], file: str) -> None:
+        """Copy a locked process's memory to a file, and let go of its GPUs; the process keeps nothing of it.
+
+        The memory is mapped here meanwhile, for which this process needs a context on each GPU.
+
+        Raises:
+            DriverError: it failed, in the driver or, as `DISK` with the system's number of the error, in the file. Then
+                this process has to end: the driver takes back what is not completed.
+        """
+        self._retain(gpus)
+        storage = self._begin(CHECKPOINT, pid, 0)
+        buffer = ctypes.create_string_buffer(PIECE)
+        with _opened(file) as fd:
+            for place, data, size in _pieces(storage):
+                self._call("cuMemcpyDtoH_v2", buffer, ctypes.c_uint64(data), ctypes.c_size_t(size))
+                content = buffer.raw[:size]
+                if content != bytes(size):  # zeros take no room
+                    _write(fd, content, place)
+            os.ftruncate(fd, sum(storage.device[number].size for number in range(storage.devices)))
+            os.fsync(fd)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        self._complete(storage)
+        self.let_go()
+
+    def restore_from(self, pid: int, file: str) -> None:
+        """Bring a process's memory back from a file; all else is as in `restore` and `checkpoint_to`."""
+        self._free()
+        storage = self._begin(RESTORE, pid, 2)
+        with _opened(file) as fd:
+            for place, data, size in _pieces(storage):
+                content = os.pread(fd, size, place)
+                if len(content) < size:
+                    raise OSError(errno.EIO, "the file is too short")
+                at, length = ctypes.c_uint64(data), ctypes.c_size_t(size)
+                if content == bytes(size):
+                    self._call("cuMemsetD8_v2", at, ctypes.c_ubyte(0), length)
+                else:
+                    self._call("cuMemcpyHtoD_v2", at, content, length)
+                os.posix_fadvise(fd, place, size, os.POSIX_FADV_DONTNEED)
+        self._complete(storage)
+
+    def _begin(self, call: str, pid: int, argument: int) -> _CustomStorage:
+        """Have a process's memory mapped here by a call that takes where to say so as the argument of this number."""
+        at, arguments = ctypes.POINTER(_CustomStorage)(), _Arguments()
+        arguments.reserved[argument] = ctypes.addressof(at)
+        self._call(call, pid, ctypes.byref(arguments))
+        return at.contents
+
+    def _complete(self, storage: _CustomStorage) -> None:
+        """Have the driver end what it has mapped; the call is found by its name and the version that brought it."""
+        function, found = ctypes.c_void_p(), ctypes.c_int()
+        version, flags = ctypes.c_int(CUSTOM_STORAGE), ctypes.c_uint64()
+        arguments = (COMPLETE.encode(), ctypes.byref(function), version, flags, ctypes.byref(found))
+        self._call("cuGetProcAddress_v2", *arguments)
+        code = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(function.value or 0)(storage.handle)
+        if code != OK:
+            raise DriverError(COMPLETE, code)
 
     def unlock(self, pid: int) -> None:
         """Let a locked process's calls go on."""
@@ -120,21 +196,32 @@ class Driver:
         Raises:
             DriverError: there is no room for all of it.
         """
-        order = cuda.shown()
-        if not set(order).issuperset(room):
-            raise DriverError("cuDeviceGet", NO_DEVICE)
         try:
             for gpu, size in room.items():
-                device, context, at = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
-                self._call("cuDeviceGet", ctypes.byref(device), order.index(gpu))
-                self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-                self._contexts.append(device)
-                self._call("cuCtxSetCurrent", context)
+                at = ctypes.c_uint64()
+                self._retain([gpu])
                 self._call("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(size))
                 self._taken.append(at)
         except DriverError:
             self.let_go()
             raise
+
+    def _retain(self, gpus: Iterable[str]) -> None:
+        """Have a context on each of these GPUs until `let_go`, and the last one's current."""
+        order = cuda.shown()
+        if not set(order).issuperset(gpus):
+            raise DriverError("cuDeviceGet", NO_DEVICE)
+        for gpu in gpus:
+            device, context = ctypes.c_int(), ctypes.c_void_p()
+            self._call("cuDeviceGet", ctypes.byref(device), order.index(gpu))
+            self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+            self._contexts.append(device)
+            self._call("cuCtxSetCurrent", context)
+
+    def _free(self) -> None:
+        for at in self._taken:
+            self._call("cuMemFree_v2", at)
+        self._taken = []
 
     def let_go(self) -> None:
         """Free all that was taken, contexts included."""
@@ -162,6 +249,34 @@ def _load(folders: Iterable[str]) -> ctypes.CDLL:
         except OSError:
             continue
     raise DriverError("dlopen", NO_DEVICE)
+
+
+@contextlib.contextmanager
+def _opened(file: str) -> Iterator[int]:
+    """Give a descriptor of a file; what fails in it is raised as an error of the driver's."""
+    try:
+        fd = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise DriverError(DISK, error.errno or errno.EIO) from error
+
+
+def _pieces(storage: _CustomStorage) -> Iterator[tuple[int, int, int]]:
+    """Give each piece of what is mapped: its place in the file, its address, its size."""
+    place = 0
+    for one in (storage.device[number] for number in range(storage.devices)):
+        for offset in range(0, one.size, PIECE):
+            yield place + offset, one.at + offset, min(PIECE, one.size - offset)
+        place += one.size
+
+
+def _write(fd: int, content: bytes, place: int) -> None:
+    done = 0
+    while done < len(content):
+        done += os.pwrite(fd, content[done:], place + done)
 
 
 class DriverService:
@@ -196,9 +311,9 @@ class DriverService:
         if call == "state":
             return self._state(*arguments)
         getattr(self._driver, call)(*arguments)
-        if call in ("lock", "restore"):
+        if call in ("lock", "restore", "restore_from"):
             self._locked.add(arguments[0])
-        elif call in ("checkpoint", "unlock"):
+        elif call in ("checkpoint", "checkpoint_to", "unlock"):
             self._locked.discard(arguments[0])
         return None
 

@@ -22,6 +22,7 @@ from tfgpu_magic.monitor.driver import look
 from tfgpu_magic.monitor.owners.pids import began, descendants, elsewhere, opens_driver
 from tfgpu_magic.parking import checks, driver_worker, host_memory_claims, reported
 from tfgpu_magic.parking.checks import ParkFacts
+from tfgpu_magic.parking.disk import DiskPlace
 from tfgpu_magic.policy import settings
 from tfgpu_magic.units import parse_bytes
 
@@ -36,7 +37,13 @@ _lowest: list[int] = []
 
 
 def read(
-    pid: int, start: int, snapshot: Snapshot, inside: Inside | None, *, allow_open_module: bool = False
+    pid: int,
+    start: int,
+    snapshot: Snapshot,
+    inside: Inside | None,
+    *,
+    allow_open_module: bool = False,
+    to_disk: bool = False,
 ) -> ParkFacts:
     """Read all facts of a process.
 
@@ -46,6 +53,7 @@ def read(
         snapshot: the GPUs and what each process holds, read just now.
         inside: what it says of itself.
         allow_open_module: whether the administrator allows the open kernel module.
+        to_disk: whether it is to be parked on disk.
     """
     room, most = host_room(pid), users_limit()
     rows = [row for row in snapshot.processes if row.pid == pid]
@@ -70,13 +78,42 @@ def read(
         host=None if room is None else max(0, room - host_memory_claims.of_others(snapshot)),
         most=most,
         others=0 if most is None else parked_by_others(pid),
+        disk=disk_room(pid) if to_disk else None,
         inside=inside,
     )
 
 
-def parked_by_others(pid: int) -> int:
-    """Return the bytes that this user's other processes hold in host memory, parked."""
-    return sum(one.size for other, one in reported.read().items() if one.parked and other != pid)
+def parked_by_others(pid: int, *, disk: bool = False) -> int:
+    """Return the bytes that this user's other processes hold in host memory, or on disk, parked."""
+    others = (one for other, one in reported.read().items() if other != pid)
+    return sum(one.size for one in others if one.parked and one.disk == disk)
+
+
+def disk_place() -> DiskPlace | None:
+    """Return what of the disks parking may use: as the administrator's file has it, else the configuration."""
+    said = settings.of_file().values.get("parking_disk") or _configured("parking_disk")
+    with contextlib.suppress(PolicyError):
+        return DiskPlace.read(said)
+    return None
+
+
+def disk_room(pid: int) -> checks.DiskRoom:
+    """Return what room there is on disk for a process."""
+    place = disk_place()
+    if place is None:
+        return checks.DiskRoom()
+    try:
+        left, error = place.left(), ""
+    except OSError as trouble:
+        left, error = 0, trouble.strerror or str(trouble)
+    others = parked_by_others(pid, disk=True)
+    return checks.DiskRoom(directory=place.directory, error=error, left=left, most=place.most, others=others)
+
+
+def _configured(setting: str) -> str:
+    """Return a setting of this session's magics; empty where there are none."""
+    shell = host.shell()
+    return str(getattr(None if shell is None else host.magics(shell), setting, ""))
 
 
 def host_room(pid: int, proc: Path = PROC, cgroups: Path = host_memory.CGROUPS) -> int | None:
@@ -96,8 +133,7 @@ def users_limit() -> int | None:
     It is the lowest that the administrator's file, and this session's configuration ever since parking was turned on,
     have said. What is no size is none at all: nothing is parked.
     """
-    magics = host.magics(shell) if (shell := host.shell()) is not None else None
-    said = [settings.of_file().values.get("parking_memory", ""), getattr(magics, "parking_memory", "")]
+    said = [settings.of_file().values.get("parking_memory", ""), _configured("parking_memory")]
     _lowest.extend(_size(text) for text in said if text)
     _lowest[:] = sorted(_lowest)[:1]
     return _lowest[0] if _lowest else None

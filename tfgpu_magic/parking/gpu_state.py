@@ -7,6 +7,8 @@ that it names, and `states.reconcile` says what to do when that call's worker ha
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import os
 import threading
 import time
 from dataclasses import dataclass, replace
@@ -17,7 +19,7 @@ from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking import facts
 from tfgpu_magic.parking import refusals as why
-from tfgpu_magic.parking.driver import DriverError
+from tfgpu_magic.parking.driver import DISK, DriverError
 from tfgpu_magic.parking.driver_worker import TROUBLES, Died, DriverWorker, GivenUp
 from tfgpu_magic.parking.messages import Progress
 from tfgpu_magic.parking.parked import ParkedProcess, Rates
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 HANGS, SILENT = "hangs", "unanswered"
 """Why a process is not set right for now: a call for it hangs, the driver did not answer."""
 
+_PR_SET_PTRACER = 0x59616D61
 _POLL = 0.05  # seconds between two looks whether something is still wanted
 _AWAY = frozenset({Phase.PARKED, Phase.RESTORING, Phase.UNLOCKING})
 _COPIED = frozenset({Phase.CHECKPOINTING, Phase.RESTORING})
@@ -107,6 +110,7 @@ class GpuState:
         pid: the same.
         timeouts: the same.
         known: what is known of it; None until it is parked for the first time.
+        file: the descriptor of the file that it is in, or goes to; None in host memory.
         rates: how fast it was moved.
     """
 
@@ -119,6 +123,7 @@ class GpuState:
     ) -> None:
         self.pid, self.timeouts = pid, timeouts
         self.known: ParkedProcess | None = None
+        self.file: int | None = None
         self.rates = Rates()
         self._changed, self._start = changed, start
         self._worker: DriverWorker | None = None
@@ -187,6 +192,9 @@ class GpuState:
 
     def _set(self, known: ParkedProcess | None) -> None:
         self.known = known
+        if self.file is not None and (known is None or known.phase is Phase.BACK):
+            os.close(self.file)  # which takes it away
+            self.file = None
         self._changed(known)
 
     # --- the worker's calls ---
@@ -235,11 +243,29 @@ class GpuState:
         """
         self.worker().call(call, self.pid, *arguments, seconds=seconds)
 
+    def move_file(self, call: str, *arguments: object, seconds: float) -> None:
+        """Make a call for the process that copies from or to its file, of which the path is the last argument.
+
+        What is raised is as in `make`. A worker that failed in the file is ended: the driver takes back what was begun.
+        """
+        worker = self.worker()
+        _let_trace(worker.pid)
+        try:
+            worker.call(call, self.pid, *arguments, f"/proc/{self.pid}/fd/{self.file}", seconds=seconds)
+        except DriverError as error:
+            if error.call == DISK:
+                worker.give_up()
+            raise
+        finally:
+            _let_trace(0)
+
     def look(self) -> Snapshot:
         """Return the GPUs as they are now; what is raised is as in `make`."""
         return Snapshot.from_json(self.worker().call("snapshot", seconds=self.timeouts.look))
 
-    def facts(self, inside: Inside | None, *, allow_open_module: bool) -> ParkFacts | why.Refusal:
+    def facts(
+        self, inside: Inside | None, *, allow_open_module: bool, to_disk: bool = False
+    ) -> ParkFacts | why.Refusal:
         """Read the facts of the process; return a refusal where they cannot be had in time.
 
         Raises:
@@ -250,9 +276,8 @@ class GpuState:
             snapshot = self.look()
         except DriverError as error:
             return refusal(error)
-        read = partial(
-            facts.read, self.pid, began(self.pid) or 0, snapshot, inside, allow_open_module=allow_open_module
-        )
+        allowed = {"allow_open_module": allow_open_module, "to_disk": to_disk}
+        read = partial(facts.read, self.pid, began(self.pid) or 0, snapshot, inside, **allowed)
         # What is read of a process that a driver holds may take until that ends.
         found = within(self.timeouts.look, read)
         return why.UNANSWERED("/proc") if found is None else found
@@ -330,10 +355,20 @@ class GpuState:
         return self.move(after, returns=entry.returns + came_back)
 
 
+def _let_trace(pid: int) -> None:
+    """Let a child of this process have its memory mapped, where the system lets only ancestors; 0 is nobody.
+
+    Source: the kernel's documentation of Yama. Whether the driver goes by it, nobody has told.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(pid), 0, 0, 0)
+
+
 def refusal(trouble: Exception) -> why.Refusal:
     """Return the refusal for what a call ended in."""
     if isinstance(trouble, GivenUp):
         return why.UNANSWERED(trouble.call)
+    if isinstance(trouble, DriverError) and trouble.call == DISK:
+        return why.DISK_FAILED(os.strerror(trouble.code))
     if isinstance(trouble, DriverError):
         return why.DECLINED(trouble.call, trouble.code)
     return why.UNANSWERED(str(trouble))

@@ -30,6 +30,7 @@ class ParkedProcess:
         returns: how often it has come back.
         trouble: why its phase does not go on, for now; a word of `gpu_state`, empty where nothing is wrong.
         wanted: whether somebody waits for it to come back, and there is no room.
+        disk: whether it is on disk, and not in host memory.
     """
 
     pid: int
@@ -41,6 +42,7 @@ class ParkedProcess:
     returns: int = 0
     trouble: str = ""
     wanted: bool = False
+    disk: bool = False
 
     @property
     def size(self) -> int:

@@ -130,6 +130,14 @@ NO_WAY_BACK = Reason(  # with the margin, and room for the placeholder's own con
     "A process that holds so much of GPU {gpu} could not surely come back: that needs {needed_bytes} (free without "
     "your processes: {free_bytes}). With less memory (`%tf_gpu limit`, `growth`) it can be parked.",
 )
+NO_DISK = Reason(
+    "no-disk",
+    "No disk is there for it: an administrator names a directory and how much each user may fill, as in "
+    'c.TfGpuMagics.parking_disk = "500GiB in /scratch".',
+)
+OLD_FOR_DISK = Reason("old-for-disk", "The driver's version is {version}, and to disk it parks from {least} on.")
+DISK_UNUSABLE = Reason("disk-unusable", "Nothing can be written to {directory}: {error}.")
+DISK_ROOM = Reason("disk-room", "On disk it needs {needed_bytes}; what parking may fill in {directory}: {left_bytes}.")
 MORE_NEEDED = Reason(  # it is parked all the same, unless nobody is there who asks for it
     "more-needed", "By today's figures it comes back only when {more_bytes} more of GPU {gpu} are free."
 )
@@ -178,6 +186,9 @@ STILL_WORKING = Reason(
 ANOTHER = Reason("another", "Another of your notebooks is being parked: say it again when it is.")
 FAILED = Reason("failed", "What it has given the GPU to do has ended in an error: {error}")
 DECLINED = Reason("declined", "The driver has declined it ({call}: {code}).")
+DISK_FAILED = Reason(
+    "disk-failed", "The file on disk cannot be written or read ({error}). Nothing is lost, and it is as it was before."
+)
 NOT_GIVEN = Reason(  # it is tried again
     "not-given", "There is room by the driver's figures, but it does not give it ({call}: {code})."
 )

@@ -39,6 +39,7 @@ def post(entry: ParkedProcess | None, rates: Rates) -> None:
             returns=entry.returns,
             trouble=entry.trouble,
             wanted=entry.wanted,
+            disk=entry.disk,
             out=rates.out,
             back=rates.back,
         )
@@ -66,6 +67,7 @@ def entries(reports: Iterable[Report]) -> dict[int, ParkedProcess]:
                     returns=how.returns,
                     trouble=how.trouble,
                     wanted=how.wanted,
+                    disk=how.disk,
                 )
     return found
 

@@ -53,6 +53,7 @@ class Park:
         name: what it is called.
         allow_open_module: whether the administrator allows the open kernel module.
         unasked: whether nobody has asked for it, so that what would be said is a reason against it.
+        to_disk: whether it goes to disk, and not to host memory.
         asker: who has asked for it.
     """
 
@@ -64,10 +65,12 @@ class Park:
         name: str = "",
         allow_open_module: bool = False,
         unasked: bool = False,
+        to_disk: bool = False,
         asker: Asker = NOBODY,
     ) -> None:
         self._state, self._inside, self._name = state, inside, name
         self._allow_open_module, self._unasked, self._asker = allow_open_module, unasked, asker
+        self._to_disk = to_disk
         self._notes: tuple[why.Refusal, ...] = ()
 
     def check(self) -> ParkOutcome:
@@ -97,7 +100,7 @@ class Park:
             held, refused = self._judged()
             return refused or self._begin(held)
         except TROUBLES as trouble:
-            entry = self._state.settle()
+            entry = self._state.settled(self._asker) if self._to_disk else self._state.settle()
             parked = entry is not None and entry.phase is Phase.PARKED
             return () if parked else (refusal(trouble),)
 
@@ -108,7 +111,7 @@ class Park:
 
     def _judged(self) -> tuple[tuple[HeldMemory, ...], tuple[why.Refusal, ...]]:
         """Return what the process holds, and every reason why it is not to be parked."""
-        found = self._state.facts(self._inside, allow_open_module=self._allow_open_module)
+        found = self._state.facts(self._inside, allow_open_module=self._allow_open_module, to_disk=self._to_disk)
         if not isinstance(found, checks.ParkFacts):
             return (), (found,)
         self._notes = checks.shortages(found)
@@ -143,19 +146,45 @@ class Park:
         if refused:
             self._state.set_right()
             return refused
-        entry = self._state.move(Phase.CHECKPOINTING, held=held)
+        if self._to_disk and (unusable := self._make_file()):
+            self._state.set_right()
+            return unusable
+        entry = self._state.move(Phase.CHECKPOINTING, held=held, disk=self._to_disk)
         size, seconds = entry.size, self._state.rates.seconds_out(entry.size)
         self._asker.tell(Progress(step="copies out", size=size, seconds=seconds))
         begun = time.monotonic()
+        limit = self._state.timeouts.copying(size)
         try:
-            self._state.make("checkpoint", seconds=self._state.timeouts.copying(size))
+            if self._to_disk:
+                self._state.move_file("checkpoint_to", [one.gpu for one in held], seconds=limit)
+            else:
+                self._state.make("checkpoint", seconds=limit)
         except DriverError as error:
-            self._state.set_right(never_away=True)
+            self._taken_back()
             return (refusal(error),)
         took = time.monotonic() - begun
         self._state.measured(out=size / max(took, 1e-3))
         self._state.move(Phase.PARKED)
         return took
+
+    def _make_file(self) -> tuple[why.Refusal, ...]:
+        """Make the file for what goes to disk; return why that cannot be done."""
+        place = facts.disk_place()
+        if place is None:
+            return (why.NO_DISK(),)
+        try:
+            self._state.file = place.make()
+        except OSError as error:
+            return (why.DISK_UNUSABLE(place.directory, error.strerror or str(error)),)
+        return ()
+
+    def _taken_back(self) -> None:
+        """Set the process right after a checkpoint that failed, once the driver has taken back what it had begun."""
+        end = time.monotonic() + self._state.timeouts.state
+        while (known := self._state.set_right(never_away=True)) is not None and known.phase in UNSETTLED:
+            if time.monotonic() > end:
+                return
+            self._asker.pause(self._state.timeouts.between / 5)
 
 
 class LastPark(Park):
@@ -245,7 +274,7 @@ class Unpark:
         try:
             return self._in_turn(entry, place)
         except TROUBLES as trouble:
-            changed = self._state.settle()
+            changed = self._state.settled(self._asker) if entry.disk else self._state.settle()
             if changed is not None and changed.phase is Phase.PARKED and isinstance(trouble, Died) and times > 1:
                 return self._tried(changed, place, times - 1)
             back = changed is not None and changed.phase is Phase.BACK
@@ -319,7 +348,10 @@ class Unpark:
         self._state.move(Phase.RESTORING)
         begun = time.monotonic()
         try:
-            worker.call("restore", pid, seconds=times.copying(entry.size))
+            if entry.disk:
+                self._state.move_file("restore_from", seconds=times.copying(entry.size), worker=worker)
+            else:
+                worker.call("restore", pid, seconds=times.copying(entry.size))
         except DriverError as error:
             return self._not_restored(error)
         took = time.monotonic() - begun
@@ -331,7 +363,7 @@ class Unpark:
     def _not_restored(self, error: DriverError) -> ParkOutcome:
         """Find out what a failed restore has left: one that found too little room has failed for good."""
         declined = refusal(error)
-        if error.call != driver.RESTORE:  # it was not begun
+        if error.call not in (driver.RESTORE, driver.COMPLETE, driver.DISK):  # it was not begun
             return ParkOutcome(entry=self._state.move(Phase.PARKED), refusals=(declined,))
         found = self._state.state()
         if found in (CudaState.CHECKPOINTED, Found.UNKNOWN) and error.code in _FINAL:

@@ -123,6 +123,12 @@ class TfGpuSettings(Configurable):
         "raised.",
     ).tag(config=True)
 
+    parking_disk = Words(
+        "",
+        help="Where `%tf_gpu park --to disk` may write, and how much for all of a user's processes together, such as "
+        "`500GiB in /scratch`. That of /etc/tfgpu_magic.toml holds before any other.",
+    ).tag(config=True)
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:

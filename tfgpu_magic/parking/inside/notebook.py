@@ -95,12 +95,15 @@ class ProcessParking:
         """Whether its GPU state is away, or on its way, and also if cells run without it."""
         return self._gate.closed or self._without
 
-    def park(self, tell: Callable[[Progress], None] = lambda _: None, *, unasked: bool = False) -> ParkOutcome:
+    def park(
+        self, tell: Callable[[Progress], None] = lambda _: None, *, unasked: bool = False, to_disk: bool = False
+    ) -> ParkOutcome:
         """Park this process; no cell may run.
 
         Args:
             tell: takes each progress.
             unasked: whether nobody has asked for it.
+            to_disk: whether it goes to disk, and not to host memory.
         """
         with self._turn, uninterrupted() as interrupted:
             if self._gate.closed:
@@ -111,7 +114,8 @@ class ProcessParking:
                 return ParkOutcome(refusals=(why.WITHOUT_GPU(),))
             self._ending.arrange(last_act=facts.open_module() is not False)
             try:
-                return self._parked(self._gate.close(), Asker(tell, lambda: not interrupted.is_set()), unasked)
+                asker = Asker(tell, lambda: not interrupted.is_set())
+                return self._parked(self._gate.close(), asker, unasked=unasked, to_disk=to_disk)
             finally:
                 if self.state.unsettled:
                     self.state.attend()
@@ -133,7 +137,7 @@ class ProcessParking:
         inside = read_inside(self._shell, cannot)
         return self._way_out(replace(inside, busy=False)).check()
 
-    def _parked(self, cannot: tuple[str, ...], asker: Asker, unasked: bool) -> ParkOutcome:
+    def _parked(self, cannot: tuple[str, ...], asker: Asker, **how: bool) -> ParkOutcome:
         inside = read_inside(self._shell, cannot)
         if any(checks.not_ready(inside)):
             return self._way_out(inside).check()
@@ -142,12 +146,12 @@ class ProcessParking:
             still = quieten(FINISH_TIMEOUT, QUIET_TIMEOUT)
         if still is not None:
             return ParkOutcome(refusals=(still,))
-        return self._way_out(inside, asker, unasked=unasked).park()
+        return self._way_out(inside, asker, **how).park()
 
-    def _way_out(self, inside: Inside, asker: Asker = NOBODY, *, unasked: bool = False) -> Park:
+    def _way_out(self, inside: Inside, asker: Asker = NOBODY, **how: bool) -> Park:
         allowed = magics_of(self._shell).parking_on_open_module
         name = notebook_of(self._shell)
-        return Park(self.state, inside, name=name, allow_open_module=allowed, unasked=unasked, asker=asker)
+        return Park(self.state, inside, name=name, allow_open_module=allowed, asker=asker, **how)
 
     def _way_back(self, asker: Asker) -> ParkOutcome:
         """Bring the state back."""
