@@ -26,7 +26,7 @@ LINES = [
     ("%tf_gpu limit 0=", ["2GiB", "50%"], ["abs", "0="]),
     ("%tf_gpu limit 2GiB --", ["--grow", "--restart"], ["--abs"]),
     ("%tf_gpu status --", [], ["--restart"]),
-    ("%tf_gpu park --", ["--auto", "--when-needed", "--check"], ["--restart", "abs"]),
+    ("%tf_gpu park --", ["--auto", "--when-needed", "--to", "--check"], ["--restart", "abs"]),
     ("%tf_gpu park --auto ", ["20m", "off"], ["--check", "abs"]),
     ("%tf_gpu unp", ["unpark"], ["park"]),
     ("%tf_gpu code spl", ["split"], []),

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.magic.shell import cells
 from tests.processes import program, run
 from tests.simgpu.checkpoint_on_machine import hold, intact, resident
 from tests.sizes import CONTEXT, GIB, MIB
@@ -161,17 +162,17 @@ def _worker_killed(directory: str) -> list[Any]:
     thread = here.at(Phase.RESTORING, here.kill_worker)
     back = here.unpark()
     thread.join()
-    found += [bool(back), here.state.known.phase.value if here.state.known else "", here.held(pid=os.getpid())]
+    found += [back, here.state.known.phase.value if here.state.known else "", here.held(pid=os.getpid())]
     return [*found, here.unpark(), intact(), here.state.file]
 
 
 def test_a_worker_that_is_killed_midway_loses_nothing(machine: Machine, tmp_path: Path) -> None:
     machine.set_checkpoints(out=0.1, back=0.1)
-    *out, parked, failed, phase, held, back, same, file = run(machine, _worker_killed, str(tmp_path), fresh=True)
+    *out, parked, again, phase, held, back, same, file = run(machine, _worker_killed, str(tmp_path), fresh=True)
 
     assert out == [True, False, True]
     assert parked == []
-    assert (failed, phase, held) == (True, "parked", 0)
+    assert (again, phase, held) == ([], "back", SIZE + CONTEXT)  # by another worker
     assert (back, same, file) == ([], True, None)
 
 
@@ -213,3 +214,25 @@ def test_a_file_system_that_is_no_disk_of_this_machine_is_refused(
     with pytest.raises(OSError, match="its file system is nfs4"):
         DiskPlace(str(tmp_path), GIB).left()
     assert DiskPlace(str(tmp_path.parent), GIB).left() >= 0
+
+
+def _session(directory: str) -> list[str]:
+    """Return what is said below a cell that parks to disk, of a row meanwhile, and below the next cell."""
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    settings = {"parking": "ask", "parking_disk": f"8GiB in {directory}"}
+    InteractiveShell.instance(config=Config({"TfGpuMagics": settings}))
+    disk.LOCAL += ("tmpfs",)
+    checks.ARCHITECTURES = (os.uname().machine,)
+    cells("%load_ext tfgpu_magic")
+    cells(f"from tests.simgpu.checkpoint_on_machine import hold, intact; hold({SIZE})")
+    return [cells("%tf_gpu park --to disk")[-1].text, cells("print(intact())")[-1].text]
+
+
+def test_a_line_parks_to_disk_and_the_next_cell_has_all_again(machine: Machine, tmp_path: Path) -> None:
+    parked, back = run(machine, _session, str(tmp_path), fresh=True)
+
+    assert "of GPU memory are on disk now" in parked
+    assert back.endswith("True\n")
+    assert machine.held() == 0

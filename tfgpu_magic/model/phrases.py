@@ -135,11 +135,12 @@ def parking(one: Parked) -> str:
     """Write how far a parking has come."""
     size, since = with_unit(one.size), _clock(one.since)
     behind = f": {plain(one.behind)} holds most of this GPU" if one.behind else ""
+    where, there = ("disk", "on disk") if one.disk else ("host memory", "in host memory")
     said = {
-        "parking": f"is being parked, {size} go to host memory, since {since}",
-        "parked": f"parked, {size} in host memory, since {since}",
-        "waiting": f"parked, {size} in host memory, since {since}; waits for room{behind}",
-        "restoring": f"comes back, {size} from host memory",
+        "parking": f"is being parked, {size} go to {where}, since {since}",
+        "parked": f"parked, {size} {there}, since {since}",
+        "waiting": f"parked, {size} {there}, since {since}; waits for room{behind}",
+        "restoring": f"comes back, {size} from {where}",
         "failed": "its GPU state is lost: end it, which frees what it holds",
     }[one.state]
     return f"{said}; {_TROUBLES[one.trouble]}" if one.trouble in _TROUBLES else said

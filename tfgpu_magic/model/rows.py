@@ -75,10 +75,11 @@ class Parked:
 
     Attributes:
         state: how far.
-        size: bytes of this GPU's memory that are in host memory, or on their way there or back.
+        size: bytes of this GPU's memory that are in host memory or on disk, or on their way there or back.
         since: since when, in seconds since the epoch; of one that is away, since when it is.
         behind: while it waits for room, who holds most of the GPU; empty where nobody does. It may be hostile text.
         trouble: why it does not go on for now; a word of `parking.gpu_state`, empty where nothing is wrong.
+        disk: whether it is on disk.
     """
 
     state: ParkedState
@@ -86,6 +87,7 @@ class Parked:
     since: float
     behind: str = ""
     trouble: str = ""
+    disk: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,8 @@ def progress(progress: Progress, names: Mapping[int, str]) -> str:
     size, time = rounded(progress.size), "" if progress.seconds is None else f", about {seconds(progress.seconds)}"
     if progress.step == "copies out":
         return f"Parking: {size} of GPU memory go to host memory{time}."
+    if progress.step == "copies to disk":
+        return f"Parking: {size} of GPU memory go to disk."
     if progress.step == "copies back":
         return f"Bringing {size} of GPU memory back{time}."
     if progress.step != "waits":
@@ -156,10 +158,11 @@ def _with_notes(text: str, outcome: ParkOutcome) -> str:
 
 
 def _away(outcome: ParkOutcome) -> tuple[str, str]:
-    """Say what is in host memory now, and with which pronoun to go on; its size may not be known."""
+    """Say what is in host memory or on disk now, and with which pronoun to go on; its size may not be known."""
     if outcome.entry is None:
         return "what it held of the GPUs is in host memory now", "it"
-    return f"{rounded(outcome.entry.size)} of GPU memory are in host memory now", "them"
+    where = "on disk" if outcome.entry.disk else "in host memory"
+    return f"{rounded(outcome.entry.size)} of GPU memory are {where} now", "them"
 
 
 def _room(room: Room, names: Mapping[int, str]) -> str:

@@ -74,7 +74,9 @@ class ParkedRows:
             row = row or _row(gpu.label, entry, known.owners.get(pid), uses.get(pid))
             behind = next((one.owner for one in largest if one.pid != pid), "") if state == "waiting" else ""
             trouble = entry.trouble or ("gone" if gone else "")
-            parked = Parked(state=state, size=size + gone, since=entry.since, behind=behind, trouble=trouble)
+            parked = Parked(
+                state=state, size=size + gone, since=entry.since, behind=behind, trouble=trouble, disk=entry.disk
+            )
             made[pid] = replace(row, parked=parked, unused=None)
         return list(made.values())
 

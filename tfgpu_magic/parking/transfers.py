@@ -150,8 +150,11 @@ class Park:
             self._state.set_right()
             return unusable
         entry = self._state.move(Phase.CHECKPOINTING, held=held, disk=self._to_disk)
-        size, seconds = entry.size, self._state.rates.seconds_out(entry.size)
-        self._asker.tell(Progress(step="copies out", size=size, seconds=seconds))
+        size = entry.size
+        if self._to_disk:
+            self._asker.tell(Progress(step="copies to disk", size=size))
+        else:
+            self._asker.tell(Progress(step="copies out", size=size, seconds=self._state.rates.seconds_out(size)))
         begun = time.monotonic()
         limit = self._state.timeouts.copying(size)
         try:
@@ -163,7 +166,8 @@ class Park:
             self._taken_back()
             return (refusal(error),)
         took = time.monotonic() - begun
-        self._state.measured(out=size / max(took, 1e-3))
+        if not self._to_disk:
+            self._state.measured(out=size / max(took, 1e-3))
         self._state.move(Phase.PARKED)
         return took
 
@@ -357,7 +361,8 @@ class Unpark:
         took = time.monotonic() - begun
         self._state.move(Phase.UNLOCKING)
         self._state.make("unlock", seconds=times.unlock)
-        self._state.measured(back=entry.size / max(took, 1e-3))
+        if not entry.disk:
+            self._state.measured(back=entry.size / max(took, 1e-3))
         return ParkOutcome(entry=self._state.move(Phase.BACK, returns=entry.returns + 1), seconds=took)
 
     def _not_restored(self, error: DriverError) -> ParkOutcome:
@@ -366,7 +371,8 @@ class Unpark:
         if error.call not in (driver.RESTORE, driver.COMPLETE, driver.DISK):  # it was not begun
             return ParkOutcome(entry=self._state.move(Phase.PARKED), refusals=(declined,))
         found = self._state.state()
-        if found in (CudaState.CHECKPOINTED, Found.UNKNOWN) and error.code in _FINAL:
+        final = _FINAL if self._state.file is None else _FINAL[:1]  # the second is also that it may not be traced now
+        if found in (CudaState.CHECKPOINTED, Found.UNKNOWN) and error.call != driver.DISK and error.code in final:
             return ParkOutcome(entry=self._state.move(Phase.FAILED), refusals=(declined, why.LOST()))
         changed = self._state.set_right()
         if changed is not None and changed.phase is Phase.PARKED:

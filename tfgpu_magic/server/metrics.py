@@ -65,7 +65,7 @@ _GAUGES: dict[str, tuple[str, ...]] = {
         "owner",
     ),
     "parked_bytes": (
-        "Memory that the user's parked processes keep in host memory, and had of a GPU.",
+        "Memory that the user's parked processes keep in host memory or on disk, and had of a GPU.",
         "state",
     ),
 }

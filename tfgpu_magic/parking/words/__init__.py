@@ -6,10 +6,11 @@ from tfgpu_magic.policy.word import Word
 
 PARK = Word(
     "park",
-    ("park", "park train.ipynb", "park --auto 20m [--when-needed]", "park --check"),
+    ("park", "park train.ipynb", "park --auto 20m [--when-needed]", "park --to disk", "park --check"),
     "move the GPU memory of this notebook, or of another one of yours, to host memory when its cell has ended; its "
-    "next cell brings it back. `--auto` does so automatically, `--check` shows whether it is possible and why not",
-    flags=(("--auto", True), ("--when-needed", False), ("--check", False)),
+    "next cell brings it back. `--auto` does so automatically, `--to disk` moves it to a disk that an administrator "
+    "has named, `--check` shows whether it is possible and why not",
+    flags=(("--auto", True), ("--when-needed", False), ("--to", True), ("--check", False)),
     takes=True,
     tried=("suspend", "pause", "hibernate", "checkpoint", "swap", "offload", "sleep"),
     instead="`%tf_gpu park` moves what this notebook holds of the GPUs to host memory, and keeps it.",

@@ -22,16 +22,17 @@ from tfgpu_magic.policy.arguments import separate
 from tfgpu_magic.policy.word import Line
 from tfgpu_magic.units import seconds
 
-_AUTO, _NEEDED, _CHECK, _OFF = "--auto", "--when-needed", "--check", "off"
+_AUTO, _NEEDED, _TO, _CHECK, _OFF, _DISK = "--auto", "--when-needed", "--to", "--check", "off", "disk"
 _TIMES = ("10m", "20m", "1h", _OFF)
 
 
 def answer(line: Line) -> None:
     """Park what the line says, now or by itself."""
-    name, flags = separate(
-        line.rest.split(), {_AUTO: f"{_AUTO} after which time?", _NEEDED: "", _CHECK: ""}, line.word.forms
-    )
-    if (name and flags) or (_CHECK in flags and len(flags) > 1) or (_NEEDED in flags and _AUTO not in flags):
+    known = {_AUTO: f"{_AUTO} after which time?", _NEEDED: "", _TO: f"{_TO} where?", _CHECK: ""}
+    name, flags = separate(line.rest.split(), known, line.word.forms)
+    by_itself = _AUTO in flags and flags.keys() <= {_AUTO, _NEEDED}
+    other = list(flags.items()) in ([], [(_CHECK, "")], [(_TO, _DISK)])
+    if (name and flags) or not (by_itself or other):
         raise PolicyError(f"`park {line.rest}` cannot be done.{line.word.forms}")
     if _CHECK in flags:
         print(_check())
@@ -45,17 +46,19 @@ def answer(line: Line) -> None:
     elif name:
         print(_park_other(" ".join(name)))
     else:
-        _park()
+        _park(to_disk=_TO in flags)
 
 
 def offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
     """Return times, or the names of other notebooks."""
     if tokens[-1:] == [_AUTO]:
         return list(_TIMES)
+    if tokens[-1:] == [_TO]:
+        return [_DISK]
     return [] if tokens else list(_names())
 
 
-def _park() -> None:
+def _park(*, to_disk: bool) -> None:
     """Have this process parked when its cell has ended.
 
     Raises:
@@ -66,13 +69,13 @@ def _park() -> None:
     if hasattr(shell, "kernel"):
         if not ipython.runs_cell(shell.kernel):
             raise Refused("It is parked when a cell has ended, and no cell says this: say it in one.", verdict="")
-        ipython.at_end_of_cell(shell.kernel, lambda: _parked(shell))
+        ipython.at_end_of_cell(shell.kernel, lambda: _parked(shell, to_disk=to_disk))
         return
 
     def at_end(_: Any) -> None:
         if ipython.ended_by(shell):
             shell.events.unregister("post_run_cell", at_end)
-            _parked(shell)
+            _parked(shell, to_disk=to_disk)
 
     shell.events.register("post_run_cell", at_end)
 
@@ -128,10 +131,10 @@ def _names() -> list[str]:
     return [PurePath(one.notebook).name for one in reports().values() if one.notebook]
 
 
-def _parked(shell: Any) -> Mapping[str, str]:
+def _parked(shell: Any, *, to_disk: bool) -> Mapping[str, str]:
     """Park this process, and say below its cell what came of it."""
     shown = Shown(shell)
-    outcome = notebook.of(shell).park(shown)
+    outcome = notebook.of(shell).park(shown, to_disk=to_disk)
     if outcome.refusals:
         print(parking.not_parked(outcome.refusals, f"This {host.here()}"), file=sys.stderr, flush=True)
     else:
