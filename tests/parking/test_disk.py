@@ -24,6 +24,7 @@ from tfgpu_magic.parking.disk import DiskPlace
 from tfgpu_magic.parking.gpu_state import GpuState
 from tfgpu_magic.parking.inside.introspection import keep_nvml, of_process
 from tfgpu_magic.parking.messages import ParkOutcome
+from tfgpu_magic.parking.parked import ParkedProcess
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.parking.transfers import Park, Unpark
 from tfgpu_magic.simgpu import Machine
@@ -48,7 +49,8 @@ class Here:
         disk.LOCAL += ("tmpfs",)  # wherever the tests run
         checks.ARCHITECTURES = (os.uname().machine,)
         facts.disk_place = lambda: DiskPlace(directory, GIB * 8)
-        self.state = GpuState(os.getpid())
+        self.at: dict[Phase, Callable[[], object]] = {}
+        self.state = GpuState(os.getpid(), self._changed)
         self.held = Machine.attach(os.environ["TFGPU_SIMGPU"]).held
 
     def park(self) -> list[Any]:
@@ -57,20 +59,20 @@ class Here:
     def unpark(self) -> list[Any]:
         return _told(Unpark(self.state, LeaseTable()).unpark())
 
-    def at(self, phase: Phase, do: Callable[[], object]) -> threading.Thread:
-        """Do something as soon as the state is in a phase."""
-
-        def wait() -> None:
-            until(lambda: self.state.known is not None and self.state.known.phase is phase, every=0.01)
-            do()
-
-        thread = threading.Thread(target=wait, daemon=True)
-        thread.start()
-        return thread
+    def _changed(self, known: ParkedProcess | None) -> None:
+        if known is not None and known.phase in self.at:
+            self.at.pop(known.phase)()
 
     def kill_worker(self) -> None:
-        assert self.state._worker is not None
-        os.kill(self.state._worker.pid, signal.SIGKILL)
+        """Kill the worker once it is in the call that is next."""
+
+        def kill() -> None:
+            worker = self.state._worker
+            assert worker is not None
+            until(lambda: not worker.usable, every=0.01)
+            os.kill(worker.pid, signal.SIGKILL)
+
+        threading.Thread(target=kill).start()
 
 
 def _told(outcome: ParkOutcome) -> list[Any]:
@@ -137,9 +139,8 @@ def test_a_disk_that_is_full_is_said_and_nothing_has_changed(machine: Machine, t
 
 def _directory_gone(directory: str) -> list[Any]:
     here = Here(directory)
-    thread = here.at(Phase.LOCKING, lambda: Path(directory).rmdir())
+    here.at[Phase.LOCKING] = Path(directory).rmdir
     midway = here.park()
-    thread.join()
     return [midway, here.park(), here.state.known, intact()]
 
 
@@ -154,14 +155,12 @@ def test_a_directory_that_goes_is_said_before_the_lock_and_after_it(machine: Mac
 
 def _worker_killed(directory: str) -> list[Any]:
     here = Here(directory)
-    thread = here.at(Phase.CHECKPOINTING, here.kill_worker)
+    here.at[Phase.CHECKPOINTING] = here.kill_worker
     out = here.park()
-    thread.join()
     found: list[Any] = [bool(out), None if here.state.known is None else here.state.known.parked, intact()]
     found += [here.park()]
-    thread = here.at(Phase.RESTORING, here.kill_worker)
+    here.at[Phase.RESTORING] = here.kill_worker
     back = here.unpark()
-    thread.join()
     found += [back, here.state.known.phase.value if here.state.known else "", here.held(pid=os.getpid())]
     return [*found, here.unpark(), intact(), here.state.file]
 

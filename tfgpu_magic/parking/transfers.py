@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.parking import checks, driver, host_memory_claims
+from tfgpu_magic.parking import checks, driver, facts, host_memory_claims
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.driver import DriverError
 from tfgpu_magic.parking.driver_worker import TROUBLES, Died
