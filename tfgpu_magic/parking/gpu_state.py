@@ -243,12 +243,11 @@ class GpuState:
         """
         self.worker().call(call, self.pid, *arguments, seconds=seconds)
 
-    def move_file(self, call: str, *arguments: object, seconds: float) -> None:
-        """Make a call for the process that copies from or to its file, of which the path is the last argument.
+    def move_file(self, worker: DriverWorker, call: str, *arguments: object, seconds: float) -> None:
+        """Have a worker make a call that copies from or to the process's file, whose path is the last argument.
 
         What is raised is as in `make`. A worker that failed in the file is ended: the driver takes back what was begun.
         """
-        worker = self.worker()
         _let_trace(worker.pid)
         try:
             worker.call(call, self.pid, *arguments, f"/proc/{self.pid}/fd/{self.file}", seconds=seconds)

@@ -159,7 +159,7 @@ class Park:
         limit = self._state.timeouts.copying(size)
         try:
             if self._to_disk:
-                self._state.move_file("checkpoint_to", [one.gpu for one in held], seconds=limit)
+                self._state.move_file(self._state.worker(), "checkpoint_to", [one.gpu for one in held], seconds=limit)
             else:
                 self._state.make("checkpoint", seconds=limit)
         except DriverError as error:
@@ -353,7 +353,7 @@ class Unpark:
         begun = time.monotonic()
         try:
             if entry.disk:
-                self._state.move_file("restore_from", seconds=times.copying(entry.size), worker=worker)
+                self._state.move_file(worker, "restore_from", seconds=times.copying(entry.size))
             else:
                 worker.call("restore", pid, seconds=times.copying(entry.size))
         except DriverError as error:
