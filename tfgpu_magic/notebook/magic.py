@@ -86,12 +86,12 @@ class TfGpuMagics(TfGpuSettings, Magics):
             raise UsageError(str(error)) from None
 
     def _on_open_module(self, change: Any) -> None:
-        """Have `%config` take the permission back only: what may stop a machine is not for a cell to allow."""
+        """Have `%config` take the permission back only: what may stop a machine is not for it to allow."""
         if change["new"]:
             self.parking_on_open_module = False
             raise UsageError(
-                "Only the configuration can allow parking under the open kernel module, since it may stop the whole "
-                "machine: `c.TfGpuMagics.parking_on_open_module = True` in ipython_config.py."
+                "`%config` does not allow parking under the open kernel module, since it may stop the whole machine. A "
+                "configuration file does: `c.TfGpuMagics.parking_on_open_module = True` in ipython_config.py."
             )
 
     @observe("quiet")

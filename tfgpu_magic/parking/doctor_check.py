@@ -60,7 +60,8 @@ WORKS = Outcome(
     "parking.works",
     Severity.GOOD,
     "A TensorFlow process was parked: its {size_bytes} left GPU {gpu} in {out_seconds} s, {out_rate_bytes}/s, and came "
-    "back in {back_seconds} s, {back_rate_bytes}/s. All that it had there is as it was.",
+    "back in {back_seconds} s, {back_rate_bytes}/s. All that it had there is as it was. On a GPU that others use, a "
+    "return can still fail for good: their programs may take the room in its last milliseconds.",
 )
 CHANGED = Outcome(
     "parking.changed",
