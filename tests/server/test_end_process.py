@@ -58,14 +58,15 @@ def end(server: Server, body: object, **options: object) -> int:
     return post(server, "end", body, **options)[0]
 
 
-def back(server: Server) -> str:
-    """Return the code of a program that holds memory, and reports that it was parked and is back."""
+def back(server: Server, more: str = "") -> str:
+    """Return the code of a program that holds memory, and reports that it was parked and is back; it does `more`."""
     return (
         f"import os; os.environ['TFGPU_MAGIC_DIR'] = {str(server.home / 'board')!r}; "
         "from tfgpu_magic.monitor.board.directory import BoardDirectory; "
         "from tfgpu_magic.monitor.board.report_files import ReportFile; "
         "from tfgpu_magic.model.report import Parking, Report; file = ReportFile(BoardDirectory()); "
         "file.post(Report(pid=os.getpid(), summary='', parked=Parking(phase='back', since=1.0, returns=1))); "
+        f"{more}"
     ) + SCRIPT
 
 
@@ -135,17 +136,18 @@ def open_module(machine: Machine) -> Iterator[None]:
     machine.set_driver("580.00.00")
 
 
-def test_what_was_brought_back_under_the_open_module_is_not_killed(
+def test_what_was_brought_back_under_the_open_module_is_asked_to_end_and_killed_once_it_is_parked(
     machine: Machine, server: Server, open_module: None
 ) -> None:
-    with script(machine, back(server)) as orphan:
+    last_act = "file.post(Report(pid=os.getpid(), summary='', parked=Parking(phase='parked', since=1.0, returns=1)))"
+    parks = f"import signal; signal.signal(signal.SIGTERM, lambda *_: print({last_act}, flush=True)); "
+    with script(machine, back(server, parks)) as orphan:
         asked = {"pid": orphan.pid, "began": row_of(server, lambda row: row.get("pid") == orphan.pid)["began"]}
 
-        assert [end(server, asked | {"kill": kill}) for kill in (False, True)] == [409, 409]
-        assert orphan.poll() is None
-        machine.set_driver("580.00.00")
-        assert end(server, asked) == 204
-        assert orphan.wait(30) == -15
+        assert end(server, asked | {"kill": True}) == 204
+        assert orphan.stdout
+        assert orphan.stdout.readline() == "None\n"  # it was asked first
+        assert orphan.wait(30) == -9
 
 
 def test_what_is_parked_is_ended_though_it_has_left_the_driver(

@@ -86,19 +86,14 @@ class ParkHandler(ActionHandler):
         return status
 
 
-def why_not_to_end(pid: int) -> str | None:
-    """Return why a process is not to be killed, empty where it may be; None of one that was never parked.
+def parks_first(pid: int) -> bool | None:
+    """Tell whether a process has to park itself before it may be killed; None of one that was never parked.
 
-    To kill one whose state was brought back under the open kernel module may stop the machine. One that ends by itself
-    has stopped none, nor one whose state is away. Source: NVIDIA/cuda-checkpoint#53.
+    Under the open kernel module the end of a live context that was restored may stop the machine, and that of a
+    suspended process has stopped none: asked to end, it parks itself. Source: NVIDIA/cuda-checkpoint#53.
     """
     entry = reported.parked(pid)
     if entry is None:
         return None
     was_away = entry.returns > 0 or entry.phase not in (Phase.LOCKING, Phase.CHECKPOINTING)
-    if entry.phase is Phase.PARKED or not was_away or facts.open_module() is False:
-        return ""
-    return (
-        "It was parked once, and under the driver's open kernel module to kill such a process has hung whole hosts. "
-        "Nothing was done: have it end by itself."
-    )
+    return entry.phase is not Phase.PARKED and was_away and facts.open_module() is not False

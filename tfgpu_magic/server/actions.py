@@ -7,8 +7,11 @@ the answer a process may end and its pid be given to another one: so a request t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
+import threading
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,6 +33,10 @@ T = TypeVar("T")
 
 PROCESS_TIMEOUT = 5.0
 """Seconds to wait for the facts about a process, which take as long as a driver holds it."""
+
+
+PARK_TIMEOUT = 600.0
+"""Seconds in which a process parks itself that is to be killed."""
 
 
 class ActionHandler(APIHandler):
@@ -136,8 +143,8 @@ class EndHandler(ActionHandler):
 
     The body is JSON: ``{"pid": 4711, "began": 123456}``, with ``"kill": true`` for the latter; `began` is the row's
     figure. 204: the signal was sent; 400: the request is malformed; 403: the process is the server, or one of its
-    kernels or their children; 404: there is no such process any more, or it computes on no GPU; 409: it was parked
-    once, and to end it so may stop the machine; 504: it cannot be read.
+    kernels or their children; 404: there is no such process any more, or it computes on no GPU; 504: it cannot be read.
+    One that has to park itself first is asked to end, and killed when it is parked.
     """
 
     def initialize(  # type: ignore[override]  # what each takes is in `extension`
@@ -182,11 +189,13 @@ def end(pid: int, start: int, number: int, kernels: set[int], *, computes: bool 
             return 404
         if pid in family() or not kernels.isdisjoint(ancestors(pid)):
             return 403
-        against = [one for why_not in parts("end") if (one := why_not(pid)) is not None]
-        if not against and not (computes and opens_driver(pid) is not False):  # one that is known there need not
+        parks_first = _parks_first(pid)
+        # One that is parked has left the driver.
+        if parks_first is None and not (computes and opens_driver(pid) is not False):
             return 404
-        if why := " ".join(filter(None, against)):  # most programs end at once by either signal
-            raise web.HTTPError(409, why)
+        if parks_first and number == signal.SIGKILL:
+            number = signal.SIGTERM
+            threading.Thread(target=_kill_when_parked, args=(pid, start), daemon=True).start()
         if fd is not None:
             signal.pidfd_send_signal(fd, number)
         elif began(pid) == start:  # it may have ended while all that was read
@@ -199,6 +208,23 @@ def end(pid: int, start: int, number: int, kernels: set[int], *, computes: bool 
         if fd is not None:
             os.close(fd)
     return 204
+
+
+def _parks_first(pid: int) -> bool | None:
+    """Tell whether a process has to park itself before it may be killed; None where nobody knows it."""
+    found = [one for parks_first in parts("end") if (one := parks_first(pid)) is not None]
+    return any(found) if found else None
+
+
+def _kill_when_parked(pid: int, start: int) -> None:
+    """Kill a process as soon as it may be; one that never parks itself stays."""
+    end = time.monotonic() + PARK_TIMEOUT
+    while began(pid) == start and time.monotonic() < end:
+        if not _parks_first(pid):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+            return
+        time.sleep(1.0)
 
 
 def _descriptor(pid: int) -> int | None:
