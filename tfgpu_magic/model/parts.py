@@ -10,6 +10,7 @@ import pkgutil
 import sys
 from functools import cache
 from importlib import import_module
+from importlib.machinery import PathFinder
 from typing import Any, Literal, TypeAlias
 
 Kind: TypeAlias = Literal[
@@ -55,5 +56,5 @@ def find() -> None:
     package = __name__.partition(".")[0]
     for root in sys.modules[package].__path__:
         for _, room, is_package in pkgutil.iter_modules([root]):
-            if is_package and any(name == "parts" for _, name, _ in pkgutil.iter_modules([f"{root}/{room}"])):
+            if is_package and PathFinder.find_spec("parts", [f"{root}/{room}"]):  # a third of iter_modules' time
                 import_module(f"{package}.{room}.parts")
