@@ -57,6 +57,7 @@ test('it says where its memory is, for how long, and for whom it waits', () => {
   assert.equal(parkedText(kernel(), SINCE, ENGLISH), '');
   assert.equal(parkedDetail(kernel(), 'GiB', ENGLISH), '');
   assert.equal(parkedDetail(parked(), 'GiB', ENGLISH), '9.8 GiB in host memory');
+  assert.equal(parkedDetail(parked({ disk: true }), 'GiB', ENGLISH), '9.8 GiB on disk');
   assert.equal(
     parkedDetail(parked({ parking: 'waiting', behind: 'b.ipynb' }), 'GiB', ENGLISH),
     '9.8 GiB in host memory; b.ipynb holds most of this GPU; to go on without it: %tf_gpu unpark --without-gpu'

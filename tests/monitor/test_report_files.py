@@ -44,7 +44,7 @@ REPORT = Report(
     busy=True,
     active=1.5,
     used_since=1.0,
-    parked=Parking(phase="parked", since=2.0, held=(HeldMemory("GPU-1", 4),), returns=1, out=1e9),
+    parked=Parking(phase="parked", since=2.0, held=(HeldMemory("GPU-1", 4),), returns=1),
 )
 
 

@@ -111,8 +111,6 @@ class Parking:
         trouble: why its phase does not go on, for now; a word of `parking.gpu_state`, empty where nothing is wrong.
         wanted: whether somebody waits for it to come back, and there is no room.
         disk: whether it is on disk, and not in host memory.
-        out: bytes a second to host memory, as measured here; None where that was not measured.
-        back: the same from host memory to the GPU.
     """
 
     phase: str
@@ -122,8 +120,6 @@ class Parking:
     trouble: str = ""
     wanted: bool = False
     disk: bool = False
-    out: float | None = None
-    back: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from tfgpu_magic.model.report import Parking
 from tfgpu_magic.parking.states import UNSETTLED, Phase
-
-if TYPE_CHECKING:
-    from tfgpu_magic.model.report import HeldMemory
 
 PLANNED_RATE = 1e9
 """Bytes a second that are planned for where nothing was measured yet: a slow host's."""
@@ -17,32 +14,20 @@ _NEWEST = 0.5  # how much the last measurement counts in a rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParkedProcess:
+class ParkedProcess(Parking):
     """A process that is parked, on its way, or has been parked.
 
     Attributes:
         pid: its pid.
         began: when it began, in the system's ticks since its start (`pids.began`).
         phase: how far it has come.
-        since: when the phase began, in seconds since the epoch; as long as it is away, since when it is.
-        held: what it holds, or held, of each GPU.
         name: what it is called: a notebook's path, a program's name.
-        returns: how often it has come back.
-        trouble: why its phase does not go on, for now; a word of `gpu_state`, empty where nothing is wrong.
-        wanted: whether somebody waits for it to come back, and there is no room.
-        disk: whether it is on disk, and not in host memory.
     """
 
     pid: int
     began: int
     phase: Phase
-    since: float
-    held: tuple[HeldMemory, ...] = ()
     name: str = ""
-    returns: int = 0
-    trouble: str = ""
-    wanted: bool = False
-    disk: bool = False
 
     @property
     def size(self) -> int:

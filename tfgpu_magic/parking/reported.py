@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks import self_report
@@ -20,29 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tfgpu_magic.model.report import Report
-    from tfgpu_magic.parking.parked import Rates
 
 
-def post(entry: ParkedProcess | None, rates: Rates) -> None:
-    """Have this process report how far its parking has come, at once.
-
-    Args:
-        entry: how far; None where it was never away.
-        rates: how fast this host moves GPU state.
-    """
-    how = None
-    if entry is not None:
-        how = Parking(
-            phase=entry.phase.value,
-            since=entry.since,
-            held=entry.held,
-            returns=entry.returns,
-            trouble=entry.trouble,
-            wanted=entry.wanted,
-            disk=entry.disk,
-            out=rates.out,
-            back=rates.back,
-        )
+def post(entry: ParkedProcess | None) -> None:
+    """Have this process report how far its parking has come, at once; None where it was never away."""
+    how = None if entry is None else Parking(**_fields(entry))
     if how != self_report.parked():
         self_report.note_parked(how)
         for announce in parts("announce"):
@@ -57,19 +40,13 @@ def entries(reports: Iterable[Report]) -> dict[int, ParkedProcess]:
     for pid, (how, name) in known.items():
         with contextlib.suppress(ValueError):  # a phase of a later version
             if how is not None and (start := began(pid)) is not None:
-                found[pid] = ParkedProcess(
-                    pid=pid,
-                    began=start,
-                    phase=Phase(how.phase),
-                    since=how.since,
-                    held=how.held,
-                    name=name,
-                    returns=how.returns,
-                    trouble=how.trouble,
-                    wanted=how.wanted,
-                    disk=how.disk,
-                )
+                fields = {**_fields(how), "phase": Phase(how.phase)}
+                found[pid] = ParkedProcess(pid=pid, began=start, name=name, **fields)
     return found
+
+
+def _fields(how: Parking) -> dict[str, Any]:
+    return {one.name: getattr(how, one.name) for one in dataclasses.fields(Parking)}
 
 
 def read() -> dict[int, ParkedProcess]:

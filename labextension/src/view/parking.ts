@@ -52,12 +52,12 @@ export function parkedDetail(row: Row, unit: Unit, trans: Translation): string {
     return '';
   }
   const size = withUnit(row.away, unit);
-  const there = trans.__('%1 in host memory', size);
+  const there = row.disk ? trans.__('%1 on disk', size) : trans.__('%1 in host memory', size);
   const sentences = {
-    parking: trans.__('%1 go to host memory', size),
+    parking: row.disk ? trans.__('%1 go to disk', size) : trans.__('%1 go to host memory', size),
     parked: there,
     waiting: row.behind ? trans.__('%1; %2 holds most of this GPU', there, cut(row.behind, SHOWN)) : there,
-    restoring: trans.__('%1 from host memory', size),
+    restoring: row.disk ? trans.__('%1 from disk', size) : trans.__('%1 from host memory', size),
     failed: trans.__('Its GPU state is lost: restart its kernel, which frees what it holds')
   };
   const trouble = troubleText(row, trans);

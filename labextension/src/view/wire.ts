@@ -79,8 +79,10 @@ export interface Row {
   since?: number;
   /** While it waits for room, who holds most of the GPU. It may be hostile text. */
   behind?: string;
-  /** Why it does not go on for now: `stopped`, `hangs` or `unanswered`. */
+  /** Why it does not go on for now: `gone`, `hangs` or `unanswered`. */
   trouble?: string;
+  /** Whether it is on disk, and not in host memory. */
+  disk?: true;
   policy?: string;
   /** The frameworks' figures: by framework, their names and bytes. */
   figures?: Record<string, Record<string, number>>;

@@ -76,6 +76,7 @@ class WireRow(TypedDict):
     since: NotRequired[float]
     behind: NotRequired[str]
     trouble: NotRequired[str]
+    disk: NotRequired[Literal[True]]
     policy: NotRequired[str]
     figures: NotRequired[dict[str, dict[str, int]]]
 
@@ -264,6 +265,7 @@ def _parking(row: ProcessRow) -> dict[str, Any]:
         "since": round(one.since),
         "behind": phrases.plain(one.behind, longest=LONGEST_NAME) or None,
         "trouble": one.trouble or None,
+        "disk": one.disk or None,
     }
 
 

@@ -217,7 +217,7 @@ class ProcessParking:
     def _changed(self, known: ParkedProcess | None) -> None:
         """Report where the state is, and open the gate where it is back; on the thread that moves it."""
         with contextlib.suppress(Exception):  # whatever it is, the state is moved all the same
-            reported.post(known, self.state.rates)
+            reported.post(known)
         if known is None or known.phase is Phase.BACK:
             with self._turn:
                 self._open()
