@@ -28,10 +28,12 @@ def test_a_process_that_has_failed_is_not_taken_for_a_parked_one() -> None:
 
 
 def test_a_process_that_runs_is_known_to_have_been_away_unless_it_surely_was_not() -> None:
+    others = [phase for phase in Phase if phase is not Phase.LOCKING]
     for found in (CudaState.RUNNING, Found.NO_CUDA):
         assert reconcile(Phase.LOCKING, found) is Action.FORGET
         assert reconcile(Phase.LOCKING, found, returned=True) is Action.RETURN
-        assert {reconcile(phase, found) for phase in Phase if phase is not Phase.LOCKING} == {Action.RETURN}
+    assert {reconcile(phase, CudaState.RUNNING) for phase in others} == {Action.RETURN}
+    assert {reconcile(phase, Found.NO_CUDA) for phase in others} == {Action.WAIT}  # nothing may run there
 
 
 def test_what_is_set_right_is_settled_and_may_follow() -> None:

@@ -109,7 +109,7 @@ def reconcile(phase: Phase, found: CudaState | Found, *, returned: bool = False)
     """
     if found is Found.GONE:
         return Action.FORGET
-    if found is Found.UNKNOWN:
+    if found is Found.UNKNOWN or (found is Found.NO_CUDA and phase is not Phase.LOCKING):
         return Action.WAIT
     if found is CudaState.FAILED:
         return Action.FAIL
