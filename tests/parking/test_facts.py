@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -240,9 +241,13 @@ def test_what_others_claim_of_the_hosts_memory_is_what_the_driver_lists_of_who_c
     """Whatever they write: a claim of a process that holds nothing is none, and one that has ended is gone."""
     claim = "_kept.setdefault(0, __import__('contextlib').ExitStack())"
     enter = f"{claim}.enter_context(__import__('tfgpu_magic.parking.host_memory_claims', fromlist=['x']).claimed())"
-    with talker(machine, "hold(256 * MIB)") as big, talker(machine) as empty, talker(machine, "hold(MIB)") as silent:
+    with (
+        socket.socket(socket.AF_UNIX) as planted, talker(machine, "hold(256 * MIB)") as big,
+        talker(machine) as empty, talker(machine, "hold(MIB)") as silent,
+    ):  # fmt: skip
         snapshot = until(look, lambda found: len(found.processes) == 2)
         assert host_memory_claims.of_others(snapshot) == 0
+        planted.bind(f"\0tfgpu_magic/park/{big.pid}")  # nobody hides another one's claim
         big.ask(enter)
         empty.ask(enter)
         assert host_memory_claims.of_others(snapshot) == snapshot.held_by(big.pid)["0"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import socket
 import struct
 from pathlib import Path
@@ -30,9 +31,8 @@ _LOOKERS = 1024  # each leaves a connection that nobody takes
 def claimed() -> Iterator[None]:
     """Let all users know that this process's GPU state is about to go to host memory, until the end of the block."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as claim:
-        with contextlib.suppress(OSError):  # an earlier one of this process is still there
-            claim.bind(f"\0{_NAME}{os.getpid()}")
-            claim.listen(_LOOKERS)
+        claim.bind(f"\0{_NAME}{secrets.token_hex()}")  # a name that nobody has taken before
+        claim.listen(_LOOKERS)
         yield
 
 
