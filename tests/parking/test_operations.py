@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -73,6 +74,15 @@ def test_while_another_process_of_the_user_s_is_on_its_way_out_none_is_locked(ho
         os.close(file)
 
     assert house.driver.calls == ["snapshot", "state"]
+    assert house.park().done
+
+
+def test_where_files_cannot_be_locked_no_other_process_is_known(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+
     assert house.park().done
 
 
@@ -227,6 +237,40 @@ def test_what_comes_back_claims_its_room_only_while_it_takes_it(house: House) ->
     assert {call for call, found in claims if found == claimed} == {"take", "state", "restore", "unlock", "let_go"}
     with house.table.turn() as page:
         assert not page.entries
+
+
+def test_room_stays_claimed_until_it_is_known_what_became_of_the_restore(house: House) -> None:
+    """A worker that was given up may still be in it."""
+    house.park()
+    house.driver.script = {9: "hung before", 10: "hung before"}
+    assert not house.unpark().done
+
+    assert house.phase is Phase.RESTORING
+    with house.table.turn() as page:
+        assert page.leased()
+    house.state.settle()
+    with house.table.turn() as page:
+        assert not page.entries
+
+
+def test_one_thread_sees_to_what_is_not_known_whatever_goes_wrong_in_it(house: House) -> None:
+    house.park()
+    house.state.move(Phase.RESTORING)
+    house.state.rest()
+    fails, start = iter([True]), house.state._start
+
+    def started() -> object:
+        if next(fails, False):
+            raise NotImplementedError
+        return start()
+
+    house.state._start = started  # type: ignore[assignment]
+    before = set(threading.enumerate())
+    for _ in range(3):
+        house.state.attend()
+
+    assert len(set(threading.enumerate()) - before) == 1
+    until(lambda: house.phase is Phase.PARKED)
 
 
 def test_a_worker_is_there_as_long_as_the_state_is_away(house: House) -> None:

@@ -128,6 +128,8 @@ class GpuState:
         self._changed, self._start = changed, start
         self._worker: DriverWorker | None = None
         self._turn = threading.RLock()
+        self._attended = False
+        self._after = contextlib.ExitStack()
 
     @contextlib.contextmanager
     def alone(self, asker: Asker) -> Iterator[bool]:
@@ -196,6 +198,8 @@ class GpuState:
             os.close(self.file)  # which takes it away
             self.file = None
         self._changed(known)
+        if not self.unsettled:
+            self._after.close()
 
     # --- the worker's calls ---
 
@@ -298,18 +302,29 @@ class GpuState:
             self.note(trouble=HANGS if isinstance(trouble, Died) and trouble.call == HANGS else SILENT)
         return self.known
 
+    def when_settled(self, do: Callable[[], object]) -> None:
+        """Do something as soon as it is known what became of the last call; whoever says so has the turn."""
+        if self.unsettled:
+            self._after.callback(do)
+        else:
+            do()
+
     def attend(self) -> None:
-        """Have a thread set the process right as soon as that can be done."""
+        """Have a thread set the process right as soon as that can be done, where there is something to be set right."""
 
         def work() -> None:
             pause = 1.0
-            while self.unsettled:
+            while self._attended:
                 time.sleep(pause)
                 pause = min(2 * pause, 60.0)
                 with self.alone(NOBODY):
-                    self.settle()
+                    with contextlib.suppress(Exception):  # whatever it is, it is tried again
+                        self.settle()
+                    self._attended = self.unsettled
 
-        threading.Thread(target=work, name="tfgpu_magic-settle", daemon=True).start()
+        if self.unsettled and not self._attended:
+            self._attended = True
+            threading.Thread(target=work, name="tfgpu_magic-settle", daemon=True).start()
 
     def settled(self, asker: Asker) -> ParkedProcess | None:
         """Return what is known of the process as soon as it is set right, in bounded time."""

@@ -229,8 +229,8 @@ def _only_one(asker: Asker, seconds: float) -> Iterator[bool]:
 def _locked(file: int) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+    except OSError as error:  # where files cannot be locked, no other process is known either
+        return not isinstance(error, BlockingIOError)
     return True
 
 
@@ -271,7 +271,7 @@ class Unpark:
                 return self._tried(entry, place, TRIES)
             finally:
                 self._state.note(wanted=False)
-                place.leave()
+                self._state.when_settled(place.leave)
 
     def _tried(self, entry: ParkedProcess, place: Place, times: int) -> ParkOutcome:
         """Bring the process back; if a worker has died over that and nothing has changed, have another one do it."""

@@ -117,9 +117,8 @@ class ProcessParking:
                 asker = Asker(tell, lambda: not interrupted.is_set())
                 return self._parked(self._gate.close(), asker, unasked=unasked, to_disk=to_disk)
             finally:
-                if self.state.unsettled:
-                    self.state.attend()
-                elif not (self.state.away or self._lost):
+                self.state.attend()
+                if not (self.state.away or self._lost):
                     cuda.wake()
                     self._gate.open()
 
@@ -158,8 +157,7 @@ class ProcessParking:
         try:
             return Unpark(self.state, lease_file.TABLE, asker).unpark()
         finally:
-            if self.state.unsettled:
-                self.state.attend()
+            self.state.attend()
 
     def _come(self, way: Caller) -> None:
         """Bring the state back for user code, in any thread, or wait until another thread has.
