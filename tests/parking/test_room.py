@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 
 from tests.sizes import GIB, MIB
+from tfgpu_magic.isolate import leasing
+from tfgpu_magic.isolate.leasing import LeaseRequest, Leases
 from tfgpu_magic.leases import allocation, lease_file
 from tfgpu_magic.leases.lease_file import LeaseFile, LeaseTable
 from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.parking.checks import ROOM_MARGIN
 from tfgpu_magic.parking.room import Place, rooms
+from tfgpu_magic.policy.parser import parse
 
 Enter = Callable[..., Place]
 
@@ -158,6 +161,25 @@ def test_an_isolated_call_that_came_first_is_served_first(table: LeaseTable, ent
     place = enter()
 
     assert not place.claim(snapshot(8 * GIB))
+
+
+def test_an_isolated_call_of_the_same_process_leaves_its_place_and_its_claim_alone(
+    table: LeaseTable, enter: Enter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(leasing, "look", lambda *_: snapshot(8 * GIB, 8 * GIB))
+    leases, (claimed, waits) = Leases(table), (enter(5 * GIB), enter(5 * GIB))
+    assert claimed.claim(snapshot(8 * GIB, 8 * GIB))
+    assert not waits.claim(snapshot(0, 8 * GIB))  # others hold it: nobody waits behind it
+    with table.turn() as page:
+        before = dict(page.entries)
+
+    for _ in range(2):
+        with leases.lease(LeaseRequest(parse("growth"))) as lease:
+            assert [device.gpu.index for device in lease.devices] == [1]
+
+    with table.turn() as page:
+        assert page.entries == before
 
 
 def test_a_gpu_that_is_not_there_is_waited_for(enter: Enter) -> None:

@@ -167,7 +167,7 @@ class Leases:
         self._changed = threading.Condition()
         self._looking = threading.Lock()
         self._seen = (-1, Snapshot(time=0.0))
-        self._requests: set[LeaseRequest] = set()
+        self._over: set[int] = set()  # the calls that are over, and whose entries are to be removed
         self._waiting: set[int] = set()
         self._known, self._looked = -1, 0.0
 
@@ -207,7 +207,6 @@ class Leases:
             Abandoned: it is no longer wanted.
         """
         try:
-            self._requests.add(request)
             with self._turn() as page:
                 request.number = page.number()
                 page.entries[request.number] = LeaseEntry(
@@ -218,11 +217,11 @@ class Leases:
             except Refused as error:
                 request.refuse(error)
                 policy, devices = engine.inherited(request.snapshot).then(request.policy), ()
-                self._requests.discard(request)  # it runs without GPUs of its own, and no call waits behind it
+                self._over.add(request.number)  # it runs without GPUs of its own, and no call waits behind it
                 self._remove_ended()
             yield Lease(policy, request.snapshot, devices, started=functools.partial(self._started, request.number))
         finally:
-            self._requests.discard(request)  # before anything that can be interrupted: any later turn removes its entry
+            self._over.add(request.number)  # before anything that can be interrupted: any later turn removes its entry
             self._remove_ended()
 
     def stir(self) -> None:
@@ -233,7 +232,7 @@ class Leases:
     def forget(self) -> None:
         """Drop the parent's leases, in a process that was forked from the one that has them."""
         self._changed, self._looking = threading.Condition(), threading.Lock()  # a thread of the parent may hold them
-        self._requests, self._waiting = set(), set()
+        self._over, self._waiting = set(), set()
         self._table.forget()
 
     @contextlib.contextmanager
@@ -242,15 +241,17 @@ class Leases:
 
         Notify all waiting calls if it has changed, by this process or by another.
         """
-        with self._changed, self._table.turn() as page:
-            calls = {request.number for request in self._requests.copy()}
-            for entry in list(page.entries.values()):
-                if entry.slot == self._table.slot and entry.number not in calls:
-                    page.drop(entry.number)
-            yield page
-            if self._known != page.changes:
-                self._known = page.changes
-                self._changed.notify_all()
+        with self._changed:
+            over = self._over.copy()
+            with self._table.turn() as page:
+                for entry in list(page.entries.values()):
+                    if entry.slot == self._table.slot and entry.number in over:
+                        page.drop(entry.number)
+                yield page
+                if self._known != page.changes:
+                    self._known = page.changes
+                    self._changed.notify_all()
+            self._over -= over
 
     def _remove_ended(self) -> None:
         """Remove the entries of calls that are over; an interrupt meanwhile is raised when that is done."""
