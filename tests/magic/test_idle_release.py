@@ -72,7 +72,7 @@ def test_beside_a_thread_of_the_users_nothing_is_given_back() -> None:
         beside, after = run(machine, _beside_a_thread)
 
     assert beside == 0
-    assert after == 1  # once it has ended, it is after the next cell
+    assert after == 1  # once it has ended, it is after the next cell, beside a timer that only waits
 
 
 def test_beside_a_task_of_a_kernels_own_loop_nothing_is_given_back(tmp_path: Path) -> None:
@@ -180,10 +180,10 @@ def _beside_a_thread() -> tuple[int, int]:
     calls = _counted()
     names = InteractiveShell.instance().user_ns
     names["end"] = threading.Event()
-    _cells(RELEASE, SOON, UP_AND_DOWN + "; import threading; t = threading.Thread(target=end.wait); t.start()")
+    _cells(RELEASE, SOON, UP_AND_DOWN + "; import threading; t = threading.Timer(0, end.wait); t.start()")
     until(lambda: not _timers())
     beside = len(calls)
-    _cells("end.set(); t.join()")
+    _cells("end.set(); t.join(); t = threading.Timer(1000, print); t.daemon = True; t.start()")
     return beside, until(lambda: len(calls) - beside)
 
 

@@ -70,7 +70,7 @@ def running() -> Iterator[None]:
 
 
 def others() -> Iterator[str]:
-    """Give the names of the threads beside this one that may call CUDA at any time."""
+    """Give the names of the threads beside this one that may call CUDA now; a timer that waits does later."""
     known = {thread.ident: thread for thread in threading.enumerate()}
     for ident, frame in sys._current_frames().items():  # a thread that is not known was not started by `threading`
         harmless = ident not in threads and _is_harmless(known.get(ident), frame)
@@ -94,6 +94,9 @@ def _is_harmless(thread: threading.Thread | None, frame: FrameType) -> bool:
     if thread is not None and thread.name in _REPORTS:
         return True
     if frame.f_code.co_name == "_worker" and module_of(frame) == _POOL:  # no job runs in it
+        return True
+    run = threading.Timer.run.__code__
+    if any(one.f_code is run and one.f_lineno == run.co_firstlineno + 1 for one in frames(frame)):  # it waits there
         return True
     modules = [module_of(one).partition(".")[0] for one in frames(frame)]
     while thread is threading.main_thread() and modules and modules[-1] in _LAUNCHERS:
