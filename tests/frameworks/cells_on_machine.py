@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,22 @@ def fraction() -> float:
     """Return PyTorch's fraction of the first GPU."""
     found: float = importlib.import_module("torch").cuda.get_per_process_memory_fraction(0)
     return found
+
+
+def meanwhile(words: str, frameworks: Any = "tensorflow") -> None:
+    """Have another thread say a policy while the next import looks at the GPUs."""
+    from tfgpu_magic.engine import enforcement, engine
+
+    look = enforcement.look_well
+
+    def looking() -> Any:
+        enforcement.look_well = look
+        thread = threading.Thread(target=engine.apply, args=(words,), kwargs={"frameworks": frameworks})
+        thread.start()
+        thread.join()
+        return look()
+
+    enforcement.look_well = looking
 
 
 def fair() -> list[bool]:

@@ -36,6 +36,7 @@ FIXED_BY_ANY = "Until a framework is imported here, it is divided anew as others
 FIXED_BY_TENSORFLOW = "Until TensorFlow is imported here, it is divided anew as others ask or end."
 RESUME_FITS = RESUME.replace("99GiB", "1GiB")
 SEEN = "import tensorflow as tf; tf.config.get_visible_devices('GPU')"
+NOW = "from tfgpu_magic.engine import engine; str(engine.current().asked)"
 KERAS = {"KERAS_BACKEND": "jax"}
 DEFECT = "import tfgpu_magic.engine.every_framework as e; e.with_others = lambda *_: 1 / 0"
 DEFECT_OF_JAX = "from tfgpu_magic.frameworks.jax.framework import Jax; Jax.plan = lambda *_: 1 / 0"
@@ -584,6 +585,22 @@ SCENES = {
     ),
     "a restart for more than there is": Scene(
         f"{RESUME} -> is NOT in force. `limit 1GiB` is, for every framework.", f"take(2) -> {CAPPED}"
+    ),
+    # What another thread says while an import waits for the driver
+    "said during PyTorch's import": Scene(
+        "%gpu limit 4GiB", "meanwhile('growth')", "import torch", f"{NOW} -> 'growth'", f"take(5) -> {CAPPED}"
+    ),
+    "said for every framework during PyTorch's import": Scene(
+        "%gpu limit 4GiB", "meanwhile('limit 2GiB', 'all')", f"take(3) -> {CAPPED}", "%gpu plan -> `limit 2GiB`"
+    ),
+    "said while a configured choice is made": Scene(
+        "meanwhile('limit 1GiB')", "import torch", f"{NOW} -> limit 1GiB", env={"TFGPU_POLICY": "visible 1; growth"}
+    ),
+    "said while a configured policy waits for TensorFlow's import": Scene(
+        "meanwhile('growth')", "import tensorflow", f"{NOW} -> 'growth'", env={"TFGPU_POLICY": "limit 2GiB"}
+    ),
+    "said while a fair part is fixed": Scene(
+        "%tf_gpu limit fair", "meanwhile('growth')", "import tensorflow", f"{NOW} -> 'growth'"
     ),
     "Keras keeps TensorFlow from the GPUs": Scene(
         "%gpu limit 4GiB -> `limit 4GiB` holds for PyTorch and JAX, from first use on.", env={"KERAS_BACKEND": "jax"}

@@ -121,6 +121,8 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
     try:
         snapshot = look_well()
         with other_processes.settling(policy) as processes:
+            if _said_since(before):
+                return
             process = processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot)
             # Other users' kernels pick too, and are not seen: chance breaks ties, not of the user's own generator.
             chance, taken = random.SystemRandom().random, process.claims
@@ -136,11 +138,18 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
         if isinstance(error, TooLate) and (process.stage is Stage.READY or process.forked):
             configured.warn(f"{head}is NOT in force.\n{error}")
             return
+        if _said_since(before):
+            return
         plan, why = replace(_least(policy), configured=True), str(error) or type(error).__name__
         held = _fall_back(plan)
     if why:
         verdict = f"cannot be had in full. `{plan.asked}` is in force instead." if held else "is NOT in force."
         configured.warn(f"{head}{verdict}\n{why}")
+
+
+def _said_since(plan: Plan) -> bool:
+    """Tell whether another thread has said a policy since this one was the current one: the GPUs were looked at."""
+    return RUNTIME.current.asked != plan.asked
 
 
 def _least(policy: Policy) -> Plan:
@@ -177,16 +186,17 @@ def enforce_again() -> None:
     if plan is None:
         enforce_nearest()
     elif plan.judged:
-        _lower(plan)
+        _lower()
     else:  # it is checked when a framework is imported
         RUNTIME.apply(replace(fallback.waits(plan.asked, RUNTIME.ceiling), configured=plan.configured))
     tell_others()
 
 
-def _lower(plan: Plan) -> None:
-    """Enforce a plan again, lowered to the ceiling; where that cannot be, what an administrator has configured."""
+def _lower() -> None:
+    """Enforce the plan again, lowered to the ceiling; where that cannot be, what an administrator has configured."""
     try:
         snapshot = look_well()
+        plan = RUNTIME.current
         made = replace(make(NOTHING, snapshot, other_processes.observed(snapshot)), configured=plan.configured)
         enforce(made.hiding_all() if plan.hidden else made)
     except Refused as error:
@@ -243,6 +253,8 @@ def _divide(plan: Plan) -> None:
     """Fix the parts of a plan that waited for an import, as things are now; say how large they are."""
     snapshot = look_well()
     with other_processes.settling(plan.settled) as processes:
+        if _said_since(plan):
+            return
         process = processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot)
         now, why = fallback.nearest(plan.settled, snapshot, process, lambda: other_processes.names(snapshot))
         now = now if why else replace(now, asked=plan.asked)
@@ -281,11 +293,12 @@ def tell_others() -> None:
     try:
         if not importing():  # TensorFlow imports JAX; what is for itself is decided when it is imported
             _choose(RUNTIME.current)
-        plan = RUNTIME.current
-        if not (every_framework().needed() and (plan.others.asked.requests or RUNTIME.ceiling)):
+        if not (every_framework().needed() and (RUNTIME.current.others.asked.requests or RUNTIME.ceiling)):
             return
         snapshot = _looked()
-        made = every_framework().with_others(plan, snapshot, other_processes.observed(snapshot))
+        process = other_processes.observed(snapshot)
+        plan = RUNTIME.current  # as it is now: another thread may have said a policy meanwhile
+        made = every_framework().with_others(plan, snapshot, process)
         RUNTIME.write(made)
         for refused in list(every_framework().tell(made.others.parts, plan.others.parts)):  # each is told first
             import_hook.warn(f"tfgpu_magic: {refused.reason}")
