@@ -27,6 +27,7 @@ from tfgpu_magic.parking.states import UNSETTLED, CudaState, Found, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from tfgpu_magic.leases.lease_file import LeaseTable
     from tfgpu_magic.model.report import HeldMemory
@@ -122,7 +123,7 @@ class Park:
         found = self._state.state()
         if found is not CudaState.RUNNING:
             return (_not_running(found),)
-        with _only_one(self._asker, self._state.timeouts.lock) as only, host_memory_claims.claimed():
+        with _only_one(self._asker, self._state.timeouts.lock) as only, self._claim():
             if not self._asker.wanted():
                 return (why.CANCELLED(),)
             if not only:
@@ -170,6 +171,10 @@ class Park:
             self._state.measured(out=size / max(took, 1e-3))
         self._state.move(Phase.PARKED)
         return took
+
+    def _claim(self) -> AbstractContextManager[None]:
+        """Let others know that host memory is about to be filled, if it is."""
+        return contextlib.nullcontext() if self._to_disk else host_memory_claims.claimed()
 
     def _make_file(self) -> tuple[why.Refusal, ...]:
         """Make the file for what goes to disk; return why that cannot be done."""

@@ -101,8 +101,8 @@ MEMORY_SHORT = Outcome(
 MEMORY_PAGE_CACHE = Outcome(
     "host_memory.page-cache",
     Severity.NOTE,
-    "Parking may use {parking_bytes} of it: in the cgroup {cgroup}, which allows {limit_bytes}, {cache_bytes} are page "
-    "cache, and parking does not count on its being dropped.",
+    "Parking may use {parking_bytes} of it at most: in the cgroup {cgroup}, which allows {limit_bytes}, {cache_bytes} "
+    "are page cache, and parking does not count on its being dropped.",
 )
 MEMORY_UNKNOWN = Outcome(
     "host_memory.unknown", Severity.NOTE, "The system does not report it: /proc/meminfo cannot be read."
