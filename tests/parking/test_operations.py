@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from tests.parking.conftest import Asking
-from tests.parking.house import QUICK, House
+from tests.parking.house import IDLE, QUICK, House
 from tests.parking.made_up import HELD, TOTAL
-from tests.sizes import GIB
+from tests.sizes import GIB, MIB
 from tests.waiting import until
 from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.monitor.board.directory import BoardDirectory
@@ -36,6 +36,19 @@ from tfgpu_magic.parking.states import CudaState, Phase
 def test_what_must_not_be_parked_is_not_touched(house: House) -> None:
     assert house.park(inside=Inside(busy=True)).refusals == (why.BUSY(),)
     assert (set(house.driver.calls), house.phase) == ({"snapshot"}, None)
+
+
+def test_what_is_missing_for_the_way_back_is_said_and_keeps_from_it_what_nobody_has_asked_for(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facts, "owned", lambda _: True)  # what the others hold, their user can give back
+    house.driver.others = TOTAL - HELD - 100 * MIB
+
+    refused = transfers.Park(house.state, IDLE, unasked=True).park().refusals
+    parked = transfers.Park(house.state, IDLE).park()
+
+    assert [one.reason for one in refused] == [why.MORE_NEEDED]
+    assert (parked.done, parked.notes) == (True, refused)
 
 
 def test_what_becomes_wrong_after_the_lock_is_unlocked(house: House) -> None:

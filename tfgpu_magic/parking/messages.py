@@ -47,8 +47,8 @@ class Progress:
     """How a request is getting on.
 
     Attributes:
-        step: what is being done: ``begins``, ``checks``, ``locks``, ``copies out``, ``copies to disk``, ``settles``, ``waits``,
-            ``takes room``, ``copies back``.
+        step: what is being done: ``begins``, ``checks``, ``locks``, ``copies out``, ``copies to disk``, ``settles``,
+            ``waits``, ``takes room``, ``copies back``.
         size: bytes that are moved.
         seconds: how long that will take by the measured rate, from its beginning; None where it is not known.
         ahead: the pids whose turn is before.
