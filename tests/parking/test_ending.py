@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.slack import SLACK
+
 CODE = """
 import atexit, os, signal, sys, threading
 from tfgpu_magic.parking.inside.ending import Ending
@@ -54,8 +56,24 @@ def test_what_is_away_ends_at_once_and_what_was_restored_is_suspended_last(
     assert (done.stdout.splitlines(), done.returncode, done.stderr) == (said, status, "")
 
 
-def test_what_it_forks_ends_as_ever() -> None:
-    code = CODE.format(where="restored", end="os.fork() or os._exit(3); say(os.waitstatus_to_exitcode(os.wait()[1]))")
+@pytest.mark.parametrize(("end", "functions"), [("os._exit", []), ("sys.exit", FUNCTIONS)])
+def test_what_it_forks_ends_as_ever(end: str, functions: list[str]) -> None:
+    code = CODE.format(where="restored", end=f"os.fork() or {end}(3); say(os.waitstatus_to_exitcode(os.wait()[1]))")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
-    assert done.stdout.splitlines() == ["3", *FUNCTIONS, "saves", "suspends"]
+    assert done.stdout.splitlines() == [*functions, "3", *FUNCTIONS, "saves", "suspends"]
+
+
+def test_a_signal_ends_what_it_forks_as_ever() -> None:
+    end = "(pid := os.fork()) or signal.pause(); os.kill(pid, 15); say(os.waitstatus_to_exitcode(os.wait()[1]))"
+    code = CODE.format(where="restored", end=end)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20 * SLACK)
+
+    assert done.stdout.splitlines() == [str(-signal.SIGTERM), *FUNCTIONS, "saves", "suspends"]
+
+
+def test_an_interrupt_of_its_last_act_keeps_nothing_from_ending() -> None:
+    code = CODE.format(where="restored", end="os._exit(3)").replace('say("suspends")', "raise KeyboardInterrupt")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20 * SLACK)
+
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", "")

@@ -31,6 +31,7 @@ from tfgpu_magic.parking.gpu_state import Asker
 from tfgpu_magic.parking.messages import Progress
 from tfgpu_magic.parking.parked import ParkedProcess
 from tfgpu_magic.parking.states import CudaState, Phase
+from tfgpu_magic.parking.transfers import LastPark
 
 
 def test_what_must_not_be_parked_is_not_touched(house: House) -> None:
@@ -88,6 +89,19 @@ def test_while_another_process_of_the_user_s_is_on_its_way_out_none_is_locked(ho
 
     assert house.driver.calls == ["snapshot", "state"]
     assert house.park().done
+
+
+def test_the_last_act_of_a_process_starts_no_thread(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From Python 3.12 on none can be started by then."""
+    house.park()
+    house.unpark()
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+
+    assert LastPark(house.state).park().done
 
 
 def test_where_files_cannot_be_locked_no_other_process_is_known(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ class Ending:
         save: Callable[[], object],
     ) -> None:
         self._away, self._restored, self._suspend, self._save = away, restored, suspend, save
-        self._pid = os.getpid()
+        os.register_at_fork(after_in_child=self._forget)
         self._turn = threading.Lock()  # of the thread that ends the process
 
     def arrange(self, *, last_act: bool) -> None:
@@ -57,6 +57,13 @@ class Ending:
         main = threading.current_thread() is threading.main_thread()
         if main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._terminated)
+
+    def _forget(self) -> None:
+        """Have a process that was forked end as any other."""
+        atexit.unregister(self._at_exit)
+        atexit.register, os._exit = _register, _exit
+        if signal.getsignal(signal.SIGTERM) == self._terminated:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def _register(self, function: Callable[..., object], *args: Any, **options: Any) -> Callable[..., object]:
         """Take the place of `atexit.register`: ours stays the last that is registered, and is called first.
@@ -76,11 +83,11 @@ class Ending:
         self._end(128 + number)
 
     def _at_once(self, status: int) -> NoReturn:
-        """Take the place of `os._exit`, in this process and not in those that it forks."""
-        if os.getpid() == self._pid:
-            self._turn.acquire()  # whoever has it ends the process
+        """Take the place of `os._exit`."""
+        self._turn.acquire()  # whoever has it ends the process
+        with contextlib.suppress(BaseException):  # whatever it is, it ends
             if not self._away() and self._restored():
-                self._last_act()
+                self._suspend()
         _exit(status)
 
     def _end(self, status: int) -> NoReturn:
@@ -93,7 +100,3 @@ class Ending:
             with contextlib.suppress(Exception):
                 write()
         self._at_once(status)
-
-    def _last_act(self) -> None:
-        with contextlib.suppress(Exception):  # whatever it is, it ends
-            self._suspend()
