@@ -113,3 +113,35 @@ def test_a_cell_is_told_that_it_was_not_run_where_no_worker_can_be_started(
     with pytest.raises(NotBack, match="NotImplementedError"):
         notebook._come(Caller.QUESTION)
     assert notebook.parked
+
+
+def test_a_return_that_ends_while_a_cell_without_the_gpu_asks_for_it_is_found(
+    notebook: parking.ProcessParking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parking, "withhold", lambda *_: None)
+    notebook.park()
+    notebook._go_on_without()
+    changed, notebook.state._changed = notebook.state._changed, lambda _: None
+    notebook.state.move(Phase.BACK)  # its thread is about to open the gate
+    notebook.bring_back()
+
+    assert not notebook.parked
+    changed(notebook.state.known)
+    assert not notebook.parked
+
+
+def test_a_return_that_ends_while_its_user_goes_on_without_leaves_nothing_withheld(
+    notebook: parking.ProcessParking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    withheld = ["tensors"]
+
+    def withhold(*_: object) -> None:
+        notebook.state.move(Phase.BACK)  # on another thread
+        notebook._gate.when_open(withheld.clear)
+
+    monkeypatch.setattr(parking, "withhold", withhold)
+    notebook.park()
+    notebook._go_on_without()
+
+    assert not notebook.parked
+    assert not withheld

@@ -84,7 +84,7 @@ class ProcessParking:
         self._coming: ComingBack | None = None
         self._without = False  # the gate was opened by hand
         self._ending = Ending(
-            away=lambda: self.state.away or self._lost,
+            away=lambda: not self._there,
             restored=self._restored,
             suspend=self._suspend,
             save=lambda: shell.history_manager.writeout_cache(),
@@ -118,7 +118,7 @@ class ProcessParking:
                 return self._parked(self._gate.close(), asker, unasked=unasked, to_disk=to_disk)
             finally:
                 self.state.attend()
-                if not (self.state.away or self._lost):
+                if self._there:
                     cuda.wake()
                     self._gate.open()
 
@@ -224,6 +224,10 @@ class ProcessParking:
     def _lost(self) -> bool:
         return self.state.known is not None and self.state.known.phase is Phase.FAILED
 
+    @property
+    def _there(self) -> bool:
+        return not (self.state.away or self._lost)
+
     def _go_on_without(self) -> None:
         """Open the gate by hand: what is in host memory can be saved, whatever keeps the GPU state away.
 
@@ -234,6 +238,8 @@ class ProcessParking:
             self._without = True
             self._gate.open()
             withhold(self._gate.replace, parking.lost(here()) if self._lost else parking.withheld(here()))
+            if self._there:  # since a moment ago
+                self._open()
 
     def come_back(self) -> ParkOutcome:
         """Bring the state back, or wait until another thread has, for whom another process asks.
@@ -264,7 +270,8 @@ class ProcessParking:
         Raises:
             Refused: it is still away, and the cell goes on without.
         """
-        self._gate.close()
+        with self._turn:  # a return that was on its way may have ended
+            (self._open if self._there else self._gate.close)()
         try:
             self._come(Caller.CELL)
         except NotBack as error:
