@@ -60,7 +60,6 @@ _STATES = frozenset({"request_states", "request_state"})
 _PLAIN = ("ipywidgets.", "tfgpu_magic.")
 """Where the classes of widgets are whose state is read without code of the user's."""
 
-
 _PARKED = "This notebook is parked: bring its memory back first."
 """Why an expression that a page wants to know is not evaluated."""
 
@@ -235,7 +234,8 @@ def _blocked(kernel: Any, name: str, handler: Callable[..., Any], gate: Gate, de
             try:
                 gate.come(way)
             except NotBack as error:
-                deaf[0] = time.monotonic() + _DEAF
+                if way is Caller.MESSAGE:
+                    deaf[0] = time.monotonic() + _DEAF
                 kernel.log.warning("%s was not handled. %s", name, error)
                 if name.endswith("_request"):
                     answer = {"status": "error", "ename": "Parked", "evalue": str(error), "traceback": []}
