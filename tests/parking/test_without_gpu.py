@@ -25,6 +25,13 @@ REFUSED = "it goes on without: `%tf_gpu unpark` tries to bring it back"
 USED = ("tensor + 1", "tensor.numpy()", "tf.zeros(3)", "digest()", "train()", "tf.function(tf.identity)(tensor)")
 """What uses the GPU."""
 
+ARRAY = """
+import numpy, pathlib
+class Array(numpy.ndarray): device = pathlib.PurePath({!r})
+with tf.device("CPU:0"): print(tf.raw_ops.Neg(x=numpy.ones(1).view(Array)).numpy())
+"""
+"""An array of another library, whose device is no text."""
+
 
 @contextmanager
 def lost(machine: Machine) -> Iterator[None]:
@@ -104,10 +111,12 @@ def test_whatever_keeps_the_state_away_what_is_in_host_memory_can_be_saved(
             "digest()",
             "train()",
             "tf.function(tf.identity)(tensor)",
+            ARRAY.format("cuda:0"),
         ):
             assert REFUSED in notebook.run(used), used
         on_host = "with tf.device('CPU:0'): print(float(tf.reduce_sum(tf.constant([1., 2.]))))"
         assert "3.0" in notebook.run(on_host)
+        assert "[-1.]" in notebook.run(ARRAY.format("cpu"))
         assert "goes on without its GPU memory" in notebook.run("%tf_gpu park")
     assert is_parked(notebook)
 

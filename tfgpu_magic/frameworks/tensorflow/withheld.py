@@ -62,4 +62,5 @@ def _reading(method: Callable[..., Any], why: str) -> Callable[..., Any]:
 
 def _any_on_gpu(inputs: Iterable[Any]) -> bool:
     flat = (one for some in inputs for one in (some if isinstance(some, (list, tuple)) else (some,)))
-    return any("GPU" in (getattr(one, "device", None) or "") for one in flat)
+    devices = (str(getattr(one, "device", "")) for one in flat)  # other libraries' are no text, and named otherwise
+    return any("GPU" in device or "cuda" in device for device in devices)
