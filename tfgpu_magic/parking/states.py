@@ -1,8 +1,8 @@
-"""The driver's states of a process, the phases of our own record, what may follow what, and how it is set right. Pure.
+"""The driver's states of a process, the phases of our own, what may follow what, and how it is set right. Pure.
 
-The driver knows four states (CUDA Driver API, "Coredump and Checkpoint Control", `CUprocessState`). The record has
-phases of its own: each is written before the call that it names, so that whoever finds it after a death knows what may
-have happened. What is done then follows from the driver's state, and the phase only adds what the driver does not tell.
+The driver's states are in the CUDA Driver API, "Coredump and Checkpoint Control", `CUprocessState`. A phase is set
+before the call that it names: when that call's worker has died, it says what may have happened. What is done then
+follows from the driver's state, and the phase only adds what the driver does not tell.
 """
 
 from __future__ import annotations
