@@ -41,7 +41,7 @@ def _wait():
     look.look.__defaults__ = (60.0,)
     for function in (fetch.table, fetch.owners):
         function.__kwdefaults__["timeout"] = 60.0
-    ask_kernel.BEGIN_TIMEOUT = notebook.QUESTION_TIMEOUT = notebook.QUIET_TIMEOUT = notebook.CALL_OFF_TIMEOUT = 60.0
+    ask_kernel.BEGIN_TIMEOUT = notebook.QUIET_TIMEOUT = notebook.CALL_OFF_TIMEOUT = 60.0
 _wait()
 del _wait
 """

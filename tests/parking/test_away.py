@@ -111,7 +111,7 @@ def test_a_cell_is_told_that_it_was_not_run_where_no_worker_can_be_started(
     monkeypatch.setattr(notebook.state, "_start", fails)
 
     with pytest.raises(NotBack, match="NotImplementedError"):
-        notebook._come(Caller.QUESTION)
+        notebook._come(Caller.MESSAGE)
     assert notebook.parked
 
 

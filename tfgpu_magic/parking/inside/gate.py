@@ -26,8 +26,6 @@ class Caller(Enum):
     """It waits as long as it takes, and nobody sees it."""
     BY_HAND = "by hand"
     """It is to run without the state: its user has said so."""
-    QUESTION = "question"
-    """It is worth a moment only: what completes a name, shows its help, or looks into a debugger."""
 
 
 class NotBack(Exception):

@@ -61,7 +61,7 @@ _PLAIN = ("ipywidgets.", "tfgpu_magic.")
 """Where the classes of widgets are whose state is read without code of the user's."""
 
 _PARKED = "This notebook is parked: bring its memory back first."
-"""Why an expression that a page wants to know is not evaluated."""
+"""Why a page's question is not answered: what completes a name, shows its help, looks into a debugger, or evaluates."""
 
 _DEAF = 1.0
 """Seconds after a message's wait in vain in which widgets' messages are not heard: they came while it waited."""
@@ -87,11 +87,7 @@ def block_cells(shell: Any, gate: Gate) -> Iterator[str]:
             trigger(*args, **options)
 
     def blocked_completions(*args: Any, **options: Any) -> Any:
-        try:
-            gate.come(Caller.QUESTION)
-        except NotBack:
-            return iter(())
-        return completions(*args, **options)
+        return iter(()) if gate.closed else completions(*args, **options)
 
     gate.replace(shell, "run_cell_async", run_cell_async)
     gate.replace(shell.events, "trigger", blocked_trigger)
@@ -219,8 +215,7 @@ async def _done(result: Any) -> None:
 
 
 def _blocked(kernel: Any, name: str, handler: Callable[..., Any], gate: Gate, deaf: list[float]) -> Callable[..., Any]:
-    """Return a handler that lets the state come back first; a message that was waited for in vain is answered."""
-    way = Caller.MESSAGE if name.startswith("comm_") else Caller.QUESTION
+    """Return a handler that lets the state come back first; a question, for which nothing comes back, is refused."""
 
     async def handle(stream: Any, ident: Any, parent: Any) -> None:
         content = parent["content"]
@@ -229,19 +224,19 @@ def _blocked(kernel: Any, name: str, handler: Callable[..., Any], gate: Gate, de
                 _put_off(kernel, name, (stream, ident, parent), gate)
                 if gate.closed:  # else it may have been opened meanwhile
                     return
-            if way is Caller.MESSAGE and time.monotonic() < deaf[0]:
+            if name.endswith("_request"):
+                answer = {"status": "error", "ename": "Parked", "evalue": _PARKED, "traceback": []}
+                beside = {"success": False, "message": _PARKED} if name == "debug_request" else {}
+                reply = name.removesuffix("_request") + "_reply"
+                kernel.session.send(stream, reply, answer | beside, parent, ident)
+                return
+            if time.monotonic() < deaf[0]:
                 return
             try:
-                gate.come(way)
+                gate.come(Caller.MESSAGE)
             except NotBack as error:
-                if way is Caller.MESSAGE:
-                    deaf[0] = time.monotonic() + _DEAF
+                deaf[0] = time.monotonic() + _DEAF
                 kernel.log.warning("%s was not handled. %s", name, error)
-                if name.endswith("_request"):
-                    answer = {"status": "error", "ename": "Parked", "evalue": str(error), "traceback": []}
-                    beside = {"success": False, "message": str(error)} if name == "debug_request" else {}
-                    reply = name.removesuffix("_request") + "_reply"
-                    kernel.session.send(stream, reply, answer | beside, parent, ident)
                 return
         await _done(handler(stream, ident, parent))
 

@@ -50,8 +50,6 @@ FINISH_TIMEOUT = 10.0
 """Seconds in which the GPUs do what they were given before; the lock gives them as long again."""
 QUIET_TIMEOUT = 2.0
 """Seconds in which a report of ours is made."""
-QUESTION_TIMEOUT = 3.0
-"""Seconds that a completion waits for the state: an answer that comes later is no help."""
 CALL_OFF_TIMEOUT = 10.0
 """Seconds in which what cannot be called off any more ends."""
 
@@ -202,8 +200,6 @@ class ProcessParking:
 
     def _outcome(self, coming: ComingBack, way: Caller, shown: Shown) -> ParkOutcome | None:
         """Wait for what comes of a return; who interrupts it hears of its end."""
-        if way is Caller.QUESTION:
-            return coming.outcome(QUESTION_TIMEOUT)
         show: Callable[[Progress], None] = shown.back if way is Caller.CELL else lambda _: None
         try:
             return coming.outcome(None, show)
