@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.jupyter import Notebook, execute, serving
+from tests.parking.conftest import phase
 from tests.parking.notebooks import Site, home, is_parked, park
 from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
+from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
 PATIENT = f"--KernelManager.shutdown_wait_time={30 * SLACK}"
@@ -118,6 +120,17 @@ def test_one_that_is_parked_ends_at_once(site: Site, end: Callable[[Site, Notebo
         ended(site.machine, notebook)
 
         assert not said.exists()  # there is no GPU for it
+
+
+def test_one_that_comes_back_when_it_ends_is_parked_again(site: Site) -> None:
+    with site.holding("comes.ipynb", GIB) as notebook:
+        park(notebook)
+        site.machine.set_checkpoints(back=0.5 / (1 + SLACK))
+        notebook.client.execute("pass")
+        until(lambda: phase(notebook.pid) is Phase.RESTORING)
+        terminate(site, notebook)
+        ended(site.machine, notebook)
+        site.machine.set_checkpoints(back=0.0)
 
 
 @pytest.mark.parametrize("parked", [True, False], ids=["parked", "back"])

@@ -26,7 +26,7 @@ class Ending:
 
     Args:
         away: tells whether the GPU state is away, so that nothing may run that could use it.
-        restored: tells whether it is back, and may not be at the end.
+        restored: tells whether it is back, or on its way, and may not be at the end.
         suspend: parks the process; it runs on any thread, and starts none.
         save: writes what the process's own end would write.
     """
@@ -86,7 +86,7 @@ class Ending:
         """Take the place of `os._exit`."""
         self._turn.acquire()  # whoever has it ends the process
         with contextlib.suppress(BaseException):  # whatever it is, it ends
-            if not self._away() and self._restored():
+            if self._restored():
                 self._suspend()
         _exit(status)
 

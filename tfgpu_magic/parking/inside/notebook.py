@@ -283,16 +283,21 @@ class ProcessParking:
         self._gate.open()
 
     def _restored(self) -> bool:
-        """Tell whether the end of this process, as it is now, may stop the machine."""
+        """Tell whether the end of this process, as it is or may be in a moment, may stop the machine."""
         known = self.state.known
-        return known is not None and known.returns > 0 and facts.open_module() is not False
+        if known is None or known.phase is Phase.FAILED or facts.open_module() is False:
+            return False
+        if known.phase is Phase.PARKED:
+            return self._coming is not None and not self._coming.over
+        return known.returns > 0 or self.state.away
 
     def _suspend(self) -> None:
         """Park this process at its end, whatever it does."""
         if self._coming is not None:
             self._coming.call_off()
-        cuda.quieten(QUIET_TIMEOUT)
-        LastPark(self.state).park()
+        with self.state.alone(NOBODY):  # a return that is on its way ends first
+            cuda.quieten(QUIET_TIMEOUT)
+            LastPark(self.state).park()
 
 
 @contextlib.contextmanager
