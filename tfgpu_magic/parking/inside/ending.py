@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 _exit, _register = os._exit, atexit.register
@@ -57,6 +58,11 @@ class Ending:
         main = threading.current_thread() is threading.main_thread()
         if main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._terminated)
+            # One that comes for a fork before `_forget` has ended would be lost.
+            hold, release = (
+                partial(signal.pthread_sigmask, how, {signal.SIGTERM}) for how in (signal.SIG_BLOCK, signal.SIG_UNBLOCK)
+            )
+            os.register_at_fork(before=hold, after_in_parent=release, after_in_child=release)
 
     def _forget(self) -> None:
         """Have a process that was forked end as any other."""
