@@ -15,7 +15,6 @@ from tests.gpu.observed import brings_back
 from tests.simgpu.checkpoint_on_machine import hold, intact
 from tests.sizes import GIB, MIB
 from tfgpu_magic.frameworks import cuda
-from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking import checks, facts
 from tfgpu_magic.parking.driver_worker import TROUBLES, DriverWorker
 from tfgpu_magic.parking.inside.introspection import of_process
@@ -99,7 +98,7 @@ def asked_meanwhile(size: int) -> tuple[float, list[str]]:
 
 def _suspended(framework: str, same: Callable[[], bool] | None) -> Suspended:
     pid, worker = os.getpid(), DriverWorker()
-    about = facts.read(pid, began(pid) or 0, tfgpu_magic.look(60.0), of_process())
+    about = facts.read(pid, tfgpu_magic.look(60.0), of_process())
     against = tuple(refusal.reason.name for refusal in checks.refusals(about))
     before, away, trouble, kept, seconds = _listed(), None, "", None, [0.0, 0.0]
     room = {gpu.gpu: checks.placeholder(gpu.size) for gpu in about.known} or {cuda.shown()[0]: 2 * SIZE + GIB}

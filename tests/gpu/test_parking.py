@@ -53,16 +53,6 @@ def test_managed_memory_is_known_by_its_mappings() -> None:
     assert run(None, on_machine.with_managed_memory, fresh=True) == ["managed-memory"]
 
 
-def test_a_stopped_process_is_refused_and_one_that_goes_on_is_parked() -> None:
-    with program(None, hold_plain, GIB, fresh=True) as held:
-        os.kill(held.pid, signal.SIGSTOP)
-        try:
-            assert park(held.pid).refusals == (why.STOPPED(),)
-        finally:
-            os.kill(held.pid, signal.SIGCONT)
-        assert park(held.pid).done
-
-
 def test_a_process_waits_for_room_that_others_have_taken() -> None:
     with program(None, hold_plain, GIB, fresh=True) as held:
         assert park(held.pid).done

@@ -156,7 +156,7 @@ def phase(pid: int) -> Phase | None:
 
 
 def park(
-    pid: int, inside: Inside | None = IDLE, tell: Tell = _nobody, *, name: str = "", allow_open_module: bool = False
+    pid: int, inside: Inside = IDLE, tell: Tell = _nobody, *, name: str = "", allow_open_module: bool = False
 ) -> ParkOutcome:
     """Park an idle program."""
     asker = Asker(tell)

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.parking.house import IDLE
 from tests.simgpu.talking import talker
 from tests.sizes import GIB
 from tests.slack import SLACK
@@ -23,7 +24,7 @@ from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.driver.look import PendingLook, look
 from tfgpu_magic.monitor.owners import pids
-from tfgpu_magic.monitor.owners.pids import began, opens_driver
+from tfgpu_magic.monitor.owners.pids import opens_driver
 from tfgpu_magic.parking import facts, host_memory_claims, reported
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.inside import notebook as inside
@@ -127,11 +128,10 @@ def test_descendants_are_found_where_the_system_lists_no_children(
     assert pids.descendants(process.pid) == known
 
 
-def test_what_has_ended_is_neither_stopped_nor_owned() -> None:
+def test_what_has_ended_is_nobodys_and_cannot_be_looked_into() -> None:
     with subprocess.Popen(["true"]) as process:
         pass
 
-    assert not facts.stopped(process.pid)
     assert not facts.owned(process.pid)
     assert facts.managed_mappings(process.pid) is None
 
@@ -139,23 +139,20 @@ def test_what_has_ended_is_neither_stopped_nor_owned() -> None:
 def test_what_it_holds_is_taken_from_the_driver_by_uuid() -> None:
     gpus = (Gpu(index=0, uuid="GPU-0", total=8 * GIB), Gpu(index=1, uuid="GPU-1", total=8 * GIB))
     rows = (Process(gpu="1", pid=os.getpid(), kind="C", held=GIB), Process(gpu="0", pid=1, kind="C", held=2 * GIB))
-    start = began(os.getpid())
-    assert start is not None
     snapshot = Snapshot(time=1.0, driver="580.65.06", gpus=gpus, processes=rows)
-    read = facts.read(os.getpid(), start, snapshot, None)
+    read = facts.read(os.getpid(), snapshot, IDLE)
 
     assert (read.gpus, read.held) == ((gpus[1],), (HeldMemory("GPU-1", GIB),))
-    assert (read.alive, read.own, read.stopped, read.mps) == (True, True, False, False)
+    assert not read.mps
     shared = [row._replace(kind="M+C") for row in rows]
-    assert facts.read(os.getpid(), start, snapshot._replace(processes=tuple(shared)), None).mps
-    assert not facts.read(os.getpid(), start + 1, snapshot, None).alive
+    assert facts.read(os.getpid(), snapshot._replace(processes=tuple(shared)), IDLE).mps
 
 
 def test_what_this_users_processes_hold_of_a_gpu_counts_as_free(process: subprocess.Popen[str]) -> None:
     gpu, held = Gpu(index=0, uuid="GPU-0", total=8 * GIB, free=GIB), {os.getpid(): 2 * GIB, process.pid: 3 * GIB}
     rows = [Process(gpu="0", pid=pid, kind="C", held=size) for pid, size in held.items()]
     rows += [Process(gpu="1", pid=process.pid, kind="C", held=GIB), Process(gpu="0", pid=2**22 + 1, kind="C", held=GIB)]
-    [found] = facts.read(os.getpid(), 0, Snapshot(time=1.0, gpus=(gpu,), processes=tuple(rows)), None).gpus
+    [found] = facts.read(os.getpid(), Snapshot(time=1.0, gpus=(gpu,), processes=tuple(rows)), IDLE).gpus
 
     assert found.free == 6 * GIB
 
@@ -172,7 +169,7 @@ def test_in_a_container_whose_driver_names_other_pids_it_is_not_known_what_it_ho
     rows = (Process(gpu="0", pid=theirs, kind="C", held=9 * GIB),)
     snapshot = Snapshot(time=1.0, gpus=(Gpu(index=0, uuid="GPU-0", total=16 * GIB),), processes=rows)
 
-    assert facts.read(os.getpid(), 0, snapshot, None).unlisted is expected
+    assert facts.read(os.getpid(), snapshot, IDLE).unlisted is expected
 
 
 def test_while_the_gpus_still_work_all_else_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,7 +249,7 @@ def test_what_others_claim_of_the_hosts_memory_is_what_the_driver_lists_of_who_c
         empty.ask(enter)
         assert host_memory_claims.of_others(snapshot) == snapshot.held_by(big.pid)["0"]
         room = facts.host_room(os.getpid()) or 0
-        read = facts.read(silent.pid, began(silent.pid) or 0, snapshot, None).host
+        read = facts.read(silent.pid, snapshot, IDLE).host
         assert read is not None
         assert abs(room - snapshot.held_by(big.pid)["0"] - read) < GIB // 8
     assert host_memory_claims.of_others(snapshot) == 0
@@ -261,4 +258,4 @@ def test_what_others_claim_of_the_hosts_memory_is_what_the_driver_lists_of_who_c
 def test_a_gpu_whose_processes_are_not_listed_leaves_everything_open() -> None:
     gpus = (Gpu(index=0, uuid="GPU-0", listed=False, error="refused"),)
 
-    assert facts.read(os.getpid(), 0, Snapshot(time=1.0, gpus=gpus), None).error == "refused"
+    assert facts.read(os.getpid(), Snapshot(time=1.0, gpus=gpus), IDLE).error == "refused"

@@ -60,10 +60,6 @@ def test_of_a_full_gpu_what_other_users_hold_is_in_the_way_back_and_ones_own_is_
     assert program.ask("intact()")
 
 
-def test_another_users_process_is_refused(machine: Machine) -> None:
-    assert park(machine.add_foreign("1GiB@0").pid).refusals == (why.NOT_YOURS(),)
-
-
 @pytest.mark.parametrize("gpus", ["1x8GiB:mig=2"])
 def test_a_part_of_a_gpu_is_refused(machine: Machine, programs: Start) -> None:
     assert why.MIG_GPU in [one.reason for one in park(programs().pid).refusals]

@@ -110,7 +110,7 @@ def interrupted(here: str, *, parked: bool) -> str:
 
 def not_back(refusals: Sequence[Refusal], here: str) -> str:
     """Say why a process does not come back."""
-    if not refusals or why.CANCELLED.among(refusals):
+    if not refusals or why.CANCELLED() in refusals:
         return (
             f"This {here} is parked, and stays so until a cell finds room; `%tf_gpu` in another notebook shows who has "
             f"it. {WITHOUT}"

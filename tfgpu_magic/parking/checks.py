@@ -75,16 +75,12 @@ class DiskRoom:
     Attributes:
         directory: where that is; empty where an administrator has given none.
         error: why it cannot be used; empty where it can.
-        left: bytes that may still be written there.
-        most: bytes that all of this user's processes may fill there.
-        others: bytes that this user's other processes fill there.
+        left: bytes that this user's processes may still write there.
     """
 
     directory: str = ""
     error: str = ""
     left: int = 0
-    most: int = 0
-    others: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +97,6 @@ class ParkFacts:
         free: bytes that are free of each of these now.
         held: what it holds of each of these, in their order; None where the driver does not say.
         unlisted: whether it may hold memory though it is on none of these: the driver lists pids of another namespace.
-        alive: whether there is such a process, with the start that was named.
-        own: whether it is this user's.
-        stopped: whether a signal or a debugger has stopped it.
         mappings: how often it has mapped the file of managed memory; None where that cannot be read.
         mps: whether the driver lists it as a client of MPS.
         children: pids of its descendants that have the driver open, or of which it is not known.
@@ -111,7 +104,7 @@ class ParkFacts:
         most: bytes of it that all of this user's parked processes may fill; None where there is no such limit.
         others: bytes of it that this user's other processes fill that are parked.
         disk: where it is to be parked on disk; None is in host memory.
-        inside: what it says of itself; None where it says nothing.
+        inside: what it says of itself.
     """
 
     error: str | None = None
@@ -123,9 +116,6 @@ class ParkFacts:
     free: tuple[int | None, ...] = ()
     held: tuple[HeldMemory | None, ...] = ()
     unlisted: bool = False
-    alive: bool = True
-    own: bool = True
-    stopped: bool = False
     mappings: int | None = 1
     mps: bool = False
     children: tuple[int, ...] = ()
@@ -133,7 +123,7 @@ class ParkFacts:
     most: int | None = None
     others: int = 0
     disk: DiskRoom | None = None
-    inside: Inside | None
+    inside: Inside
 
     @property
     def known(self) -> tuple[HeldMemory, ...]:
@@ -148,10 +138,6 @@ class ParkFacts:
 
 def refusals(facts: ParkFacts) -> tuple[Refusal, ...]:
     """Return every reason why a process is not to be parked; none means that it may be."""
-    if not facts.alive:
-        return (why.ENDED(),)
-    if not facts.own:  # nothing else is told of another user's process
-        return (why.NOT_YOURS(),)
     return tuple(refusal for check in _CHECKS for refusal in check(facts))
 
 
@@ -203,7 +189,7 @@ def _driver(facts: ParkFacts) -> Iterator[Refusal]:
     version, branch = facts.driver or "", _branch(facts)
     if branch < LEAST_DRIVER:
         yield why.OLD_DRIVER(version, str(LEAST_DRIVER))
-    if branch >= NVML_MINDED_FROM and facts.inside is not None and not facts.inside.nvml:
+    if branch >= NVML_MINDED_FROM and not facts.inside.nvml:
         yield why.NVML_UNLOADED(version)
     if facts.open_module is None:
         yield why.UNKNOWN_MODULE()
@@ -236,17 +222,15 @@ def _held(facts: ParkFacts) -> Iterator[Refusal]:
 
 
 def _process(facts: ParkFacts) -> Iterator[Refusal]:
-    if facts.stopped:
-        yield why.STOPPED()
     if facts.mappings is None or facts.mappings > 1:
         yield why.MANAGED_MEMORY()
     if facts.children:
         yield why.CHILDREN(facts.children)
-    if facts.mps or (facts.inside is not None and facts.inside.mps):
+    if facts.mps or facts.inside.mps:
         yield why.MPS()
-    if len(facts.held) > 1 or (facts.inside is not None and facts.inside.contexts > 1):
+    if len(facts.held) > 1 or facts.inside.contexts > 1:
         yield why.SEVERAL_GPUS()
-    files = () if facts.inside is None else facts.inside.libraries
+    files = facts.inside.libraries
     if len(files) > 1 or any(_other_version(file, facts.driver or "") for file in files):
         yield why.INTERCEPTED(files)
 
@@ -254,8 +238,7 @@ def _process(facts: ParkFacts) -> Iterator[Refusal]:
 def _host(facts: ParkFacts) -> Iterator[Refusal]:
     if facts.disk is not None:
         yield from _disk(facts, facts.disk)
-        return
-    if facts.host is None or facts.host < facts.size:
+    elif facts.host is None or facts.host < facts.size:
         yield why.HOST_MEMORY(facts.size, facts.host)
     if facts.most is not None and facts.most < facts.others + facts.size:
         yield why.USERS_MEMORY(facts.most, facts.others)
@@ -268,21 +251,14 @@ def _disk(facts: ParkFacts, disk: DiskRoom) -> Iterator[Refusal]:
         yield why.NO_DISK()
     elif disk.error:
         yield why.DISK_UNUSABLE(disk.directory, disk.error)
-    elif (room := min(disk.left, max(0, disk.most - disk.others))) < facts.size:
-        yield why.DISK_ROOM(facts.size, disk.directory, room)
+    elif disk.left < facts.size:
+        yield why.DISK_ROOM(facts.size, disk.directory, disk.left)
 
 
 def _other_version(file: str, driver: str) -> bool:
     """Tell whether a file is libcuda of another version than the driver's, or another library."""
     name = re.fullmatch(r"libcuda\.so\.(\d+(?:\.\d+)*)", file.rpartition("/")[2])
     return name is None or ("." in name[1] and name[1] != driver)
-
-
-def _inside(facts: ParkFacts) -> Iterator[Refusal]:
-    if facts.inside is None:
-        yield why.NOT_ASKED()
-        return
-    yield from not_ready(facts.inside)
 
 
 def not_ready(inside: Inside) -> Iterator[Refusal]:
@@ -301,4 +277,6 @@ def not_ready(inside: Inside) -> Iterator[Refusal]:
         yield why.PREFETCHES()
 
 
-_CHECKS: Sequence[Callable[[ParkFacts], Iterator[Refusal]]] = (_driver, _machine, _held, _process, _inside, _host)
+_CHECKS: Sequence[Callable[[ParkFacts], Iterator[Refusal]]] = (
+    _driver, _machine, _held, _process, lambda facts: not_ready(facts.inside), _host,
+)  # fmt: skip

@@ -31,25 +31,17 @@ if TYPE_CHECKING:
     from tfgpu_magic.parking.checks import Inside
 
 PROC = Path("/proc")
-_STOPPED = "Tt"
 _lowest: list[int] = []
 """What `users_limit` has returned last, if anything."""
 
 
 def read(
-    pid: int,
-    start: int,
-    snapshot: Snapshot,
-    inside: Inside | None,
-    *,
-    allow_open_module: bool = False,
-    to_disk: bool = False,
+    pid: int, snapshot: Snapshot, inside: Inside, *, allow_open_module: bool = False, to_disk: bool = False
 ) -> ParkFacts:
     """Read all facts of a process.
 
     Args:
         pid: its pid.
-        start: when it began, in the system's ticks since its start.
         snapshot: the GPUs and what each process holds, read just now.
         inside: what it says of itself.
         allow_open_module: whether the administrator allows the open kernel module.
@@ -69,9 +61,6 @@ def read(
         free=tuple(gpus[row.gpu].free for row in rows if row.gpu in gpus),
         held=tuple(None if size is None or not gpu.uuid else HeldMemory(gpu.uuid, size) for gpu, size in here),
         unlisted=not here and bool(elsewhere(row.pid for row in snapshot.processes)) and opens_driver(pid) is not False,
-        alive=began(pid) == start,
-        own=owned(pid),
-        stopped=stopped(pid),
         mappings=managed_mappings(pid),
         mps=any("M" in row.kind for row in rows),
         children=children_on_driver(pid),
@@ -103,11 +92,10 @@ def disk_room(pid: int) -> checks.DiskRoom:
     if place is None:
         return checks.DiskRoom()
     try:
-        left, error = place.left(), ""
+        left = min(place.left(), max(0, place.most - parked_by_others(pid, disk=True)))
+        return checks.DiskRoom(directory=place.directory, left=left)
     except OSError as trouble:
-        left, error = 0, trouble.strerror or str(trouble)
-    others = parked_by_others(pid, disk=True)
-    return checks.DiskRoom(directory=place.directory, error=error, left=left, most=place.most, others=others)
+        return checks.DiskRoom(directory=place.directory, error=trouble.strerror or str(trouble))
 
 
 def _configured(setting: str) -> str:
@@ -185,14 +173,6 @@ def owned(pid: int) -> bool:
     """Tell whether a process is this user's."""
     with contextlib.suppress(OSError):
         return (PROC / str(pid)).stat().st_uid == os.geteuid()
-    return False
-
-
-def stopped(pid: int) -> bool:
-    """Tell whether a process is stopped, so that driver calls for it would never return; one that has ended is not."""
-    with contextlib.suppress(OSError):
-        state = (PROC / f"{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
-        return state in _STOPPED
     return False
 
 

@@ -266,9 +266,7 @@ class GpuState:
         """Return the GPUs as they are now; what is raised is as in `make`."""
         return Snapshot.from_json(self.worker().call("snapshot", seconds=self.timeouts.look))
 
-    def facts(
-        self, inside: Inside | None, *, allow_open_module: bool, to_disk: bool = False
-    ) -> ParkFacts | why.Refusal:
+    def facts(self, inside: Inside, *, allow_open_module: bool, to_disk: bool = False) -> ParkFacts | why.Refusal:
         """Read the facts of the process; return a refusal where they cannot be had in time.
 
         Raises:
@@ -280,7 +278,7 @@ class GpuState:
         except DriverError as error:
             return refusal(error)
         allowed = {"allow_open_module": allow_open_module, "to_disk": to_disk}
-        read = partial(facts.read, self.pid, began(self.pid) or 0, snapshot, inside, **allowed)
+        read = partial(facts.read, self.pid, snapshot, inside, **allowed)
         # What is read of a process that a driver holds may take until that ends.
         found = within(self.timeouts.look, read)
         return why.UNANSWERED("/proc") if found is None else found

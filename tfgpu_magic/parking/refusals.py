@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -40,10 +40,6 @@ class Reason:
         if len(values) != len(self.fields):
             raise TypeError(f"{self.name} has the facts {self.fields}, not {values}")
         return Refusal(self, values)
-
-    def among(self, refusals: Sequence[Refusal]) -> bool:
-        """Tell whether one of the refusals has this reason."""
-        return any(one.reason is self for one in refusals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +83,6 @@ EXCLUSIVE = Reason(
 # --- the process ---
 
 ENDED = Reason("ended", "There is no such process any more.")  # or another one has its pid now
-NOT_YOURS = Reason("not-yours", "It is another user's.")
-STOPPED = Reason(  # calls of the driver for it would never return
-    "stopped", "It is stopped, by a signal or a debugger: let it go on first (`kill -CONT` and its pid)."
-)
 HOLDS_NOTHING = Reason("holds-nothing", "It holds no GPU memory, so there is nothing to park.")
 UNLISTED = Reason("unlisted", "The driver does not say what it holds of any GPU.")
 HELD_UNKNOWN = Reason("held-unknown", "The driver does not say what it holds of GPU {gpu}.")

@@ -18,6 +18,7 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.parking import checks, driver, facts, host_memory_claims
 from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.driver import DriverError
 from tfgpu_magic.parking.driver_worker import TROUBLES, Died
 from tfgpu_magic.parking.gpu_state import NOBODY, Asker, GpuState, refusal
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from tfgpu_magic.leases.lease_file import LeaseTable
     from tfgpu_magic.model.report import HeldMemory
     from tfgpu_magic.model.snapshot import Snapshot
-    from tfgpu_magic.parking.checks import Inside
     from tfgpu_magic.parking.driver_worker import DriverWorker
     from tfgpu_magic.parking.parked import ParkedProcess
 
@@ -50,7 +50,7 @@ class Park:
 
     Args:
         state: the process's.
-        inside: what the process says of itself; None where it says nothing.
+        inside: what the process says of itself.
         name: what it is called.
         allow_open_module: whether the administrator allows the open kernel module.
         unasked: whether nobody has asked for it, so that what would be said is a reason against it.
@@ -61,7 +61,7 @@ class Park:
     def __init__(
         self,
         state: GpuState,
-        inside: Inside | None,
+        inside: Inside,
         *,
         name: str = "",
         allow_open_module: bool = False,
@@ -204,7 +204,7 @@ class LastPark(Park):
     """
 
     def __init__(self, state: GpuState) -> None:
-        super().__init__(state, None)
+        super().__init__(state, Inside())
 
     def _judged(self) -> tuple[tuple[HeldMemory, ...], tuple[why.Refusal, ...]]:
         return super()._judged()[0], ()
