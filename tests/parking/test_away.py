@@ -34,7 +34,7 @@ def notebook(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Iterator[parkin
 
     monkeypatch.setattr(parking, "GpuState", partial(GpuState, start=start, timeouts=QUICK))
     monkeypatch.setattr(ipython, "block_cells", lambda *_: iter(()))
-    monkeypatch.setattr(parking, "read_inside", lambda *_: Inside())
+    monkeypatch.setattr(parking, "of_process", lambda **_: Inside())
     monkeypatch.setattr(parking, "quieten", lambda *_: None)
     monkeypatch.setattr(cuda, "quieten", lambda _: True)
     monkeypatch.setattr(parking, "notebook_of", lambda _: "")

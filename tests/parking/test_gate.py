@@ -24,7 +24,7 @@ from tfgpu_magic.isolate import executor, user_code
 from tfgpu_magic.isolate.cells.jobs import Job
 from tfgpu_magic.isolate.executor import IsolatedExecutor
 from tfgpu_magic.parking import ask_kernel
-from tfgpu_magic.parking.inside import event_loop, threads
+from tfgpu_magic.parking.inside import unblocked
 from tfgpu_magic.parking.inside.gate import Caller, Gate, NotBack
 
 
@@ -69,7 +69,7 @@ def test_what_a_loop_has_waiting_for_the_user_is_named(begin: Callable[[Any], ob
     async def show() -> list[str]:
         loop, own = asyncio.get_running_loop(), asyncio.current_task()
         kept = begin(loop)
-        found = list(event_loop.waiting(loop))
+        found = list(unblocked.waiting(loop))
         assert own is not kept
         return found
 
@@ -80,7 +80,7 @@ def test_what_a_loop_has_waiting_for_the_user_is_named(begin: Callable[[Any], ob
 
 def test_a_loop_whose_parts_are_not_known_here_makes_parking_refuse() -> None:
     loop: Any = asyncio.new_event_loop()
-    gate = Gate(Back(), [lambda _: event_loop.waiting(loop)])
+    gate = Gate(Back(), [lambda _: unblocked.waiting(loop)])
     scheduled = loop.__dict__.pop("_scheduled")
     try:
         (said,) = gate.close()
@@ -103,7 +103,7 @@ def over() -> Iterator[threading.Event]:
 
 
 def found() -> tuple[str, ...]:
-    gate = Gate(Back(), [threads.block])
+    gate = Gate(Back(), [partial(unblocked.block, None)])
     try:
         return gate.close()
     finally:
@@ -173,13 +173,13 @@ def test_a_cell_that_another_thread_is_about_to_run_is_seen(over: threading.Even
     made: Any = InteractiveShell
     shell = made(config=Config(HistoryManager={"enabled": False}))
     shell.transform_cell = lambda raw_cell: over.wait() and raw_cell
-    assert not threads.cell_runs()
+    assert not unblocked.cell_runs(shell)
     thread = threading.Thread(target=lambda: shell.run_cell("pass"))
     thread.start()
-    until(threads.cell_runs)
+    until(lambda: unblocked.cell_runs(shell))
     over.set()
     thread.join()
-    assert not threads.cell_runs()
+    assert not unblocked.cell_runs(shell)
 
 
 # --- the end of a job or a call ---
@@ -205,7 +205,7 @@ def test_what_runs_at_the_end_of_a_job_or_a_call_waits_for_the_state(
     seen, back = list[str](), Back()
     back.refuses = True
     monkeypatch.setattr(executor, "run", lambda *_, **__: SimpleNamespace(value=lambda: seen.append("made")))
-    gate = back.gate = Gate(back, [threads.block])
+    gate = back.gate = Gate(back, [partial(unblocked.block, None)])
     gate.close()
     begin(seen)
     until(lambda: back.asked)

@@ -1,8 +1,8 @@
 """Blocks user code while this process's GPU state is away: a gate on every way into it, until the state is back.
 
 The first call to the driver while the state is away may end the process, so nothing of the user's may run before. Each
-way in (`ipython`, `threads`) puts a function of ours in the place of one of IPython's, of the kernel's or of ours; when
-the gate is opened, all is as it was. What has no such way in (`event_loop`, `threads`) makes parking refuse.
+way in puts a function of ours in the place of one of IPython's, of the kernel's or of ours; when the gate is opened,
+all is as it was (`ipython`). What has no such way in makes parking refuse (`unblocked`).
 """
 
 from __future__ import annotations
@@ -56,8 +56,16 @@ class Gate:
     def close(self) -> tuple[str, ...]:
         """Block every way in from now on, and return the names of what cannot be blocked."""
         self.closed = True
-        self._block_finalisers()
-        return tuple(dict.fromkeys(name for block in self._blocks for name in self._cannot(block)))
+        if gc.isenabled():  # so that no finaliser of the user's runs, on whatever thread
+            gc.disable()
+            self._undo.callback(gc.enable)
+        names: list[str] = []
+        for block in self._blocks:
+            try:
+                names += block(self)
+            except Exception as error:  # whatever it is, nobody knows then what runs while the state is away
+                names.append(f"a library of another version than is known here ({error})")
+        return tuple(dict.fromkeys(names))
 
     def open(self) -> None:
         """Put everything back."""
@@ -81,16 +89,3 @@ class Gate:
     def when_open(self, do: Callable[[], None]) -> None:
         """Do something when the gate is opened."""
         self._undo.callback(do)
-
-    def _cannot(self, block: Block) -> Iterator[str]:
-        """Give the names of what cannot be blocked: a way in, too, that another version of a library has otherwise."""
-        try:
-            yield from block(self)
-        except Exception as error:  # whatever it is, nobody knows then what runs while the state is away
-            yield f"a library of another version than is known here ({error})"
-
-    def _block_finalisers(self) -> None:
-        """Have no finaliser of the user's run, on whatever thread Python collects garbage: that waits, too."""
-        if gc.isenabled():
-            gc.disable()
-            self._undo.callback(gc.enable)

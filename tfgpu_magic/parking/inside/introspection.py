@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.frameworks import NAMES, cuda
 from tfgpu_magic.parking.checks import Inside
-from tfgpu_magic.parking.inside import event_loop, ipython, threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,17 +38,6 @@ def keep_nvml() -> None:
     if not any("libnvidia-ml" in file or "libcuda.so" in file for file in maps):
         with contextlib.suppress(OSError):  # there is no driver
             _kept.append(ctypes.CDLL(_NVML))
-
-
-def read_inside(shell: Any, cannot_be_blocked: tuple[str, ...]) -> Inside:
-    """Return what this process says of itself.
-
-    Args:
-        shell: IPython's shell.
-        cannot_be_blocked: what was found when the gate was closed.
-    """
-    running = hasattr(shell, "kernel") and any(map(event_loop.runs_cell, ipython.loops(shell.kernel)))
-    return of_process(busy=running or threads.cell_runs(), threads=cannot_be_blocked)
 
 
 def of_process(**more: Any) -> Inside:
@@ -142,28 +130,17 @@ def _mps() -> bool:
     return False
 
 
-class _Symbol(ctypes.Structure):
-    """What dladdr(3) tells of an address."""
-
-    _fields_ = (
-        ("file", ctypes.c_char_p),
-        ("base", ctypes.c_void_p),
-        ("name", ctypes.c_char_p),
-        ("at", ctypes.c_void_p),
-    )
-
-
 def _libraries(maps: frozenset[str]) -> set[str]:
     """Return the files from which this process may have the driver's calls: libcuda, and what was preloaded before it.
 
     That a library of the global scope has them means nothing by itself: TensorFlow's has stubs that open libcuda.
     """
-    found = {file for file in maps if _name(file).startswith("libcuda.so")}
-    here, about = ctypes.CDLL(None), _Symbol()
+    found = {file for file in maps if Path(file).name.startswith("libcuda.so")}
+    here, about = ctypes.CDLL(None), (ctypes.c_char_p * 4)()  # of which dladdr writes the file first
     with contextlib.suppress(AttributeError):  # no such call is in the global scope
         here.dladdr(ctypes.cast(here.cuInit, ctypes.c_void_p), ctypes.byref(about))
-        first = os.fsdecode(about.file or b"")
-        found.update({first} if _name(first) in _preloaded() else ())
+        first = os.fsdecode(about[0] or b"")
+        found.update({first} if Path(first).name in _preloaded() else ())
     return found
 
 
@@ -175,8 +152,4 @@ def _preloaded() -> set[str]:
         named = " ".join(os.fsdecode(one[11:]) for one in start if one.startswith(b"LD_PRELOAD="))
     with contextlib.suppress(OSError):
         named += " " + Path("/etc/ld.so.preload").read_text(encoding="utf-8", errors="surrogateescape")
-    return {_name(file) for file in re.split(r"[\s:]+", named) if file}
-
-
-def _name(file: str) -> str:
-    return file.rpartition("/")[2]
+    return {Path(file).name for file in re.split(r"[\s:]+", named) if file}

@@ -1,4 +1,4 @@
-"""Blocks the cells of an IPython shell and the messages of a kernel until the state is back; finds a kernel's loops.
+"""Blocks the cells of an IPython shell and the messages of a kernel until the state is back.
 
 All cells pass `run_cell_async`: a kernel's and a terminal's, and those that code runs. One whose state does not come
 back is not run: IPython shows why in its place, and counts it as a cell with a mistake in its text. Every message of a
@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
-from tfgpu_magic.parking.inside import event_loop
 from tfgpu_magic.parking.inside.gate import Caller, NotBack
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ def ended_by(shell: Any) -> bool:
 
 
 def block_messages(kernel: Any, asked: Mapping[str, Callable[[], Mapping[str, str]]], gate: Gate) -> Iterator[str]:
-    """Block a kernel's messages; give the names of what cannot be blocked, and of what its event loops have waiting.
+    """Block a kernel's messages; give the names of what cannot be blocked.
 
     Args:
         kernel: the kernel.
@@ -116,14 +115,6 @@ def block_messages(kernel: Any, asked: Mapping[str, Callable[[], Mapping[str, st
         for name in [one for one in table if one not in _HARMLESS and one != _CELL]:
             gate.replace(table, name, _blocked(kernel, name, table[name], gate, deaf))
     gate.replace(kernel.shell_handlers, _CELL, _unless_silent(kernel, kernel.shell_handlers[_CELL], gate, asked))
-    for loop in loops(kernel):
-        yield from event_loop.waiting(loop)
-
-
-def loops(kernel: Any) -> list[Any]:
-    """Return the event loops in which a kernel runs user code: the main one, and those of subshells."""
-    threads = [one for one in threading.enumerate() if one.name.startswith("subshell-") and hasattr(one, "io_loop")]
-    return [getattr(one.io_loop, "asyncio_loop", one.io_loop) for one in (kernel, *threads)]
 
 
 def runs_cell(kernel: Any) -> bool:

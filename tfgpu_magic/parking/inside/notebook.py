@@ -13,7 +13,6 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +27,11 @@ from tfgpu_magic.parking import answers as parking
 from tfgpu_magic.parking import checks, facts, reported
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.gpu_state import NOBODY, Asker, GpuState
-from tfgpu_magic.parking.inside import ipython, threads
+from tfgpu_magic.parking.inside import ipython, unblocked
 from tfgpu_magic.parking.inside.coming_back import ComingBack
 from tfgpu_magic.parking.inside.ending import Ending
 from tfgpu_magic.parking.inside.gate import Block, Caller, Gate, NotBack
-from tfgpu_magic.parking.inside.introspection import read_inside
+from tfgpu_magic.parking.inside.introspection import of_process
 from tfgpu_magic.parking.inside.showing import Shown
 from tfgpu_magic.parking.messages import ANSWER, COME_BACK, STAY, ParkOutcome, Progress
 from tfgpu_magic.parking.states import Phase
@@ -76,7 +75,7 @@ class ProcessParking:
             ways.append(partial(ipython.block_messages, shell.kernel, asked))
         self.active = time.monotonic()
         self._shell = shell
-        self._gate = Gate(self._come, (*ways, threads.block))
+        self._gate = Gate(self._come, (*ways, partial(unblocked.block, shell)))
         self._turn = threading.RLock()  # held while it is parked, or while it is decided who brings it back
         self.state = GpuState(os.getpid(), self._changed)
         self._coming: ComingBack | None = None
@@ -131,11 +130,10 @@ class ProcessParking:
                 cannot = self._gate.close()
             finally:
                 self._gate.open()
-        inside = read_inside(self._shell, cannot)
-        return self._way_out(replace(inside, busy=False)).check()
+        return self._way_out(of_process(threads=cannot)).check()
 
     def _parked(self, cannot: tuple[str, ...], asker: Asker, **how: bool) -> ParkOutcome:
-        inside = read_inside(self._shell, cannot)
+        inside = of_process(busy=unblocked.cell_runs(self._shell), threads=cannot)
         if any(checks.not_ready(inside)):
             return self._way_out(inside).check()
         still: why.Refusal | None = why.STILL_WORKING(FINISH_TIMEOUT)
