@@ -15,7 +15,7 @@ from tests.processes import kill
 from tests.simgpu.talking import Talker, talker
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
-from tfgpu_magic.parking.states import Phase
+from tfgpu_magic.parking.states import CudaState, Phase
 from tfgpu_magic.simgpu import Machine
 
 STEPS = [
@@ -108,6 +108,28 @@ def test_one_that_is_killed_while_it_is_parked_leaves_nothing(machine: Machine, 
 
     until(lambda: not workers(machine))
     assert machine.held() == 0
+
+
+def test_what_it_has_forked_keeps_no_worker_when_it_is_killed(machine: Machine, own: Talker) -> None:
+    """A child has the worker's orders open, too."""
+    assert own.ask("away()")
+    child = own.ask("os.fork() or __import__('time').sleep(3600)")
+    own.end(signal.SIGKILL)
+    try:
+        until(lambda: not workers(machine))
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_a_worker_that_is_told_to_end_leaves_nothing_locked(machine: Machine, programs: Start) -> None:
+    program = programs()
+    own = state(program.pid)
+    own.make("lock", 10.0, seconds=60.0)
+    until(lambda: workers(machine))[0].terminate()
+    until(lambda: not workers(machine))
+
+    assert own.state() is CudaState.RUNNING
+    assert program.ask("intact()")
 
 
 @pytest.mark.parametrize("step", ["locking", "restoring"])

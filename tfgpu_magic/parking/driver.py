@@ -2,8 +2,8 @@
 
 That is a driver worker. It is told in lines of JSON on its standard input to make one call at a time, and answers each
 by one on its standard output. Each order says how long it may take, and an alarm ends the worker then, wherever it is:
-its kernel may be stopped, and could not. When its input ends, the kernel has died. Whatever ends it but the alarm, it
-unlocks what it has locked, and frees what it has taken.
+its kernel may be stopped, and could not. When its input ends, or its parent is another, the kernel has died. Whatever
+ends it but the alarm and SIGKILL, it unlocks what it has locked, and frees what it has taken.
 Source: CUDA Driver API reference, "Checkpoint" (`cuCheckpointProcess…`, in libcuda from driver 570 on), "Primary
 Context Management" and "Memory Management". A call may take seconds, and for a process that is stopped it never
 returns, whatever timeout it was given.
@@ -16,6 +16,7 @@ import ctypes
 import errno
 import json
 import os
+import select
 import signal
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
@@ -45,6 +46,10 @@ DISK = "disk"
 """What a call is called that failed in a file; its code is the system's."""
 PIECE = 64 * MIB
 """Bytes that are copied at once."""
+START_TIMEOUT = 60.0
+"""Seconds in which the driver starts: without persistence mode it takes one to three for each GPU."""
+LOOK_EVERY = 2.0
+"""Seconds between two looks whether the process that orders lives."""
 LEAVE_TIMEOUT = 30.0
 """Seconds in which a worker whose orders have ended leaves everything unlocked."""
 _ENDED = {NO_CUDA: Found.NO_CUDA, NO_SUCH_PROCESS: Found.GONE}
@@ -326,7 +331,7 @@ class DriverService:
             raise
 
 
-def serve(worker: DriverService, orders: TextIO, answers: TextIO) -> None:
+def serve(worker: DriverService, orders: Iterable[str], answers: TextIO) -> None:
     """Obey until there are no more orders, or nobody listens any more; then, and whatever else happens, leave."""
     try:
         for line in orders:
@@ -343,6 +348,18 @@ def serve(worker: DriverService, orders: TextIO, answers: TextIO) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
+def orders(parent: int) -> Iterator[str]:
+    """Give the orders of this process's parent, until there are no more or it has died.
+
+    What it has forked may have them open for longer.
+    """
+    while os.getppid() == parent:
+        if select.select([sys.stdin], [], [], LOOK_EVERY)[0]:
+            if not (line := sys.stdin.readline()):
+                return
+            yield line
+
+
 def answers() -> TextIO:
     """Return standard output for this process's answers alone: what a library prints goes to standard error."""
     kept = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -350,12 +367,20 @@ def answers() -> TextIO:
     return kept
 
 
+def _end(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once
+    sys.exit()
+
+
 def main() -> None:
     """Be a worker."""
+    parent = os.getppid()
     with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as name:  # noqa: PTH123
         name.write(PARKING_NAME)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # it ends the process, in the middle of a call of C too
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+    signal.signal(signal.SIGTERM, _end)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM, signal.SIGTERM})
+    signal.setitimer(signal.ITIMER_REAL, START_TIMEOUT)
     told = answers()
     folders = [folder for folder in os.environ.get(LIBRARIES, "").split(":") if folder]
     try:
@@ -365,5 +390,8 @@ def main() -> None:
         return
     readers = Readers(folders)
     print(json.dumps({"answer": os.getpid()}), file=told, flush=True)
-    serve(DriverService(driver, lambda: readers.read(graphics=False).to_json()), sys.stdin, told)
-    os._exit(0)  # nothing to tidy up: the system frees everything, and a library may take its time
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    try:
+        serve(DriverService(driver, lambda: readers.read(graphics=False).to_json()), orders(parent), told)
+    finally:
+        os._exit(0)  # nothing to tidy up: the system frees everything, and a library may take its time

@@ -17,13 +17,11 @@ from typing import Any
 
 from tfgpu_magic.monitor.board.starting import environment
 from tfgpu_magic.monitor.driver.sources import search_path
-from tfgpu_magic.parking.driver import DriverError
+from tfgpu_magic.parking.driver import START_TIMEOUT, DriverError
 from tfgpu_magic.parking.states import CudaState, Found
 
 CODE = "import sys; sys.path += sys.argv[1:]; from tfgpu_magic.parking.driver import main; main()"
 """What a worker runs."""
-START_TIMEOUT = 60.0
-"""Seconds in which the driver starts: without persistence mode it takes one to three for each GPU."""
 KILL_TIMEOUT = 2.0
 """Seconds in which a killed worker ends, unless the driver holds it in uninterruptible sleep."""
 ALARM_LATER = 2.0
