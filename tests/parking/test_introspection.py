@@ -141,6 +141,20 @@ def test_profilers_of_pytorch_and_jax_are_known_by_their_own_state(monkeypatch: 
     assert introspection._profiled(always)
 
 
+def test_nccl_that_pytorch_and_jax_only_load_has_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = frozenset({"/site-packages/nvidia/nccl/lib/libnccl.so.2"})
+    for name in ("torch.distributed", "jax._src.distributed"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert introspection._nccl(loaded, 1)
+
+    jax = SimpleNamespace(global_state=SimpleNamespace(client=None))
+    monkeypatch.setitem(sys.modules, "jax._src.distributed", jax)
+    assert not introspection._nccl(loaded, 1)
+    assert introspection._nccl(loaded, 2)
+    jax.global_state.client = "a client"
+    assert introspection._nccl(loaded, 1)
+
+
 def test_a_process_that_may_not_look_at_itself_is_not_parked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one is that dropped its rights: nobody could tell whether NCCL runs in it."""
     monkeypatch.setattr(introspection, "_MAPS", tmp_path / "none")

@@ -239,7 +239,7 @@ def test_words_that_change_nothing_are_in_force_already(asked: str, words: str) 
     assert plan.asked == before
 
 
-@pytest.mark.parametrize(("total", "megabytes"), [(4, 256), (8, 256), (12, 384), (16, 512), (80, 512)])
+@pytest.mark.parametrize(("total", "megabytes"), [(4, 256), (8, 256), (12, 384), (16, 512), (80, 576)])
 def test_room_for_a_context_grows_with_the_gpu_within_bounds(total: int, megabytes: int) -> None:
     device = gpu(0, free=total, total=total)
     most = total * GIB - megabytes * MIB
@@ -326,7 +326,7 @@ def test_equal_shares_leave_what_tensorflow_leaves_to_its_libraries(
 
     plan = planned("split 2", empty)
 
-    assert plan.devices[0].limits == ((80 * 1024 - 512 - reserve) // 2 * MIB,) * 2
+    assert plan.devices[0].limits == ((80 * 1024 - 576 - reserve) // 2 * MIB,) * 2
     assert not any("Warning" in note for note in plan.notes)
 
 

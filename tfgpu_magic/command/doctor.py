@@ -21,8 +21,8 @@ are read in processes of their own, which are given up when they take too long;
 for an instant, one of them takes a CUDA context of a GPU on which 2 GiB are free.
 
 With --park a TensorFlow process fills up to 1 GiB there, and its GPU memory is
-moved into host memory and back, as a parked notebook's is. That has been tried
-on a simulated driver only: on a real one you may be the first.
+moved into host memory and back, as a parked notebook's is. The way back has been
+tried on a simulated driver only: on a real one you may be the first.
 
 The JSON names this host, and no process and no notebook; read it before you
 send it. Of the environment it has only the variables that it lists, and ~ for
@@ -41,7 +41,7 @@ def prepare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--park",
         action="store_true",
-        help="park a TensorFlow process made for it, and bring it back: tried on a simulated driver only",
+        help="park a TensorFlow process made for it, and bring it back, which was tried on a simulated driver only",
     )
     parser.add_argument(
         "--allow-open-module",

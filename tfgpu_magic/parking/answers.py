@@ -74,8 +74,8 @@ def not_parked(refusals: Sequence[Refusal], name: str) -> str:
 def off() -> str:
     """Say that parking is off here, and how to try it."""
     return (
-        "Parking is off here: it was tried on a simulated driver only, so nobody knows yet what a real one makes "
-        'of your work. To try it in this notebook all the same: `%config TfGpuMagics.parking = "ask"`.'
+        "Parking is off here: its way back was tried on a simulated driver only, so nobody knows yet what a "
+        'real one makes of your work. To try it in this notebook all the same: `%config TfGpuMagics.parking = "ask"`.'
     )
 
 

@@ -47,8 +47,8 @@ AGAINST = {
 NOT_TRIED = Outcome(
     "parking.not-tried",
     Severity.NOTE,
-    "Nothing that can be seen without trying is in its way. Parking has been tried on a simulated driver only: on a "
-    "real one you may be the first.",
+    "Nothing that can be seen without trying is in its way. The way back has been tried on a simulated driver only: on "
+    "a real one you may be the first.",
     "This parks a TensorFlow process made for it, and brings it back:\n  tfgpu doctor --park",
 )
 UNTRIED = Outcome(

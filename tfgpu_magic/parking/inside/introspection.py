@@ -71,13 +71,15 @@ def _maps() -> frozenset[str] | None:
 
 
 def _nccl(maps: frozenset[str], contexts: int) -> bool:
-    """Tell whether NCCL may have started: TensorFlow and JAX load it only then, and PyTorch always has it loaded."""
+    """Tell whether NCCL may have started: TensorFlow loads it only then, and PyTorch and JAX always have it loaded."""
     if not any("libnccl" in file for file in maps):
         return False
-    distributed: Any = sys.modules.get("torch.distributed")
-    if distributed is None:
+    torch: Any = sys.modules.get("torch.distributed")
+    jax: Any = sys.modules.get("jax._src.distributed")
+    if torch is None and jax is None:
         return True
-    return bool(distributed.is_available() and distributed.is_initialized()) or contexts > 1
+    together = torch is not None and torch.is_available() and torch.is_initialized()
+    return bool(together or getattr(getattr(jax, "global_state", None), "client", None)) or contexts > 1
 
 
 def _profiled(maps: frozenset[str]) -> bool:
