@@ -33,7 +33,7 @@ WORKER = "tfgpu_magic.parking.driver"
 """What a worker runs."""
 
 
-PATIENT = Timeouts(look=15 * SLACK, state=5 * SLACK, more=5 * SLACK)
+PATIENT = Timeouts(look=15 * SLACK, state=5 * SLACK, more=5 * SLACK, copy=30 * SLACK)
 """As long as a busy machine takes."""
 Tell = Callable[[Progress], object]
 Start = Callable[..., Talker]

@@ -18,6 +18,10 @@ WITHOUT = (
     "To go on without the GPU, run `%tf_gpu unpark --without-gpu`: cells run then, and what is in host memory can be "
     "saved."
 )
+OFF = (
+    "Parking is off here: its way back was tried on a simulated driver only, so nobody knows yet what a real one makes "
+    'of your work. To try it in this notebook all the same: `%config TfGpuMagics.parking = "ask"`.'
+)
 WITHOUT_SOON = "To go on without the GPU, interrupt, and run `%tf_gpu unpark --without-gpu`."
 
 _MOST_HOLDERS = 3
@@ -69,14 +73,6 @@ def other_parked(outcome: ParkOutcome, name: str) -> str:
 def not_parked(refusals: Sequence[Refusal], name: str) -> str:
     """Say why a process is not parked."""
     return f"{plain(name, longest=60)} is not parked. {reasons(refusals)}"
-
-
-def off() -> str:
-    """Say that parking is off here, and how to try it."""
-    return (
-        "Parking is off here: its way back was tried on a simulated driver only, so nobody knows yet what a "
-        'real one makes of your work. To try it in this notebook all the same: `%config TfGpuMagics.parking = "ask"`.'
-    )
 
 
 def can_be_parked(outcome: ParkOutcome, here: str) -> str:
@@ -143,18 +139,18 @@ def lost(here: str) -> str:
     )
 
 
-def reasons(refusals: Iterable[Refusal]) -> str:
-    """Say why, and what to do: a sentence or two for each reason."""
-    return " ".join(map(reason, refusals))
-
-
 def reason(refusal: Refusal) -> str:
     """Say one reason, and what to do."""
     return refusal.reason.sentence.format_map(words(refusal.facts))
 
 
+def reasons(refusals: Iterable[Refusal]) -> str:
+    """Say why, and what to do: a sentence or two for each reason."""
+    return " ".join(map(reason, refusals))
+
+
 def _with_notes(text: str, outcome: ParkOutcome) -> str:
-    return " ".join([text, *map(reason, outcome.notes)])
+    return f"{text} {reasons(outcome.notes)}".rstrip()
 
 
 def _away(outcome: ParkOutcome) -> tuple[str, str]:

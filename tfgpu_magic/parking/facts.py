@@ -80,9 +80,8 @@ def parked_by_others(pid: int, *, disk: bool = False) -> int:
 
 def disk_place() -> DiskPlace | None:
     """Return what of the disks parking may use: as the administrator's file has it, else the configuration."""
-    said = settings.of_file().values.get("parking_disk") or _configured("parking_disk")
     with contextlib.suppress(PolicyError):
-        return DiskPlace.read(said)
+        return DiskPlace.read(settings.of_file().values.get("parking_disk") or _configured("parking_disk"))
     return None
 
 
@@ -180,16 +179,10 @@ def managed_mappings(pid: int) -> int | None:
     """Return how often a process has mapped the file of managed memory; None where that cannot be read."""
     machine = os.environ.get("TFGPU_SIMGPU")
     file = "/dev/nvidia-uvm" if machine is None else f"{os.path.realpath(machine)}.nvidia-uvm"
-    mapped = _mapped(pid)
-    return None if mapped is None else sum(line.endswith(f" {file}") for line in mapped)
-
-
-def _mapped(pid: int) -> list[str] | None:
-    """Return a line for each mapping of a process; None where they cannot be read."""
-    try:
-        return (PROC / f"{pid}/maps").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    except OSError:
-        return None
+    with contextlib.suppress(OSError):
+        mapped = (PROC / f"{pid}/maps").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        return sum(line.endswith(f" {file}") for line in mapped)
+    return None
 
 
 def children_on_driver(pid: int) -> tuple[int, ...]:

@@ -46,11 +46,6 @@ class Automatic(CellWatch):
         self._pause = AGAIN_AFTER
         self._ended = threading.Event()
 
-    def start(self) -> None:
-        """Begin to look."""
-        super().start()
-        threading.Thread(target=self._run, name="tfgpu_magic-parking", daemon=True).start()
-
     def stop(self) -> None:
         """Look no more."""
         self._ended.set()
@@ -62,7 +57,8 @@ class Automatic(CellWatch):
     def _after(self, _: object) -> None:
         self._running, self._idle_since, self._pause = False, time.monotonic(), AGAIN_AFTER
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Look until it is stopped."""
         while not self._ended.wait(LOOK_EVERY):
             with contextlib.suppress(MonitorError, OSError):
                 if self._due() and not self._have_parked():
@@ -101,6 +97,7 @@ def start(shell: Any, after: float, *, when_needed: bool = False) -> Automatic:
     """Have a process parked by itself from now on."""
     made = Automatic(shell, after, when_needed=when_needed)
     made.start()
+    threading.Thread(target=made.run, name="tfgpu_magic-parking", daemon=True).start()
     return made
 
 

@@ -164,7 +164,7 @@ class ProcessParking:
         if way is Caller.BY_HAND:
             self._go_on_without()
             return
-        shown = Shown(self._shell)
+        shown = Shown(self._shell, back=True)
         try:
             with interruptible():
                 coming = self._joined(way)
@@ -198,9 +198,9 @@ class ProcessParking:
 
     def _outcome(self, coming: ComingBack, way: Caller, shown: Shown) -> ParkOutcome | None:
         """Wait for what comes of a return; who interrupts it hears of its end."""
-        show: Callable[[Progress], None] = shown.back if way is Caller.CELL else lambda _: None
+        show: Callable[[Progress], None] = shown if way is Caller.CELL else lambda _: None
         try:
-            return coming.outcome(None, show)
+            return coming.outcome(show=show)
         except KeyboardInterrupt:
             coming.call_off()
             coming.outcome(CALL_OFF_TIMEOUT, show)
@@ -247,7 +247,7 @@ class ProcessParking:
         if coming is None:
             return ParkOutcome(entry=self.state.known)
         try:
-            return coming.outcome(None) or ParkOutcome()
+            return coming.outcome() or ParkOutcome()
         finally:
             coming.leave()
 

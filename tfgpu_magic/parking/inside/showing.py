@@ -29,10 +29,11 @@ class Shown:
 
     Args:
         shell: IPython's shell.
+        back: whether it is this process's return; after a while it is said how to go on without.
     """
 
-    def __init__(self, shell: Any) -> None:
-        self._in_kernel = hasattr(shell, "kernel")
+    def __init__(self, shell: Any, *, back: bool = False) -> None:
+        self._in_kernel, self._back = hasattr(shell, "kernel"), back
         self._begun = self._said_at = time.monotonic()
         self._text = ""
         self._place: Any = None
@@ -43,16 +44,12 @@ class Shown:
         """How long it has taken so far."""
         return time.monotonic() - self._begun
 
-    def back(self, progress: Progress) -> None:
-        """Show how a return of this process gets on, and after a while how to go on without."""
-        self(progress, back=True)
-
-    def __call__(self, progress: Progress, *, back: bool = False) -> None:
+    def __call__(self, progress: Progress) -> None:
         """Show how it gets on, if it takes long enough."""
         now = time.monotonic()
         if now - self._begun < SOON or (self._text and not self._in_kernel and now - self._said_at < EVERY):
             return
-        hint = f" {parking.WITHOUT_SOON}" if back and now - self._begun >= LONG else ""
+        hint = f" {parking.WITHOUT_SOON}" if self._back and now - self._begun >= LONG else ""
         self.say(parking.progress(progress, self._owners(progress)) + hint)
 
     def end(self, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
@@ -27,26 +28,39 @@ _TIMES = ("10m", "20m", "1h", _OFF)
 
 
 def answer(line: Line) -> None:
-    """Park what the line says, now or by itself."""
+    """Park what the line says, now or by itself.
+
+    Raises:
+        PolicyError: the line cannot be done, or no other notebook has its name, or several have.
+        Refused: parking is off here, or what the line names cannot be parked, or was not.
+        MonitorError: another notebook cannot be asked.
+    """
     known = {_AUTO: f"{_AUTO} after which time?", _NEEDED: "", _TO: f"{_TO} where?", _CHECK: ""}
     name, flags = separate(line.rest.split(), known, line.word.forms)
     by_itself = _AUTO in flags and flags.keys() <= {_AUTO, _NEEDED}
     other = list(flags.items()) in ([], [(_CHECK, "")], [(_TO, _DISK)])
     if (name and flags) or not (by_itself or other):
         raise PolicyError(f"`park {line.rest}` cannot be done.{line.word.forms}")
-    if _CHECK in flags:
-        print(_check())
-    elif flags.get(_AUTO) == _OFF:
-        _automatically(None, when_needed=False)
-        print(f"This {host.here()} is not parked by itself any more.")
-    elif _AUTO in flags:
-        _automatically(seconds(flags[_AUTO]), when_needed=_NEEDED in flags)
-        when = " and another one waits for its room" if _NEEDED in flags else ""
-        print(f"This {host.here()} is parked by itself when no cell has run for {flags[_AUTO]}{when}.")
-    elif name:
+    shell, here = host.shell(), host.here()
+    if name:
         print(_park_other(" ".join(name)))
+    elif flags.get(_AUTO) == _OFF:
+        host.magics(shell).park_itself(None)
+        print(f"This {here} is not parked by itself any more.")
+    elif host.magics(shell).parking == _OFF:
+        raise Refused(parking.OFF, verdict="Not parked.")
+    elif _AUTO in flags:
+        after = seconds(flags[_AUTO])
+        host.magics(shell).park_itself(automatic.start(shell, after, when_needed=_NEEDED in flags))
+        when = " and another one waits for its room" if _NEEDED in flags else ""
+        print(f"This {here} is parked by itself when no cell has run for {flags[_AUTO]}{when}.")
+    elif _CHECK in flags:
+        outcome = notebook.of(shell).check()
+        if outcome.refusals:
+            raise Refused(parking.not_parked(outcome.refusals, f"This {here}"), verdict="")
+        print(parking.can_be_parked(outcome, here))
     else:
-        _park(to_disk=_TO in flags)
+        _park(shell, to_disk=_TO in flags)
 
 
 def offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
@@ -55,17 +69,11 @@ def offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
         return list(_TIMES)
     if tokens[-1:] == [_TO]:
         return [_DISK]
-    return [] if tokens else list(_names())
+    return [] if tokens else [PurePath(one.notebook).name for one in reports().values() if one.notebook]
 
 
-def _park(*, to_disk: bool) -> None:
-    """Have this process parked when its cell has ended.
-
-    Raises:
-        Refused: parking is off here, or no cell runs.
-    """
-    _refuse_if_off()
-    shell = host.shell()
+def _park(shell: Any, *, to_disk: bool) -> None:
+    """Have this process parked when its cell has ended."""
     if hasattr(shell, "kernel"):
         if not ipython.runs_cell(shell.kernel):
             raise Refused("It is parked when a cell has ended, and no cell says this: say it in one.", verdict="")
@@ -80,43 +88,8 @@ def _park(*, to_disk: bool) -> None:
     shell.events.register("post_run_cell", at_end)
 
 
-def _check() -> str:
-    """Return whether this process could be parked, and why not.
-
-    Raises:
-        Refused: it could not.
-    """
-    _refuse_if_off()
-    outcome = notebook.of(host.shell()).check()
-    if outcome.refusals:
-        raise Refused(parking.not_parked(outcome.refusals, f"This {host.here()}"), verdict="")
-    return parking.can_be_parked(outcome, host.here())
-
-
-def _automatically(after: float | None, *, when_needed: bool) -> None:
-    """Have this process parked by itself.
-
-    Args:
-        after: seconds without a running cell; None is not any more.
-        when_needed: whether only when another one waits for room.
-
-    Raises:
-        Refused: parking is off here.
-    """
-    if after is not None:
-        _refuse_if_off()
-    shell = host.shell()
-    host.magics(shell).park_itself(None if after is None else automatic.start(shell, after, when_needed=when_needed))
-
-
 def _park_other(name: str) -> str:
-    """Park another notebook, and return what has become of it.
-
-    Raises:
-        PolicyError: there is none of that name, or several are.
-        Refused: it was not parked.
-        MonitorError: it cannot be asked.
-    """
+    """Park another notebook, and return what has become of it."""
     known = reports()
     pid = pid_of(name, {one.pid: one.notebook for one in known.values()}, "No other notebook of yours")
     called = PurePath(known[pid].notebook).name or f"pid {pid}"
@@ -124,11 +97,6 @@ def _park_other(name: str) -> str:
     if outcome.refusals:
         raise Refused(parking.not_parked(outcome.refusals, called), verdict="")
     return parking.other_parked(outcome, called)
-
-
-def _names() -> list[str]:
-    """Return the names of this user's other notebooks."""
-    return [PurePath(one.notebook).name for one in reports().values() if one.notebook]
 
 
 def _parked(shell: Any, *, to_disk: bool) -> Mapping[str, str]:
@@ -142,19 +110,10 @@ def _parked(shell: Any, *, to_disk: bool) -> Mapping[str, str]:
     return {}
 
 
-def _refuse_if_off() -> None:
-    if host.magics(host.shell()).parking == _OFF:
-        raise Refused(parking.off(), verdict="Not parked.")
-
-
 def reports() -> dict[int, Report]:
     """Return the reports of this user's other notebooks, by pid."""
-    with BoardDirectory() as place:
-        files = ReportFiles(place)
-        try:
-            return {one.pid: one for one in files.read() if one.busy is not None and one.pid > 0}
-        finally:
-            files.close()
+    with BoardDirectory() as place, contextlib.closing(ReportFiles(place)) as files:
+        return {one.pid: one for one in files.read() if one.busy is not None and one.pid > 0}
 
 
 def pid_of(name: str, named: Mapping[int, str], nobody: str) -> int:

@@ -26,7 +26,13 @@ LOOK = 1.0
 
 
 def answer(line: Line) -> None:
-    """Bring it back, or say that it goes on without."""
+    """Bring it back, or say that it goes on without.
+
+    Raises:
+        PolicyError: the line cannot be done, or nothing that is parked has its name, or several have.
+        Refused: it does not come back.
+        MonitorError: another notebook cannot be asked.
+    """
     name, flags = separate(line.rest.split(), {_WITHOUT: ""}, line.word.forms)
     if name and flags:
         raise PolicyError(f"`unpark {line.rest}` cannot be done.{line.word.forms}")
@@ -48,13 +54,7 @@ def offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
 
 
 def _unpark_other(name: str) -> str:
-    """Bring another notebook back, and return what has become of it.
-
-    Raises:
-        PolicyError: none of that name is parked, or several are.
-        Refused: it does not come back.
-        MonitorError: it cannot be asked.
-    """
+    """Bring another notebook back, and return what has become of it."""
     known = _parked_names()
     pid = pid_of(name, known, "Nothing that is parked")
     called = PurePath(known[pid]).name or f"pid {pid}"
