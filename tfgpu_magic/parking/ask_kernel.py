@@ -32,7 +32,7 @@ BEGIN_TIMEOUT = 5.0
 """Seconds in which the other kernel begins with it; later it would surprise whoever works there by then."""
 ANSWER_TIMEOUT = 30.0
 """Seconds in which it is parked, or on its way by its report, or has said why not; else it has not begun."""
-_ASK = "__import__('tfgpu_magic.parking.inside.notebook', fromlist=['of']).{}"
+_ASK = "__import__('tfgpu_magic.parking.inside.notebook', fromlist=['of'])."
 _OPTIONS = ("-f", "--f", "--IPKernelApp.connection_file")
 _POLL = 0.5  # seconds between two looks whether the other kernel is there
 
@@ -52,7 +52,7 @@ def park(pid: int) -> ParkOutcome:
     if entry is not None and entry.phase is Phase.FAILED:  # its user is to hear of that first, in a cell
         return ParkOutcome(entry=entry, refusals=(why.LOST(),))
     deadline = time.time() + BEGIN_TIMEOUT
-    for outcome in _answers(pid, _ASK.format(f"answer({deadline!r})")):
+    for outcome in _answers(pid, f"answer('park', {deadline!r})"):
         if outcome is not None:
             return replace(outcome, entry=parked(pid))
         if time.time() > deadline + ANSWER_TIMEOUT and not ((entry := parked(pid)) and entry.parked):
@@ -74,7 +74,7 @@ def back(
         MonitorError: it cannot be asked.
     """
     end = math.inf if seconds is None else time.monotonic() + seconds
-    for outcome in _answers(pid, _ASK.format(COME_BACK)):
+    for outcome in _answers(pid, COME_BACK):
         if outcome is not None:
             return replace(outcome, entry=parked(pid))
         if (entry := parked(pid)) is not None:
@@ -96,7 +96,7 @@ def stay(pid: int) -> ParkOutcome | None:
         MonitorError: it cannot be asked.
     """
     end = time.monotonic() + BEGIN_TIMEOUT
-    for outcome in _answers(pid, _ASK.format(STAY)):
+    for outcome in _answers(pid, STAY):
         if outcome is not None or time.monotonic() > end:
             return outcome
     return ParkOutcome(refusals=(why.ENDED(),))
@@ -118,8 +118,8 @@ def _connection_file(words: Sequence[str]) -> Path | None:
     return Path(named[0]) if named else None
 
 
-def _answers(pid: int, code: str) -> Iterator[ParkOutcome | None]:
-    """Ask a kernel: give its answer, and None from time to time before; give no more once it has ended."""
+def _answers(pid: int, call: str) -> Iterator[ParkOutcome | None]:
+    """Give a kernel's answer to a call of `inside.notebook`, and None at times before; no more once it has ended."""
     from jupyter_client.blocking.client import BlockingKernelClient  # it is there where kernels are
 
     path, start = connection_file(pid), began(pid)
@@ -130,7 +130,7 @@ def _answers(pid: int, code: str) -> Iterator[ParkOutcome | None]:
     try:
         client.load_connection_file()
         client.shell_channel.start()
-        asked = client.execute(code, silent=True, store_history=False, allow_stdin=False, stop_on_error=False)
+        asked = client.execute(_ASK + call, silent=True, store_history=False, allow_stdin=False, stop_on_error=False)
         while began(pid) == start:
             with contextlib.suppress(queue.Empty):
                 message = client.get_shell_msg(timeout=_POLL)

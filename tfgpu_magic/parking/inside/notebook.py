@@ -8,6 +8,7 @@ runs: it never meets a GPU without it.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import sys
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.parking.checks import Inside
     from tfgpu_magic.parking.parked import ParkedProcess
-    from tfgpu_magic.parking.refusals import Refusal
 
 FINISH_TIMEOUT = 10.0
 """Seconds in which the GPUs do what they were given before; the lock gives them as long again."""
@@ -52,7 +52,6 @@ QUIET_TIMEOUT = 2.0
 CALL_OFF_TIMEOUT = 10.0
 """Seconds in which what cannot be called off any more ends."""
 
-_LOST = ParkOutcome(refusals=(why.LOST(),))
 _finishing: list[threading.Thread] = []
 """Those that still wait for the GPUs, which only means that these work: /proc can be read all the same."""
 
@@ -71,7 +70,7 @@ class ProcessParking:
     def __init__(self, shell: Any) -> None:
         ways: list[Block] = [partial(ipython.block_cells, shell)]
         if hasattr(shell, "kernel"):
-            asked = {COME_BACK: partial(_answered, self.come_back), STAY: partial(_answered, self.stay)}
+            asked = {COME_BACK: partial(self.asked, "back"), STAY: partial(self.asked, "stay")}
             ways.append(partial(ipython.block_messages, shell.kernel, asked))
         self.active = time.monotonic()
         self._shell = shell
@@ -103,12 +102,8 @@ class ProcessParking:
             to_disk: whether it goes to disk, and not to host memory.
         """
         with self._turn, uninterrupted() as interrupted:
-            if self._gate.closed:
-                return ParkOutcome(entry=self.state.known)
-            if self._lost:
-                return _LOST
-            if self._without:
-                return ParkOutcome(refusals=(why.WITHOUT_GPU(),))
+            if self._gate.closed or self._away_for_good:
+                return ParkOutcome(entry=self.state.known, refusals=self._away_for_good)
             self._ending.arrange(last_act=facts.open_module() is not False)
             try:
                 asker = Asker(tell, lambda: not interrupted.is_set())
@@ -122,10 +117,8 @@ class ProcessParking:
     def check(self) -> ParkOutcome:
         """Tell whether this process could be parked when its cell has ended, and why not."""
         with self._turn:
-            if self._lost:
-                return _LOST
-            if self._without:
-                return ParkOutcome(refusals=(why.WITHOUT_GPU(),))
+            if self._away_for_good:
+                return ParkOutcome(refusals=self._away_for_good)
             try:
                 cannot = self._gate.close()
             finally:
@@ -219,6 +212,11 @@ class ProcessParking:
         return self.state.known is not None and self.state.known.phase is Phase.FAILED
 
     @property
+    def _away_for_good(self) -> tuple[why.Refusal, ...]:
+        """Why nothing else is to be done here, unless a cell asks for it: the state is lost, or cells run without."""
+        return (why.LOST(),) if self._lost else (why.WITHOUT_GPU(),) if self._without else ()
+
+    @property
     def _there(self) -> bool:
         return not (self.state.away or self._lost)
 
@@ -235,12 +233,25 @@ class ProcessParking:
             if self._there:  # since a moment ago
                 self._open()
 
-    def come_back(self) -> ParkOutcome:
-        """Bring the state back, or wait until another thread has, for whom another process asks.
+    def asked(self, what: str, before: float = math.inf) -> Mapping[str, str]:
+        """Do what another process asks, and return what the reply to its message has of that.
 
-        Raises:
-            MonitorError: it has failed.
+        Args:
+            what: to ``park``, to come ``back``, or to ``stay``.
+            before: when the question is too old, in seconds since the epoch.
         """
+        do = {"park": self.park, "back": self._come_back, "stay": self._stay}[what]
+        refused = why.BUSY() if time.time() > before else None
+        if what == "park" and getattr(magics_of(self._shell), "parking", "off") == "off":
+            refused = why.OFF()
+        try:
+            outcome = do() if refused is None else ParkOutcome(refusals=(refused,))
+        except MonitorError as error:
+            outcome = ParkOutcome(refusals=(why.ERROR(str(error)),))
+        return {ANSWER: outcome.to_json()}
+
+    def _come_back(self) -> ParkOutcome:
+        """Bring the state back, or wait until another thread has, for whom another process asks."""
         if self._without:
             return ParkOutcome(refusals=(why.WITHOUT_GPU(),))
         coming = self._joined(Caller.MESSAGE)
@@ -251,11 +262,10 @@ class ProcessParking:
         finally:
             coming.leave()
 
-    def stay(self) -> ParkOutcome:
+    def _stay(self) -> ParkOutcome:
         """Call off what waits for the state to come back, for whomever it waits."""
-        coming = self._coming
-        if coming is not None:
-            coming.call_off()
+        if self._coming is not None:
+            self._coming.call_off()
         return ParkOutcome()
 
     def bring_back(self) -> None:
@@ -291,8 +301,7 @@ class ProcessParking:
 
     def _suspend(self) -> None:
         """Park this process at its end, whatever it does."""
-        if self._coming is not None:
-            self._coming.call_off()
+        self._stay()
         with self.state.alone(NOBODY):  # a return that is on its way ends first
             cuda.quieten(QUIET_TIMEOUT)
             LastPark(self.state).park()
@@ -344,41 +353,13 @@ def of(shell: Any) -> ProcessParking:
 _notebook: ProcessParking | None = None
 
 
-def answer(before: float) -> None:
-    """Park this kernel when the cell has ended that runs now, which is another one's question (`ask_kernel`).
+def answer(what: str, before: float = math.inf) -> None:
+    """Do what another process asks when the cell has ended that runs now, which is its question (`ask_kernel`).
 
-    Args:
-        before: when the question is too old, in seconds since the epoch.
+    As long as this kernel is parked it runs no such cell, and the gate answers. The arguments are as in
+    `ProcessParking.asked`.
     """
-    own = shell()
-    refused = _refused(magics_of(own), before)
-    do = of(own).park if refused is None else lambda: ParkOutcome(refusals=(refused,))
-    ipython.at_end_of_cell(own.kernel, partial(_answered, do))
-
-
-def answer_back() -> None:
-    """Say that this kernel is back; as long as it is parked it runs no cell that asks for it, and the gate answers."""
-    ipython.at_end_of_cell(shell().kernel, partial(_answered, of(shell()).come_back))
-
-
-def answer_stay() -> None:
-    """Say that nothing waits for it any more, as `answer_back`."""
-    ipython.at_end_of_cell(shell().kernel, partial(_answered, ParkOutcome))
-
-
-def _answered(do: Callable[[], ParkOutcome]) -> Mapping[str, str]:
-    """Do what another process asks, and return what its message's reply has of that."""
-    try:
-        outcome = do()
-    except MonitorError as error:
-        outcome = ParkOutcome(refusals=(why.ERROR(str(error)),))
-    return {ANSWER: outcome.to_json()}
-
-
-def _refused(magics: object, before: float) -> Refusal | None:
-    if getattr(magics, "parking", "off") == "off":
-        return why.OFF()
-    return why.BUSY() if time.time() > before else None
+    ipython.at_end_of_cell(shell().kernel, partial(of(shell()).asked, what, before))
 
 
 def quieten(finish: float, report: float) -> why.Refusal | None:
