@@ -35,12 +35,13 @@ _TELL = "Park nothing on this machine. Please tell us, with this report:\n  tfgp
 
 _ALLOW = "Where nobody else works, this tries it all the same:\n  tfgpu doctor --allow-open-module"
 AGAINST = {
-    reason: Outcome(f"parking.{reason.name}", Severity.NOTE, reason.sentence, then)
-    for reason, then in {
-        why.OLD_DRIVER: "", why.EXCLUSIVE: "", why.OPEN_MODULE: _ALLOW, why.UNKNOWN_MODULE: "",
-        why.OTHER_ARCHITECTURE: "", why.MIG_GPU: "", why.UNIFIED_MEMORY: "", why.NO_WAY_BACK: "", why.HOST_MEMORY: "",
-        why.UNLISTED: "",
-    }.items()
+    reason: Outcome(
+        f"parking.{reason.name}", Severity.NOTE, reason.sentence, _ALLOW if reason is why.OPEN_MODULE else ""
+    )
+    for reason in (
+        why.OLD_DRIVER, why.EXCLUSIVE, why.OPEN_MODULE, why.UNKNOWN_MODULE, why.OTHER_ARCHITECTURE,
+        why.MIG_GPU, why.UNIFIED_MEMORY, why.NO_WAY_BACK, why.HOST_MEMORY, why.UNLISTED,
+    )
 }  # fmt: skip
 """What speaks against it on this machine: parking's own reasons, each with what to do next."""
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import threading
-import time
 from concurrent import futures
 from typing import TYPE_CHECKING
 
@@ -29,7 +27,7 @@ class ComingBack:
         self._unpark = unpark
         self._progress = Progress(step="begins")
         self._outcome = futures.Future[ParkOutcome]()
-        self._waiting = threading.Lock()
+        self._waiting = threading.RLock()  # a signal may end the process while it is held
         self._waiters = 1
         self._off = False
         threading.Thread(target=self._work, name="tfgpu_magic-unpark", daemon=True).start()
@@ -53,30 +51,30 @@ class ComingBack:
             self._waiters -= 1
             self._off = self._off or not self._waiters
 
-    def call_off(self) -> None:
-        """Have it end for all who wait, unless it can no longer be called off."""
-        with self._waiting:
-            self._off = True
-
-    def outcome(
-        self, seconds: float = math.inf, show: Callable[[Progress], None] = lambda _: None
-    ) -> ParkOutcome | None:
-        """Wait for what comes of it; return None where it takes longer.
+    def call_off(self, seconds: float = 0.0) -> None:
+        """Have it end for all who wait, unless it can no longer be called off.
 
         Args:
-            seconds: how long to wait.
+            seconds: how long to wait for its end.
+        """
+        with self._waiting:
+            self._off = True
+        futures.wait([self._outcome], seconds)
+
+    def outcome(self, show: Callable[[Progress], None] = lambda _: None) -> ParkOutcome:
+        """Wait for what comes of it.
+
+        Args:
             show: takes each progress.
 
         Raises:
             MonitorError: it has failed.
         """
-        end = time.monotonic() + seconds
-        while time.monotonic() <= end:
+        while True:
             try:
                 return self._outcome.result(_POLL)
             except futures.TimeoutError:
                 show(self._progress)
-        return None
 
     def _work(self) -> None:
         try:

@@ -32,9 +32,6 @@ class NotBack(Exception):
     """The GPU state is still away; the text says why, and what to do next."""
 
 
-Come: TypeAlias = Callable[[Caller], None]
-"""Brings the state back and returns, or raises `NotBack`."""
-
 Block: TypeAlias = Callable[["Gate"], Iterator[str]]
 """Puts what blocks one way in through a gate; gives the names of what cannot be blocked, and may use the GPU."""
 
@@ -43,11 +40,11 @@ class Gate:
     """The gate of this process.
 
     Args:
-        come: brings the state back for what is blocked, in any thread.
+        come: brings the state back for what is blocked, in any thread, and returns; or raises `NotBack`.
         blocks: the ways in.
     """
 
-    def __init__(self, come: Come, blocks: Sequence[Block]) -> None:
+    def __init__(self, come: Callable[[Caller], None], blocks: Sequence[Block]) -> None:
         self.come = come
         self._blocks = blocks
         self._undo = contextlib.ExitStack()

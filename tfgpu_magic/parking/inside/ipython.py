@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from IPython.core.error import UsageError
 
@@ -153,31 +153,28 @@ def _number(message: Mapping[str, Any]) -> str:
     return str(message.get("header", {}).get("msg_id", ""))
 
 
-def _runs_nothing(kernel: Any, name: str, content: Mapping[str, Any]) -> bool:
-    """Tell whether a message runs no code of the user's: a page's first ones, and those of our own live table."""
+def _effect(kernel: Any, name: str, content: Mapping[str, Any]) -> Literal["none", "shows", "runs"]:
+    """Return what a message does: none of the user's code runs, or only what shows its widgets, or any.
+
+    The first are a page's first ones, and those of our own live table; the second can be put off.
+    """
     if name == "debug_request":
-        return content.get("command") in _TOLD
+        return "none" if content.get("command") in _TOLD else "runs"
     if name == "comm_open":
-        return content.get("target_name") == _WIDGETS
+        return "none" if content.get("target_name") == _WIDGETS else "runs"
     if not name.startswith("comm_"):
-        return False
+        return "runs"
     comm = kernel.comm_manager.comms.get(content.get("comm_id"))
-    if comm is None:  # nobody hears it
-        return True
-    if comm.target_name == _WIDGETS and name == "comm_close":
-        return True
-    if _asks_for_state(comm, name, content):
+    if comm is None or (comm.target_name == _WIDGETS and name == "comm_close"):  # nobody hears it
+        return "none"
+    if name != "comm_msg":
+        return "runs"
+    if comm.target_name.startswith("jupyter.widget") and content.get("data", {}).get("method") in _STATES:
         widgets = getattr(sys.modules.get("ipywidgets.widgets.widget"), "_instances", {})  # ipywidgets 7 has none
         asked = widgets.values() if comm.target_name == _WIDGETS else [widgets.get(comm.comm_id)]
-        return all(type(one).__module__.startswith(_PLAIN) for one in asked)
+        return "none" if all(type(one).__module__.startswith(_PLAIN) for one in asked) else "shows"
     live: Any = getattr(sys.modules.get("tfgpu_magic.notebook.widget"), "MemoryTable", None)
-    return name == "comm_msg" and live is not None and comm.comm_id == live.number()
-
-
-def _asks_for_state(comm: Any, name: str, content: Mapping[str, Any]) -> bool:
-    """Tell whether a message only asks for widgets' state, which a page draws whenever it comes."""
-    asked = content.get("data", {}).get("method") in _STATES
-    return name == "comm_msg" and asked and getattr(comm, "target_name", "").startswith("jupyter.widget")
+    return "none" if live is not None and comm.comm_id == live.number() else "runs"
 
 
 def _put_off(kernel: Any, name: str, message: tuple[Any, Any, Any], gate: Gate) -> None:
@@ -209,9 +206,8 @@ def _blocked(kernel: Any, name: str, handler: Callable[..., Any], gate: Gate, de
     """Return a handler that lets the state come back first; a question, for which nothing comes back, is refused."""
 
     async def handle(stream: Any, ident: Any, parent: Any) -> None:
-        content = parent["content"]
-        if gate.closed and not _runs_nothing(kernel, name, content):
-            if _asks_for_state(kernel.comm_manager.comms.get(content.get("comm_id")), name, content):
+        if gate.closed and (effect := _effect(kernel, name, parent["content"])) != "none":
+            if effect == "shows":
                 _put_off(kernel, name, (stream, ident, parent), gate)
                 if gate.closed:  # else it may have been opened meanwhile
                     return

@@ -164,7 +164,10 @@ class ProcessParking:
                 if coming is None:
                     return
                 try:
-                    outcome = self._outcome(coming, way, shown)
+                    outcome = coming.outcome(shown if way is Caller.CELL else lambda _: None)
+                except KeyboardInterrupt:
+                    coming.call_off(CALL_OFF_TIMEOUT)
+                    raise
                 finally:
                     coming.leave()
         except KeyboardInterrupt:
@@ -172,9 +175,8 @@ class ProcessParking:
         except MonitorError as error:
             raise NotBack(parking.unasked(str(error), here())) from None
         if self._gate.closed:
-            raise NotBack(parking.not_back(() if outcome is None else outcome.refusals, here()))
-        if outcome is not None:
-            shown.end(parking.back(outcome, shown.seconds))
+            raise NotBack(parking.not_back(outcome.refusals, here()))
+        shown.end(parking.back(outcome, shown.seconds))
 
     def _joined(self, way: Caller) -> ComingBack | None:
         """Return the attempt to wait for; None where user code may run."""
@@ -188,16 +190,6 @@ class ProcessParking:
             if self._coming is None or not self._coming.join():
                 self._coming = ComingBack(self._way_back)
             return self._coming
-
-    def _outcome(self, coming: ComingBack, way: Caller, shown: Shown) -> ParkOutcome | None:
-        """Wait for what comes of a return; who interrupts it hears of its end."""
-        show: Callable[[Progress], None] = shown if way is Caller.CELL else lambda _: None
-        try:
-            return coming.outcome(show=show)
-        except KeyboardInterrupt:
-            coming.call_off()
-            coming.outcome(CALL_OFF_TIMEOUT, show)
-            raise
 
     def _changed(self, known: ParkedProcess | None) -> None:
         """Report where the state is, and open the gate where it is back; on the thread that moves it."""
@@ -258,7 +250,7 @@ class ProcessParking:
         if coming is None:
             return ParkOutcome(entry=self.state.known)
         try:
-            return coming.outcome() or ParkOutcome()
+            return coming.outcome()
         finally:
             coming.leave()
 

@@ -54,7 +54,7 @@ class Shown:
 
     def end(self, text: str) -> None:
         """Show what has come of it; a return that nobody had to wait for needs no words."""
-        if text and (self._text or self._place is not None):
+        if self._text:
             self.say(text)
 
     def say(self, text: str) -> None:
