@@ -139,17 +139,6 @@ def test_a_pool_with_nothing_to_do_is_harmless_and_one_at_work_is_not(over: thre
             over.set()
 
 
-def test_a_timer_that_waits_is_named() -> None:
-    before = found()
-    timer = threading.Timer(1000, print)
-    timer.name = "timer"
-    timer.start()
-    try:
-        assert set(found()) - set(before) == {"timer"}
-    finally:
-        timer.cancel()
-
-
 def test_a_timer_by_signals_is_named() -> None:
     before = found()
     signal.setitimer(signal.ITIMER_VIRTUAL, 1000)
