@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.parking.conftest import Asking, Start, entry, park, phase, state, unpark, workers
-from tests.simgpu.talking import Talker
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
 from tfgpu_magic.parking import refusals as why
@@ -67,18 +66,12 @@ def test_many_cycles_leave_nothing_behind(machine: Machine, programs: Start) -> 
     assert found.returns == 11
 
 
-def one_that_waits(programs: Start) -> tuple[Talker, Talker, Asking, list[Progress]]:
-    """Give a program that was parked and waits to come back, the one that has its room, and what the first is told."""
+def test_the_room_of_one_is_anothers_meanwhile(machine: Machine, programs: Start) -> None:
     one = programs(GIB)
     assert park(one.pid).done
     other, said = programs(GIB), list[Progress]()
     coming = Asking(unpark, one.pid, tell=said.append)
     until(lambda: any(each.step == "waits" for each in said))
-    return one, other, coming, said
-
-
-def test_the_room_of_one_is_anothers_meanwhile(machine: Machine, programs: Start) -> None:
-    one, other, coming, said = one_that_waits(programs)
     waits = next(each for each in said if each.step == "waits")
     room = waits.rooms[0]
 
