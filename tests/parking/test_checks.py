@@ -51,23 +51,17 @@ def test_an_idle_notebook_on_a_good_machine_may_be_parked() -> None:
         (replace(GOOD, driver="610.10", inside=Inside(nvml=False)), why.NVML_UNLOADED("610.10")),
         (replace(GOOD, gpus=(GPU._replace(exclusive=True),)), why.EXCLUSIVE("0")),
         (replace(GOOD, gpus=(GPU, GPU), held=(HeldMemory("GPU-0", GIB),) * 2), why.SEVERAL_GPUS()),
-        (replace(GOOD, inside=Inside(contexts=2)), why.SEVERAL_GPUS()),
         (replace(GOOD, mps=True), why.MPS()),
-        (replace(GOOD, inside=Inside(mps=True)), why.MPS()),
+        (replace(GOOD, mps=True, inside=Inside(against=(why.MPS(),))), why.MPS()),
         *(
             (replace(GOOD, inside=Inside(libraries=files)), why.INTERCEPTED(files))
             for files in (("/a/libcuda.so.1", "/b.so"), ("/compat/libcuda.so.590.1",), ("/vgpu.so",))
         ),
-        (replace(GOOD, inside=Inside(profiled=True)), why.PROFILED()),
-        (replace(GOOD, inside=Inside(prefetches=True)), why.PREFETCHES()),
         (replace(GOOD, children=(7, 9)), why.CHILDREN((7, 9))),
         (replace(GOOD, host=5 * GIB), why.HOST_MEMORY(6 * GIB, 5 * GIB)),
         (replace(GOOD, host=None), why.HOST_MEMORY(6 * GIB, None)),
         (replace(GOOD, most=8 * GIB, others=3 * GIB), why.USERS_MEMORY(8 * GIB, 3 * GIB)),
-        (replace(GOOD, inside=Inside(busy=True)), why.BUSY()),
-        (replace(GOOD, inside=Inside(threads=("loader",))), why.THREADS(("loader",))),
-        (replace(GOOD, inside=Inside(nccl=True)), why.NCCL()),
-        (replace(GOOD, inside=Inside(shared=True)), why.SHARED_MEMORY()),
+        (replace(GOOD, inside=Inside(against=(why.THREADS(("loader",)),))), why.THREADS(("loader",))),
     ],
 )
 def test_a_reason_is_found_by_itself_with_its_facts(facts: ParkFacts, expected: why.Refusal) -> None:
@@ -84,7 +78,7 @@ def test_the_drivers_own_library_is_nothing_special(file: str) -> None:
 
 
 def test_every_reason_is_said_at_once() -> None:
-    found = refusals(replace(GOOD, open_module=True, children=(7,), inside=Inside(busy=True, nccl=True)))
+    found = refusals(replace(GOOD, open_module=True, children=(7,), inside=Inside(against=(why.BUSY(), why.NCCL()))))
 
     assert {one.reason for one in found} == {why.OPEN_MODULE, why.CHILDREN, why.BUSY, why.NCCL}
 

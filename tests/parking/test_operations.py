@@ -35,7 +35,7 @@ from tfgpu_magic.parking.transfers import LastPark
 
 
 def test_what_must_not_be_parked_is_not_touched(house: House) -> None:
-    assert house.park(inside=Inside(busy=True)).refusals == (why.BUSY(),)
+    assert house.park(inside=Inside(against=(why.BUSY(),))).refusals == (why.BUSY(),)
     assert (set(house.driver.calls), house.phase) == ({"snapshot"}, None)
 
 

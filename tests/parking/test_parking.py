@@ -141,6 +141,6 @@ def test_what_could_be_parked_is_told_without_parking_it(machine: Machine, progr
     program = programs()
 
     assert Park(state(program.pid), Inside()).check().done
-    assert Park(state(program.pid), Inside(busy=True)).check().refusals == (why.BUSY(),)
+    assert Park(state(program.pid), Inside(against=(why.BUSY(),))).check().refusals == (why.BUSY(),)
     assert machine.held(pid=program.pid) == GIB + CONTEXT
     assert workers(machine) == []

@@ -82,21 +82,14 @@ def test_a_child_that_has_the_driver_open_is_refused(machine: Machine, held: Tal
     assert held.ask("intact()")
 
 
-@pytest.mark.parametrize(
-    ("inside", "refusal"),
-    [
-        (Inside(nccl=True), why.NCCL()),
-        (Inside(shared=True), why.SHARED_MEMORY()),
-        (Inside(threads=("loader",)), why.THREADS(("loader",))),
-    ],
-)
+@pytest.mark.parametrize("refusal", [why.NCCL(), why.SHARED_MEMORY(), why.THREADS(("loader",))])
 def test_what_only_the_process_can_know_is_refused_when_it_says_so(
-    machine: Machine, held: Talker, inside: Inside, refusal: why.Refusal
+    machine: Machine, held: Talker, refusal: why.Refusal
 ) -> None:
     machine.set_driver("595.84")
     held.ask("start_nccl()")
 
-    assert park(held.pid, inside).refusals == (refusal,)
+    assert park(held.pid, Inside(against=(refusal,))).refusals == (refusal,)
     assert held.ask("intact()")
 
 

@@ -44,43 +44,14 @@ class Inside:
     """What only the process itself can say, and has to.
 
     Attributes:
-        busy: whether a cell runs.
-        threads: the names of threads that may call CUDA at any time.
-        contexts: on how many GPUs it has CUDA's own context; one that a library has made beside that is not known.
-        nccl: whether NCCL has started.
-        shared: whether GPU memory is shared with another process.
-        profiled: whether a profiler has run.
-        prefetches: whether a pipeline copies ahead to a GPU.
-        mps: whether MPS may stand between it and the driver.
+        against: why it may not be parked, on whatever machine.
         nvml: whether NVML is kept loaded, and was never unloaded without its end.
         libraries: the files from which it may have the driver's calls; none in a process without CUDA.
     """
 
-    busy: bool = False
-    threads: tuple[str, ...] = ()
-    contexts: int = 1
-    nccl: bool = False
-    shared: bool = False
-    profiled: bool = False
-    prefetches: bool = False
-    mps: bool = False
+    against: tuple[Refusal, ...] = ()
     nvml: bool = True
     libraries: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiskRoom:
-    """The place on disk where a process is to be parked.
-
-    Attributes:
-        directory: where that is; empty where an administrator has given none.
-        error: why it cannot be used; empty where it can.
-        left: bytes that this user's processes may still write there.
-    """
-
-    directory: str = ""
-    error: str = ""
-    left: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +74,8 @@ class ParkFacts:
         host: bytes of host memory that it may still fill, without what must be left; None where that is unknown.
         most: bytes of it that all of this user's parked processes may fill; None where there is no such limit.
         others: bytes of it that this user's other processes fill that are parked.
-        disk: where it is to be parked on disk; None is in host memory.
+        disk: the directory on disk where it is to be parked and the bytes that may be filled there, or why it cannot be
+            used; None is in host memory.
         inside: what it says of itself.
     """
 
@@ -122,7 +94,7 @@ class ParkFacts:
     host: int | None
     most: int | None = None
     others: int = 0
-    disk: DiskRoom | None = None
+    disk: tuple[str, int] | Refusal | None = None
     inside: Inside
 
     @property
@@ -138,7 +110,8 @@ class ParkFacts:
 
 def refusals(facts: ParkFacts) -> tuple[Refusal, ...]:
     """Return every reason why a process is not to be parked; none means that it may be."""
-    return tuple(refusal for check in _CHECKS for refusal in check(facts))
+    found = [refusal for check in _CHECKS for refusal in check(facts)]
+    return tuple(dict.fromkeys([*found, *facts.inside.against]))
 
 
 def placeholder(size: int) -> int:
@@ -226,9 +199,9 @@ def _process(facts: ParkFacts) -> Iterator[Refusal]:
         yield why.MANAGED_MEMORY()
     if facts.children:
         yield why.CHILDREN(facts.children)
-    if facts.mps or facts.inside.mps:
+    if facts.mps:
         yield why.MPS()
-    if len(facts.held) > 1 or facts.inside.contexts > 1:
+    if len(facts.held) > 1:
         yield why.SEVERAL_GPUS()
     files = facts.inside.libraries
     if len(files) > 1 or any(_other_version(file, facts.driver or "") for file in files):
@@ -237,22 +210,17 @@ def _process(facts: ParkFacts) -> Iterator[Refusal]:
 
 def _host(facts: ParkFacts) -> Iterator[Refusal]:
     if facts.disk is not None:
-        yield from _disk(facts, facts.disk)
-    elif facts.host is None or facts.host < facts.size:
+        if _branch(facts) < LEAST_FOR_DISK:
+            yield why.OLD_FOR_DISK(facts.driver or "", str(LEAST_FOR_DISK))
+        if isinstance(facts.disk, why.Refusal):
+            yield facts.disk
+        elif facts.disk[1] < facts.size:
+            yield why.DISK_ROOM(facts.size, *facts.disk)
+        return
+    if facts.host is None or facts.host < facts.size:
         yield why.HOST_MEMORY(facts.size, facts.host)
     if facts.most is not None and facts.most < facts.others + facts.size:
         yield why.USERS_MEMORY(facts.most, facts.others)
-
-
-def _disk(facts: ParkFacts, disk: DiskRoom) -> Iterator[Refusal]:
-    if _branch(facts) < LEAST_FOR_DISK:
-        yield why.OLD_FOR_DISK(facts.driver or "", str(LEAST_FOR_DISK))
-    if not disk.directory:
-        yield why.NO_DISK()
-    elif disk.error:
-        yield why.DISK_UNUSABLE(disk.directory, disk.error)
-    elif disk.left < facts.size:
-        yield why.DISK_ROOM(facts.size, disk.directory, disk.left)
 
 
 def _other_version(file: str, driver: str) -> bool:
@@ -261,22 +229,4 @@ def _other_version(file: str, driver: str) -> bool:
     return name is None or ("." in name[1] and name[1] != driver)
 
 
-def not_ready(inside: Inside) -> Iterator[Refusal]:
-    """Return why a process does not say of itself that it may be parked, on whatever machine."""
-    if inside.busy:
-        yield why.BUSY()
-    if inside.threads:
-        yield why.THREADS(inside.threads)
-    if inside.nccl:
-        yield why.NCCL()
-    if inside.shared:
-        yield why.SHARED_MEMORY()
-    if inside.profiled:
-        yield why.PROFILED()
-    if inside.prefetches:
-        yield why.PREFETCHES()
-
-
-_CHECKS: Sequence[Callable[[ParkFacts], Iterator[Refusal]]] = (
-    _driver, _machine, _held, _process, lambda facts: not_ready(facts.inside), _host,
-)  # fmt: skip
+_CHECKS: Sequence[Callable[[ParkFacts], Iterator[Refusal]]] = (_driver, _machine, _held, _process, _host)

@@ -21,6 +21,7 @@ from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.monitor.driver import look
 from tfgpu_magic.monitor.owners.pids import began, descendants, elsewhere, opens_driver
 from tfgpu_magic.parking import checks, driver_worker, host_memory_claims, reported
+from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import ParkFacts
 from tfgpu_magic.parking.disk import DiskPlace
 from tfgpu_magic.policy import settings
@@ -85,16 +86,15 @@ def disk_place() -> DiskPlace | None:
     return None
 
 
-def disk_room(pid: int) -> checks.DiskRoom:
-    """Return what room there is on disk for a process."""
+def disk_room(pid: int) -> tuple[str, int] | why.Refusal:
+    """Return the directory on disk and the bytes that a process may fill there, or why there is none."""
     place = disk_place()
     if place is None:
-        return checks.DiskRoom()
+        return why.NO_DISK()
     try:
-        left = min(place.left(), max(0, place.most - parked_by_others(pid, disk=True)))
-        return checks.DiskRoom(directory=place.directory, left=left)
+        return place.directory, min(place.left(), max(0, place.most - parked_by_others(pid, disk=True)))
     except OSError as trouble:
-        return checks.DiskRoom(directory=place.directory, error=trouble.strerror or str(trouble))
+        return why.DISK_UNUSABLE(place.directory, trouble.strerror or str(trouble))
 
 
 def _configured(setting: str) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.frameworks import NAMES, cuda
+from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
 
 if TYPE_CHECKING:
@@ -40,24 +41,29 @@ def keep_nvml() -> None:
             _kept.append(ctypes.CDLL(_NVML))
 
 
-def of_process(**more: Any) -> Inside:
-    """Return what this process has done.
+def of_process(*, busy: bool = False, threads: tuple[str, ...] = ()) -> Inside:
+    """Return what this process says of itself.
 
     Args:
-        more: what else it says of itself.
+        busy: whether a cell runs.
+        threads: what may call CUDA at any time, by name.
     """
     maps, contexts = _maps(), len(cuda.contexts())
-    return Inside(
-        contexts=contexts,
-        nccl=maps is None or _nccl(maps, contexts),
+    against = {
+        why.BUSY(): busy,
+        why.THREADS(threads): bool(threads),
+        why.NCCL(): maps is None or _nccl(maps, contexts),
         # Whether PyTorch has sent GPU memory to another process, or got some of one.
-        shared=bool(getattr(sys.modules.get("torch.multiprocessing.reductions"), "shared_cache", None)),
-        profiled=maps is None or _profiled(maps),
-        prefetches=_prefetches(),
-        mps=_mps(),
+        why.SHARED_MEMORY(): bool(getattr(sys.modules.get("torch.multiprocessing.reductions"), "shared_cache", None)),
+        why.PROFILED(): maps is None or _profiled(maps),
+        why.PREFETCHES(): _prefetches(),
+        why.MPS(): _mps(),
+        why.SEVERAL_GPUS(): contexts > 1,
+    }
+    return Inside(
+        against=tuple(reason for reason, found in against.items() if found),
         nvml=bool(_kept),
         libraries=() if maps is None else tuple(sorted(_libraries(maps))),
-        **more,
     )
 
 

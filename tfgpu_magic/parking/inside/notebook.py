@@ -25,7 +25,7 @@ from tfgpu_magic.host import magics as magics_of
 from tfgpu_magic.leases import lease_file
 from tfgpu_magic.monitor.owners.pids import notebook_of
 from tfgpu_magic.parking import answers as parking
-from tfgpu_magic.parking import checks, facts, reported
+from tfgpu_magic.parking import facts, reported
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.gpu_state import NOBODY, Asker, GpuState
 from tfgpu_magic.parking.inside import ipython, unblocked
@@ -127,7 +127,7 @@ class ProcessParking:
 
     def _parked(self, cannot: tuple[str, ...], asker: Asker, **how: bool) -> ParkOutcome:
         inside = of_process(busy=unblocked.cell_runs(self._shell), threads=cannot)
-        if any(checks.not_ready(inside)):
+        if inside.against:
             return self._way_out(inside).check()
         still: why.Refusal | None = why.STILL_WORKING(FINISH_TIMEOUT)
         if magics_of(self._shell).idle_release.put_off():
