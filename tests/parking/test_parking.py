@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -85,20 +84,6 @@ def test_the_room_of_one_is_anothers_meanwhile(machine: Machine, programs: Start
     one.end(signal.SIGKILL)
     assert unpark(other.pid).done
     assert other.ask("intact()")
-
-
-def test_one_that_waits_in_vain_may_go_and_stays_parked(machine: Machine, programs: Start) -> None:
-    one = programs(GIB)
-    park(one.pid)
-    programs(GIB)
-    off = threading.Event()
-
-    def hear(said: Progress) -> None:
-        if said.step == "waits":
-            off.set()
-
-    assert unpark(one.pid, hear, lambda: not off.is_set()).refusals == (why.CANCELLED(),)
-    assert phase(one.pid) is Phase.PARKED
 
 
 def test_a_process_with_very_many_open_files_is_answered(machine: Machine) -> None:

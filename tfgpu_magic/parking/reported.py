@@ -60,6 +60,6 @@ def read() -> dict[int, ParkedProcess]:
     return {}
 
 
-def parked(pid: int | None = None) -> ParkedProcess | None:
-    """Return what is known of a process's parking, None of one that was never parked; without a pid, of this one."""
-    return read().get(pid or os.getpid())
+def parked(pid: int) -> ParkedProcess | None:
+    """Return what is known of a process's parking; None of one that was never parked."""
+    return read().get(pid)
