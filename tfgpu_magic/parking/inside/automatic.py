@@ -71,7 +71,10 @@ class Automatic(CellWatch):
         if not idle or self._notebook.parked or now < self._not_before:
             return False
         ours = set(cuda.pools())
-        return bool(ours) and (not self._when_needed or bool(ours & _needed()))
+        if not (ours and self._when_needed):
+            return bool(ours)
+        with BoardDirectory() as place:
+            return bool(ours & lease_file.requested(place))
 
     def _have_parked(self) -> bool:
         """Park it, on the thread that runs its cells where it has a loop; tell whether it is parked."""
@@ -99,8 +102,3 @@ def start(shell: Any, after: float, *, when_needed: bool = False) -> Automatic:
     made.start()
     threading.Thread(target=made.run, name="tfgpu_magic-parking", daemon=True).start()
     return made
-
-
-def _needed() -> set[str]:
-    with BoardDirectory() as place:
-        return lease_file.requested(place)
