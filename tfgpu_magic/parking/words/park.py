@@ -122,18 +122,14 @@ def pid_of(name: str, named: Mapping[int, str], nobody: str) -> int:
     Raises:
         PolicyError: it means none, or several.
     """
-    found = [pid for pid, path in named.items() if name in (str(pid), path) or _ends_with(path, name)]
+    end = f"/{PurePath(name)}"
+    found = [pid for pid, path in named.items() if name == str(pid) or f"/{path}".endswith(end)]
     if len(found) == 1:
         return found[0]
     if found:
         raise PolicyError(f"{name!r} is the name of several: {_listed(found, named)}. Say the pid.")
     there = f" There are: {_listed(named, named)}." if named else ""
     raise PolicyError(f"{nobody} is called {name!r}.{there}")
-
-
-def _ends_with(path: str, name: str) -> bool:
-    parts, end = PurePath(path).parts, PurePath(name).parts
-    return bool(end) and parts[-len(end) :] == end
 
 
 def _listed(pids: Iterable[int], named: Mapping[int, str]) -> str:
