@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.model.rows import Parked, ParkedState, ProcessRow
+from tfgpu_magic.monitor.owners.attribution import Owner
 from tfgpu_magic.parking import reported
 from tfgpu_magic.parking.states import Phase
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from tfgpu_magic.model.report import GpuUse, Report
     from tfgpu_magic.model.snapshot import Gpu, Snapshot
     from tfgpu_magic.monitor.board.directory import BoardDirectory
-    from tfgpu_magic.monitor.owners.attribution import Owner
     from tfgpu_magic.monitor.table.tabulate import Known
     from tfgpu_magic.parking.parked import ParkedProcess
 
@@ -113,22 +113,19 @@ def _state(entry: ParkedProcess, *, listed: bool, old: bool) -> ParkedState | No
 
 def _row(gpu: str, entry: ParkedProcess, owner: Owner | None, use: GpuUse | None) -> ProcessRow:
     """Return the row of a process that holds nothing of a GPU, since its memory is in the host's."""
-    known = owner if owner is not None and owner.who in ("this", "mine") else None
+    if owner is None or owner.who not in ("this", "mine"):  # reports are of this user's own processes
+        called = PurePath(entry.name).name or f"process {entry.pid}"  # it may be a path
+        owner = Owner(pid=entry.pid, who="mine", text=called, kernel=entry.pid)
     return ProcessRow(
         gpu=gpu,
         pid=entry.pid,
         kind="",
-        who="mine" if known is None else known.who,  # reports are of this user's own processes
-        owner=_called(entry) if known is None else known.text,
+        who=owner.who,
+        owner=owner.text,
         held=None if entry.phase is Phase.FAILED else 0,
         use=use,
-        notebook=None if known is None else known.notebook,
-        kernel=entry.pid if known is None else known.kernel,
-        call=known is not None and known.call,
+        notebook=owner.notebook,
+        kernel=owner.kernel,
+        call=owner.call,
         began=entry.began,
     )
-
-
-def _called(entry: ParkedProcess) -> str:
-    """Return a process's name as it was reported, which may be a path."""
-    return PurePath(entry.name).name or f"process {entry.pid}"
