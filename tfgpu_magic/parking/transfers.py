@@ -58,6 +58,8 @@ class Park:
         asker: who has asked for it.
     """
 
+    _yields = True  # to another of the user's processes that is on its way out
+
     def __init__(
         self,
         state: GpuState,
@@ -126,7 +128,7 @@ class Park:
         with _only_one(self._asker, self._state.timeouts.lock) as only, self._claim():
             if not self._asker.wanted():
                 return (why.CANCELLED(),)
-            if not only:
+            if not only and self._yields:
                 return (why.ANOTHER(),)
             times = self._state.timeouts
             self._state.begin(held, self._name)
@@ -202,6 +204,8 @@ class LastPark(Park):
     Args:
         state: the process's.
     """
+
+    _yields = False
 
     def __init__(self, state: GpuState) -> None:
         super().__init__(state, Inside())
