@@ -150,6 +150,37 @@ def test_what_was_brought_back_under_the_open_module_is_asked_to_end_and_killed_
         assert orphan.wait(30) == -9
 
 
+LAST_PARK = """
+import atexit, os, time
+os.environ["TFGPU_MAGIC_DIR"] = {board!r}
+from tfgpu_magic.notebook.reporter import Reporter
+from tfgpu_magic.parking import reported
+from tfgpu_magic.parking.inside.ending import Ending
+from tfgpu_magic.parking.parked import ParkedProcess
+from tfgpu_magic.parking.states import Phase
+Reporter(name="train.py").start()
+reported.post(ParkedProcess(pid=os.getpid(), began=1, phase=Phase.BACK, since=1.0, returns=1))
+def suspend():
+    print("suspends", flush=True)
+    time.sleep(3.0)
+    print("suspended", flush=True)
+Ending(lambda: False, lambda: True, suspend, lambda: None).arrange(last_act=True)
+"""
+
+
+def test_what_parks_as_its_last_act_is_not_killed_meanwhile(
+    machine: Machine, server: Server, open_module: None
+) -> None:
+    with script(machine, LAST_PARK.format(board=str(server.home / "board")) + SCRIPT) as process:
+        asked = {"pid": process.pid, "began": row_of(server, lambda row: row.get("pid") == process.pid)["began"]}
+
+        assert end(server, asked | {"kill": True}) == 204
+        assert process.stdout
+        assert process.stdout.readline() == "suspends\n"
+        assert end(server, asked | {"kill": True}) == 204  # its exit functions have run
+        assert (process.stdout.readline(), process.wait(30)) == ("suspended\n", 128 + signal.SIGTERM)
+
+
 def test_what_is_parked_is_ended_though_it_has_left_the_driver(
     machine: Machine, server: Server, orphan: subprocess.Popen[str], open_module: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

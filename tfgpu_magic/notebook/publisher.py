@@ -79,6 +79,11 @@ class Publisher:
         """Whether this process has imported a framework."""
         return bool(registry.imported())
 
+    @property
+    def was_parked(self) -> bool:
+        """Whether this process is parked, or has been."""
+        return self_report.parked() is not None
+
     def close(self) -> None:
         """Remove the last report."""
         if self._report_file is not None:

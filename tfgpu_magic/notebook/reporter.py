@@ -67,7 +67,7 @@ class Reporter(CellWatch):
 
     def start(self) -> None:
         """Watch the cells, and report; in a program, report now, and again once it has imported a framework."""
-        atexit.register(self.stop)
+        atexit.register(self._stop_at_exit)
         if self._shell is not None:
             super().start()
             self._thread.start()
@@ -82,13 +82,18 @@ class Reporter(CellWatch):
         if self._forked() or self._ended.is_set():
             return
         self._ended.set()
-        atexit.unregister(self.stop)
+        atexit.unregister(self._stop_at_exit)
         if self._shell is not None:
             super().stop()
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(PATIENCE)
         self._close()
+
+    def _stop_at_exit(self) -> None:
+        """Stop; one that was parked is reported until it has ended: it may park itself as its last act."""
+        if self._publisher is None or not self._publisher.was_parked:
+            self.stop()
 
     def announce(self) -> None:
         """Report at once, and return when other processes can read the report, or when it takes too long."""

@@ -220,7 +220,7 @@ def _kill_when_parked(pid: int, start: int) -> None:
     """Kill a process as soon as it may be; one that never parks itself stays."""
     end = time.monotonic() + PARK_TIMEOUT
     while began(pid) == start and time.monotonic() < end:
-        if not _parks_first(pid):
+        if _parks_first(pid) is False:  # a report that cannot be read says nothing
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
             return
