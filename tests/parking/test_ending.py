@@ -29,6 +29,7 @@ atexit.register(say, "registered after")
 ENDS = {
     "by itself": "",
     "SIGTERM": "os.kill(os.getpid(), signal.SIGTERM)",
+    "its terminal is closed": "os.kill(os.getpid(), signal.SIGHUP)",
     "its server is lost": "thread = threading.Thread(target=os._exit, args=[1]); thread.start(); thread.join()",
 }
 FUNCTIONS = ["registered after", "registered before"]
@@ -39,9 +40,11 @@ FUNCTIONS = ["registered after", "registered before"]
     [
         ("away", "by itself", ["saves"], 0),
         ("away", "SIGTERM", ["saves"], 128 + signal.SIGTERM),
+        ("away", "its terminal is closed", ["saves"], 128 + signal.SIGHUP),
         ("away", "its server is lost", [], 1),
         ("restored", "by itself", [*FUNCTIONS, "saves", "suspends"], 0),
         ("restored", "SIGTERM", [*FUNCTIONS, "saves", "suspends"], 128 + signal.SIGTERM),
+        ("restored", "its terminal is closed", [*FUNCTIONS, "saves", "suspends"], 128 + signal.SIGHUP),
         ("restored", "its server is lost", ["suspends"], 1),
         ("there", "by itself", FUNCTIONS, 0),
         ("there", "its server is lost", [], 1),
@@ -77,3 +80,22 @@ def test_an_interrupt_of_its_last_act_keeps_nothing_from_ending() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20 * SLACK)
 
     assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_no_signal_stops_its_last_act(number: int) -> None:
+    last = f'os.kill(os.getpid(), {number}); say("suspends")'
+    code = CODE.format(where="restored", end="os._exit(3)").replace('say("suspends")', last)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20 * SLACK)
+
+    assert (done.returncode, done.stdout, done.stderr) == (3, "suspends\n", "")
+
+
+def test_a_fork_leaves_blocked_what_was_blocked_before() -> None:
+    mask = "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})"
+    fork = "os.fork() or os._exit(signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, []))"
+    end = f"{mask}; {fork}; say(os.waitstatus_to_exitcode(os.wait()[1])); say(len({mask}))"
+    code = CODE.format(where="restored", end=end)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20 * SLACK)
+
+    assert done.stdout.splitlines() == ["1", "1", *FUNCTIONS, "saves", "suspends"]

@@ -3,7 +3,8 @@
 One that is parked ends at once: what Python and libraries do at the end may call CUDA, and would wait for ever, or
 crash. Under NVIDIA's open kernel module the end of a live context that was restored has hung whole hosts, and that of a
 suspended process none: there, one that is back is parked again as the last act of its end. It may end by itself, by
-SIGTERM, or by `os._exit`, as ipykernel does when its server is lost. Nobody can do anything before SIGKILL.
+SIGTERM, SIGHUP where its terminal is closed, or `os._exit`, as ipykernel does when its server is lost. Nobody can do
+anything before SIGKILL.
 Source: NVIDIA/cuda-checkpoint#53; ipykernel, `parentpoller.py`.
 """
 
@@ -16,10 +17,10 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NoReturn
 
 _exit, _register = os._exit, atexit.register
+_ENDS = frozenset({signal.SIGTERM, signal.SIGHUP})
 
 
 class Ending:
@@ -40,7 +41,9 @@ class Ending:
         save: Callable[[], object],
     ) -> None:
         self._away, self._restored, self._suspend, self._save = away, restored, suspend, save
-        os.register_at_fork(after_in_child=self._forget)
+        self._mask = threading.local()
+        # A signal that comes for a fork before `_forget` has ended would be lost.
+        os.register_at_fork(before=self._hold, after_in_parent=self._release, after_in_child=self._forget)
         self._turn = threading.Lock()  # of the thread that ends the process
 
     def arrange(self, *, last_act: bool) -> None:
@@ -55,21 +58,25 @@ class Ending:
             return
         atexit.register = self._register  # type: ignore[assignment]  # its types tie the arguments to the function
         os._exit = self._at_once
-        main = threading.current_thread() is threading.main_thread()
-        if main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, self._terminated)
-            # One that comes for a fork before `_forget` has ended would be lost.
-            hold, release = (
-                partial(signal.pthread_sigmask, how, {signal.SIGTERM}) for how in (signal.SIG_BLOCK, signal.SIG_UNBLOCK)
-            )
-            os.register_at_fork(before=hold, after_in_parent=release, after_in_child=release)
+        if threading.current_thread() is threading.main_thread():
+            for number in _ENDS:
+                if signal.getsignal(number) is signal.SIG_DFL:
+                    signal.signal(number, self._terminated)
+
+    def _hold(self) -> None:
+        self._mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
+
+    def _release(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask.before)
 
     def _forget(self) -> None:
         """Have a process that was forked end as any other."""
         atexit.unregister(self._at_exit)
         atexit.register, os._exit = _register, _exit
-        if signal.getsignal(signal.SIGTERM) == self._terminated:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in _ENDS:
+            if signal.getsignal(number) == self._terminated:
+                signal.signal(number, signal.SIG_DFL)
+        self._release()
 
     def _register(self, function: Callable[..., object], *args: Any, **options: Any) -> Callable[..., object]:
         """Take the place of `atexit.register`: ours stays the last that is registered, and is called first.
@@ -90,6 +97,7 @@ class Ending:
 
     def _at_once(self, status: int) -> NoReturn:
         """Take the place of `os._exit`."""
+        _ignore_signals()  # the handler of one would wait for this thread's turn
         self._turn.acquire()  # whoever has it ends the process
         with contextlib.suppress(BaseException):  # whatever it is, it ends
             if self._restored():
@@ -97,8 +105,7 @@ class Ending:
         _exit(status)
 
     def _end(self, status: int) -> NoReturn:
-        for number in (signal.SIGTERM, signal.SIGINT):  # Jupyter Server sends the first while this goes on
-            signal.signal(number, signal.SIG_IGN)
+        _ignore_signals()
         if not self._away():
             atexit.unregister(self._at_exit)
             atexit._run_exitfuncs()
@@ -106,3 +113,10 @@ class Ending:
             with contextlib.suppress(Exception):
                 write()
         self._at_once(status)
+
+
+def _ignore_signals() -> None:
+    """Have the end go on whatever signal comes: Jupyter Server sends SIGTERM meanwhile, a user Ctrl-C."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (*_ENDS, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
