@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import signal
+import threading
 from collections.abc import Iterator
 from functools import partial
 from types import SimpleNamespace
@@ -16,9 +18,10 @@ from tests.waiting import until
 from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.gpu_state import GpuState
-from tfgpu_magic.parking.inside import ipython
+from tfgpu_magic.parking.inside import automatic, ipython
 from tfgpu_magic.parking.inside import notebook as parking
 from tfgpu_magic.parking.inside.gate import Caller, NotBack
+from tfgpu_magic.parking.messages import ParkOutcome
 from tfgpu_magic.parking.states import CudaState, Phase
 
 
@@ -145,3 +148,36 @@ def test_a_return_that_ends_while_its_user_goes_on_without_leaves_nothing_withhe
 
     assert not notebook.parked
     assert not withheld
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_the_process_waits_for_the_end_of_its_first_park(
+    notebook: parking.ProcessParking, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    said, before = [], signal.getsignal(number)
+
+    def park(*_: object, **__: object) -> ParkOutcome:
+        signal.raise_signal(number)
+        said.append("parked")
+        return ParkOutcome()
+
+    monkeypatch.setattr(notebook._ending, "arrange", lambda **_: signal.signal(number, lambda *_: said.append("ends")))
+    monkeypatch.setattr(notebook, "_parked", park)
+    try:
+        notebook.park()
+    finally:
+        signal.signal(number, before)
+
+    assert said == ["parked", "ends"]
+
+
+def test_how_one_ends_that_is_to_park_itself_is_arranged_where_signals_can_be(
+    notebook: parking.ProcessParking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    monkeypatch.setattr(parking, "of", lambda _: notebook)
+    monkeypatch.setattr(notebook._ending, "arrange", lambda **_: threads.append(threading.current_thread()))
+    events = SimpleNamespace(register=lambda *_: None, unregister=lambda *_: None)
+    automatic.start(SimpleNamespace(events=events), 1e9).stop()
+
+    assert threads == [threading.main_thread()]

@@ -100,5 +100,6 @@ def start(shell: Any, after: float, *, when_needed: bool = False) -> Automatic:
     """Have a process parked by itself from now on."""
     made = Automatic(shell, after, when_needed=when_needed)
     made.start()
+    notebook.of(shell).arrange_end()
     threading.Thread(target=made.run, name="tfgpu_magic-parking", daemon=True).start()
     return made

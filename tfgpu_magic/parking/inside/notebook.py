@@ -101,10 +101,10 @@ class ProcessParking:
             unasked: whether nobody has asked for it.
             to_disk: whether it goes to disk, and not to host memory.
         """
+        self.arrange_end()  # before: its signals are uninterrupted's, too
         with self._turn, uninterrupted() as interrupted:
             if self._gate.closed or self._away_for_good:
                 return ParkOutcome(entry=self.state.known, refusals=self._away_for_good)
-            self._ending.arrange(last_act=facts.open_module() is not False)
             try:
                 asker = Asker(tell, lambda: not interrupted.is_set())
                 return self._parked(self._gate.close(), asker, unasked=unasked, to_disk=to_disk)
@@ -113,6 +113,10 @@ class ProcessParking:
                 if self._there:
                     cuda.wake()
                     self._gate.open()
+
+    def arrange_end(self) -> None:
+        """Have this process end as one that was parked; signals do so only if this runs on the main thread."""
+        self._ending.arrange(last_act=facts.open_module() is not False)
 
     def check(self) -> ParkOutcome:
         """Tell whether this process could be parked when its cell has ended, and why not."""
@@ -318,20 +322,20 @@ def uninterrupted() -> Iterator[threading.Event]:
 
     A signal that ends the process does so afterwards, unless it needs no Python to.
     """
-    interrupted, ended = threading.Event(), threading.Event()
+    interrupted, ended = threading.Event(), list[int]()
     if threading.current_thread() is not threading.main_thread():
         yield interrupted
         return
     before = {signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: interrupted.set())}
-    if callable(signal.getsignal(signal.SIGTERM)):
-        before[signal.SIGTERM] = signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    for number in filter(lambda one: callable(signal.getsignal(one)), (signal.SIGTERM, signal.SIGHUP)):
+        before[number] = signal.signal(number, lambda number, _: ended.append(number))
     try:
         yield interrupted
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        if ended.is_set():
-            signal.raise_signal(signal.SIGTERM)
+        if ended:
+            signal.raise_signal(ended[0])
 
 
 def of(shell: Any) -> ProcessParking:
