@@ -10,15 +10,21 @@ from typing import Any
 
 from tests.sizes import GIB, MIB
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking.driver import OUT_OF_MEMORY, RESTORE, DriverError
 from tfgpu_magic.parking.driver_worker import Died, GivenUp
-from tfgpu_magic.parking.states import CALLS, CudaState, Found
+from tfgpu_magic.parking.states import CudaState, Found
 
 WRONG_STATE = 401
 TOTAL = 8 * GIB
 HELD = 5 * GIB
 
+CALLS = {
+    "lock": (CudaState.RUNNING, CudaState.LOCKED),
+    "checkpoint": (CudaState.LOCKED, CudaState.CHECKPOINTED),
+    "restore": (CudaState.CHECKPOINTED, CudaState.LOCKED),
+    "unlock": (CudaState.LOCKED, CudaState.RUNNING),
+}
+"""The state that each call needs, and the state that it leads to."""
 EVENTS = ("died before", "died after", "hung before", "hung after", "declined", "ended after")
 """What may become of a call: whether it was made, and whether that was told; after the last one the worker ends."""
 
@@ -76,7 +82,7 @@ class Driver:
         elif call == "let_go":
             self.taken = 0
         else:
-            needed, after = CALLS[call]  # type: ignore[index]
+            needed, after = CALLS[call]
             if self.state is not needed:
                 raise DriverError(call, WRONG_STATE)
             if call == "restore":
@@ -123,10 +129,3 @@ class Worker:
     def end(self) -> None:
         self.usable, self.ended = False, True
         self._driver.taken = 0  # it goes with its process
-
-
-def me() -> tuple[int, int]:
-    """Return this process's key."""
-    start = began(os.getpid())
-    assert start is not None
-    return os.getpid(), start

@@ -23,7 +23,7 @@ from tfgpu_magic.parking.driver import DISK, DriverError
 from tfgpu_magic.parking.driver_worker import TROUBLES, Died, DriverWorker, GivenUp
 from tfgpu_magic.parking.messages import Progress
 from tfgpu_magic.parking.parked import ParkedProcess, Rates
-from tfgpu_magic.parking.states import FOLLOWS, SETTLED, UNSETTLED, Action, CudaState, Found, Phase, reconcile
+from tfgpu_magic.parking.states import FOLLOWS, UNSETTLED, CudaState, Found, Phase, reconcile
 from tfgpu_magic.probe import within
 
 if TYPE_CHECKING:
@@ -352,17 +352,16 @@ class GpuState:
         assert entry is not None  # noqa: S101  # it has begun
         returned = entry.returns > 0
         phase = Phase.LOCKING if never_away else entry.phase
-        action = reconcile(phase, self.state(seconds), returned=returned)
-        if action is Action.UNLOCK:
+        after = reconcile(phase, self.state(seconds), returned=returned)
+        if after is Phase.UNLOCKING:
             self.make("unlock", seconds=self.timeouts.unlock)
-            action = reconcile(phase, CudaState.RUNNING, returned=returned)
-        if action is Action.WAIT:
-            self.note(trouble=SILENT)
-            return self.known
-        after = SETTLED[action]
+            after = reconcile(phase, CudaState.RUNNING, returned=returned)
         if after is None:
             self._set(None)
             return None
+        if isinstance(after, Found):
+            self.note(trouble=SILENT)
+            return self.known
         came_back = after is Phase.BACK and phase is not Phase.LOCKING
         return self.move(after, returns=entry.returns + came_back)
 

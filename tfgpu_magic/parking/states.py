@@ -9,10 +9,6 @@ from __future__ import annotations
 
 from enum import Enum, IntEnum
 from types import MappingProxyType
-from typing import Literal, TypeAlias
-
-Call: TypeAlias = Literal["lock", "checkpoint", "restore", "unlock"]
-"""A call of the driver that changes a process's state."""
 
 
 class CudaState(IntEnum):
@@ -24,7 +20,7 @@ class CudaState(IntEnum):
     FAILED = 3
 
 
-class Found(Enum):
+class Found(str, Enum):
     """What may be found instead of a state: the process has ended, it uses no CUDA, or nobody answered in time."""
 
     GONE = "gone"
@@ -46,31 +42,6 @@ class Phase(str, Enum):
     """Its GPU state cannot be had back; only its end frees what it still holds."""
 
 
-class Action(Enum):
-    """What sets right a process that something died over."""
-
-    FORGET = "forget"
-    """Nothing is left to be set right, and it was never away."""
-    RETURN = "return"
-    """It runs, and has been away."""
-    UNLOCK = "unlock"
-    KEEP = "keep"
-    """It is parked, and stays so until it is wanted."""
-    FAIL = "fail"
-    WAIT = "wait"
-    """Nothing is known yet: ask again later."""
-
-
-CALLS: MappingProxyType[Call, tuple[CudaState, CudaState]] = MappingProxyType(
-    {
-        "lock": (CudaState.RUNNING, CudaState.LOCKED),
-        "checkpoint": (CudaState.LOCKED, CudaState.CHECKPOINTED),
-        "restore": (CudaState.CHECKPOINTED, CudaState.LOCKED),
-        "unlock": (CudaState.LOCKED, CudaState.RUNNING),
-    }
-)
-"""The state that each call needs, and the state that it leads to."""
-
 FOLLOWS: MappingProxyType[Phase | None, frozenset[Phase | None]] = MappingProxyType(
     {
         None: frozenset({Phase.LOCKING}),
@@ -85,17 +56,12 @@ FOLLOWS: MappingProxyType[Phase | None, frozenset[Phase | None]] = MappingProxyT
 )
 """The phases that may follow each; None is a process that was never away."""
 
-SETTLED: MappingProxyType[Action, Phase | None] = MappingProxyType(
-    {Action.FORGET: None, Action.RETURN: Phase.BACK, Action.KEEP: Phase.PARKED, Action.FAIL: Phase.FAILED}
-)
-"""The phase that an action leads to, if it succeeds; None is never away. After `UNLOCK` it is asked again."""
-
 UNSETTLED = frozenset({Phase.LOCKING, Phase.CHECKPOINTING, Phase.RESTORING, Phase.UNLOCKING})
 """The phases in which a call may be under way; when that has ended they are to be set right."""
 
 
-def reconcile(phase: Phase, found: CudaState | Found, *, returned: bool = False) -> Action:
-    """Return what sets right a process of which nobody knows what became of the last call.
+def reconcile(phase: Phase, found: CudaState | Found, *, returned: bool = False) -> Phase | Found | None:
+    """Return the phase of a process of which nobody knows what became of the last call.
 
     A locked process is unlocked whatever the phase: if its checkpoint was not begun, it goes on as it was; if its
     restore is done, it has everything again. A checkpointed one stays parked, since a restore is only begun when the
@@ -106,15 +72,19 @@ def reconcile(phase: Phase, found: CudaState | Found, *, returned: bool = False)
         phase: how far it had come.
         found: what the driver says.
         returned: whether it was away before that.
+
+    Returns:
+        Its phase, `Phase.UNLOCKING` of one that is to be unlocked, and runs then; None where it was never away, or is
+        there no more; `Found.UNKNOWN` where nothing is known yet, and it is to be asked again later.
     """
     if found is Found.GONE:
-        return Action.FORGET
+        return None
     if found is Found.UNKNOWN or (found is Found.NO_CUDA and phase is not Phase.LOCKING):
-        return Action.WAIT
-    if found is CudaState.FAILED:
-        return Action.FAIL
+        return Found.UNKNOWN
     if found is CudaState.LOCKED:
-        return Action.UNLOCK
+        return Phase.UNLOCKING
+    if found is CudaState.FAILED or (found is CudaState.CHECKPOINTED and phase is Phase.FAILED):
+        return Phase.FAILED
     if found is CudaState.CHECKPOINTED:
-        return Action.FAIL if phase is Phase.FAILED else Action.KEEP
-    return Action.RETURN if returned or phase is not Phase.LOCKING else Action.FORGET
+        return Phase.PARKED
+    return Phase.BACK if returned or phase is not Phase.LOCKING else None
