@@ -26,7 +26,7 @@ from tfgpu_magic.parking import answers as parking
 from tfgpu_magic.parking import checks, facts, transfers
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
-from tfgpu_magic.parking.driver import OUT_OF_MEMORY, DriverService, serve
+from tfgpu_magic.parking.driver import OUT_OF_MEMORY, serve
 from tfgpu_magic.parking.gpu_state import Asker
 from tfgpu_magic.parking.messages import Progress
 from tfgpu_magic.parking.parked import ParkedProcess
@@ -356,6 +356,6 @@ def test_a_worker_unlocks_what_it_has_locked_whatever_ends_it() -> None:
         {"call": "checkpoint", "arguments": [7], "seconds": 60},
     ]
     with pytest.raises(ValueError, match="nobody knew"):
-        serve(DriverService(driver, str), StringIO("\n".join(map(json.dumps, orders))), StringIO())
+        serve(driver, StringIO("\n".join(map(json.dumps, orders))), StringIO())
 
     assert done == ["lock", "unlock", "let go"]

@@ -19,7 +19,8 @@ import os
 import select
 import signal
 import sys
-from typing import TYPE_CHECKING, Any, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.monitor.board.lockfile import LIBRARIES, PARKING_NAME
@@ -28,7 +29,7 @@ from tfgpu_magic.parking.states import CudaState, Found
 from tfgpu_magic.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 OK, OUT_OF_MEMORY, NO_CUDA = 0, 2, 3
 NO_DEVICE = 100
@@ -87,6 +88,11 @@ class DriverError(Exception):
         super().__init__(f"{call}: {code}")
         self.call, self.code = call, code
 
+    @property
+    def answer(self) -> dict[str, Any]:
+        """What a worker answers."""
+        return {"call": self.call, "code": self.code}
+
 
 class Driver:
     """The opened driver, with the room that this process has taken for another one.
@@ -103,64 +109,73 @@ class Driver:
         self._taken: list[ctypes.c_uint64] = []
         self._contexts: list[ctypes.c_int] = []
         self._call("cuInit", 0)
+        self._readers = Readers(folders)
+
+    def snapshot(self) -> str:
+        """Return the GPUs and their processes now, as a snapshot's JSON."""
+        return self._readers.read(graphics=False).to_json()
 
     def state(self, pid: int) -> CudaState | Found:
-        """Return a process's state; newer drivers have more than are known here."""
+        """Return a process's state, or what is found instead; newer drivers have more than are known here."""
         state = ctypes.c_int()
-        self._call("cuCheckpointProcessGetState", pid, ctypes.byref(state))
         try:
+            self._call("cuCheckpointProcessGetState", pid, ctypes.byref(state))
             return CudaState(state.value)
         except ValueError:
             return Found.UNKNOWN
+        except DriverError as error:
+            if error.code in _ENDED:
+                return _ENDED[error.code]
+            raise
 
     def lock(self, pid: int, seconds: float) -> None:
         """Let what a process has submitted end, and have its further calls wait."""
         self._call("cuCheckpointProcessLock", pid, ctypes.byref(_LockArguments(timeout_ms=int(1000 * seconds))))
 
-    def checkpoint(self, pid: int) -> None:
-        """Copy a locked process's memory into its own host memory, and let go of its GPUs."""
-        self._call("cuCheckpointProcessCheckpoint", pid, ctypes.byref(_Arguments()))
+    def checkpoint(self, pid: int, file: str | None = None, gpus: Sequence[str] = ()) -> None:
+        """Copy a locked process's memory into its own host memory or to a file, and let go of its GPUs.
 
-    def restore(self, pid: int) -> None:
-        """Bring a process's memory back, at once after the room that was taken for it is free; it stays locked.
-
-        Raises:
-            DriverError: it failed, and fails for good where there was too little room.
-        """
-        self._free()
-        self._call(RESTORE, pid, ctypes.byref(_Arguments()))
-
-    def checkpoint_to(self, pid: int, gpus: Sequence[str], file: str) -> None:
-        """Copy a locked process's memory to a file, and let go of its GPUs; the process keeps nothing of it.
-
-        The memory is mapped here meanwhile, for which this process needs a context on each GPU.
+        Of what goes to a file the process keeps nothing. It is mapped here meanwhile, for which this process needs a
+        context on each of its GPUs.
 
         Raises:
             DriverError: it failed, in the driver or, as `DISK` with the system's number of the error, in the file. Then
                 this process has to end: the driver takes back what is not completed.
         """
+        if file is None:
+            self._call(CHECKPOINT, pid, ctypes.byref(_Arguments()))
+            return
         self._retain(gpus)
         storage = self._begin(CHECKPOINT, pid, 0)
         buffer = ctypes.create_string_buffer(PIECE)
-        with _opened(file) as fd:
+        with _opened(file) as opened:
             for place, data, size in _pieces(storage):
                 self._call("cuMemcpyDtoH_v2", buffer, ctypes.c_uint64(data), ctypes.c_size_t(size))
                 content = buffer.raw[:size]
                 if content != bytes(size):  # zeros take no room
-                    _write(fd, content, place)
-            os.ftruncate(fd, sum(storage.device[number].size for number in range(storage.devices)))
-            os.fsync(fd)
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                    opened.seek(place)
+                    opened.write(content)
+            opened.truncate(sum(storage.device[number].size for number in range(storage.devices)))
+            os.fsync(opened.fileno())
+            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         self._complete(storage)
         self.let_go()
 
-    def restore_from(self, pid: int, file: str) -> None:
-        """Bring a process's memory back from a file; all else is as in `restore` and `checkpoint_to`."""
+    def restore(self, pid: int, file: str | None = None) -> None:
+        """Bring a process's memory back, at once after the room that was taken for it is free; it stays locked.
+
+        Raises:
+            DriverError: it failed, as in `checkpoint`; it fails for good where there was too little room.
+        """
         self._free()
+        if file is None:
+            self._call(RESTORE, pid, ctypes.byref(_Arguments()))
+            return
         storage = self._begin(RESTORE, pid, 2)
-        with _opened(file) as fd:
+        with _opened(file) as opened:
             for place, data, size in _pieces(storage):
-                content = os.pread(fd, size, place)
+                opened.seek(place)
+                content = opened.read(size)
                 if len(content) < size:
                     raise OSError(errno.EIO, "the file is too short")
                 at, length = ctypes.c_uint64(data), ctypes.c_size_t(size)
@@ -168,7 +183,7 @@ class Driver:
                     self._call("cuMemsetD8_v2", at, ctypes.c_ubyte(0), length)
                 else:
                     self._call("cuMemcpyHtoD_v2", at, content, length)
-                os.posix_fadvise(fd, place, size, os.POSIX_FADV_DONTNEED)
+                os.posix_fadvise(opened.fileno(), place, size, os.POSIX_FADV_DONTNEED)
         self._complete(storage)
 
     def _begin(self, call: str, pid: int, argument: int) -> _CustomStorage:
@@ -257,14 +272,11 @@ def _load(folders: Iterable[str]) -> ctypes.CDLL:
 
 
 @contextlib.contextmanager
-def _opened(file: str) -> Iterator[int]:
-    """Give a descriptor of a file; what fails in it is raised as an error of the driver's."""
+def _opened(file: str) -> Iterator[BinaryIO]:
+    """Give a file; what fails in it is raised as an error of the driver's."""
     try:
-        fd = os.open(file, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            yield fd
-        finally:
-            os.close(fd)
+        with Path(file).open("r+b") as opened:
+            yield opened
     except OSError as error:
         raise DriverError(DISK, error.errno or errno.EIO) from error
 
@@ -278,74 +290,46 @@ def _pieces(storage: _CustomStorage) -> Iterator[tuple[int, int, int]]:
         place += one.size
 
 
-def _write(fd: int, content: bytes, place: int) -> None:
-    done = 0
-    while done < len(content):
-        done += os.pwrite(fd, content[done:], place + done)
+def serve(driver: Driver, orders: Iterable[str], answers: TextIO) -> None:
+    """Obey until there are no more orders, or nobody listens any more.
 
-
-class DriverService:
-    """What a worker does.
+    Then, and whatever else ends it, no process is left locked that was locked here.
 
     Args:
-        driver: the calls.
-        look: returns the GPUs and their processes now, as a snapshot's JSON.
+        driver: what makes the calls.
+        orders: each in a line.
+        answers: takes that of each.
     """
-
-    def __init__(self, driver: Driver, look: Callable[[], str]) -> None:
-        self._driver, self._look = driver, look
-        self._locked: set[int] = set()
-
-    def obey(self, order: Mapping[str, Any]) -> dict[str, Any]:
-        """Make one call, and return its answer."""
-        try:
-            return {"answer": self._made(order["call"], *order["arguments"])}
-        except DriverError as error:
-            return {"call": error.call, "code": error.code}
-
-    def leave(self) -> None:
-        """Leave no process locked that this one has locked."""
-        for pid in self._locked:
-            with contextlib.suppress(DriverError):
-                self._driver.unlock(pid)
-        self._driver.let_go()
-
-    def _made(self, call: str, *arguments: Any) -> Any:
-        if call == "snapshot":
-            return self._look()
-        if call == "state":
-            return self._state(*arguments)
-        getattr(self._driver, call)(*arguments)
-        if call in ("lock", "restore", "restore_from"):
-            self._locked.add(arguments[0])
-        elif call in ("checkpoint", "checkpoint_to", "unlock"):
-            self._locked.discard(arguments[0])
-        return None
-
-    def _state(self, pid: int) -> int | str:
-        try:
-            return self._driver.state(pid).value
-        except DriverError as error:
-            if error.code in _ENDED:
-                return _ENDED[error.code].value
-            raise
-
-
-def serve(worker: DriverService, orders: Iterable[str], answers: TextIO) -> None:
-    """Obey until there are no more orders, or nobody listens any more; then, and whatever else happens, leave."""
+    locked: set[int] = set()
     try:
         for line in orders:
             order = json.loads(line)
             signal.setitimer(signal.ITIMER_REAL, order["seconds"])
-            answer = worker.obey(order)
+            try:
+                answer = {"answer": _obey(driver, locked, order["call"], *order["arguments"])}
+            except DriverError as error:
+                answer = error.answer
             signal.setitimer(signal.ITIMER_REAL, 0)
             print(json.dumps(answer), file=answers, flush=True)
     except OSError:
         pass
     finally:
         signal.setitimer(signal.ITIMER_REAL, LEAVE_TIMEOUT)
-        worker.leave()
+        for pid in locked:
+            with contextlib.suppress(DriverError):
+                driver.unlock(pid)
+        driver.let_go()
         signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _obey(driver: Driver, locked: set[int], call: str, *arguments: Any) -> Any:
+    """Make one call, note what is locked after it, and return its answer."""
+    answer = getattr(driver, call)(*arguments)
+    if call in ("lock", "restore"):
+        locked.add(arguments[0])
+    elif call in ("checkpoint", "unlock"):
+        locked.discard(arguments[0])
+    return answer
 
 
 def orders(parent: int) -> Iterator[str]:
@@ -386,12 +370,11 @@ def main() -> None:
     try:
         driver = Driver(folders)
     except DriverError as error:
-        print(json.dumps({"call": error.call, "code": error.code}), file=told, flush=True)
+        print(json.dumps(error.answer), file=told, flush=True)
         return
-    readers = Readers(folders)
     print(json.dumps({"answer": os.getpid()}), file=told, flush=True)
     signal.setitimer(signal.ITIMER_REAL, 0)
     try:
-        serve(DriverService(driver, lambda: readers.read(graphics=False).to_json()), orders(parent), told)
+        serve(driver, orders(parent), told)
     finally:
         os._exit(0)  # nothing to tidy up: the system frees everything, and a library may take its time

@@ -125,7 +125,12 @@ class DriverWorker:
     def give_up(self) -> None:
         """Kill it, and wait a moment for its end."""
         self._process.kill()
-        self._close()
+        self._idle = False
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(KILL_TIMEOUT)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
 
     def end(self) -> None:
         """Have it end, which frees what it has taken."""
@@ -134,14 +139,6 @@ class DriverWorker:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(KILL_TIMEOUT)
         self.give_up()
-
-    def _close(self) -> None:
-        self._idle = False
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(KILL_TIMEOUT)
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
 
     def _answer(self, call: str, seconds: float) -> Any:
         """Wait for an answer. Whatever keeps it from being read, the worker is given up."""

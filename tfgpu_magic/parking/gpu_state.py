@@ -12,25 +12,21 @@ import os
 import threading
 import time
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.owners.pids import began
-from tfgpu_magic.parking import facts
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.driver import DISK, DriverError
 from tfgpu_magic.parking.driver_worker import TROUBLES, Died, DriverWorker, GivenUp
 from tfgpu_magic.parking.messages import Progress
 from tfgpu_magic.parking.parked import ParkedProcess, Rates
 from tfgpu_magic.parking.states import FOLLOWS, UNSETTLED, CudaState, Found, Phase, reconcile
-from tfgpu_magic.probe import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tfgpu_magic.model.report import HeldMemory
-    from tfgpu_magic.parking.checks import Inside, ParkFacts
 
 HANGS, SILENT = "hangs", "unanswered"
 """Why a process is not set right for now: a call for it hangs, the driver did not answer."""
@@ -54,7 +50,8 @@ class Timeouts:
         take: for the placeholder.
         copy: for a copy of nothing.
         slowest: bytes a second that a copy has at least.
-        between: between two looks while somebody waits for room.
+        between: between two looks while somebody waits for room, at first.
+        later: between two looks after that, at most; who looks more rarely than `lease_file.ABSENT` loses its turn.
         again: the longest between two attempts to take room that the driver does not give.
     """
 
@@ -67,11 +64,16 @@ class Timeouts:
     copy: float = 30.0
     slowest: float = 1e8
     between: float = 0.5
+    later: float = 2.0
     again: float = 10.0
 
     def copying(self, size: int) -> float:
         """Return the seconds for a copy of so many bytes."""
         return self.copy + size / self.slowest
+
+    def waiting(self, waited: float) -> float:
+        """Return the seconds until the next look of who has waited so long: it may be days."""
+        return min(max(self.between, waited / 60), self.later)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,8 @@ class GpuState:
             pid=self.pid, began=began(self.pid) or 0, phase=Phase.LOCKING, since=time.time(), held=held, name=name,
             returns=returns,
         )  # fmt: skip
-        return self._follows(entry)
+        self._set(entry)
+        return entry
 
     def move(self, phase: Phase, **changes: object) -> ParkedProcess:
         """Note that the process is in another phase from now on, and return what is known of it."""
@@ -174,25 +177,19 @@ class GpuState:
         assert before is not None  # noqa: S101  # it has begun
         since = before.since if phase in _AWAY and before.phase in _AWAY else time.time()
         settled = {"trouble": "", "wanted": False}
-        return self._follows(replace(before, phase=phase, since=since, **{**settled, **changes}))  # type: ignore[arg-type]
+        entry = replace(before, phase=phase, since=since, **{**settled, **changes})  # type: ignore[arg-type]
+        self._set(entry)
+        return entry
 
     def note(self, **changes: object) -> None:
         """Note why a phase does not go on, or whether somebody waits for the return."""
         if self.known is not None and (changed := replace(self.known, **changes)) != self.known:  # type: ignore[arg-type]
             self._set(changed)
 
-    def measured(self, *, out: float | None = None, back: float | None = None) -> None:
-        """Note how fast something was moved, in bytes a second."""
-        self.rates = self.rates.after(out=out, back=back)
-
-    def _follows(self, entry: ParkedProcess) -> ParkedProcess:
-        before = None if self.known is None else self.known.phase
-        if entry.phase is not before and entry.phase not in FOLLOWS[before]:
-            raise AssertionError(f"{entry.phase} cannot follow {before}")
-        self._set(entry)
-        return entry
-
     def _set(self, known: ParkedProcess | None) -> None:
+        before, after = (None if one is None else one.phase for one in (self.known, known))
+        if after is not before and after not in FOLLOWS[before]:
+            raise AssertionError(f"{after} cannot follow {before}")
         self.known = known
         if self.file is not None and (known is None or known.phase is Phase.BACK):
             os.close(self.file)  # which takes it away
@@ -247,41 +244,42 @@ class GpuState:
         """
         self.worker().call(call, self.pid, *arguments, seconds=seconds)
 
-    def move_file(self, worker: DriverWorker, call: str, *arguments: object, seconds: float) -> None:
-        """Have a worker make a call that copies from or to the process's file, whose path is the last argument.
+    def copy(self, worker: DriverWorker, call: Literal["checkpoint", "restore"], *of_file: object) -> float:
+        """Have a worker copy the process's memory to its file, if it has one, or to host memory, or back from there.
 
         What is raised is as in `make`. A worker that failed in the file is ended: the driver takes back what was begun.
+
+        Args:
+            worker: that one; for the way back it holds the room.
+            call: the call.
+            of_file: its further arguments where there is a file.
+
+        Returns:
+            The seconds that it took.
         """
-        _let_trace(worker.pid)
+        assert self.known is not None  # noqa: S101  # it has begun
+        size, to_disk = self.known.size, self.file is not None
+        file = (f"/proc/{self.pid}/fd/{self.file}", *of_file) if to_disk else ()
+        begun = time.monotonic()
         try:
-            worker.call(call, self.pid, *arguments, f"/proc/{self.pid}/fd/{self.file}", seconds=seconds)
+            if to_disk:
+                _let_trace(worker.pid)
+            worker.call(call, self.pid, *file, seconds=self.timeouts.copying(size))
         except DriverError as error:
             if error.call == DISK:
                 worker.give_up()
             raise
         finally:
-            _let_trace(0)
+            if to_disk:
+                _let_trace(0)
+        took = time.monotonic() - begun
+        if not to_disk:
+            self.rates = self.rates.after(**{"out" if call == "checkpoint" else "back": size / max(took, 1e-3)})
+        return took
 
     def look(self) -> Snapshot:
         """Return the GPUs as they are now; what is raised is as in `make`."""
         return Snapshot.from_json(self.worker().call("snapshot", seconds=self.timeouts.look))
-
-    def facts(self, inside: Inside, *, allow_open_module: bool, to_disk: bool = False) -> ParkFacts | why.Refusal:
-        """Read the facts of the process; return a refusal where they cannot be had in time.
-
-        Raises:
-            GivenUp: the worker hangs, and the process may be locked by it.
-            Died: it has ended.
-        """
-        try:
-            snapshot = self.look()
-        except DriverError as error:
-            return refusal(error)
-        allowed = {"allow_open_module": allow_open_module, "to_disk": to_disk}
-        read = partial(facts.read, self.pid, snapshot, inside, **allowed)
-        # What is read of a process that a driver holds may take until that ends.
-        found = within(self.timeouts.look, read)
-        return why.UNANSWERED("/proc") if found is None else found
 
     # --- set right ---
 
@@ -290,14 +288,12 @@ class GpuState:
 
         The driver answers nothing while it copies: so it has as long for its answer, and is asked once.
         """
-        entry = self.known
-        if entry is None or entry.phase not in UNSETTLED:
-            return entry
-        times = self.timeouts
-        try:
-            return self.set_right(seconds=times.copying(entry.size) if entry.phase in _COPIED else times.state)
-        except TROUBLES as trouble:
-            self.note(trouble=HANGS if isinstance(trouble, Died) and trouble.call == HANGS else SILENT)
+        if self.known is not None and self.unsettled:
+            times, copied = self.timeouts, self.known.phase in _COPIED
+            try:
+                self.set_right(seconds=times.copying(self.known.size) if copied else times.state)
+            except TROUBLES as trouble:
+                self.note(trouble=HANGS if isinstance(trouble, Died) and trouble.call == HANGS else SILENT)
         return self.known
 
     def when_settled(self, do: Callable[[], object]) -> None:
@@ -327,14 +323,12 @@ class GpuState:
     def settled(self, asker: Asker) -> ParkedProcess | None:
         """Return what is known of the process as soon as it is set right, in bounded time."""
         begun = time.monotonic()
-        while True:
-            entry = self.settle()
-            if entry is None or entry.phase not in UNSETTLED or not asker.wanted():
-                return entry
+        while (entry := self.settle()) is not None and self.unsettled and asker.wanted():
             if time.monotonic() - begun > self.timeouts.copying(entry.size):
-                return entry
+                break
             asker.tell(Progress(step="settles", size=entry.size))
             asker.pause(self.timeouts.between)
+        return self.known
 
     def set_right(self, *, never_away: bool = False, seconds: float | None = None) -> ParkedProcess | None:
         """Do what `states.reconcile` says; return what is known of the process then.
@@ -374,12 +368,10 @@ def _let_trace(pid: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(pid), 0, 0, 0)
 
 
-def refusal(trouble: Exception) -> why.Refusal:
+def refusal(trouble: DriverError | GivenUp | Died) -> why.Refusal:
     """Return the refusal for what a call ended in."""
-    if isinstance(trouble, GivenUp):
+    if not isinstance(trouble, DriverError):
         return why.UNANSWERED(trouble.call)
-    if isinstance(trouble, DriverError) and trouble.call == DISK:
+    if trouble.call == DISK:
         return why.DISK_FAILED(os.strerror(trouble.code))
-    if isinstance(trouble, DriverError):
-        return why.DECLINED(trouble.call, trouble.code)
-    return why.UNANSWERED(str(trouble))
+    return why.DECLINED(trouble.call, trouble.code)

@@ -12,7 +12,8 @@ import contextlib
 import fcntl
 import os
 import time
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.board.directory import BoardDirectory
@@ -25,14 +26,13 @@ from tfgpu_magic.parking.gpu_state import NOBODY, Asker, GpuState, refusal
 from tfgpu_magic.parking.messages import ParkOutcome, Progress
 from tfgpu_magic.parking.room import Place, rooms
 from tfgpu_magic.parking.states import UNSETTLED, CudaState, Found, Phase
+from tfgpu_magic.probe import within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from contextlib import AbstractContextManager
 
     from tfgpu_magic.leases.lease_file import LeaseTable
     from tfgpu_magic.model.report import HeldMemory
-    from tfgpu_magic.model.snapshot import Snapshot
     from tfgpu_magic.parking.driver_worker import DriverWorker
     from tfgpu_magic.parking.parked import ParkedProcess
 
@@ -90,47 +90,48 @@ class Park:
     def park(self) -> ParkOutcome:
         """Park the process; whatever goes wrong, it is not left locked."""
         with self._state.alone(self._asker) as alone:
-            return self._outcome(self._park() if alone else (why.CANCELLED(),))
+            return self._park() if alone else self._outcome(why.CANCELLED())
 
-    def _park(self) -> tuple[why.Refusal, ...] | float:
+    def _park(self) -> ParkOutcome:
         before = self._state.settled(self._asker)
-        if before is not None and before.phase is Phase.PARKED:
-            return ()
-        if before is not None and (before.phase in UNSETTLED or before.phase is Phase.FAILED):
-            return (unsettled(before),)
+        if before is not None and before.phase is not Phase.BACK:
+            return self._outcome() if before.phase is Phase.PARKED else self._outcome(unsettled(before))
         self._asker.tell(Progress(step="checks"))
         try:
             held, refused = self._judged()
-            return refused or self._begin(held)
+            return self._outcome(*refused) if refused else self._begin(held)
         except TROUBLES as trouble:
             entry = self._state.settled(self._asker) if self._to_disk else self._state.settle()
             parked = entry is not None and entry.phase is Phase.PARKED
-            return () if parked else (refusal(trouble),)
+            return self._outcome() if parked else self._outcome(refusal(trouble))
 
-    def _outcome(self, ended: tuple[why.Refusal, ...] | float) -> ParkOutcome:
-        if isinstance(ended, float):
-            return ParkOutcome(entry=self._state.known, seconds=ended, notes=self._notes)
-        return ParkOutcome(entry=self._state.known, refusals=ended)
+    def _outcome(self, *refused: why.Refusal, seconds: float = 0.0) -> ParkOutcome:
+        notes = () if refused else self._notes
+        return ParkOutcome(entry=self._state.known, refusals=refused, seconds=seconds, notes=notes)
 
     def _judged(self) -> tuple[tuple[HeldMemory, ...], tuple[why.Refusal, ...]]:
-        """Return what the process holds, and every reason why it is not to be parked."""
-        found = self._state.facts(self._inside, allow_open_module=self._allow_open_module, to_disk=self._to_disk)
-        if not isinstance(found, checks.ParkFacts):
-            return (), (found,)
+        """Return what the process holds, and every reason why it is not to be parked; what is raised is a trouble."""
+        allowed = {"allow_open_module": self._allow_open_module, "to_disk": self._to_disk}
+        read = partial(facts.read, self._state.pid, self._state.look(), self._inside, **allowed)
+        # What is read of a process that a driver holds may take until that ends.
+        found = within(self._state.timeouts.look, read)
+        if found is None:
+            return (), (why.UNANSWERED("/proc"),)
         self._notes = checks.shortages(found)
         return found.known, checks.refusals(found) or (self._notes if self._unasked else ())
 
-    def _begin(self, held: tuple[HeldMemory, ...]) -> tuple[why.Refusal, ...] | float:
+    def _begin(self, held: tuple[HeldMemory, ...]) -> ParkOutcome:
         """Lock a process that nothing else has locked."""
         found = self._state.state()
         if found is not CudaState.RUNNING:
-            return (_not_running(found),)
-        with _only_one(self._asker, self._state.timeouts.lock) as only, self._claim():
+            return self._outcome(_not_running(found))
+        times = self._state.timeouts
+        claimed = contextlib.nullcontext() if self._to_disk else host_memory_claims.claimed()
+        with _only_one(self._asker, times.lock) as only, claimed:
             if not self._asker.wanted():
-                return (why.CANCELLED(),)
+                return self._outcome(why.CANCELLED())
             if not only and self._yields:
-                return (why.ANOTHER(),)
-            times = self._state.timeouts
+                return self._outcome(why.ANOTHER())
             self._state.begin(held, self._name)
             self._asker.tell(Progress(step="locks"))
             try:
@@ -138,48 +139,35 @@ class Park:
             except DriverError as error:
                 self._state.set_right()
                 late = error.code == driver.LOCK_TIMED_OUT
-                return (why.STILL_WORKING(times.lock) if late else refusal(error),)
+                return self._outcome(why.STILL_WORKING(times.lock) if late else refusal(error))
             return self._copy()
 
-    def _copy(self) -> tuple[why.Refusal, ...] | float:
+    def _copy(self) -> ParkOutcome:
         """Check a locked process again, and copy what it holds to the host."""
         held, refused = self._judged()
         if not self._asker.wanted():
             refused = (why.CANCELLED(),)
+        refused = refused or self._make_file()
         if refused:
             self._state.set_right()
-            return refused
-        if self._to_disk and (unusable := self._make_file()):
-            self._state.set_right()
-            return unusable
-        entry = self._state.move(Phase.CHECKPOINTING, held=held, disk=self._to_disk)
-        size = entry.size
+            return self._outcome(*refused)
+        size = self._state.move(Phase.CHECKPOINTING, held=held, disk=self._to_disk).size
         if self._to_disk:
             self._asker.tell(Progress(step="copies to disk", size=size))
         else:
             self._asker.tell(Progress(step="copies out", size=size, seconds=self._state.rates.seconds_out(size)))
-        begun = time.monotonic()
-        limit = self._state.timeouts.copying(size)
         try:
-            if self._to_disk:
-                self._state.move_file(self._state.worker(), "checkpoint_to", [one.gpu for one in held], seconds=limit)
-            else:
-                self._state.make("checkpoint", seconds=limit)
+            took = self._state.copy(self._state.worker(), "checkpoint", [one.gpu for one in held])
         except DriverError as error:
             self._taken_back()
-            return (refusal(error),)
-        took = time.monotonic() - begun
-        if not self._to_disk:
-            self._state.measured(out=size / max(took, 1e-3))
+            return self._outcome(refusal(error))
         self._state.move(Phase.PARKED)
-        return took
-
-    def _claim(self) -> AbstractContextManager[None]:
-        """Let others know that host memory is about to be filled, if it is."""
-        return contextlib.nullcontext() if self._to_disk else host_memory_claims.claimed()
+        return self._outcome(seconds=took)
 
     def _make_file(self) -> tuple[why.Refusal, ...]:
         """Make the file for what goes to disk; return why that cannot be done."""
+        if not self._to_disk:
+            return ()
         place = facts.disk_place()
         if place is None:
             return (why.NO_DISK(),)
@@ -271,10 +259,9 @@ class Unpark:
             entry = self._state.settled(self._asker)
             if entry is None or entry.phase is Phase.BACK:
                 return ParkOutcome(entry=entry)
-            if entry.phase in UNSETTLED and not self._asker.wanted():
-                return ParkOutcome(entry=entry, refusals=(why.CANCELLED(),))
             if entry.phase is not Phase.PARKED:
-                return ParkOutcome(entry=entry, refusals=(unsettled(entry),))
+                off = entry.phase in UNSETTLED and not self._asker.wanted()
+                return ParkOutcome(entry=entry, refusals=(why.CANCELLED() if off else unsettled(entry),))
             place = Place(self._table, self._state.pid, entry.held)
             try:
                 return self._tried(entry, place, TRIES)
@@ -299,40 +286,34 @@ class Unpark:
         if found in (CudaState.RUNNING, CudaState.LOCKED):
             changed = self._state.set_right()
             return ParkOutcome(entry=changed, refusals=unless_back(changed))
-        times = self._state.timeouts
+        times, begun = self._state.timeouts, time.monotonic()
         pause = times.between
         while self._asker.wanted():
             snapshot = self._state.look()
             trouble: why.Refusal | None = None if snapshot.error is None else why.NO_DRIVER(snapshot.error)
+            looked = times.waiting(time.monotonic() - begun)
             if place.claim(snapshot):
                 done = self._bring_back(entry)
                 if isinstance(done, ParkOutcome):
                     return done
                 place.unclaim()
-                trouble, pause = done, min(2 * pause, times.again)
+                trouble, pause = done, min(max(2 * pause, looked), times.again)
             else:
-                pause = times.between
+                pause = looked
             self._state.note(wanted=True)
-            self._asker.tell(self._waits(entry, place, snapshot, trouble))
+            needed = () if snapshot.error is not None else rooms(entry.held, snapshot)
+            self._tell("waits", entry, ahead=place.ahead(), rooms=needed, trouble=trouble)
             self._asker.pause(pause)
         return ParkOutcome(entry=self._state.known, refusals=(why.CANCELLED(),))
 
-    def _waits(self, entry: ParkedProcess, place: Place, snapshot: Snapshot, trouble: why.Refusal | None) -> Progress:
-        """Return for whom and for how long the process waits."""
-        return Progress(
-            step="waits",
-            size=entry.size,
-            seconds=self._state.rates.seconds_back(entry.size),
-            ahead=place.ahead(),
-            rooms=() if snapshot.error is not None else rooms(entry.held, snapshot),
-            trouble=trouble,
-        )
+    def _tell(self, step: str, entry: ParkedProcess, **more: Any) -> None:
+        seconds = self._state.rates.seconds_back(entry.size)
+        self._asker.tell(Progress(step=step, size=entry.size, seconds=seconds, **more))
 
     def _bring_back(self, entry: ParkedProcess) -> ParkOutcome | why.Refusal:
         """Have the room taken, and bring the process back into it; return why if the room is not given."""
         times, worker = self._state.timeouts, self._state.worker()
-        seconds = self._state.rates.seconds_back(entry.size)
-        self._asker.tell(Progress(step="takes room", size=entry.size, seconds=seconds))
+        self._tell("takes room", entry)
         room = {held.gpu: checks.placeholder(held.size) for held in entry.held}
         try:
             worker.call("take", room, seconds=times.take)
@@ -349,29 +330,21 @@ class Unpark:
 
     def _restore(self, worker: DriverWorker, entry: ParkedProcess) -> ParkOutcome:
         """Bring the process back into the room that a worker holds for it, and that ends with it."""
-        times, pid = self._state.timeouts, self._state.pid
-        found = worker.state(pid, seconds=times.state)
+        times = self._state.timeouts
+        found = worker.state(self._state.pid, seconds=times.state)
         if found is not CudaState.CHECKPOINTED:
             changed = self._state.set_right()
             return ParkOutcome(entry=changed, refusals=unless_back(changed))
         if not self._asker.wanted():
             return ParkOutcome(entry=self._state.known, refusals=(why.CANCELLED(),))
-        seconds = self._state.rates.seconds_back(entry.size)
-        self._asker.tell(Progress(step="copies back", size=entry.size, seconds=seconds))
+        self._tell("copies back", entry)
         self._state.move(Phase.RESTORING)
-        begun = time.monotonic()
         try:
-            if entry.disk:
-                self._state.move_file(worker, "restore_from", seconds=times.copying(entry.size))
-            else:
-                worker.call("restore", pid, seconds=times.copying(entry.size))
+            took = self._state.copy(worker, "restore")
         except DriverError as error:
             return self._not_restored(error)
-        took = time.monotonic() - begun
         self._state.move(Phase.UNLOCKING)
         self._state.make("unlock", seconds=times.unlock)
-        if not entry.disk:
-            self._state.measured(back=entry.size / max(took, 1e-3))
         return ParkOutcome(entry=self._state.move(Phase.BACK, returns=entry.returns + 1), seconds=took)
 
     def _not_restored(self, error: DriverError) -> ParkOutcome:
