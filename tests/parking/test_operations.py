@@ -20,6 +20,7 @@ from tests.parking.house import IDLE, QUICK, House
 from tests.parking.made_up import HELD, TOTAL
 from tests.sizes import GIB, MIB
 from tests.waiting import until
+from tfgpu_magic.leases.lease_file import ABSENT
 from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.parking import answers as parking
@@ -27,7 +28,7 @@ from tfgpu_magic.parking import checks, facts, transfers
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.driver import OUT_OF_MEMORY, serve
-from tfgpu_magic.parking.gpu_state import Asker
+from tfgpu_magic.parking.gpu_state import Asker, Timeouts
 from tfgpu_magic.parking.messages import Progress
 from tfgpu_magic.parking.parked import ParkedProcess
 from tfgpu_magic.parking.states import CudaState, Phase
@@ -259,6 +260,13 @@ def test_what_another_program_has_brought_back_waits_for_no_room(house: House, s
 
     assert house.unpark().done
     assert (house.phase, house.driver.state) == (Phase.BACK, CudaState.RUNNING)
+
+
+def test_who_waits_for_long_looks_more_rarely_and_keeps_its_turn() -> None:
+    looks = [Timeouts().waiting(waited) for waited in (0.0, 20.0, 90.0, 1e6)]
+
+    assert looks == [0.5, 0.5, 1.5, 2.0]
+    assert max(looks) < ABSENT / 2
 
 
 def test_what_comes_back_claims_its_room_only_while_it_takes_it(house: House) -> None:

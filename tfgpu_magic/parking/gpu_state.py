@@ -161,15 +161,13 @@ class GpuState:
 
     # --- what is known ---
 
-    def begin(self, held: tuple[HeldMemory, ...], name: str) -> ParkedProcess:
+    def begin(self, held: tuple[HeldMemory, ...], name: str) -> None:
         """Note that the process is about to be locked."""
         returns = 0 if self.known is None else self.known.returns
-        entry = ParkedProcess(
+        self._set(ParkedProcess(
             pid=self.pid, began=began(self.pid) or 0, phase=Phase.LOCKING, since=time.time(), held=held, name=name,
             returns=returns,
-        )  # fmt: skip
-        self._set(entry)
-        return entry
+        ))  # fmt: skip
 
     def move(self, phase: Phase, **changes: object) -> ParkedProcess:
         """Note that the process is in another phase from now on, and return what is known of it."""
