@@ -40,10 +40,6 @@ Start = Callable[..., Talker]
 """Starts a program that holds a GiB, or so much, and ends with the test."""
 
 
-def _nobody(_: Progress) -> None:
-    """Hear nothing."""
-
-
 class Asking:
     """A request that is made on a thread."""
 
@@ -156,13 +152,13 @@ def phase(pid: int) -> Phase | None:
 
 
 def park(
-    pid: int, inside: Inside = IDLE, tell: Tell = _nobody, *, name: str = "", allow_open_module: bool = False
+    pid: int, inside: Inside = IDLE, tell: Tell = lambda _: None, *, name: str = "", allow_open_module: bool = False
 ) -> ParkOutcome:
     """Park an idle program."""
     asker = Asker(tell)
     return Park(state(pid), inside, name=name, allow_open_module=allow_open_module, asker=asker).park()
 
 
-def unpark(pid: int, tell: Tell = _nobody, wanted: Callable[[], bool] = lambda: True) -> ParkOutcome:
+def unpark(pid: int, tell: Tell = lambda _: None, wanted: Callable[[], bool] = lambda: True) -> ParkOutcome:
     """Bring a program back."""
     return Unpark(state(pid), TABLE, Asker(tell, wanted)).unpark()

@@ -33,12 +33,11 @@ class GivenUp(Exception):
 
     Attributes:
         call: the call that it hung in.
-        seconds: how long it was waited for.
     """
 
     def __init__(self, call: str, seconds: float) -> None:
         super().__init__(f"{call}: no answer within {seconds:g} s")
-        self.call, self.seconds = call, seconds
+        self.call = call
 
 
 class Died(Exception):

@@ -62,9 +62,10 @@ class Place:
             free = self._is_free(page, snapshot)
             self._free_since = min(self._free_since, time.monotonic()) if free else math.inf
             behind = page.waits_behind(self._ticket, self._gpus, self._free_since)  # an earlier one looks first
-            first = not behind and not self._taken(page)
-            self._write(page, claimed=free and first)
-            return free and first
+            taken = any(_comes_back(one, self._gpus) for one in self._others(page))  # each GPU has one at a time
+            claimed = free and not behind and not taken
+            self._write(page, claimed=claimed)
+            return claimed
 
     def unclaim(self) -> None:
         """Give up what was claimed, and wait on."""
@@ -76,21 +77,19 @@ class Place:
         with self._table.turn() as page:
             before = [
                 one
-                for one in page.entries.values()
-                if one.number != self._ticket
-                and (_comes_back(one, self._gpus) or page.comes_before(one, self._ticket, self._gpus))
+                for one in self._others(page)
+                if _comes_back(one, self._gpus) or page.comes_before(one, self._ticket, self._gpus)
             ]
             pids = (next((each.pid for each in one.leased), None) or self._table.pid(one) for one in before)
             return tuple(dict.fromkeys(pid for pid in pids if pid is not None))
 
-    def _taken(self, page: Page) -> bool:
-        """Tell whether another process comes back to one of these GPUs now: each has one at a time."""
-        return any(_comes_back(one, self._gpus) for one in page.entries.values() if one.number != self._ticket)
+    def _others(self, page: Page) -> list[LeaseEntry]:
+        return [one for number, one in page.entries.items() if number != self._ticket]
 
     def _is_free(self, page: Page, snapshot: Snapshot) -> bool:
         """Tell whether the room is free; note whether others than our calls hold it."""
         devices = _devices(self._held, snapshot.gpus)
-        theirs = [claim for ticket, one in page.entries.items() if ticket != self._ticket for claim in one.leased]
+        theirs = [claim for one in self._others(page) for claim in one.leased]
         held = ProcessMemory(snapshot.processes, elsewhere(row.pid for row in snapshot.processes))
         try:
             self._blocked = devices is None

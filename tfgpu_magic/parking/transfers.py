@@ -284,8 +284,7 @@ class Unpark:
         """Wait until it is the process's turn and there is room, and bring it back, unless something else has."""
         found = self._state.state()
         if found in (CudaState.RUNNING, CudaState.LOCKED):
-            changed = self._state.set_right()
-            return ParkOutcome(entry=changed, refusals=unless_back(changed))
+            return self._set_right()
         times, begun = self._state.timeouts, time.monotonic()
         pause = times.between
         while self._asker.wanted():
@@ -333,8 +332,7 @@ class Unpark:
         times = self._state.timeouts
         found = worker.state(self._state.pid, seconds=times.state)
         if found is not CudaState.CHECKPOINTED:
-            changed = self._state.set_right()
-            return ParkOutcome(entry=changed, refusals=unless_back(changed))
+            return self._set_right()
         if not self._asker.wanted():
             return ParkOutcome(entry=self._state.known, refusals=(why.CANCELLED(),))
         self._tell("copies back", entry)
@@ -356,11 +354,15 @@ class Unpark:
         final = _FINAL if self._state.file is None else _FINAL[:1]  # the second is also that it may not be traced now
         if found in (CudaState.CHECKPOINTED, Found.UNKNOWN) and error.call != driver.DISK and error.code in final:
             return ParkOutcome(entry=self._state.move(Phase.FAILED), refusals=(declined, why.LOST()))
+        return self._set_right(declined)
+
+    def _set_right(self, *declined: why.Refusal) -> ParkOutcome:
+        """Set the process right, and return why it is not back then, if it is not."""
         changed = self._state.set_right()
-        if changed is not None and changed.phase is Phase.PARKED:
-            return ParkOutcome(entry=changed, refusals=(declined,))
-        refused = unless_back(changed)
-        return ParkOutcome(entry=changed, refusals=refused and (declined, *refused))
+        if changed is None or changed.phase is Phase.BACK:
+            return ParkOutcome(entry=changed)
+        refused = declined if changed.phase is Phase.PARKED else (*declined, unsettled(changed))
+        return ParkOutcome(entry=changed, refusals=refused or (why.UNANSWERED("restore"),))
 
 
 def unsettled(entry: ParkedProcess) -> why.Refusal:
@@ -368,10 +370,3 @@ def unsettled(entry: ParkedProcess) -> why.Refusal:
     if entry.phase is Phase.FAILED:
         return why.LOST()
     return why.UNANSWERED(entry.phase.value)
-
-
-def unless_back(entry: ParkedProcess | None) -> tuple[why.Refusal, ...]:
-    """Return why a process did not come back; nothing where it is there."""
-    if entry is None or entry.phase is Phase.BACK:
-        return ()
-    return (why.UNANSWERED("restore"),) if entry.phase is Phase.PARKED else (unsettled(entry),)
