@@ -21,7 +21,8 @@ from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.leases.lease_file import LeaseTable
 from tfgpu_magic.parking import checks, disk, facts
 from tfgpu_magic.parking.disk import DiskPlace
-from tfgpu_magic.parking.gpu_state import GpuState
+from tfgpu_magic.parking.driver import COMPLETE
+from tfgpu_magic.parking.gpu_state import GpuState, Timeouts
 from tfgpu_magic.parking.inside.introspection import keep_nvml, of_process
 from tfgpu_magic.parking.messages import ParkOutcome
 from tfgpu_magic.parking.parked import ParkedProcess
@@ -135,6 +136,34 @@ def test_a_disk_that_is_full_is_said_and_nothing_has_changed(machine: Machine, t
     assert refused == [("disk-failed", "File too large")]
     assert unlocked == (None, None, True)
     assert (parked, back, same) == ([], [], True)
+
+
+def _driver_fails(directory: str, out: str, back: str) -> list[Any]:
+    here = Here(directory)
+    machine = Machine.attach(os.environ["TFGPU_SIMGPU"])
+    here.state.timeouts = Timeouts(copy=1.0)
+    machine.fault(out, 700)
+    refused = here.park()
+    machine.clear_faults()
+    unlocked = here.state.known is None and (here.state.file, intact())
+    parked = here.park()
+    machine.fault(back, 700)
+    kept = here.unpark()
+    machine.clear_faults()
+    again = here.unpark()
+    return [refused, unlocked, parked, kept, again, not again and intact()]
+
+
+@pytest.mark.parametrize(("out", "back"), [("cuMemcpyDtoH", "cuMemcpyHtoD"), (COMPLETE, COMPLETE)])
+def test_what_the_driver_fails_in_midway_is_taken_back_and_may_be_tried_again(
+    machine: Machine, tmp_path: Path, out: str, back: str
+) -> None:
+    refused, unlocked, parked, kept, again, same = run(machine, _driver_fails, str(tmp_path), out, back, fresh=True)
+
+    assert [one[0] for one in refused] == ["declined"]
+    assert unlocked == (None, True)
+    assert kept[0][0] == "declined"
+    assert (parked, again, same) == ([], [], True)
 
 
 def _directory_gone(directory: str) -> list[Any]:

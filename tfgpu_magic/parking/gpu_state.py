@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking import refusals as why
-from tfgpu_magic.parking.driver import DISK, DriverError
+from tfgpu_magic.parking.driver import CHECKPOINT, DISK, RESTORE, DriverError
 from tfgpu_magic.parking.driver_worker import TROUBLES, Died, DriverWorker, GivenUp
 from tfgpu_magic.parking.messages import Progress
 from tfgpu_magic.parking.parked import ParkedProcess, Rates
@@ -245,7 +245,7 @@ class GpuState:
     def copy(self, worker: DriverWorker, call: Literal["checkpoint", "restore"], *of_file: object) -> float:
         """Have a worker copy the process's memory to its file, if it has one, or to host memory, or back from there.
 
-        What is raised is as in `make`. A worker that failed in the file is ended: the driver takes back what was begun.
+        What is raised is as in `make`. A worker that fails in what it has begun is ended: the driver takes that back.
 
         Args:
             worker: that one; for the way back it holds the room.
@@ -264,7 +264,7 @@ class GpuState:
                 _let_trace(worker.pid)
             worker.call(call, self.pid, *file, seconds=self.timeouts.copying(size))
         except DriverError as error:
-            if error.call == DISK:
+            if to_disk and error.call not in (CHECKPOINT, RESTORE):
                 worker.give_up()
             raise
         finally:

@@ -348,11 +348,9 @@ class Unpark:
     def _not_restored(self, error: DriverError) -> ParkOutcome:
         """Find out what a failed restore has left: one that found too little room has failed for good."""
         declined = refusal(error)
-        if error.call not in (driver.RESTORE, driver.COMPLETE, driver.DISK):  # it was not begun
-            return ParkOutcome(entry=self._state.move(Phase.PARKED), refusals=(declined,))
         found = self._state.state()
         final = _FINAL if self._state.file is None else _FINAL[:1]  # the second is also that it may not be traced now
-        if found in (CudaState.CHECKPOINTED, Found.UNKNOWN) and error.call != driver.DISK and error.code in final:
+        if found in (CudaState.CHECKPOINTED, Found.UNKNOWN) and error.call == driver.RESTORE and error.code in final:
             return ParkOutcome(entry=self._state.move(Phase.FAILED), refusals=(declined, why.LOST()))
         return self._set_right(declined)
 
