@@ -17,7 +17,7 @@ from tests.parking.notebooks import Site, ask, digest_in, heard, is_parked, park
 from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
-from tfgpu_magic.parking import reported
+from tfgpu_magic.parking import ask_kernel, reported
 
 
 def test_a_cell_finds_the_state_back(site: Site, trained: tuple[Notebook, str]) -> None:
@@ -156,6 +156,17 @@ def test_what_a_page_asks_when_it_is_opened_brings_nothing_back(site: Site, trai
     assert is_parked(notebook)
     assert site.machine.held() == 0
     assert digest_in(notebook.run("print(digest())")) == digest
+
+
+def test_who_asks_a_parked_notebook_to_park_hears_that_it_is(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    with site.holding("asked.ipynb", GIB) as notebook:
+        park(notebook)
+        with monkeypatch.context() as patch:
+            patch.setattr(ask_kernel, "parked", lambda _: None)  # it was not when it was looked up
+            patch.setattr(ask_kernel, "BEGIN_TIMEOUT", -1.0)
+            refusals = ask_kernel.park(notebook.pid).refusals
+
+        assert (refusals, is_parked(notebook), site.machine.held()) == ((), True, 0)
 
 
 def test_a_page_that_asks_for_widgets_where_there_are_none_brings_nothing_back(site: Site) -> None:

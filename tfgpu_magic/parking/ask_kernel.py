@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking import refusals as why
-from tfgpu_magic.parking.messages import ANSWER, COME_BACK, STAY, ParkOutcome
+from tfgpu_magic.parking.messages import ANSWER, ParkOutcome
 from tfgpu_magic.parking.reported import parked
 from tfgpu_magic.parking.states import Phase
 
@@ -74,7 +74,7 @@ def back(
         MonitorError: it cannot be asked.
     """
     end = math.inf if seconds is None else time.monotonic() + seconds
-    for outcome in _answers(pid, COME_BACK):
+    for outcome in _answers(pid, "answer('back')"):
         if outcome is not None:
             return replace(outcome, entry=parked(pid))
         if (entry := parked(pid)) is not None:
@@ -96,7 +96,7 @@ def stay(pid: int) -> ParkOutcome | None:
         MonitorError: it cannot be asked.
     """
     end = time.monotonic() + BEGIN_TIMEOUT
-    for outcome in _answers(pid, STAY):
+    for outcome in _answers(pid, "answer('stay')"):
         if outcome is not None or time.monotonic() > end:
             return outcome
     return ParkOutcome(refusals=(why.ENDED(),))

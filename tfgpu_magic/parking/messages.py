@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 ANSWER = "tfgpu_magic.parked"
 """The name, in the metadata of a message's end, of an outcome with which a kernel answers who has asked it to park."""
-COME_BACK, STAY = "answer('back')", "answer('stay')"
-"""What a parked kernel is asked: calls of `inside.notebook`, which the gate does not run but knows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,9 @@ _CELL = "execute_request"
 _WITHOUT_GPU = re.compile(r"%(tf_)?gpu\s+unpark\s+--without-gpu")
 """The cell that opens the gate by hand."""
 
+_ASKED = re.compile(r"__import__\('tfgpu_magic\.parking\.inside\.notebook'.*\)\.answer\('(\w+)'.*\)")
+"""The cell with which another process asks something of a kernel (`ask_kernel`)."""
+
 _TOLD = frozenset(
     {"debugInfo", "initialize", "attach", "disconnect", "dumpCell", "setBreakpoints", "configurationDone"}
 )
@@ -105,7 +108,7 @@ def block_messages(kernel: Any, asked: Mapping[str, Callable[[], Mapping[str, st
 
     Args:
         kernel: the kernel.
-        asked: what silent messages of ours ask of a parked kernel, by their call; it returns their replies' metadata.
+        asked: what silent messages of ours ask of a parked kernel, by name; it returns their replies' metadata.
         gate: the gate.
     """
     if getattr(kernel, "eventloop", None) is not None:
@@ -241,7 +244,8 @@ def _unless_silent(
 
     async def handle(stream: Any, ident: Any, parent: Any) -> None:
         code = parent["content"].get("code", "").strip()
-        do = asked.get(code.rpartition(").")[2])
+        found = _ASKED.fullmatch(code)
+        do = asked.get(found[1]) if found else None
         if not (gate.closed and parent["content"].get("silent") and (do or not code)):
             await _done(handler(stream, ident, parent))
             return

@@ -34,7 +34,7 @@ from tfgpu_magic.parking.inside.ending import Ending
 from tfgpu_magic.parking.inside.gate import Block, Caller, Gate, NotBack
 from tfgpu_magic.parking.inside.introspection import of_process
 from tfgpu_magic.parking.inside.showing import Shown
-from tfgpu_magic.parking.messages import ANSWER, COME_BACK, STAY, ParkOutcome, Progress
+from tfgpu_magic.parking.messages import ANSWER, ParkOutcome, Progress
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.parking.transfers import LastPark, Park, Unpark
 from tfgpu_magic.probe import within
@@ -70,7 +70,11 @@ class ProcessParking:
     def __init__(self, shell: Any) -> None:
         ways: list[Block] = [partial(ipython.block_cells, shell)]
         if hasattr(shell, "kernel"):
-            asked = {COME_BACK: partial(self.asked, "back"), STAY: partial(self.asked, "stay")}
+            asked: dict[str, Callable[[], Mapping[str, str]]] = {
+                "park": lambda: {ANSWER: ParkOutcome().to_json()},  # it is so already
+                "back": partial(self.asked, "back"),
+                "stay": partial(self.asked, "stay"),
+            }
             ways.append(partial(ipython.block_messages, shell.kernel, asked))
         self.active = time.monotonic()
         self._shell = shell
