@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -136,18 +136,34 @@ def test_a_return_that_ends_while_a_cell_without_the_gpu_asks_for_it_is_found(
 def test_a_return_that_ends_while_its_user_goes_on_without_leaves_nothing_withheld(
     notebook: parking.ProcessParking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    withheld = ["tensors"]
+    tensorflow = SimpleNamespace(reads="tensors")
 
-    def withhold(*_: object) -> None:
+    def withhold(replace: Callable[[object, str, object], None], _: str) -> None:
+        assert notebook._gate.closed  # what waits for it to open finds the GPU withheld
         notebook.state.move(Phase.BACK)  # on another thread
-        notebook._gate.when_open(withheld.clear)
+        replace(tensorflow, "reads", "nothing")
 
     monkeypatch.setattr(parking, "withhold", withhold)
     notebook.park()
     notebook._go_on_without()
 
     assert not notebook.parked
-    assert not withheld
+    assert tensorflow.reads == "tensors"
+
+
+def test_the_gpu_is_withheld_as_long_as_the_state_is_away(
+    notebook: parking.ProcessParking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensorflow = SimpleNamespace(reads="tensors")
+    monkeypatch.setattr(parking, "withhold", lambda replace, _: replace(tensorflow, "reads", "nothing"))
+    notebook.park()
+    notebook._go_on_without()
+    notebook._gate.close()  # as it asks for it in a cell
+    notebook._go_on_without()
+
+    assert (tensorflow.reads, notebook._gate.closed) == ("nothing", False)
+    notebook.bring_back()
+    assert (tensorflow.reads, notebook.parked) == ("tensors", False)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -79,6 +79,7 @@ class ProcessParking:
         self.active = time.monotonic()
         self._shell = shell
         self._gate = Gate(self._come, (*ways, partial(unblocked.block, shell)))
+        self._withheld = Gate(self._come, ())  # of what TensorFlow would do meanwhile
         self._turn = threading.RLock()  # held while it is parked, or while it is decided who brings it back
         self.state = GpuState(os.getpid(), self._changed)
         self._coming: ComingBack | None = None
@@ -228,8 +229,11 @@ class ProcessParking:
         """
         if self._gate.closed:
             self._without = True
-            self._gate.open()
-            withhold(self._gate.replace, parking.lost(here()) if self._lost else parking.withheld(here()))
+            self._withheld.open()
+            try:
+                withhold(self._withheld.replace, parking.lost(here()) if self._lost else parking.withheld(here()))
+            finally:
+                self._gate.open()
             if self._there:  # since a moment ago
                 self._open()
 
@@ -286,6 +290,7 @@ class ProcessParking:
 
     def _open(self) -> None:
         self._without = False
+        self._withheld.open()
         self.active = time.monotonic()
         cuda.wake()
         self._gate.open()
