@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -17,15 +18,19 @@ from tests.doctor.test_memory import V2
 from tests.doctor.test_memory import machine as memory_of
 from tests.machines import machine_of
 from tests.parking.conftest import workers
+from tests.parking.house import House, parkable
+from tests.parking.made_up import Driver
 from tests.processes import kill
 from tests.sizes import CONTEXT, GIB, MIB
 from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.machine import ThisMachine as Here
 from tfgpu_magic.parking import doctor_check as parking
+from tfgpu_magic.parking import doctor_child, facts
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.answers import reasons
 from tfgpu_magic.parking.doctor_child import CHUNK
 from tfgpu_magic.parking.observation import Observation
+from tfgpu_magic.parking.states import CudaState, Phase
 from tfgpu_magic.simgpu import Machine
 
 apart = machine_of("1x3GiB", scope="function")
@@ -189,6 +194,33 @@ def test_under_the_open_module_a_process_that_came_back_ends_parked_and_the_mach
 
     assert (seen.answer, seen.why, seen.module) == ("yes", (), "simulated")
     assert (apart.hung(), apart.held()) == (False, 0)
+
+
+@pytest.mark.parametrize("phase", [Phase.BACK, Phase.RESTORING])
+def test_under_the_open_module_whatever_fails_once_it_came_back_it_ends_parked(
+    monkeypatch: pytest.MonkeyPatch, phase: Phase
+) -> None:
+    with parkable():
+        house = House(Driver())
+        house.park()
+
+        def fails(*_: object, **__: object) -> None:
+            if phase is Phase.BACK:
+                house.unpark()
+                raise ValueError("no checksum")
+            house.state.move(phase)
+            house.driver.state = CudaState.LOCKED
+
+        for place, name, value in (
+            (facts, "open_module", lambda: True), (os, "_exit", sys.exit),
+            (doctor_child, "GpuState", lambda _: house.state), (doctor_child, "_answer", fails),
+        ):  # fmt: skip
+            monkeypatch.setattr(place, name, value)
+        with pytest.raises(SystemExit) as ended:
+            doctor_child.main(None, GIB, allow_open_module=True)
+
+    assert (ended.value.code, house.phase) == (int(phase is Phase.BACK), Phase.PARKED)
+    assert house.driver.state is CudaState.CHECKPOINTED
 
 
 GONE = {"step": "compare", "refusals": [], "size": GIB, "held": 0, "out": 0.5, "back": 0.25, "same": True}

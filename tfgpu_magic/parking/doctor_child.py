@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import time
+import traceback
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.leases.lease_file import TABLE
@@ -18,7 +19,6 @@ from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
 from tfgpu_magic.parking import facts, refusals
 from tfgpu_magic.parking.gpu_state import Asker, GpuState
 from tfgpu_magic.parking.inside.introspection import keep_nvml, of_process
-from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.parking.transfers import LastPark, Park, Unpark
 from tfgpu_magic.units import MIB
 
@@ -49,11 +49,15 @@ def main(tensorflow: Any, size: int, *, allow_open_module: bool) -> None:
         allow_open_module: whether to try it on the open kernel module.
     """
     state = GpuState(os.getpid())
-    answer = _answer(state, tensorflow, size, allow_open_module=allow_open_module)
-    print(json.dumps(answer), flush=True)
-    if state.known is not None and state.known.phase is Phase.BACK and facts.open_module() is not False:
+    status = 1
+    try:
+        print(json.dumps(_answer(state, tensorflow, size, allow_open_module=allow_open_module)), flush=True)
+        status = 0
+    except Exception:
+        traceback.print_exc()
+    if state.known is not None and facts.open_module() is not False:
         LastPark(state).park()
-    os._exit(0)
+    os._exit(status)
 
 
 def _answer(state: GpuState, tensorflow: Any, size: int, *, allow_open_module: bool) -> dict[str, Any]:
