@@ -367,3 +367,18 @@ def test_a_worker_unlocks_what_it_has_locked_whatever_ends_it() -> None:
         serve(driver, StringIO("\n".join(map(json.dumps, orders))), StringIO())
 
     assert done == ["lock", "unlock", "let go"]
+
+
+def test_a_worker_that_is_told_to_end_while_it_locks_unlocks() -> None:
+    """The signal is heard as soon as the driver has locked, before that is told."""
+    done: list[str] = []
+
+    def lock(*_: object) -> None:
+        done.append("lock")
+        raise SystemExit
+
+    driver: Any = SimpleNamespace(lock=lock, unlock=lambda _: done.append("unlock"), let_go=lambda: None)
+    with pytest.raises(SystemExit):
+        serve(driver, StringIO(json.dumps({"call": "lock", "arguments": [7, 1.0], "seconds": 60})), StringIO())
+
+    assert done == ["lock", "unlock"]

@@ -323,11 +323,17 @@ def serve(driver: Driver, orders: Iterable[str], answers: TextIO) -> None:
 
 
 def _obey(driver: Driver, locked: set[int], call: str, *arguments: Any) -> Any:
-    """Make one call, note what is locked after it, and return its answer."""
-    answer = getattr(driver, call)(*arguments)
-    if call in ("lock", "restore"):
-        locked.add(arguments[0])
-    elif call in ("checkpoint", "unlock"):
+    """Make one call, note what is locked, and return its answer."""
+    locks = call in ("lock", "restore")
+    if locks:
+        locked.add(arguments[0])  # before it is: a signal is heard as soon as the driver has done it
+    try:
+        answer = getattr(driver, call)(*arguments)
+    except DriverError:
+        if locks:
+            locked.discard(arguments[0])
+        raise
+    if call in ("checkpoint", "unlock"):
         locked.discard(arguments[0])
     return answer
 
