@@ -120,6 +120,23 @@ def test_whatever_ends_the_process_the_file_is_gone(machine: Machine, tmp_path: 
     until(lambda: machine.held() == 0)
 
 
+def _left_open(directory: str) -> list[Any]:
+    """Return whether a fork and one whose state is lost have the file."""
+    here = Here(directory)
+    here.park()
+    file = here.state.file
+    child = os.fork()
+    if not child:
+        os._exit(Path(f"/proc/self/fd/{file}").exists())
+    kept = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    here.state.move(Phase.FAILED)
+    return [bool(kept), Path(f"/proc/self/fd/{file}").exists()]
+
+
+def test_neither_a_fork_nor_a_state_that_is_lost_keeps_the_file(machine: Machine, tmp_path: Path) -> None:
+    assert run(machine, _left_open, str(tmp_path), fresh=True) == [False, False]
+
+
 def _full(directory: str) -> list[Any]:
     here = Here(directory)
     most = resource.getrlimit(resource.RLIMIT_FSIZE)

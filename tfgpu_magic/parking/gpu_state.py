@@ -132,6 +132,7 @@ class GpuState:
         self._turn = threading.RLock()
         self._attended = False
         self._after = contextlib.ExitStack()
+        os.register_at_fork(after_in_child=self._close_file)
 
     @contextlib.contextmanager
     def alone(self, asker: Asker) -> Iterator[bool]:
@@ -189,12 +190,17 @@ class GpuState:
         if after is not before and after not in FOLLOWS[before]:
             raise AssertionError(f"{after} cannot follow {before}")
         self.known = known
-        if self.file is not None and (known is None or known.phase is Phase.BACK):
-            os.close(self.file)  # which takes it away
-            self.file = None
+        if after in (None, Phase.BACK, Phase.FAILED):
+            self._close_file()
         self._changed(known)
         if not self.unsettled:
             self._after.close()
+
+    def _close_file(self) -> None:
+        """Close the file, if there is one: with the last descriptor of it the system takes it away."""
+        file, self.file = self.file, None
+        if file is not None:
+            os.close(file)
 
     # --- the worker's calls ---
 
