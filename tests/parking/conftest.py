@@ -152,11 +152,11 @@ def phase(pid: int) -> Phase | None:
 
 
 def park(
-    pid: int, inside: Inside = IDLE, tell: Tell = lambda _: None, *, name: str = "", allow_open_module: bool = False
+    pid: int, inside: Inside = IDLE, tell: Tell = lambda _: None, *, allow_open_module: bool = False
 ) -> ParkOutcome:
     """Park an idle program."""
     asker = Asker(tell)
-    return Park(state(pid), inside, name=name, allow_open_module=allow_open_module, asker=asker).park()
+    return Park(state(pid), inside, allow_open_module=allow_open_module, asker=asker).park()
 
 
 def unpark(pid: int, tell: Tell = lambda _: None, wanted: Callable[[], bool] = lambda: True) -> ParkOutcome:

@@ -23,13 +23,13 @@ from tfgpu_magic.simgpu import Machine
 @pytest.mark.smoke
 def test_its_memory_goes_and_comes_back_as_it_was(machine: Machine, programs: Start) -> None:
     program = programs(GIB)
-    gone = park(program.pid, name="train.ipynb")
+    gone = park(program.pid)
 
     assert gone.refusals == ()
     assert machine.held() == 0
     found = entry(program.pid)
     assert found is not None
-    assert (found.phase, found.name, found.size) == (Phase.PARKED, "train.ipynb", GIB + CONTEXT)
+    assert (found.phase, found.size) == (Phase.PARKED, GIB + CONTEXT)
 
     assert park(program.pid) == ParkOutcome(entry=found)  # it is so already
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.parking.messages import ParkOutcome
 
-NAME = "tfgpu doctor"
-"""What the process is called while it is parked."""
 CHUNK = 64 * MIB
 """The bytes of one tensor."""
 ROOM_TIMEOUT = 20.0
@@ -63,7 +61,7 @@ def main(tensorflow: Any, size: int, *, allow_open_module: bool) -> None:
 def _answer(state: GpuState, tensorflow: Any, size: int, *, allow_open_module: bool) -> dict[str, Any]:
     kept = [_on_gpu(tensorflow, os.urandom(CHUNK)) for _ in range(size // CHUNK)]
     before = _digest(kept)
-    gone = Park(state, of_process(), name=NAME, allow_open_module=allow_open_module).park()
+    gone = Park(state, of_process(), allow_open_module=allow_open_module).park()
     if not gone.done or gone.entry is None:
         return {"step": "park", "refusals": _refusals(gone)}
     answer = {"size": gone.entry.size, "out": gone.seconds, "held": _held()}

@@ -162,12 +162,12 @@ class GpuState:
 
     # --- what is known ---
 
-    def begin(self, held: tuple[HeldMemory, ...], name: str) -> None:
+    def begin(self, held: tuple[HeldMemory, ...]) -> None:
         """Note that the process is about to be locked."""
         returns = 0 if self.known is None else self.known.returns
         self._set(ParkedProcess(
-            pid=self.pid, began=began(self.pid) or 0, phase=Phase.LOCKING, since=time.time(), held=held, name=name,
-            returns=returns,
+            pid=self.pid, began=began(self.pid) or 0, phase=Phase.LOCKING, since=time.time(),
+            held=held, returns=returns,
         ))  # fmt: skip
 
     def move(self, phase: Phase, **changes: object) -> ParkedProcess:
@@ -227,13 +227,7 @@ class GpuState:
             self._worker = None if self._worker.ended else self._worker
 
     def state(self, seconds: float | None = None) -> CudaState | Found:
-        """Ask for the process's state.
-
-        Raises:
-            DriverError: the driver declines.
-            GivenUp: it hangs.
-            Died: the worker has ended.
-        """
+        """Ask for the process's state; what is raised is as in `make`."""
         found = self.worker().state(self.pid, seconds=seconds or self.timeouts.state)
         # The driver's number for one that has ended is also that of an error of the system.
         return Found.UNKNOWN if found is Found.GONE and began(self.pid) is not None else found
@@ -335,16 +329,11 @@ class GpuState:
         return self.known
 
     def set_right(self, *, never_away: bool = False, seconds: float | None = None) -> ParkedProcess | None:
-        """Do what `states.reconcile` says; return what is known of the process then.
+        """Do what `states.reconcile` says; return what is known of the process then. What is raised is as in `make`.
 
         Args:
             never_away: whether it is known that a checkpoint has failed.
             seconds: how long the driver may take to tell the state.
-
-        Raises:
-            DriverError: the driver declines.
-            GivenUp: it hangs.
-            Died: the worker has ended.
         """
         entry = self.known
         assert entry is not None  # noqa: S101  # it has begun

@@ -51,7 +51,6 @@ class Park:
     Args:
         state: the process's.
         inside: what the process says of itself.
-        name: what it is called.
         allow_open_module: whether the administrator allows the open kernel module.
         unasked: whether nobody has asked for it, so that what would be said is a reason against it.
         to_disk: whether it goes to disk, and not to host memory.
@@ -65,15 +64,13 @@ class Park:
         state: GpuState,
         inside: Inside,
         *,
-        name: str = "",
         allow_open_module: bool = False,
         unasked: bool = False,
         to_disk: bool = False,
         asker: Asker = NOBODY,
     ) -> None:
-        self._state, self._inside, self._name = state, inside, name
-        self._allow_open_module, self._unasked, self._asker = allow_open_module, unasked, asker
-        self._to_disk = to_disk
+        self._state, self._inside, self._asker = state, inside, asker
+        self._allow_open_module, self._unasked, self._to_disk = allow_open_module, unasked, to_disk
         self._notes: tuple[why.Refusal, ...] = ()
 
     def check(self) -> ParkOutcome:
@@ -132,7 +129,7 @@ class Park:
                 return self._outcome(why.CANCELLED())
             if not only and self._yields:
                 return self._outcome(why.ANOTHER())
-            self._state.begin(held, self._name)
+            self._state.begin(held)
             self._asker.tell(Progress(step="locks"))
             try:
                 self._state.make("lock", times.lock, seconds=times.lock + times.more)

@@ -23,7 +23,6 @@ from tfgpu_magic.frameworks.tensorflow.withheld import withhold
 from tfgpu_magic.host import here, shell
 from tfgpu_magic.host import magics as magics_of
 from tfgpu_magic.leases import lease_file
-from tfgpu_magic.monitor.owners.pids import notebook_of
 from tfgpu_magic.parking import answers as parking
 from tfgpu_magic.parking import facts, reported
 from tfgpu_magic.parking import refusals as why
@@ -147,8 +146,7 @@ class ProcessParking:
 
     def _way_out(self, inside: Inside, asker: Asker = NOBODY, **how: bool) -> Park:
         allowed = magics_of(self._shell).parking_on_open_module
-        name = notebook_of(self._shell)
-        return Park(self.state, inside, name=name, allow_open_module=allowed, asker=asker, **how)
+        return Park(self.state, inside, allow_open_module=allowed, asker=asker, **how)
 
     def _way_back(self, asker: Asker) -> ParkOutcome:
         """Bring the state back."""
