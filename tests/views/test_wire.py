@@ -123,7 +123,7 @@ def everything() -> Table:
     told = replace(BUSY.gpus[0], utilisation=3, temperature=54, power=61_000)
     gpu = replace(told, uuid="GPU-1", error="no list of processes", mig=True, instance=True, unified=True)
     untold = replace(gpu, gpu="1", shares=tuple(replace(one, text="not told whose") for one in gpu.shares))
-    parked = Parked(state="waiting", size=GIB, since=9.0, behind="b.ipynb", trouble="hangs")
+    parked = Parked(state="waiting", size=GIB, since=9.0, behind="b.ipynb", trouble="hangs", disk=True)
     waits = replace(row, pid=10, held=0, parked=parked, parks=True)
     return replace(BUSY, gpus=(gpu, untold), processes=(row, child, orphan, waits), simulated=True, time=1000.0)
 
