@@ -40,7 +40,6 @@ def notebook(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Iterator[parkin
     monkeypatch.setattr(parking, "of_process", lambda **_: Inside())
     monkeypatch.setattr(parking, "quieten", lambda *_: None)
     monkeypatch.setattr(cuda, "quieten", lambda _: True)
-    monkeypatch.setattr(parking, "notebook_of", lambda _: "")
     monkeypatch.setattr(parking, "here", lambda: "notebook")
     magics = SimpleNamespace(parking_on_open_module=False, idle_release=SimpleNamespace(put_off=lambda: True))
     with parkable():

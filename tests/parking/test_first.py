@@ -166,7 +166,7 @@ def test_who_asks_a_parked_notebook_to_park_hears_that_it_is(site: Site, monkeyp
             patch.setattr(ask_kernel, "BEGIN_TIMEOUT", -1.0)
             refusals = ask_kernel.park(notebook.pid).refusals
 
-        assert (refusals, is_parked(notebook), site.machine.held()) == ((), True, 0)
+        assert (refusals, is_parked(notebook), site.machine.held(pid=notebook.pid)) == ((), True, 0)
 
 
 def test_a_page_that_asks_for_widgets_where_there_are_none_brings_nothing_back(site: Site) -> None:

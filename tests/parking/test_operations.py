@@ -92,11 +92,11 @@ def test_while_another_process_of_the_user_s_is_on_its_way_out_none_is_locked(ho
     assert house.park().done
 
 
-def test_the_last_act_of_a_process_waits_for_another_one_and_then_goes_on(house: House) -> None:
-    """Where the server is lost, all of a user's notebooks end in the same second."""
+def test_the_last_act_of_a_process_waits_for_no_other_one(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the server is lost, all of a user's notebooks end in the same second, and it kills them five later."""
     house.park()
     house.unpark()
-    house.state.timeouts = replace(QUICK, lock=0.1)
+    monkeypatch.setattr(transfers.Asker, "pause", lambda *_: pytest.fail("it waits"))
     with BoardDirectory() as place:
         file = place.open(transfers.OUT_LOCK, os.O_RDWR | os.O_CREAT)
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -124,7 +124,7 @@ class Park:
             return self._outcome(_not_running(found))
         times = self._state.timeouts
         claimed = contextlib.nullcontext() if self._to_disk else host_memory_claims.claimed()
-        with _only_one(self._asker, times.lock) as only, claimed:
+        with _only_one(self._asker, times.lock if self._yields else 0.0) as only, claimed:
             if not self._asker.wanted():
                 return self._outcome(why.CANCELLED())
             if not only and self._yields:

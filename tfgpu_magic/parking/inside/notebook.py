@@ -106,7 +106,7 @@ class ProcessParking:
             to_disk: whether it goes to disk, and not to host memory.
         """
         self.arrange_end()  # before: its signals are uninterrupted's, too
-        with self._turn, uninterrupted() as interrupted:
+        with uninterrupted() as interrupted, self._turn:  # a signal that ends the process waits for no turn of ours
             if self._gate.closed or self._away_for_good:
                 return ParkOutcome(entry=self.state.known, refusals=self._away_for_good)
             try:
