@@ -14,6 +14,7 @@ CODE = """
 import atexit, os, signal, sys, threading
 from tfgpu_magic.parking.inside.ending import Ending
 say = lambda text: print(text, flush=True)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup(1) ignores
 where = {where!r}
 
 def suspend():
