@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from IPython.core.shellapp import InteractiveShellApp
-from jupyter_client.manager import KernelManager
 from traitlets.config import Config
 
 from tests.policy.test_plan import snapshot
@@ -30,7 +29,6 @@ _OWNERS: dict[str, Any] = {
     "TfGpuMagics": settings.TfGpuSettings,
     "TfGpuServer": TfGpuServer,
     "InteractiveShellApp": InteractiveShellApp,
-    "KernelManager": KernelManager,
 }
 """What the page configures and what is installed here; a Hub is not."""
 
