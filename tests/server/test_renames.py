@@ -28,9 +28,11 @@ code = "{HOLD}; import time; time.sleep(600)"
 subprocess.run(["sh", "-c", f"{sys.executable} -c '{{code}}' >/dev/null 2>&1 & echo $!"], capture_output=True).stdout
 """
 OTHERS = """
+from pathlib import PurePath
 from tfgpu_magic.monitor.table import fetch
 from tfgpu_magic.parking.words import park
-print(sorted(row.owner for row in fetch.table().processes), sorted(park._names()))
+names = sorted(PurePath(one.notebook).name for one in park.reports().values() if one.notebook)
+print(sorted(row.owner for row in fetch.table().processes), names)
 """
 
 
