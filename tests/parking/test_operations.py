@@ -96,7 +96,7 @@ def test_the_last_act_of_a_process_waits_for_no_other_one(house: House, monkeypa
     """Where the server is lost, all of a user's notebooks end in the same second, and it kills them five later."""
     house.park()
     house.unpark()
-    monkeypatch.setattr(transfers.Asker, "pause", lambda *_: pytest.fail("it waits"))
+    monkeypatch.setattr(Asker, "pause", lambda *_: pytest.fail("it waits"))
     with BoardDirectory() as place:
         file = place.open(transfers.OUT_LOCK, os.O_RDWR | os.O_CREAT)
         fcntl.flock(file, fcntl.LOCK_EX)
