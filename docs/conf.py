@@ -7,7 +7,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 import tfgpu_magic  # noqa: E402
-from scripts._docs_parts import commands, findings, flags, questions, seen, tree  # noqa: E402
+from scripts._docs_parts import commands, findings, flags, questions, seen, tree, wheel  # noqa: E402
 
 project = "tfgpu_magic"
 copyright = "the tfgpu_magic developers"  # noqa: A001  # Sphinx's name
@@ -30,6 +30,7 @@ myst_substitutions = {
     "tree": tree(),
     "seen": seen(),
     "questions": questions(),
+    "wheel": wheel(),
 }
 
 autodoc_typehints = "none"  # the arguments' text says what they are, with units

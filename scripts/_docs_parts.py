@@ -6,6 +6,7 @@ import ast
 import re
 from pathlib import Path
 
+from scripts._contents import KINDS
 from tfgpu_magic.command.table import COMMANDS
 from tfgpu_magic.doctor.checks.table import CHECKS, outcomes
 from tfgpu_magic.notebook.words import table
@@ -34,6 +35,12 @@ def commands() -> str:
     """Return the table of the commands of `tfgpu`, as Markdown."""
     rows = [f"| `{f'tfgpu {command.name} {command.usage}'.rstrip()}` | {command.meaning} |" for command in COMMANDS]
     return "\n".join(["| command | what it does |", "|---|---|", *rows])
+
+
+def wheel() -> str:
+    """Return the table of the kinds of files in the wheel, as Markdown."""
+    rows = [f"| `{kind}` | {reason} |" for kind, reason in KINDS.items()]
+    return "\n".join(["| files | why they are there |", "|---|---|", *rows])
 
 
 def findings() -> str:

@@ -1,12 +1,14 @@
 """Builds the front end into the package where its sources have changed; with --link, into this environment too.
 
 Sources are in ``labextension/``. From them come JupyterLab's prebuilt extension and the widget's module and style.
+The licences of what is in these are written to ``labextension/licenses/``, and committed.
 Needs only the standard library, and for building Node.js and jupyter-builder on the path.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -18,12 +20,13 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "labextension"
 EXTENSION = ROOT / "tfgpu_magic" / "labextension"
 STATIC = ROOT / "tfgpu_magic" / "notebook" / "static"
+LICENSES = SOURCES / "licenses"
 SERVER_CONFIG = ROOT / "jupyter-config" / "jupyter_server_config.d" / "tfgpu_magic.json"
 
 _STAMP = SOURCES / ".built"
 """Tells from which sources the output is."""
 
-_NOT_SOURCES = {".built", ".yarn", "lib", "node_modules", "tests"}
+_NOT_SOURCES = {".built", ".yarn", "lib", "licenses", "node_modules", "tests"}
 
 
 def main() -> None:
@@ -44,10 +47,10 @@ def current() -> bool:
 
 
 def checksum() -> str:
-    """Sum the sources up."""
+    """Sum the sources up, and how they are built."""
     total = hashlib.sha256()
-    for path in sorted(_sources(SOURCES)):
-        total.update(f"{path.relative_to(SOURCES).as_posix()}\0{path.stat().st_size}\0".encode())
+    for path in (*sorted(_sources(SOURCES)), Path(__file__)):
+        total.update(f"{path.relative_to(ROOT).as_posix()}\0{path.stat().st_size}\0".encode())
         total.update(path.read_bytes())
     return total.hexdigest()
 
@@ -76,7 +79,18 @@ def build() -> None:
     install()
     _run(["jlpm", "build"])
     shutil.copy(SOURCES / "install.json", EXTENSION / "install.json")
+    for left in EXTENSION.rglob("*.orig"):  # the builder's copy of package.json
+        left.unlink()
+    LICENSES.mkdir(exist_ok=True)
+    for name, text in licenses().items():
+        (LICENSES / name).write_text(text)
     _STAMP.write_text(checksum())
+
+
+def licenses() -> dict[str, str]:
+    """Return the licence of each package that the built front end contains, by the name of its file."""
+    bundled = json.loads((EXTENSION / "static" / "third-party-licenses.json").read_text())["packages"]
+    return {f"{package['name'].replace('/', '-')}.txt": package["extractedText"] for package in bundled}
 
 
 def install() -> None:

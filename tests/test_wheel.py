@@ -17,6 +17,7 @@ from playwright.sync_api import sync_playwright
 
 import tfgpu_magic
 from scripts import _frontend
+from scripts._contents import KINDS, unexplained
 from tests.browser.panel import open_panel, visit
 from tests.browser.scene import chromium, playing, soon
 from tfgpu_magic.simgpu import Machine
@@ -71,10 +72,8 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Installation:
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What is in git and what is built from it, and what only lies about in a clone."""
     clone = tmp_path_factory.mktemp("clone")
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
     built = [path for folder in (_frontend.EXTENSION, _frontend.STATIC) for path in folder.rglob("*")]
-    named = [ROOT / name for name in listed.stdout.split("\0") if name]
-    for path in [*named, *built, _frontend.SOURCES / ".built"]:
+    for path in [*(ROOT / name for name in _tracked(".")), *built, _frontend.SOURCES / ".built"]:
         if path.is_file():
             copy = clone / path.relative_to(ROOT)
             copy.parent.mkdir(parents=True, exist_ok=True)
@@ -121,20 +120,49 @@ def test_from_an_sdist_all_can_be_built_and_nothing_has_to_be(sdist: Path) -> No
 
 
 def test_a_wheel_has_the_package_the_front_end_once_and_what_enables_both(wheel: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        names = set(archive.namelist())
+    names = _names(wheel)
 
     data = f"{NAME}.data/data"
     extension = f"{data}/share/jupyter/labextensions/tfgpu-magic"
     files = {path.relative_to(_frontend.EXTENSION) for path in _frontend.EXTENSION.rglob("*") if path.is_file()}
     assert wheel.name == f"{NAME}-py3-none-any.whl"
-    assert {name.partition("/")[0] for name in names} == {"tfgpu_magic", f"{NAME}.dist-info", f"{NAME}.data"}
     assert {name for name in names if name.startswith(data)} == {
         *(f"{extension}/{path.as_posix()}" for path in files),
         f"{data}/etc/jupyter/jupyter_server_config.d/tfgpu_magic.json",
     }
-    assert names >= STATIC | {"tfgpu_magic/py.typed", "tfgpu_magic/simgpu/src/machine.c"}
-    assert [name for name in names if "node_modules" in name or "/labextension/" in name or "test" in name] == []
+    assert names >= STATIC | {f"tfgpu_magic/{name}" for name in _tracked("tfgpu_magic")}
+
+
+def test_each_file_of_the_wheel_has_a_reason(wheel: Path) -> None:
+    names = _names(wheel)
+
+    assert unexplained(names) == []
+    assert unexplained(names | {"tfgpu_magic/notes.txt"}) == ["tfgpu_magic/notes.txt"]
+    without = {name for name in names if not name.endswith("py.typed")}
+    assert unexplained(without) == [kind for kind in KINDS if kind.endswith("py.typed")]
+
+
+def test_a_wheel_has_the_licenses_of_what_is_bundled(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        paths = [name for name in archive.namelist() if name.startswith(f"{NAME}.dist-info/licenses/")]
+        texts = {Path(path).name: archive.read(path).decode() for path in paths}
+        metadata = archive.read(f"{NAME}.dist-info/METADATA").decode()
+
+    bundled = _frontend.licenses()
+    assert "lit-html.txt" in bundled
+    assert texts == bundled | {"LICENSE": (ROOT / "LICENSE").read_text()}
+    assert metadata.count("\nLicense-File: ") == len(texts)
+
+
+def _names(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def _tracked(folder: str) -> set[str]:
+    """Return the files of a folder that are in git, from there."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT / folder, check=True, stdout=subprocess.PIPE, text=True)
+    return set(listed.stdout.split("\0")) - {""}
 
 
 def test_a_fresh_installation_has_both_extensions_enabled_without_node(installed: Installation) -> None:
