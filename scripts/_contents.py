@@ -14,7 +14,7 @@ KINDS = {
     "share/jupyter/labextensions/tfgpu-magic/package.json": "tells JupyterLab of the panel",
     "share/jupyter/labextensions/tfgpu-magic/install.json": "tells JupyterLab which package the panel comes with",
     "share/jupyter/labextensions/tfgpu-magic/static/*.js": "the panel",
-    "share/jupyter/labextensions/tfgpu-magic/static/*-licenses.json": "the licenses that JupyterLab's *Help* menu shows",
+    "share/jupyter/labextensions/tfgpu-magic/static/*-licenses.json": "the licenses that JupyterLab's Help shows",
     "share/jupyter/labextensions/tfgpu-magic/schemas/*.json": "the panel's settings, buttons and menus",
     "etc/jupyter/jupyter_server_config.d/*.json": "enables the server extension",
     "tfgpu_magic.dist-info/licenses/*": "the licenses of the package and of what is bundled with the panel",

@@ -125,7 +125,9 @@ def test_only_one_place_knows_it(theirs: tuple[str, ...], places: list[str]) -> 
     assert {room if room in places else room.partition("/")[0] for room in knowing} == set(places)
 
 
-@pytest.mark.parametrize(("module", "theirs"), [("command.top", {"rich"}), ("isolate.dask", {"dask", "distributed"})])
+@pytest.mark.parametrize(
+    ("module", "theirs"), [("command.status", {"rich"}), ("isolate.dask", {"dask", "distributed"})]
+)
 def test_what_few_need_is_imported_late(module: str, theirs: set[str]) -> None:
     assert not imported_after(f"import tfgpu_magic.{module}") & theirs
 

@@ -154,6 +154,14 @@ def test_a_wheel_has_the_licenses_of_what_is_bundled(wheel: Path) -> None:
     assert metadata.count("\nLicense-File: ") == len(texts)
 
 
+def test_the_package_index_would_take_both(sdist: Path, wheel: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "twine", "check", "--strict", sdist, wheel], capture_output=True, text=True
+    )
+
+    assert (done.returncode, done.stdout.count("PASSED")) == (0, 2), done.stdout + done.stderr
+
+
 def _names(wheel: Path) -> set[str]:
     with zipfile.ZipFile(wheel) as archive:
         return set(archive.namelist())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from contextlib import AbstractContextManager
 
 import pytest
@@ -126,11 +125,3 @@ def test_without_a_driver_it_says_so(machine: Machine) -> None:
     machine.remove_driver()
     with top(machine) as terminal:
         until(lambda: "To try it without a GPU" in terminal.said)
-
-
-def test_without_rich_a_sentence_says_what_to_install(machine: Machine) -> None:
-    code = "import sys; sys.modules['rich'] = None; from tfgpu_magic.command.main import main; sys.exit(main(['top']))"
-    with top(machine, sys.executable, "-c", code) as terminal:
-        assert terminal.process.wait(30) == 2
-        until(lambda: "tfgpu-magic[top]" in terminal.said)
-        assert "Traceback" not in terminal.said

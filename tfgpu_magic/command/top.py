@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 from tfgpu_magic.command import status
 from tfgpu_magic.command.dispatch import is_drawn_on
-from tfgpu_magic.errors import TfGpuError
+from tfgpu_magic.model import terminal
 from tfgpu_magic.model.rows import Table
 from tfgpu_magic.monitor.table.fetch import Watcher, failure
 
@@ -43,14 +43,6 @@ def run(options: argparse.Namespace) -> int:
     if not is_drawn_on():
         options.json = False
         return status.run(options)
-    try:
-        from tfgpu_magic.model import terminal  # it needs rich, which is optional
-    except ImportError as error:
-        raise TfGpuError(
-            "`tfgpu top` draws with rich, which is not installed here: pip install 'tfgpu-magic[top]'\n"
-            "One look at the same needs nothing more: tfgpu status"
-        ) from error
-
     with _Looks() as looks, _events(looks) as heard:
         number: int | None = _SUSPEND
         while number == _SUSPEND:
