@@ -7,6 +7,7 @@ import itertools
 import multiprocessing
 import os
 import resource
+import struct
 import subprocess
 import time
 import zlib
@@ -19,7 +20,7 @@ import pytest
 from tests.monitor.boards import root_only, snapshot
 from tests.sizes import GIB
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.board import snapshot_file
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.snapshot_file import BOARD, SnapshotReader, Writer
@@ -180,7 +181,7 @@ def test_a_writer_that_died_in_the_middle_leaves_the_message_before(
     assert reader.look().snapshot == snapshot(3)
 
 
-@pytest.mark.parametrize("what", ["VERSION", "boot", b"", b"short", b"\0" * 10_000, b"#!/bin/sh\n" * 1000])
+@pytest.mark.parametrize("what", ["LAYOUT", "boot", b"", b"short", b"\0" * 10_000, b"#!/bin/sh\n" * 1000])
 def test_a_board_of_another_layout_or_boot_and_what_is_no_board_is_replaced(
     folder: Path,
     here: BoardDirectory,
@@ -194,7 +195,7 @@ def test_a_board_of_another_layout_or_boot_and_what_is_no_board_is_replaced(
         (folder / here.name(BOARD)).unlink()
         (folder / here.name(BOARD)).write_bytes(what)
     else:
-        monkeypatch.setattr(snapshot_file, what, 77 if what == "VERSION" else lambda: 77)
+        monkeypatch.setattr(snapshot_file, what, 77 if what == "LAYOUT" else lambda: 77)
     seen = reader.look()
     new = Writer(here)
 
@@ -261,7 +262,30 @@ def test_a_limit_on_files_is_an_error_in_words(here: BoardDirectory) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_change_of_the_messages_fields_is_another_version() -> None:
-    fields = " ".join((*Snapshot._fields, *Gpu._fields, *Process._fields))
+def test_a_header_to_which_a_later_version_has_added_is_read(
+    folder: Path, here: BoardDirectory, writer: Writer, reader: SnapshotReader
+) -> None:
+    writer.publish(snapshot(3))
+    board = folder / here.name(BOARD)
+    size = snapshot_file._HEADER.size
+    header = bytearray(board.read_bytes()[:size] + b"added later")
+    struct.pack_into("<H", header, 10, len(header))
+    with board.open("r+b") as file:
+        file.write(header + struct.pack("<I", zlib.crc32(header)))
+    seen = reader.look()
 
-    assert (snapshot_file.VERSION, zlib.crc32(fields.encode())) == (8, 2656735877)
+    assert (seen.snapshot, seen.stale_since) == (snapshot(3), None)
+    assert seen.age is not None
+    with board.open("r+b") as file:
+        file.write(header[:-1] + b"!")
+    assert SnapshotReader(here).look().message is snapshot_file.NOTHING
+
+
+def test_the_header_stays_as_it_is() -> None:
+    """Environments share a board: what is there keeps its place."""
+    header = snapshot_file.Header(1, 2, 3, 4, 5.0, 6.0, 7.0, 8.0, 9, 10, 11)
+
+    assert header.pack().hex() == (
+        "74666770756d61670100500001000000020000000000000003000000040000000000000000001440"
+        "00000000000018400000000000001c400000000000002040090000000a0000000b00000000000000f3bbfefd"
+    )  # fmt: skip

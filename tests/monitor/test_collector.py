@@ -180,7 +180,7 @@ def test_one_that_cannot_live_is_started_more_and_more_rarely(
     machine_folder: Path, live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     starts: list[float] = []
-    monkeypatch.setattr(living, "_start", lambda *_: starts.append(time.monotonic()))
+    monkeypatch.setattr(living, "launch", lambda *_: starts.append(time.monotonic()))
     monkeypatch.setattr(living, "CHECK_EVERY", 0.0)
     monkeypatch.setattr(lockfile, "_FIRST", 0.02)
     end = time.monotonic() + 240

@@ -19,8 +19,6 @@ from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import collector
-from tfgpu_magic.monitor import live as living
-from tfgpu_magic.monitor.board import snapshot_file
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.snapshot_file import BOARD, LOCK
 from tfgpu_magic.monitor.collector import BLIND_FOR
@@ -189,19 +187,3 @@ def test_a_full_disk_is_said_and_room_on_it_is_enough(machine: Machine, machine_
         until(lambda: not collectors(machine), seconds=6, every=0.5)
     finally:
         subprocess.run(["umount", "--lazy", machine_folder], check=True)
-
-
-def test_after_an_update_nothing_is_started_any_more_and_a_restart_is_asked_for(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "board.py").write_text("VERSION = 1000\n")
-    monkeypatch.setattr(snapshot_file, "__file__", str(tmp_path / "board.py"))
-    started: list[object] = []
-    monkeypatch.setattr(living, "launch", lambda *asked: started.append(asked))
-    live = Live()
-    for _ in range(3):
-        with pytest.raises(MonitorError, match="updated while this server, kernel or program ran: restart it"):
-            live.look()
-    live.close()
-
-    assert started == []

@@ -140,7 +140,7 @@ def test_a_directory_that_cannot_be_looked_into_is_refused_in_a_sentence(
 def test_looks_go_on_beside_a_home_that_cannot_be_looked_into(
     unknowable: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "_start", lambda *_: None)
+    monkeypatch.setattr(live, "launch", lambda *_: None)
     with Live() as one:
         assert one.look().message is snapshot_file.NOTHING
         assert one.report_files.read() == ()
@@ -216,7 +216,7 @@ def test_a_simulated_machine_has_a_board_of_its_own(
     folder: Path, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer.publish(snapshot(3))
-    monkeypatch.setenv(directory._SIMULATED, "/somewhere/machine")
+    monkeypatch.setenv(directory.SIMULATED, "/somewhere/machine")
     with BoardDirectory() as simulated:
         reader = SnapshotReader(simulated)
 
@@ -227,4 +227,4 @@ def test_a_simulated_machine_has_a_board_of_its_own(
 def test_the_variable_of_a_simulated_machine_is_the_simulators() -> None:
     from tfgpu_magic.simgpu import ENVIRONMENT
 
-    assert directory._SIMULATED == ENVIRONMENT
+    assert directory.SIMULATED == ENVIRONMENT

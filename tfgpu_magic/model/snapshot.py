@@ -91,6 +91,10 @@ class Process(NamedTuple):
         held: bytes by the driver's account, context included; None where the driver has no figure.
         utilisation: percent of the multiprocessors' time that its kernels took, in the last of the driver's samples
             since the lists were read before; 0 where there is none, and None where the driver does not tell.
+        uid: the number of its user; this and what follows is the collector's, and None where it is not known.
+        began: when it began (`pids.began`).
+        unused: since when it has held memory without using the GPU, in seconds since the epoch; None while it uses it.
+        cgroup: the part of its cgroup that names a unit, a pod or a container (`cgroups.named`).
     """
 
     gpu: str
@@ -98,6 +102,10 @@ class Process(NamedTuple):
     kind: str
     held: int | None
     utilisation: int | None = None
+    uid: int | None = None
+    began: int | None = None
+    unused: float | None = None
+    cgroup: str | None = None
 
 
 class Snapshot(NamedTuple):
@@ -145,7 +153,10 @@ class Snapshot(NamedTuple):
         return self._replace(gpus=gpus, processes=tuple(row for row in self.processes if row.pid not in pids))
 
     def to_json(self) -> str:
-        """Return the snapshot as one line of JSON: GPUs field by field, and processes that lie on one GPU together."""
+        """Return the snapshot as one line of JSON: GPUs field by field, and processes that lie on one GPU together.
+
+        Versions of this package share a board: a field is added at the end, has a default, and keeps its meaning.
+        """
         gpus = {name: [getattr(gpu, name) for gpu in self.gpus] for name in Gpu._fields}
         processes = [_text(alike) for _, alike in groupby(self.processes, itemgetter(0, 2))]
         fields = {name: getattr(self, name) for name in self._fields} | {"gpus": gpus, "processes": processes}
@@ -153,7 +164,7 @@ class Snapshot(NamedTuple):
 
     @classmethod
     def from_json(cls, text: str) -> Snapshot:
-        """Parse what `to_json` returned.
+        """Parse what `to_json` returned, of this version or another: what is not known is passed over.
 
         Raises:
             ValueError: the text is not a snapshot.
@@ -162,8 +173,8 @@ class Snapshot(NamedTuple):
             fields: dict[str, Any] = json.loads(text)
             gpus = fields["gpus"]
             gpus["capability"] = [one and tuple(one) for one in gpus["capability"]]
-            return cls(**fields | {
-                "gpus": tuple(starmap(Gpu, zip(*gpus.values(), strict=True))),
+            return cls(**{name: fields[name] for name in cls._fields if name in fields} | {
+                "gpus": tuple(starmap(Gpu, _columns(gpus, Gpu, "index"))),
                 "processes": tuple(chain.from_iterable(map(_alike, fields["processes"]))),
                 "notes": tuple(fields["notes"]),
             })  # fmt: skip
@@ -182,13 +193,24 @@ def _freed(gpu: Gpu, held: int) -> int:
 
 
 def _text(alike: Iterable[Process]) -> str:
-    """Return processes of one kind on one GPU as a text: field by field, but for the two that they have in common."""
-    gpu, pid, kind, held, utilisation = zip(*alike, strict=True)
-    return _JSON.encode((gpu[0], kind[0], pid, held, utilisation))
+    """Return processes of one kind on one GPU as a text: the fields of which anything is known, each with its values.
+
+    The two that they have in common have one value.
+    """
+    columns = dict(zip(Process._fields, zip(*alike, strict=True), strict=True))
+    known = {name: column for name, column in columns.items() if any(value is not None for value in column)}
+    return _JSON.encode(known | {"gpu": columns["gpu"][0], "kind": columns["kind"][0]})
 
 
-@lru_cache(128)
+@lru_cache(512)
 def _alike(text: str) -> tuple[Process, ...]:
     """Parse what `_text` returned, unless it was just so before: few GPUs' processes change from second to second."""
-    gpu, kind, pids, *others = json.loads(text)
-    return tuple(map(_process, zip(repeat(gpu), pids, repeat(kind), *others)))
+    fields = json.loads(text)
+    common = {name: repeat(fields[name], len(fields["pid"])) for name in ("gpu", "kind")}
+    return tuple(map(_process, _columns(fields | common, Process, "pid")))
+
+
+def _columns(fields: Mapping[str, Any], of: type[Gpu | Process], first: str) -> Iterable[tuple[Any, ...]]:
+    """Return the tuples' values from their columns, by name; a column that is not there has the field's default."""
+    missing = {name: repeat(of._field_defaults.get(name), len(fields[first])) for name in of._fields}
+    return zip(*(fields.get(name, missing[name]) for name in of._fields), strict=True)

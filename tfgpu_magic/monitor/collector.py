@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfgpu_magic._version import __version__
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.board import lockfile, unused
@@ -67,8 +66,6 @@ def collect(place: BoardDirectory, *, linger: float = LINGER, patience: float = 
     if lock is None:
         return False
     try:
-        with contextlib.suppress(OSError):  # a full disk: a collector without a version works as well
-            lockfile.sign(lock, __version__)
         writer = Writer(place)
         _write(place, lock, writer, linger=linger, patience=patience)
         writer.close()

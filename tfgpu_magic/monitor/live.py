@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.board import lockfile, snapshot_file
+from tfgpu_magic.monitor.board import lockfile
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.lockfile import LINGER, READING_TIMEOUT
 from tfgpu_magic.monitor.board.report_files import ReportFiles
@@ -40,13 +37,6 @@ _CODE = (
 )
 
 
-class Updated(MonitorError):
-    """The package was updated since this process began."""
-
-    def __init__(self) -> None:
-        super().__init__("tfgpu_magic was updated while this server, kernel or program ran: restart it.")
-
-
 class Live:
     """The GPUs as they are from second to second, for a viewer that looks repeatedly.
 
@@ -71,7 +61,6 @@ class Live:
         self._reader: SnapshotReader  # this and the next are there as long as the place is
         self._report_files: ReportFiles
         self._check_at = self._place_at = 0.0
-        self._updated: Updated | None = None
 
     def __enter__(self) -> Live:
         return self
@@ -145,10 +134,8 @@ class Live:
         """Ensure that there is a collector, and record that it has a viewer. Looks do that.
 
         Raises:
-            MonitorError: none can be started; after an update of the package none is tried again.
+            MonitorError: none can be started.
         """
-        if self._updated is not None:
-            raise self._updated
         place = self._placed()
         try:
             fd = place.open(LOCK, os.O_RDWR | os.O_CREAT)
@@ -159,10 +146,7 @@ class Live:
             finally:
                 os.close(fd)
             if needed:
-                _start(self._options, place)
-        except Updated as error:
-            self._updated, self._check_at = error, 0.0
-            raise
+                launch(_CODE, self._options, place)
         except OSError as error:
             raise MonitorError(f"no collector could be started in {place.path} ({error.strerror}).") from error
 
@@ -207,17 +191,3 @@ class Live:
             return lockfile.reason(fd)
         finally:
             os.close(fd)
-
-
-def _start(options: tuple[str, str], place: BoardDirectory) -> None:
-    """Start a collector.
-
-    Raises:
-        Updated: it would be of another package than this process, and write another board.
-        MonitorError: as `launch`.
-    """
-    with contextlib.suppress(OSError):
-        installed = re.search(r"^VERSION = (\d+)$", Path(snapshot_file.__file__).read_text(), re.M)
-        if installed and int(installed[1]) != snapshot_file.VERSION:
-            raise Updated
-    launch(_CODE, options, place)

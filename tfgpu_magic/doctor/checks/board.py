@@ -7,7 +7,6 @@ import fcntl
 import os
 from collections.abc import Iterator
 
-from tfgpu_magic._version import __version__
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import MonitorError
@@ -19,15 +18,7 @@ DIRECTORY = Outcome("board.directory", Severity.GOOD, "It is in {directory}, whi
 ELSEWHERE = Outcome("board.elsewhere", Severity.WARNING, "It is in {directory}. {why}")
 UNUSABLE = Outcome("board.unusable", Severity.FAULT, "No view can work: {why}")
 NO_COLLECTOR = Outcome("board.no-collector", Severity.GOOD, "No collector is running; the first view starts one.")
-ALIVE = Outcome(
-    "board.alive", Severity.GOOD, "A collector of version {version} is alive. It read the GPUs {age} s ago."
-)
-OTHER_VERSION = Outcome(
-    "board.other-version",
-    Severity.NOTE,
-    "The collector that is alive is of version {version}, and this is {ours}: it belongs to another environment.",
-    "It serves all views, and ends when none is left. To have the newer one, close them for half a minute.",
-)
+ALIVE = Outcome("board.alive", Severity.GOOD, "A collector is alive. It read the GPUs {age} s ago.")
 HANGS = Outcome(
     "board.hangs",
     Severity.FAULT,
@@ -61,7 +52,7 @@ def _collector(place: BoardDirectory) -> Finding:
     except FileNotFoundError:
         return NO_COLLECTOR()
     try:
-        held, version, why = _is_held(lock), lockfile.signed(lock), lockfile.reason(lock)
+        held, why = _is_held(lock), lockfile.reason(lock)
     finally:
         os.close(lock)
     if not held:
@@ -69,10 +60,8 @@ def _collector(place: BoardDirectory) -> Finding:
     if seen.age is None:
         return STARTING()
     if seen.stale_since is not None:
-        return HANGS(age=round(seen.age), version=version or None)
-    if version != __version__:
-        return OTHER_VERSION(version=version or None, ours=__version__)
-    return ALIVE(version=version, age=round(seen.age, 1))
+        return HANGS(age=round(seen.age))
+    return ALIVE(age=round(seen.age, 1))
 
 
 def _is_held(lock: int) -> bool:

@@ -16,9 +16,9 @@ from pathlib import Path
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.driver.sources import SOURCES
 
-_SIMULATED = "TFGPU_SIMGPU"
+SIMULATED = "TFGPU_SIMGPU"
 """The variable that puts a process on a simulated machine (`simgpu.ENVIRONMENT`), which has a board of its own."""
-_OF_A_VIEW = ("board-", "lock-", "unused-")
+_OF_A_VIEW = ("board", "lock", "unused-")
 """Prefixes of the files that belong to one view of the GPUs; all others belong to the whole machine."""
 _RUNTIME, _TEMPORARY = Path("/run/user"), Path("/tmp")  # noqa: S108  BoardDirectory checks the owner
 CHECK = 8
@@ -65,12 +65,12 @@ class BoardDirectory:
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        machine = os.environ.get(_SIMULATED)
+        machine = os.environ.get(SIMULATED)
         self.simulated = machine is not None
         self.path, self._fd, self.passed_over = _first(directories() if path is None else (path,))
         self._is = os.fstat(self._fd)
         self._machine = _suffix(boot(), machine or "")
-        self._view = _suffix(boot(), machine or "", _view(machine))
+        self._view = _suffix(boot(), machine or "", *_root(), *_seen())
 
     def close(self) -> None:
         """Close the directory. Twice is fine."""
@@ -269,19 +269,29 @@ def boot() -> int:
         return 0
 
 
-def _view(machine: str | None) -> tuple[object, ...]:
-    """Return values that differ between processes of one user that see other GPUs, another driver or other pids.
+def view() -> int:
+    """Return a number that differs between processes that see other GPUs or other pids."""
+    return zlib.crc32(repr(_seen()).encode())
 
-    They are the pid namespace, the root directory, in which the driver's library is, and the devices that may be
-    opened: cgroups forbid some. A simulated machine has no devices.
+
+def _seen() -> tuple[object, ...]:
+    """Return the pid namespace, and the devices that may be opened: cgroups forbid some.
+
+    A simulated machine has no devices.
     """
-    root = Path("/").stat()
-    devices = () if machine is not None else tuple(name for name in _devices() if os.access(f"/dev/{name}", os.R_OK))
+    simulated = SIMULATED in os.environ
+    devices = () if simulated else tuple(name for name in _devices() if os.access(f"/dev/{name}", os.R_OK))
     try:
         pids = os.readlink("/proc/self/ns/pid")  # noqa: PTH115  not a path
     except OSError:
         pids = ""
-    return pids, root.st_dev, root.st_ino, devices
+    return pids, devices
+
+
+def _root() -> tuple[int, int]:
+    """Return values that differ between processes with other root directories: the driver's library is there."""
+    root = Path("/").stat()
+    return root.st_dev, root.st_ino
 
 
 def _devices() -> list[str]:

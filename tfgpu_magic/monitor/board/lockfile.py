@@ -1,6 +1,6 @@
 """What the collector and its starters share: names, timeouts, and the lock file's content beside the lock.
 
-That is when collectors were started, of which version, and what viewers want.
+That is when collectors were started, and what viewers want.
 """
 
 from __future__ import annotations
@@ -36,11 +36,9 @@ _FIRST, _LONGEST = 1.0, 15.0  # seconds between two attempts to start a collecto
 _START = struct.Struct("<dQ")  # when a collector was last started (monotonic clock), and the failed starts since
 _REASON = 300  # bytes: why it failed
 _WANTED = struct.Struct("<dd")  # when a viewer wrote this (monotonic clock), and the interval in seconds
-_VERSION = 32  # bytes: the version of the package that the collector is of
 _REASON_AT = _START.size
 _MEMORY_AT = _REASON_AT + _REASON
 _LISTS_AT = _MEMORY_AT + _WANTED.size
-_VERSION_AT = _LISTS_AT + _WANTED.size
 
 
 def begin(place: BoardDirectory, fd: int) -> bool:
@@ -94,7 +92,7 @@ def start(fd: int, failures: int) -> None:
 
 def reason(fd: int) -> str:
     """Return why starts failed; an empty text where no collector has left a reason."""
-    return _text(fd, _REASON, _REASON_AT)
+    return os.pread(fd, _REASON, _REASON_AT).rstrip(b"\0").decode(errors="replace")
 
 
 def fail(fd: int, why: str) -> None:
@@ -105,20 +103,6 @@ def fail(fd: int, why: str) -> None:
 def succeed(fd: int) -> None:
     """Write that a collector works: no start has failed."""
     os.pwrite(fd, bytes(8 + _REASON), _REASON_AT - 8)
-
-
-def sign(fd: int, version: str) -> None:
-    """Write which version of the package the collector is of."""
-    os.pwrite(fd, version.encode()[:_VERSION].ljust(_VERSION, b"\0"), _VERSION_AT)
-
-
-def signed(fd: int) -> str:
-    """Return the version of the last collector; an empty text where there was none."""
-    return _text(fd, _VERSION, _VERSION_AT)
-
-
-def _text(fd: int, length: int, at: int) -> str:
-    return os.pread(fd, length, at).rstrip(b"\0").decode(errors="replace")
 
 
 def _read(fd: int, layout: struct.Struct, at: int) -> bytes:

@@ -1,7 +1,7 @@
 """The board of one user and machine: a file in shared memory that one process writes and any number read.
 
-    0        header: sequence, length and checksum of the message, when it was read, when the writer was last alive,
-             and when it intends to read again
+    0        header: its layout and length; sequence, length and checksum of the message, when it was read, when the
+             writer was last alive, and when it intends to read again; who writes, and what of the machine it sees
     4 KiB    two messages, one in force and one being written: a Snapshot in its JSON form each
     then     the rings of `history`
 
@@ -9,6 +9,9 @@ A reader takes the message that the header names and checks it; a message that i
 waits for the writer, no writer for a reader, and half a message is never seen, on any processor. Files are read and
 written, and not mapped: a process that has mapped a file dies of SIGBUS when the file is truncated or the disk is full,
 and a reader is a kernel full of work. It costs one microsecond more.
+
+Environments with different versions of this package share a board. A later version adds to the header's end and to the
+messages, and an earlier one passes over what it does not know.
 """
 
 from __future__ import annotations
@@ -18,27 +21,29 @@ import os
 import struct
 import time
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.board import history
-from tfgpu_magic.monitor.board.directory import boot
+from tfgpu_magic.monitor.board.directory import boot, view
+from tfgpu_magic.monitor.owners.pids import began
 
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.board.directory import BoardDirectory
 
-VERSION = 8
-"""The version of this layout and of the messages' JSON. Files of different versions have different names."""
-BOARD, LOCK = f"board-{VERSION}", f"lock-{VERSION}"
+LAYOUT = 1
+"""The number of the layout. Another one is another board: nobody who knows this one reads it."""
+BOARD, LOCK = "board", "lock"
 STALE_AFTER = 2.5
 """Seconds after which a writer that should beat every second is missing."""
 
 _MAGIC = b"tfgpumag"
-_HEADER = struct.Struct("<8sIIQIIdddd")
+_HEADER = struct.Struct("<8sHHIQIIddddIIQ")
 _CHECK = struct.Struct("<I")
+_LONGEST = 512  # bytes of a header, with its checksum
 _SLOTS = (4096, 4096 + 2**20)
 _ROOM = 2**20  # bytes for a message: some 13,000 processes
 _HISTORY = 4096 + 2 * 2**20
@@ -46,20 +51,38 @@ _ALLOCATED = ((0, 4096), (_SLOTS[0], 2**16), (_SLOTS[1], 2**16), (_HISTORY, 2**1
 """What is allocated when the file is made, as (offset, bytes): a disk that fills up later harms few boards."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
-    boot: int
-    sequence: int
-    length: int
-    check: int
-    read_at: float
-    beat: float
-    beat_time: float
-    due: float
+class Header(NamedTuple):
+    """What the header says. Times are those of the monotonic clock.
+
+    Attributes:
+        boot: of which machine and boot it is (`directory.boot`).
+        sequence: the number of the message.
+        length: its bytes; 0 while there is none.
+        check: its checksum.
+        read_at: when the GPUs were read for it.
+        beat: when the writer was last alive.
+        beat_time: the same, in seconds since the epoch.
+        due: when it intends to publish again.
+        pid: the writer's process.
+        view: what it sees of the machine (`directory.view`).
+        began: when that process began (`pids.began`).
+    """
+
+    boot: int = 0
+    sequence: int = 0
+    length: int = 0
+    check: int = 0
+    read_at: float = 0.0
+    beat: float = 0.0
+    beat_time: float = 0.0
+    due: float = 0.0
+    pid: int = 0
+    view: int = 0
+    began: int = 0
 
     def pack(self) -> bytes:
-        fields = (self.boot, self.sequence, self.length, self.check)
-        packed = _HEADER.pack(_MAGIC, VERSION, *fields, self.read_at, self.beat, self.beat_time, self.due)
+        """Return its bytes."""
+        packed = _HEADER.pack(_MAGIC, LAYOUT, _HEADER.size, *self)
         return packed + _CHECK.pack(zlib.crc32(packed))
 
 
@@ -127,8 +150,9 @@ class Writer:
             header = None
         if header is None:
             self._fd = self._create()
-            header = _Header(boot(), time.time_ns() // 1000, 0, 0, 0.0, 0.0, 0.0, 0.0)
-        self._header = header
+            header = Header(sequence=time.time_ns() // 1000)
+        pid = os.getpid()
+        self._header = header._replace(boot=boot(), pid=pid, view=view(), began=began(pid) or 0)
         try:
             self._rings = history.Rings(self._fd, _HISTORY, history.read(self._fd, _HISTORY))
             self.beat()
@@ -152,8 +176,8 @@ class Writer:
             text = snapshot._replace(gpus=gpus, processes=(), notes=(*snapshot.notes, note)).to_json().encode()
         sequence = self._header.sequence + 1
         history.write(self._fd, text, _SLOTS[sequence % 2])
-        self._header = replace(
-            self._header, sequence=sequence, length=len(text), check=zlib.crc32(text), read_at=time.monotonic()
+        self._header = self._header._replace(
+            sequence=sequence, length=len(text), check=zlib.crc32(text), read_at=time.monotonic()
         )
         self.beat(due)
         self._rings.add(snapshot)
@@ -169,7 +193,7 @@ class Writer:
         """
         now = time.monotonic()
         due = now + 1.0 if due is None else due
-        self._header = replace(self._header, boot=boot(), beat=now, beat_time=time.time(), due=due)
+        self._header = self._header._replace(beat=now, beat_time=time.time(), due=due)
         history.write(self._fd, self._header.pack(), 0)
 
     def is_there(self) -> bool:
@@ -210,9 +234,8 @@ class SnapshotReader:
         self._place = place
         self._fd = -1
         self._message = NOTHING
-        self._seen = _Header(
-            0, 0, 0, 0, 0.0, time.monotonic(), time.time(), math.inf
-        )  # a writer is expected from now on
+        # A writer is expected from now on.
+        self._seen = Header(beat=time.monotonic(), beat_time=time.time(), due=math.inf)
 
     def move(self, place: BoardDirectory) -> None:
         """Read the board there from now on; until something is published there, the last message stays."""
@@ -273,22 +296,25 @@ class SnapshotReader:
             return
 
 
-def _writer_is_here(header: _Header, now: float) -> bool:
+def _writer_is_here(header: Header, now: float) -> bool:
     """Tell whether the writer has beaten lately."""
     return 0 <= now - header.beat < STALE_AFTER
 
 
-def _header(fd: int) -> _Header | None:
-    """Read the header; return None if it is not whole, of another layout, or of before the last boot."""
-    data = _read(fd, _HEADER.size + _CHECK.size, 0)
-    if len(data) < _HEADER.size + _CHECK.size or _CHECK.unpack_from(data, _HEADER.size)[0] != zlib.crc32(
-        data[: _HEADER.size]
-    ):
+def _header(fd: int) -> Header | None:
+    """Read the header; return None if it is not whole, of another layout, or of before the last boot.
+
+    What a later version has added to its end is passed over.
+    """
+    data = _read(fd, _LONGEST, 0)
+    if len(data) < _HEADER.size + _CHECK.size:
         return None
-    magic, version, *fields = _HEADER.unpack_from(data)
-    header = _Header(*fields)
-    good = magic == _MAGIC and version == VERSION and header.boot == boot() and header.length <= _ROOM
-    return header if good else None
+    magic, layout, length, *fields = _HEADER.unpack_from(data)
+    if magic != _MAGIC or layout != LAYOUT or not _HEADER.size <= length <= len(data) - _CHECK.size:
+        return None
+    header = Header(*fields)
+    whole = _CHECK.unpack_from(data, length)[0] == zlib.crc32(data[:length])
+    return header if whole and header.boot == boot() and header.length <= _ROOM else None
 
 
 def _read(fd: int, length: int, offset: int) -> bytes:
