@@ -14,7 +14,7 @@ from tfgpu_magic.model.rows import Parked, ParkedState, ProcessRow, Table
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.owners.attribution import Owner, together
 from tfgpu_magic.monitor.table.tabulate import UNATTRIBUTED, Known, make
-from tfgpu_magic.parking.parked import ParkedProcess
+from tfgpu_magic.parking.reported import ParkedProcess
 from tfgpu_magic.parking.rows import ParkedRows
 from tfgpu_magic.parking.states import Phase
 

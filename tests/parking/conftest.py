@@ -17,23 +17,37 @@ from tests.parking.made_up import Driver
 from tests.parking.notebooks import Site, standing
 from tests.processes import kill, ours
 from tests.simgpu.talking import Talker, talker
-from tests.sizes import GIB
+from tests.sizes import GIB, MIB
 from tests.slack import SLACK
 from tfgpu_magic.leases.lease_file import LeaseFile
 from tfgpu_magic.parking import reported
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.gpu_state import Asker, GpuState, Timeouts
 from tfgpu_magic.parking.messages import ParkOutcome, Progress
-from tfgpu_magic.parking.parked import ParkedProcess
+from tfgpu_magic.parking.reported import ParkedProcess
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.parking.transfers import Park, Unpark
 from tfgpu_magic.simgpu import Machine
 
+PARKS = """
+from tfgpu_magic.parking.gpu_state import *; from tfgpu_magic.parking.transfers import *
+from tfgpu_magic.parking.checks import Inside; from tfgpu_magic.leases.lease_file import TABLE
+def told(known):
+    Path(os.environ["TFGPU_SIMGPU"] + ".phase").write_text("" if known is None else known.phase.value)
+own = GpuState(os.getpid(), told, timeouts=Timeouts(look=60.0))
+def away():
+    return Park(own, Inside()).park().done
+def back():
+    return Unpark(own, TABLE).unpark().done
+def turns(times):
+    return [back() and intact() and away() for _ in range(times)]
+"""
+"""What makes a program able to park itself, as kernels do; a file tells its phase."""
 WORKER = "tfgpu_magic.parking.driver"
 """What a worker runs."""
 
 
-PATIENT = Timeouts(look=15 * SLACK, state=5 * SLACK, more=5 * SLACK, copy=30 * SLACK)
+PATIENT = Timeouts(look=15 * SLACK, state=5 * SLACK, copy=30 * SLACK)
 """As long as a busy machine takes."""
 Tell = Callable[[Progress], object]
 Start = Callable[..., Talker]
@@ -127,6 +141,16 @@ def held(machine: Machine) -> Iterator[Talker]:
     """A program that holds 256 MiB, and does what it is told."""
     with talker(machine, "hold(256 * MIB)") as held:
         yield held
+
+
+def on_its_own(machine: Machine, size: int = 256 * MIB) -> contextlib.AbstractContextManager[Talker]:
+    """Start a program that holds so much, and parks itself by a worker of its own."""
+    return talker(machine, f"hold({size})", f"exec({PARKS!r}, globals())")
+
+
+def own_phase(machine: Machine) -> str:
+    """Return the phase of a program that parks itself."""
+    return Path(f"{machine.path}.phase").read_text()
 
 
 _states: dict[int, GpuState] = {}

@@ -6,13 +6,12 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.parking.conftest import Asking, Start, park, phase, state, unpark, workers
+from tests.parking.conftest import Asking, Start, on_its_own, own_phase, park, phase, state, unpark, workers
 from tests.processes import kill
-from tests.simgpu.talking import Talker, talker
+from tests.simgpu.talking import Talker
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
 from tfgpu_magic.parking.states import CudaState, Phase
@@ -72,31 +71,10 @@ def test_nothing_is_lost_or_locked_where_a_worker_is_killed(
     until(lambda: machine.held() == GIB + CONTEXT)
 
 
-PARKS = """
-from tfgpu_magic.parking.gpu_state import *; from tfgpu_magic.parking.transfers import *
-from tfgpu_magic.parking.checks import Inside; from tfgpu_magic.leases.lease_file import TABLE
-def told(known):
-    Path(os.environ["TFGPU_SIMGPU"] + ".phase").write_text("" if known is None else known.phase.value)
-own = GpuState(os.getpid(), told, timeouts=Timeouts(look=60.0))
-def away():
-    return Park(own, Inside()).park().done
-def back():
-    return Unpark(own, TABLE).unpark().done
-def turns(times):
-    return [back() and intact() and away() for _ in range(times)]
-"""
-"""What makes a program able to park itself, as kernels do; a file tells its phase."""
-
-
-def own_phase(machine: Machine) -> str:
-    """Return the phase of the program that parks itself."""
-    return Path(f"{machine.path}.phase").read_text()
-
-
 @pytest.fixture
 def own(machine: Machine) -> Iterator[Talker]:
     """A program that holds memory, and parks itself by a worker of its own."""
-    with talker(machine, "hold(256 * MIB)", f"exec({PARKS!r}, globals())") as own:
+    with on_its_own(machine) as own:
         yield own
 
 
@@ -150,7 +128,7 @@ def test_one_that_is_stopped_in_the_middle_is_left_alone_by_its_worker_and_set_r
     machine: Machine, own: Talker
 ) -> None:
     """The process cannot give its worker up: the worker's own alarm ends it."""
-    own.ask("own.__setattr__('timeouts', Timeouts(look=60.0, lock=1.0, more=1.0))")
+    own.ask("own.__setattr__('timeouts', Timeouts(look=60.0, lock=1.0, state=1.0))")
     machine.hang("cuCheckpointProcessLock", 600.0)
     own.say("away()")
     until(lambda: own_phase(machine) == "locking", despite=FileNotFoundError)
@@ -170,7 +148,7 @@ def test_processes_that_take_turns_by_themselves_come_back_each_time(machine: Ma
     with contextlib.ExitStack() as started:
         several = []
         for _ in range(4):
-            one = started.enter_context(talker(machine, "hold(GIB)", f"exec({PARKS!r}, globals())"))
+            one = started.enter_context(on_its_own(machine, GIB))
             assert one.ask("away()")
             several.append(one)
         for one in several:

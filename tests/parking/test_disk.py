@@ -25,7 +25,7 @@ from tfgpu_magic.parking.driver import COMPLETE
 from tfgpu_magic.parking.gpu_state import GpuState, Timeouts
 from tfgpu_magic.parking.inside.introspection import keep_nvml, of_process
 from tfgpu_magic.parking.messages import ParkOutcome
-from tfgpu_magic.parking.parked import ParkedProcess
+from tfgpu_magic.parking.reported import ParkedProcess
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.parking.transfers import Park, Unpark
 from tfgpu_magic.simgpu import Machine

@@ -28,7 +28,7 @@ from tfgpu_magic.monitor.owners.pids import opens_driver
 from tfgpu_magic.parking import facts, host_memory_claims, reported
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.inside import notebook as inside
-from tfgpu_magic.parking.parked import ParkedProcess
+from tfgpu_magic.parking.reported import ParkedProcess
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.probe import within
 from tfgpu_magic.simgpu import Machine
@@ -227,11 +227,12 @@ def test_what_others_of_this_user_have_parked_counts(monkeypatch: pytest.MonkeyP
         return ParkedProcess(pid=pid, began=1, phase=phase, since=1.0, held=(HeldMemory("GPU-0", GIB),))
 
     parked = {
-        pid: known(pid, phase) for pid, phase in ((7, Phase.PARKED), (8, Phase.BACK), (os.getpid(), Phase.PARKED))
+        pid: known(pid, phase)
+        for pid, phase in ((7, Phase.PARKED), (8, Phase.BACK), (9, Phase.LOCKING), (os.getpid(), Phase.PARKED))
     }
     monkeypatch.setattr(reported, "read", lambda: parked)
 
-    assert facts.parked_by_others(os.getpid()) == GIB
+    assert facts.parked_by_others(os.getpid()) == 2 * GIB  # one that is about to go counts, too
 
 
 def test_what_others_claim_of_the_hosts_memory_is_what_the_driver_lists_of_who_claims(machine: Machine) -> None:

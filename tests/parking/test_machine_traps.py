@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.cgroups import cgroup_of
-from tests.parking.conftest import Asking, Start, park, phase, unpark
-from tests.simgpu.talking import Talker, talker
+from tests.parking.conftest import Start, on_its_own, own_phase, park, phase, unpark
+from tests.simgpu.talking import Talker
 from tests.sizes import CONTEXT, GIB, MIB
 from tests.waiting import until
 from tfgpu_magic.parking import refusals as why
-from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
 
@@ -82,22 +81,22 @@ def test_a_cgroup_without_room_for_the_copy_is_refused(machine: Machine, held: T
             held.end(signal.SIGKILL)
 
 
-def test_two_that_go_at_once_do_not_both_count_on_the_same_host_memory(machine: Machine, held: Talker) -> None:
+def test_two_that_go_at_once_do_not_both_count_on_the_same_host_memory(machine: Machine) -> None:
     machine.set_checkpoints(host_memory=True, out=0.1)
-    with talker(machine, "hold(256 * MIB)") as other, cgroup_of(2 * GIB) as cgroup:
-        for one in (held, other):
-            (cgroup / "cgroup.procs").write_text(str(one.pid))
+    with on_its_own(machine) as one, on_its_own(machine) as other, cgroup_of(2 * GIB) as cgroup:
+        for program in (one, other):
+            (cgroup / "cgroup.procs").write_text(str(program.pid))
         try:
-            going = Asking(park, held.pid)
-            until(lambda: phase(held.pid), {Phase.CHECKPOINTING, Phase.PARKED}.__contains__, every=0.01)
-            [refusal] = park(other.pid).refusals
+            one.say("away()")
+            until(lambda: own_phase(machine), {"checkpointing", "parked"}.__contains__, despite=FileNotFoundError)
 
-            assert refusal.reason is why.HOST_MEMORY
-            assert going.outcome().done
+            refused = "[refusal.reason.name for refusal in Park(own, Inside()).park().refusals]"
+            assert other.ask(refused) == ["host-memory"]
+            assert one.hear() is True
             assert other.ask("intact()")
         finally:
-            for one in (held, other):
-                one.end(signal.SIGKILL)
+            for program in (one, other):
+                program.end(signal.SIGKILL)
 
 
 def test_a_driver_that_hangs_is_given_up_and_the_process_goes_on(machine: Machine, programs: Start) -> None:

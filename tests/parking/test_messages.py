@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tfgpu_magic.parking.messages import ParkOutcome, Room
-from tfgpu_magic.parking.parked import Rates
 from tfgpu_magic.parking.refusals import CANCELLED, CHILDREN, LOST, THREADS
 
 
@@ -26,11 +25,3 @@ def test_what_is_missing_is_never_less_than_nothing() -> None:
     assert Room("GPU-0", "0", needed=7, free=5).short == 2
     assert Room("GPU-0", "0", needed=7, free=9).short == 0
     assert Room("GPU-0", "0", needed=7, free=None).short == 7
-
-
-def test_the_last_measurement_counts_as_much_as_all_before_it() -> None:
-    rates = Rates().after(out=4e9)
-
-    assert Rates().seconds_back(2 * 10**9) == 2.0  # planned, where nothing was measured
-    assert rates.seconds_back(8 * 10**9) == 2.0
-    assert rates.after(out=2e9, back=6e9) == Rates(out=3e9, back=6e9)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import os
 import threading
@@ -22,7 +20,6 @@ from tests.sizes import GIB, MIB
 from tests.waiting import until
 from tfgpu_magic.leases.lease_file import ABSENT
 from tfgpu_magic.model.report import HeldMemory
-from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.parking import answers as parking
 from tfgpu_magic.parking import checks, facts, transfers
 from tfgpu_magic.parking import refusals as why
@@ -30,9 +27,9 @@ from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.driver import OUT_OF_MEMORY, serve
 from tfgpu_magic.parking.gpu_state import Asker, Timeouts
 from tfgpu_magic.parking.messages import Progress
-from tfgpu_magic.parking.parked import ParkedProcess
+from tfgpu_magic.parking.reported import ParkedProcess
 from tfgpu_magic.parking.states import CudaState, Phase
-from tfgpu_magic.parking.transfers import LastPark
+from tfgpu_magic.parking.transfers import Park
 
 
 def test_what_must_not_be_parked_is_not_touched(house: House) -> None:
@@ -79,31 +76,6 @@ def test_who_calls_it_off_before_the_copy_has_the_process_as_it_was(house: House
     assert "checkpoint" not in house.driver.calls
 
 
-def test_while_another_process_of_the_user_s_is_on_its_way_out_none_is_locked(house: House) -> None:
-    """Both would count on the same host memory."""
-    house.state.timeouts = replace(QUICK, lock=0.1)
-    with BoardDirectory() as place:
-        file = place.open(transfers.OUT_LOCK, os.O_RDWR | os.O_CREAT)
-        fcntl.flock(file, fcntl.LOCK_EX)
-        assert house.park().refusals == (why.ANOTHER(),)
-        os.close(file)
-
-    assert house.driver.calls == ["snapshot", "state"]
-    assert house.park().done
-
-
-def test_the_last_act_of_a_process_waits_for_no_other_one(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the server is lost, all of a user's notebooks end in the same second, and it kills them five later."""
-    house.park()
-    house.unpark()
-    monkeypatch.setattr(Asker, "pause", lambda *_: pytest.fail("it waits"))
-    with BoardDirectory() as place:
-        file = place.open(transfers.OUT_LOCK, os.O_RDWR | os.O_CREAT)
-        fcntl.flock(file, fcntl.LOCK_EX)
-        assert LastPark(house.state).park().done
-        os.close(file)
-
-
 def test_the_last_act_of_a_process_starts_no_thread(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """From Python 3.12 on none can be started by then."""
     house.park()
@@ -114,16 +86,16 @@ def test_the_last_act_of_a_process_starts_no_thread(house: House, monkeypatch: p
 
     monkeypatch.setattr(threading.Thread, "start", start)
 
-    assert LastPark(house.state).park().done
+    assert Park(house.state, None).park().done
 
 
-def test_where_files_cannot_be_locked_no_other_process_is_known(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    def flock(*_: int) -> None:
-        raise OSError(errno.ENOLCK, "no locks")
+def test_how_long_a_way_takes_is_told_by_the_last_time(house: House) -> None:
+    assert house.state.seconds("restore", 2 * 10**9) == 2.0  # planned
+    house.park()
 
-    monkeypatch.setattr(fcntl, "flock", flock)
-
-    assert house.park().done
+    assert house.state.seconds("restore", HELD) == house.state.seconds("checkpoint", HELD) != HELD / 1e9
+    house.unpark()
+    assert set(house.state._rates) == {"checkpoint", "restore"}
 
 
 def test_a_copy_whose_worker_died_is_asked_for_once_and_as_long_as_it_may_take(house: House) -> None:

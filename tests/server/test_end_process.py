@@ -21,7 +21,7 @@ from tests.server.acting import Kernel, post, row_of
 from tests.waiting import until
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking import reported
-from tfgpu_magic.parking.parked import ParkedProcess
+from tfgpu_magic.parking.reported import ParkedProcess
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.server import actions
 
@@ -156,7 +156,7 @@ os.environ["TFGPU_MAGIC_DIR"] = {board!r}
 from tfgpu_magic.notebook.reporter import Reporter
 from tfgpu_magic.parking import reported
 from tfgpu_magic.parking.inside.ending import Ending
-from tfgpu_magic.parking.parked import ParkedProcess
+from tfgpu_magic.parking.reported import ParkedProcess
 from tfgpu_magic.parking.states import Phase
 Reporter(name="train.py").start()
 reported.post(ParkedProcess(pid=os.getpid(), began=1, phase=Phase.BACK, since=1.0, returns=1))

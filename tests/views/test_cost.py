@@ -19,7 +19,7 @@ from tfgpu_magic.monitor.owners import attribution
 from tfgpu_magic.monitor.owners.attribution import Owner
 from tfgpu_magic.monitor.table import message
 from tfgpu_magic.monitor.table.tabulate import Known, make
-from tfgpu_magic.parking.parked import ParkedProcess
+from tfgpu_magic.parking.reported import ParkedProcess
 from tfgpu_magic.parking.rows import ParkedRows
 from tfgpu_magic.parking.states import Phase
 

@@ -9,7 +9,7 @@ from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.parking import answers as parking
 from tfgpu_magic.parking import refusals
 from tfgpu_magic.parking.messages import ParkOutcome, Progress, Room
-from tfgpu_magic.parking.parked import ParkedProcess
+from tfgpu_magic.parking.reported import ParkedProcess
 from tfgpu_magic.parking.states import Phase
 
 

@@ -26,7 +26,7 @@ from tfgpu_magic.parking.states import Phase
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tfgpu_magic.parking.parked import ParkedProcess
+    from tfgpu_magic.parking.reported import ParkedProcess
 
 BEGIN_TIMEOUT = 5.0
 """Seconds in which the other kernel begins with it; later it would surprise whoever works there by then."""

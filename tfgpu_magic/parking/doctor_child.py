@@ -19,7 +19,7 @@ from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
 from tfgpu_magic.parking import facts, refusals
 from tfgpu_magic.parking.gpu_state import Asker, GpuState
 from tfgpu_magic.parking.inside.introspection import keep_nvml, of_process
-from tfgpu_magic.parking.transfers import LastPark, Park, Unpark
+from tfgpu_magic.parking.transfers import Park, Unpark
 from tfgpu_magic.units import MIB
 
 __all__ = ["keep_nvml", "main"]
@@ -54,7 +54,7 @@ def main(tensorflow: Any, size: int, *, allow_open_module: bool) -> None:
     except Exception:
         traceback.print_exc()
     if state.known is not None and facts.open_module() is not False:
-        LastPark(state).park()
+        Park(state, None).park()
     os._exit(status)
 
 

@@ -20,19 +20,21 @@ from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.driver import CHECKPOINT, DISK, RESTORE, DriverError
 from tfgpu_magic.parking.driver_worker import TROUBLES, Died, DriverWorker, GivenUp
 from tfgpu_magic.parking.messages import Progress
-from tfgpu_magic.parking.parked import ParkedProcess, Rates
-from tfgpu_magic.parking.states import FOLLOWS, UNSETTLED, CudaState, Found, Phase, reconcile
+from tfgpu_magic.parking.reported import ParkedProcess
+from tfgpu_magic.parking.states import UNSETTLED, CudaState, Found, Phase, reconcile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tfgpu_magic.model.report import HeldMemory
 
 HANGS, SILENT = "hangs", "unanswered"
 """Why a process is not set right for now: a call for it hangs, the driver did not answer."""
+PLANNED_RATE = 1e9
+"""Bytes a second that are planned for where nothing was measured yet: a slow host's."""
 
 _PR_SET_PTRACER = 0x59616D61
 _POLL = 0.05  # seconds between two looks whether something is still wanted
+_LATER = 2.0  # seconds between two looks for room, at most: `lease_file.ABSENT` is when a turn is lost
 _AWAY = frozenset({Phase.PARKED, Phase.RESTORING, Phase.UNLOCKING})
 _COPIED = frozenset({Phase.CHECKPOINTING, Phase.RESTORING})
 
@@ -43,29 +45,19 @@ class Timeouts:
 
     Attributes:
         look: for the figures of all GPUs.
-        state: for a state; it is not answered while a process is copied.
+        state: for a state, which is not answered while a process is copied, or an answer that is due.
         lock: for what a process has submitted to the GPU.
-        more: until the worker is given up that the driver should have answered by then.
-        unlock: for that.
-        take: for the placeholder.
-        copy: for a copy of nothing.
+        copy: for a copy of nothing, and all else that moves nothing.
         slowest: bytes a second that a copy has at least.
         between: between two looks while somebody waits for room, at first.
-        later: between two looks after that, at most; who looks more rarely than `lease_file.ABSENT` loses its turn.
-        again: the longest between two attempts to take room that the driver does not give.
     """
 
     look: float = 15.0
     state: float = 5.0
     lock: float = 10.0
-    more: float = 5.0
-    unlock: float = 10.0
-    take: float = 30.0
     copy: float = 30.0
     slowest: float = 1e8
     between: float = 0.5
-    later: float = 2.0
-    again: float = 10.0
 
     def copying(self, size: int) -> float:
         """Return the seconds for a copy of so many bytes."""
@@ -73,7 +65,7 @@ class Timeouts:
 
     def waiting(self, waited: float) -> float:
         """Return the seconds until the next look of who has waited so long: it may be days."""
-        return min(max(self.between, waited / 60), self.later)
+        return min(max(self.between, waited / 60), _LATER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +105,6 @@ class GpuState:
         timeouts: the same.
         known: what is known of it; None until it is parked for the first time.
         file: the descriptor of the file that it is in, or goes to; None in host memory.
-        rates: how fast it was moved.
     """
 
     def __init__(
@@ -126,7 +117,7 @@ class GpuState:
         self.pid, self.timeouts = pid, timeouts
         self.known: ParkedProcess | None = None
         self.file: int | None = None
-        self.rates = Rates()
+        self._rates: dict[str, float] = {}  # bytes a second to and from host memory, when it was moved last
         self._changed, self._start = changed, start
         self._worker: DriverWorker | None = None
         self._turn = threading.RLock()
@@ -162,18 +153,9 @@ class GpuState:
 
     # --- what is known ---
 
-    def begin(self, held: tuple[HeldMemory, ...]) -> None:
-        """Note that the process is about to be locked."""
-        returns = 0 if self.known is None else self.known.returns
-        self._set(ParkedProcess(
-            pid=self.pid, began=began(self.pid) or 0, phase=Phase.LOCKING, since=time.time(),
-            held=held, returns=returns,
-        ))  # fmt: skip
-
     def move(self, phase: Phase, **changes: object) -> ParkedProcess:
         """Note that the process is in another phase from now on, and return what is known of it."""
-        before = self.known
-        assert before is not None  # noqa: S101  # it has begun
+        before = self.known or ParkedProcess(pid=self.pid, phase=phase, since=0.0)
         since = before.since if phase in _AWAY and before.phase in _AWAY else time.time()
         settled = {"trouble": "", "wanted": False}
         entry = replace(before, phase=phase, since=since, **{**settled, **changes})  # type: ignore[arg-type]
@@ -186,11 +168,8 @@ class GpuState:
             self._set(changed)
 
     def _set(self, known: ParkedProcess | None) -> None:
-        before, after = (None if one is None else one.phase for one in (self.known, known))
-        if after is not before and after not in FOLLOWS[before]:
-            raise AssertionError(f"{after} cannot follow {before}")
         self.known = known
-        if after in (None, Phase.BACK, Phase.FAILED):
+        if known is None or known.phase in (Phase.BACK, Phase.FAILED):
             self._close_file()
         self._changed(known)
         if not self.unsettled:
@@ -272,8 +251,12 @@ class GpuState:
                 _let_trace(0)
         took = time.monotonic() - begun
         if not to_disk:
-            self.rates = self.rates.after(**{"out" if call == "checkpoint" else "back": size / max(took, 1e-3)})
+            self._rates[call] = size / max(took, 1e-3)
         return took
+
+    def seconds(self, call: Literal["checkpoint", "restore"], size: int) -> float:
+        """Return how long so many bytes take to host memory or back, as long as out where that alone was measured."""
+        return size / (self._rates.get(call) or self._rates.get("checkpoint") or PLANNED_RATE)
 
     def look(self) -> Snapshot:
         """Return the GPUs as they are now; what is raised is as in `make`."""
@@ -289,7 +272,7 @@ class GpuState:
         if self.known is not None and self.unsettled:
             times, copied = self.timeouts, self.known.phase in _COPIED
             try:
-                self.set_right(seconds=times.copying(self.known.size) if copied else times.state)
+                self.set_right(times.copying(self.known.size) if copied else times.state)
             except TROUBLES as trouble:
                 self.note(trouble=HANGS if isinstance(trouble, Died) and trouble.call == HANGS else SILENT)
         return self.known
@@ -328,29 +311,26 @@ class GpuState:
             asker.pause(self.timeouts.between)
         return self.known
 
-    def set_right(self, *, never_away: bool = False, seconds: float | None = None) -> ParkedProcess | None:
+    def set_right(self, seconds: float | None = None) -> ParkedProcess | None:
         """Do what `states.reconcile` says; return what is known of the process then. What is raised is as in `make`.
 
         Args:
-            never_away: whether it is known that a checkpoint has failed.
             seconds: how long the driver may take to tell the state.
         """
         entry = self.known
         assert entry is not None  # noqa: S101  # it has begun
-        returned = entry.returns > 0
-        phase = Phase.LOCKING if never_away else entry.phase
-        after = reconcile(phase, self.state(seconds), returned=returned)
+        after = reconcile(entry.phase, self.state(seconds), returned=entry.returns > 0)
         if after is Phase.UNLOCKING:
-            self.make("unlock", seconds=self.timeouts.unlock)
-            after = reconcile(phase, CudaState.RUNNING, returned=returned)
-        if after is None:
-            self._set(None)
-            return None
+            self.make("unlock", seconds=self.timeouts.copy)
+            after = reconcile(entry.phase, CudaState.RUNNING, returned=entry.returns > 0)
         if isinstance(after, Found):
             self.note(trouble=SILENT)
-            return self.known
-        came_back = after is Phase.BACK and phase is not Phase.LOCKING
-        return self.move(after, returns=entry.returns + came_back)
+        elif after is None:
+            self._set(None)
+        else:
+            came_back = after is Phase.BACK and entry.phase is not Phase.LOCKING
+            self.move(after, returns=entry.returns + came_back)
+        return self.known
 
 
 def _let_trace(pid: int) -> None:

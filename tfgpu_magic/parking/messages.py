@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.parking import refusals
-from tfgpu_magic.parking.parked import ParkedProcess
+from tfgpu_magic.parking.reported import ParkedProcess
 
 if TYPE_CHECKING:
     from tfgpu_magic.parking.refusals import Refusal

@@ -175,7 +175,6 @@ STILL_WORKING = Reason(
     "still-working",
     "What it has given the GPU to do did not end within {seconds} s. It goes on as before; say it again.",
 )
-ANOTHER = Reason("another", "Another of your notebooks is being parked: say it again when it is.")
 FAILED = Reason("failed", "What it has given the GPU to do has ended in an error: {error}")
 DECLINED = Reason("declined", "The driver has declined it ({call}: {code}).")
 DISK_FAILED = Reason(

@@ -1,10 +1,11 @@
-"""How far the parking of a process has come, by its own report: whoever wants to know reads that, and asks nobody."""
+"""How far the parking of a process has come: what it knows of itself, and what others read of that in its report."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.errors import MonitorError
@@ -14,13 +15,39 @@ from tfgpu_magic.model.report import Parking
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.monitor.owners.pids import began
-from tfgpu_magic.parking.parked import ParkedProcess
-from tfgpu_magic.parking.states import Phase
+from tfgpu_magic.parking.states import UNSETTLED, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tfgpu_magic.model.report import Report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkedProcess(Parking):
+    """A process that is parked, on its way, or has been parked.
+
+    Attributes:
+        pid: its pid.
+        phase: how far it has come.
+        began: when another one began, in the system's ticks since its start (`pids.began`).
+        name: what another one is called: a notebook's path, a program's name.
+    """
+
+    pid: int
+    phase: Phase
+    began: int = 0
+    name: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes on all GPUs; as long as it is parked they are in the host's memory."""
+        return sum(held.size for held in self.held)
+
+    @property
+    def parked(self) -> bool:
+        """Whether its GPU state is in the host's memory, or on its way there or back."""
+        return self.phase in UNSETTLED or self.phase is Phase.PARKED
 
 
 def post(entry: ParkedProcess | None) -> None:

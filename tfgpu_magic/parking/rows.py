@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.model.snapshot import Gpu, Snapshot
     from tfgpu_magic.monitor.board.directory import BoardDirectory
     from tfgpu_magic.monitor.table.tabulate import Known
-    from tfgpu_magic.parking.parked import ParkedProcess
+    from tfgpu_magic.parking.reported import ParkedProcess
 
 _STATES: Mapping[Phase, ParkedState] = {
     Phase.LOCKING: "parking",

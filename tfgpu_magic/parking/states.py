@@ -1,4 +1,4 @@
-"""The driver's states of a process, the phases of our own, what may follow what, and how it is set right. Pure.
+"""The driver's states of a process, the phases of our own, and how it is set right. Pure.
 
 The driver's states are in the CUDA Driver API, "Coredump and Checkpoint Control", `CUprocessState`. A phase is set
 before the call that it names: when that call's worker has died, it says what may have happened. What is done then
@@ -8,7 +8,6 @@ follows from the driver's state, and the phase only adds what the driver does no
 from __future__ import annotations
 
 from enum import Enum, IntEnum
-from types import MappingProxyType
 
 
 class CudaState(IntEnum):
@@ -41,20 +40,6 @@ class Phase(str, Enum):
     FAILED = "failed"
     """Its GPU state cannot be had back; only its end frees what it still holds."""
 
-
-FOLLOWS: MappingProxyType[Phase | None, frozenset[Phase | None]] = MappingProxyType(
-    {
-        None: frozenset({Phase.LOCKING}),
-        Phase.LOCKING: frozenset({Phase.CHECKPOINTING, Phase.PARKED, Phase.BACK, Phase.FAILED, None}),
-        Phase.CHECKPOINTING: frozenset({Phase.PARKED, Phase.BACK, Phase.FAILED, None}),
-        Phase.PARKED: frozenset({Phase.RESTORING, Phase.BACK, Phase.FAILED, None}),
-        Phase.RESTORING: frozenset({Phase.UNLOCKING, Phase.PARKED, Phase.BACK, Phase.FAILED, None}),
-        Phase.UNLOCKING: frozenset({Phase.PARKED, Phase.BACK, Phase.FAILED, None}),
-        Phase.BACK: frozenset({Phase.LOCKING, None}),
-        Phase.FAILED: frozenset({Phase.BACK, None}),
-    }
-)
-"""The phases that may follow each; None is a process that was never away."""
 
 UNSETTLED = frozenset({Phase.LOCKING, Phase.CHECKPOINTING, Phase.RESTORING, Phase.UNLOCKING})
 """The phases in which a call may be under way; when that has ended they are to be set right."""

@@ -9,14 +9,10 @@ moment before.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.parking import checks, driver, facts, host_memory_claims
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
@@ -25,207 +21,187 @@ from tfgpu_magic.parking.driver_worker import TROUBLES, Died
 from tfgpu_magic.parking.gpu_state import NOBODY, Asker, GpuState, refusal
 from tfgpu_magic.parking.messages import ParkOutcome, Progress
 from tfgpu_magic.parking.room import Place, rooms
-from tfgpu_magic.parking.states import UNSETTLED, CudaState, Found, Phase
+from tfgpu_magic.parking.states import CudaState, Found, Phase
 from tfgpu_magic.probe import within
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
     from tfgpu_magic.leases.lease_file import LeaseTable
     from tfgpu_magic.model.report import HeldMemory
     from tfgpu_magic.parking.driver_worker import DriverWorker
-    from tfgpu_magic.parking.parked import ParkedProcess
-
-OUT_LOCK = "lock-park-out"
-"""The file whose lock one of this user's processes has while it is parked: no two count on the same host memory."""
+    from tfgpu_magic.parking.reported import ParkedProcess
 
 TRIES = 3
 """How often a return is begun again when a worker has died over it."""
 _FINAL = (driver.OUT_OF_MEMORY, driver.NO_SUCH_PROCESS)
 """The errors of a restore that has failed for good: the first time, and every later time."""
+_AGAIN = 10.0  # seconds between two attempts to take room that the driver does not give, at most
 
 
-class Park:
+class _NotDone(Exception):
+    """Ends a transfer, with the process set right; its arguments are the refusals."""
+
+
+class _Transfer:
+    """One of the two ways.
+
+    Args:
+        state: the process's.
+        asker: who has asked for it.
+        done: the phases in which there is nothing to do; None is a process that was never away.
+    """
+
+    def __init__(self, state: GpuState, asker: Asker, *done: Phase | None) -> None:
+        self._state, self._asker, self._at_its_end = state, asker, done
+        self._notes: tuple[why.Refusal, ...] = ()
+
+    @property
+    def _done(self) -> bool:
+        known = self._state.known
+        return (None if known is None else known.phase) in self._at_its_end
+
+    def _run(self, do: Callable[[], float]) -> ParkOutcome:
+        """Do it, which takes the driver some seconds, unless it is done; whatever goes wrong, nothing stays locked."""
+        refused: tuple[why.Refusal, ...] = ()
+        seconds = 0.0
+        with self._state.alone(self._asker) as alone:
+            try:
+                self._begin(alone=alone)
+                seconds = 0.0 if self._done else do()
+            except _NotDone as error:
+                refused = error.args
+            except TROUBLES as trouble:
+                self._settle()
+                refused = () if self._done else (refusal(trouble),)
+        notes = () if refused else self._notes
+        return ParkOutcome(entry=self._state.known, refusals=refused, seconds=seconds, notes=notes)
+
+    def _begin(self, *, alone: bool) -> None:
+        """Set the process right first; it ends here where it is called off meanwhile, or where nothing can be done."""
+        if not alone:
+            raise _NotDone(why.CANCELLED())
+        known = self._state.settled(self._asker)
+        if self._state.unsettled:
+            self._go_on()
+        if known is not None and (self._state.unsettled or known.phase is Phase.FAILED):
+            raise _NotDone(unsettled(known))
+
+    def _settle(self) -> None:
+        """Set the process right in bounded time; the driver takes back what was begun on disk once its worker ends."""
+        known = self._state.known
+        if known is not None and known.disk:
+            self._state.settled(self._asker)
+        else:
+            self._state.settle()
+
+    def _go_on(self) -> None:
+        """End it here if nobody wants it any more."""
+        if not self._asker.wanted():
+            raise _NotDone(why.CANCELLED())
+
+
+class Park(_Transfer):
     """The way out.
 
     Args:
         state: the process's.
-        inside: what the process says of itself.
+        inside: what the process says of itself; None of one that ends, which nothing speaks against.
         allow_open_module: whether the administrator allows the open kernel module.
         unasked: whether nobody has asked for it, so that what would be said is a reason against it.
         to_disk: whether it goes to disk, and not to host memory.
         asker: who has asked for it.
     """
 
-    _yields = True  # to another of the user's processes that is on its way out
-
     def __init__(
         self,
         state: GpuState,
-        inside: Inside,
+        inside: Inside | None,
         *,
         allow_open_module: bool = False,
         unasked: bool = False,
         to_disk: bool = False,
         asker: Asker = NOBODY,
     ) -> None:
-        self._state, self._inside, self._asker = state, inside, asker
-        self._allow_open_module, self._unasked, self._to_disk = allow_open_module, unasked, to_disk
-        self._notes: tuple[why.Refusal, ...] = ()
+        super().__init__(state, asker, Phase.PARKED)
+        self._inside, self._unasked, self._to_disk = inside, unasked, to_disk
+        self._allowed = {"allow_open_module": allow_open_module, "to_disk": to_disk}
 
     def check(self) -> ParkOutcome:
         """Tell whether the process could be parked, and why not."""
+
+        def judge() -> float:
+            self._judged()
+            return 0.0
+
         known = self._state.known
-        if known is not None and (known.parked or known.phase is Phase.FAILED):
-            return ParkOutcome(entry=known, refusals=() if known.parked else (unsettled(known),))
-        with self._state.alone(self._asker):
-            try:
-                return ParkOutcome(entry=known, refusals=self._judged()[1], notes=self._notes)
-            except TROUBLES as trouble:
-                return ParkOutcome(entry=known, refusals=(refusal(trouble),))
+        return ParkOutcome(entry=known) if known is not None and known.parked else self._run(judge)
 
     def park(self) -> ParkOutcome:
-        """Park the process; whatever goes wrong, it is not left locked."""
-        with self._state.alone(self._asker) as alone:
-            return self._park() if alone else self._outcome(why.CANCELLED())
+        """Park the process."""
+        return self._run(self._lock)
 
-    def _park(self) -> ParkOutcome:
-        before = self._state.settled(self._asker)
-        if before is not None and before.phase is not Phase.BACK:
-            return self._outcome() if before.phase is Phase.PARKED else self._outcome(unsettled(before))
-        self._asker.tell(Progress(step="checks"))
-        try:
-            held, refused = self._judged()
-            return self._outcome(*refused) if refused else self._begin(held)
-        except TROUBLES as trouble:
-            entry = self._state.settled(self._asker) if self._to_disk else self._state.settle()
-            parked = entry is not None and entry.phase is Phase.PARKED
-            return self._outcome() if parked else self._outcome(refusal(trouble))
-
-    def _outcome(self, *refused: why.Refusal, seconds: float = 0.0) -> ParkOutcome:
-        notes = () if refused else self._notes
-        return ParkOutcome(entry=self._state.known, refusals=refused, seconds=seconds, notes=notes)
-
-    def _judged(self) -> tuple[tuple[HeldMemory, ...], tuple[why.Refusal, ...]]:
-        """Return what the process holds, and every reason why it is not to be parked; what is raised is a trouble."""
-        allowed = {"allow_open_module": self._allow_open_module, "to_disk": self._to_disk}
-        read = partial(facts.read, self._state.pid, self._state.look(), self._inside, **allowed)
+    def _judged(self) -> tuple[HeldMemory, ...]:
+        """Return what the process holds, unless there are reasons not to park it; what else is raised is a trouble."""
+        read = partial(facts.read, self._state.pid, self._state.look(), self._inside or Inside(), **self._allowed)
         # What is read of a process that a driver holds may take until that ends.
         found = within(self._state.timeouts.look, read)
         if found is None:
-            return (), (why.UNANSWERED("/proc"),)
+            raise _NotDone(why.UNANSWERED("/proc"))
         self._notes = checks.shortages(found)
-        return found.known, checks.refusals(found) or (self._notes if self._unasked else ())
+        refused = checks.refusals(found) or (self._notes if self._unasked else ())
+        if refused and self._inside is not None:
+            raise _NotDone(*refused)
+        return found.known
 
-    def _begin(self, held: tuple[HeldMemory, ...]) -> ParkOutcome:
-        """Lock a process that nothing else has locked."""
-        found = self._state.state()
+    def _lock(self) -> float:
+        """Lock the process, which nothing else has locked, and park it; else it is not left locked."""
+        state, times = self._state, self._state.timeouts
+        self._asker.tell(Progress(step="checks"))
+        held, found = self._judged(), state.state()
         if found is not CudaState.RUNNING:
-            return self._outcome(_not_running(found))
-        times = self._state.timeouts
-        claimed = contextlib.nullcontext() if self._to_disk else host_memory_claims.claimed()
-        with _only_one(self._asker, times.lock if self._yields else 0.0) as only, claimed:
-            if not self._asker.wanted():
-                return self._outcome(why.CANCELLED())
-            if not only and self._yields:
-                return self._outcome(why.ANOTHER())
-            self._state.begin(held)
+            raise _NotDone(_not_running(found))
+        with contextlib.nullcontext() if self._to_disk else host_memory_claims.claimed():
+            self._go_on()
+            state.move(Phase.LOCKING, held=held, disk=self._to_disk)
             self._asker.tell(Progress(step="locks"))
             try:
-                self._state.make("lock", times.lock, seconds=times.lock + times.more)
-            except DriverError as error:
-                self._state.set_right()
-                late = error.code == driver.LOCK_TIMED_OUT
-                return self._outcome(why.STILL_WORKING(times.lock) if late else refusal(error))
-            return self._copy()
+                state.make("lock", times.lock, seconds=times.lock + times.state)
+                return self._copy(self._judged())
+            except (_NotDone, DriverError) as error:
+                state.settled(self._asker)
+                if isinstance(error, DriverError) and error.code == driver.LOCK_TIMED_OUT:
+                    raise _NotDone(why.STILL_WORKING(times.lock)) from None
+                raise
 
-    def _copy(self) -> ParkOutcome:
-        """Check a locked process again, and copy what it holds to the host."""
-        held, refused = self._judged()
-        if not self._asker.wanted():
-            refused = (why.CANCELLED(),)
-        refused = refused or self._make_file()
-        if refused:
-            self._state.set_right()
-            return self._outcome(*refused)
-        size = self._state.move(Phase.CHECKPOINTING, held=held, disk=self._to_disk).size
+    def _copy(self, held: tuple[HeldMemory, ...]) -> float:
+        """Copy what a locked process holds to the host."""
+        state = self._state
+        self._go_on()
+        if self._to_disk:
+            self._make_file()
+        size = state.move(Phase.CHECKPOINTING, held=held).size
         if self._to_disk:
             self._asker.tell(Progress(step="copies to disk", size=size))
         else:
-            self._asker.tell(Progress(step="copies out", size=size, seconds=self._state.rates.seconds_out(size)))
+            self._asker.tell(Progress(step="copies out", size=size, seconds=state.seconds("checkpoint", size)))
         try:
-            took = self._state.copy(self._state.worker(), "checkpoint", [one.gpu for one in held])
-        except DriverError as error:
-            self._taken_back()
-            return self._outcome(refusal(error))
-        self._state.move(Phase.PARKED)
-        return self._outcome(seconds=took)
+            took = state.copy(state.worker(), "checkpoint", [one.gpu for one in held])
+        except DriverError:
+            state.move(Phase.LOCKING)  # it has not gone, and the driver takes back what it had begun
+            raise
+        state.move(Phase.PARKED)
+        return took
 
-    def _make_file(self) -> tuple[why.Refusal, ...]:
-        """Make the file for what goes to disk; return why that cannot be done."""
-        if not self._to_disk:
-            return ()
+    def _make_file(self) -> None:
+        """Make the file for what goes to disk."""
         place = facts.disk_place()
         if place is None:
-            return (why.NO_DISK(),)
+            raise _NotDone(why.NO_DISK())
         try:
             self._state.file = place.make()
         except OSError as error:
-            return (why.DISK_UNUSABLE(place.directory, error.strerror or str(error)),)
-        return ()
-
-    def _taken_back(self) -> None:
-        """Set the process right after a checkpoint that failed, once the driver has taken back what it had begun."""
-        end = time.monotonic() + self._state.timeouts.state
-        while (known := self._state.set_right(never_away=True)) is not None and known.phase in UNSETTLED:
-            if time.monotonic() > end:
-                return
-            self._asker.pause(self._state.timeouts.between / 5)
-
-
-class LastPark(Park):
-    """The way out of a process that ends: nothing speaks against it, since whatever comes of it, the process ends.
-
-    Args:
-        state: the process's.
-    """
-
-    _yields = False
-
-    def __init__(self, state: GpuState) -> None:
-        super().__init__(state, Inside())
-
-    def _judged(self) -> tuple[tuple[HeldMemory, ...], tuple[why.Refusal, ...]]:
-        return super()._judged()[0], ()
-
-
-@contextlib.contextmanager
-def _only_one(asker: Asker, seconds: float) -> Iterator[bool]:
-    """Be the only process of this user's on its way out; give False where another one is for longer than that.
-
-    Where there is no board, no other process is known.
-    """
-    try:
-        with BoardDirectory() as place:
-            file = place.open(OUT_LOCK, os.O_RDWR | os.O_CREAT)
-    except (MonitorError, OSError):
-        yield True
-        return
-    try:
-        end = time.monotonic() + seconds
-        while not (locked := _locked(file)) and time.monotonic() < end and asker.wanted():
-            asker.pause(0.1)
-        yield locked
-    finally:
-        os.close(file)
-
-
-def _locked(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:  # where files cannot be locked, no other process is known either
-        return not isinstance(error, BlockingIOError)
-    return True
+            raise _NotDone(why.DISK_UNUSABLE(place.directory, error.strerror or str(error))) from None
 
 
 def _not_running(found: CudaState | Found) -> why.Refusal:
@@ -236,7 +212,7 @@ def _not_running(found: CudaState | Found) -> why.Refusal:
     return why.UNANSWERED("cuCheckpointProcessGetState")
 
 
-class Unpark:
+class Unpark(_Transfer):
     """The way back.
 
     Args:
@@ -246,118 +222,113 @@ class Unpark:
     """
 
     def __init__(self, state: GpuState, table: LeaseTable, asker: Asker = NOBODY) -> None:
-        self._state, self._table, self._asker = state, table, asker
+        super().__init__(state, asker, None, Phase.BACK)
+        self._table = table
 
     def unpark(self) -> ParkOutcome:
         """Bring the process back, as soon as there is room for it."""
-        with self._state.alone(self._asker) as alone:
-            if not alone:
-                return ParkOutcome(entry=self._state.known, refusals=(why.CANCELLED(),))
-            entry = self._state.settled(self._asker)
-            if entry is None or entry.phase is Phase.BACK:
-                return ParkOutcome(entry=entry)
-            if entry.phase is not Phase.PARKED:
-                off = entry.phase in UNSETTLED and not self._asker.wanted()
-                return ParkOutcome(entry=entry, refusals=(why.CANCELLED() if off else unsettled(entry),))
-            place = Place(self._table, self._state.pid, entry.held)
-            try:
-                return self._tried(entry, place, TRIES)
-            finally:
-                self._state.note(wanted=False)
-                self._state.when_settled(place.leave)
+        return self._run(self._in_turn)
 
-    def _tried(self, entry: ParkedProcess, place: Place, times: int) -> ParkOutcome:
-        """Bring the process back; if a worker has died over that and nothing has changed, have another one do it."""
+    @property
+    def _parked(self) -> ParkedProcess:
+        assert self._state.known is not None  # noqa: S101  # it is parked
+        return self._state.known
+
+    def _in_turn(self) -> float:
+        """Bring the process back in its turn; if a worker has died over that and nothing has changed, by another."""
+        place = Place(self._table, self._state.pid, self._parked.held)
+        tries = TRIES
         try:
-            return self._in_turn(entry, place)
-        except TROUBLES as trouble:
-            changed = self._state.settled(self._asker) if entry.disk else self._state.settle()
-            if changed is not None and changed.phase is Phase.PARKED and isinstance(trouble, Died) and times > 1:
-                return self._tried(changed, place, times - 1)
-            back = changed is not None and changed.phase is Phase.BACK
-            return ParkOutcome(entry=changed, refusals=() if back else (refusal(trouble),))
+            while True:
+                try:
+                    return self._wait(place)
+                except Died:
+                    self._settle()
+                    tries -= 1
+                    if not tries or self._parked.phase is not Phase.PARKED:
+                        raise
+        finally:
+            self._state.note(wanted=False)
+            self._state.when_settled(place.leave)
 
-    def _in_turn(self, entry: ParkedProcess, place: Place) -> ParkOutcome:
+    def _wait(self, place: Place) -> float:
         """Wait until it is the process's turn and there is room, and bring it back, unless something else has."""
-        found = self._state.state()
-        if found in (CudaState.RUNNING, CudaState.LOCKED):
+        state, times, begun = self._state, self._state.timeouts, time.monotonic()
+        if state.state() in (CudaState.RUNNING, CudaState.LOCKED):
             return self._set_right()
-        times, begun = self._state.timeouts, time.monotonic()
         pause = times.between
         while self._asker.wanted():
-            snapshot = self._state.look()
-            trouble: why.Refusal | None = None if snapshot.error is None else why.NO_DRIVER(snapshot.error)
+            snapshot = state.look()
+            trouble = None if snapshot.error is None else why.NO_DRIVER(snapshot.error)
             looked = times.waiting(time.monotonic() - begun)
             if place.claim(snapshot):
-                done = self._bring_back(entry)
-                if isinstance(done, ParkOutcome):
-                    return done
+                worker = state.worker()
+                trouble = self._take(worker)
+                if trouble is None:
+                    return self._restore(worker)
                 place.unclaim()
-                trouble, pause = done, min(max(2 * pause, looked), times.again)
+                pause = min(max(2 * pause, looked), _AGAIN)
             else:
                 pause = looked
-            self._state.note(wanted=True)
-            needed = () if snapshot.error is not None else rooms(entry.held, snapshot)
-            self._tell("waits", entry, ahead=place.ahead(), rooms=needed, trouble=trouble)
+            state.note(wanted=True)
+            needed = () if snapshot.error is not None else rooms(self._parked.held, snapshot)
+            self._tell("waits", ahead=place.ahead(), rooms=needed, trouble=trouble)
             self._asker.pause(pause)
-        return ParkOutcome(entry=self._state.known, refusals=(why.CANCELLED(),))
+        raise _NotDone(why.CANCELLED())
 
-    def _tell(self, step: str, entry: ParkedProcess, **more: Any) -> None:
-        seconds = self._state.rates.seconds_back(entry.size)
-        self._asker.tell(Progress(step=step, size=entry.size, seconds=seconds, **more))
+    def _tell(self, step: str, **more: Any) -> None:
+        size = self._parked.size
+        self._asker.tell(Progress(step=step, size=size, seconds=self._state.seconds("restore", size), **more))
 
-    def _bring_back(self, entry: ParkedProcess) -> ParkOutcome | why.Refusal:
-        """Have the room taken, and bring the process back into it; return why if the room is not given."""
-        times, worker = self._state.timeouts, self._state.worker()
-        self._tell("takes room", entry)
-        room = {held.gpu: checks.placeholder(held.size) for held in entry.held}
+    def _take(self, worker: DriverWorker) -> why.Refusal | None:
+        """Have a worker take the room for what comes back; return why, if it is not given."""
+        self._tell("takes room")
+        room = {held.gpu: checks.placeholder(held.size) for held in self._parked.held}
         try:
-            worker.call("take", room, seconds=times.take)
+            worker.call("take", room, seconds=self._state.timeouts.copy)
         except DriverError as error:
             if error.code == driver.OUT_OF_MEMORY:
                 return why.NOT_GIVEN(error.call, error.code)
             raise
+        return None
+
+    def _restore(self, worker: DriverWorker) -> float:
+        """Bring the process back into the room that a worker holds for it, and that ends with it."""
+        state, times = self._state, self._state.timeouts
         try:
-            return self._restore(worker, entry)
+            if worker.state(state.pid, seconds=times.state) is not CudaState.CHECKPOINTED:
+                return self._set_right()
+            self._go_on()
+            self._tell("copies back")
+            state.move(Phase.RESTORING)
+            try:
+                took = state.copy(worker, "restore")
+            except DriverError as error:
+                return self._not_restored(error)
+            state.move(Phase.UNLOCKING)
+            state.make("unlock", seconds=times.copy)
+            state.move(Phase.BACK, returns=self._parked.returns + 1)
+            return took
         finally:
             if worker.usable:
                 with contextlib.suppress(*TROUBLES):
-                    worker.call("let_go", seconds=times.unlock)
+                    worker.call("let_go", seconds=times.copy)
 
-    def _restore(self, worker: DriverWorker, entry: ParkedProcess) -> ParkOutcome:
-        """Bring the process back into the room that a worker holds for it, and that ends with it."""
-        times = self._state.timeouts
-        found = worker.state(self._state.pid, seconds=times.state)
-        if found is not CudaState.CHECKPOINTED:
-            return self._set_right()
-        if not self._asker.wanted():
-            return ParkOutcome(entry=self._state.known, refusals=(why.CANCELLED(),))
-        self._tell("copies back", entry)
-        self._state.move(Phase.RESTORING)
-        try:
-            took = self._state.copy(worker, "restore")
-        except DriverError as error:
-            return self._not_restored(error)
-        self._state.move(Phase.UNLOCKING)
-        self._state.make("unlock", seconds=times.unlock)
-        return ParkOutcome(entry=self._state.move(Phase.BACK, returns=entry.returns + 1), seconds=took)
-
-    def _not_restored(self, error: DriverError) -> ParkOutcome:
+    def _not_restored(self, error: DriverError) -> float:
         """Find out what a failed restore has left: one that found too little room has failed for good."""
-        declined = refusal(error)
         found = self._state.state()
         final = _FINAL if self._state.file is None else _FINAL[:1]  # the second is also that it may not be traced now
         if found in (CudaState.CHECKPOINTED, Found.UNKNOWN) and error.call == driver.RESTORE and error.code in final:
-            return ParkOutcome(entry=self._state.move(Phase.FAILED), refusals=(declined, why.LOST()))
-        return self._set_right(declined)
+            self._state.move(Phase.FAILED)
+            raise _NotDone(refusal(error), why.LOST())
+        return self._set_right(refusal(error))
 
-    def _set_right(self, *declined: why.Refusal) -> ParkOutcome:
-        """Set the process right, and return why it is not back then, if it is not."""
+    def _set_right(self, *declined: why.Refusal) -> float:
+        """Set the process right; it ends here, with these reasons, if it is not back then."""
         changed = self._state.set_right()
-        if changed is None or changed.phase is Phase.BACK:
-            return ParkOutcome(entry=changed)
-        refused = declined if changed.phase is Phase.PARKED else (*declined, unsettled(changed))
-        return ParkOutcome(entry=changed, refusals=refused or (why.UNANSWERED("restore"),))
+        if changed is None or self._done:
+            return 0.0
+        raise _NotDone(*declined, *(() if declined and changed.phase is Phase.PARKED else (unsettled(changed),)))
 
 
 def unsettled(entry: ParkedProcess) -> why.Refusal:

@@ -35,14 +35,14 @@ from tfgpu_magic.parking.inside.introspection import of_process
 from tfgpu_magic.parking.inside.showing import Shown
 from tfgpu_magic.parking.messages import ANSWER, ParkOutcome, Progress
 from tfgpu_magic.parking.states import Phase
-from tfgpu_magic.parking.transfers import LastPark, Park, Unpark
+from tfgpu_magic.parking.transfers import Park, Unpark
 from tfgpu_magic.probe import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tfgpu_magic.parking.checks import Inside
-    from tfgpu_magic.parking.parked import ParkedProcess
+    from tfgpu_magic.parking.reported import ParkedProcess
 
 FINISH_TIMEOUT = 10.0
 """Seconds in which the GPUs do what they were given before; the lock gives them as long again."""
@@ -307,7 +307,7 @@ class ProcessParking:
         self._stay()
         with self.state.alone(NOBODY):  # a return that is on its way ends first
             cuda.quieten(QUIET_TIMEOUT)
-            LastPark(self.state).park()
+            Park(self.state, None).park()
 
 
 @contextlib.contextmanager

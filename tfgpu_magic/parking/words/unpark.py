@@ -14,7 +14,7 @@ from tfgpu_magic.parking.inside import notebook
 from tfgpu_magic.parking.inside.notebook import interruptible
 from tfgpu_magic.parking.inside.showing import Shown
 from tfgpu_magic.parking.messages import ParkOutcome, Progress
-from tfgpu_magic.parking.parked import ParkedProcess
+from tfgpu_magic.parking.reported import ParkedProcess
 from tfgpu_magic.parking.room import rooms
 from tfgpu_magic.parking.words.park import pid_of, reports
 from tfgpu_magic.policy.arguments import separate
