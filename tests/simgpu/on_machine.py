@@ -6,6 +6,7 @@ import ctypes
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from tests.sizes import MIB
@@ -230,6 +231,47 @@ def _row(row: Any) -> Any:
     if hasattr(row, "smUtil"):
         return row.pid, row.timeStamp, row.smUtil
     return (row.pid, row.usedGpuMemory) if hasattr(row, "pid") else row
+
+
+def set_limits(folder: Path, soft: int, hard: int, gpu: int = 0, user: int = 0) -> Any:
+    """Limit a cgroup as this user; None, or the code of the error."""
+    from pynvml import c_nvmlSetMemoryLimits_v1_t as Limits
+
+    nvml(None, "nvmlDeviceGetCount")  # opens the driver: the other user may not read where it lies
+    os.setresuid(user, user, 0)
+    return nvml(gpu, "nvmlDeviceSetMemoryLimits_v1", Limits(os.fsencode(folder), soft, hard))
+
+
+def get_limits(folder: Path, gpu: int = 0) -> Any:
+    """Return a cgroup's soft and hard limit and the bytes that count against it, or the code of the error."""
+    from pynvml import c_nvmlGetMemoryLimits_v1_t as Limits
+
+    limits = Limits(os.fsencode(folder))
+    code = nvml(gpu, "nvmlDeviceGetMemoryLimits_v1", limits)
+    return code or (limits.softLimit, limits.hardLimit, limits.currentUsed)
+
+
+def enter(cgroup: Path) -> None:
+    """Go into a cgroup."""
+    (cgroup / "cgroup.procs").write_text(str(os.getpid()))
+
+
+def told_inside(cgroup: Path) -> tuple[Any, Any, list[int]]:
+    """Return the memory of GPU 0 as NVML's versions tell it in a cgroup, and total and free as CUDA does."""
+    from pynvml import nvmlMemory_v2
+
+    enter(cgroup)
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    allocate()
+    assert cuda("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total)) == 0
+    first, second = nvml(0, "nvmlDeviceGetMemoryInfo"), nvml(0, "nvmlDeviceGetMemoryInfo", nvmlMemory_v2)
+    return first, second, [total.value, free.value]
+
+
+def zeros_inside(cgroup: Path, mib: int) -> tuple[str, str]:
+    """Have TensorFlow allocate in a cgroup, as `zeros` does."""
+    enter(cgroup)
+    return zeros(mib)
 
 
 def timed(function: str, gpu: int) -> float:

@@ -91,7 +91,7 @@ def test_faults_of_the_command_line_are_those_of_the_machine() -> None:
         (["--fault", "nvmlInit", "--", "true"], "is no fault"),
         (["--fault", "nvmlInit=1.5", "--", "true"], "no error code"),
         (["--driver", "new", "--", "true"], "is no version of a driver"),
-        (["--open-module", "--", "true"], "of --driver VERSION is: name that too"),
+        (["--open-module", "--", "true"], "--open-module says what --driver VERSION is like: name that too"),
         (["--checkpoint-rates", "4", "--", "true"], "Write 4,7"),
         (["--", "no-such-command"], "'no-such-command' cannot be run"),
         (["show"], "this is no simulated machine"),

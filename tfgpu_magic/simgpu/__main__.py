@@ -179,6 +179,7 @@ def _add_faults(parser: argparse.ArgumentParser) -> None:
     driver = parser.add_argument_group("its driver, and what it does when a process is checkpointed")
     driver.add_argument("--driver", metavar="VERSION", help="its version (580.00.00): checkpoints die of other things")
     driver.add_argument("--open-module", action="store_true", help="with --driver: its kernel module is the open one")
+    driver.add_argument("--dmem", action="store_true", help="with --driver: limits of GPU memory by cgroup nest")
     driver.add_argument("--checkpoint-rates", metavar="OUT,BACK", help="how fast memory moves, in GB/s: 4,7; 0 is now")
     driver.add_argument("--host-memory", action="store_true", help="memory that is away takes as much of the host's")
 
@@ -205,10 +206,11 @@ def _apply_faults(machine: Machine, options: argparse.Namespace) -> None:
 
 
 def _set_driver(machine: Machine, options: argparse.Namespace) -> None:
-    if options.open_module and not options.driver:
-        raise SimulatorError("--open-module says what the kernel module of --driver VERSION is: name that too.")
+    for option, given in (("--open-module", options.open_module), ("--dmem", options.dmem)):
+        if given and not options.driver:
+            raise SimulatorError(f"{option} says what --driver VERSION is like: name that too.")
     if options.driver:
-        machine.set_driver(options.driver, open_module=options.open_module)
+        machine.set_driver(options.driver, open_module=options.open_module, dmem=options.dmem)
     if options.checkpoint_rates:
         out, back = parse_rates(options.checkpoint_rates)
         machine.set_checkpoints(out=out, back=back)

@@ -26,7 +26,7 @@ _LIBRARY = ("-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,defs")
 
 # The files to make: each with its sources, and the earlier files that it is linked with.
 _TARGETS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
-    (CORE, ("machine.c", "checkpoint.c", "faults.c", "control.c"), ()),
+    (CORE, ("machine.c", "limits.c", "checkpoint.c", "faults.c", "control.c"), ()),
     ("libnvidia-ml.so.1", ("nvml.c", "nvml_device.c", "nvml_figures.c"), (CORE,)),
     (
         "libcuda.so.1",

@@ -141,15 +141,20 @@ class Machine:
 
     # --- its driver ---
 
-    def set_driver(self, version: str, *, open_module: bool = False) -> None:
+    def set_driver(self, version: str, *, open_module: bool = False, dmem: bool = False) -> None:
         """Have another driver (580.00.00 at first): what a checkpoint cannot do, and dies of, differs.
+
+        From 615 on, root can limit what the processes of a cgroup hold of a GPU (`nvmlDeviceSetMemoryLimits_v1`).
 
         Args:
             version: such as ``595.84``.
             open_module: its kernel module is the open one: the machine hangs at the end of a context that was restored,
                 however it ends, unless it is suspended again.
+            dmem: limits are kept by the kernel's dmem controller, where they nest; otherwise the driver keeps them, and
+                only the nearest one counts.
         """
         self._state.driver(parse_driver(version))
+        self._state.set(Setting.DMEM, int(dmem))
         self._state.set(Setting.OPEN_MODULE, int(open_module))
         kind = "Open Kernel Module for x86_64" if open_module else "x86_64 Kernel Module"
         text = f"NVRM version: NVIDIA UNIX {kind}  {version}  Release Build  (simulated)\n"
@@ -246,24 +251,29 @@ class Machine:
 
     # --- other processes on it ---
 
-    def add_neighbour(self, spec: str, *, name: str = "neighbour") -> Neighbour:
+    def add_neighbour(
+        self, spec: str, *, name: str = "neighbour", user: int | None = None, cgroup: Path | None = None
+    ) -> Neighbour:
         """Start a process that holds memory, such as ``9GiB@0``: 9 GiB in all, its context included, on GPU 0.
 
         Args:
             spec: size and GPU; ``@0.1`` is the MIG instance 1 of GPU 0.
             name: its command line, as process lists show it.
+            user: the uid that it runs as, where this process is root; None is the process's own.
+            cgroup: the folder of a cgroup that it is in from its start; None is the process's own.
 
         Raises:
-            SimulatorError: the GPU has no room for it, or it is less than a context takes.
+            SimulatorError: the GPU or the cgroup's limit has no room for it, or it is less than a context takes.
+            OSError: it cannot be put into the cgroup.
         """
         held, label = parse_share(spec)
-        return self._keep(Neighbour(self.environ(), self._device(label), held, name))
+        return self._keep(Neighbour(self.environ(), self._device(label), held, name, user=user, cgroup=cgroup))
 
     def add_foreign(self, spec: str, *, name: str = "neighbour") -> Neighbour | Row:
         """Add memory of another user: as root a process of the user 65534 (`nobody`), else a row of process 1."""
         held, label = parse_share(spec)
         if os.geteuid() == 0:
-            return self._keep(Neighbour(self.environ(), self._device(label), held, name, NOBODY))
+            return self.add_neighbour(spec, name=name, user=NOBODY)
         return self._keep(Row(self._state, 1, self._device(label), held, "C"))
 
     def add_row(self, pid: int, gpu: int, held: int | str, kind: str = "C") -> Row:

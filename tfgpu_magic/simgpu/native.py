@@ -26,13 +26,14 @@ class Fault(IntFlag):
 
 
 class Setting(IntEnum):
-    """How the driver goes about checkpoints; the numbers are those of `enum sim_setting`."""
+    """How the driver goes about checkpoints and limits; the numbers are those of `enum sim_setting`."""
 
     RATE_OUT = 0
     RATE_BACK = 1
     HOST_MEMORY = 2
     OPEN_MODULE = 3
     PTRACE_SCOPE = 4
+    DMEM = 5
 
 
 @cache
@@ -157,7 +158,7 @@ class MachineState:
         self._library.tfgpusim_driver(self._address, version.encode())
 
     def set(self, setting: Setting, value: int) -> None:
-        """Set how checkpoints go."""
+        """Set how checkpoints or limits go."""
         self._library.tfgpusim_set(self._address, int(setting), value)
 
     def lose(self, device: int, lost: bool) -> None:

@@ -3,6 +3,7 @@
 import shlex
 import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import IO
 
@@ -62,7 +63,14 @@ class Neighbour(Holder):
     """
 
     def __init__(
-        self, environment: Mapping[str, str], device: int, held: int, name: str, user: int | None = None
+        self,
+        environment: Mapping[str, str],
+        device: int,
+        held: int,
+        name: str,
+        *,
+        user: int | None = None,
+        cgroup: Path | None = None,
     ) -> None:
         self.name = name
         self._process = subprocess.Popen(
@@ -76,6 +84,8 @@ class Neighbour(Holder):
         )
         self.pid = self._process.pid
         try:
+            if cgroup is not None:
+                (cgroup / "cgroup.procs").write_text(str(self.pid))
             self._ask(f"start {device} {held} {-1 if user is None else user}")
         except BaseException:
             self.stop()

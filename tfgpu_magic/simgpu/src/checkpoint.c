@@ -46,7 +46,7 @@ bool sim_take_back(struct sim_machine *machine, int device, uint64_t bytes)
     struct sim_row *row = sim_own_row(machine, device);
     if (row)
         row->restored = true;
-    uint64_t room = sim_capacity(&machine->device[device]) - sim_used(machine, device);
+    uint64_t room = sim_room(machine, row ? row->cgroup : sim_own_cgroup(machine), device);
     sim_unlock(machine);
     if (!fits && room)
         sim_charge(machine, device, room);

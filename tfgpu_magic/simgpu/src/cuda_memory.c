@@ -237,10 +237,9 @@ API(cuMemGetInfo_v2, size_t *free_bytes, size_t *total)
     NEED(free_bytes && total);
     int device = cuda.device[context->ordinal];
     sim_prune(cuda_machine, false);
-    sim_lock(cuda_machine);
-    *total = sim_capacity(&cuda_machine->device[device]);
-    *free_bytes = *total - sim_used(cuda_machine, device);
-    sim_unlock(cuda_machine);
+    struct sim_memory seen = sim_memory_seen(cuda_machine, device);
+    *total = seen.total - seen.reserved;
+    *free_bytes = seen.free;
     return CUDA_OK;
 }
 

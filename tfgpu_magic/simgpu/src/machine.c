@@ -174,6 +174,7 @@ struct sim_row *sim_add_row(struct sim_machine *machine, pid_t pid, int device, 
     free_row->pid = pid;
     free_row->start = 0;
     free_row->device = device;
+    free_row->cgroup = -1;
     free_row->held = held;
     free_row->launched_us = 0;
     free_row->utilisation = SIM_UNSET;
@@ -228,19 +229,21 @@ uint64_t sim_used(const struct sim_machine *machine, int device)
 
 bool sim_charge(struct sim_machine *machine, int device, uint64_t bytes)
 {
-    uint64_t start = own_start_time(), capacity = sim_capacity(&machine->device[device]);
+    uint64_t start = own_start_time();
     for (int attempt = 0; attempt < 2; attempt++) {
         sim_lock(machine);
-        uint64_t used = sim_used(machine, device);
-        bool fits = bytes <= capacity - used;
-        if (fits) {
-            struct sim_row *row = sim_own_row(machine, device);
-            if (row)
-                row->held += bytes;
-            else if ((row = sim_add_row(machine, getpid(), device, bytes, SIM_COMPUTE, false)))
-                row->start = start;
-            else
-                fits = false;
+        struct sim_row *row = sim_own_row(machine, device);
+        int cgroup = row ? row->cgroup : sim_own_cgroup(machine);
+        bool fits = bytes <= sim_room(machine, cgroup, device);
+        if (fits && row) {
+            row->held += bytes;
+        } else if (fits && (row = sim_add_row(machine, getpid(), device, bytes, SIM_COMPUTE, false))) {
+            row->start = start;
+            row->cgroup = cgroup;
+            if (cgroup >= 0)
+                machine->cgroup[cgroup].used_before = true;
+        } else {
+            fits = false;
         }
         sim_unlock(machine);
         if (fits)

@@ -19,6 +19,8 @@ enum {
     SIM_INSTANCES = 7,                              /* MIG instances on one GPU, at most */
     SIM_DEVICES = SIM_GPUS * (1 + SIM_INSTANCES),   /* the GPUs first, all MIG instances after them */
     SIM_ROWS = 4096,
+    SIM_CGROUPS = 512,
+    SIM_PATH = 256,
     SIM_FAULTS = 64,
     SIM_FUNCTIONS = 256,
     SIM_NAME = 96,
@@ -58,11 +60,22 @@ struct sim_row {
     int utilisation;            /* what NVML tells of it; SIM_UNSET: by its launches */
     pid_t pid;
     int device;
+    int cgroup;                 /* the process's when it got the row, as an index; -1: unknown */
     unsigned id;
     char kind;                  /* enum sim_kind */
     bool pinned;                /* stays until it is removed, whatever its pid does */
     bool echo;                  /* its pid's memory is already counted by another row on the device */
     bool restored;              /* it was given back after a checkpoint: on the open module its end hangs the machine */
+};
+
+/* A cgroup that is limited or that a process on a GPU is in, or one above such a one. */
+#define SIM_NO_LIMIT UINT64_MAX
+struct sim_cgroup {
+    char folder[SIM_PATH];
+    uint64_t inode;             /* the folder's: who removes it and makes it anew has another one */
+    int parent;                 /* an index; -1 for the root */
+    bool used_before;
+    uint64_t soft[SIM_GPUS], hard[SIM_GPUS];
 };
 
 struct sim_fault {
@@ -72,12 +85,13 @@ struct sim_fault {
     uint64_t hang_ns;
 };
 
-/* How the driver goes about checkpoints. */
+/* How the driver goes about checkpoints and limits. */
 enum sim_setting {
     SIM_RATE_OUT, SIM_RATE_BACK,    /* of memory that is copied, in bytes a second; 0 is at once */
     SIM_HOST_MEMORY,                /* whether the copy takes as much host memory as the process held of the GPUs */
     SIM_OPEN_MODULE,                /* whether the kernel module is the open one */
     SIM_PTRACE_SCOPE,               /* whether only ancestors may trace a process, as Yama has it */
+    SIM_DMEM,                       /* whether cgroups are limited by the kernel's dmem controller, or by the driver */
     SIM_SETTINGS,
 };
 
@@ -93,11 +107,13 @@ struct sim_machine {
     unsigned next_id;
     atomic_uint flags;
     atomic_uint fault_count;
+    atomic_bool limits;         /* whether a cgroup ever had one */
     _Atomic uint64_t pruned_ns;
     struct sim_fault faults[SIM_FAULTS];
     struct { char name[SIM_NAME]; _Atomic uint64_t calls; } functions[SIM_FUNCTIONS];
     struct sim_device device[SIM_DEVICES];
     struct sim_row row[SIM_ROWS];
+    struct sim_cgroup cgroup[SIM_CGROUPS];
 };
 
 /* --- machine.c: the file, the lock, the rows --- */
@@ -135,6 +151,19 @@ SIM_EXPORT void sim_remove_row(struct sim_machine *, struct sim_row *);
 
 /* Tells whether the device's compute mode keeps this process from having a context there now. */
 SIM_EXPORT bool sim_denied(struct sim_machine *, int device);
+
+/* --- limits.c: limits by cgroup. All but the last are called with the lock held --- */
+
+/* Return the index of the cgroup with a folder, and of this process's; -1 when there is none, or no room for more. */
+SIM_EXPORT int sim_cgroup_at(struct sim_machine *, const char *folder);
+SIM_EXPORT int sim_own_cgroup(struct sim_machine *);
+/* Returns the bytes that count against a cgroup's limit on a device. */
+SIM_EXPORT uint64_t sim_used_in(const struct sim_machine *, int cgroup, int device);
+/* Returns the bytes that a process in a cgroup can still get on a device. */
+SIM_EXPORT uint64_t sim_room(const struct sim_machine *, int cgroup, int device);
+/* Returns a device's memory as this process is told: where its own cgroup is limited, as if it were the whole. */
+struct sim_memory { uint64_t total, reserved, used, free; };
+SIM_EXPORT struct sim_memory sim_memory_seen(struct sim_machine *, int device);
 
 /* --- checkpoint.c: what a checkpoint does to the machine's account, and what it minds --- */
 

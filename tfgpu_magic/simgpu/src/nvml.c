@@ -82,7 +82,8 @@ EXPORT const char *nvmlErrorString(int code)
         {NVML_OK, "Success"}, {NVML_UNINITIALIZED, "Uninitialized"}, {NVML_INVALID_ARGUMENT, "Invalid Argument"},
         {NVML_NOT_SUPPORTED, "Not Supported"}, {NVML_NO_PERMISSION, "Insufficient Permissions"},
         {NVML_NOT_FOUND, "Not Found"}, {NVML_INSUFFICIENT_SIZE, "Insufficient Size"},
-        {NVML_DRIVER_NOT_LOADED, "Driver Not Loaded"}, {NVML_GPU_IS_LOST, "GPU is lost"},
+        {NVML_DRIVER_NOT_LOADED, "Driver Not Loaded"}, {NVML_FUNCTION_NOT_FOUND, "Function Not Found"},
+        {NVML_GPU_IS_LOST, "GPU is lost"},
         {16, "GPU requires reset"}, {18, "Driver/library version mismatch"}, {NVML_UNKNOWN, "Unknown Error"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)

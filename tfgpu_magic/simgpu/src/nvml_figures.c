@@ -1,31 +1,28 @@
 /* nvml_figures.c: NVML's figures: memory, processes, utilisation, and those that a simulated GPU does not have. */
 #include "nvml.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* --- memory --- */
 
 struct memory_v1 { unsigned long long total, free, used; };
 struct memory_v2 { unsigned version; unsigned long long total, reserved, free, used; };
 
-static struct memory_v2 memory_of(nvmlDevice d)
-{
-    sim_prune(nvml_machine, false);
-    sim_lock(nvml_machine);
-    uint64_t used = sim_used(nvml_machine, nvml_index(d));
-    sim_unlock(nvml_machine);
-    return (struct memory_v2){.total = d->total, .reserved = d->reserved, .free = sim_capacity(d) - used, .used = used};
-}
-
 API(nvmlDeviceGetMemoryInfo, nvmlDevice d, struct memory_v1 *to)
 {
     BEGIN_DEVICE(d);
     NEED(to);
-    struct memory_v2 memory = memory_of(d);
-    *to = (struct memory_v1){memory.total, memory.free, memory.used + memory.reserved};
+    sim_prune(nvml_machine, false);
+    sim_lock(nvml_machine);
+    uint64_t free_bytes = sim_capacity(d) - sim_used(nvml_machine, nvml_index(d));
+    sim_unlock(nvml_machine);
+    *to = (struct memory_v1){d->total, free_bytes, d->total - free_bytes};
     return NVML_OK;
 }
 
+/* Only this version tells those in a limited cgroup of their limit. */
 API(nvmlDeviceGetMemoryInfo_v2, nvmlDevice d, struct memory_v2 *to)
 {
     BEGIN_DEVICE(d);
@@ -33,8 +30,9 @@ API(nvmlDeviceGetMemoryInfo_v2, nvmlDevice d, struct memory_v2 *to)
     const unsigned version = 2u << 24 | sizeof *to;
     if (to->version != version)
         return NVML_ARGUMENT_VERSION_MISMATCH;
-    *to = memory_of(d);
-    to->version = version;
+    sim_prune(nvml_machine, false);
+    struct sim_memory seen = sim_memory_seen(nvml_machine, nvml_index(d));
+    *to = (struct memory_v2){version, seen.total, seen.reserved, seen.free, seen.used};
     return NVML_OK;
 }
 
@@ -44,6 +42,62 @@ API(nvmlDeviceGetBAR1MemoryInfo, nvmlDevice d, struct memory_v1 *to)
     NEED(to);
     *to = (struct memory_v1){256u << 20, 255u << 20, 1u << 20};
     return NVML_OK;
+}
+
+/* --- limits by cgroup --- */
+
+struct limits { const char *folder; unsigned long long soft, hard, used; }; /* without the last one when they are set */
+
+/* Finds a cgroup by its folder, with the lock held. Returns 0 or an error code. */
+static int find_cgroup(nvmlDevice d, const char *name, int *cgroup)
+{
+    char *folder = realpath(name, NULL);
+    *cgroup = folder ? sim_cgroup_at(nvml_machine, folder) : -1;
+    free(folder);
+    if (*cgroup < 0)
+        return NVML_NOT_FOUND;
+    bool virgin = !nvml_machine->cgroup[*cgroup].used_before && !nvml_machine->setting[SIM_DMEM];
+    nvml_machine->cgroup[*cgroup].used_before = true;
+    return virgin ? NVML_NOT_SUPPORTED : NVML_OK;
+}
+
+API(nvmlDeviceSetMemoryLimits_v1, nvmlDevice d, const struct limits *from)
+{
+    BEGIN_DEVICE(d);
+    int cgroup, device = nvml_index(d);
+    if (sim_driver(nvml_machine) < 615)
+        return NVML_FUNCTION_NOT_FOUND;
+    NEED(from && from->folder && from->soft <= from->hard && d->parent < 0);
+    if (geteuid() != 0)
+        return NVML_NO_PERMISSION;
+    sim_lock(nvml_machine);
+    int outcome = find_cgroup(d, from->folder, &cgroup);
+    if (outcome == NVML_OK) {
+        nvml_machine->cgroup[cgroup].soft[device] = from->soft;
+        nvml_machine->cgroup[cgroup].hard[device] = from->hard;
+        atomic_store(&nvml_machine->limits, true);
+    }
+    sim_unlock(nvml_machine);
+    return outcome;
+}
+
+API(nvmlDeviceGetMemoryLimits_v1, nvmlDevice d, struct limits *to)
+{
+    BEGIN_DEVICE(d);
+    int cgroup, device = nvml_index(d);
+    if (sim_driver(nvml_machine) < 615)
+        return NVML_FUNCTION_NOT_FOUND;
+    NEED(to && to->folder && d->parent < 0);
+    sim_prune(nvml_machine, false);
+    sim_lock(nvml_machine);
+    int outcome = find_cgroup(d, to->folder, &cgroup);
+    if (outcome == NVML_OK) {
+        to->soft = nvml_machine->cgroup[cgroup].soft[device];
+        to->hard = nvml_machine->cgroup[cgroup].hard[device];
+        to->used = sim_used_in(nvml_machine, cgroup, device);
+    }
+    sim_unlock(nvml_machine);
+    return outcome;
 }
 
 /* --- processes --- */
