@@ -1,5 +1,5 @@
-/* limits.c: limits of what the processes of a cgroup hold of a GPU, which driver 615 enforces. The cgroups are the
- * machine's own (version 2), with the processes that are in them; only that the driver reads them is simulated.
+/* limits.c: what a process can still get of a device: what is free, within the limits by cgroup of driver 615. The
+ * cgroups are the machine's own (version 2), with the processes in them; only that the driver reads them is simulated.
  * Source: NVIDIA, "MPS v3 Memory Partitioning". */
 #include "machine.h"
 
@@ -116,6 +116,30 @@ uint64_t sim_room(const struct sim_machine *machine, int cgroup, int device)
             break;
     }
     return room;
+}
+
+bool sim_charge(struct sim_machine *machine, int device, uint64_t bytes)
+{
+    for (int attempt = 0; attempt < 2; attempt++) {
+        sim_lock(machine);
+        struct sim_row *row = sim_own_row(machine, device);
+        int cgroup = row ? row->cgroup : sim_own_cgroup(machine);
+        bool fits = bytes <= sim_room(machine, cgroup, device);
+        if (fits && row) {
+            row->held += bytes;
+        } else if (fits && (row = sim_add_row(machine, getpid(), device, bytes, SIM_COMPUTE, false))) {
+            row->cgroup = cgroup;
+            if (cgroup >= 0)
+                machine->cgroup[cgroup].used_before = true;
+        } else {
+            fits = false;
+        }
+        sim_unlock(machine);
+        if (fits)
+            return true;
+        sim_prune(machine, true); /* rows of dead processes may take the room */
+    }
+    return false;
 }
 
 struct sim_memory sim_memory_seen(struct sim_machine *machine, int device)

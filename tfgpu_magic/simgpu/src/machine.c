@@ -172,7 +172,7 @@ struct sim_row *sim_add_row(struct sim_machine *machine, pid_t pid, int device, 
     if (!free_row)
         return NULL;
     free_row->pid = pid;
-    free_row->start = 0;
+    free_row->start = pinned ? 0 : own_start_time();
     free_row->device = device;
     free_row->cgroup = -1;
     free_row->held = held;
@@ -225,32 +225,6 @@ uint64_t sim_used(const struct sim_machine *machine, int device)
             used = row->held > capacity - used ? capacity : used + row->held;
     }
     return used;
-}
-
-bool sim_charge(struct sim_machine *machine, int device, uint64_t bytes)
-{
-    uint64_t start = own_start_time();
-    for (int attempt = 0; attempt < 2; attempt++) {
-        sim_lock(machine);
-        struct sim_row *row = sim_own_row(machine, device);
-        int cgroup = row ? row->cgroup : sim_own_cgroup(machine);
-        bool fits = bytes <= sim_room(machine, cgroup, device);
-        if (fits && row) {
-            row->held += bytes;
-        } else if (fits && (row = sim_add_row(machine, getpid(), device, bytes, SIM_COMPUTE, false))) {
-            row->start = start;
-            row->cgroup = cgroup;
-            if (cgroup >= 0)
-                machine->cgroup[cgroup].used_before = true;
-        } else {
-            fits = false;
-        }
-        sim_unlock(machine);
-        if (fits)
-            return true;
-        sim_prune(machine, true); /* rows of dead processes may take the room */
-    }
-    return false;
 }
 
 void sim_discharge(struct sim_machine *machine, int device, uint64_t bytes)

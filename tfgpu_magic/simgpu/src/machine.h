@@ -131,8 +131,7 @@ SIM_EXPORT void sim_prune(struct sim_machine *, bool force);
 /* Return the bytes that processes can share, and those that they hold now. Call the second with the lock held. */
 SIM_EXPORT uint64_t sim_capacity(const struct sim_device *);
 SIM_EXPORT uint64_t sim_used(const struct sim_machine *, int device);
-/* Gives this process `bytes` more on the device; returns false when it is full. */
-SIM_EXPORT bool sim_charge(struct sim_machine *, int device, uint64_t bytes);
+/* Takes bytes on the device from this process. */
 SIM_EXPORT void sim_discharge(struct sim_machine *, int device, uint64_t bytes);
 /* Records that this process launches a kernel on the device. */
 SIM_EXPORT void sim_launched(struct sim_machine *, int device);
@@ -152,7 +151,7 @@ SIM_EXPORT void sim_remove_row(struct sim_machine *, struct sim_row *);
 /* Tells whether the device's compute mode keeps this process from having a context there now. */
 SIM_EXPORT bool sim_denied(struct sim_machine *, int device);
 
-/* --- limits.c: limits by cgroup. All but the last are called with the lock held --- */
+/* --- limits.c: what a process can still get. Call the first four with the lock held --- */
 
 /* Return the index of the cgroup with a folder, and of this process's; -1 when there is none, or no room for more. */
 SIM_EXPORT int sim_cgroup_at(struct sim_machine *, const char *folder);
@@ -161,6 +160,8 @@ SIM_EXPORT int sim_own_cgroup(struct sim_machine *);
 SIM_EXPORT uint64_t sim_used_in(const struct sim_machine *, int cgroup, int device);
 /* Returns the bytes that a process in a cgroup can still get on a device. */
 SIM_EXPORT uint64_t sim_room(const struct sim_machine *, int cgroup, int device);
+/* Gives this process `bytes` more on the device; returns false when it or a limit is full. */
+SIM_EXPORT bool sim_charge(struct sim_machine *, int device, uint64_t bytes);
 /* Returns a device's memory as this process is told: where its own cgroup is limited, as if it were the whole. */
 struct sim_memory { uint64_t total, reserved, used, free; };
 SIM_EXPORT struct sim_memory sim_memory_seen(struct sim_machine *, int device);
