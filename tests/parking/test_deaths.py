@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.parking.conftest import Asking, Start, on_its_own, own_phase, park, phase, state, unpark, workers
-from tests.processes import kill
+from tests.processes import kill, runs
 from tests.simgpu.talking import Talker
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
@@ -103,8 +103,9 @@ def test_a_worker_that_is_told_to_end_leaves_nothing_locked(machine: Machine, pr
     program = programs()
     own = state(program.pid)
     own.make("lock", 10.0, seconds=60.0)
-    until(lambda: workers(machine))[0].terminate()
-    until(lambda: not workers(machine))
+    (worker,) = until(lambda: workers(machine))
+    worker.terminate()
+    until(lambda: not runs(worker))
 
     assert own.state() is CudaState.RUNNING
     assert program.ask("intact()")
