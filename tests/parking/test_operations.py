@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -354,3 +355,22 @@ def test_a_worker_that_is_told_to_end_while_it_locks_unlocks() -> None:
         serve(driver, StringIO(json.dumps({"call": "lock", "arguments": [7, 1.0], "seconds": 60})), StringIO())
 
     assert done == ["lock", "unlock"]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_worker_that_ends_while_it_restores_from_a_file_unlocks_nothing_that_is_half_there(
+    whole: bool,
+) -> None:
+    """Between the beginning and the end of such a copy the process would go on with half of its memory."""
+    done: list[str] = []
+
+    def restore(*_: object) -> None:
+        if not whole:
+            raise SystemExit
+
+    driver: Any = SimpleNamespace(restore=restore, unlock=lambda _: done.append("unlock"), let_go=lambda: None)
+    order = {"call": "restore", "arguments": [7, "/proc/7/fd/3"], "seconds": 60}
+    with contextlib.suppress(SystemExit):
+        serve(driver, StringIO(json.dumps(order)), StringIO())
+
+    assert done == ["unlock"] * whole

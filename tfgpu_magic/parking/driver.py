@@ -323,9 +323,13 @@ def serve(driver: Driver, orders: Iterable[str], answers: TextIO) -> None:
 
 
 def _obey(driver: Driver, locked: set[int], call: str, *arguments: Any) -> Any:
-    """Make one call, note what is locked, and return its answer."""
-    locks = call in ("lock", "restore")
-    if locks:
+    """Make one call, note what is locked, and return its answer.
+
+    What comes from a file is noted only when all of it is there: it must not go on with half of its memory. Where the
+    worker ends just then, the process finds itself locked, and unlocks itself (`states.reconcile`).
+    """
+    locks, from_file = call in ("lock", "restore"), call == "restore" and len(arguments) > 1
+    if locks and not from_file:
         locked.add(arguments[0])  # before it is: a signal is heard as soon as the driver has done it
     try:
         answer = getattr(driver, call)(*arguments)
@@ -333,7 +337,9 @@ def _obey(driver: Driver, locked: set[int], call: str, *arguments: Any) -> Any:
         if locks:
             locked.discard(arguments[0])
         raise
-    if call in ("checkpoint", "unlock"):
+    if locks:
+        locked.add(arguments[0])
+    elif call in ("checkpoint", "unlock"):
         locked.discard(arguments[0])
     return answer
 
