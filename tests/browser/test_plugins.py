@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 
 from tests.browser.panel import ID, open_panel, restored, visit
 from tests.browser.scene import DISABLED, HOLD, Scene, playing, soon
+from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def test_a_plugin_that_is_disabled_takes_its_own_part_away_and_no_other(
     there = PLUGINS - {plugin}
     soon(lambda: set(page.evaluate(_ACTIVE)) == there, 30)
     item = page.locator(".tfgpu-status-button")
-    expect(item).to_have_count(int("status" in there), timeout=30_000)
+    expect(item).to_have_count(int("status" in there), timeout=30_000 * SLACK)
     if "panel" in there:
         panel = open_panel(page)
         soon(lambda: [row.owner for row in panel.rows()] == ["a.ipynb"])
@@ -64,10 +65,10 @@ def test_a_plugin_that_is_disabled_takes_its_own_part_away_and_no_other(
         expect(page.locator(f"#{ID}")).to_have_count(0)
     if "running" in there:
         page.evaluate("void jupyterapp.shell.activateById('jp-running-sessions')")
-        expect(page.locator(".tfgpu-running")).to_be_visible(timeout=30_000)
+        expect(page.locator(".tfgpu-running")).to_be_visible(timeout=30_000 * SLACK)
     if "chooser" in there:
         page.evaluate("void jupyterapp.commands.execute('tfgpu-magic:choose')")
-        expect(page.locator(".tfgpu-choose-words")).to_have_text("%gpu growth", timeout=30_000)
+        expect(page.locator(".tfgpu-choose-words")).to_have_text("%gpu growth", timeout=30_000 * SLACK)
 
     assert errors == []
     page.close()
@@ -80,4 +81,31 @@ def test_without_the_one_that_they_share_there_is_none(browser: Browser, scene: 
     assert page.evaluate(_ACTIVE) == []
     expect(page.locator(f"#{ID}, .tfgpu-status")).to_have_count(0)
     assert errors == []
+    page.close()
+
+
+_DRAWN_LATE = """() => {
+  const list = [...jupyterapp.shell.widgets('left')].find(widget => widget.id === 'jp-running-sessions');
+  const { constructor: Section, _manager: manager } = [...list.content.widgets].find(
+    widget => widget.title.label === 'GPU Memory'
+  );
+  const { stream } = manager.memory, { state } = stream;
+  const come = state => { stream.state = state; stream.listeners.tell(); };
+  come(null);
+  const late = new Section({ manager });
+  late.addClass('drawn-late');
+  list.addWidget(late);
+  come(state);
+}"""
+"""Makes the section again as a page does that is loaded with the list open: before there are figures, which come before
+React has drawn it."""
+
+
+def test_the_running_list_shows_the_figures_that_came_before_it_was_drawn(browser: Browser, scene: Scene) -> None:
+    page, _ = page_without(browser, scene, "panel")
+    page.evaluate("void jupyterapp.shell.activateById('jp-running-sessions')")
+    expect(page.locator(".tfgpu-running")).to_be_visible(timeout=30_000 * SLACK)
+    page.evaluate(_DRAWN_LATE)
+
+    expect(page.locator(".drawn-late .tfgpu-running")).to_be_visible()
     page.close()

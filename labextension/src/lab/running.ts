@@ -18,6 +18,7 @@ export class RunningMemory implements IRunningSessions.IManager {
       const shown = items.map(({ row, text }) => `${row.owner} ${text}`).join('\n');
       if (shown !== this.shown) {
         this.shown = shown;
+        this.list.splice(0, Infinity, ...items.map(one => this.item(one)));
         this.runningChanged.emit();
       }
     });
@@ -27,16 +28,9 @@ export class RunningMemory implements IRunningSessions.IManager {
   readonly shutdownAllConfirmationText: string;
   readonly runningChanged = new Signal<this, void>(this);
 
+  /** The list as it is, always the same one: JupyterLab asks before there are figures, and draws that when it can. */
   running(): IRunningSessions.IRunningItem[] {
-    return this.items().map(({ row, text }) => ({
-      className: 'tfgpu-running',
-      icon: () => notebookIcon,
-      label: () => row.owner,
-      labelTitle: () => `${row.owner}: ${text}`,
-      children: [{ icon: () => chipIcon, label: () => text }], // beside the name there is no room
-      ...(row.path !== undefined && { open: () => this.memory.actions.open(row) }),
-      shutdown: () => this.memory.actions.shutDown(row)
-    }));
+    return this.list;
   }
 
   refreshRunning(): void {
@@ -54,5 +48,18 @@ export class RunningMemory implements IRunningSessions.IManager {
     return state && !state.error && link.kind === 'live' ? kernels(state, settings.now.unit, trans) : [];
   }
 
+  private item({ row, text }: KernelMemory): IRunningSessions.IRunningItem {
+    return {
+      className: 'tfgpu-running',
+      icon: () => notebookIcon,
+      label: () => row.owner,
+      labelTitle: () => `${row.owner}: ${text}`,
+      children: [{ icon: () => chipIcon, label: () => text }], // beside the name there is no room
+      ...(row.path !== undefined && { open: () => this.memory.actions.open(row) }),
+      shutdown: () => this.memory.actions.shutDown(row)
+    };
+  }
+
+  private list: IRunningSessions.IRunningItem[] = [];
   private shown = '';
 }
