@@ -185,4 +185,4 @@ def park(
 
 def unpark(pid: int, tell: Tell = lambda _: None, wanted: Callable[[], bool] = lambda: True) -> ParkOutcome:
     """Bring a program back."""
-    return Unpark(state(pid), TABLE, Asker(tell, wanted)).unpark()
+    return Unpark(state(pid), TABLE, asker=Asker(tell, wanted)).unpark()

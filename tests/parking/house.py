@@ -49,7 +49,7 @@ class House:
         return Park(self.state, inside, asker=asker).park()
 
     def unpark(self, asker: Asker = NOBODY) -> ParkOutcome:
-        return Unpark(self.state, self.table, asker).unpark()
+        return Unpark(self.state, self.table, asker=asker).unpark()
 
     @property
     def phase(self) -> Phase | None:

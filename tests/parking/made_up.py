@@ -12,7 +12,7 @@ from tests.sizes import GIB, MIB
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.parking.driver import OUT_OF_MEMORY, RESTORE, DriverError
 from tfgpu_magic.parking.driver_worker import Died, GivenUp
-from tfgpu_magic.parking.states import CudaState, Found
+from tfgpu_magic.parking.states import CudaState
 
 WRONG_STATE = 401
 TOTAL = 8 * GIB
@@ -122,9 +122,8 @@ class Worker:
             self.end()
         return answer
 
-    def state(self, _: int, *, seconds: float) -> CudaState | Found:
-        found = self.call("state", seconds=seconds)
-        return CudaState(found) if isinstance(found, int) else Found(found)
+    def state(self, _: int, *, seconds: float) -> CudaState:
+        return CudaState(self.call("state", seconds=seconds))
 
     def end(self) -> None:
         self.usable, self.ended = False, True

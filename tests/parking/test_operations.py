@@ -131,7 +131,7 @@ def test_a_state_that_is_not_known_here_is_asked_for_again(house: House) -> None
 
     def newer(call: str, *arguments: object) -> object:
         return (
-            "unknown"
+            CudaState.UNKNOWN
             if call == "state" and house.phase is Phase.CHECKPOINTING and next(unknown, False)
             else make(call, *arguments)
         )

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from tests.parking.conftest import Asking, park, phase, state, unpark
+from tests.parking.conftest import Asking, on_its_own, park, phase, state, unpark
 from tests.simgpu.talking import Talker, talker
 from tests.sizes import CONTEXT, MIB
 from tests.slack import SLACK
@@ -93,13 +93,13 @@ def test_what_only_the_process_can_know_is_refused_when_it_says_so(
     assert held.ask("intact()")
 
 
-def test_what_nobody_knew_of_ends_the_process_alone(machine: Machine, held: Talker) -> None:
+def test_what_nobody_knew_of_ends_the_process_alone(machine: Machine) -> None:
     machine.set_driver("595.84")
-    held.ask("start_nccl()")
-    refusals = park(held.pid).refusals
+    with on_its_own(machine) as held:
+        held.ask("start_nccl()")
+        held.say("away()")
 
-    assert held.end() == -signal.SIGABRT
-    assert refusals == (why.DECLINED("cuCheckpointProcessCheckpoint", 304),)
+        assert held.end() == -signal.SIGABRT
     until(lambda: machine.held() == 0)
     with talker(machine, "hold(64 * MIB)") as third:
         assert park(third.pid).done

@@ -66,7 +66,7 @@ def _answer(state: GpuState, tensorflow: Any, size: int, *, allow_open_module: b
         return {"step": "park", "refusals": _refusals(gone)}
     answer = {"size": gone.entry.size, "out": gone.seconds, "held": _held()}
     end = time.monotonic() + ROOM_TIMEOUT
-    back = Unpark(state, TABLE, Asker(wanted=lambda: time.monotonic() < end)).unpark()
+    back = Unpark(state, TABLE, asker=Asker(wanted=lambda: time.monotonic() < end)).unpark()
     if not back.done:
         return answer | {"step": "unpark", "refusals": _refusals(back)}
     return answer | {"step": "compare", "refusals": [], "back": back.seconds, "same": _digest(kept) == before}

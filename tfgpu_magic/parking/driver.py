@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.monitor.board.lockfile import LIBRARIES, PARKING_NAME
 from tfgpu_magic.monitor.driver.readers import Readers
-from tfgpu_magic.parking.states import CudaState, Found
+from tfgpu_magic.parking.states import CudaState
 from tfgpu_magic.units import MIB
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ LOOK_EVERY = 2.0
 """Seconds between two looks whether the process that orders lives."""
 LEAVE_TIMEOUT = 30.0
 """Seconds in which a worker whose orders have ended leaves everything unlocked."""
-_ENDED = {NO_CUDA: Found.NO_CUDA, NO_SUCH_PROCESS: Found.GONE}
+_NO_STATE = {NO_CUDA: CudaState.NO_CUDA, NO_SUCH_PROCESS: CudaState.UNKNOWN}  # the latter is the system's error, too
 
 
 class _LockArguments(ctypes.Structure):
@@ -115,17 +115,17 @@ class Driver:
         """Return the GPUs and their processes now, as a snapshot's JSON."""
         return self._readers.read(graphics=False).to_json()
 
-    def state(self, pid: int) -> CudaState | Found:
+    def state(self, pid: int) -> CudaState:
         """Return a process's state, or what is found instead; newer drivers have more than are known here."""
         state = ctypes.c_int()
         try:
             self._call("cuCheckpointProcessGetState", pid, ctypes.byref(state))
             return CudaState(state.value)
         except ValueError:
-            return Found.UNKNOWN
+            return CudaState.UNKNOWN
         except DriverError as error:
-            if error.code in _ENDED:
-                return _ENDED[error.code]
+            if error.code in _NO_STATE:
+                return _NO_STATE[error.code]
             raise
 
     def lock(self, pid: int, seconds: float) -> None:

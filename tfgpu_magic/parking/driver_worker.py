@@ -18,7 +18,7 @@ from typing import Any
 from tfgpu_magic.monitor.board.starting import environment
 from tfgpu_magic.monitor.driver.sources import search_path
 from tfgpu_magic.parking.driver import START_TIMEOUT, DriverError
-from tfgpu_magic.parking.states import CudaState, Found
+from tfgpu_magic.parking.states import CudaState
 
 CODE = "import sys; sys.path += sys.argv[1:]; from tfgpu_magic.parking.driver import main; main()"
 """What a worker runs."""
@@ -116,10 +116,9 @@ class DriverWorker:
             raise Died(call) from None
         return self._answer(call, seconds)
 
-    def state(self, pid: int, *, seconds: float) -> CudaState | Found:
-        """Return a process's state, or what is found instead."""
-        answer = self.call("state", pid, seconds=seconds)
-        return CudaState(answer) if isinstance(answer, int) else Found(answer)
+    def state(self, pid: int, *, seconds: float) -> CudaState:
+        """Return a process's state."""
+        return CudaState(self.call("state", pid, seconds=seconds))
 
     def give_up(self) -> None:
         """Kill it, and wait a moment for its end."""

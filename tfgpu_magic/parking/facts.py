@@ -12,7 +12,7 @@ import contextlib
 import os
 import platform
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfgpu_magic import host
 from tfgpu_magic.errors import PolicyError
@@ -28,8 +28,12 @@ from tfgpu_magic.policy import settings
 from tfgpu_magic.units import parse_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tfgpu_magic.model.snapshot import Gpu, Snapshot
     from tfgpu_magic.parking.checks import Inside
+
+T = TypeVar("T")
 
 PROC = Path("/proc")
 _lowest: list[int] = []
@@ -49,6 +53,10 @@ def read(
         to_disk: whether it is to be parked on disk.
     """
     room, most = host_room(pid), users_limit()
+
+    def on_place(place: DiskPlace) -> tuple[str, int]:
+        return place.directory, min(place.left(), max(0, place.most - parked_by_others(pid, disk=True)))
+
     rows = [row for row in snapshot.processes if row.pid == pid]
     gpus = {gpu.label: gpu for gpu in snapshot.gpus}
     here = [(given_back(gpus[row.gpu], snapshot), row.held) for row in rows if row.gpu in gpus]
@@ -68,7 +76,7 @@ def read(
         host=None if room is None else max(0, room - host_memory_claims.of_others(snapshot)),
         most=most,
         others=0 if most is None else parked_by_others(pid),
-        disk=disk_room(pid) if to_disk else None,
+        disk=on_disk(on_place) if to_disk else None,
         inside=inside,
     )
 
@@ -86,13 +94,13 @@ def disk_place() -> DiskPlace | None:
     return None
 
 
-def disk_room(pid: int) -> tuple[str, int] | why.Refusal:
-    """Return the directory on disk and the bytes that a process may fill there, or why there is none."""
+def on_disk(do: Callable[[DiskPlace], T]) -> T | why.Refusal:
+    """Return what may be had of the place on disk, or why nothing can."""
     place = disk_place()
     if place is None:
         return why.NO_DISK()
     try:
-        return place.directory, min(place.left(), max(0, place.most - parked_by_others(pid, disk=True)))
+        return do(place)
     except OSError as trouble:
         return why.DISK_UNUSABLE(place.directory, trouble.strerror or str(trouble))
 

@@ -15,13 +15,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.driver import CHECKPOINT, DISK, RESTORE, DriverError
 from tfgpu_magic.parking.driver_worker import TROUBLES, Died, DriverWorker, GivenUp
 from tfgpu_magic.parking.messages import Progress
 from tfgpu_magic.parking.reported import ParkedProcess
-from tfgpu_magic.parking.states import UNSETTLED, CudaState, Found, Phase, reconcile
+from tfgpu_magic.parking.states import UNSETTLED, CudaState, Phase, reconcile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -205,11 +204,9 @@ class GpuState:
             self._worker.end()
             self._worker = None if self._worker.ended else self._worker
 
-    def state(self, seconds: float | None = None) -> CudaState | Found:
+    def state(self, seconds: float | None = None) -> CudaState:
         """Ask for the process's state; what is raised is as in `make`."""
-        found = self.worker().state(self.pid, seconds=seconds or self.timeouts.state)
-        # The driver's number for one that has ended is also that of an error of the system.
-        return Found.UNKNOWN if found is Found.GONE and began(self.pid) is not None else found
+        return self.worker().state(self.pid, seconds=seconds or self.timeouts.state)
 
     def make(self, call: str, *arguments: object, seconds: float) -> None:
         """Make a call for the process.
@@ -265,14 +262,10 @@ class GpuState:
     # --- set right ---
 
     def settle(self) -> ParkedProcess | None:
-        """Set the process right, as far as that can be done in bounded time, and return what is known of it then.
-
-        The driver answers nothing while it copies: so it has as long for its answer, and is asked once.
-        """
-        if self.known is not None and self.unsettled:
-            times, copied = self.timeouts, self.known.phase in _COPIED
+        """Set the process right, as far as that can be done in bounded time, and return what is known of it then."""
+        if self.unsettled:
             try:
-                self.set_right(times.copying(self.known.size) if copied else times.state)
+                self.set_right()
             except TROUBLES as trouble:
                 self.note(trouble=HANGS if isinstance(trouble, Died) and trouble.call == HANGS else SILENT)
         return self.known
@@ -311,24 +304,24 @@ class GpuState:
             asker.pause(self.timeouts.between)
         return self.known
 
-    def set_right(self, seconds: float | None = None) -> ParkedProcess | None:
+    def set_right(self) -> ParkedProcess | None:
         """Do what `states.reconcile` says; return what is known of the process then. What is raised is as in `make`.
 
-        Args:
-            seconds: how long the driver may take to tell the state.
+        The driver answers nothing while it copies: so it has as long for its answer, and is asked once.
         """
         entry = self.known
         assert entry is not None  # noqa: S101  # it has begun
-        after = reconcile(entry.phase, self.state(seconds), returned=entry.returns > 0)
-        if after is Phase.UNLOCKING:
+        found = self.state(self.timeouts.copying(entry.size) if entry.phase in _COPIED else None)
+        if found is CudaState.LOCKED:
             self.make("unlock", seconds=self.timeouts.copy)
-            after = reconcile(entry.phase, CudaState.RUNNING, returned=entry.returns > 0)
-        if isinstance(after, Found):
-            self.note(trouble=SILENT)
-        elif after is None:
+            found = CudaState.RUNNING
+        after = reconcile(entry.phase, found, returned=entry.returns > 0)
+        if after is None:
             self._set(None)
+        elif after in UNSETTLED:
+            self.note(trouble=SILENT)
         else:
-            came_back = after is Phase.BACK and entry.phase is not Phase.LOCKING
+            came_back = after is Phase.BACK and entry.phase not in (Phase.LOCKING, Phase.BACK)
             self.move(after, returns=entry.returns + came_back)
         return self.known
 

@@ -11,20 +11,15 @@ from enum import Enum, IntEnum
 
 
 class CudaState(IntEnum):
-    """What the driver says of a process; the numbers are its own."""
+    """What the driver says of a process: its own numbers, and what may be found instead."""
 
     RUNNING = 0
     LOCKED = 1
     CHECKPOINTED = 2
     FAILED = 3
-
-
-class Found(str, Enum):
-    """What may be found instead of a state: the process has ended, it uses no CUDA, or nobody answered in time."""
-
-    GONE = "gone"
-    NO_CUDA = "no CUDA"
-    UNKNOWN = "unknown"
+    NO_CUDA = -1
+    UNKNOWN = -2
+    """A state that nobody knows here, or an error of the system."""
 
 
 class Phase(str, Enum):
@@ -45,12 +40,12 @@ UNSETTLED = frozenset({Phase.LOCKING, Phase.CHECKPOINTING, Phase.RESTORING, Phas
 """The phases in which a call may be under way; when that has ended they are to be set right."""
 
 
-def reconcile(phase: Phase, found: CudaState | Found, *, returned: bool = False) -> Phase | Found | None:
+def reconcile(phase: Phase, found: CudaState, *, returned: bool = False) -> Phase | None:
     """Return the phase of a process of which nobody knows what became of the last call.
 
-    A locked process is unlocked whatever the phase: if its checkpoint was not begun, it goes on as it was; if its
-    restore is done, it has everything again. A checkpointed one stays parked, since a restore is only begun when the
-    room for it is taken. One that has failed stays so: after a restore without room the driver may still call it
+    One that was locked is unlocked before, whatever the phase: if its checkpoint was not begun, it goes on as it was;
+    if its restore is done, it has everything again. A checkpointed one stays parked, since a restore is only begun when
+    the room for it is taken. One that has failed stays so: after a restore without room the driver may still call it
     checkpointed.
 
     Args:
@@ -59,15 +54,10 @@ def reconcile(phase: Phase, found: CudaState | Found, *, returned: bool = False)
         returned: whether it was away before that.
 
     Returns:
-        Its phase, `Phase.UNLOCKING` of one that is to be unlocked, and runs then; None where it was never away, or is
-        there no more; `Found.UNKNOWN` where nothing is known yet, and it is to be asked again later.
+        Its phase, which is the same where nothing is known yet; None where it was never away.
     """
-    if found is Found.GONE:
-        return None
-    if found is Found.UNKNOWN or (found is Found.NO_CUDA and phase is not Phase.LOCKING):
-        return Found.UNKNOWN
-    if found is CudaState.LOCKED:
-        return Phase.UNLOCKING
+    if found is CudaState.UNKNOWN or (found is CudaState.NO_CUDA and phase is not Phase.LOCKING):
+        return phase
     if found is CudaState.FAILED or (found is CudaState.CHECKPOINTED and phase is Phase.FAILED):
         return Phase.FAILED
     if found is CudaState.CHECKPOINTED:

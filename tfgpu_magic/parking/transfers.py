@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import contextlib
 import time
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tfgpu_magic.parking import checks, driver, facts, host_memory_claims
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
+from tfgpu_magic.parking.disk import DiskPlace
 from tfgpu_magic.parking.driver import DriverError
 from tfgpu_magic.parking.driver_worker import TROUBLES, Died
 from tfgpu_magic.parking.gpu_state import NOBODY, Asker, GpuState, refusal
 from tfgpu_magic.parking.messages import ParkOutcome, Progress
 from tfgpu_magic.parking.room import Place, rooms
-from tfgpu_magic.parking.states import CudaState, Found, Phase
+from tfgpu_magic.parking.states import CudaState, Phase
 from tfgpu_magic.probe import within
 
 if TYPE_CHECKING:
@@ -43,29 +45,32 @@ class _NotDone(Exception):
     """Ends a transfer, with the process set right; its arguments are the refusals."""
 
 
+@dataclass
 class _Transfer:
     """One of the two ways.
 
     Args:
         state: the process's.
         asker: who has asked for it.
-        done: the phases in which there is nothing to do; None is a process that was never away.
     """
 
-    def __init__(self, state: GpuState, asker: Asker, *done: Phase | None) -> None:
-        self._state, self._asker, self._at_its_end = state, asker, done
-        self._notes: tuple[why.Refusal, ...] = ()
+    _END: ClassVar[frozenset[Phase | None]]  # where there is nothing to do; None is a process that was never away
+
+    state: GpuState
+    _: KW_ONLY
+    asker: Asker = NOBODY
+    notes: tuple[why.Refusal, ...] = field(default=(), init=False)
 
     @property
     def _done(self) -> bool:
-        known = self._state.known
-        return (None if known is None else known.phase) in self._at_its_end
+        known = self.state.known
+        return (None if known is None else known.phase) in self._END
 
     def _run(self, do: Callable[[], float]) -> ParkOutcome:
         """Do it, which takes the driver some seconds, unless it is done; whatever goes wrong, nothing stays locked."""
         refused: tuple[why.Refusal, ...] = ()
         seconds = 0.0
-        with self._state.alone(self._asker) as alone:
+        with self.state.alone(self.asker) as alone:
             try:
                 self._begin(alone=alone)
                 seconds = 0.0 if self._done else do()
@@ -74,33 +79,34 @@ class _Transfer:
             except TROUBLES as trouble:
                 self._settle()
                 refused = () if self._done else (refusal(trouble),)
-        notes = () if refused else self._notes
-        return ParkOutcome(entry=self._state.known, refusals=refused, seconds=seconds, notes=notes)
+        notes = () if refused else self.notes
+        return ParkOutcome(entry=self.state.known, refusals=refused, seconds=seconds, notes=notes)
 
     def _begin(self, *, alone: bool) -> None:
         """Set the process right first; it ends here where it is called off meanwhile, or where nothing can be done."""
         if not alone:
             raise _NotDone(why.CANCELLED())
-        known = self._state.settled(self._asker)
-        if self._state.unsettled:
+        known = self.state.settled(self.asker)
+        if self.state.unsettled:
             self._go_on()
-        if known is not None and (self._state.unsettled or known.phase is Phase.FAILED):
+        if known is not None and (self.state.unsettled or known.phase is Phase.FAILED):
             raise _NotDone(unsettled(known))
 
     def _settle(self) -> None:
         """Set the process right in bounded time; the driver takes back what was begun on disk once its worker ends."""
-        known = self._state.known
+        known = self.state.known
         if known is not None and known.disk:
-            self._state.settled(self._asker)
+            self.state.settled(self.asker)
         else:
-            self._state.settle()
+            self.state.settle()
 
     def _go_on(self) -> None:
         """End it here if nobody wants it any more."""
-        if not self._asker.wanted():
+        if not self.asker.wanted():
             raise _NotDone(why.CANCELLED())
 
 
+@dataclass
 class Park(_Transfer):
     """The way out.
 
@@ -113,19 +119,13 @@ class Park(_Transfer):
         asker: who has asked for it.
     """
 
-    def __init__(
-        self,
-        state: GpuState,
-        inside: Inside | None,
-        *,
-        allow_open_module: bool = False,
-        unasked: bool = False,
-        to_disk: bool = False,
-        asker: Asker = NOBODY,
-    ) -> None:
-        super().__init__(state, asker, Phase.PARKED)
-        self._inside, self._unasked, self._to_disk = inside, unasked, to_disk
-        self._allowed = {"allow_open_module": allow_open_module, "to_disk": to_disk}
+    _END = frozenset({Phase.PARKED})
+
+    inside: Inside | None
+    _: KW_ONLY
+    allow_open_module: bool = False
+    unasked: bool = False
+    to_disk: bool = False
 
     def check(self) -> ParkOutcome:
         """Tell whether the process could be parked, and why not."""
@@ -134,7 +134,7 @@ class Park(_Transfer):
             self._judged()
             return 0.0
 
-        known = self._state.known
+        known = self.state.known
         return ParkOutcome(entry=known) if known is not None and known.parked else self._run(judge)
 
     def park(self) -> ParkOutcome:
@@ -143,48 +143,49 @@ class Park(_Transfer):
 
     def _judged(self) -> tuple[HeldMemory, ...]:
         """Return what the process holds, unless there are reasons not to park it; what else is raised is a trouble."""
-        read = partial(facts.read, self._state.pid, self._state.look(), self._inside or Inside(), **self._allowed)
+        how = {"allow_open_module": self.allow_open_module, "to_disk": self.to_disk}
+        read = partial(facts.read, self.state.pid, self.state.look(), self.inside or Inside(), **how)
         # What is read of a process that a driver holds may take until that ends.
-        found = within(self._state.timeouts.look, read)
+        found = within(self.state.timeouts.look, read)
         if found is None:
             raise _NotDone(why.UNANSWERED("/proc"))
-        self._notes = checks.shortages(found)
-        refused = checks.refusals(found) or (self._notes if self._unasked else ())
-        if refused and self._inside is not None:
+        self.notes = checks.shortages(found)
+        refused = checks.refusals(found) or (self.notes if self.unasked else ())
+        if refused and self.inside is not None:
             raise _NotDone(*refused)
         return found.known
 
     def _lock(self) -> float:
         """Lock the process, which nothing else has locked, and park it; else it is not left locked."""
-        state, times = self._state, self._state.timeouts
-        self._asker.tell(Progress(step="checks"))
+        state, times = self.state, self.state.timeouts
+        self.asker.tell(Progress(step="checks"))
         held, found = self._judged(), state.state()
         if found is not CudaState.RUNNING:
             raise _NotDone(_not_running(found))
-        with contextlib.nullcontext() if self._to_disk else host_memory_claims.claimed():
+        with contextlib.nullcontext() if self.to_disk else host_memory_claims.claimed():
             self._go_on()
-            state.move(Phase.LOCKING, held=held, disk=self._to_disk)
-            self._asker.tell(Progress(step="locks"))
+            state.move(Phase.LOCKING, held=held, disk=self.to_disk)
+            self.asker.tell(Progress(step="locks"))
             try:
                 state.make("lock", times.lock, seconds=times.lock + times.state)
                 return self._copy(self._judged())
             except (_NotDone, DriverError) as error:
-                state.settled(self._asker)
+                state.settled(self.asker)
                 if isinstance(error, DriverError) and error.code == driver.LOCK_TIMED_OUT:
                     raise _NotDone(why.STILL_WORKING(times.lock)) from None
                 raise
 
     def _copy(self, held: tuple[HeldMemory, ...]) -> float:
         """Copy what a locked process holds to the host."""
-        state = self._state
+        state = self.state
         self._go_on()
-        if self._to_disk:
+        if self.to_disk:
             self._make_file()
         size = state.move(Phase.CHECKPOINTING, held=held).size
-        if self._to_disk:
-            self._asker.tell(Progress(step="copies to disk", size=size))
+        if self.to_disk:
+            self.asker.tell(Progress(step="copies to disk", size=size))
         else:
-            self._asker.tell(Progress(step="copies out", size=size, seconds=state.seconds("checkpoint", size)))
+            self.asker.tell(Progress(step="copies out", size=size, seconds=state.seconds("checkpoint", size)))
         try:
             took = state.copy(state.worker(), "checkpoint", [one.gpu for one in held])
         except DriverError:
@@ -195,23 +196,19 @@ class Park(_Transfer):
 
     def _make_file(self) -> None:
         """Make the file for what goes to disk."""
-        place = facts.disk_place()
-        if place is None:
-            raise _NotDone(why.NO_DISK())
-        try:
-            self._state.file = place.make()
-        except OSError as error:
-            raise _NotDone(why.DISK_UNUSABLE(place.directory, error.strerror or str(error))) from None
+        made = facts.on_disk(DiskPlace.make)
+        if isinstance(made, why.Refusal):
+            raise _NotDone(made)
+        self.state.file = made
 
 
-def _not_running(found: CudaState | Found) -> why.Refusal:
-    if found is Found.NO_CUDA:
+def _not_running(found: CudaState) -> why.Refusal:
+    if found is CudaState.NO_CUDA:
         return why.HOLDS_NOTHING()
-    if isinstance(found, CudaState):
-        return why.ELSEWHERE()
-    return why.UNANSWERED("cuCheckpointProcessGetState")
+    return why.UNANSWERED("cuCheckpointProcessGetState") if found is CudaState.UNKNOWN else why.ELSEWHERE()
 
 
+@dataclass
 class Unpark(_Transfer):
     """The way back.
 
@@ -221,9 +218,9 @@ class Unpark(_Transfer):
         asker: who has asked for it.
     """
 
-    def __init__(self, state: GpuState, table: LeaseTable, asker: Asker = NOBODY) -> None:
-        super().__init__(state, asker, None, Phase.BACK)
-        self._table = table
+    _END = frozenset({None, Phase.BACK})
+
+    table: LeaseTable
 
     def unpark(self) -> ParkOutcome:
         """Bring the process back, as soon as there is room for it."""
@@ -231,12 +228,12 @@ class Unpark(_Transfer):
 
     @property
     def _parked(self) -> ParkedProcess:
-        assert self._state.known is not None  # noqa: S101  # it is parked
-        return self._state.known
+        assert self.state.known is not None  # noqa: S101  # it is parked
+        return self.state.known
 
     def _in_turn(self) -> float:
         """Bring the process back in its turn; if a worker has died over that and nothing has changed, by another."""
-        place = Place(self._table, self._state.pid, self._parked.held)
+        place = Place(self.table, self.state.pid, self._parked.held)
         tries = TRIES
         try:
             while True:
@@ -248,16 +245,16 @@ class Unpark(_Transfer):
                     if not tries or self._parked.phase is not Phase.PARKED:
                         raise
         finally:
-            self._state.note(wanted=False)
-            self._state.when_settled(place.leave)
+            self.state.note(wanted=False)
+            self.state.when_settled(place.leave)
 
     def _wait(self, place: Place) -> float:
         """Wait until it is the process's turn and there is room, and bring it back, unless something else has."""
-        state, times, begun = self._state, self._state.timeouts, time.monotonic()
+        state, times, begun = self.state, self.state.timeouts, time.monotonic()
         if state.state() in (CudaState.RUNNING, CudaState.LOCKED):
             return self._set_right()
         pause = times.between
-        while self._asker.wanted():
+        while self.asker.wanted():
             snapshot = state.look()
             trouble = None if snapshot.error is None else why.NO_DRIVER(snapshot.error)
             looked = times.waiting(time.monotonic() - begun)
@@ -273,19 +270,19 @@ class Unpark(_Transfer):
             state.note(wanted=True)
             needed = () if snapshot.error is not None else rooms(self._parked.held, snapshot)
             self._tell("waits", ahead=place.ahead(), rooms=needed, trouble=trouble)
-            self._asker.pause(pause)
+            self.asker.pause(pause)
         raise _NotDone(why.CANCELLED())
 
     def _tell(self, step: str, **more: Any) -> None:
         size = self._parked.size
-        self._asker.tell(Progress(step=step, size=size, seconds=self._state.seconds("restore", size), **more))
+        self.asker.tell(Progress(step=step, size=size, seconds=self.state.seconds("restore", size), **more))
 
     def _take(self, worker: DriverWorker) -> why.Refusal | None:
         """Have a worker take the room for what comes back; return why, if it is not given."""
         self._tell("takes room")
         room = {held.gpu: checks.placeholder(held.size) for held in self._parked.held}
         try:
-            worker.call("take", room, seconds=self._state.timeouts.copy)
+            worker.call("take", room, seconds=self.state.timeouts.copy)
         except DriverError as error:
             if error.code == driver.OUT_OF_MEMORY:
                 return why.NOT_GIVEN(error.call, error.code)
@@ -294,7 +291,7 @@ class Unpark(_Transfer):
 
     def _restore(self, worker: DriverWorker) -> float:
         """Bring the process back into the room that a worker holds for it, and that ends with it."""
-        state, times = self._state, self._state.timeouts
+        state, times = self.state, self.state.timeouts
         try:
             if worker.state(state.pid, seconds=times.state) is not CudaState.CHECKPOINTED:
                 return self._set_right()
@@ -316,16 +313,16 @@ class Unpark(_Transfer):
 
     def _not_restored(self, error: DriverError) -> float:
         """Find out what a failed restore has left: one that found too little room has failed for good."""
-        found = self._state.state()
-        final = _FINAL if self._state.file is None else _FINAL[:1]  # the second is also that it may not be traced now
-        if found in (CudaState.CHECKPOINTED, Found.UNKNOWN) and error.call == driver.RESTORE and error.code in final:
-            self._state.move(Phase.FAILED)
+        away = self.state.state() in (CudaState.CHECKPOINTED, CudaState.UNKNOWN)
+        final = _FINAL if self.state.file is None else _FINAL[:1]  # the second is also that it may not be traced now
+        if away and error.call == driver.RESTORE and error.code in final:
+            self.state.move(Phase.FAILED)
             raise _NotDone(refusal(error), why.LOST())
         return self._set_right(refusal(error))
 
     def _set_right(self, *declined: why.Refusal) -> float:
         """Set the process right; it ends here, with these reasons, if it is not back then."""
-        changed = self._state.set_right()
+        changed = self.state.set_right()
         if changed is None or self._done:
             return 0.0
         raise _NotDone(*declined, *(() if declined and changed.phase is Phase.PARKED else (unsettled(changed),)))

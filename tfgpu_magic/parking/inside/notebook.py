@@ -151,7 +151,7 @@ class ProcessParking:
     def _way_back(self, asker: Asker) -> ParkOutcome:
         """Bring the state back."""
         try:
-            return Unpark(self.state, lease_file.TABLE, asker).unpark()
+            return Unpark(self.state, lease_file.TABLE, asker=asker).unpark()
         finally:
             self.state.attend()
 
