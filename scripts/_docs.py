@@ -1,9 +1,10 @@
-"""Builds docs/ and checks every link: what scripts/docs does."""
+"""Builds docs/, and checks spelling and every link: what scripts/docs does."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from sphinx.cmd.build import main as sphinx
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs"
 BUILT = ROOT / "build" / "docs"
+READ = (PAGES, *ROOT.glob("*.md"), ROOT / ".github", ROOT / "tfgpu_magic")
+"""What people read: pages, and what the package says."""
 
 
 def main() -> int:
@@ -19,10 +22,26 @@ def main() -> int:
     parser = argparse.ArgumentParser("scripts/docs", description=__doc__)
     parser.add_argument("--offline", action="store_true", help="leave the links to other servers alone")
     options = parser.parse_args()
-    if status := build(PAGES, BUILT):
+    if status := spell() or build(PAGES, BUILT):
         return status
     print(f"Built: {BUILT.relative_to(ROOT)}/html/index.html")
     return 0 if options.offline else check_links(PAGES, BUILT)
+
+
+def spell(*paths: Path) -> int:
+    """Look for words that are often misspelt so, but for those that pyproject.toml lists.
+
+    Args:
+        paths: files and folders; without any, all that people read.
+
+    Returns:
+        codespell's exit status.
+    """
+    return subprocess.run(
+        [sys.executable, "-m", "codespell_lib", "--skip", "labextension,static,*.png,*.jsonl,*.pyc", *(paths or READ)],
+        cwd=ROOT,
+        check=False,
+    ).returncode
 
 
 def build(pages: Path, built: Path) -> int:

@@ -25,10 +25,10 @@ ROOT = Path(__file__).parents[2]
 FIELD = (ROOT / "docs" / "tensorflow.md").read_text()
 
 
-def _run(what: str, pages: Path, built: Path) -> subprocess.CompletedProcess[str]:
+def _run(what: str, *paths: Path) -> subprocess.CompletedProcess[str]:
     """Do as scripts/docs does, in a process of its own: what Sphinx imports may warn."""
     code = f"import sys; from pathlib import Path; from scripts._docs import {what}; sys.exit({what}(*map(Path, sys.argv[1:])))"  # noqa: E501
-    command = [sys.executable, "-c", code, str(pages), str(built)]
+    command = [sys.executable, "-c", code, *map(str, paths)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
@@ -68,6 +68,15 @@ def site() -> Iterator[str]:
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+def test_no_word_is_misspelt(tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text("Memory that is recieved.")
+    ours, wrong = _run("spell"), _run("spell", tmp_path)
+
+    assert (ours.returncode, ours.stdout) == (0, "")
+    assert wrong.returncode != 0
+    assert "recieved ==> received" in wrong.stdout
 
 
 def test_every_public_name_is_in_the_reference_with_an_example(built: Path) -> None:
