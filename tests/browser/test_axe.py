@@ -56,7 +56,7 @@ def test_the_panel_the_table_and_the_chooser(scene: Scene, page: Page) -> None:
     page.evaluate("void jupyterapp.commands.execute('notebook:run-all-cells')")
     table = table_of(page)
     soon(lambda: panel.row("neighbour", "1") and table.row("neighbour", "1"), 30)
-    found = {}
+    found: dict[tuple[str, str], list[str]] = {}
     for theme in (DARK, LIGHT):
         use_theme(page, theme)
         found |= {(theme, part): violations(page, part) for part in (f"#{ID}", ".jp-OutputArea .tfgpu-view")}
