@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -18,6 +19,9 @@ PATIENCE = 15.0
 
 QUICK = ("-I", "-S")
 """Python's options that skip environment, user site and .pth files, which may run any code and cost most."""
+
+PACKAGES = str(Path(__file__).parents[1])
+"""The folder that a child process adds to its search path, to find this package."""
 
 CALLS = "# tfgpu_magic's isolated calls"
 """A mark in the command line of worker processes and of the fork servers that they are forked from."""

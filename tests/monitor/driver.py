@@ -1,19 +1,18 @@
 """A driver in 100 lines, for what no simulated machine does: old versions, odd structs, shared memory.
 
-It takes the place of the functions that pynvml finds in the library, and counts their calls.
+It takes the place of the driver's library, and counts the calls of its functions.
 """
 
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import pynvml
-
 from tests.sizes import GIB
-from tfgpu_magic.monitor.driver import nvml
+from tfgpu_magic.monitor.driver import nvml, nvml_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +39,17 @@ class Device:
     samples: list[tuple[int, int, int, int, int, int]] | None = None
     celsius: int | None = None
     milliwatts: int | None = None
-    anchor: Any = field(default_factory=pynvml.struct_c_nvmlDevice_t)
+    anchor: Any = field(default_factory=ctypes.c_int)
+
+
+class Library:
+    """A driver's library: its functions are attributes."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        return self._driver.find(name)
 
 
 class Driver:
@@ -52,17 +61,11 @@ class Driver:
         self.missing: set[str] = {"nvmlDeviceGetAttributes_v2"}
         self.extra: set[str] = set()
         self.rows = dict(nvml.ROWS)
-        self.start: Exception | None = None
+        self.start = 0
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> Driver:
-        monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer", self.find)
-        monkeypatch.setattr(pynvml, "nvmlInit", self.init)
+        monkeypatch.setattr(nvml_calls, "_library", Library(self))
         return self
-
-    def init(self) -> None:
-        self.calls["nvmlInit"] += 1
-        if self.start:
-            raise self.start
 
     def find(self, name: str) -> Callable[..., int]:
         function = getattr(self, name, None)
@@ -70,11 +73,11 @@ class Driver:
             if name.startswith(listing):
                 function = self.list_of(listing, name.removeprefix(listing))
         if name in self.missing or (function is None and name not in self.extra):
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+            raise AttributeError(name)
 
         def counted(*arguments: Any) -> int:
             self.calls[name] += 1
-            device = arguments[0] if arguments and isinstance(arguments[0], pynvml.c_nvmlDevice_t) else None
+            device = arguments[0] if arguments and isinstance(arguments[0], ctypes.c_void_p) else None
             code = self.of(device).codes.get(name, 0) if device else 0
             return code or int(function(*arguments) or 0)  # type: ignore[misc]
 
@@ -82,14 +85,14 @@ class Driver:
 
     def of(self, handle: Any) -> Device:
         every = [part for device in self.devices for part in (device, *device.mig)]
-        return next(d for d in every if ctypes.addressof(d.anchor) == ctypes.addressof(handle.contents))
+        return next(d for d in every if ctypes.addressof(d.anchor) == handle.value)
 
     def list_of(self, listing: str, version: str) -> Callable[..., int]:
         def give(handle: Any, count: Any, buffer: Any) -> int:
             rows = self.of(handle).lists.get(listing, [])
             room, count._obj.value = count._obj.value, len(rows)
             if len(rows) > room:
-                return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+                return nvml_calls.TOO_SMALL
             layout = self.rows[version]
             numbers = len(layout.unpack(bytes(layout.size)))
             data = b"".join(layout.pack(*(tuple(row) + (0,) * numbers)[:numbers]) for row in rows)
@@ -97,6 +100,9 @@ class Driver:
             return 0
 
         return give
+
+    def nvmlInitWithFlags(self, _: Any) -> int:  # noqa: N802
+        return self.start
 
     def nvmlShutdown(self) -> None: ...  # noqa: N802
 
@@ -108,7 +114,7 @@ class Driver:
 
     def nvmlDeviceGetHandleByIndex_v2(self, index: Any, handle: Any) -> int:  # noqa: N802
         device: Device = self.devices[index.value]
-        handle._obj.contents = device.anchor
+        handle._obj.value = ctypes.addressof(device.anchor)
         return device.codes.get("nvmlDeviceGetHandleByIndex_v2", 0)
 
     def nvmlDeviceGetMigMode(self, handle: Any, mode: Any, _: Any) -> None:  # noqa: N802
@@ -120,8 +126,8 @@ class Driver:
     def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: Any, index: Any, part: Any) -> int:  # noqa: N802
         instances = self.of(handle).mig
         if index.value >= len(instances):
-            return int(pynvml.NVML_ERROR_NOT_FOUND)
-        part._obj.contents = instances[index.value].anchor
+            return nvml_calls.NOT_FOUND
+        part._obj.value = ctypes.addressof(instances[index.value].anchor)
         return 0
 
     def nvmlDeviceGetGpuInstanceId(self, handle: Any, number: Any) -> None:  # noqa: N802
@@ -140,7 +146,7 @@ class Driver:
         cores._obj.value = 108 * 64
 
     def nvmlDeviceGetUtilizationRates(self, handle: Any, rates: Any) -> int:  # noqa: N802
-        return self._figure(self.of(handle).utilisation, rates._obj, "gpu")
+        return self._figure(self.of(handle).utilisation, rates._obj, 0)
 
     def nvmlDeviceGetTemperature(self, handle: Any, _: Any, celsius: Any) -> int:  # noqa: N802
         return self._figure(self.of(handle).celsius, celsius._obj)
@@ -148,33 +154,34 @@ class Driver:
     def nvmlDeviceGetPowerUsage(self, handle: Any, milliwatts: Any) -> int:  # noqa: N802
         return self._figure(self.of(handle).milliwatts, milliwatts._obj)
 
-    def _figure(self, value: int | None, to: Any, name: str = "value") -> int:
+    def _figure(self, value: int | None, to: Any, place: int | None = None) -> int:
         if value is None:
-            return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        setattr(to, name, value)
+            return nvml_calls.NOT_SUPPORTED
+        if place is None:
+            to.value = value
+        else:
+            to[place] = value
         return 0
 
     def nvmlDeviceGetProcessUtilization(self, handle: Any, buffer: Any, count: Any, since: Any) -> int:  # noqa: N802
         samples = self.of(handle).samples
         if samples is None:
-            return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+            return nvml_calls.NOT_SUPPORTED
         news = [sample for sample in samples if sample[1] > since.value]
         room, count._obj.value = count._obj.value, len(news)
         if not news:
-            return int(pynvml.NVML_ERROR_NOT_FOUND)
+            return nvml_calls.NOT_FOUND
         if len(news) > room:
-            return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+            return nvml_calls.TOO_SMALL
         data = b"".join(nvml.SAMPLE.pack(*sample) for sample in news)
         ctypes.memmove(buffer, data, len(data))
         return 0
 
     def nvmlDeviceGetMemoryInfo_v2(self, handle: Any, memory: Any) -> None:  # noqa: N802
-        memory._obj.reserved = self.of(handle).reserved
-        self._memory(self.of(handle), memory._obj, 0)
+        of = self.of(handle)
+        free = of.total - of.used - of.reserved
+        struct.pack_into("IQQQQ", memory, 0, 0, of.total, of.reserved, free, of.used)
 
     def nvmlDeviceGetMemoryInfo(self, handle: Any, memory: Any) -> None:  # noqa: N802
-        self._memory(self.of(handle), memory._obj, self.of(handle).reserved)
-
-    def _memory(self, device: Device, memory: Any, reserved_in_used: int) -> None:
-        memory.total, memory.used = device.total, device.used + reserved_in_used
-        memory.free = device.total - device.used - device.reserved
+        of = self.of(handle)
+        struct.pack_into("QQQ", memory, 0, of.total, of.total - of.used - of.reserved, of.used + of.reserved)

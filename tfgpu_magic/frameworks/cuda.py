@@ -14,9 +14,8 @@ import json
 import os
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 
-from tfgpu_magic.probe import Probe, any_hangs
+from tfgpu_magic.probe import PACKAGES, Probe, any_hangs
 
 LIBRARY = "libcuda.so.1"
 _CODE = "import sys; sys.path += sys.argv[1:]; from tfgpu_magic.frameworks.cuda import answer; answer()"
@@ -143,7 +142,7 @@ def shown_with(environment: Mapping[str, str], *, timeout: float = CUDA_TIMEOUT)
         if question not in _probes:
             if any_hangs(0.0):
                 return None
-            _probes[question] = Probe(["-c", _CODE, str(Path(__file__).parents[2])], env=environment)
+            _probes[question] = Probe(["-c", _CODE, PACKAGES], env=environment)
         out = _probes[question].answer(timeout)[0]
     except OSError:  # a TimeoutError is one
         if question in _probes and _probes[question].done:

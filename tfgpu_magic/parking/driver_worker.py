@@ -16,9 +16,9 @@ import time
 from typing import Any
 
 from tfgpu_magic.monitor.board.starting import environment
-from tfgpu_magic.monitor.driver.sources import search_path
 from tfgpu_magic.parking.driver import START_TIMEOUT, DriverError
 from tfgpu_magic.parking.states import CudaState
+from tfgpu_magic.probe import PACKAGES
 
 CODE = "import sys; sys.path += sys.argv[1:]; from tfgpu_magic.parking.driver import main; main()"
 """What a worker runs."""
@@ -68,7 +68,7 @@ class DriverWorker:
     def __init__(self) -> None:
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", CODE, *search_path()],
+                [sys.executable, "-I", "-S", "-c", CODE, PACKAGES],
                 env=environment(simulated="TFGPU_SIMGPU" in os.environ),
                 cwd="/",
                 stdin=subprocess.PIPE,
@@ -77,7 +77,7 @@ class DriverWorker:
                 start_new_session=True,
                 bufsize=0,
             )
-        except (OSError, ImportError) as error:
+        except OSError as error:
             raise Died("start") from error
         self._rest = b""
         self._idle = False

@@ -11,7 +11,6 @@ from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.frameworks import cuda as library
 from tfgpu_magic.model import phrases
-from tfgpu_magic.monitor.driver.sources import search_path
 
 ANSWERS = Outcome("driver.answers", Severity.GOOD, "NVIDIA's driver {version} answered in {seconds} s.")
 SIMULATED = Outcome(
@@ -38,11 +37,6 @@ ENDED = Outcome(
 
 def driver(machine: ThisMachine) -> Iterator[Finding]:
     """Tell whether the driver lists its GPUs, or why it does not."""
-    try:
-        search_path()
-    except ImportError as error:
-        yield FAILS(error=str(error))
-        return
     driver = machine.driver
     if driver.answer.late:
         yield HANGS(seconds=probe.PATIENCE)

@@ -11,9 +11,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.board.lockfile import LIBRARIES, PARKING_NAME, PROCESS_NAME
-from tfgpu_magic.monitor.driver.sources import search_path
+from tfgpu_magic.probe import PACKAGES
 
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.board.directory import BoardDirectory
@@ -44,19 +43,12 @@ def launch(code: str, options: tuple[str, ...], place: BoardDirectory) -> None:
         code: what it runs; its arguments are the options, and after them its search path.
         options: what else it is told.
         place: where the board is.
-
-    Raises:
-        MonitorError: no source's library is installed.
     """
     if os.getpid() == 1:
         _reap()
-    try:
-        paths = search_path()
-    except ImportError as error:
-        raise MonitorError(str(error)) from error
     variables = environment(simulated=place.simulated)
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", code, *options, *paths],
+        [sys.executable, "-I", "-S", "-c", code, *options, PACKAGES],
         env={**variables, "TFGPU_MAGIC_DIR": str(place.path)},
         cwd="/",
         stdin=subprocess.DEVNULL,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tfgpu_magic import probe
-from tfgpu_magic.monitor.driver.sources import checks, names, search_path
+from tfgpu_magic.monitor.driver.sources import checks, names
 from tfgpu_magic.probe import Probe, any_hangs
 
 if TYPE_CHECKING:
@@ -60,8 +60,7 @@ class PendingLook:
     """A look that has begun, so that other work can be done until its result is there.
 
     A child process reads the GPUs, because a call into a driver can hang for good. While one hangs, no other is
-    started: it would only hang beside it. This process never imports the driver's module, whose state other packages
-    share and patch.
+    started: it would only hang beside it. This process never opens the driver.
 
     Args:
         timeout: seconds from now until there is a result in any case.
@@ -79,9 +78,7 @@ class PendingLook:
                     f"{names()} does not answer: an earlier call hangs in the driver. A reboot may be needed."
                 )
             elif self._child is None:
-                self._child = Probe(["-c", CODE, *search_path()])
-        except ImportError as error:
-            self._trouble = str(error)
+                self._child = Probe(["-c", CODE, probe.PACKAGES])
         except OSError as error:  # no memory or no processes left
             self._trouble = f"{names()} was not asked: no process could be started ({error.strerror})."
 

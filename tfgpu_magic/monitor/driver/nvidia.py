@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def _open(folders: Iterable[str]) -> SourceReader:
-    from tfgpu_magic.monitor.driver import nvml  # late: it imports pynvml, whose state other packages share and patch
+    from tfgpu_magic.monitor.driver import nvml  # late: only what may hang opens the driver
 
     return nvml.NvmlReader(folders)
 
@@ -23,8 +23,6 @@ SOURCE = Source(
     maker="NVIDIA",
     open=_open,
     check="nvidia-smi",
-    library="pynvml",
-    package="nvidia-ml-py",
     # On servers and desktops, on Jetson, on WSL.
     files=("/dev/nvidia", "/dev/nvhost", "/dev/nvmap", "/dev/nvgpu", "/dev/dxg"),
     devices=("nvidia[0-9]*", "nvidiactl", "dxg", "nvidia-caps/*"),

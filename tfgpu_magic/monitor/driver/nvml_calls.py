@@ -1,30 +1,21 @@
 """Calls NVML's functions, as the only module that touches its library, and puts its errors in words for people.
 
-Every function returns a code (`call`), so that a failing one costs its own figure and nothing else. pynvml finds and
-opens the library and names structs and codes; its wrappers are not used, because they make two calls for each list,
-raise two families of errors, and gpustat replaces one of them.
+Every function returns a code (`call`), so that a failing one costs its own figure and nothing else. pynvml is not used:
+to import it takes a third of a look, which is one process, and other packages share and patch it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import struct
-import sys
-from ctypes import CDLL, byref, c_uint, create_string_buffer
-from types import SimpleNamespace
+from ctypes import CDLL, byref, c_uint, c_void_p, create_string_buffer
 from typing import TYPE_CHECKING
-
-# It imports this for Windows, and with it subprocess, shutil and tempfile: a seventh of a look, which is one process.
-_UNUSED = "ctypes.util"
-with contextlib.ExitStack() as _stack:
-    if _UNUSED not in sys.modules:
-        sys.modules[_UNUSED] = SimpleNamespace(find_library=None)  # type: ignore[assignment]
-        _stack.callback(sys.modules.pop, _UNUSED)
-    import pynvml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
+
+LIBRARY = "libnvidia-ml.so.1"
 
 OK = 0
 NOT_SUPPORTED = 3
@@ -44,11 +35,10 @@ _START = {
     4: "The NVIDIA driver refused: NVML was started without permission. Ask for access to /dev/nvidia*.",
     9: "The NVIDIA driver is not loaded: its library was opened, and no kernel module answered. "
     "Load it (modprobe nvidia) until nvidia-smi lists the GPUs.",
-    NO_LIBRARY: "No NVIDIA driver was found: its library libnvidia-ml.so.1 could not be opened. "
+    NO_LIBRARY: f"No NVIDIA driver was found: its library {LIBRARY} could not be opened. "
     "Install the driver, or start the container with its GPUs (docker run --gpus all ...).",
     18: "The NVIDIA driver changed under the running system: its library and its kernel module are of different "
     "versions. Reload the module, or reboot.",
-    OTHER_VERSION: "The NVIDIA driver's library is of a version that nvidia-ml-py does not know. Update nvidia-ml-py.",
     NO_GPU: "The NVIDIA driver answers, and lists no GPU. Check nvidia-smi, and that the container was given GPUs.",
 }
 
@@ -68,47 +58,50 @@ _CORES_PER_MULTIPROCESSOR = {(6, 0): 64, (8, 0): 64} | {(7, minor): 64 for minor
 """The exceptions to 128, by compute capability (CUDA C++ Programming Guide, throughput of arithmetic instructions)."""
 
 _MEMORY, _MEMORY_V2 = struct.Struct("QQQ"), struct.Struct("IQQQQ")
-"""nvmlMemory_t (total, free, used) and nvmlMemory_v2_t (version, total, reserved, free, used). To read them as pynvml's
-attributes takes as long as the call."""
+"""nvmlMemory_t (total, free, used) and nvmlMemory_v2_t (version, total, reserved, free, used)."""
+
+_VERSION_2 = 2 << 24 | _MEMORY_V2.size
+"""nvmlMemory_v2, which asks for the second one."""
+
+_TEMPERATURE_GPU = 0  # NVML_TEMPERATURE_GPU
+
+_library: CDLL | None = None
+"""The driver's library, once it was opened."""
 
 
 def start() -> int:
-    """Initialise NVML, and return its code."""
+    """Open the library unless it is open, initialise NVML, and return its code."""
+    global _library
     try:
-        pynvml.nvmlInit()
-    except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:  # the second is not an NVMLError
-        return int(getattr(error, "value", OTHER_VERSION))
-    return OK
+        _library = _library or CDLL(LIBRARY)
+    except OSError:
+        return NO_LIBRARY
+    return call("nvmlInitWithFlags", c_uint(0))
 
 
 def preload(folders: Iterable[str]) -> bool:
     """Load the driver's library from the first folder that has it; later loads by name then get this one."""
     for folder in folders:
         with contextlib.suppress(OSError):
-            CDLL(f"{folder}/libnvidia-ml.so.1")
+            CDLL(f"{folder}/{LIBRARY}")
             return True
     return False
 
 
 def call(function: str, *arguments: object) -> int:
     """Call a function of NVML by its name, and return its code: "not found" for one that the library lacks."""
-    try:
-        return int(pynvml._nvmlGetFunctionPointer(function)(*arguments))
-    except pynvml.NVMLError as error:
-        return int(error.value)
+    found = getattr(_library, function, None)
+    return MISSING if found is None else int(found(*arguments))
 
 
 def has(function: str) -> bool:
     """Tell whether the library has a function."""
-    try:
-        return bool(pynvml._nvmlGetFunctionPointer(function))
-    except pynvml.NVMLError:
-        return False
+    return hasattr(_library, function)
 
 
 def new_handle() -> Any:
     """Return room for a device's handle."""
-    return pynvml.c_nvmlDevice_t()
+    return c_void_p()
 
 
 def text(function: str, *of: object) -> str | None:
@@ -126,12 +119,11 @@ def number(function: str, of: object) -> int | None:
 
 def memory(of: object) -> tuple[int, dict[str, Any]]:
     """Read the memory of a device; return NVML's code, and the known fields of `Gpu`, in bytes."""
-    figures = pynvml.c_nvmlMemory_v2_t(version=pynvml.nvmlMemory_v2)
-    code = call("nvmlDeviceGetMemoryInfo_v2", of, byref(figures))
+    figures = create_string_buffer(_MEMORY_V2.pack(_VERSION_2, 0, 0, 0, 0), _MEMORY_V2.size)
+    code = call("nvmlDeviceGetMemoryInfo_v2", of, figures)
     if code in (MISSING, NOT_SUPPORTED, OTHER_VERSION):
-        figures = pynvml.c_nvmlMemory_t()
-        code = call("nvmlDeviceGetMemoryInfo", of, byref(figures))
-        total, free, used = _MEMORY.unpack(figures)
+        code = call("nvmlDeviceGetMemoryInfo", of, figures)
+        total, free, used = _MEMORY.unpack_from(figures)
         reserved = None
     else:
         _, total, reserved, free, used = _MEMORY_V2.unpack(figures)
@@ -149,15 +141,15 @@ def _known(size: int) -> int | None:
 
 def rates(of: object) -> dict[str, Any]:
     """Read the utilisation of a device, as a field of `Gpu`."""
-    found = pynvml.c_nvmlUtilization_t()
+    found = (c_uint * 2)()  # nvmlUtilization_t: of the GPU, and of its memory
     code = call("nvmlDeviceGetUtilizationRates", of, byref(found))
-    return {"utilisation": percent if code == OK and (percent := found.gpu) <= 100 else None}
+    return {"utilisation": percent if code == OK and (percent := found[0]) <= 100 else None}
 
 
 def sensors(of: object) -> dict[str, Any]:
     """Read the temperature and the power of a device, as fields of `Gpu`. To ask for the power takes long."""
     celsius = c_uint()
-    code = call("nvmlDeviceGetTemperature", of, c_uint(pynvml.NVML_TEMPERATURE_GPU), byref(celsius))
+    code = call("nvmlDeviceGetTemperature", of, c_uint(_TEMPERATURE_GPU), byref(celsius))
     return {
         "temperature": celsius.value if code == OK else None,
         "power": number("nvmlDeviceGetPowerUsage", of),
@@ -166,9 +158,9 @@ def sensors(of: object) -> dict[str, Any]:
 
 def multiprocessors(of: object, capability: tuple[int, int] | None) -> int | None:
     """Count a device's multiprocessors: NVML has a GPU's cores, and an instance's multiprocessors."""
-    part = pynvml.c_nvmlDeviceAttributes()
-    if call("nvmlDeviceGetAttributes_v2", of, byref(part)) == OK and part.multiprocessorCount:
-        return int(part.multiprocessorCount)
+    part = (c_uint * 10)()  # nvmlDeviceAttributes_t begins with how many there are
+    if call("nvmlDeviceGetAttributes_v2", of, byref(part)) == OK and part[0]:
+        return int(part[0])
     cores = number("nvmlDeviceGetNumGpuCores", of)
     if not cores or capability is None or not (6, 0) <= capability < (13, 0):
         return None

@@ -6,7 +6,6 @@ A reading that left out the expensive lists of processes is completed from the r
 from __future__ import annotations
 
 import os
-import time
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
@@ -14,8 +13,6 @@ from tfgpu_magic.monitor.driver.sources import SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-    from tfgpu_magic.monitor.driver.source import SourceReader
 
 
 class Readers:
@@ -27,18 +24,11 @@ class Readers:
 
     def __init__(self, folders: Iterable[str] = ()) -> None:
         folders = tuple(folders)
-        self._readers: list[SourceReader] = []
-        self._missing: list[str] = []
-        for source in SOURCES:
-            try:
-                self._readers.append(source.open(folders))
-            except ImportError:
-                self._missing.append(source.not_installed)
+        self._readers = [source.open(folders) for source in SOURCES]
 
     def read(self, *, processes: bool = True, graphics: bool = True) -> Snapshot:
         """Read every source, as `source.SourceReader.read`."""
-        read = [reader.read(processes=processes, graphics=graphics) for reader in self._readers]
-        return joined([*read, *(Snapshot(time=time.time(), error=why) for why in self._missing)])
+        return joined([reader.read(processes=processes, graphics=graphics) for reader in self._readers])
 
     def close(self) -> None:
         """Close all drivers; a later `read` opens them again."""

@@ -37,8 +37,6 @@ class Source(NamedTuple):
         open: makes a reader from folders where the driver's library may be. It is called only in processes that may
             hang, and imports what only they need.
         check: the maker's own command that shows whether the driver answers.
-        library: the Python module that the reader imports; child processes get its folder in their search path.
-        package: the package to install for that module.
         files: prefixes of the files that a process has open while it uses a GPU; without any, every process may.
         devices: patterns of the names below /dev from which it follows which GPUs a process may open.
         vendor: the maker's number on the PCI bus, as the system writes it: ``0x10de``.
@@ -48,13 +46,6 @@ class Source(NamedTuple):
     maker: str
     open: Callable[[Iterable[str]], SourceReader]
     check: str = ""
-    library: str = ""
-    package: str = ""
     files: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     vendor: str = ""
-
-    @property
-    def not_installed(self) -> str:
-        """Why the source cannot be read where its module is missing, and what to do."""
-        return f"{self.name} was not asked: {self.library} is not installed here. Run: pip install {self.package}."
