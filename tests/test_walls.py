@@ -203,7 +203,7 @@ def test_nothing_of_parking_is_imported_before_it_is_asked_for() -> None:
         "import tfgpu_magic.notebook.loading, tfgpu_magic.notebook.words.table, tfgpu_magic.policy.parser"
     )
 
-    words = {"tfgpu_magic.parking", "tfgpu_magic.parking.parts", "tfgpu_magic.parking.words"}
+    words = {"tfgpu_magic.parking", "tfgpu_magic.parking.parts"}
     assert not [name for name in first if name.startswith("tfgpu_magic.parking") and name not in words]
 
 

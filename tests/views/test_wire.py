@@ -16,7 +16,8 @@ from tests.figures import pytorch, tensorflow
 from tests.sizes import GIB
 from tests.views.tables import ABSENT, BUSY, EMPTY, HOSTILE, process
 from tests.views.test_message import live
-from tfgpu_magic.model.report import TENSORFLOW, GpuUse
+from tfgpu_magic.model import TENSORFLOW
+from tfgpu_magic.model.report import GpuUse
 from tfgpu_magic.model.rows import Notebook, Parked, ParkedState, Table, Who
 from tfgpu_magic.monitor.board.history import History
 from tfgpu_magic.monitor.table import message

@@ -9,8 +9,8 @@ import contextlib
 import random
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from tfgpu_magic.engine import other_processes
 from tfgpu_magic.errors import PolicyError, Refused, TooLate
@@ -56,8 +56,7 @@ def every_framework() -> Any:
     return every_framework
 
 
-@dataclass(frozen=True, slots=True)
-class ConfiguredPolicy:
+class ConfiguredPolicy(NamedTuple):
     """A configured policy, in force until the user asks for another.
 
     Attributes:
@@ -127,7 +126,7 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
             # Other users' kernels pick too, and are not seen: chance breaks ties, not of the user's own generator.
             chance, taken = random.SystemRandom().random, process.claims
             claims = {str(gpu.uuid): taken.get(str(gpu.uuid), 0.0) + chance() for gpu in snapshot.gpus}
-            process = replace(process, claims=claims)
+            process = process._replace(claims=claims)
             plan, why = fallback.nearest(policy, snapshot, process, lambda: other_processes.names(snapshot))
             if why:  # `%tf_gpu plan` and `status` show it too
                 plan = replace(plan, notes=(f"{quoted} cannot be had in full.", *plan.notes))

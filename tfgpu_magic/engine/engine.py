@@ -116,7 +116,7 @@ def foresee(policy: str, frameworks: Frameworks = "tensorflow", *, see: Callable
     process, intended = anew(now), enforcement.policy_of(current())
     if intended is not current().asked or not current().judged:  # a configured policy, as far as it is possible by then
         possible, _ = fallback.nearest(intended, then, process)
-        process = replace(process, asked=possible.asked, settled=possible.settled)
+        process = process._replace(asked=possible.asked, settled=possible.settled)
     restart = f" {RESTART}" if host() == "kernel" else ""
     process = other_processes.now().added_to(process, then)
     return _for(frameworks, parser.parse(policy), then, process, restart=restart)
@@ -277,7 +277,7 @@ def _with_what_waits(process: ProcessState, snapshot: Snapshot) -> ProcessState:
     if RUNTIME.plan is None or RUNTIME.plan.judged:
         return process
     now = fallback.foreseen(RUNTIME.plan, snapshot, process)
-    return replace(process, asked=now.asked, settled=now.settled)
+    return process._replace(asked=now.asked, settled=now.settled)
 
 
 def _for(

@@ -10,7 +10,7 @@ from tfgpu_magic.errors import PolicyError, Refused
 from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.registry import Framework
 from tfgpu_magic.frameworks.runtime import RUNTIME
-from tfgpu_magic.model.report import TENSORFLOW
+from tfgpu_magic.model import TENSORFLOW
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import fallback, refusal, visible
 from tfgpu_magic.policy.fit import Device
@@ -39,11 +39,11 @@ def plan(
         Refused: it cannot be enforced: as `make` says, or since another framework has taken more already.
         TooLate: another framework uses a GPU already, and cannot be told any more.
     """
-    there, alone, own = registry.limited(), replace(process, keras=None), _for_tensorflow(asked)
+    there, alone, own = registry.limited(), process._replace(keras=None), _for_tensorflow(asked)
     now = Policy(tuple(request for request in asked if isinstance(request, Memory | Reset)))
     words = RUNTIME.current.others.asked.then(now)
     if words.divides:
-        alone = replace(alone, fixed_by="a framework" if process.anew or not registry.imported() else "")
+        alone = alone._replace(fixed_by="a framework" if process.anew or not registry.imported() else "")
     before = _before(process)
 
     def extended(made: Plan) -> Plan:

@@ -6,8 +6,7 @@ import contextlib
 import fcntl
 import os
 import time
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks.runtime import RUNTIME
@@ -36,8 +35,7 @@ _LEASES = "leases-"
 """The beginning of the lease table's name."""
 
 
-@dataclass(frozen=True, slots=True)
-class OtherProcesses:
+class OtherProcesses(NamedTuple):
     """What the user's other processes report of themselves, and what isolated calls have leased.
 
     Attributes:
@@ -54,7 +52,7 @@ class OtherProcesses:
         """Return the state of a process with what others have picked, and may yet take, of these GPUs."""
         # What is parked is promised nothing: it comes back when there is room. For a pick it counts where that will be.
         promised = promises.gather(snapshot, self.present, self.leases)
-        return replace(process, claims=picks(self.reports), promises=promised)
+        return process._replace(claims=picks(self.reports), promises=promised)
 
     @property
     def present(self) -> list[Report]:

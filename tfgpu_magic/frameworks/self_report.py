@@ -12,7 +12,8 @@ from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow import devices, stage
-from tfgpu_magic.model.report import TENSORFLOW, GpuUse, LogicalGpu, Parking, Report
+from tfgpu_magic.model import TENSORFLOW
+from tfgpu_magic.model.report import GpuUse, LogicalGpu, Parking, Report
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.owners.pids import descendants
 from tfgpu_magic.policy import visible

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.frameworks import registry
 from tfgpu_magic.insight.measurement import pool_name
 from tfgpu_magic.insight.why import explaining
-from tfgpu_magic.model import phrases
+from tfgpu_magic.model import TENSORFLOW, phrases
 from tfgpu_magic.model.answer import Document, grid, headline
-from tfgpu_magic.model.report import TENSORFLOW
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
 from tfgpu_magic.policy.memory import context_bytes, round_up
 from tfgpu_magic.units import MIB, exact, rounded

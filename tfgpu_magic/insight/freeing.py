@@ -15,8 +15,8 @@ from tfgpu_magic.host import here
 from tfgpu_magic.insight.objects import roots
 from tfgpu_magic.insight.objects.search import Identity, figures, leading, reached_from
 from tfgpu_magic.insight.objects.tensors import GAVE_UP, Tensors, called, still_there
+from tfgpu_magic.model import TENSORFLOW
 from tfgpu_magic.model.answer import Answer
-from tfgpu_magic.model.report import TENSORFLOW
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
 from tfgpu_magic.policy.parser import nearest
 from tfgpu_magic.policy.process_state import Stage

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from tfgpu_magic.model import phrases
+from tfgpu_magic.model import TENSORFLOW, phrases
 from tfgpu_magic.model.answer import Answer, Part, grid, headline
-from tfgpu_magic.model.report import TENSORFLOW
 from tfgpu_magic.units import rounded
 
 if TYPE_CHECKING:

@@ -437,7 +437,7 @@ def seen(here: Policy, policy: Policy, snapshot: Snapshot) -> Iterator[Device]:
     if any(request.divided for request in here.then(policy).memory):
         others = other_processes.now()
         shared = tuple(lease for lease in others.leases if lease.size is not None)  # for another, a call waits its turn
-        kernel = replace(others, leases=shared).added_to(kernel, snapshot)
+        kernel = others._replace(leases=shared).added_to(kernel, snapshot)
     resolved = resolve(here, policy, snapshot, kernel)
     if resolved.choice is None and DEVICES not in kernel.outside and any(gpu.mig for gpu in snapshot.gpus):
         # CUDA shows a process one instance: any, if named.

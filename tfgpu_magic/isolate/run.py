@@ -17,7 +17,7 @@ from tfgpu_magic.host import shell
 from tfgpu_magic.isolate.call import Call, CallAnswer
 from tfgpu_magic.isolate.leasing import LEASES, Abandoned, Lease, LeaseRequest
 from tfgpu_magic.isolate.process.order import Order
-from tfgpu_magic.model.report import TENSORFLOW
+from tfgpu_magic.model import TENSORFLOW
 from tfgpu_magic.policy import parser, visible
 from tfgpu_magic.policy.policy import NOTHING, Memory, Policy, Reset
 

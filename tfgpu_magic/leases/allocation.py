@@ -7,7 +7,7 @@ far as there is room. Our calls are those of every process of this user; `lease_
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tfgpu_magic.errors import NOT_STARTED, Refused
 from tfgpu_magic.model.snapshot import Gpu, Process
@@ -145,7 +145,7 @@ def choose(
 
 def _emptied(device: Device) -> Device:
     """Return the GPU as it is when no process uses it, as far as that can be known."""
-    return replace(device, gpu=device.gpu._replace(free=device.gpu.usable))
+    return device._replace(gpu=device.gpu._replace(free=device.gpu.usable))
 
 
 def places(devices: Sequence[Device], leased: Sequence[LeasedGpu], count: int) -> int:
@@ -170,7 +170,7 @@ def _left(device: Device, held: ProcessMemory, leased: Sequence[LeasedGpu]) -> D
         if one.size is None:
             return None
         free -= max(0, one.size - taken)
-    return replace(device, gpu=gpu._replace(free=max(0, free)))
+    return device._replace(gpu=gpu._replace(free=max(0, free)))
 
 
 def _at_best(device: Device, leased: Sequence[LeasedGpu]) -> Device:
@@ -190,7 +190,7 @@ def asked(device: Device) -> Device:
     if device.words is None:
         return device
     context = context_bytes(device.gpu.total or 0)
-    return replace(device, limits=device.words.leased(device.limits, device.gpu.usable or 0, context))
+    return device._replace(limits=device.words.leased(device.limits, device.gpu.usable or 0, context))
 
 
 def lowered(device: Device) -> Device:
@@ -199,7 +199,7 @@ def lowered(device: Device) -> Device:
     if words is None or not words.grows or len(device.limits) != 1 or free is None or total is None:
         return device
     room = whole(max(0, free - context_bytes(total)))
-    return replace(device, limits=(min(room, *device.limits),))
+    return device._replace(limits=(min(room, *device.limits),))
 
 
 def settle(policy: Policy, devices: Sequence[Device]) -> Policy:

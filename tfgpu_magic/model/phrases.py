@@ -7,7 +7,7 @@ import unicodedata
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.model.report import TENSORFLOW
+from tfgpu_magic.model import TENSORFLOW
 from tfgpu_magic.units import BINARY, rounded
 
 if TYPE_CHECKING:

@@ -7,13 +7,12 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tfgpu_magic.model import TENSORFLOW
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 Data = TypeVar("Data")
-
-TENSORFLOW = "TensorFlow"
-"""The framework whose policy `%tf_gpu` sets; views show its figures in a place of their own, beside the policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

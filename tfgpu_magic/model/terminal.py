@@ -10,8 +10,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from tfgpu_magic.model import phrases
-from tfgpu_magic.model.report import TENSORFLOW
+from tfgpu_magic.model import TENSORFLOW, phrases
 from tfgpu_magic.model.rows import by_gpu
 
 if TYPE_CHECKING:

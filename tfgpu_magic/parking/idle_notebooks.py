@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -38,7 +37,7 @@ def name_one(
     for one in sorted(idle, key=lambda report: math.inf if report.active is None else report.active)[:MOST]:
         held = {row.gpu: row.held for row in snapshot.processes if row.pid == one.pid and row.held}
         try:
-            then = replace(others, parked=others.parked | {one.pid})
+            then = others._replace(parked=others.parked | {one.pid})
             if held and _returns(held, snapshot) and fits(snapshot.without({one.pid}, held), then):
                 error.reason = f"{error.reason}\n{_named(one, sum(held.values()), snapshot.time)}"
                 return

@@ -60,7 +60,7 @@ def nearest(
     Raises:
         TooLate: nothing can be set in this process any more.
     """
-    process = replace(process, asked=NOTHING, settled=NOTHING)
+    process = process._replace(asked=NOTHING, settled=NOTHING)
     if process.fixed:
         raise refusal.too_late(policy, process)
     why = ""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.policy.memory import LEAST_LIMIT, amount_bytes, context_bytes, reserve_bytes
@@ -20,8 +19,7 @@ LEAST_PART = 16
 """Of how many parts of what was asked an offer must have one: less is another program."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class Device(NamedTuple):
     """A GPU that TensorFlow will see, and what it is to take of it.
 
     Attributes:

@@ -59,7 +59,7 @@ class FrameworkRequest:
         if not device.capped:
             return device
         most = math.ceil(EXACT.multiply(own, cuda_total(device.gpu)))
-        return replace(device, limits=(min(most, sum(device.limits)),))
+        return device._replace(limits=(min(most, sum(device.limits)),))
 
     def lowered(self, framework: str) -> list[str]:
         """Return a note on the GPUs of which a framework takes less, as it has one fraction for all: the smallest.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from decimal import ROUND_DOWN, Context, Decimal
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tfgpu_magic import units
 from tfgpu_magic.errors import Refused
@@ -106,8 +106,7 @@ def round_up(size: int) -> int:
     return -(-max(size, LEAST_LIMIT) // (10 * MIB)) * 10 * MIB
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(NamedTuple):
     """A GPU's figures, for requests that calculate with them; a figure that the driver does not report is refused.
 
     Attributes:

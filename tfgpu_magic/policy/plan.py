@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.model.snapshot import Snapshot
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 _OLD = "TensorFlow {} is older than 2.16, the oldest that tfgpu_magic was tested with."
 
 
-@dataclass(frozen=True, slots=True)
-class Others:
+class Others(NamedTuple):
     """What the frameworks beside TensorFlow are asked, in force or waiting, and what is done about each.
 
     Attributes:
@@ -38,6 +37,9 @@ class Others:
     settled: Policy = NOTHING
     parts: tuple[FrameworkPlan, ...] = ()
     told: bool = True
+
+
+_NOT_TOLD = Others(told=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,7 @@ class Plan:
     blind: bool = False
     notes: tuple[str, ...] = ()
     configured: bool = False
-    others: Others = Others(told=False)
+    others: Others = _NOT_TOLD
 
     @property
     def variables(self) -> dict[str, str | None]:
@@ -219,7 +221,7 @@ def draft(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Plan:
     """
     if process.ceiling is not None:  # what was asked before it was lowered
         asked, settled = (lowered(one, snapshot.gpus, process) for one in (process.asked, process.settled))
-        process = replace(process, asked=asked, settled=settled)
+        process = process._replace(asked=asked, settled=settled)
     resolved = resolve(process.settled, policy, snapshot, process)
     devices = resolved.devices()
     variables = _variables(process, resolved)
@@ -387,7 +389,7 @@ def _maybe_broken(snapshot: Snapshot, process: ProcessState) -> Iterator[str]:
 def renew(plan: Plan, snapshot: Snapshot, *, waits: bool) -> Plan:
     """Return the plan with the GPUs as they are now; if it waits and no longer fits, with a note on that."""
     now = {gpu.uuid: gpu for gpu in snapshot.gpus}
-    devices = tuple(replace(device, gpu=now.get(device.gpu.uuid, device.gpu)) for device in plan.devices)
+    devices = tuple(device._replace(gpu=now.get(device.gpu.uuid, device.gpu)) for device in plan.devices)
     found = fit.at_start(devices) if waits else []
     notes = (*plan.notes, f"Warning: it does not fit any more. {fit.describe(found, (), {})}") if found else plan.notes
     return replace(plan, devices=devices, notes=notes)

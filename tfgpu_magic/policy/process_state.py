@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.policy.policy import NOTHING, Policy
 
@@ -36,8 +36,7 @@ class Stage(enum.Enum):
     READY = "using the GPUs"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessState:
+class ProcessState(NamedTuple):
     """What matters about this process when a policy is to be applied.
 
     Attributes:
@@ -73,15 +72,15 @@ class ProcessState:
 
     anew: bool = False
     stage: Stage = Stage.ABSENT
-    environment: Mapping[str, str] = field(default_factory=dict)
-    outside: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = MappingProxyType({})
+    outside: Mapping[str, str] = MappingProxyType({})
     frozen: bool = False
     shown: tuple[str, ...] | None = None
     given: tuple[str, ...] | None = None
     tensorflow_sees: tuple[str, ...] | None = None
     skipped: tuple[str, ...] = ()
-    growth: Mapping[str, bool | None] = field(default_factory=dict)
-    limits: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    growth: Mapping[str, bool | None] = MappingProxyType({})
+    limits: Mapping[str, tuple[int, ...]] = MappingProxyType({})
     neighbour: str | None = None
     forked: bool = False
     asked: Policy = NOTHING
@@ -89,7 +88,7 @@ class ProcessState:
     changed: tuple[str, ...] = ()
     since: str | None = None
     broken: bool = False
-    claims: Mapping[str, float] = field(default_factory=dict)
+    claims: Mapping[str, float] = MappingProxyType({})
     promises: tuple[Promise, ...] = ()
     old: str | None = None
     host: Host = "kernel"

@@ -8,8 +8,7 @@ users' memory counts as what the driver shows, since nobody can see their polici
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy.memory import Figures, context_bytes
@@ -26,8 +25,7 @@ MOST_NAMED = 5
 """How many of a GPU's processes are named in a sentence."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
+class Promise(NamedTuple):
     """What one other process of this user holds, and may yet take, of one GPU.
 
     Attributes:
@@ -85,14 +83,14 @@ def _held(promise: Promise, size: int, gpu: Gpu) -> Promise:
     """
     lacks = (promise.size or 0) - size
     taken = promise.size is not None and lacks <= context_bytes(gpu.total or 0)
-    return replace(promise, held=size, size=min(size, promise.size or 0) if taken else promise.size)
+    return promise._replace(held=size, size=min(size, promise.size or 0) if taken else promise.size)
 
 
 def _whole(lease: Promise, gpu: Gpu) -> Promise:
     """Return a lease with its size: where it has the GPU to itself, all that processes can have of it."""
     if lease.size is not None or lease.fair or gpu.total is None:
         return lease
-    return replace(lease, size=gpu.total - (gpu.reserved or 0))
+    return lease._replace(size=gpu.total - (gpu.reserved or 0))
 
 
 def _of(report: Report, gpus: Mapping[str, Gpu]) -> Iterator[Promise]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import refusal, visible
@@ -195,8 +195,7 @@ def _choose(request: Choice, policy: Policy, snapshot: Snapshot, process: Proces
     return sorted(gpus, key=lambda gpu: order.index(str(gpu.uuid)))
 
 
-@dataclass(frozen=True, slots=True)
-class _ChoiceOfGpus:
+class _ChoiceOfGpus(NamedTuple):
     """The GPUs that a request chooses from: `policy.Candidates`."""
 
     request: Choice

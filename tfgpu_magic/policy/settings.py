@@ -11,8 +11,8 @@ import importlib
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from traitlets import Bool, Dict, Float, TraitError, Unicode
 from traitlets.config import Config, Configurable
@@ -130,8 +130,7 @@ class TfGpuSettings(Configurable):
     ).tag(config=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(NamedTuple):
     """What one source sets.
 
     Attributes:
@@ -142,7 +141,7 @@ class Settings:
     """
 
     where: str
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = MappingProxyType({})
     flaws: tuple[str, ...] = ()
     unread: str = ""
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import cuda
@@ -25,8 +24,7 @@ CPU = "CPU"
 """The CPU's key where the keys of GPUs are their UUIDs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceSettings:
+class DeviceSettings(NamedTuple):
     """The settings of `tf.config`, by the UUIDs of GPUs.
 
     Attributes:

@@ -14,7 +14,7 @@ from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library, size_of
 from tfgpu_magic.frameworks.tensorflow import arrays, devices, stage
 from tfgpu_magic.frameworks.tensorflow.stage import context_class, current_stage, eager_context
-from tfgpu_magic.model.report import TENSORFLOW
+from tfgpu_magic.model import TENSORFLOW
 from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, GROWTH, Stage
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from tfgpu_magic.insight.objects.tensors import GAVE_UP, called
-from tfgpu_magic.model import phrases
+from tfgpu_magic.model import TENSORFLOW, phrases
 from tfgpu_magic.model.answer import OFFERS, Answer, Part, facts, headline, to_paste
-from tfgpu_magic.model.report import TENSORFLOW
 from tfgpu_magic.policy.memory import context_bytes
 from tfgpu_magic.policy.word import RESTART
 from tfgpu_magic.units import rounded

@@ -14,7 +14,7 @@ from tfgpu_magic.engine import engine
 from tfgpu_magic.insight.objects.names import NamedMemory, Scope
 from tfgpu_magic.insight.why.explanation import LIBRARY_ROOM, Remedy
 from tfgpu_magic.isolate import leasing
-from tfgpu_magic.model.report import TENSORFLOW
+from tfgpu_magic.model import TENSORFLOW
 from tfgpu_magic.policy import fit, parser
 from tfgpu_magic.policy.memory import LEAST_LIMIT, context_bytes, reserve_bytes, round_up, whole
 from tfgpu_magic.units import exact

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from tfgpu_magic.isolate.process.order import CellFacts
-from tfgpu_magic.model import phrases
+from tfgpu_magic.model import TENSORFLOW, phrases
 from tfgpu_magic.model.answer import Quiet
-from tfgpu_magic.model.report import TENSORFLOW, GpuUse
+from tfgpu_magic.model.report import GpuUse
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.units import MIB, rounded
 

@@ -17,12 +17,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.model.report import Report
 from tfgpu_magic.monitor.board.directory import CHECK, BoardDirectory, checked, close_own, other_directories, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from tfgpu_magic.model.report import Report
 
 PREFIX = "report-2-"
 """How the files' names begin, with the version of the report's fields; others are not read."""
@@ -162,6 +163,8 @@ class ReportFiles:
             os.close(fd)
         text, before = whole(data), self._before.get((place.path, name))
         if text is not None and (before is None or before[0] != text):
+            from tfgpu_magic.model.report import Report  # speed of a first `%tf_gpu` line where no other kernel is
+
             before = text, Report.from_json(text.decode())
         if before is None:
             return None

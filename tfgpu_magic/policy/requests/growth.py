@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.model.report import TENSORFLOW
+from tfgpu_magic.model import TENSORFLOW
 from tfgpu_magic.policy import arguments
 from tfgpu_magic.policy.memory import Figures
 from tfgpu_magic.policy.policy import GpuRef, Memory
