@@ -10,15 +10,17 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.frameworks.tensorflow import stage
-from tfgpu_magic.model.report import LogicalGpu
 from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.process_state import GROWTH, Stage
 from tfgpu_magic.units import MIB
+
+if TYPE_CHECKING:
+    from tfgpu_magic.model.report import LogicalGpu
 
 CPU = "CPU"
 """The CPU's key where the keys of GPUs are their UUIDs."""
@@ -181,6 +183,8 @@ def _logical(tf: Any, context: int, pid: int) -> Mapping[str, tuple[LogicalGpu, 
     if stage.forked():
         return {}
     from tensorflow.python.client import device_lib
+
+    from tfgpu_magic.model.report import LogicalGpu  # speed of a first `%tf_gpu` line: no TensorFlow is ready then
 
     # Never without session_config: TensorFlow would make allocators of its own, and not count them.
     devices = device_lib.list_local_devices(session_config=tf.__internal__.eager_context.get_config())
