@@ -20,8 +20,7 @@ from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.gpu_state import GpuState
 from tfgpu_magic.parking.inside import automatic, ipython
 from tfgpu_magic.parking.inside import notebook as parking
-from tfgpu_magic.parking.inside.gate import Caller, NotBack
-from tfgpu_magic.parking.messages import ParkOutcome
+from tfgpu_magic.parking.inside.gate import NotBack
 from tfgpu_magic.parking.states import CudaState, Phase
 
 
@@ -62,7 +61,7 @@ def test_nothing_may_run_unless_the_state_is_there(
     until(lambda: not notebook.state.unsettled)
     until(lambda: notebook.parked == (driver.state is CudaState.CHECKPOINTED))
     driver.script.clear()
-    notebook._come(Caller.CELL)
+    notebook._come(in_cell=True)
 
     assert not notebook.parked
     assert driver.state is CudaState.RUNNING
@@ -76,14 +75,14 @@ def test_nothing_may_run_before_the_state_is_back(
     notebook.park()
     driver.script = {5 + step: event}
     try:
-        notebook._come(Caller.CELL)
+        notebook._come(in_cell=True)
     except NotBack:
         assert notebook.parked
     else:
         assert driver.state is CudaState.RUNNING
     until(lambda: not notebook.state.unsettled)
     driver.script.clear()
-    notebook._come(Caller.CELL)
+    notebook._come(in_cell=True)
 
     assert (notebook.parked, driver.state, notebook.state.known and notebook.state.known.phase) == (
         False, CudaState.RUNNING, Phase.BACK,
@@ -113,7 +112,7 @@ def test_a_cell_is_told_that_it_was_not_run_where_no_worker_can_be_started(
     monkeypatch.setattr(notebook.state, "_start", fails)
 
     with pytest.raises(NotBack, match="NotImplementedError"):
-        notebook._come(Caller.MESSAGE)
+        notebook._come()
     assert notebook.parked
 
 
@@ -171,19 +170,19 @@ def test_a_signal_that_ends_the_process_waits_for_the_end_of_its_first_park(
 ) -> None:
     said, before = [], signal.getsignal(number)
 
-    def park(*_: object, **__: object) -> ParkOutcome:
+    def closed() -> tuple[str, ...]:
         signal.raise_signal(number)
-        said.append("parked")
-        return ParkOutcome()
+        said.append("parks")
+        return ()
 
     monkeypatch.setattr(notebook._ending, "arrange", lambda **_: signal.signal(number, lambda *_: said.append("ends")))
-    monkeypatch.setattr(notebook, "_parked", park)
+    monkeypatch.setattr(notebook._gate, "close", closed)
     try:
         notebook.park()
     finally:
         signal.signal(number, before)
 
-    assert said == ["parked", "ends"]
+    assert said == ["parks", "ends"]
 
 
 def test_how_one_ends_that_is_to_park_itself_is_arranged_where_signals_can_be(

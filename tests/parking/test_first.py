@@ -162,11 +162,11 @@ def test_who_asks_a_parked_notebook_to_park_hears_that_it_is(site: Site, monkeyp
     with site.holding("asked.ipynb", GIB) as notebook:
         park(notebook)
         with monkeypatch.context() as patch:
-            patch.setattr(ask_kernel, "parked", lambda _: None)  # it was not when it was looked up
-            patch.setattr(ask_kernel, "BEGIN_TIMEOUT", -1.0)
-            refusals = ask_kernel.park(notebook.pid).refusals
+            patch.setattr(ask_kernel, "BEGIN_TIMEOUT", -1.0)  # nobody is surprised: it is so already
+            said = ask_kernel.ask(notebook.pid, "park")
 
-        assert (refusals, is_parked(notebook), site.machine.held(pid=notebook.pid)) == ((), True, 0)
+        assert said is not None
+        assert (said.refusals, is_parked(notebook), site.machine.held(pid=notebook.pid)) == ((), True, 0)
 
 
 def test_a_page_that_asks_for_widgets_where_there_are_none_brings_nothing_back(site: Site) -> None:

@@ -1,20 +1,19 @@
 """Asks the kernel of another notebook of this user's to park itself, to come back, or to stay: only it can.
 
-It is asked by a message like a cell's, which no page shows and no history keeps. Its answer comes with the message's
-reply, in the metadata. A parked kernel runs no cell for it: the gate knows these messages (`inside.ipython`).
-Source: Jupyter's messaging protocol, "Execute"; ipykernel's command line.
+It is asked by a message that evaluates an expression, which no page shows and no history keeps, and which waits for the
+end of a cell that runs. A parked kernel evaluates nothing for it: the gate knows these messages (`inside.ipython`).
+Source: Jupyter's messaging protocol, "Execute".
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import queue
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.owners.pids import began
@@ -24,102 +23,62 @@ from tfgpu_magic.parking.reported import parked
 from tfgpu_magic.parking.states import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from tfgpu_magic.parking.reported import ParkedProcess
 
+What: TypeAlias = Literal["park", "back", "stay"]
+"""To park itself, to come back, or to stay parked, whoever has asked it to come back."""
+
 BEGIN_TIMEOUT = 5.0
-"""Seconds in which the other kernel begins with it; later it would surprise whoever works there by then."""
+"""Seconds in which the other kernel begins to park; later it would surprise whoever works there by then."""
 ANSWER_TIMEOUT = 30.0
 """Seconds in which it is parked, or on its way by its report, or has said why not; else it has not begun."""
-_ASK = "__import__('tfgpu_magic.parking.inside.notebook', fromlist=['of'])."
-_OPTIONS = ("-f", "--f", "--IPKernelApp.connection_file")
+_ASK = "__import__('tfgpu_magic.parking.inside.notebook', fromlist=['of']).answer"
 _POLL = 0.5  # seconds between two looks whether the other kernel is there
 
 
-def park(pid: int) -> ParkOutcome:
-    """Have another notebook's kernel park itself, if no cell runs there.
-
-    Args:
-        pid: the kernel.
-
-    Raises:
-        MonitorError: it cannot be asked.
-    """
-    entry = parked(pid)
-    if entry is not None and entry.phase is Phase.PARKED:
-        return ParkOutcome(entry=entry)
-    if entry is not None and entry.phase is Phase.FAILED:  # its user is to hear of that first, in a cell
-        return ParkOutcome(entry=entry, refusals=(why.LOST(),))
-    deadline = time.time() + BEGIN_TIMEOUT
-    for outcome in _answers(pid, f"answer('park', {deadline!r})"):
-        if outcome is not None:
-            return replace(outcome, entry=parked(pid))
-        if time.time() > deadline + ANSWER_TIMEOUT and not ((entry := parked(pid)) and entry.parked):
-            return ParkOutcome(refusals=(why.BUSY(),))
-    return ParkOutcome(refusals=(why.ENDED(),))
-
-
-def back(
-    pid: int, seconds: float | None = None, tell: Callable[[ParkedProcess], None] = lambda _: None
+def ask(
+    pid: int, what: What, seconds: float = math.inf, tell: Callable[[ParkedProcess], None] = lambda _: None
 ) -> ParkOutcome | None:
-    """Have another notebook's kernel bring its state back; return None where that takes longer, and it goes on.
+    """Have another notebook's kernel do something, and return what came of it; None where it goes on beyond the time.
 
     Args:
         pid: the kernel.
-        seconds: how long to wait; None is as long as it takes.
+        what: what it is to do.
+        seconds: how long to wait for the answer.
         tell: takes how far it is while it is waited for.
 
     Raises:
         MonitorError: it cannot be asked.
     """
-    end = math.inf if seconds is None else time.monotonic() + seconds
-    for outcome in _answers(pid, "answer('back')"):
+    end = time.monotonic() + seconds
+    begins = time.time() + BEGIN_TIMEOUT if what == "park" else None
+    for outcome in _answers(pid, f"{_ASK}{(what, begins)!r}"):
+        entry = parked(pid)
         if outcome is not None:
-            return replace(outcome, entry=parked(pid))
-        if (entry := parked(pid)) is not None:
+            return replace(outcome, entry=entry)
+        if entry is not None and what == "back":
             if entry.phase is Phase.BACK:  # a cell has asked for it, too, and runs
                 return ParkOutcome(entry=entry)
             tell(entry)
+        if begins is not None and time.time() > begins + ANSWER_TIMEOUT and not (entry and entry.parked):
+            return ParkOutcome(refusals=(why.BUSY(),))
         if time.monotonic() > end:
             return None
     return ParkOutcome(refusals=(why.ENDED(),))
 
 
-def stay(pid: int) -> ParkOutcome | None:
-    """Call off what another notebook's kernel was asked to come back for; return None where it does not hear that.
-
-    Args:
-        pid: the kernel.
-
-    Raises:
-        MonitorError: it cannot be asked.
-    """
-    end = time.monotonic() + BEGIN_TIMEOUT
-    for outcome in _answers(pid, "answer('stay')"):
-        if outcome is not None or time.monotonic() > end:
-            return outcome
-    return ParkOutcome(refusals=(why.ENDED(),))
-
-
 def connection_file(pid: int) -> Path | None:
-    """Return the connection file of a kernel of this user's; None where the process is no kernel."""
+    """Return the connection file of a kernel of this user's, which its command line names; None of what has none."""
     with contextlib.suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="surrogateescape").split("\0")
-        return _connection_file(words)
+        return next((Path(word.rpartition("=")[2]) for word in words if word.endswith(".json")), None)
     return None
 
 
-def _connection_file(words: Sequence[str]) -> Path | None:
-    if not any("ipykernel" in word or "colab_kernel_launcher" in word for word in words):
-        return None
-    named = [after for word, after in itertools.pairwise(words) if word == "-f"]
-    named += [word.partition("=")[2] for word in words if word.partition("=")[0] in _OPTIONS]
-    return Path(named[0]) if named else None
-
-
-def _answers(pid: int, call: str) -> Iterator[ParkOutcome | None]:
-    """Give a kernel's answer to a call of `inside.notebook`, and None at times before; no more once it has ended."""
+def _answers(pid: int, question: str) -> Iterator[ParkOutcome | None]:
+    """Give a kernel's answer to what is asked of it, and None at times before; no more once it has ended."""
     from jupyter_client.blocking.client import BlockingKernelClient  # it is there where kernels are
 
     path, start = connection_file(pid), began(pid)
@@ -130,16 +89,17 @@ def _answers(pid: int, call: str) -> Iterator[ParkOutcome | None]:
     try:
         client.load_connection_file()
         client.shell_channel.start()
-        asked = client.execute(_ASK + call, silent=True, store_history=False, allow_stdin=False, stop_on_error=False)
+        asks = {ANSWER: question}
+        asked = client.execute("", silent=True, allow_stdin=False, stop_on_error=False, user_expressions=asks)
         while began(pid) == start:
             with contextlib.suppress(queue.Empty):
                 message = client.get_shell_msg(timeout=_POLL)
                 if message["parent_header"].get("msg_id") == asked:
-                    line = message["metadata"].get(ANSWER)
-                    yield ParkOutcome(refusals=(why.NOT_ASKED(),)) if line is None else ParkOutcome.from_json(line)
+                    said = message["content"].get("user_expressions", {}).get(ANSWER, {}).get("data", {}).get(ANSWER)
+                    yield ParkOutcome(refusals=(why.NOT_ASKED(),)) if said is None else ParkOutcome.from_answer(said)
                     return
             yield None
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # whatever is in that file, or is said by a kernel of another version
         raise MonitorError(f"The kernel with pid {pid} cannot be asked: {error}") from error
     finally:
         client.stop_channels()

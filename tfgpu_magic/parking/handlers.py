@@ -58,20 +58,20 @@ class ParkHandler(ActionHandler):
         if known is None or began(pid) is None:
             return self._say(404, f"process {pid} is no kernel of this server")
         if fields.get("back") is True:
-            return await self._done(partial(ask_kernel.back, pid, RETURN_TIMEOUT), PARK_TIMEOUT)
+            return await self._done(partial(ask_kernel.ask, pid, "back", RETURN_TIMEOUT))
         entry = reported.parked(pid)
         if entry is not None and entry.wanted:
             if known.state == "busy":
                 return self._say(409, WAITED_FOR)
-            return await self._done(partial(ask_kernel.stay, pid), PARK_TIMEOUT)
+            return await self._done(partial(ask_kernel.ask, pid, "stay", ask_kernel.BEGIN_TIMEOUT))
         if known.state == "busy":
             return self._say(409, reasons((why.BUSY(),)))
-        return await self._done(partial(ask_kernel.park, pid), PARK_TIMEOUT)
+        return await self._done(partial(ask_kernel.ask, pid, "park"))
 
-    async def _done(self, do: Callable[[], ParkOutcome | None], timeout: float) -> int:
+    async def _done(self, do: Callable[[], ParkOutcome | None]) -> int:
         """Do something on a thread, and return the answer's status."""
         try:
-            outcome = await within(timeout, do)
+            outcome = await within(PARK_TIMEOUT, do)
         except asyncio.TimeoutError:
             return 202
         except MonitorError as error:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.parking import refusals
 from tfgpu_magic.parking.reported import ParkedProcess
@@ -12,8 +12,8 @@ from tfgpu_magic.parking.reported import ParkedProcess
 if TYPE_CHECKING:
     from tfgpu_magic.parking.refusals import Refusal
 
-ANSWER = "tfgpu_magic.parked"
-"""The name, in the metadata of a message's end, of an outcome with which a kernel answers who has asked it to park."""
+ANSWER = "application/vnd.tfgpu-magic.parked+json"
+"""The type of an outcome with which a kernel answers who asks something of it; no front end shows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,25 +83,13 @@ class ParkOutcome:
         """Whether it was done, or was so already."""
         return not self.refusals
 
-    def to_json(self) -> str:
-        """Return the outcome as a line of JSON, without what is known of the process: that is in its report."""
-        fields = {
-            "refusals": list(map(refusals.to_json, self.refusals)),
-            "seconds": self.seconds,
-            "notes": list(map(refusals.to_json, self.notes)),
-        }
-        return json.dumps(fields, separators=(",", ":"))
+    def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
+        """Return what IPython sends of it: without the time, and without what its process reports of itself."""
+        told = {"refusals": self.refusals, "notes": self.notes}
+        return {ANSWER: {name: list(map(refusals.to_json, some)) for name, some in told.items()}}
 
     @classmethod
-    def from_json(cls, text: str) -> ParkOutcome:
-        """Make one of what `to_json` returned.
-
-        Raises:
-            ValueError: it is none.
-        """
-        try:
-            fields = json.loads(text)
-            found, notes = (tuple(map(refusals.from_json, fields[name])) for name in ("refusals", "notes"))
-            return cls(refusals=found, seconds=fields["seconds"], notes=notes)
-        except (TypeError, KeyError) as error:
-            raise ValueError(f"not an outcome: {error}") from error
+    def from_answer(cls, told: Mapping[str, Any]) -> ParkOutcome:
+        """Make one of what another kernel has sent; whatever is raised, it is none."""
+        refused, notes = (tuple(map(refusals.from_json, told[name])) for name in ("refusals", "notes"))
+        return cls(refusals=refused, notes=notes)

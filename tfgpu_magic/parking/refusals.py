@@ -143,6 +143,7 @@ OFF = Reason(
     '`%config TfGpuMagics.parking = "ask"` in that notebook turns it on.',
 )
 BUSY = Reason("busy", "A cell runs there: it is parked between cells only.")
+RETURNS = Reason("returns", "It is on its way back to the GPU: say it again when it is there.")
 THREADS = Reason(
     "threads", "These threads, tasks or callbacks may use the GPU while it is parked: {names}. Stop them first."
 )

@@ -10,22 +10,10 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable, Iterator
-from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-
-class Caller(Enum):
-    """How user code wants to pass."""
-
-    CELL = "cell"
-    """It has an output below which its wait is shown, and waits as long as it takes."""
-    MESSAGE = "message"
-    """It waits as long as it takes, and nobody sees it."""
-    BY_HAND = "by hand"
-    """It is to run without the state: its user has said so."""
 
 
 class NotBack(Exception):
@@ -40,11 +28,12 @@ class Gate:
     """The gate of this process.
 
     Args:
-        come: brings the state back for what is blocked, in any thread, and returns; or raises `NotBack`.
+        come: brings the state back for what is blocked, in any thread, and returns; or raises `NotBack`. With `in_cell`
+            it is for a cell, below which its wait is shown.
         blocks: the ways in.
     """
 
-    def __init__(self, come: Callable[[Caller], None], blocks: Sequence[Block]) -> None:
+    def __init__(self, come: Callable[..., None], blocks: Sequence[Block]) -> None:
         self.come = come
         self._blocks = blocks
         self._undo = contextlib.ExitStack()

@@ -11,6 +11,7 @@ Source: IPython 7.34 to 9, `core/interactiveshell.py`; ipykernel 6 and 7, `kerne
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextlib
 import functools
@@ -24,12 +25,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from IPython.core.error import UsageError
 
-from tfgpu_magic.parking.inside.gate import Caller, NotBack
+from tfgpu_magic.parking.inside.gate import NotBack
+from tfgpu_magic.parking.messages import ANSWER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tfgpu_magic.parking.inside.gate import Gate
+    from tfgpu_magic.parking.messages import ParkOutcome
+
+_CELL = "execute_request"
 
 _HARMLESS = frozenset(
     {
@@ -40,13 +45,8 @@ _HARMLESS = frozenset(
 )  # fmt: skip
 """Messages that run no code of the user's."""
 
-_CELL = "execute_request"
-
 _WITHOUT_GPU = re.compile(r"%(tf_)?gpu\s+unpark\s+--without-gpu")
 """The cell that opens the gate by hand."""
-
-_ASKED = re.compile(r"__import__\('tfgpu_magic\.parking\.inside\.notebook'.*\)\.answer\('(\w+)'.*\)")
-"""The cell with which another process asks something of a kernel (`ask_kernel`)."""
 
 _TOLD = frozenset(
     {"debugInfo", "initialize", "attach", "disconnect", "dumpCell", "setBreakpoints", "configurationDone"}
@@ -69,55 +69,41 @@ _DEAF = 1.0
 """Seconds after a message's wait in vain in which widgets' messages are not heard: they came while it waited."""
 
 
-def block_cells(shell: Any, gate: Gate) -> Iterator[str]:
-    """Block a shell's cells, the functions that are called around them, and its completions."""
+def block_cells(shell: Any, without: Callable[[], None], gate: Gate) -> Iterator[str]:
+    """Block a shell's cells, the functions that are called around them, and its completions.
+
+    Args:
+        shell: the shell.
+        without: called for the cell that opens the gate by hand.
+        gate: the gate.
+    """
     if getattr(shell, "active_eventloop", None):
         yield f"%gui {shell.active_eventloop}"
-    run, trigger, completions = shell.run_cell_async, shell.events.trigger, shell.Completer.completions
+    run = shell.run_cell_async
 
     @functools.wraps(run)  # from whose signature ipykernel learns what it may pass
     async def run_cell_async(raw_cell: str, *args: Any, **options: Any) -> Any:
         try:
-            gate.come(Caller.BY_HAND if _WITHOUT_GPU.fullmatch(raw_cell.strip()) else Caller.CELL)
+            without() if _WITHOUT_GPU.fullmatch(raw_cell.strip()) else gate.come(in_cell=True)
         except NotBack as error:
             options["preprocessing_exc_tuple"] = (UsageError, UsageError(f"The cell was not run. {error}"), None)
             raw_cell = raw_cell.strip() or "pass"  # a blank one would succeed, and its expressions be evaluated
         return await run(raw_cell, *args, **options)
 
-    def blocked_trigger(*args: Any, **options: Any) -> None:
-        if not gate.closed:  # no cell has run else
-            trigger(*args, **options)
-
-    def blocked_completions(*args: Any, **options: Any) -> Any:
-        return iter(()) if gate.closed else completions(*args, **options)
-
     gate.replace(shell, "run_cell_async", run_cell_async)
-    gate.replace(shell.events, "trigger", blocked_trigger)
+
+    def unless_closed(call: Callable[..., Any], otherwise: object) -> Callable[..., Any]:
+        return lambda *args, **options: otherwise if gate.closed else call(*args, **options)
+
+    gate.replace(shell.events, "trigger", unless_closed(shell.events.trigger, None))
     if not hasattr(shell, "kernel"):  # whose completions are messages
-        gate.replace(shell.Completer, "completions", blocked_completions)
+        gate.replace(shell.Completer, "completions", unless_closed(shell.Completer.completions, ()))
 
 
 def ended_by(shell: Any) -> bool:
     """Tell whether the cell that ends now was run by its user, and not by another cell, which goes on."""
     code = type(shell).run_cell.__code__
     return sum(one.frame.f_code is code for one in inspect.stack(0)) <= 1
-
-
-def block_messages(kernel: Any, asked: Mapping[str, Callable[[], Mapping[str, str]]], gate: Gate) -> Iterator[str]:
-    """Block a kernel's messages; give the names of what cannot be blocked.
-
-    Args:
-        kernel: the kernel.
-        asked: what silent messages of ours ask of a parked kernel, by name; it returns their replies' metadata.
-        gate: the gate.
-    """
-    if getattr(kernel, "eventloop", None) is not None:
-        yield "the event loop of a graphical interface"
-    deaf = [0.0]
-    for table in (kernel.shell_handlers, kernel.control_handlers):
-        for name in [one for one in table if one not in _HARMLESS and one != _CELL]:
-            gate.replace(table, name, _blocked(kernel, name, table[name], gate, deaf))
-    gate.replace(kernel.shell_handlers, _CELL, _unless_silent(kernel, kernel.shell_handlers[_CELL], gate, asked))
 
 
 def runs_cell(kernel: Any) -> bool:
@@ -127,26 +113,21 @@ def runs_cell(kernel: Any) -> bool:
     return bool(kernel.get_parent("shell").get("header", {}).get("msg_type") == _CELL)
 
 
-def at_end_of_cell(kernel: Any, do: Callable[[], Mapping[str, Any]]) -> None:
-    """Do something when the cell that runs now has ended, below it, and before its page is told of its end.
-
-    Args:
-        kernel: the kernel.
-        do: returns what the page is told beside, by name.
-    """
+def at_end_of_cell(kernel: Any, do: Callable[[], object]) -> None:
+    """Do something when the cell that runs now has ended, below it, and before its page is told of its end."""
     cell = _number(kernel.get_parent("shell"))
     finish = kernel.finish_metadata
     if getattr(finish, "cell", None) == cell:  # it was asked for twice
         return
 
-    def finish_metadata(parent: Any, metadata: dict[str, Any], reply_content: Any) -> Any:
+    def finish_metadata(parent: Any, *args: Any) -> Any:
         if _number(parent) == cell:
             vars(kernel).pop("finish_metadata", None)
             try:
-                metadata.update(do())
+                do()
             except (Exception, KeyboardInterrupt):  # whatever it is, the page must be told of the cell's end
                 kernel.shell.showtraceback()
-        return finish(parent, metadata, reply_content)
+        return finish(parent, *args)
 
     finish_metadata.cell = cell  # type: ignore[attr-defined]
     kernel.finish_metadata = finish_metadata
@@ -156,110 +137,127 @@ def _number(message: Mapping[str, Any]) -> str:
     return str(message.get("header", {}).get("msg_id", ""))
 
 
-def _effect(kernel: Any, name: str, content: Mapping[str, Any]) -> Literal["none", "shows", "runs"]:
-    """Return what a message does: none of the user's code runs, or only what shows its widgets, or any.
+def block_messages(kernel: Any, asked: Callable[..., ParkOutcome], gate: Gate) -> Iterator[str]:
+    """Block a kernel's messages; give the names of what cannot be blocked.
 
-    The first are a page's first ones, and those of our own live table; the second can be put off.
+    Args:
+        kernel: the kernel.
+        asked: answers what others ask of a parked kernel (`ask_kernel`), whose arguments it takes.
+        gate: the gate.
     """
-    if name == "debug_request":
-        return "none" if content.get("command") in _TOLD else "runs"
-    if name == "comm_open":
-        return "none" if content.get("target_name") == _WIDGETS else "runs"
-    if not name.startswith("comm_"):
-        return "runs"
-    comm = kernel.comm_manager.comms.get(content.get("comm_id"))
-    if comm is None or (comm.target_name == _WIDGETS and name == "comm_close"):  # nobody hears it
-        return "none"
-    if name != "comm_msg":
-        return "runs"
-    if comm.target_name.startswith("jupyter.widget") and content.get("data", {}).get("method") in _STATES:
-        widgets = getattr(sys.modules.get("ipywidgets.widgets.widget"), "_instances", {})  # ipywidgets 7 has none
-        asked = widgets.values() if comm.target_name == _WIDGETS else [widgets.get(comm.comm_id)]
-        return "none" if all(type(one).__module__.startswith(_PLAIN) for one in asked) else "shows"
-    live: Any = getattr(sys.modules.get("tfgpu_magic.notebook.widget"), "MemoryTable", None)
-    return "none" if live is not None and comm.comm_id == live.number() else "runs"
+    if getattr(kernel, "eventloop", None) is not None:
+        yield "the event loop of a graphical interface"
+    messages = _Messages(kernel, asked, gate)
+    for table in (kernel.shell_handlers, kernel.control_handlers):
+        for name in table.keys() - _HARMLESS:
+            gate.replace(table, name, partial(messages.handle, name, table[name]))
 
 
-def _put_off(kernel: Any, name: str, message: tuple[Any, Any, Any], gate: Gate) -> None:
-    """Have the loop that runs now handle a message once the gate is opened; who sent it is answered as at once."""
-    loop = asyncio.get_running_loop()
+class _Messages:
+    """The messages of a kernel that is parked."""
 
-    async def handle() -> None:
+    def __init__(self, kernel: Any, asked: Callable[..., ParkOutcome], gate: Gate) -> None:
+        self._kernel, self._asked, self._gate = kernel, asked, gate
+        self._deaf = 0.0
+        self._later: dict[str, Callable[[], object]] = {}
+        gate.when_open(self._do_later)
+
+    async def handle(self, name: str, handler: Callable[..., Any], *message: Any) -> None:
+        """Handle a message as far as that needs no state, or once it is back; nothing comes back for a question."""
         _, ident, parent = message
-        before = kernel.get_parent("shell")
-        kernel.set_parent(ident, parent)
+        does = self._does(name, parent["content"]) if self._gate.closed else "nothing"
+        if does == "shows" and self._put_off(name, message):
+            return
+        if does == "answers":
+            self._answer(*message)
+        elif does == "tells":
+            answer: dict[str, object] = {"status": "error", "ename": "Parked", "evalue": _PARKED, "traceback": []}
+            answer |= {"success": False, "message": _PARKED} if name == "debug_request" else {}
+            self._kernel.session.send(message[0], f"{name.removesuffix('request')}reply", answer, parent, ident)
+        elif does != "runs" or self._back(name):
+            await _done(handler(*message))
+
+    def _does(self, name: str, content: Mapping[str, Any]) -> Literal["nothing", "answers", "tells", "shows", "runs"]:
+        """Return what a message does: none of the user's code runs, or only what shows its widgets, or any.
+
+        The first are cells, which are blocked otherwise, a page's first ones, and those of our own live table; what
+        others ask of us is answered; what only asks, too, as our chooser does in a silent message without a cell, is
+        told that this is parked; what shows widgets can be put off.
+        """
+        if name == _CELL:
+            asks = content.get("silent") and not content.get("code", "").strip()
+            return "nothing" if not asks else "answers" if ANSWER in content.get("user_expressions", {}) else "tells"
+        if name.endswith("_request"):
+            return "nothing" if name == "debug_request" and content.get("command") in _TOLD else "tells"
+        if name == "comm_open":
+            return "nothing" if content.get("target_name") == _WIDGETS else "runs"
+        if not name.startswith("comm_"):
+            return "runs"
+        comm = self._kernel.comm_manager.comms.get(content.get("comm_id"))
+        if comm is None or (comm.target_name == _WIDGETS and name == "comm_close"):  # nobody hears it
+            self._later.pop(content.get("comm_id", ""), None)
+            return "nothing"
+        if name != "comm_msg":
+            return "runs"
+        if comm.target_name.startswith("jupyter.widget") and content.get("data", {}).get("method") in _STATES:
+            widgets = getattr(sys.modules.get("ipywidgets.widgets.widget"), "_instances", {})  # ipywidgets 7 has none
+            asked = widgets.values() if comm.target_name == _WIDGETS else [widgets.get(comm.comm_id)]
+            return "nothing" if all(type(one).__module__.startswith(_PLAIN) for one in asked) else "shows"
+        live: Any = getattr(sys.modules.get("tfgpu_magic.notebook.widget"), "MemoryTable", None)
+        return "nothing" if live is not None and comm.comm_id == live.number() else "runs"
+
+    def _back(self, name: str) -> bool:
+        """Have the state come back for a message, unless it came while another one waited in vain."""
+        if time.monotonic() < self._deaf:
+            return False
         try:
-            await _done(kernel.shell_handlers[name](*message))
-        finally:
-            kernel.set_parent(ident, before)
+            self._gate.come()
+        except NotBack as error:
+            self._deaf = time.monotonic() + _DEAF
+            self._kernel.log.warning("%s was not handled. %s", name, error)
+            return False
+        return True
 
-    def put() -> None:
-        with contextlib.suppress(RuntimeError):  # a loop of a subshell that is gone
-            loop.call_soon_threadsafe(lambda: loop.create_task(handle()))
+    def _put_off(self, name: str, message: tuple[Any, Any, Any]) -> bool:
+        """Have the loop that runs now handle a message once the gate is opened; who sent it is answered as at once.
 
-    gate.when_open(put)
+        Of what one comm asks, the last is answered. It is False if the gate was opened meanwhile.
+        """
+        _, ident, parent = message
+        kernel, loop = self._kernel, asyncio.get_running_loop()
+
+        async def handle() -> None:
+            before = kernel.get_parent("shell")
+            kernel.set_parent(ident, parent)
+            try:
+                await _done(kernel.shell_handlers[name](*message))
+            finally:
+                kernel.set_parent(ident, before)
+
+        comm = parent["content"]["comm_id"]
+        self._later[comm] = partial(loop.call_soon_threadsafe, lambda: loop.create_task(handle()))
+        return self._gate.closed or self._later.pop(comm, None) is None
+
+    def _do_later(self) -> None:
+        while self._later:
+            with contextlib.suppress(RuntimeError):  # a loop of a subshell that is gone
+                self._later.popitem()[1]()
+
+    def _answer(self, stream: Any, ident: Any, parent: Any) -> None:
+        """Answer what another process asks as soon as it is done, which may take long: the kernel goes on meanwhile."""
+        kernel, loop = self._kernel, asyncio.get_running_loop()
+        question = parent["content"]["user_expressions"][ANSWER]
+        arguments = ast.literal_eval(question[question.rindex("(") :])
+
+        def work() -> None:
+            answer = {"status": "ok", "data": self._asked(*arguments)._repr_mimebundle_(), "metadata": {}}
+            reply = {"status": "ok", "user_expressions": {ANSWER: answer}, "payload": []}
+            with contextlib.suppress(RuntimeError):  # a loop that is closed
+                loop.call_soon_threadsafe(partial(kernel.session.send, stream, "execute_reply", reply, parent, ident))
+
+        threading.Thread(target=work, name="tfgpu_magic-asked", daemon=True).start()
 
 
 async def _done(result: Any) -> None:
     if inspect.isawaitable(result):
         await result
-
-
-def _blocked(kernel: Any, name: str, handler: Callable[..., Any], gate: Gate, deaf: list[float]) -> Callable[..., Any]:
-    """Return a handler that lets the state come back first; a question, for which nothing comes back, is refused."""
-
-    async def handle(stream: Any, ident: Any, parent: Any) -> None:
-        if gate.closed and (effect := _effect(kernel, name, parent["content"])) != "none":
-            if effect == "shows":
-                _put_off(kernel, name, (stream, ident, parent), gate)
-                if gate.closed:  # else it may have been opened meanwhile
-                    return
-            if name.endswith("_request"):
-                answer = {"status": "error", "ename": "Parked", "evalue": _PARKED, "traceback": []}
-                beside = {"success": False, "message": _PARKED} if name == "debug_request" else {}
-                reply = name.removesuffix("_request") + "_reply"
-                kernel.session.send(stream, reply, answer | beside, parent, ident)
-                return
-            if time.monotonic() < deaf[0]:
-                return
-            try:
-                gate.come(Caller.MESSAGE)
-            except NotBack as error:
-                deaf[0] = time.monotonic() + _DEAF
-                kernel.log.warning("%s was not handled. %s", name, error)
-                return
-        await _done(handler(stream, ident, parent))
-
-    return handle
-
-
-def _unless_silent(
-    kernel: Any, handler: Callable[..., Any], gate: Gate, asked: Mapping[str, Callable[[], Mapping[str, str]]]
-) -> Callable[..., Any]:
-    """Return a handler of cells that answers what others ask of a parked kernel, for which it wakes nothing.
-
-    Silent messages without a cell evaluate expressions, as our chooser's: they are refused. What is asked by ours may
-    take long, and is answered when it is done: the kernel goes on meanwhile.
-    """
-
-    async def handle(stream: Any, ident: Any, parent: Any) -> None:
-        code = parent["content"].get("code", "").strip()
-        found = _ASKED.fullmatch(code)
-        do = asked.get(found[1]) if found else None
-        if not (gate.closed and parent["content"].get("silent") and (do or not code)):
-            await _done(handler(stream, ident, parent))
-            return
-        reply = partial(kernel.session.send, stream, "execute_reply", parent=parent, ident=ident)
-        if do is None:
-            reply({"status": "error", "ename": "Parked", "evalue": _PARKED, "traceback": []})
-            return
-        loop, done = asyncio.get_running_loop(), {"status": "ok", "user_expressions": {}, "payload": []}
-
-        def work() -> None:
-            metadata = do()
-            with contextlib.suppress(RuntimeError):  # a loop that is closed
-                loop.call_soon_threadsafe(partial(reply, done, metadata=metadata))
-
-        threading.Thread(target=work, name="tfgpu_magic-asked", daemon=True).start()
-
-    return handle

@@ -8,12 +8,12 @@ runs: it never meets a GPU without it.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import signal
 import sys
 import threading
 import time
+from concurrent import futures
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +28,11 @@ from tfgpu_magic.parking import facts, reported
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.gpu_state import NOBODY, Asker, GpuState
 from tfgpu_magic.parking.inside import ipython, unblocked
-from tfgpu_magic.parking.inside.coming_back import ComingBack
 from tfgpu_magic.parking.inside.ending import Ending
-from tfgpu_magic.parking.inside.gate import Block, Caller, Gate, NotBack
+from tfgpu_magic.parking.inside.gate import Block, Gate, NotBack
 from tfgpu_magic.parking.inside.introspection import of_process
 from tfgpu_magic.parking.inside.showing import Shown
-from tfgpu_magic.parking.messages import ANSWER, ParkOutcome, Progress
+from tfgpu_magic.parking.messages import ParkOutcome, Progress
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.parking.transfers import Park, Unpark
 from tfgpu_magic.probe import within
@@ -51,8 +50,75 @@ QUIET_TIMEOUT = 2.0
 CALL_OFF_TIMEOUT = 10.0
 """Seconds in which what cannot be called off any more ends."""
 
+_POLL = 0.2  # seconds between two looks how a return gets on
 _finishing: list[threading.Thread] = []
 """Those that still wait for the GPUs, which only means that these work: /proc can be read all the same."""
+
+
+class ComingBack:
+    """An attempt to come back, on a thread of its own, for which several may wait; called off when nobody does.
+
+    Args:
+        unpark: makes it.
+    """
+
+    def __init__(self, unpark: Callable[[Asker], ParkOutcome]) -> None:
+        self._unpark = unpark
+        self._progress = Progress(step="begins")
+        self._outcome = futures.Future[ParkOutcome]()
+        self._turn = threading.RLock()  # a signal may end the process while it is held
+        self._waiters = 1
+        threading.Thread(target=self._work, name="tfgpu_magic-unpark", daemon=True).start()
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self._outcome.done()
+
+    def join(self) -> bool:
+        """Tell whether somebody else can still wait for its outcome, and has to."""
+        with self._turn:
+            joins = self._waiters > 0 and not self.over
+            self._waiters += joins
+            return joins
+
+    def call_off(self, seconds: float = 0.0) -> None:
+        """Have it end for all who wait, unless it can no longer be called off; wait so many seconds for its end."""
+        with self._turn:
+            self._waiters = 0
+        futures.wait([self._outcome], seconds)
+
+    def outcome(self, show: Callable[[Progress], None] = lambda _: None) -> ParkOutcome:
+        """Wait for what comes of it; each of its waiters does so once.
+
+        Args:
+            show: takes each progress.
+
+        Raises:
+            MonitorError: it has failed.
+        """
+        try:
+            while True:
+                try:
+                    return self._outcome.result(_POLL)
+                except futures.TimeoutError:
+                    show(self._progress)
+        except KeyboardInterrupt:
+            self.call_off(CALL_OFF_TIMEOUT)
+            raise
+        finally:
+            with self._turn:
+                self._waiters = max(0, self._waiters - 1)
+
+    def _work(self) -> None:
+        try:
+            self._outcome.set_result(self._unpark(Asker(self._tell, lambda: self._waiters > 0)))
+        except Exception as error:  # those who wait must hear of it
+            said = f"The GPU state could not be brought back ({str(error) or type(error).__name__})."
+            self._outcome.set_exception(MonitorError(said))
+
+    def _tell(self, progress: Progress) -> None:
+        self._progress = progress
 
 
 class ProcessParking:
@@ -67,17 +133,12 @@ class ProcessParking:
     """
 
     def __init__(self, shell: Any) -> None:
-        ways: list[Block] = [partial(ipython.block_cells, shell)]
+        ways: list[Block] = [partial(ipython.block_cells, shell, self._go_on_without), partial(unblocked.block, shell)]
         if hasattr(shell, "kernel"):
-            asked: dict[str, Callable[[], Mapping[str, str]]] = {
-                "park": lambda: {ANSWER: ParkOutcome().to_json()},  # it is so already
-                "back": partial(self.asked, "back"),
-                "stay": partial(self.asked, "stay"),
-            }
-            ways.append(partial(ipython.block_messages, shell.kernel, asked))
+            ways.append(partial(ipython.block_messages, shell.kernel, self.asked))
         self.active = time.monotonic()
         self._shell = shell
-        self._gate = Gate(self._come, (*ways, partial(unblocked.block, shell)))
+        self._gate = Gate(self._come, ways)
         self._withheld = Gate(self._come, ())  # of what TensorFlow would do meanwhile
         self._turn = threading.RLock()  # held while it is parked, or while it is decided who brings it back
         self.state = GpuState(os.getpid(), self._changed)
@@ -90,10 +151,47 @@ class ProcessParking:
             save=lambda: shell.history_manager.writeout_cache(),
         )
 
+    # --- where it is ---
+
     @property
     def parked(self) -> bool:
         """Whether its GPU state is away, or on its way, and also if cells run without it."""
         return self._gate.closed or self._without
+
+    @property
+    def _lost(self) -> bool:
+        return self.state.known is not None and self.state.known.phase is Phase.FAILED
+
+    @property
+    def _there(self) -> bool:
+        return not (self.state.away or self._lost)
+
+    def _elsewhere(self) -> ParkOutcome | None:
+        """Return what is said to who wants it parked that is not here: it is so already, or why that cannot be done."""
+        known = self.state.known
+        if self._lost or self._without:
+            return ParkOutcome(entry=known, refusals=(why.LOST() if self._lost else why.WITHOUT_GPU(),))
+        if self._gate.closed:
+            away = known is not None and known.phase is Phase.PARKED
+            return ParkOutcome(entry=known, refusals=() if away else (why.RETURNS(),))
+        return None
+
+    def _changed(self, known: ParkedProcess | None) -> None:
+        """Report where the state is, and open the gate where it is back; on the thread that moves it."""
+        with contextlib.suppress(Exception):  # whatever it is, the state is moved all the same
+            reported.post(known)
+        if known is None or known.phase is Phase.BACK:
+            with self._turn:
+                self._open()
+
+    def _open(self) -> None:
+        self._without = False
+        self._withheld.open()
+        self.active = time.monotonic()
+        cuda.wake()
+        self._gate.open()
+
+    # --- it goes ---
 
     def park(
         self, tell: Callable[[Progress], None] = lambda _: None, *, unasked: bool = False, to_disk: bool = False
@@ -107,76 +205,55 @@ class ProcessParking:
         """
         self.arrange_end()  # before: its signals are uninterrupted's, too
         with uninterrupted() as interrupted, self._turn:  # a signal that ends the process waits for no turn of ours
-            if self._gate.closed or self._away_for_good:
-                return ParkOutcome(entry=self.state.known, refusals=self._away_for_good)
+            if (elsewhere := self._elsewhere()) is not None:
+                return elsewhere
             try:
-                asker = Asker(tell, lambda: not interrupted.is_set())
-                return self._parked(self._gate.close(), asker, unasked=unasked, to_disk=to_disk)
+                inside = of_process(busy=unblocked.cell_runs(self._shell), threads=self._gate.close())
+                quiet = None if inside.against else self._quieten()
+                if quiet is not None:
+                    return ParkOutcome(refusals=(quiet,))
+                out = self._out(inside, Asker(tell, lambda: not interrupted.is_set()), unasked=unasked, to_disk=to_disk)
+                return out.check() if inside.against else out.park()
             finally:
                 self.state.attend()
                 if self._there:
                     cuda.wake()
                     self._gate.open()
 
-    def arrange_end(self) -> None:
-        """Have this process end as one that was parked; signals do so only if this runs on the main thread."""
-        self._ending.arrange(last_act=facts.open_module() is not False)
-
     def check(self) -> ParkOutcome:
         """Tell whether this process could be parked when its cell has ended, and why not."""
         with self._turn:
-            if self._away_for_good:
-                return ParkOutcome(refusals=self._away_for_good)
+            if (elsewhere := self._elsewhere()) is not None:
+                return elsewhere
             try:
                 cannot = self._gate.close()
             finally:
                 self._gate.open()
-        return self._way_out(of_process(threads=cannot)).check()
+        return self._out(of_process(threads=cannot)).check()
 
-    def _parked(self, cannot: tuple[str, ...], asker: Asker, **how: bool) -> ParkOutcome:
-        inside = of_process(busy=unblocked.cell_runs(self._shell), threads=cannot)
-        if inside.against:
-            return self._way_out(inside).check()
-        still: why.Refusal | None = why.STILL_WORKING(FINISH_TIMEOUT)
-        if magics_of(self._shell).idle_release.put_off():
-            still = quieten(FINISH_TIMEOUT, QUIET_TIMEOUT)
-        if still is not None:
-            return ParkOutcome(refusals=(still,))
-        return self._way_out(inside, asker, **how).park()
-
-    def _way_out(self, inside: Inside, asker: Asker = NOBODY, **how: bool) -> Park:
+    def _out(self, inside: Inside, asker: Asker = NOBODY, **how: bool) -> Park:
         allowed = magics_of(self._shell).parking_on_open_module
         return Park(self.state, inside, allow_open_module=allowed, asker=asker, **how)
 
-    def _way_back(self, asker: Asker) -> ParkOutcome:
-        """Bring the state back."""
-        try:
-            return Unpark(self.state, lease_file.TABLE, asker=asker).unpark()
-        finally:
-            self.state.attend()
+    def _quieten(self) -> why.Refusal | None:
+        release = magics_of(self._shell).idle_release
+        return quieten(FINISH_TIMEOUT, QUIET_TIMEOUT) if release.put_off() else why.STILL_WORKING(FINISH_TIMEOUT)
 
-    def _come(self, way: Caller) -> None:
+    # --- it comes back ---
+
+    def _come(self, *, in_cell: bool = False) -> None:
         """Bring the state back for user code, in any thread, or wait until another thread has.
 
         Raises:
             NotBack: it is still away.
         """
-        if way is Caller.BY_HAND:
-            self._go_on_without()
-            return
         shown = Shown(self._shell, back=True)
         try:
             with interruptible():
-                coming = self._joined(way)
+                coming = self._joined(in_cell=in_cell)
                 if coming is None:
                     return
-                try:
-                    outcome = coming.outcome(shown if way is Caller.CELL else lambda _: None)
-                except KeyboardInterrupt:
-                    coming.call_off(CALL_OFF_TIMEOUT)
-                    raise
-                finally:
-                    coming.leave()
+                outcome = coming.outcome(shown if in_cell else lambda _: None)
         except KeyboardInterrupt:
             raise NotBack(parking.interrupted(here(), parked=self._gate.closed)) from None
         except MonitorError as error:
@@ -185,39 +262,24 @@ class ProcessParking:
             raise NotBack(parking.not_back(outcome.refusals, here()))
         shown.end(parking.back(outcome, shown.seconds))
 
-    def _joined(self, way: Caller) -> ComingBack | None:
+    def _joined(self, *, in_cell: bool = False) -> ComingBack | None:
         """Return the attempt to wait for; None where user code may run."""
         with self._turn:  # which another thread has while it parks
             if not self._gate.closed:
                 return None
-            if self._lost and way is Caller.CELL:  # which can still save what is in host memory
+            if self._lost and in_cell:  # which can still save what is in host memory
                 self._go_on_without()
                 print(parking.lost(here()), file=sys.stderr)
                 return None
             if self._coming is None or not self._coming.join():
-                self._coming = ComingBack(self._way_back)
+                self._coming = ComingBack(self._unpark)
             return self._coming
 
-    def _changed(self, known: ParkedProcess | None) -> None:
-        """Report where the state is, and open the gate where it is back; on the thread that moves it."""
-        with contextlib.suppress(Exception):  # whatever it is, the state is moved all the same
-            reported.post(known)
-        if known is None or known.phase is Phase.BACK:
-            with self._turn:
-                self._open()
-
-    @property
-    def _lost(self) -> bool:
-        return self.state.known is not None and self.state.known.phase is Phase.FAILED
-
-    @property
-    def _away_for_good(self) -> tuple[why.Refusal, ...]:
-        """Why nothing else is to be done here, unless a cell asks for it: the state is lost, or cells run without."""
-        return (why.LOST(),) if self._lost else (why.WITHOUT_GPU(),) if self._without else ()
-
-    @property
-    def _there(self) -> bool:
-        return not (self.state.away or self._lost)
+    def _unpark(self, asker: Asker) -> ParkOutcome:
+        try:
+            return Unpark(self.state, lease_file.TABLE, asker=asker).unpark()
+        finally:
+            self.state.attend()
 
     def _go_on_without(self) -> None:
         """Open the gate by hand: what is in host memory can be saved, whatever keeps the GPU state away.
@@ -235,41 +297,6 @@ class ProcessParking:
             if self._there:  # since a moment ago
                 self._open()
 
-    def asked(self, what: str, before: float = math.inf) -> Mapping[str, str]:
-        """Do what another process asks, and return what the reply to its message has of that.
-
-        Args:
-            what: to ``park``, to come ``back``, or to ``stay``.
-            before: when the question is too old, in seconds since the epoch.
-        """
-        do = {"park": self.park, "back": self._come_back, "stay": self._stay}[what]
-        refused = why.BUSY() if time.time() > before else None
-        if what == "park" and getattr(magics_of(self._shell), "parking", "off") == "off":
-            refused = why.OFF()
-        try:
-            outcome = do() if refused is None else ParkOutcome(refusals=(refused,))
-        except MonitorError as error:
-            outcome = ParkOutcome(refusals=(why.ERROR(str(error)),))
-        return {ANSWER: outcome.to_json()}
-
-    def _come_back(self) -> ParkOutcome:
-        """Bring the state back, or wait until another thread has, for whom another process asks."""
-        if self._without:
-            return ParkOutcome(refusals=(why.WITHOUT_GPU(),))
-        coming = self._joined(Caller.MESSAGE)
-        if coming is None:
-            return ParkOutcome(entry=self.state.known)
-        try:
-            return coming.outcome()
-        finally:
-            coming.leave()
-
-    def _stay(self) -> ParkOutcome:
-        """Call off what waits for the state to come back, for whomever it waits."""
-        if self._coming is not None:
-            self._coming.call_off()
-        return ParkOutcome()
-
     def bring_back(self) -> None:
         """Bring the state back in a cell that runs without it.
 
@@ -279,19 +306,48 @@ class ProcessParking:
         with self._turn:  # a return that was on its way may have ended
             (self._open if self._there else self._gate.close)()
         try:
-            self._come(Caller.CELL)
+            self._come(in_cell=True)
         except NotBack as error:
             self._go_on_without()
             raise Refused(str(error), verdict="") from None
         if self.parked:
             raise Refused(parking.lost(here()), verdict="")
 
-    def _open(self) -> None:
-        self._without = False
-        self._withheld.open()
-        self.active = time.monotonic()
-        cuda.wake()
-        self._gate.open()
+    # --- others ask ---
+
+    def asked(self, what: str, before: float | None = None) -> ParkOutcome:
+        """Do what another process asks, and return what came of it.
+
+        Args:
+            what: to ``park``, to come ``back``, or to ``stay``.
+            before: when the question is too old, in seconds since the epoch; None is never.
+        """
+        try:
+            if what == "stay":
+                self._stay()
+                return ParkOutcome()
+            if what == "back":
+                coming = self._joined()
+                refused = (why.WITHOUT_GPU(),) if self._without else ()
+                return coming.outcome() if coming else ParkOutcome(entry=self.state.known, refusals=refused)
+            if not self._gate.closed and before is not None and time.time() > before:
+                return ParkOutcome(refusals=(why.BUSY(),))
+            if not self._gate.closed and getattr(magics_of(self._shell), "parking", "off") == "off":
+                return ParkOutcome(refusals=(why.OFF(),))
+            return self.park()
+        except MonitorError as error:
+            return ParkOutcome(refusals=(why.ERROR(str(error)),))
+
+    def _stay(self) -> None:
+        """Call off what waits for the state to come back, for whomever it waits."""
+        if self._coming is not None:
+            self._coming.call_off()
+
+    # --- it ends ---
+
+    def arrange_end(self) -> None:
+        """Have this process end as one that was parked; signals do so only if this runs on the main thread."""
+        self._ending.arrange(last_act=facts.open_module() is not False)
 
     def _restored(self) -> bool:
         """Tell whether the end of this process, as it is or may be in a moment, may stop the machine."""
@@ -311,16 +367,20 @@ class ProcessParking:
 
 
 @contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """Let Ctrl-C and Jupyter's interrupt raise `KeyboardInterrupt` here, whatever else is to be done with them now."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def _handled(handlers: Mapping[int, Callable[..., object]]) -> Iterator[None]:
+    """Have signals call other functions in the block, where that runs on the main thread, whatever they do now."""
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()} if main else {}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def interruptible() -> contextlib.AbstractContextManager[None]:
+    """Let Ctrl-C and Jupyter's interrupt raise `KeyboardInterrupt` in a block."""
+    return _handled({signal.SIGINT: signal.default_int_handler})
 
 
 @contextlib.contextmanager
@@ -330,17 +390,12 @@ def uninterrupted() -> Iterator[threading.Event]:
     A signal that ends the process does so afterwards, unless it needs no Python to.
     """
     interrupted, ended = threading.Event(), list[int]()
-    if threading.current_thread() is not threading.main_thread():
-        yield interrupted
-        return
-    before = {signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: interrupted.set())}
-    for number in filter(lambda one: callable(signal.getsignal(one)), (signal.SIGTERM, signal.SIGHUP)):
-        before[number] = signal.signal(number, lambda number, _: ended.append(number))
+    ends = [number for number in (signal.SIGTERM, signal.SIGHUP) if callable(signal.getsignal(number))]
+    late: dict[int, Callable[..., object]] = dict.fromkeys(ends, lambda number, _: ended.append(number))
     try:
-        yield interrupted
+        with _handled({**late, signal.SIGINT: lambda *_: interrupted.set()}):
+            yield interrupted
     finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
         if ended:
             signal.raise_signal(ended[0])
 
@@ -356,13 +411,9 @@ def of(shell: Any) -> ProcessParking:
 _notebook: ProcessParking | None = None
 
 
-def answer(what: str, before: float = math.inf) -> None:
-    """Do what another process asks when the cell has ended that runs now, which is its question (`ask_kernel`).
-
-    As long as this kernel is parked it runs no such cell, and the gate answers. The arguments are as in
-    `ProcessParking.asked`.
-    """
-    ipython.at_end_of_cell(shell().kernel, partial(of(shell()).asked, what, before))
+def answer(what: str, before: float | None = None) -> ParkOutcome:
+    """Do what another process asks of this one while it runs no cell, as `ProcessParking.asked`."""
+    return of(shell()).asked(what, before)
 
 
 def quieten(finish: float, report: float) -> why.Refusal | None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.isolate import user_code
 from tfgpu_magic.isolate.user_code import HARMLESS, frames, module_of
-from tfgpu_magic.parking.inside.gate import Caller, NotBack
+from tfgpu_magic.parking.inside.gate import NotBack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +94,7 @@ def _wait(gate: Gate) -> None:
     """Wait on this thread until the state is back."""
     while gate.closed:
         try:
-            gate.come(Caller.MESSAGE)
+            gate.come()
         except NotBack:
             time.sleep(1.0)
 

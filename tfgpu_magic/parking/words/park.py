@@ -93,13 +93,13 @@ def _park_other(name: str) -> str:
     known = reports()
     pid = pid_of(name, {one.pid: one.notebook for one in known.values()}, "No other notebook of yours")
     called = PurePath(known[pid].notebook).name or f"pid {pid}"
-    outcome = ParkOutcome(refusals=(why.BUSY(),)) if known[pid].busy else ask_kernel.park(pid)
+    outcome = ParkOutcome(refusals=(why.BUSY(),)) if known[pid].busy else ask_kernel.ask(pid, "park") or ParkOutcome()
     if outcome.refusals:
         raise Refused(parking.not_parked(outcome.refusals, called), verdict="")
     return parking.other_parked(outcome, called)
 
 
-def _parked(shell: Any, *, to_disk: bool) -> Mapping[str, str]:
+def _parked(shell: Any, *, to_disk: bool) -> None:
     """Park this process, and say below its cell what came of it."""
     shown = Shown(shell)
     outcome = notebook.of(shell).park(shown, to_disk=to_disk)
@@ -107,7 +107,6 @@ def _parked(shell: Any, *, to_disk: bool) -> Mapping[str, str]:
         print(parking.not_parked(outcome.refusals, f"This {host.here()}"), file=sys.stderr, flush=True)
     else:
         shown.say(parking.parked(outcome, host.here()))
-    return {}
 
 
 def reports() -> dict[int, Report]:

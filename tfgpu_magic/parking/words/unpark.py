@@ -66,9 +66,9 @@ def _unpark_other(name: str) -> str:
 
     try:
         with interruptible():
-            outcome = ask_kernel.back(pid, tell=tell) or ParkOutcome()
+            outcome = ask_kernel.ask(pid, "back", tell=tell) or ParkOutcome()
     except KeyboardInterrupt:
-        ask_kernel.stay(pid)
+        ask_kernel.ask(pid, "stay", ask_kernel.BEGIN_TIMEOUT)
         raise Refused(f"Interrupted: {called} stays parked, and nothing is lost.", verdict="") from None
     if outcome.refusals:
         raise Refused(f"{called} does not come back. {parking.reasons(outcome.refusals)}", verdict="")
