@@ -16,6 +16,7 @@ from tests.parking.house import QUICK, parkable
 from tests.parking.made_up import EVENTS, Driver, Worker
 from tests.waiting import until
 from tfgpu_magic.frameworks import cuda
+from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.gpu_state import GpuState
 from tfgpu_magic.parking.inside import automatic, ipython
@@ -87,6 +88,18 @@ def test_nothing_may_run_before_the_state_is_back(
     assert (notebook.parked, driver.state, notebook.state.known and notebook.state.known.phase) == (
         False, CudaState.RUNNING, Phase.BACK,
     )  # fmt: skip
+
+
+def test_who_asks_one_to_park_that_is_on_its_way_back_hears_that_it_is_not_parked(
+    notebook: parking.ProcessParking,
+) -> None:
+    notebook.park()
+    parked = notebook.asked("park", 0.0)
+    notebook.state.move(Phase.RESTORING)
+    returns = notebook.asked("park", 0.0)
+    notebook.state.move(Phase.PARKED)
+
+    assert (parked.refusals, returns.refusals) == ((), (why.RETURNS(),))
 
 
 def test_what_is_locked_when_parking_ends_in_doubt_is_unlocked_without_anybody_coming(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -60,6 +61,29 @@ def test_what_is_away_ends_at_once_and_what_was_restored_is_suspended_last(
     assert (done.stdout.splitlines(), done.returncode, done.stderr) == (said, status, "")
 
 
+REPORTS = """
+from pathlib import Path
+from tfgpu_magic.monitor.board.report_files import PREFIX
+from tfgpu_magic.notebook.reporter import Reporter
+from tfgpu_magic.parking import reported
+from tfgpu_magic.parking.states import Phase
+atexit.register(lambda: say([*Path(os.environ["TFGPU_MAGIC_DIR"]).rglob(f"{PREFIX}{os.getpid()}-*")] != []))
+Reporter(name="train.py").start()
+reported.post(reported.ParkedProcess(pid=os.getpid(), began=1, phase=Phase.BACK, since=1.0, returns=1))
+"""
+
+
+@pytest.mark.parametrize(("where", "reports"), [("restored", "True"), ("there", "False")])
+def test_its_report_stays_until_its_last_act_and_goes_where_none_is_due(
+    where: str, reports: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
+    code = CODE.format(where=where, end=REPORTS)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60 * SLACK)
+
+    assert reports in done.stdout.splitlines(), done.stderr
+
+
 @pytest.mark.parametrize(("end", "functions"), [("os._exit", []), ("sys.exit", FUNCTIONS)])
 def test_what_it_forks_ends_as_ever(end: str, functions: list[str]) -> None:
     code = CODE.format(where="restored", end=f"os.fork() or {end}(3); say(os.waitstatus_to_exitcode(os.wait()[1]))")
@@ -90,6 +114,27 @@ def test_no_signal_stops_its_last_act(number: int) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20 * SLACK)
 
     assert (done.returncode, done.stdout, done.stderr) == (3, "suspends\n", "")
+
+
+INTERRUPTED = """
+mask = signal.pthread_sigmask
+def interrupted(how, which):
+    before = mask(how, which)
+    if signal.SIGTERM in which:
+        signal.pthread_sigmask = mask
+        raise KeyboardInterrupt
+    return before
+signal.pthread_sigmask = interrupted
+os.fork() or os._exit(0)
+say(len(mask(signal.SIG_BLOCK, [])))
+"""
+
+
+def test_an_interrupt_of_a_fork_leaves_no_signal_blocked() -> None:
+    code = CODE.format(where="there", end=INTERRUPTED)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20 * SLACK)
+
+    assert done.stdout.splitlines() == ["0", *FUNCTIONS]
 
 
 def test_a_fork_leaves_blocked_what_was_blocked_before() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
+from jupyter_core.utils import run_sync
 from traitlets.config import Config
 
 from tests.processes import run
@@ -136,6 +137,19 @@ def test_a_pool_with_nothing_to_do_is_harmless_and_one_at_work_is_not(over: thre
             until(lambda: set(found()) - set(before) == {"pool_0"})
         finally:
             over.set()
+
+
+def test_a_thread_on_which_jupyter_waits_is_harmless() -> None:
+    """A notebook that has asked another one has it from then on."""
+    before = found()
+    waits, loop = run_sync(asyncio.sleep), asyncio.new_event_loop()
+
+    async def ask() -> None:
+        waits(0)
+
+    loop.run_until_complete(ask())
+    loop.close()
+    assert found() == before
 
 
 def test_a_timer_by_signals_is_named() -> None:

@@ -33,6 +33,7 @@ DEFAULT = "default: no limit"
 
 _last: dict[str, Report] = {}
 _parked: Parking | None = None
+_last_act = False
 
 
 def parked() -> Parking | None:
@@ -44,6 +45,17 @@ def note_parked(how: Parking | None) -> None:
     """Have every report say from now on how far this process's parking has come."""
     global _parked
     _parked = how
+
+
+def note_last_act() -> None:
+    """Have this process reported until it has ended: it is about to, and parks itself after its exit functions."""
+    global _last_act
+    _last_act = True
+
+
+def stays() -> bool:
+    """Tell whether this process is reported until it has ended."""
+    return _last_act
 
 
 def _kept(make: Callable[P, Report]) -> Callable[P, Report]:

@@ -80,9 +80,9 @@ class Publisher:
         return bool(registry.imported())
 
     @property
-    def was_parked(self) -> bool:
-        """Whether this process is parked, or has been."""
-        return self_report.parked() is not None
+    def stays(self) -> bool:
+        """Whether the last report stays until the process has ended."""
+        return self_report.stays()
 
     def close(self) -> None:
         """Remove the last report."""

@@ -91,8 +91,8 @@ class Reporter(CellWatch):
         self._close()
 
     def _stop_at_exit(self) -> None:
-        """Stop; one that was parked is reported until it has ended: it may park itself as its last act."""
-        if self._publisher is None or not self._publisher.was_parked:
+        """Stop; one that parks itself as its last act is reported until it has ended."""
+        if self._publisher is None or not self._publisher.stays:
             self.stop()
 
     def announce(self) -> None:

@@ -19,6 +19,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from tfgpu_magic.frameworks import self_report
+
 _exit, _register = os._exit, atexit.register
 _ENDS = frozenset({signal.SIGTERM, signal.SIGHUP})
 
@@ -64,7 +66,8 @@ class Ending:
                     signal.signal(number, self._terminated)
 
     def _hold(self) -> None:
-        self._mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
+        self._mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, ())  # noted before: an interrupt may end this
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
 
     def _release(self) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask.before)
@@ -108,6 +111,7 @@ class Ending:
         _ignore_signals()
         if not self._away():
             atexit.unregister(self._at_exit)
+            self_report.note_last_act()
             atexit._run_exitfuncs()
         for write in (self._save, sys.stdout.flush, sys.stderr.flush):
             with contextlib.suppress(Exception):
