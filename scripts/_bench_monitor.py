@@ -85,7 +85,7 @@ def _inside(runs: int) -> dict[str, list[float]]:
     from tfgpu_magic.monitor.board.directory import BoardDirectory
     from tfgpu_magic.monitor.board.unused import AFTER, Ledger
     from tfgpu_magic.monitor.driver.readers import Readers
-    from tfgpu_magic.monitor.owners.pids import holder_began
+    from tfgpu_magic.monitor.owners.holders import Holders, users_holder
 
     assert os.environ["TFGPU_MAGIC_DIR"]
     pynvml.nvmlInit()
@@ -102,14 +102,16 @@ def _inside(runs: int) -> dict[str, list[float]]:
     place = BoardDirectory()
     source, writer, reader = Readers(), snapshot_file.Writer(place), snapshot_file.SnapshotReader(place)
     last = collector.read(source, None, "graphics")
-    ledger = Ledger()
-    ledger.step(last._replace(listed_at=time.time() - 2 * AFTER), holder_began)  # all that hold are counted
+    ledger, holders = Ledger(), Holders(users_holder)
+    last = holders.named(last, time.monotonic())
+    ledger.step(last._replace(listed_at=time.time() - 2 * AFTER))  # all that hold are counted
 
     def tick(kind: str = "lists") -> None:
         nonlocal last
         last = collector.read(source, last, kind)
+        if kind != "memory":
+            last = ledger.step(holders.named(last, time.monotonic()))
         writer.publish(last)
-        ledger.step(last, holder_began)
 
     def look() -> None:
         assert reader.look().snapshot.gpus

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 from unittest import mock
 
 from tests.browser.scene import Scene
-from tests.monitor.boards import end_collectors
+from tests.monitor.boards import end_collectors, published
 from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.unused import UnusedLine, UnusedRecord, keep
-from tfgpu_magic.monitor.owners.pids import began
 
 if TYPE_CHECKING:
     from tests.jupyter import Notebook
@@ -27,18 +25,15 @@ def unused(scene: Scene, *notebooks: Notebook) -> None:
         notebooks: they hold memory now.
     """
     end_collectors(scene.machine)
-    now = time.time()
-    lines = {
-        gpu.uuid: {
-            one.pid: UnusedLine(began(one.pid) or 0, now - LONG_AGO, True)
-            for one in notebooks
-            if scene.held(one, number)
-        }
-        for number, gpu in enumerate(scene.machine.gpus())
-    }
+    rows = [
+        (number, one.pid)
+        for number, _ in enumerate(scene.machine.gpus())
+        for one in notebooks
+        if scene.held(one, number)
+    ]
     with (
         mock.patch.dict(os.environ, TFGPU_SIMGPU=str(scene.machine.path)),
         BoardDirectory(scene.server.home / "board") as place,
     ):
-        keep(place, UnusedRecord(now, lines))
+        published(place, scene.machine, rows, since=time.time() - LONG_AGO)
     end_collectors(scene.machine)  # a page that is open may have started one, which has not read this

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,13 @@ import pytest
 from tests.processes import kill, ours
 from tests.sizes import GIB
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.monitor.board.snapshot_file import Writer
+from tfgpu_magic.monitor.owners.pids import began
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+    from tfgpu_magic.monitor.board.directory import BoardDirectory
     from tfgpu_magic.monitor.board.snapshot_file import Look
     from tfgpu_magic.simgpu import Machine
 
@@ -52,6 +56,35 @@ root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a f
 def snapshot(processes: int = 1, *, at: float = 1e9, used: int | None = GIB, uuid: str = "GPU-0") -> Snapshot:
     rows = tuple(Process(gpu="0", pid=pid, kind="C", held=processes) for pid in range(1, processes + 1))
     return Snapshot(time=at, driver="1", gpus=(Gpu(index=0, uuid=uuid, used=used),), processes=rows, notes=("a",))
+
+
+def published(
+    place: BoardDirectory,
+    machine: Machine,
+    rows: Iterable[tuple[int, int]],
+    *,
+    since: float,
+    ago: float = 0.0,
+    late: int = 0,
+) -> None:
+    """Leave the board of a collector that has seen memory held without use, and ended.
+
+    Args:
+        place: where it is.
+        machine: whose GPUs they are.
+        rows: the numbers of GPUs, and the pids of processes there.
+        since: since when, in seconds since the epoch.
+        ago: how many seconds ago it ended.
+        late: by how many ticks the processes began later than those do that have these pids.
+    """
+    now = time.time() - ago
+    gpus = tuple(Gpu(index=number, uuid=gpu.uuid) for number, gpu in enumerate(machine.gpus()))
+    processes = tuple(
+        Process(str(gpu), pid, "C", 1, 0, began=(began(pid) or 0) + late, unused=since) for gpu, pid in rows
+    )
+    writer = Writer(place)
+    writer.publish(Snapshot(time=now, gpus=gpus, processes=processes, listed_at=now))
+    writer.close()
 
 
 def collectors(machine: Machine) -> list[psutil.Process]:

@@ -18,11 +18,13 @@ from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor import collector
+from tfgpu_magic.model.snapshot import Process, Snapshot
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.snapshot_file import BOARD, LOCK
 from tfgpu_magic.monitor.collector import BLIND_FOR
 from tfgpu_magic.monitor.live import Live
+from tfgpu_magic.monitor.owners import holders
+from tfgpu_magic.monitor.owners.holders import Holder
 
 if TYPE_CHECKING:
     from tfgpu_magic.simgpu import Machine
@@ -50,13 +52,21 @@ def test_a_hang_is_stale_within_three_seconds_and_over_when_nvml_answers(machine
 
 
 def test_a_process_that_cannot_be_read_keeps_no_other_from_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    never = threading.Event()
-    monkeypatch.setattr(collector, "PROCESS_TIMEOUT", 2 * SLACK)
-    monkeypatch.setattr(collector, "holder_began", lambda pid: never.wait(60) if pid == 1 else 5)
-    found = [collector._began(pid) for pid in (1, 2, 1, 2)]
+    never, asked = threading.Event(), list[int]()
+
+    def read(pid: int) -> Holder:
+        asked.append(pid)
+        if pid == 1:
+            never.wait(60)
+        return Holder(1000, 5)
+
+    monkeypatch.setattr(holders, "PROCESS_TIMEOUT", 2 * SLACK)
+    known, rows = holders.Holders(read), tuple(Process("0", pid, "C", 1) for pid in (1, 2))
+    found = [known.named(Snapshot(time=0.0, processes=rows), at).processes for at in (0.0, 5.0, 20.0)]
     never.set()
 
-    assert found == [None, 5, None, 5]
+    assert [[row.began for row in each] for each in found] == [[None, 5]] * 3
+    assert asked == [1, 2, 2]
 
 
 def test_while_one_hangs_looks_take_no_time_and_no_other_joins_it(machine: Machine, machine_folder: Path) -> None:

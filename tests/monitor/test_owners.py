@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -19,9 +20,11 @@ from tfgpu_magic.model.rows import Notebook
 from tfgpu_magic.monitor.board import report_files
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.owners import attribution as owning
-from tfgpu_magic.monitor.owners import pids
+from tfgpu_magic.monitor.owners import holders, pids
 from tfgpu_magic.monitor.owners.attribution import _FIRST, SIMULATED_USER, Owner, Owners, together
-from tfgpu_magic.monitor.owners.pids import began, family, holder_began, opens_driver, short_command
+from tfgpu_magic.monitor.owners.cgroups import named
+from tfgpu_magic.monitor.owners.holders import Holder, holder, users_holder
+from tfgpu_magic.monitor.owners.pids import began, family, opens_driver, short_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -353,7 +356,7 @@ def test_a_command_is_short(command: str, short: str) -> None:
 
 
 @needs_root
-def test_of_another_users_holder_is_read_when_it_began_and_nothing_else(
+def test_of_another_users_holder_is_read_whose_it_is_when_it_began_its_cgroup_and_nothing_else(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pid = start("/bin/sh", "-c", "echo; read line", SECRET, user=NOBODY)
@@ -363,7 +366,7 @@ def test_of_another_users_holder_is_read_when_it_began_and_nothing_else(
 
     monkeypatch.setattr(pids, "opens_driver", read)
 
-    assert holder_began(pid) == began(pid)
+    assert users_holder(pid) == Holder(NOBODY, began(pid), named(Path(f"/proc/{pid}/cgroup").read_text()))
 
 
 def test_what_has_ended_or_has_no_driver_open_is_not_what_the_driver_means(start: Start) -> None:
@@ -371,7 +374,15 @@ def test_what_has_ended_or_has_no_driver_open_is_not_what_the_driver_means(start
     psutil.Process(ended).kill()
     os.waitpid(ended, 0)
 
-    assert (holder_began(holds), holder_began(without), holder_began(ended)) == (began(holds), None, None)
+    assert [users_holder(pid).began for pid in (holds, without, ended)] == [began(holds), None, None]
+    assert [holder(pid).began for pid in (without, ended)] == [began(without), None]
+
+
+def test_what_is_read_while_a_pid_is_given_anew_is_nobodys(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    pid, times = start(), itertools.count()
+    monkeypatch.setattr(holders, "began", lambda _: next(times))
+
+    assert holder(pid) == Holder()
 
 
 def test_the_first_process_of_a_container_is_of_its_own_family() -> None:

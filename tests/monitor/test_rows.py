@@ -18,7 +18,6 @@ from tfgpu_magic.engine.status import Status
 from tfgpu_magic.model.report import Figure, GpuUse, LogicalGpu, Report
 from tfgpu_magic.model.rows import Notebook, ProcessRow, Table
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.board.unused import UnusedLine, UnusedRecord
 from tfgpu_magic.monitor.owners.attribution import Owner
 from tfgpu_magic.monitor.table.tabulate import COLOURS, SMALLEST_REST, TONES, UNATTRIBUTED, UNREAD, Known, make
 
@@ -95,13 +94,12 @@ def test_processes_are_in_the_order_of_the_gpus() -> None:
     assert [row.gpu for row in make(snapshot, Known()).processes] == ["10", "9"]
 
 
-def test_a_process_that_uses_its_gpu_is_not_unused_whatever_the_record_has() -> None:
-    uses = (Process(gpu="0", pid=pid, kind="C", held=pid, utilisation=use) for pid, use in ((2, 0), (1, 40)))
-    snapshot = Snapshot(time=0.0, gpus=(Gpu(index=0, uuid="GPU-0"),), processes=tuple(uses))
-    record = UnusedRecord(0.0, {"GPU-0": {pid: UnusedLine(0, 5.0, True) for pid in (1, 2)}})
-    made = make(snapshot, Known(facts=(record,)))
+def test_a_row_has_since_when_memory_is_unused_unless_its_pid_was_given_anew() -> None:
+    rows = tuple(Process("0", pid, "C", pid, 0, began=began, unused=5.0) for pid, began in ((3, None), (2, 7), (1, 8)))
+    owners = {pid: Owner(pid=pid, who="mine", text="", began=7) for pid in (1, 2, 3)}
+    made = make(Snapshot(time=0.0, gpus=(Gpu(index=0, uuid="GPU-0"),), processes=rows), Known(owners=owners))
 
-    assert [row.unused for row in made.processes] == [5.0, None]
+    assert [row.unused for row in made.processes] == [5.0, 5.0, None]
 
 
 def test_what_no_process_accounts_for_is_others() -> None:

@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.monitor.boards import collectors
+from tests.monitor.boards import collectors, published
 from tests.waiting import until
-from tfgpu_magic.monitor.board import unused
 from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.unused import UnusedLine, UnusedRecord
-from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.monitor.table import fetch
 from tfgpu_magic.monitor.table.fetch import Watcher
 
@@ -33,17 +30,13 @@ def gpus() -> str:
 
 
 def counted(machine: Machine, *pids: int, ago: float = 30.0, late: int = 0) -> None:
-    """Leave the record of a collector that has counted an hour of each pid, and ended so many seconds ago."""
-    now = time.time()
-    lines = {pid: UnusedLine((began(pid) or 0) + late, now - HOUR, True) for pid in pids}
-    uuid = machine.gpus()[0].uuid
+    """Leave the board of a collector that has counted an hour of each pid, and ended so many seconds ago."""
     with BoardDirectory() as place:
-        unused.keep(place, UnusedRecord(now - ago, {uuid: lines}))
+        published(place, machine, [(0, pid) for pid in pids], since=time.time() - HOUR, ago=ago, late=late)
 
 
 def counting_since(watcher: Watcher, time: float) -> bool:
-    record = unused.kept(watcher.live.report_files.places[0])
-    return record is not None and record.time > time
+    return (watcher.live.look().snapshot.listed_at or 0.0) > time
 
 
 def rows(table: Table) -> dict[int | None, ProcessRow]:
@@ -101,17 +94,3 @@ def test_one_look_tells_what_a_collector_counts_and_of_no_other_process(machine:
 
     assert first[holds.pid].unused == pytest.approx(time.time() - HOUR, abs=120)
     assert (first[other.pid].unused, second[holds.pid].unused) == (None, None)
-
-
-def test_a_record_that_is_not_whole_is_none(machine: Machine, machine_folder: Path) -> None:
-    holds = machine.add_neighbour("2GiB@0")
-    counted(machine, holds.pid)
-    with BoardDirectory() as place:
-        path = place.path / place.name(unused.NAME)
-        whole = path.read_bytes()
-        found = []
-        for data in (whole, whole[:-1], b"", whole.replace(b"true", b"TRUE"), whole[:8] + b"[]"):
-            path.write_bytes(data)
-            found.append(unused.kept(place) is not None)
-
-    assert found == [True, False, False, False, False]

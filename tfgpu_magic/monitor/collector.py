@@ -14,13 +14,12 @@ import fcntl
 import os
 import signal
 import time
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.board import lockfile, unused
+from tfgpu_magic.monitor.board import lockfile
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.lockfile import LIBRARIES, LINGER, PROCESS_NAME, READING_TIMEOUT
 from tfgpu_magic.monitor.board.report_files import ReportFiles
@@ -28,17 +27,13 @@ from tfgpu_magic.monitor.board.snapshot_file import BOARD, LOCK, Writer
 from tfgpu_magic.monitor.board.unused import Ledger
 from tfgpu_magic.monitor.driver.readers import Readers, completed
 from tfgpu_magic.monitor.driver.schedule import ASLEEP, DriverSleep, Schedule, WantedIntervals
-from tfgpu_magic.monitor.owners.pids import holder_began
-from tfgpu_magic.probe import within
+from tfgpu_magic.monitor.owners.holders import Holders, users_holder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from threading import Thread
 
     from tfgpu_magic.monitor.driver.source import SourceReader
 
-PROCESS_TIMEOUT = 0.5
-"""Seconds to wait for what is read of a process once; it takes a fraction of a millisecond."""
 BLIND_FOR, MOST_DOUBLINGS = 20.0, 4
 """Seconds without the GPUs after which a collector ends, and how often they double: five minutes in the end."""
 LISTS_WHEN_MOVED = 16 * 2**20
@@ -99,9 +94,8 @@ def _write(place: BoardDirectory, lock: int, writer: Writer, *, linger: float, p
         if (touched := os.fstat(lock).st_mtime_ns) != stamp:
             looked, stamp = now, touched
         if now - looked > linger:
-            readings.keep()
             if place.simulated:  # this machine will not come back
-                for name in (BOARD, LOCK, unused.NAME):
+                for name in (BOARD, LOCK):
                     place.remove(name)
             return
         with contextlib.suppress(OSError):  # a full disk: readers find the writer missing until there is room
@@ -116,7 +110,7 @@ class _Readings:
         folders = [folder for folder in os.environ.get(LIBRARIES, "").split(":") if folder]
         self._reader, self._schedule, self._driver_sleep = Readers(folders), Schedule(), DriverSleep()
         self._place, self._lock, self._writer, self._patience = place, lock, writer, patience
-        self._ledger = Ledger(unused.kept(place))
+        self._ledger, self._holders = Ledger(writer.past), Holders(users_holder)
         self._snapshot: Snapshot | None = None
         self._listed: dict[str, int | None] = {}
         self._opened = self._succeeded = False
@@ -138,11 +132,6 @@ class _Readings:
             self._read(kind, now)
         else:
             self._writer.beat(self._schedule.next())
-
-    def keep(self) -> None:
-        """Keep since when memory is held without use, unless the disk is full."""
-        with contextlib.suppress(MonitorError, OSError):
-            unused.keep(self._place, self._ledger.record())
 
     def _quiet(self) -> dict[int, float]:
         """Return since when kernels run no cell, by pid, as they report."""
@@ -181,13 +170,12 @@ class _Readings:
                 kind, snapshot = "lists", read(self._reader, snapshot, "lists")
         if kind != "memory":
             self._listed = {gpu.label: gpu.used for gpu in snapshot.gpus}
+            snapshot = self._ledger.step(self._holders.named(snapshot, now), self._quiet)
         opening, self._opened, cost = not self._opened, snapshot.error is None, time.monotonic() - now
         failed = not self._opened
         self._schedule.done(kind, now, cost, opening=opening, failed=failed, absent=snapshot.absent)
         self._snapshot = snapshot
         self._writer.publish(snapshot, self._schedule.next())
-        if self._ledger.step(snapshot, _began, self._quiet):
-            self.keep()
         if kind != "memory" and self._driver_sleep.begins(snapshot, now):  # an old list lacks newer processes
             with _alarm(self._patience):
                 self._reader.close()
@@ -195,18 +183,6 @@ class _Readings:
         if self._opened and not self._succeeded:
             lockfile.succeed(self._lock)
             self._succeeded = True
-
-
-_HANGING: dict[int, list[Thread]] = {}
-
-
-def _began(pid: int) -> int | None:
-    """Read when a process began, unless that takes too long: a driver may hold it, and its files with it."""
-    hanging = _HANGING.setdefault(pid, [])
-    found = within(PROCESS_TIMEOUT, partial(holder_began, pid), hanging)
-    if not hanging:
-        del _HANGING[pid]
-    return found
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from dataclasses import replace
@@ -35,6 +36,17 @@ _CODE = (
     "import os, sys; os.fork() and os._exit(0); linger, patience, *paths = sys.argv[1:]; sys.path += paths; "
     "from tfgpu_magic.monitor.collector import main; main(float(linger), float(patience))"
 )
+
+
+def last() -> Snapshot | None:
+    """Return what a collector has published last; None where no board can be read. No collector is started."""
+    with (
+        contextlib.suppress(MonitorError),
+        BoardDirectory() as place,
+        contextlib.closing(SnapshotReader(place)) as reader,
+    ):
+        return reader.look().snapshot
+    return None
 
 
 class Live:

@@ -18,7 +18,7 @@ from tfgpu_magic.monitor.driver.sources import SOURCES
 
 SIMULATED = "TFGPU_SIMGPU"
 """The variable that puts a process on a simulated machine (`simgpu.ENVIRONMENT`), which has a board of its own."""
-_OF_A_VIEW = ("board", "lock", "unused-")
+_OF_A_VIEW = ("board", "lock")
 """Prefixes of the files that belong to one view of the GPUs; all others belong to the whole machine."""
 _RUNTIME, _TEMPORARY = Path("/run/user"), Path("/tmp")  # noqa: S108  BoardDirectory checks the owner
 CHECK = 8

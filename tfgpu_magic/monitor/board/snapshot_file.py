@@ -16,6 +16,7 @@ messages, and an earlier one passes over what it does not know.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import struct
@@ -137,6 +138,9 @@ class Writer:
     Args:
         place: where the board is.
 
+    Attributes:
+        past: what the earlier writer published last; None where there is nothing.
+
     Raises:
         MonitorError: the file cannot be made.
     """
@@ -148,6 +152,7 @@ class Writer:
             header = _header(self._fd)
         except (FileNotFoundError, MonitorError):
             header = None
+        self.past = _message(self._fd, header) if header is not None else None
         if header is None:
             self._fd = self._create()
             header = Header(sequence=time.time_ns() // 1000)
@@ -254,10 +259,10 @@ class SnapshotReader:
             if header is None:
                 continue
             if header.length and header.sequence != self._message.sequence:
-                text = _read(self._fd, header.length, _SLOTS[header.sequence % 2])
-                if len(text) != header.length or zlib.crc32(text) != header.check:
+                message = _text(self._fd, header)
+                if message is None:
                     continue
-                self._message = Published(header.sequence, text.decode())
+                self._message = Published(header.sequence, message)
             self._seen = header if header.length or self._message is NOTHING else self._seen
             break
         seen, now = self._seen, time.monotonic()
@@ -315,6 +320,20 @@ def _header(fd: int) -> Header | None:
     header = Header(*fields)
     whole = _CHECK.unpack_from(data, length)[0] == zlib.crc32(data[:length])
     return header if whole and header.boot == boot() and header.length <= _ROOM else None
+
+
+def _text(fd: int, header: Header) -> str | None:
+    """Read the message that a header names; None if it is not whole."""
+    text = _read(fd, header.length, _SLOTS[header.sequence % 2])
+    return text.decode() if len(text) == header.length and zlib.crc32(text) == header.check else None
+
+
+def _message(fd: int, header: Header) -> Snapshot | None:
+    """Read what was published last; None where nothing was, or nothing that can be read."""
+    text = _text(fd, header) if header.length else None
+    with contextlib.suppress(ValueError):
+        return Snapshot.from_json(text or "")
+    return None
 
 
 def _read(fd: int, length: int, offset: int) -> bytes:

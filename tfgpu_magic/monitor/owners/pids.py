@@ -118,11 +118,6 @@ def whose(pid: int) -> Literal["mine", "other", "gone"]:
     return "gone" if opens_driver(pid) is False else "mine"
 
 
-def holder_began(pid: int) -> int | None:
-    """Return when a process that the driver lists began; None where it is none of this machine's, or has ended."""
-    return None if whose(pid) == "gone" else began(pid)
-
-
 def command(pid: int) -> str:
     """Return the name of this user's process, as `short_command`.
 

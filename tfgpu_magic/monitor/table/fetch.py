@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.rows import Table
-from tfgpu_magic.monitor.board import unused
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import ReportFiles
+from tfgpu_magic.monitor.board.unused import continued
 from tfgpu_magic.monitor.driver.look import look
-from tfgpu_magic.monitor.live import Live
+from tfgpu_magic.monitor.live import Live, last
 from tfgpu_magic.monitor.owners.attribution import Owners, together
 from tfgpu_magic.monitor.owners.pids import maker
 from tfgpu_magic.monitor.table.tabulate import UNATTRIBUTED, Known, make
@@ -77,7 +77,7 @@ class Posted(NamedTuple):
 def posted(files: ReportFiles) -> Posted:
     """Read what is posted on the board now, beside the snapshots."""
     reports = files.read()
-    found = (unused.kept(files.places[0]), *(read(files.places, reports) for read in parts("row fact")))
+    found = (read(files.places, reports) for read in parts("row fact"))
     return Posted(reports, tuple(fact for fact in found if fact is not None), files.names)
 
 
@@ -92,6 +92,9 @@ def table(report: Callable[[Snapshot], Report] | None = None, *, timeout: float 
         The rows, even where there is no driver or it hangs: then the table's `error` says so.
     """
     snapshot = look(timeout)
+    published = last()
+    if published is not None:
+        snapshot = continued(snapshot, published)
     known = within(timeout, lambda: _read().known(Owners(), snapshot, {}))
     made = make(snapshot, replace(known or Known(), own=report(snapshot) if report else None))
     if known is None:

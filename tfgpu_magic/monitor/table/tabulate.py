@@ -185,6 +185,7 @@ def _rows(
             kernel=owner.kernel,
             call=owner.call,
             utilisation=process.utilisation,
+            unused=process.unused if process.began in (None, owner.began) or owner.began is None else None,
             began=owner.began,
             parks=owner.who in ("this", "mine") and process.pid in parks,
         )
