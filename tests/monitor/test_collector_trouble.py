@@ -24,7 +24,7 @@ from tfgpu_magic.monitor.board.snapshot_file import BOARD, LOCK
 from tfgpu_magic.monitor.collector import BLIND_FOR
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners import holders
-from tfgpu_magic.monitor.owners.holders import Holder
+from tfgpu_magic.monitor.owners.holders import HolderFacts
 
 if TYPE_CHECKING:
     from tfgpu_magic.simgpu import Machine
@@ -54,11 +54,11 @@ def test_a_hang_is_stale_within_three_seconds_and_over_when_nvml_answers(machine
 def test_a_process_that_cannot_be_read_keeps_no_other_from_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
     never, asked = threading.Event(), list[int]()
 
-    def read(pid: int) -> Holder:
+    def read(pid: int) -> HolderFacts:
         asked.append(pid)
         if pid == 1:
             never.wait(60)
-        return Holder(1000, 5)
+        return HolderFacts(1000, 5)
 
     monkeypatch.setattr(holders, "PROCESS_TIMEOUT", 2 * SLACK)
     known, rows = holders.Holders(read), tuple(Process("0", pid, "C", 1) for pid in (1, 2))

@@ -23,7 +23,7 @@ from tfgpu_magic.monitor.owners import attribution as owning
 from tfgpu_magic.monitor.owners import holders, pids
 from tfgpu_magic.monitor.owners.attribution import _FIRST, SIMULATED_USER, Owner, Owners, together
 from tfgpu_magic.monitor.owners.cgroups import named
-from tfgpu_magic.monitor.owners.holders import Holder, holder, users_holder
+from tfgpu_magic.monitor.owners.holders import HolderFacts, holder, users_holder
 from tfgpu_magic.monitor.owners.pids import began, family, opens_driver, short_command
 
 if TYPE_CHECKING:
@@ -366,7 +366,7 @@ def test_of_another_users_holder_is_read_whose_it_is_when_it_began_its_cgroup_an
 
     monkeypatch.setattr(pids, "opens_driver", read)
 
-    assert users_holder(pid) == Holder(NOBODY, began(pid), named(Path(f"/proc/{pid}/cgroup").read_text()))
+    assert users_holder(pid) == HolderFacts(NOBODY, began(pid), named(Path(f"/proc/{pid}/cgroup").read_text()))
 
 
 def test_what_has_ended_or_has_no_driver_open_is_not_what_the_driver_means(start: Start) -> None:
@@ -382,7 +382,7 @@ def test_what_is_read_while_a_pid_is_given_anew_is_nobodys(start: Start, monkeyp
     pid, times = start(), itertools.count()
     monkeypatch.setattr(holders, "began", lambda _: next(times))
 
-    assert holder(pid) == Holder()
+    assert holder(pid) == HolderFacts()
 
 
 def test_the_first_process_of_a_container_is_of_its_own_family() -> None:

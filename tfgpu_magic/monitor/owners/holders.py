@@ -26,7 +26,7 @@ PROCESS_TIMEOUT = 0.5
 """Seconds to wait for what is read of a process; it takes a fraction of a millisecond."""
 
 
-class Holder(NamedTuple):
+class HolderFacts(NamedTuple):
     """What is read of a process; the fields of a `Process`."""
 
     uid: int | None = None
@@ -34,21 +34,21 @@ class Holder(NamedTuple):
     cgroup: str | None = None
 
 
-NOBODY = Holder()
+NOBODY = HolderFacts()
 """What is known of a pid that means no process here, or one that is hidden."""
 
 
-def holder(pid: int) -> Holder:
+def holder(pid: int) -> HolderFacts:
     """Return what is known of a process of any user."""
     start = began(pid)
     try:
-        found = Holder(user(pid), start, named(Path(f"/proc/{pid}/cgroup").read_text(errors="replace")))
+        found = HolderFacts(user(pid), start, named(Path(f"/proc/{pid}/cgroup").read_text(errors="replace")))
     except (OSError, ValueError, IndexError):
         return NOBODY
     return found if start is not None and began(pid) == start else NOBODY  # else the pid was given anew meanwhile
 
 
-def users_holder(pid: int) -> Holder:
+def users_holder(pid: int) -> HolderFacts:
     """Return the same for a collector of a user, in whose container a driver may list the pids of another namespace."""
     return NOBODY if whose(pid) == "gone" else holder(pid)
 
@@ -60,9 +60,9 @@ class Holders:
         read: reads a process; a driver may hold it, and its files with it.
     """
 
-    def __init__(self, read: Callable[[int], Holder]) -> None:
+    def __init__(self, read: Callable[[int], HolderFacts]) -> None:
         self._read = read
-        self._known: dict[int, tuple[float, Holder]] = {}
+        self._known: dict[int, tuple[float, HolderFacts]] = {}
         self._hanging: dict[int, list[Thread]] = {}
 
     def named(self, snapshot: Snapshot, now: float) -> Snapshot:
@@ -79,7 +79,7 @@ class Holders:
         rows = (row._replace(**self._known[row.pid][1]._asdict()) for row in snapshot.processes)
         return snapshot._replace(processes=tuple(rows))
 
-    def _find(self, pid: int) -> Holder:
+    def _find(self, pid: int) -> HolderFacts:
         hanging = self._hanging.setdefault(pid, [])
         found = within(PROCESS_TIMEOUT, partial(self._read, pid), hanging)
         if not hanging:
