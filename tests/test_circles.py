@@ -47,7 +47,7 @@ FLOORS = (
     {"engine"},
     {"isolate"},
     {"insight"},
-    {"notebook", "server"},
+    {"lab", "notebook", "server"},
     {"doctor"},
     {"command", "parking"},
     {"__init__", "__main__"},

@@ -16,6 +16,8 @@ from tfgpu_magic.doctor.child import Reply
 from tfgpu_magic.doctor.machine import DriverReply
 from tfgpu_magic.doctor.machine import ThisMachine as Here
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.monitor.board.machine_board import MachineDirectory
+from tfgpu_magic.monitor.board.snapshot_file import Writer
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.simgpu import Machine
 
@@ -97,6 +99,20 @@ def test_a_collector_is_told_to_be_alive_with_its_version_and_to_hang_when_it_gi
 
     assert stopped.of("fault") == ["board.hangs"]
     assert gone.names == ["board.directory", "board.no-collector"]
+
+
+def test_the_board_of_all_users_is_told(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFGPU_SIMGPU", str(tmp_path / "machine"))
+    (tmp_path / "machine.run").mkdir(mode=0o755)
+    writer = Writer(MachineDirectory())
+    writer.publish(Snapshot(time=1e9))
+    read = look("board")
+    (tmp_path / "machine.run").chmod(0o777)
+    unread = look("board")
+    writer.close()
+
+    assert read.facts("board.machine")["directory"] == str(tmp_path / "machine.run")
+    assert "by others" in unread.facts("board.machine-unread")["why"]
 
 
 def test_a_directory_that_others_can_read_is_a_fault(folder: Path) -> None:

@@ -35,5 +35,6 @@ COMMANDS = (
     Command("plan", '"POLICY"', "show what a policy would do, GPU by GPU, and change nothing"),
     Command("env", '"POLICY"', "print shell lines that do it, as far as environment variables can"),
     Command("doctor", "[--quick] [--park] [--json]", "check what works here, what does not, and what to do next"),
+    Command("collect", "", "read the GPUs for all users of this machine, as a service"),
     Command("help", "[COMMAND]", "show this list, or more about one command"),
 )

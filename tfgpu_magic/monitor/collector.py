@@ -14,8 +14,10 @@ import fcntl
 import os
 import signal
 import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.snapshot import Snapshot
@@ -27,10 +29,10 @@ from tfgpu_magic.monitor.board.snapshot_file import BOARD, LOCK, Writer
 from tfgpu_magic.monitor.board.unused import Ledger
 from tfgpu_magic.monitor.driver.readers import Readers, completed
 from tfgpu_magic.monitor.driver.schedule import ASLEEP, DriverSleep, Schedule, WantedIntervals
-from tfgpu_magic.monitor.owners.holders import Holders, users_holder
+from tfgpu_magic.monitor.owners.holders import HolderFacts, Holders, users_holder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from tfgpu_magic.monitor.driver.source import SourceReader
 
@@ -41,13 +43,28 @@ LISTS_WHEN_MOVED = 16 * 2**20
 _PAUSE = 0.5  # seconds between two checks whether a sleeping GPU was woken, or a driver that fails is due
 
 
-def collect(place: BoardDirectory, *, linger: float = LINGER, patience: float = READING_TIMEOUT) -> bool:
+class Duty(NamedTuple):
+    """How to be a collector.
+
+    Attributes:
+        linger: seconds to stay after the last viewer's look.
+        patience: seconds after which a hanging reading ends this process, by SIGALRM.
+        read: reads a process that a driver lists.
+        quiet: returns since when kernels run no cell, by pid, as they report in a directory.
+    """
+
+    linger: float = LINGER
+    patience: float = READING_TIMEOUT
+    read: Callable[[int], HolderFacts] = users_holder
+    quiet: Callable[[BoardDirectory], Mapping[int, float]] = lambda place: _quiet(place)
+
+
+def collect(place: BoardDirectory, duty: Duty) -> bool:
     """Be the collector, until there are no viewers or the board is gone.
 
     Args:
         place: where the board is.
-        linger: seconds to stay after the last viewer's look.
-        patience: seconds after which a hanging reading ends this process, by SIGALRM.
+        duty: how.
 
     Returns:
         Whether this process was the collector; False if there is another.
@@ -62,7 +79,7 @@ def collect(place: BoardDirectory, *, linger: float = LINGER, patience: float = 
         return False
     try:
         writer = Writer(place)
-        _write(place, lock, writer, linger=linger, patience=patience)
+        _write(place, lock, writer, duty)
         writer.close()
     except MonitorError as error:
         with contextlib.suppress(OSError):
@@ -86,14 +103,14 @@ def _lock(place: BoardDirectory) -> int | None:
     return None
 
 
-def _write(place: BoardDirectory, lock: int, writer: Writer, *, linger: float, patience: float) -> None:
-    readings = _Readings(place, lock, writer, patience)
+def _write(place: BoardDirectory, lock: int, writer: Writer, duty: Duty) -> None:
+    readings = _Readings(place, lock, writer, duty)
     looked, stamp = time.monotonic(), 0
     while writer.is_there() and place.holds(LOCK, lock) and not readings.blind(time.monotonic()):
         now = time.monotonic()
         if (touched := os.fstat(lock).st_mtime_ns) != stamp:
             looked, stamp = now, touched
-        if now - looked > linger:
+        if now - looked > duty.linger:
             if place.simulated:  # this machine will not come back
                 for name in (BOARD, LOCK):
                     place.remove(name)
@@ -106,11 +123,12 @@ def _write(place: BoardDirectory, lock: int, writer: Writer, *, linger: float, p
 class _Readings:
     """The readings and their publication, one step at a time."""
 
-    def __init__(self, place: BoardDirectory, lock: int, writer: Writer, patience: float) -> None:
+    def __init__(self, place: BoardDirectory, lock: int, writer: Writer, duty: Duty) -> None:
         folders = [folder for folder in os.environ.get(LIBRARIES, "").split(":") if folder]
         self._reader, self._schedule, self._driver_sleep = Readers(folders), Schedule(), DriverSleep()
-        self._place, self._lock, self._writer, self._patience = place, lock, writer, patience
-        self._ledger, self._holders = Ledger(writer.past), Holders(users_holder)
+        self._lock, self._writer, self._patience = lock, writer, duty.patience
+        self._ledger, self._holders = Ledger(writer.past), Holders(duty.read)
+        self._quiet = partial(duty.quiet, place)
         self._snapshot: Snapshot | None = None
         self._listed: dict[str, int | None] = {}
         self._opened = self._succeeded = False
@@ -132,13 +150,6 @@ class _Readings:
             self._read(kind, now)
         else:
             self._writer.beat(self._schedule.next())
-
-    def _quiet(self) -> dict[int, float]:
-        """Return since when kernels run no cell, by pid, as they report."""
-        with contextlib.suppress(MonitorError), contextlib.closing(ReportFiles(self._place)) as reports:
-            idle = [one for one in reports.read() if one.busy is False]
-            return {one.pid: one.active for one in idle if one.active is not None}
-        return {}
 
     def blind(self, now: float) -> bool:
         """Tell whether the GPUs could not be read for long; the longer, the more collectors in a row could not."""
@@ -185,6 +196,14 @@ class _Readings:
             self._succeeded = True
 
 
+def _quiet(place: BoardDirectory) -> dict[int, float]:
+    """Return since when kernels run no cell, by pid, as they report."""
+    with contextlib.suppress(MonitorError), contextlib.closing(ReportFiles(place)) as reports:
+        idle = [one for one in reports.read() if one.busy is False]
+        return {one.pid: one.active for one in idle if one.active is not None}
+    return {}
+
+
 @contextlib.contextmanager
 def _alarm(patience: float) -> Iterator[None]:
     """End this process if the block, which calls a driver, takes longer."""
@@ -216,7 +235,7 @@ def main(linger: float = LINGER, patience: float = READING_TIMEOUT) -> None:
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(PROCESS_NAME)
     with contextlib.suppress(MonitorError), BoardDirectory() as place:  # readers find the reason for themselves
-        collect(place, linger=linger, patience=patience)
+        collect(place, Duty(linger, patience))
 
 
 if __name__ == "__main__":

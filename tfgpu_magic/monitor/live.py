@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.board import lockfile
+from tfgpu_magic.monitor.board import lockfile, machine_board
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.lockfile import LINGER, READING_TIMEOUT
+from tfgpu_magic.monitor.board.machine_board import MachineBoard
 from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.monitor.board.snapshot_file import LOCK, NOTHING, Look, Published, SnapshotReader
 from tfgpu_magic.monitor.board.starting import launch
@@ -40,6 +41,8 @@ _CODE = (
 
 def last() -> Snapshot | None:
     """Return what a collector has published last; None where no board can be read. No collector is started."""
+    if (machine := machine_board.published()) is not None:
+        return machine.snapshot
     with (
         contextlib.suppress(MonitorError),
         BoardDirectory() as place,
@@ -52,9 +55,10 @@ def last() -> Snapshot | None:
 class Live:
     """The GPUs as they are from second to second, for a viewer that looks repeatedly.
 
-    Every look costs microseconds, however many viewers there are: one process asks the drivers for all of the user's.
-    It is started by the first look, started again when it was killed, and ends when there was no look for a while. What
-    reads the board raises `MonitorError`, as `look`. Not thread-safe.
+    Every look costs microseconds, however many viewers there are: one process asks the drivers for all of the machine,
+    where a service does so, else for all of the user's. The latter is started by the first look, started again when it
+    was killed, and ends when there was no look for a while. What reads the board raises `MonitorError`, as `look`. Not
+    thread-safe.
 
     Args:
         linger: seconds that a collector stays after the last look, if it is started here.
@@ -69,6 +73,7 @@ class Live:
     def __init__(self, *, linger: float = LINGER, patience: float = READING_TIMEOUT, every: float = 1.0) -> None:
         self._options = (str(linger), str(patience))
         self._wanted = WantedIntervals(every, 2.0 * every)
+        self._machine = MachineBoard()
         self._place: BoardDirectory | None = None
         self._reader: SnapshotReader  # this and the next are there as long as the place is
         self._report_files: ReportFiles
@@ -96,6 +101,7 @@ class Live:
             self._reader.close()
             self._report_files.close()
             self._place.close()
+        self._machine.close()
         self._place = None
 
     @property
@@ -114,10 +120,16 @@ class Live:
             MonitorError: the board's directory or a file in it is not the user's or cannot be written, or no process
                 can be started. A later look may work.
         """
-        seen = self._open().look()
+        machine = self._machine.look()
+        own = self._open()
+        if machine is not None:
+            return machine
+        seen, left = own.look(), self._machine.left
         if seen.message is NOTHING and seen.stale_since is not None and (reason := self._reason()):
             return replace(seen, message=Published(0, Snapshot(time=0.0, error=reason).to_json()))
-        return seen
+        # Until the own collector has read something, what the service has left is the latest.
+        late = seen.age is None or seen.stale_since is not None
+        return left if left is not None and late and left.snapshot.time > seen.snapshot.time else seen
 
     def wait(self, seconds: float = 5.0) -> Look:
         """Look until a living collector has published something, or the time is over.
@@ -134,7 +146,8 @@ class Live:
 
     def history(self) -> History:
         """Return what was used of each GPU in the last hour, as far as there were viewers."""
-        return self._open().history()
+        own = self._open()
+        return self._machine.history() or own.history()
 
     @property
     def report_files(self) -> ReportFiles:
@@ -145,10 +158,14 @@ class Live:
     def ensure(self) -> None:
         """Ensure that there is a collector, and record that it has a viewer. Looks do that.
 
+        Where the machine's board is read, there is one.
+
         Raises:
             MonitorError: none can be started.
         """
         place = self._placed()
+        if self._machine.look() is not None:
+            return
         try:
             fd = place.open(LOCK, os.O_RDWR | os.O_CREAT)
             try:

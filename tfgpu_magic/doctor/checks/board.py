@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
@@ -12,6 +13,7 @@ from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.board import lockfile
 from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.machine_board import MachineBoard, folder
 from tfgpu_magic.monitor.board.snapshot_file import LOCK, SnapshotReader
 
 DIRECTORY = Outcome("board.directory", Severity.GOOD, "It is in {directory}, which is yours alone.")
@@ -24,6 +26,24 @@ HANGS = Outcome(
     Severity.FAULT,
     "A collector is there, and has given no sign for {age} s: it hangs in the driver, and all views are stale.",
     "It is ended by itself after a minute, unless the driver holds it. See whether this answers:\n  nvidia-smi",
+)
+MACHINE = Outcome(
+    "board.machine",
+    Severity.GOOD,
+    "The views of all users read {directory}. The service that writes to it read the GPUs {age} s ago.",
+)
+MACHINE_HANGS = Outcome(
+    "board.machine-hangs",
+    Severity.FAULT,
+    "The service that reads the GPUs for all users has given no sign for {age} s: it hangs in the driver.",
+    "All views are stale meanwhile. See whether the driver answers, and restart the service:\n  nvidia-smi\n"
+    "  sudo systemctl restart tfgpu-collector",
+)
+MACHINE_UNREAD = Outcome(
+    "board.machine-unread",
+    Severity.WARNING,
+    "There is a board for all users, which is not read: {why}",
+    "Your views have a collector of their own. An administrator can set it right: see docs/administrators.md.",
 )
 STARTING = Outcome("board.starting", Severity.NOTE, "A collector is there, and has not read the GPUs yet.")
 FAILED = Outcome("board.failed", Severity.FAULT, "No collector could begin: {why}")
@@ -39,9 +59,23 @@ def board(machine: ThisMachine) -> Iterator[Finding]:  # noqa: ARG001  # the boa
                 if place.passed_over
                 else DIRECTORY(directory=directory)
             )
+            yield from _of_the_machine()
             yield _collector(place)
     except MonitorError as error:
         yield UNUSABLE(why=str(error))
+
+
+def _of_the_machine() -> Iterator[Finding]:
+    """Tell of the board that a service writes for all users, where there is one."""
+    with contextlib.closing(MachineBoard()) as board:
+        seen = board.look()
+    if seen is None:
+        if board.why_not:
+            yield MACHINE_UNREAD(why=board.why_not)
+    elif seen.stale_since is not None:
+        yield MACHINE_HANGS(age=round(time.time() - seen.stale_since))
+    else:
+        yield MACHINE(directory=str(folder()), age=round(seen.age or 0.0, 1))
 
 
 def _collector(place: BoardDirectory) -> Finding:

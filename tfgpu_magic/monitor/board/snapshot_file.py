@@ -242,6 +242,11 @@ class SnapshotReader:
         # A writer is expected from now on.
         self._seen = Header(beat=time.monotonic(), beat_time=time.time(), due=math.inf)
 
+    @property
+    def header(self) -> Header:
+        """The header that the last look found."""
+        return self._seen
+
     def move(self, place: BoardDirectory) -> None:
         """Read the board there from now on; until something is published there, the last message stays."""
         self.close()

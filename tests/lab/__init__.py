@@ -1,0 +1,1 @@
+"""What a machine of many users runs once for all of them."""

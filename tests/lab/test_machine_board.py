@@ -1,0 +1,243 @@
+"""The machine's board: read as long as it is true, and not where anybody could have planted it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab.users import as_user, root_only
+from tests.waiting import until
+from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.monitor.board import machine_board, snapshot_file
+from tfgpu_magic.monitor.board.machine_board import MachineBoard, MachineDirectory
+from tfgpu_magic.monitor.board.snapshot_file import BOARD, Writer
+from tfgpu_magic.monitor.driver.schedule import ASLEEP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ANN, SERVICE = 12345, 991
+READING = Snapshot(time=1e9, gpus=(Gpu(index=0, uuid="GPU-0", used=1),), listed_at=1e9)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The board's directory on a machine that nothing else knows."""
+    monkeypatch.setenv("TFGPU_SIMGPU", str(tmp_path / "machine"))
+    for above in (tmp_path, *list(tmp_path.parents)[:-2]):  # as /run is
+        above.chmod(0o755)
+    made = tmp_path / "machine.run"
+    made.mkdir(mode=0o755)
+    return made
+
+
+@pytest.fixture
+def writer(folder: Path) -> Iterator[Writer]:
+    place = MachineDirectory()
+    writer = Writer(place)
+    writer.publish(READING)
+    yield writer
+    writer.close()
+    place.close()
+
+
+@pytest.fixture
+def viewer(writer: Writer) -> Iterator[MachineBoard]:
+    viewer = MachineBoard()
+    yield viewer
+    viewer.close()
+
+
+def seen_now() -> Snapshot | str:
+    """Return what a new viewer reads, or why it does not."""
+    viewer = MachineBoard()
+    seen = viewer.look()
+    viewer.close()
+    return viewer.why_not or "nothing" if seen is None else seen.snapshot
+
+
+def later(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the clock of a reader be so many seconds ahead."""
+    now = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: now() + seconds)
+
+
+def test_it_is_read_at_once_where_it_is_true(viewer: MachineBoard) -> None:
+    seen = viewer.look()
+
+    assert seen is not None
+    assert (seen.snapshot, seen.stale_since, viewer.why_not) == (READING, None, "")
+
+
+def test_where_there_is_none_nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFGPU_SIMGPU", str(tmp_path / "machine"))
+
+    assert seen_now() == "nothing"
+    assert not (tmp_path / "machine.run").exists()
+
+
+@root_only
+@pytest.mark.processes
+def test_every_user_reads_it_and_none_can_write_make_or_remove_anything(folder: Path, writer: Writer) -> None:
+    attacks = {
+        "write": lambda: os.open(folder / BOARD, os.O_RDWR),
+        "truncate": lambda: os.truncate(folder / BOARD, 0),
+        "make": lambda: (folder / "mine").mkdir(),
+        "remove": lambda: (folder / BOARD).unlink(),
+        "replace": lambda: (folder / BOARD).rename(folder / "other"),
+        "lock": lambda: os.open(folder / "lock", os.O_RDONLY),
+    }
+    (folder / "lock").touch(mode=0o600)
+    failed = {name: type(as_user(ANN, attack)) for name, attack in attacks.items()}
+
+    assert as_user(ANN, seen_now) == READING
+    assert failed == dict.fromkeys(attacks, PermissionError)
+
+
+@root_only
+@pytest.mark.processes
+def test_a_user_who_locks_it_keeps_nobody_from_writing_or_reading(folder: Path, writer: Writer) -> None:
+    def locked() -> Snapshot | str:
+        fcntl.flock(os.open(folder / BOARD, os.O_RDONLY), fcntl.LOCK_EX)
+        writer.publish(READING._replace(time=2e9))  # by the descriptor that the service has
+        return seen_now()
+
+    assert as_user(ANN, locked) == READING._replace(time=2e9)
+
+
+def planted(folder: Path, board: Path, elsewhere: Path) -> dict[str, tuple[Callable[[], object], str]]:
+    """Return what may be where a service's board is looked for: how it comes there, and why it is not read."""
+
+    def link(path: Path) -> None:
+        path.rename(elsewhere)
+        path.symlink_to(elsewhere)
+
+    def pipe() -> None:
+        board.unlink()
+        os.mkfifo(board, 0o644)
+
+    return {
+        "a person's folder": (lambda: os.chown(folder, ANN, ANN), "who is a person and no service"),
+        "a link": (lambda: link(folder), "not a directory that can be read"),
+        "a writable folder": (lambda: folder.chmod(0o775), "can be written to by others"),
+        "a writable parent": (lambda: folder.parent.chmod(0o1777), "can be written to by others than root"),
+        "a person's parent": (lambda: os.chown(folder.parent, ANN, ANN), "can be written to by others than root"),
+        "a person's board": (lambda: os.chown(board, ANN, ANN), "is not a plain file"),
+        "a writable board": (lambda: board.chmod(0o664), "is not a plain file"),
+        "a hard link": (lambda: elsewhere.hardlink_to(board), "is not a plain file"),
+        "a linked board": (lambda: link(board), "cannot be opened"),
+        "a pipe": (pipe, "is not a plain file"),
+        "a secret board": (lambda: board.chmod(0o600), "cannot be opened"),
+    }
+
+
+@root_only
+@pytest.mark.processes
+@pytest.mark.usefixtures("writer")
+@pytest.mark.parametrize("how", planted(*[Path()] * 3))
+def test_what_a_user_could_have_planted_is_not_read(folder: Path, how: str) -> None:
+    plant, why = planted(folder, folder / BOARD, folder.parent / "elsewhere")[how]
+    plant()
+
+    assert why in as_user(ANN + 1, seen_now)
+
+
+@root_only
+@pytest.mark.processes
+def test_a_directory_of_a_service_user_is_read_and_its_files_are_that_users(folder: Path, writer: Writer) -> None:
+    os.chown(folder, SERVICE, SERVICE)
+    theirs = as_user(ANN, seen_now)
+    os.chown(folder / BOARD, SERVICE, SERVICE)
+
+    assert "is not a plain file" in theirs
+    assert as_user(ANN, seen_now) == READING
+
+
+def test_a_directory_that_is_changed_behind_a_viewer_is_no_longer_read(
+    folder: Path, viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine_board, "FIND_EVERY", 0.0)
+    before = viewer.look()
+    folder.chmod(0o777)
+
+    assert before is not None
+    assert viewer.look() is None
+    assert "can be written to by others" in viewer.why_not
+
+
+def test_the_board_of_other_pids_or_other_gpus_is_not_read(
+    viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine_board, "view", lambda: 77)
+
+    assert viewer.look() is None
+
+
+def test_a_service_that_lives_and_gives_no_sign_is_waited_for_and_one_that_has_ended_is_not(
+    viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    viewer.look()
+    later(60.0, monkeypatch)
+    hangs = viewer.look()
+    monkeypatch.setattr(machine_board, "began", lambda _: 5)  # the pid is another process's
+    ended = viewer.look()
+
+    assert hangs is not None
+    assert hangs.stale_since is not None
+    assert ended is None
+    assert viewer.left is not None  # shown until the own collector has read something
+    assert viewer.left.snapshot == READING
+
+
+@pytest.mark.parametrize(
+    ("there", "forbidden", "waits"), [(True, True, True), (True, False, False), (False, True, False)]
+)
+def test_where_proc_hides_the_service_that_it_lives_is_known(
+    viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch, there: bool, forbidden: bool, waits: bool
+) -> None:
+    viewer.look()
+    later(60.0, monkeypatch)
+    monkeypatch.setattr(machine_board, "began", lambda _: None)
+    monkeypatch.setattr(machine_board, "lives", lambda _: there)
+    monkeypatch.setattr("os.path.exists", lambda _: not forbidden)  # a zombie can be read, and has ended
+
+    assert (viewer.look() is not None) == waits
+
+
+def test_a_restart_of_the_service_starts_nobodys_collector(
+    viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    viewer.look()
+    monkeypatch.setattr(machine_board, "began", lambda _: 5)
+    later(snapshot_file.STALE_AFTER + 0.1, monkeypatch)
+
+    assert viewer.look() is not None
+
+
+def test_a_service_that_cannot_read_the_gpus_is_left_and_sleeping_gpus_are_no_failure(
+    writer: Writer, viewer: MachineBoard
+) -> None:
+    writer.publish(Snapshot(time=1e9, error=ASLEEP))
+    asleep = viewer.look()
+    writer.publish(Snapshot(time=1e9, error="NVML: no permission."))
+
+    assert asleep is not None
+    assert viewer.look() is None
+
+
+def test_it_is_read_again_when_it_has_been_true_for_a_while(
+    writer: Writer, viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.publish(Snapshot(time=1e9, error="NVML: no permission."))
+    viewer.look()
+    writer.publish(READING)
+    at_once = viewer.look()
+    monkeypatch.setattr(machine_board, "BACK_AFTER", 0.0)
+
+    assert at_once is None
+    assert until(lambda: seen.snapshot if (seen := viewer.look()) else None) == READING

@@ -1,0 +1,192 @@
+"""The machine's collector, as a real process on a simulated machine, and what viewers do with it and without it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab.users import as_user, root_only
+from tests.monitor.boards import collectors, end_collectors, fresh
+from tests.processes import kill, ours
+from tests.waiting import until
+from tfgpu_magic.monitor.board import machine_board
+from tfgpu_magic.monitor.live import Live, last
+from tfgpu_magic.monitor.owners.pids import began
+from tfgpu_magic.simgpu import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+ANN = 12345
+WATCHED = """
+import sys
+opened = set()
+def note(event, args):
+    if event == "open" and isinstance(args[0], str):
+        opened.add(args[0])
+    elif event in ("os.listdir", "os.scandir"):
+        opened.add(f"{args[0]}/")
+sys.addaudithook(note)
+from tfgpu_magic.lab import service
+try:
+    service.serve(service.DUTY._replace(linger=4.0))
+finally:
+    print(*sorted(opened), sep="\\n")
+"""
+"""A service that ends after a while, and prints which files it has opened."""
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    with Machine.create("2x16GiB") as machine:
+        for name, value in machine.environ().items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "own"))
+        machine.path.parent.chmod(0o755)
+        machine.path.chmod(0o666)
+        yield machine
+        kill(*ours(machine, "tfgpu_magic"))
+        end_collectors(machine)
+
+
+def start(machine: Machine) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tfgpu_magic", "collect"]
+    return machine.popen(command, text=True, stderr=subprocess.PIPE)
+
+
+def serve(machine: Machine) -> subprocess.Popen[str]:
+    """Start the service, and wait until it has read the GPUs."""
+    service = start(machine)
+    until(lambda: (seen := machine_board.published()) and fresh(seen))
+    return service
+
+
+def from_service(live: Live) -> bool:
+    """Tell whether a viewer reads the machine's board, and it is true."""
+    return fresh(live.look()) and live._machine.look() is not None
+
+
+def test_where_it_serves_no_users_collector_starts_and_nothing_is_written_for_one(
+    machine: Machine, tmp_path: Path
+) -> None:
+    neighbour = machine.add_neighbour("2GiB@0")
+    service = serve(machine)
+    with Live() as live:
+        until(lambda: from_service(live))
+        rows = until(lambda: live.look().snapshot.processes)
+        history = until(lambda: live.history().times)
+
+        assert [(row.pid, row.uid, row.began) for row in rows] == [(neighbour.pid, os.getuid(), began(neighbour.pid))]
+        assert history
+        assert (told := last())
+        assert [row.pid for row in told.processes] == [neighbour.pid]
+    service.kill()
+    service.communicate()
+
+    assert collectors(machine) == []
+    assert [path.name for path in (tmp_path / "own").iterdir() if path.name.startswith(("board", "lock"))] == []
+
+
+def test_killed_away_and_back_everybody_sees_what_is_true(machine: Machine) -> None:
+    service = serve(machine)
+    with Live(linger=3) as live:
+        until(lambda: from_service(live))
+        service.kill()
+        service.communicate()
+        until(lambda: fresh(live.look()) and collectors(machine), seconds=10)
+        alone = live._machine.look()
+        again = start(machine)
+        until(lambda: from_service(live))
+        until(lambda: not collectors(machine), every=0.5)
+
+        assert alone is None
+        assert from_service(live)
+        again.kill()
+        again.communicate()
+
+
+def test_while_it_hangs_that_is_said_and_nobody_asks_the_driver_beside_it(machine: Machine) -> None:
+    service = serve(machine)
+    with Live() as live:
+        until(lambda: from_service(live))
+        service.send_signal(signal.SIGSTOP)
+        stale = until(live.look, lambda seen: seen.stale_since is not None)
+        still = until(live.look, lambda seen: (seen.age or 0.0) > 5.0)
+        beside = collectors(machine)
+        service.send_signal(signal.SIGCONT)
+        until(lambda: from_service(live))
+
+        assert stale.snapshot.gpus
+        assert (still.stale_since, beside) == (stale.stale_since, [])
+        service.kill()
+        service.communicate()
+
+
+def test_a_second_one_ends_and_says_why(machine: Machine) -> None:
+    service = serve(machine)
+    with Live() as live:
+        until(lambda: from_service(live))
+    second = start(machine)
+    said = second.communicate()[1]
+    service.kill()
+    service.communicate()
+
+    assert (second.returncode, said) == (2, "tfgpu: another collector serves this machine.\n")
+
+
+@root_only
+def test_users_read_what_it_writes_and_stop_it_by_nothing(machine: Machine) -> None:
+    def look() -> tuple[bool, list[str]]:
+        with tempfile.TemporaryDirectory(dir="/tmp") as own, Live() as live:
+            os.environ["TFGPU_MAGIC_DIR"] = f"{own}/board"
+            seen = until(live.look, fresh)
+            with contextlib.suppress(PermissionError):
+                os.kill(service.pid, signal.SIGKILL)
+            return bool(seen.snapshot.gpus), [path.name for path in Path(own, "board").iterdir()]
+
+    service = serve(machine)
+    seen = [as_user(ANN + number, look) for number in range(3)]
+    with Live() as live:
+        until(lambda: from_service(live))
+    service.kill()
+    service.communicate()
+
+    assert seen == [(True, [])] * 3
+
+
+def test_of_processes_it_opens_three_files_and_of_users_none(machine: Machine) -> None:
+    neighbour = machine.add_neighbour("2GiB@0")
+    done = machine.run([sys.executable, "-c", WATCHED], capture_output=True, text=True)
+    opened = [path for path in done.stdout.splitlines() if path.startswith("/proc/")]
+    ours = re.compile(r"/proc/(self/comm|self/maps|sys/kernel/random/boot_id|\d+/(stat|status|cgroup))")
+
+    assert {f"/proc/{neighbour.pid}/{name}" for name in ("stat", "status", "cgroup")} <= set(opened)
+    assert [path for path in opened if not ours.fullmatch(path)] == []
+    assert [path for path in done.stdout.splitlines() if "own" in Path(path).parts] == []
+
+
+def test_the_unit_is_one_that_systemd_takes_and_finds_safe(tmp_path: Path) -> None:
+    unit = tmp_path / "tfgpu-collector.service"
+    text = (ROOT / "systemd" / unit.name).read_text()
+    unit.write_text(re.sub(r"(?m)^ExecStart=\S+", f"ExecStart={sys.executable}", text))
+    try:
+        verified = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
+        judged = subprocess.run(
+            ["systemd-analyze", "security", "--offline=true", unit], capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        pytest.skip("systemd-analyze is not installed here")
+    level = re.search(r"exposure level for \S+: ([\d.]+)", judged.stdout)
+
+    assert unit.name not in verified.stderr
+    assert level is None or float(level[1]) < 2
