@@ -111,6 +111,7 @@ def test_the_board_of_all_users_is_told(machine: Machine, tmp_path: Path, monkey
     unread = look("board")
     writer.close()
 
+    assert read.names == ["board.directory", "board.machine"]
     assert read.facts("board.machine")["directory"] == str(tmp_path / "machine.run")
     assert "by others" in unread.facts("board.machine-unread")["why"]
 

@@ -14,7 +14,7 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.board import lockfile
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.machine_board import MachineBoard, folder
-from tfgpu_magic.monitor.board.snapshot_file import LOCK, SnapshotReader
+from tfgpu_magic.monitor.board.snapshot_file import LOCK, Look, SnapshotReader
 
 DIRECTORY = Outcome("board.directory", Severity.GOOD, "It is in {directory}, which is yours alone.")
 ELSEWHERE = Outcome("board.elsewhere", Severity.WARNING, "It is in {directory}. {why}")
@@ -59,23 +59,25 @@ def board(machine: ThisMachine) -> Iterator[Finding]:  # noqa: ARG001  # the boa
                 if place.passed_over
                 else DIRECTORY(directory=directory)
             )
-            yield from _of_the_machine()
+            with contextlib.closing(MachineBoard()) as machines:
+                seen = machines.look()
+            if seen is not None:
+                yield _service(seen)
+                return
+            if machines.why_not:
+                yield MACHINE_UNREAD(why=machines.why_not)
             yield _collector(place)
     except MonitorError as error:
         yield UNUSABLE(why=str(error))
 
 
-def _of_the_machine() -> Iterator[Finding]:
-    """Tell of the board that a service writes for all users, where there is one."""
-    with contextlib.closing(MachineBoard()) as board:
-        seen = board.look()
-    if seen is None:
-        if board.why_not:
-            yield MACHINE_UNREAD(why=board.why_not)
-    elif seen.stale_since is not None:
-        yield MACHINE_HANGS(age=round(time.time() - seen.stale_since))
-    else:
-        yield MACHINE(directory=str(folder()), age=round(seen.age or 0.0, 1))
+def _service(seen: Look) -> Finding:
+    """Tell of the service that reads the GPUs for all users."""
+    if seen.age is None:
+        return STARTING()
+    if seen.stale_since is not None:
+        return MACHINE_HANGS(age=round(time.time() - seen.stale_since))
+    return MACHINE(directory=str(folder()), age=round(seen.age, 1))
 
 
 def _collector(place: BoardDirectory) -> Finding:
