@@ -18,6 +18,8 @@ from tests.lab.users import as_user, root_only
 from tests.monitor.boards import collectors, end_collectors, fresh
 from tests.processes import kill, ours
 from tests.waiting import until
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.lab import service
 from tfgpu_magic.monitor.board import machine_board
 from tfgpu_magic.monitor.live import Live, last
 from tfgpu_magic.monitor.owners.pids import began
@@ -66,9 +68,9 @@ def start(machine: Machine) -> subprocess.Popen[str]:
 
 def serve(machine: Machine) -> subprocess.Popen[str]:
     """Start the service, and wait until it has read the GPUs."""
-    service = start(machine)
+    running = start(machine)
     until(lambda: (seen := machine_board.published()) and fresh(seen))
-    return service
+    return running
 
 
 def from_service(live: Live) -> bool:
@@ -80,7 +82,7 @@ def test_where_it_serves_no_users_collector_starts_and_nothing_is_written_for_on
     machine: Machine, tmp_path: Path
 ) -> None:
     neighbour = machine.add_neighbour("2GiB@0")
-    service = serve(machine)
+    running = serve(machine)
     with Live() as live:
         until(lambda: from_service(live))
         rows = until(lambda: live.look().snapshot.processes)
@@ -90,19 +92,19 @@ def test_where_it_serves_no_users_collector_starts_and_nothing_is_written_for_on
         assert history
         assert (told := last())
         assert [row.pid for row in told.processes] == [neighbour.pid]
-    service.kill()
-    service.communicate()
+    running.kill()
+    running.communicate()
 
     assert collectors(machine) == []
     assert [path.name for path in (tmp_path / "own").iterdir() if path.name.startswith(("board", "lock"))] == []
 
 
 def test_killed_away_and_back_everybody_sees_what_is_true(machine: Machine) -> None:
-    service = serve(machine)
+    running = serve(machine)
     with Live(linger=3) as live:
         until(lambda: from_service(live))
-        service.kill()
-        service.communicate()
+        running.kill()
+        running.communicate()
         until(lambda: fresh(live.look()) and collectors(machine), seconds=10)
         alone = live._machine.look()
         again = start(machine)
@@ -116,32 +118,50 @@ def test_killed_away_and_back_everybody_sees_what_is_true(machine: Machine) -> N
 
 
 def test_while_it_hangs_that_is_said_and_nobody_asks_the_driver_beside_it(machine: Machine) -> None:
-    service = serve(machine)
+    running = serve(machine)
     with Live() as live:
         until(lambda: from_service(live))
-        service.send_signal(signal.SIGSTOP)
+        running.send_signal(signal.SIGSTOP)
         stale = until(live.look, lambda seen: seen.stale_since is not None)
         still = until(live.look, lambda seen: (seen.age or 0.0) > 5.0)
         beside = collectors(machine)
-        service.send_signal(signal.SIGCONT)
+        running.send_signal(signal.SIGCONT)
         until(lambda: from_service(live))
 
         assert stale.snapshot.gpus
         assert (still.stale_since, beside) == (stale.stale_since, [])
-        service.kill()
-        service.communicate()
+        running.kill()
+        running.communicate()
 
 
 def test_a_second_one_ends_and_says_why(machine: Machine) -> None:
-    service = serve(machine)
+    running = serve(machine)
     with Live() as live:
         until(lambda: from_service(live))
     second = start(machine)
     said = second.communicate()[1]
-    service.kill()
-    service.communicate()
+    running.kill()
+    running.communicate()
 
     assert (second.returncode, said) == (2, "tfgpu: another collector serves this machine.\n")
+
+
+@pytest.mark.parametrize("user", [0, 1000])
+def test_neither_root_nor_a_person_is_the_service(user: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TFGPU_SIMGPU", raising=False)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+
+    with pytest.raises(MonitorError, match=f"this is user {user}. Run it as a user of its own"):
+        service.serve()
+
+
+def test_where_root_has_made_no_place_it_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TFGPU_SIMGPU", raising=False)
+    monkeypatch.setattr(machine_board, "PLACE", Path("/run/tfgpu_magic-of-nobody"))
+    monkeypatch.setattr(os, "geteuid", lambda: 991)
+
+    with pytest.raises(MonitorError, match="install -d -o tfgpu /run/tfgpu_magic-of-nobody"):
+        service.serve()
 
 
 @root_only
@@ -151,15 +171,15 @@ def test_users_read_what_it_writes_and_stop_it_by_nothing(machine: Machine) -> N
             os.environ["TFGPU_MAGIC_DIR"] = f"{own}/board"
             seen = until(live.look, fresh)
             with contextlib.suppress(PermissionError):
-                os.kill(service.pid, signal.SIGKILL)
+                os.kill(running.pid, signal.SIGKILL)
             return bool(seen.snapshot.gpus), [path.name for path in Path(own, "board").iterdir()]
 
-    service = serve(machine)
+    running = serve(machine)
     seen = [as_user(ANN + number, look) for number in range(3)]
     with Live() as live:
         until(lambda: from_service(live))
-    service.kill()
-    service.communicate()
+    running.kill()
+    running.communicate()
 
     assert seen == [(True, [])] * 3
 
