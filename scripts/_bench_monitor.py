@@ -14,7 +14,7 @@ from collections.abc import Callable
 from scripts._machine import scratch
 from tfgpu_magic.simgpu import Machine
 
-GPUS = 8
+FIRST_USER = 100_000
 MOST_OF_BARE, LEAST_OF_NVITOP, MOST_OF_A_LOOK = 3.0, 20.0, 0.3
 """A tick in bare loops; nvitop's snapshot in ticks; milliseconds."""
 
@@ -36,32 +36,37 @@ def main() -> int:
         "-n", "--runs", type=int, default=30, help="rounds, in each of which everything is measured (30)"
     )
     parser.add_argument("--processes", type=int, nargs="+", default=[32, 256], help="how many hold memory (32 256)")
+    parser.add_argument("--gpus", type=int, default=8, help="how many there are (8)")
+    parser.add_argument("--users", type=int, default=0, help="as root: how many users the processes are of (one's own)")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
         print(json.dumps(_inside(options.runs)))
         return 0
-    good = [_compare(processes, max(1, options.runs)) for processes in options.processes]
+    good = [_compare(options.gpus, processes, options.users, max(1, options.runs)) for processes in options.processes]
     return 0 if all(good) else 1
 
 
-def _compare(processes: int, runs: int) -> bool:
+def _compare(gpus: int, processes: int, users: int, runs: int) -> bool:
     command = [sys.executable, "-W", "ignore", "-m", "scripts._bench_monitor", "--inside", "-n", str(runs)]
-    with Machine.create(f"{GPUS}x16GiB", context=64 * 2**20) as machine, scratch() as folder:
-        holders = [machine.add_neighbour(f"100MiB@{number % GPUS}") for number in range(processes)]
-        for holder in holders[:: max(1, processes // GPUS - 1)]:  # one or two on each GPU compute
+    with Machine.create(f"{gpus}x16GiB", context=64 * 2**20) as machine, scratch() as folder:
+        holders = [
+            machine.add_neighbour(f"100MiB@{number % gpus}", user=FIRST_USER + number % users if users else None)
+            for number in range(processes)
+        ]
+        for holder in holders[:gpus]:  # one on each GPU computes
             machine.use(holder.pid, 50)
         environment = {"TFGPU_MAGIC_DIR": f"{folder}/board"}
         done = machine.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     times: dict[str, list[float]] = json.loads(done.stdout.splitlines()[-1])
-    print(f"{GPUS} GPUs, {processes} processes; {runs} rounds, in ms:\n")
+    print(f"{gpus} GPUs, {processes} processes of {users or 'no other'} users; {runs} rounds, in ms:\n")
     print(f"{'':<24}{'median':>9}{'min':>9}{'max':>9}")
     for name, values in times.items():
         print(f"  {_NAMES[name]:<22}{statistics.median(values):9.3f}{min(values):9.3f}{max(values):9.3f}")
     bare = statistics.median(tick / loop for tick, loop in zip(times["tick"], times["bare"], strict=True))
     nvitop = statistics.median(theirs / tick for theirs, tick in zip(times["nvitop"], times["tick"], strict=True))
     look = statistics.median(times["look"])
-    print()
+    print(f"\nA tick takes {1000 * statistics.median(times['tick']) / processes:.1f} us for each process.")
     return all([
         _verdict("A tick is", bare, "bare loops; at most", MOST_OF_BARE, bare <= MOST_OF_BARE),
         _verdict("nvitop takes", nvitop, "ticks; at least", LEAST_OF_NVITOP, nvitop >= LEAST_OF_NVITOP),

@@ -83,7 +83,7 @@ def test_faults_of_the_command_line_are_those_of_the_machine() -> None:
     [
         ([], "there is no command to run"),
         (["--gpus", "2x8", "--", "true"], "8 of what? Write 8MiB or 8GiB."),
-        (["--gpus", "17x8GiB", "--", "true"], "1 to 16"),
+        (["--gpus", "65x8GiB", "--", "true"], "1 to 64"),
         (["--gpus", "8GiB:cores=3", "--", "true"], "no option of a GPU"),
         (["--neighbour", "1GiB", "--", "true"], "Write 9GiB@0"),
         (["--neighbour", "1GiB@4", "--", "true"], "there is no GPU 4"),

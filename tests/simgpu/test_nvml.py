@@ -116,13 +116,24 @@ def test_a_process_that_draws_and_computes_is_counted_once(machine: Machine) -> 
     assert run(machine, drawn_then_computed) == (512 * MIB, 512 * MIB)
 
 
-def test_a_thousand_rows_fit_on_sixteen_gpus() -> None:
-    with Machine.create("16x8GiB") as machine:
-        for number in range(1024):
-            machine.add_row(100_000 + number, number % 16, "1MiB")
+def test_eight_thousand_rows_fit_on_64_gpus() -> None:
+    with Machine.create("64x8GiB") as machine:
+        for number in range(8192):
+            machine.add_row(100_000 + number, number % 64, "1MiB")
 
-        assert len(ask(machine, COMPUTE, gpu=15)) == 64
-        assert machine.held(gpu=15) == 64 * MIB
+        assert len(ask(machine, COMPUTE, gpu=63)) == 128
+        assert machine.held(gpu=63) == 128 * MIB
+        with pytest.raises(SimulatorError, match="no room for another row"):
+            machine.add_row(1, 0, "1MiB")
+
+
+def test_all_rows_of_many_dead_processes_are_dropped() -> None:
+    with Machine.create("8GiB", context=MIB) as machine:
+        neighbours = [machine.add_neighbour("2MiB@0") for _ in range(150)]
+        for neighbour in neighbours[:-1]:
+            neighbour.stop()
+
+        assert [row.pid for row in machine.processes()] == [neighbours[-1].pid]
 
 
 def test_calls_are_counted(machine: Machine) -> None:

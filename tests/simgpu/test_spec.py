@@ -30,7 +30,7 @@ def test_options_change_a_gpu() -> None:
         "",
         "x8GiB",
         "0x8GiB",
-        "17x8GiB",
+        "65x8GiB",
         "8",
         "8GiB:",
         "8GiB:sm",

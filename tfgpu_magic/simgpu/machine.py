@@ -41,6 +41,7 @@ class Machine:
         self._state = state
         self._folder = folder  # to be removed here; None for a machine that another process made
         self._holders: list[Holder] = []
+        self._labels: list[str] = []  # of its devices, once they were asked for
 
     @classmethod
     def create(cls, gpus: str = "1x8GiB", *, context: int = 256 * MIB) -> Machine:
@@ -299,11 +300,12 @@ class Machine:
         return ANY_DEVICE if index is None else self._device(str(index))
 
     def _device(self, label: str) -> int:
-        devices = self._state.report()["devices"]
-        labels = [figures.gpu(number, device).label for number, device in enumerate(devices)]
-        if label not in labels:
-            raise SimulatorError(f"there is no GPU {label}: the machine has {', '.join(labels)}.")
-        return labels.index(label)
+        if not self._labels:
+            devices = self._state.report()["devices"]
+            self._labels = [figures.gpu(number, device).label for number, device in enumerate(devices)]
+        if label not in self._labels:
+            raise SimulatorError(f"there is no GPU {label}: the machine has {', '.join(self._labels)}.")
+        return self._labels.index(label)
 
     # --- the end ---
 

@@ -7,7 +7,7 @@ from typing import Any
 from tfgpu_magic.errors import PolicyError, SimulatorError
 from tfgpu_magic.units import BINARY, MIB, exact, parse_bytes
 
-MOST_GPUS = 16
+MOST_GPUS = 64
 MOST_INSTANCES = 7
 MODES = {"prohibited": 2, "exclusive": 3}
 """The compute modes but the default: no process may have a context on the GPU, or only one."""
@@ -56,7 +56,7 @@ def parse_gpus(text: str) -> list[GpuSpec]:
     ======================  ===================================================================
 
     Raises:
-        SimulatorError: the text is no such list, or asks for more than 16 GPUs.
+        SimulatorError: the text is no such list, or asks for more than 64 GPUs.
     """
     gpus = [gpu for part in text.split(",") for gpu in _parse_group(part.strip())]
     if not 1 <= len(gpus) <= MOST_GPUS:

@@ -87,15 +87,12 @@ static bool limited(const struct sim_machine *machine, int cgroup, int device)
     return device < machine->gpus && machine->cgroup[cgroup].hard[device] != SIM_NO_LIMIT;
 }
 
-uint64_t sim_used_in(const struct sim_machine *machine, int cgroup, int device)
+uint64_t sim_used_in(struct sim_machine *machine, int cgroup, int device)
 {
     bool dmem = machine->setting[SIM_DMEM];
     uint64_t used = 0;
-    for (unsigned i = 0; i < machine->rows_end; i++) {
-        const struct sim_row *row = &machine->row[i];
-        if (row->kind == SIM_EMPTY || row->echo || row->device != device)
-            continue;
-        int at = row->cgroup;
+    for (const struct sim_row *row = NULL; (row = sim_next_row(machine, device, row));) {
+        int at = row->echo ? -1 : row->cgroup;
         while (at >= 0 && at != cgroup && (dmem || !limited(machine, at, device)))
             at = machine->cgroup[at].parent; /* with dmem limits nest; else the nearest one is all there is */
         used += at == cgroup ? row->held : 0;
@@ -103,7 +100,7 @@ uint64_t sim_used_in(const struct sim_machine *machine, int cgroup, int device)
     return used;
 }
 
-uint64_t sim_room(const struct sim_machine *machine, int cgroup, int device)
+uint64_t sim_room(struct sim_machine *machine, int cgroup, int device)
 {
     uint64_t room = sim_capacity(&machine->device[device]) - sim_used(machine, device);
     for (int at = cgroup; at >= 0; at = machine->cgroup[at].parent) {

@@ -18,6 +18,7 @@ static const uint64_t RUNS_FOR_US = 1000u * 1000;
 
 /* Reading /proc for hundreds of processes takes milliseconds: too long for every NVML call. */
 static const uint64_t PRUNE_EVERY_NS = 20u * 1000 * 1000;
+static const uint64_t LONGEST_PAUSE_NS = 500u * 1000 * 1000;
 
 struct sim_machine *sim_map(const char *path)
 {
@@ -116,42 +117,54 @@ static bool dead(pid_t pid, uint64_t start)
     return now != start;
 }
 
+enum { AT_ONCE = 128 };
+struct process { pid_t pid; uint64_t start; };
+
+/* Stores dead processes that have rows, as many as there is room for; returns how many. */
+static unsigned find_dead(const struct sim_machine *machine, struct process found[AT_ONCE])
+{
+    struct process last = {0};
+    unsigned count = 0, rows = machine->rows_end < SIM_ROWS ? machine->rows_end : SIM_ROWS;
+    for (unsigned i = 0; i < rows && count < AT_ONCE; i++) {
+        struct sim_row row = machine->row[i];
+        if (row.kind == SIM_EMPTY || row.pinned || (row.pid == last.pid && row.start == last.start))
+            continue;
+        last = (struct process){row.pid, row.start};
+        if (dead(row.pid, row.start))
+            found[count++] = last;
+    }
+    return count;
+}
+
+static uint64_t clock_ns(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
 void sim_prune(struct sim_machine *machine, bool force)
 {
-    struct { pid_t pid; uint64_t start; } seen[SIM_ROWS];
-    struct timespec time;
-    unsigned count = 0, rows = machine->rows_end < SIM_ROWS ? machine->rows_end : SIM_ROWS;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    uint64_t now = (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-    if (!force && now - atomic_load(&machine->pruned_ns) < PRUNE_EVERY_NS)
+    struct process found[AT_ONCE];
+    uint64_t start = clock_ns();
+    unsigned count;
+    if (!force && start < atomic_load(&machine->prune_ns))
         return;
-    atomic_store(&machine->pruned_ns, now);
-
-    /* Read /proc without the lock; a row that changes meanwhile is only dropped if it is still the dead process's. */
-    for (unsigned i = 0; i < rows; i++) {
-        struct sim_row row = machine->row[i];
-        if (row.kind == SIM_EMPTY || row.pinned)
-            continue;
-        bool known = false;
-        for (unsigned k = 0; k < count && !known; k++)
-            known = seen[k].pid == row.pid && seen[k].start == row.start;
-        if (!known && dead(row.pid, row.start)) {
-            seen[count].pid = row.pid;
-            seen[count++].start = row.start;
-        }
-    }
-    if (!count)
-        return;
-    sim_lock(machine);
-    for (unsigned i = 0; i < machine->rows_end; i++)
-        for (unsigned k = 0; k < count; k++) {
-            struct sim_row *row = &machine->row[i];
-            if (row->kind == SIM_EMPTY || row->pinned || row->pid != seen[k].pid || row->start != seen[k].start)
-                continue;
-            sim_remove_row(machine, row);
-        }
-    sim_unlock(machine);
+    atomic_store(&machine->prune_ns, start + PRUNE_EVERY_NS);
+    do {
+        /* Read /proc without the lock; a row that changes meanwhile is only dropped if it is still the dead one's. */
+        count = find_dead(machine, found);
+        sim_lock(machine);
+        for (unsigned i = 0; count && i < machine->rows_end; i++)
+            for (unsigned k = 0; k < count; k++) {
+                struct sim_row *row = &machine->row[i];
+                if (row->kind != SIM_EMPTY && !row->pinned && row->pid == found[k].pid && row->start == found[k].start)
+                    sim_remove_row(machine, row);
+            }
+        sim_unlock(machine);
+    } while (count == AT_ONCE);
+    uint64_t end = clock_ns(), pause = 20 * (end - start); /* so that it is a twentieth of the time */
+    atomic_store(&machine->prune_ns, end + PRUNE_EVERY_NS + (pause < LONGEST_PAUSE_NS ? pause : LONGEST_PAUSE_NS));
 }
 
 /* --- rows --- */
@@ -184,6 +197,7 @@ struct sim_row *sim_add_row(struct sim_machine *machine, pid_t pid, int device, 
     free_row->id = ++machine->next_id;
     if (machine->rows_end <= (unsigned)(free_row - machine->row))
         machine->rows_end = (unsigned)(free_row - machine->row) + 1;
+    machine->row_on[free_row - machine->row] = (uint16_t)(device + 1);
     free_row->kind = kind;
     return free_row;
 }
@@ -193,16 +207,27 @@ void sim_remove_row(struct sim_machine *machine, struct sim_row *row)
     if (row->restored && machine->setting[SIM_OPEN_MODULE]) /* NVIDIA/cuda-checkpoint#53 */
         atomic_fetch_or(&machine->flags, SIM_HUNG);
     row->kind = SIM_EMPTY;
+    machine->row_on[row - machine->row] = 0;
     while (machine->rows_end > 0 && machine->row[machine->rows_end - 1].kind == SIM_EMPTY)
         machine->rows_end--;
+}
+
+struct sim_row *sim_next_row(struct sim_machine *machine, int device, const struct sim_row *last)
+{
+    for (unsigned i = last ? (unsigned)(last - machine->row) + 1 : 0; i < machine->rows_end; i++) {
+        int on = machine->row_on[i] - 1;
+        if ((on == device || (on >= machine->gpus && machine->device[on].parent == device)) &&
+            machine->row[i].kind != SIM_EMPTY)
+            return &machine->row[i];
+    }
+    return NULL;
 }
 
 struct sim_row *sim_own_row(struct sim_machine *machine, int device)
 {
     pid_t pid = getpid();
     uint64_t start = own_start_time();
-    for (unsigned i = 0; i < machine->rows_end; i++) {
-        struct sim_row *row = &machine->row[i];
+    for (struct sim_row *row = NULL; (row = sim_next_row(machine, device, row));) {
         if (row->kind == SIM_COMPUTE && !row->pinned && row->pid == pid && row->start == start && row->device == device)
             return row;
     }
@@ -214,16 +239,12 @@ uint64_t sim_capacity(const struct sim_device *device)
     return device->total - device->reserved;
 }
 
-uint64_t sim_used(const struct sim_machine *machine, int device)
+uint64_t sim_used(struct sim_machine *machine, int device)
 {
     uint64_t used = 0, capacity = sim_capacity(&machine->device[device]);
-    for (unsigned i = 0; i < machine->rows_end; i++) {
-        const struct sim_row *row = &machine->row[i];
-        if (row->kind == SIM_EMPTY || row->echo)
-            continue;
-        if (row->device == device || machine->device[row->device].parent == device)
+    for (const struct sim_row *row = NULL; (row = sim_next_row(machine, device, row));)
+        if (!row->echo)
             used = row->held > capacity - used ? capacity : used + row->held;
-    }
     return used;
 }
 

@@ -15,10 +15,10 @@
 #define SIM_UVM ".nvidia-uvm" /* ends the name of the file, beside the state's, that stands for /dev/nvidia-uvm */
 
 enum {
-    SIM_GPUS = 16,
+    SIM_GPUS = 64,
     SIM_INSTANCES = 7,                              /* MIG instances on one GPU, at most */
     SIM_DEVICES = SIM_GPUS * (1 + SIM_INSTANCES),   /* the GPUs first, all MIG instances after them */
-    SIM_ROWS = 4096,
+    SIM_ROWS = 8192,
     SIM_CGROUPS = 512,
     SIM_PATH = 256,
     SIM_FAULTS = 64,
@@ -108,10 +108,11 @@ struct sim_machine {
     atomic_uint flags;
     atomic_uint fault_count;
     atomic_bool limits;         /* whether a cgroup ever had one */
-    _Atomic uint64_t pruned_ns;
+    _Atomic uint64_t prune_ns;  /* when dead processes' rows are to be dropped again */
     struct sim_fault faults[SIM_FAULTS];
     struct { char name[SIM_NAME]; _Atomic uint64_t calls; } functions[SIM_FUNCTIONS];
     struct sim_device device[SIM_DEVICES];
+    uint16_t row_on[SIM_ROWS];  /* each row's device + 1, or 0: with many rows a search reads these alone */
     struct sim_row row[SIM_ROWS];
     struct sim_cgroup cgroup[SIM_CGROUPS];
 };
@@ -130,7 +131,7 @@ SIM_EXPORT uint64_t sim_start_time(pid_t);
 SIM_EXPORT void sim_prune(struct sim_machine *, bool force);
 /* Return the bytes that processes can share, and those that they hold now. Call the second with the lock held. */
 SIM_EXPORT uint64_t sim_capacity(const struct sim_device *);
-SIM_EXPORT uint64_t sim_used(const struct sim_machine *, int device);
+SIM_EXPORT uint64_t sim_used(struct sim_machine *, int device);
 /* Takes bytes on the device from this process. */
 SIM_EXPORT void sim_discharge(struct sim_machine *, int device, uint64_t bytes);
 /* Records that this process launches a kernel on the device. */
@@ -141,6 +142,9 @@ SIM_EXPORT uint64_t sim_now_us(void);
 SIM_EXPORT unsigned sim_utilisation(const struct sim_row *, uint64_t now_us);
 /* Drops what this pid held: a program that replaced itself by exec starts with nothing. */
 SIM_EXPORT void sim_forget_self(struct sim_machine *);
+/* Returns the first row on a device and its MIG instances after `last` (NULL: of all), or NULL. Call it with the lock
+ * held. */
+SIM_EXPORT struct sim_row *sim_next_row(struct sim_machine *, int device, const struct sim_row *last);
 /* Returns this process's row on the device, or NULL. Call it with the lock held. */
 struct sim_row *sim_own_row(struct sim_machine *, int device);
 /* Returns a new row, or NULL when all are taken; pinned ones are made up, the others are what a process really has.
@@ -157,9 +161,9 @@ SIM_EXPORT bool sim_denied(struct sim_machine *, int device);
 SIM_EXPORT int sim_cgroup_at(struct sim_machine *, const char *folder);
 SIM_EXPORT int sim_own_cgroup(struct sim_machine *);
 /* Returns the bytes that count against a cgroup's limit on a device. */
-SIM_EXPORT uint64_t sim_used_in(const struct sim_machine *, int cgroup, int device);
+SIM_EXPORT uint64_t sim_used_in(struct sim_machine *, int cgroup, int device);
 /* Returns the bytes that a process in a cgroup can still get on a device. */
-SIM_EXPORT uint64_t sim_room(const struct sim_machine *, int cgroup, int device);
+SIM_EXPORT uint64_t sim_room(struct sim_machine *, int cgroup, int device);
 /* Gives this process `bytes` more on the device; returns false when it or a limit is full. */
 SIM_EXPORT bool sim_charge(struct sim_machine *, int device, uint64_t bytes);
 /* Returns a device's memory as this process is told: where its own cgroup is limited, as if it were the whole. */

@@ -113,10 +113,9 @@ static int list(nvmlDevice d, char kind, unsigned *count, void *to, bool first_v
     bool hide = atomic_load(&nvml_machine->flags) & SIM_HIDE_MEMORY;
     sim_prune(nvml_machine, false);
     sim_lock(nvml_machine);
-    for (unsigned i = 0; i < nvml_machine->rows_end; i++) {
-        const struct sim_row *row = &nvml_machine->row[i];
+    for (const struct sim_row *row = NULL; (row = sim_next_row(nvml_machine, device, row));) {
         const struct sim_device *where = &nvml_machine->device[row->device];
-        if (row->kind != kind || (row->device != device && where->parent != device))
+        if (row->kind != kind)
             continue;
         if (found < room) {
             unsigned pid = (unsigned)sim_shown_pid(nvml_machine, row->pid);
@@ -167,9 +166,8 @@ API(nvmlDeviceGetUtilizationRates, nvmlDevice d, struct utilization *to)
     unsigned most = told == SIM_UNSET ? 0 : (unsigned)told;
     uint64_t now = sim_now_us();
     sim_lock(nvml_machine);
-    for (unsigned i = 0; told == SIM_UNSET && i < nvml_machine->rows_end; i++) {
-        const struct sim_row *row = &nvml_machine->row[i];
-        unsigned percent = row->kind == SIM_EMPTY || row->device != device ? 0 : sim_utilisation(row, now);
+    for (const struct sim_row *row = NULL; told == SIM_UNSET && (row = sim_next_row(nvml_machine, device, row));) {
+        unsigned percent = sim_utilisation(row, now);
         most = percent > most ? percent : most;
     }
     sim_unlock(nvml_machine);
@@ -198,13 +196,11 @@ API(nvmlDeviceGetProcessUtilization, nvmlDevice d, struct process_utilization *t
         return NVML_NOT_SUPPORTED;
     sim_prune(nvml_machine, false);
     sim_lock(nvml_machine);
-    for (unsigned i = 0; i < nvml_machine->rows_end; i++) {
-        const struct sim_row *row = &nvml_machine->row[i];
+    for (const struct sim_row *row = NULL; (row = sim_next_row(nvml_machine, device, row));) {
         bool told = row->utilisation != SIM_UNSET;
         uint64_t at = told ? now : row->launched_us;
         unsigned percent = sim_utilisation(row, told ? now : at); /* as it was at that time */
-        if (row->kind == SIM_EMPTY || row->echo || row->device != device || !percent || at <= since ||
-            now - at > SAMPLES_KEPT_US)
+        if (row->echo || !percent || at <= since || now - at > SAMPLES_KEPT_US)
             continue;
         if (found < room)
             to[found] = (struct process_utilization){(unsigned)sim_shown_pid(nvml_machine, row->pid), at, percent,
