@@ -145,10 +145,7 @@ def running(names: Sequence[str], *, culled: Sequence[str]) -> Iterator[Hub]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tfgpu_magic-hub-")))
         folder.chmod(0o755)
-        os.environ["XDG_CACHE_HOME"] = str(folder / "cache")  # the simulator's libraries, which users can read there
-        machine = stack.enter_context(Machine.create("4x16GiB"))
-        machine.path.chmod(0o666)
-        machine.path.parent.chmod(0o755)
+        machine = stack.enter_context(Machine.create("4x16GiB", shared=True))
         users = {name: stack.enter_context(unix_user(f"{name}-{os.getpid()}", folder)) for name in names}
         see_that_they_can_run_it(users[names[0]])
         hub = Hub(machine, users, _port(), secrets.token_hex(), secrets.token_hex())

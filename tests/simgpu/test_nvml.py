@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -89,6 +90,21 @@ def test_a_foreign_process_is_another_users(machine: Machine) -> None:
     assert Path(f"/proc/{foreign.pid}").stat().st_uid != os.getuid()
     foreign.stop()
     assert machine.processes() == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start programs of other users")
+def test_programs_of_all_users_can_run_on_a_shared_machine() -> None:
+    with Machine.create("8GiB", shared=True) as machine:
+        program = machine.path.parent / "libraries/tfgpusim-neighbour"
+        pipe, variables = subprocess.PIPE, machine.environ({})
+        with subprocess.Popen([program], user=65534, env=variables, stdin=pipe, stdout=pipe, text=True) as theirs:
+            assert theirs.stdin is not None
+            assert theirs.stdout is not None
+            print(f"start 0 {3 * GIB} -1", file=theirs.stdin, flush=True)
+            answer = theirs.stdout.readline()
+            rows = [(row.pid, row.held) for row in machine.processes()]
+
+    assert (answer, rows) == ("ok\n", [(theirs.pid, 3 * GIB)])
 
 
 def test_the_size_probe_answers_how_many_there_are(machine: Machine) -> None:

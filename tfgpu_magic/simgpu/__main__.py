@@ -64,6 +64,7 @@ def _launch(words: Sequence[str]) -> int:
     parser.add_argument(
         "--foreign", action="append", default=[], metavar="SIZE@GPU", help="the same, of another user: 3GiB@1"
     )
+    parser.add_argument("--shared", action="store_true", help="programs of all users can run on it")
     _add_faults(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="what to run")
     options = parser.parse_args(words)
@@ -73,7 +74,7 @@ def _launch(words: Sequence[str]) -> int:
     for number in _SIGNALS:
         if number != signal.SIGINT:  # until the command runs they end this process, which removes the machine
             signal.signal(number, lambda number, _frame: sys.exit(128 + number))
-    with Machine.create(options.gpus, context=size_of(options.context)) as machine:
+    with Machine.create(options.gpus, context=size_of(options.context), shared=options.shared) as machine:
         for spec in options.neighbour:
             machine.add_neighbour(spec)
         for spec in options.foreign:

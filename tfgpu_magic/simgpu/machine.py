@@ -28,6 +28,9 @@ _Held = TypeVar("_Held", bound=Holder)
 ENVIRONMENT = "TFGPU_SIMGPU"
 """The variable that puts a process on a machine: the path of the machine's state."""
 
+LIBRARIES = "libraries"
+"""The folder beside the state that has the libraries, where several users share the machine: a cache is one user's."""
+
 
 class Machine:
     """A machine with simulated GPUs. As a context manager it is closed at the end of its block.
@@ -44,12 +47,13 @@ class Machine:
         self._labels: list[str] = []  # of its devices, once they were asked for
 
     @classmethod
-    def create(cls, gpus: str = "1x8GiB", *, context: int = 256 * MIB) -> Machine:
+    def create(cls, gpus: str = "1x8GiB", *, context: int = 256 * MIB, shared: bool = False) -> Machine:
         """Make a machine in a private temporary folder.
 
         Args:
             gpus: its GPUs, as `spec.parse_gpus` reads them: ``4x16GiB,80GiB:sm=108``.
             context: bytes that a CUDA context costs each process on each GPU that it uses.
+            shared: whether programs of all users can run on it, in the environment that `environ` gives.
 
         Raises:
             SimulatorError: the text is no list of GPUs, or the simulator could not be compiled.
@@ -61,6 +65,10 @@ class Machine:
         try:
             machine = cls(path, MachineState.create(path, specs, context), folder)
             machine.set_driver("580.00.00")
+            if shared:
+                shutil.copytree(libraries(), folder / LIBRARIES)
+                for part, mode in ((path, 0o666), (folder / f"{path.name}.nvidia-uvm", 0o666), (folder, 0o755)):
+                    part.chmod(mode)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -87,7 +95,9 @@ class Machine:
     def environ(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the environment of a program on this machine: `base` (the process's own) with three changes."""
         environment = dict(os.environ if base is None else base)
-        for name, folder in (("LD_LIBRARY_PATH", libraries()), ("PYTHONPATH", libraries() / PYTHON)):
+        shared = self.path.with_name(LIBRARIES)
+        own = shared if shared.exists() else libraries()
+        for name, folder in (("LD_LIBRARY_PATH", own), ("PYTHONPATH", own / PYTHON)):
             others = [part for part in environment.get(name, "").split(":") if part and part != str(folder)]
             environment[name] = ":".join([str(folder), *others])
         environment[ENVIRONMENT] = str(self.path)
