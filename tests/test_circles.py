@@ -39,7 +39,7 @@ REASONS = {
 }
 """Why modules import late, where no comment beside an import says it."""
 
-GROUND = {"_version", "cells", "errors", "host", "model", "probe", "units"}
+GROUND = {"_version", "errors", "host", "model", "probe", "units"}
 FLOORS = (
     GROUND,
     {"monitor", "policy", "simgpu"},

@@ -1,7 +1,8 @@
-"""What this process is to its user: a kernel, a session in a terminal, an isolated cell, or a program."""
+"""What this process is to its user: a kernel, a session in a terminal, an isolated cell, a program; and its cells."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any, Literal, TypeAlias
 
@@ -44,3 +45,38 @@ def magics(shell: Any) -> Any:
 def starting(shell: Any) -> bool:
     """Tell whether a shell is that of a kernel that starts, and has no cell yet below which to show anything."""
     return hasattr(shell, "kernel") and not getattr(shell, "parent_header", None)
+
+
+def title(body: str) -> str:
+    """Return a cell's first line that is no import, magic or comment; else its first line."""
+    lines = [line.strip() for line in body.splitlines() if line.strip()]
+    first = [line for line in lines if not line.startswith(("#", "import ", "from ", "%"))]
+    return next(iter([*first, *lines]), "")
+
+
+class CellWatch:
+    """A watch of the cells, which does nothing yet.
+
+    Args:
+        shell: IPython's shell.
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+
+    def start(self) -> None:
+        """Watch the cells, from the end of the one that runs on."""
+        self._shell.events.register("pre_run_cell", self._before)
+        self._shell.events.register("post_run_cell", self._after)
+
+    def stop(self) -> None:
+        """Watch no more."""
+        with contextlib.suppress(ValueError):  # it was not started
+            self._shell.events.unregister("pre_run_cell", self._before)
+            self._shell.events.unregister("post_run_cell", self._after)
+
+    def _before(self, info: Any) -> None:
+        """Called before a cell, with IPython's `ExecutionInfo`."""
+
+    def _after(self, result: Any) -> None:
+        """Called after it, with its `ExecutionResult`; ipykernel has None of a cell interrupted while it awaited."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from IPython.display import display
 
-from tfgpu_magic.cells import CellWatch, title
+from tfgpu_magic.host import CellWatch, title
 from tfgpu_magic.insight import fit
 from tfgpu_magic.insight.measurement import PoolUse
 from tfgpu_magic.insight.measuring import Measuring, Pools

@@ -13,9 +13,8 @@ import traceback
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tfgpu_magic.cells import CellWatch
 from tfgpu_magic.frameworks import NAMES, import_hook
-from tfgpu_magic.host import host
+from tfgpu_magic.host import CellWatch, host
 
 if TYPE_CHECKING:
     from collections.abc import Callable

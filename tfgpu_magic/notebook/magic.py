@@ -20,7 +20,7 @@ from tfgpu_magic.notebook.reporter import Reporter
 from tfgpu_magic.policy.settings import TfGpuSettings
 
 if TYPE_CHECKING:
-    from tfgpu_magic.cells import CellWatch
+    from tfgpu_magic.host import CellWatch
     from tfgpu_magic.policy.word import Magic
 
 MAGICS: tuple[Magic, ...] = ("tf_gpu", "gpu")

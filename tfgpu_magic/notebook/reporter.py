@@ -15,8 +15,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from tfgpu_magic.cells import CellWatch
 from tfgpu_magic.frameworks import NAMES, import_hook
+from tfgpu_magic.host import CellWatch
 from tfgpu_magic.model.parts import register
 
 if TYPE_CHECKING:

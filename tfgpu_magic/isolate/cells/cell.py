@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tfgpu_magic.cells import title
 from tfgpu_magic.engine import engine
 from tfgpu_magic.engine.offers import offering
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError, Unpicklable
+from tfgpu_magic.host import title
 from tfgpu_magic.isolate import user_code
 from tfgpu_magic.isolate.call import Call, CallAnswer
 from tfgpu_magic.isolate.cells.names import names

@@ -11,9 +11,9 @@ import threading
 import time
 from typing import Any
 
-from tfgpu_magic.cells import CellWatch
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks import cuda
+from tfgpu_magic.host import CellWatch
 from tfgpu_magic.leases import lease_file
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.parking.inside import notebook
