@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from tests.isolate import deeds
 from tests.isolate.rig import call, prepare, run, soon
 from tests.isolate.test_caller import told
+from tests.waiting import until
 from tfgpu_magic.errors import WorkerDied
 from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
 from tfgpu_magic.policy.process_state import VARIABLES
@@ -118,6 +120,18 @@ def test_when_a_fork_server_has_died_only_what_was_its_own_is_killed() -> None:
         stranger.wait(0.5)
     stranger.kill()
     stranger.wait()
+
+
+def test_a_fork_server_that_takes_long_to_end_leaves_no_zombie() -> None:
+    server = FORK_SERVER.process()
+    process = psutil.Process(server.pid)
+    process.suspend()
+    FORK_SERVER.stop()
+    process.resume()
+    del server
+    gc.collect()  # of what still runs and nobody waits for, Python would warn here
+
+    until(lambda: not process.is_running())
 
 
 def test_a_fork_server_that_is_killed_takes_its_calls_along_and_the_next_call_works(tmp_path: Path) -> None:

@@ -235,8 +235,9 @@ class ForkServerProcess:
     def _close_if_idle(self) -> None:
         if self._retired and not self._calls:
             self._close()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_END_TIMEOUT)
+            if self.exit_status() is None:  # a thread waits for it: no zombie stays
+                with contextlib.suppress(RuntimeError):  # none starts any more: Python ends
+                    threading.Thread(target=self._process.wait, name="tfgpu_magic-forkserver", daemon=True).start()
 
 
 class ForkServerClient:
