@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -35,17 +36,25 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BoardDirectory:
     return BoardDirectory()
 
 
-def reporting(phase: str = "parked") -> Report:
-    """Return the report of a parked process: this one's parent, which lives."""
-    uses = (GpuUse(gpu="GPU-0", limit=4 * GIB),)
-    return Report(pid=os.getppid(), summary="", uses=uses, notebook="a/b.ipynb", parked=replace(PARKED, phase=phase))
+@pytest.fixture(scope="module")
+def other() -> Iterator[Report]:
+    """Give the report of a parked process, which lives."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        uses = (GpuUse(gpu="GPU-0", limit=4 * GIB),)
+        yield Report(pid=process.pid, summary="", uses=uses, notebook="a/b.ipynb", parked=PARKED)
+        process.kill()
+
+
+def moved(report: Report, phase: str) -> Report:
+    """Return a report of another phase."""
+    return replace(report, parked=replace(PARKED, phase=phase))
 
 
 @pytest.mark.parametrize(("phase", "promised"), [("parked", False), ("restoring", True), ("checkpointing", True)])
 def test_what_is_parked_is_promised_nothing_and_what_moves_is(
-    monkeypatch: pytest.MonkeyPatch, place: BoardDirectory, phase: str, promised: bool
+    monkeypatch: pytest.MonkeyPatch, place: BoardDirectory, other: Report, phase: str, promised: bool
 ) -> None:
-    monkeypatch.setattr(other_processes, "_reports", lambda _: (reporting(phase),))
+    monkeypatch.setattr(other_processes, "_reports", lambda _: (moved(other, phase),))
     others = other_processes.now()
     snapshot = Snapshot(time=1.0, gpus=(Gpu(index=0, uuid="GPU-0", total=16 * GIB, free=16 * GIB, used=0),))
     process = others.added_to(ProcessState(), snapshot)
@@ -62,16 +71,16 @@ def test_a_first_line_imports_nothing_of_it_to_know(place: BoardDirectory) -> No
     assert "tfgpu_magic.parking" not in said.stdout
 
 
-def test_rows_have_what_a_process_reports(place: BoardDirectory) -> None:
-    found = rows.read([place], [reporting(), Report(pid=1, summary="")])
+def test_rows_have_what_a_process_reports(place: BoardDirectory, other: Report) -> None:
+    found = rows.read([place], [other, Report(pid=1, summary="")])
 
     assert found is not None
     [one] = found.entries
-    assert (one.pid, one.size, one.returns, one.name) == (os.getppid(), GIB, 2, "a/b.ipynb")
+    assert (one.pid, one.size, one.returns, one.name) == (other.pid, GIB, 2, "a/b.ipynb")
 
 
-def test_what_a_later_version_reports_is_not_understood_and_hurts_nobody(place: BoardDirectory) -> None:
-    assert rows.read([place], [reporting("on its way to the moon")]) is None
+def test_what_a_later_version_reports_is_not_understood_and_hurts_nobody(place: BoardDirectory, other: Report) -> None:
+    assert rows.read([place], [moved(other, "on its way to the moon")]) is None
 
 
 def test_nothing_is_parked_while_a_report_reads_what_the_driver_says(
