@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from scripts._frontend import ROOT
 from tests.browser.scene import Scene
+from tests.slack import SLACK
 
 ID = "tfgpu-magic-panel"
 SETTINGS = "tfgpu-magic:plugin"
@@ -78,6 +79,7 @@ class View:
 
 def visit(page: Page, scene: Scene, path: str = "") -> None:
     """Open the server's page: of a notebook, or where there is none. A page of JupyterLab that is there opens it."""
+    page.set_default_timeout(30_000 * SLACK)
     server, lab = scene.server, scene.application == "jupyterlab"
     if lab and page.url.startswith(f"http://{server.base}lab"):
         page.evaluate("path => path && jupyterapp.commands.execute('docmanager:open', { path })", path)
@@ -87,13 +89,13 @@ def visit(page: Page, scene: Scene, path: str = "") -> None:
         restored(page)
     if path:
         page.wait_for_function("path => jupyterapp.shell.currentWidget?.context?.path === path", arg=path)
-        page.wait_for_function("jupyterapp.shell.currentWidget.sessionContext?.session?.kernel", timeout=60_000)
+        page.wait_for_function("jupyterapp.shell.currentWidget.sessionContext?.session?.kernel", timeout=60_000 * SLACK)
         page.evaluate("jupyterapp.shell.currentWidget.sessionContext.ready.then(() => true)")
 
 
 def restored(page: Page) -> None:
     """Wait until the page has its layout back, as after it is loaded."""
-    page.wait_for_function("window.jupyterapp !== undefined", timeout=60_000)
+    page.wait_for_function("window.jupyterapp !== undefined", timeout=60_000 * SLACK)
     page.evaluate("jupyterapp.restored.then(() => true)")
 
 
@@ -106,14 +108,14 @@ def open_panel(page: Page) -> View:
 def panel_of(page: Page) -> View:
     """Return the panel, which is open or opens by itself."""
     view = page.locator(f"#{ID} .tfgpu-view")
-    expect(view).to_be_visible(timeout=20_000)
+    expect(view).to_be_visible(timeout=20_000 * SLACK)
     return View(page, view)
 
 
 def table_of(page: Page) -> View:
     """Return the first live table of the notebook that the page shows."""
     view = page.locator(".jp-NotebookPanel:visible .jp-OutputArea .tfgpu-view").first
-    view.wait_for(timeout=30_000)
+    view.wait_for(timeout=30_000 * SLACK)
     return View(page, view)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.browser.panel import open_panel, visit
 from tests.browser.scene import Scene, playing, shot, soon
+from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def test_a_closed_panel_asks_for_no_processes_and_an_open_one_has_them(scene: Sc
 
     page.on("websocket", listen)
     visit(page, scene)
-    page.locator(".tfgpu-status-button").wait_for(timeout=30_000)
+    page.locator(".tfgpu-status-button").wait_for(timeout=30_000 * SLACK)
     soon(lambda: heard() == [MEMORY])
     panel = open_panel(page)
     soon(lambda: panel.row("neighbour"))

@@ -12,6 +12,7 @@ from tests.browser.panel import visit
 from tests.browser.scene import Scene, lab_only, shot, soon
 from tests.jupyter import execute
 from tests.sizes import GIB
+from tests.slack import SLACK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +62,7 @@ def test_an_offered_line_takes_the_refused_ones_place_and_runs(scene: Scene, pag
     visit(page, scene, made.path)
     run_all(page)
     buttons = offered(page)
-    expect(buttons.first).to_be_visible(timeout=30_000)
+    expect(buttons.first).to_be_visible(timeout=30_000 * SLACK)
     lines = buttons.all_inner_texts()
     shot(page, f"{scene.application}-offer-{by}")
     if by == "mouse":
@@ -83,7 +84,7 @@ def test_the_text_is_saved_with_its_lines_and_is_only_text_where_it_is_not_trust
     made = scene.notebook("plain.ipynb", more=(REFUSED,))
     visit(page, scene, made.path)
     run_all(page)
-    expect(offered(page).first).to_be_visible(timeout=30_000)
+    expect(offered(page).first).to_be_visible(timeout=30_000 * SLACK)
     reading = page.locator(".jp-NotebookPanel:visible .jp-OutputArea-output pre").inner_text()
     (output,) = saved(page, scene, made.path)
     foreign = json.loads((scene.server.home / "plain.ipynb").read_text())
@@ -91,7 +92,7 @@ def test_the_text_is_saved_with_its_lines_and_is_only_text_where_it_is_not_trust
     (scene.server.home / "foreign.ipynb").write_text(json.dumps(foreign))
     visit(page, scene, "foreign.ipynb")
     text = page.locator(".jp-NotebookPanel:visible .jp-OutputArea-output pre")
-    expect(text).to_contain_text("Fits now:", timeout=30_000)
+    expect(text).to_contain_text("Fits now:", timeout=30_000 * SLACK)
 
     assert output["output_type"] == "display_data"
     assert reading.strip() == output["data"]["text/plain"].strip() == text.inner_text().strip()
@@ -104,7 +105,7 @@ def test_a_line_that_is_not_in_its_cell_comes_below_it(scene: Scene, page: Page)
     made = scene.notebook("below.ipynb", more=("size = '12GiB'\n%tf_gpu visible 0; limit {size}",))
     visit(page, scene, made.path)
     run_all(page)
-    offered(page).first.click(timeout=30_000)
+    offered(page).first.click(timeout=30_000 * SLACK)
     soon(lambda: len(sources(page)) == 2)
     before, below = sources(page)
 
@@ -118,7 +119,7 @@ def test_above_an_isolated_cell_it_takes_the_first_lines_place_with_its_flags(sc
     made = scene.notebook("above.ipynb", more=("%%tf_gpu isolate -o x visible 0; limit 12GiB\nx = 1",))
     visit(page, scene, made.path)
     run_all(page)
-    offered(page).first.click(timeout=60_000)
+    offered(page).first.click(timeout=60_000 * SLACK)
 
     soon(lambda: sources(page) == ["%%tf_gpu isolate -o x pick --need 12GiB; limit 12GiB\nx = 1"])
 
@@ -131,7 +132,7 @@ def test_the_lines_of_why_are_buttons_too_and_isolate_comes_above_the_cell_that_
     visit(page, scene, made.path)
     page.evaluate("jupyterapp.shell.currentWidget.content.activeCellIndex = 1")
     page.evaluate("void jupyterapp.commands.execute('notebook:run-cell')")
-    expect(offered(page).first).to_be_visible(timeout=60_000)
+    expect(offered(page).first).to_be_visible(timeout=60_000 * SLACK)
     lines = offered(page).all_inner_texts()
     shot(page, f"{scene.application}-offer-why")
     offered(page).first.click()
@@ -147,7 +148,7 @@ def test_the_line_that_restarts_asks_first(scene: Scene, page: Page) -> None:
     visit(page, scene, made.path)
     page.evaluate("jupyterapp.shell.currentWidget.content.activeCellIndex = 1")
     page.evaluate("void jupyterapp.commands.execute('notebook:run-cell')")
-    offered(page).click(timeout=30_000)
+    offered(page).click(timeout=30_000 * SLACK)
     dialog = page.locator(".jp-Dialog")
     expect(dialog).to_contain_text("Its variables are lost.")
     dialog.locator(".jp-mod-reject").click()

@@ -151,9 +151,11 @@ def test_a_click_opens_the_notebook(scene: Scene, panel: View) -> None:
     if scene.application == "jupyterlab":
         panel.press("open", "eval.ipynb")
         expect(panel.page.locator(".lm-DockPanel-tabBar .lm-mod-current", has_text="eval.ipynb")).to_be_visible(
-            timeout=20_000
+            timeout=20_000 * SLACK
         )
-        expect(panel.root.locator(".tfgpu-view-current .tfgpu-view-owner")).to_have_text("eval.ipynb", timeout=20_000)
+        expect(panel.root.locator(".tfgpu-view-current .tfgpu-view-owner")).to_have_text(
+            "eval.ipynb", timeout=20_000 * SLACK
+        )
     else:
         with panel.page.context.expect_page() as opened:
             panel.press("open", "eval.ipynb")
@@ -211,7 +213,7 @@ def test_the_status_bar_has_the_fullest_gpu_also_in_forced_colours_and_opens_the
 ) -> None:
     visit(page, scene)
     item, bar = page.locator(".tfgpu-status"), page.locator(".tfgpu-status-bar")
-    expect(item).to_contain_text("GPU 0", timeout=20_000)
+    expect(item).to_contain_text("GPU 0", timeout=20_000 * SLACK)
     schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
     for scheme in schemes:
         page.emulate_media(forced_colors="active", color_scheme=scheme)
@@ -234,7 +236,7 @@ def test_a_gpu_that_fills_up_is_told_once(scene: Scene, panel: View) -> None:
     soon(lambda: panel.link() == "live · 1 s", 40)  # a driver that hung a moment ago is asked more rarely at first
     neighbour = scene.machine.add_neighbour("5GiB@0")  # where notebooks are idle
     toast = page.locator(".Toastify__toast", has_text=re.compile(r"GPU 0 is \d+% full"))
-    expect(toast).to_be_visible(timeout=100_000)  # once a notebook there has been idle for a minute
+    expect(toast).to_be_visible(timeout=100_000 * SLACK)  # once a notebook there has been idle for a minute
     shot(page, f"{scene.application}-full")
     page.wait_for_timeout(3000)
     count = toast.count()

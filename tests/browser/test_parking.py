@@ -103,7 +103,7 @@ def test_one_that_cannot_be_parked_now_says_why_and_stays(scene: Scene, page: Pa
     comes_to(panel, *IDLE)
     panel.press("park", "train.ipynb")
     dialog = page.locator(".jp-Dialog")
-    expect(dialog).to_contain_text("train.ipynb was not parked", timeout=60_000)
+    expect(dialog).to_contain_text("train.ipynb was not parked", timeout=60_000 * SLACK)
     expect(dialog).to_contain_text("These threads, tasks or callbacks may use the GPU while it is parked")
     shot(page, f"refused-{scene.application}")
 
@@ -115,12 +115,12 @@ def test_the_notification_offers_it_and_goes(scene: Scene, page: Page, notebook:
     unused(scene, notebook)
     visit(page, scene)
     toast = page.locator(TOAST, has_text="train.ipynb has held")
-    expect(toast).to_be_visible(timeout=60_000)
+    expect(toast).to_be_visible(timeout=60_000 * SLACK)
     page.wait_for_timeout(1500)  # it comes in from the side
     shot(page, f"parking-toast-{scene.application}")
     toast.get_by_text("Park", exact=True).click()
     soon(lambda: scene.held(notebook) == 0, 30)
-    expect(toast).to_have_count(0, timeout=60_000)
+    expect(toast).to_have_count(0, timeout=60_000 * SLACK)
 
 
 OWN = """
@@ -146,7 +146,7 @@ def test_a_page_that_is_loaded_again_brings_nothing_back_and_draws_widgets_later
     page.evaluate("code => jupyterapp.shell.currentWidget.content.model.cells.get(0).sharedModel.setSource(code)", OWN)
     page.evaluate("jupyterapp.commands.execute('notebook:run-all-cells')")
     slider = page.locator(".widget-label", has_text="own")
-    expect(slider).to_be_visible(timeout=60_000)
+    expect(slider).to_be_visible(timeout=60_000 * SLACK)
     page.evaluate("jupyterapp.commands.execute('docmanager:save')")
     panel = open_panel(page)
     comes_to(panel, *IDLE)
@@ -157,7 +157,7 @@ def test_a_page_that_is_loaded_again_brings_nothing_back_and_draws_widgets_later
     page.reload()
     restored(page)
     panel = panel_of(page)
-    expect(page.get_by_text("Loading widget")).to_be_visible(timeout=60_000)
+    expect(page.get_by_text("Loading widget")).to_be_visible(timeout=60_000 * SLACK)
     until(_next_of(notebook), lambda parent: parent.get("msg_type") == "comm_msg")  # the kernel has heard of it
     notebook.client.kernel_info(reply=True)  # and is through with that
     comes_to(panel, "parked")
@@ -165,5 +165,5 @@ def test_a_page_that_is_loaded_again_brings_nothing_back_and_draws_widgets_later
 
     assert scene.held(notebook) == 0
     assert notebook.run("print(own.value)") == "0\n"
-    expect(slider).to_be_visible(timeout=60_000)
+    expect(slider).to_be_visible(timeout=60_000 * SLACK)
     shot(page, "loaded-again-and-back")

@@ -9,6 +9,7 @@ import psutil
 from tests.browser.panel import View, open_panel, visit
 from tests.browser.scene import HOLD, Scene, lab_only, shot, soon
 from tests.jupyter import execute
+from tests.slack import SLACK
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -49,7 +50,7 @@ def test_a_cell_that_restarts_its_kernel_ends_in_its_page_and_those_after_it_wer
     made = scene.notebook("again.ipynb", more=(KEEP, "%tf_gpu limit 2GiB --restart", last, "1 + 1"))
     visit(page, scene, made.path)
     page.evaluate("void jupyterapp.commands.execute('notebook:run-all-cells')")
-    page.get_by_text("Restarting this kernel").wait_for(timeout=60_000)
+    page.get_by_text("Restarting this kernel").wait_for(timeout=60_000 * SLACK)
     soon(lambda: not psutil.pid_exists(made.pid))
     soon(lambda: "[*]:" not in prompts(page), 20)
     soon(lambda: status(page) == "idle", 20)

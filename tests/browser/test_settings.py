@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 from tests.browser.panel import ID, View, choose, open_panel, panel_of, restored, visit
 from tests.browser.scene import HOLD, Scene, playing, soon
 from tests.jupyter import Notebook
+from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def test_each_setting_does_what_its_title_says(scene: Scene, panel: View, notebo
     busy.client.execute("import time; time.sleep(600)")  # it ends with the server
     scene.machine.fault("nvmlDeviceGetComputeRunningProcesses_v3", NO_PERMISSION)  # of which a note tells
     for part in (history, notes, sensors, item):
-        expect(part).to_be_visible(timeout=30_000)
+        expect(part).to_be_visible(timeout=30_000 * SLACK)
     soon(lambda: panel.link() == "live · 1 s")
     used = panel.used()
     choose(scene, others=False, history=False, notes=False, sensors=False, statusBar=False, order="activity")

@@ -13,6 +13,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.panel import choose, open_panel, restored, visit
 from tests.browser.scene import HOLD, Scene, lab_only, shot, soon
 from tests.browser.unused import unused
+from tests.slack import SLACK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,12 +49,12 @@ def test_its_owner_is_told_gently_and_not_again_today(scene: Scene, page: Page, 
     toast = page.locator(TOAST, has_text=HELD % "train.ipynb")
     another = page.locator(TOAST, has_text=HELD % "other.ipynb")
     both = page.locator(TOAST, has_text="2 notebooks hold 1.0 GiB without using it:")
-    expect(both).to_be_visible(timeout=60_000)  # processes are listed each ten seconds, and looked at as often
+    expect(both).to_be_visible(timeout=60_000 * SLACK)  # processes are listed each ten seconds, and looked at as often
     expect(page.locator(TOAST)).to_have_count(1)
     unused(scene, notebook)
     page.evaluate(FORGET)
     page.reload()
-    expect(toast).to_be_visible(timeout=60_000)
+    expect(toast).to_be_visible(timeout=60_000 * SLACK)
     page.wait_for_timeout(1500)  # they come in from the side
     shot(page, f"unused-{scene.application}")
 
@@ -64,7 +65,7 @@ def test_its_owner_is_told_gently_and_not_again_today(scene: Scene, page: Page, 
     unused(scene, notebook, other)
     page.evaluate(FORGET)  # what was told once is told again, but for what is not to be told today
     page.reload()
-    expect(another).to_be_visible(timeout=60_000)
+    expect(another).to_be_visible(timeout=60_000 * SLACK)
     expect(toast).to_have_count(0)
     other.client.execute("import time; time.sleep(600)")  # it is busy with something else
     panel = open_panel(page)
@@ -87,7 +88,7 @@ def test_the_list_of_running_kernels_says_it_too(scene: Scene, page: Page, noteb
     else:
         page.get_by_role("tab", name="Running").click()
     held = page.locator(".jp-RunningSessions-item", has_text="0.5 GiB, unused 2 h").last  # not the notebook above it
-    expect(held).to_be_visible(timeout=60_000)
+    expect(held).to_be_visible(timeout=60_000 * SLACK)
     whole = held.locator(".jp-RunningSessions-itemLabel").evaluate("label => label.scrollWidth <= label.clientWidth")
     shot(page, f"unused-running-{scene.application}")
     assert whole
@@ -108,7 +109,7 @@ def test_the_line_says_its_values_where_the_pointer_is_and_can_be_an_hour(
     restored(page)
     panel = open_panel(page)
     past = panel.root.locator(".tfgpu-view-past").first
-    past.hover(timeout=60_000)  # once it stands still
+    past.hover(timeout=60_000 * SLACK)  # once it stands still
     past.hover(position={"x": past.evaluate("line => line.clientWidth") - 2, "y": 8})
     says = panel.root.locator(".tfgpu-view-at").first
 
@@ -124,7 +125,7 @@ def test_the_line_says_its_values_where_the_pointer_is_and_can_be_an_hour(
     page.reload()
     restored(page)
     panel = open_panel(page)
-    expect(panel.root.locator(".tfgpu-view-span").first).to_have_text("1 h", timeout=60_000)
+    expect(panel.root.locator(".tfgpu-view-span").first).to_have_text("1 h", timeout=60_000 * SLACK)
     choose(scene)
 
 
