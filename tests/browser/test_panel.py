@@ -171,7 +171,7 @@ def test_rows_are_sorted_as_is_chosen_and_that_is_kept_with_the_panel(scene: Sce
     order = panel.root.get_by_label("Order of the rows")
     order.select_option("name")
     soon(lambda: owners() == ["eval.ipynb", "nobody", "train.ipynb"])
-    page.wait_for_timeout(2000)  # JupyterLab saves its layout a second after a change
+    page.wait_for_timeout(2000 * SLACK)  # JupyterLab saves its layout a second after a change
     page.reload()
     restored(page)
     panel = panel_of(page) if scene.application == "jupyterlab" else open_panel(page)  # Notebook 7 restores no layout

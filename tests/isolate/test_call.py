@@ -20,6 +20,7 @@ import pytest
 from tests.isolate import deeds
 from tests.isolate.rig import Paper, belongings, call, prepare, run
 from tests.sizes import MIB
+from tests.slack import SLACK
 from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
 
 pytestmark = pytest.mark.usefixtures("light")
@@ -124,7 +125,7 @@ def test_when_memory_runs_out_a_call_dies_before_its_caller() -> None:
 
 
 def test_processes_that_a_call_leaves_behind_are_gone_also_while_other_calls_run(tmp_path: Path) -> None:
-    other = threading.Thread(target=run, args=(time.sleep, (3,), {}))
+    other = threading.Thread(target=run, args=(time.sleep, (3 * SLACK,), {}))
     other.start()
     time.sleep(0.2)
     pids = run(deeds.leave_processes, (str(tmp_path / "mark"),), {})

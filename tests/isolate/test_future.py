@@ -258,7 +258,7 @@ if __name__ == "__main__":
     executor = IsolatedExecutor(2, policy="limit 1GiB")
     print(list(executor.map(train, [1, 2])), flush=True)
     print(held(os.getpid()), "tensorflow" in sys.modules, flush=True)
-    slow = executor.submit(time.sleep, 1.5)
+    slow = executor.submit(time.sleep, float(sys.argv[1]))
     try:
         print("waiting", flush=True)
         slow.result()
@@ -275,9 +275,8 @@ def test_in_a_script_it_is_an_executor_as_any_other(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     with Machine.create("2x8GiB") as machine:
-        process = machine.popen(
-            [sys.executable, script], env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        command = [sys.executable, str(script), str(1.5 * SLACK)]
+        process = machine.popen(command, env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(3)]
         time.sleep(0.5)

@@ -50,7 +50,8 @@ def test_a_job_is_a_future_and_its_output_comes_below_its_own_cell(book: Noteboo
 
 def test_the_notebook_goes_on_meanwhile_and_jobs_are_listed(book: Notebook) -> None:
     book.run(
-        "%%tf_gpu isolate --detach --growth\n\nimport tensorflow as tf, time\nx = tf.constant(1.0) + 1\ntime.sleep(4)"
+        "%%tf_gpu isolate --detach --growth\n\nimport tensorflow as tf, time\nx = tf.constant(1.0) + 1\n"
+        f"time.sleep({4 * SLACK})"
     )
     begin = time.monotonic()
     assert book.run("1 + 1").value == "2"
@@ -94,7 +95,7 @@ def test_a_job_can_be_stopped_and_an_interrupt_of_the_notebook_does_not(book: No
 
 
 def test_a_cell_that_waits_for_a_gpu_says_so(book: Notebook) -> None:
-    book.isolated("import time\ntime.sleep(2)", "--detach --gpus 1")
+    book.isolated(f"import time\ntime.sleep({2 * SLACK})", "--detach --gpus 1")
     ran = book.isolated("'done'", "--gpus 1")
 
     assert "Waits for 1 GPU, which other calls of yours have." in ran.stream()

@@ -13,6 +13,7 @@ from urllib.error import HTTPError
 
 import pytest
 
+from scripts import _notebooks
 from tests.jupyter import Notebook, Server, configure, reply_to, serving
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
@@ -32,15 +33,11 @@ print(digest())
 
 HOLD = "from tests.simgpu.checkpoint_on_machine import hold, intact; at = hold({size})"
 
-PATIENT = """\
+PATIENT = f"""\
+{_notebooks.PATIENT}
 def _wait():
-    from tfgpu_magic.monitor.driver import look
-    from tfgpu_magic.monitor.table import fetch
     from tfgpu_magic.parking import ask_kernel
     from tfgpu_magic.parking.inside import notebook
-    look.look.__defaults__ = (60.0,)
-    for function in (fetch.table, fetch.owners):
-        function.__kwdefaults__["timeout"] = 60.0
     ask_kernel.BEGIN_TIMEOUT = notebook.QUIET_TIMEOUT = notebook.CALL_OFF_TIMEOUT = 60.0
 _wait()
 del _wait
