@@ -11,7 +11,7 @@ from typing import Any
 from tests.sizes import GIB, MIB
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.parking.driver import OUT_OF_MEMORY, RESTORE, DriverError
-from tfgpu_magic.parking.driver_worker import Died, GivenUp
+from tfgpu_magic.parking.driver_worker import Died
 from tfgpu_magic.parking.states import CudaState
 
 WRONG_STATE = 401
@@ -102,7 +102,7 @@ class Worker:
         self._driver = driver
         self.usable, self.ended = True, False
 
-    def call(self, call: str, *arguments: Any, seconds: float) -> Any:
+    def call(self, call: str, *arguments: Any, **_: float) -> Any:
         if self.ended:
             raise Died(call)
         driver, number = self._driver, len(self._driver.calls)
@@ -116,7 +116,7 @@ class Worker:
                 with contextlib.suppress(DriverError):
                     driver.make(call, *arguments)
             self.end()
-            raise Died(call) if event.startswith("died") else GivenUp(call, seconds)
+            raise Died(call, hung=event.startswith("hung"))
         answer = driver.make(call, *arguments)
         if event == "ended after":
             self.end()

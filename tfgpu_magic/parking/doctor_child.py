@@ -60,16 +60,20 @@ def main(tensorflow: Any, size: int, *, allow_open_module: bool) -> None:
 
 def _answer(state: GpuState, tensorflow: Any, size: int, *, allow_open_module: bool) -> dict[str, Any]:
     kept = [_on_gpu(tensorflow, os.urandom(CHUNK)) for _ in range(size // CHUNK)]
-    before = _digest(kept)
+    before = _digests(kept)
     gone = Park(state, of_process(), allow_open_module=allow_open_module).park()
     if not gone.done or gone.entry is None:
         return {"step": "park", "refusals": _refusals(gone)}
-    answer = {"size": gone.entry.size, "out": gone.seconds, "held": _held()}
+    answer = {
+        "size": gone.entry.size,
+        "out": gone.seconds,
+        "held": sum(look(LOOK_TIMEOUT).held_by(os.getpid()).values()),
+    }
     end = time.monotonic() + ROOM_TIMEOUT
     back = Unpark(state, TABLE, asker=Asker(wanted=lambda: time.monotonic() < end)).unpark()
     if not back.done:
         return answer | {"step": "unpark", "refusals": _refusals(back)}
-    return answer | {"step": "compare", "refusals": [], "back": back.seconds, "same": _digest(kept) == before}
+    return answer | {"step": "compare", "refusals": [], "back": back.seconds, "same": _digests(kept) == before}
 
 
 def _on_gpu(tensorflow: Any, content: bytes) -> Any:
@@ -80,17 +84,9 @@ def _on_gpu(tensorflow: Any, content: bytes) -> Any:
         return tensorflow.identity(here)
 
 
-def _digest(tensors: Iterable[Any]) -> str:
-    """Return a checksum of what tensors hold."""
-    content = hashlib.sha256()
-    for tensor in tensors:
-        content.update(tensor.numpy())
-    return content.hexdigest()
-
-
-def _held() -> int:
-    """Return what the driver lists of this process."""
-    return sum(row.held or 0 for row in look(LOOK_TIMEOUT).processes if row.pid == os.getpid())
+def _digests(tensors: Iterable[Any]) -> list[bytes]:
+    """Return a checksum of what each tensor holds."""
+    return [hashlib.sha256(tensor.numpy()).digest() for tensor in tensors]
 
 
 def _refusals(outcome: ParkOutcome) -> list[dict[str, Any]]:

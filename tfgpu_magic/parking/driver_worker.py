@@ -28,31 +28,20 @@ ALARM_LATER = 2.0
 """Seconds after which a worker ends by itself when it should have been given up: its kernel is stopped."""
 
 
-class GivenUp(Exception):
-    """A worker that did not answer in time, and was killed.
-
-    Attributes:
-        call: the call that it hung in.
-    """
-
-    def __init__(self, call: str, seconds: float) -> None:
-        super().__init__(f"{call}: no answer within {seconds:g} s")
-        self.call = call
-
-
 class Died(Exception):
-    """A worker that ended while it made a call, or could not be started; what became of the call is not known.
+    """A worker that ended in a call, or was given up, or cannot be started: what became of the call is not known.
 
     Attributes:
         call: that call.
+        hung: whether it did not answer in time.
     """
 
-    def __init__(self, call: str) -> None:
-        super().__init__(call)
-        self.call = call
+    def __init__(self, call: str, *, hung: bool = False) -> None:
+        super().__init__(f"{call}: no answer")
+        self.call, self.hung = call, hung
 
 
-TROUBLES = (DriverError, GivenUp, Died)
+TROUBLES = (DriverError, Died)
 """What a call to the driver may end in."""
 
 
@@ -61,8 +50,7 @@ class DriverWorker:
 
     Raises:
         DriverError: the driver cannot be started.
-        GivenUp: it hangs.
-        Died: no worker can be started.
+        Died: it hangs, or no worker can be started.
     """
 
     def __init__(self) -> None:
@@ -79,7 +67,6 @@ class DriverWorker:
             )
         except OSError as error:
             raise Died("start") from error
-        self._rest = b""
         self._idle = False
         self._answer("cuInit", START_TIMEOUT)
 
@@ -103,8 +90,7 @@ class DriverWorker:
 
         Raises:
             DriverError: the driver declines.
-            GivenUp: it hangs.
-            Died: it has ended.
+            Died: it hangs, or the worker has ended.
         """
         self._idle = False
         order = {"call": call, "arguments": arguments, "seconds": seconds + ALARM_LATER}
@@ -153,14 +139,12 @@ class DriverWorker:
 
     def _line(self, call: str, seconds: float) -> bytes:
         assert self._process.stdout is not None  # noqa: S101  # a pipe was asked for
-        pipe, end = select.poll(), time.monotonic() + seconds
+        pipe, line, end = select.poll(), b"", time.monotonic() + seconds
         pipe.register(self._process.stdout, select.POLLIN)
-        while b"\n" not in self._rest:
+        while not line.endswith(b"\n"):  # there is one answer to each order
             if not pipe.poll(1000 * max(0.0, end - time.monotonic())):
-                raise GivenUp(call, seconds)
-            new = os.read(self._process.stdout.fileno(), 2**16)
-            if not new:  # it may have ended in the middle of a line
+                raise Died(call, hung=True)
+            if not (new := os.read(self._process.stdout.fileno(), 2**16)):  # it may have ended in the middle of a line
                 raise Died(call)
-            self._rest += new
-        line, _, self._rest = self._rest.partition(b"\n")
+            line += new
         return line

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.driver import CHECKPOINT, DISK, RESTORE, DriverError
-from tfgpu_magic.parking.driver_worker import TROUBLES, Died, DriverWorker, GivenUp
+from tfgpu_magic.parking.driver_worker import TROUBLES, Died, DriverWorker
 from tfgpu_magic.parking.messages import Progress
 from tfgpu_magic.parking.reported import ParkedProcess
 from tfgpu_magic.parking.states import UNSETTLED, CudaState, Phase, reconcile
@@ -187,8 +187,7 @@ class GpuState:
 
         Raises:
             DriverError: the driver cannot be started.
-            GivenUp: it hangs.
-            Died: no worker can be started, or one that was given up may still be in its call.
+            Died: it hangs, or no worker can be started, or one that was given up may still be in its call.
         """
         if self._worker is not None and not self._worker.usable:
             self.rest()
@@ -213,8 +212,7 @@ class GpuState:
 
         Raises:
             DriverError: the driver declines.
-            GivenUp: it hangs.
-            Died: the worker has ended.
+            Died: it hangs, or the worker has ended.
         """
         self.worker().call(call, self.pid, *arguments, seconds=seconds)
 
@@ -334,7 +332,7 @@ def _let_trace(pid: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(pid), 0, 0, 0)
 
 
-def refusal(trouble: DriverError | GivenUp | Died) -> why.Refusal:
+def refusal(trouble: DriverError | Died) -> why.Refusal:
     """Return the refusal for what a call ended in."""
     if not isinstance(trouble, DriverError):
         return why.UNANSWERED(trouble.call)

@@ -239,10 +239,12 @@ class Unpark(_Transfer):
             while True:
                 try:
                     return self._wait(place)
-                except Died:
-                    self._settle()
+                except Died as died:
                     tries -= 1
-                    if not tries or self._parked.phase is not Phase.PARKED:
+                    if died.hung or not tries:
+                        raise
+                    self._settle()
+                    if self._parked.phase is not Phase.PARKED:
                         raise
         finally:
             self.state.note(wanted=False)
