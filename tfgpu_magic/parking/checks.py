@@ -11,7 +11,7 @@ from tfgpu_magic.policy.memory import context_bytes
 from tfgpu_magic.units import BINARY, MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator
 
     from tfgpu_magic.model.report import HeldMemory
     from tfgpu_magic.model.snapshot import Gpu
@@ -110,8 +110,46 @@ class ParkFacts:
 
 def refusals(facts: ParkFacts) -> tuple[Refusal, ...]:
     """Return every reason why a process is not to be parked; none means that it may be."""
-    found = [refusal for check in _CHECKS for refusal in check(facts)]
-    return tuple(dict.fromkeys([*found, *facts.inside.against]))
+    if facts.error is not None:
+        return (why.NO_DRIVER(facts.error), *facts.inside.against)
+    version, files = facts.driver or "", facts.inside.libraries
+    found = re.match(r"\d+", version)
+    branch = 0 if found is None else int(found[0])
+    here = tuple(zip(facts.gpus, facts.held, strict=True))
+    against = {
+        why.OLD_DRIVER(version, str(LEAST_DRIVER)): branch < LEAST_DRIVER,
+        why.NVML_UNLOADED(version): branch >= NVML_MINDED_FROM and not facts.inside.nvml,
+        why.UNKNOWN_MODULE(): facts.open_module is None,
+        why.OPEN_MODULE(version): facts.open_module and not facts.allow_open_module,
+        why.OTHER_ARCHITECTURE(facts.architecture): facts.architecture not in ARCHITECTURES,
+        **{why.MIG_GPU(gpu.label): gpu.mig or gpu.instance is not None for gpu in facts.gpus},
+        **{why.UNIFIED_MEMORY(gpu.label): gpu.unified for gpu in facts.gpus},
+        **{why.EXCLUSIVE(gpu.label): gpu.exclusive for gpu in facts.gpus},
+        why.UNLISTED(): not here and facts.unlisted,
+        why.HOLDS_NOTHING(): not here and not facts.unlisted,
+        **{why.HELD_UNKNOWN(gpu.label): held is None for gpu, held in here},
+        **{one: True for gpu, held in here if held is not None for one in no_way_back(gpu, held.size)},
+        why.MANAGED_MEMORY(): facts.mappings is None or facts.mappings > 1,
+        why.CHILDREN(facts.children): facts.children,
+        why.MPS(): facts.mps,
+        why.SEVERAL_GPUS(): len(here) > 1,
+        why.INTERCEPTED(files): len(files) > 1 or any(_other_version(file, version) for file in files),
+        **(_of_host(facts) if facts.disk is None else _of_disk(facts.disk, facts.size, branch, version)),
+    }
+    return tuple(dict.fromkeys([*(reason for reason, holds in against.items() if holds), *facts.inside.against]))
+
+
+def _of_host(facts: ParkFacts) -> dict[Refusal, bool]:
+    most, others = facts.most, facts.others
+    return {
+        why.HOST_MEMORY(facts.size, facts.host): facts.host is None or facts.host < facts.size,
+        why.USERS_MEMORY(most, others): most is not None and most < others + facts.size,
+    }
+
+
+def _of_disk(disk: tuple[str, int] | Refusal, size: int, branch: int, version: str) -> dict[Refusal, bool]:
+    old = {why.OLD_FOR_DISK(version, str(LEAST_FOR_DISK)): branch < LEAST_FOR_DISK}
+    return old | ({disk: True} if isinstance(disk, why.Refusal) else {why.DISK_ROOM(size, *disk): disk[1] < size})
 
 
 def placeholder(size: int) -> int:
@@ -150,83 +188,7 @@ def shortages(facts: ParkFacts) -> tuple[Refusal, ...]:
     return tuple(found)
 
 
-def _branch(facts: ParkFacts) -> int:
-    found = re.match(r"\d+", facts.driver or "")
-    return 0 if found is None else int(found[0])
-
-
-def _driver(facts: ParkFacts) -> Iterator[Refusal]:
-    if facts.error is not None:
-        yield why.NO_DRIVER(facts.error)
-        return
-    version, branch = facts.driver or "", _branch(facts)
-    if branch < LEAST_DRIVER:
-        yield why.OLD_DRIVER(version, str(LEAST_DRIVER))
-    if branch >= NVML_MINDED_FROM and not facts.inside.nvml:
-        yield why.NVML_UNLOADED(version)
-    if facts.open_module is None:
-        yield why.UNKNOWN_MODULE()
-    elif facts.open_module and not facts.allow_open_module:
-        yield why.OPEN_MODULE(version)
-
-
-def _machine(facts: ParkFacts) -> Iterator[Refusal]:
-    if facts.architecture not in ARCHITECTURES:
-        yield why.OTHER_ARCHITECTURE(facts.architecture)
-    for gpu in facts.gpus:
-        if gpu.mig or gpu.instance is not None:
-            yield why.MIG_GPU(gpu.label)
-        if gpu.unified:
-            yield why.UNIFIED_MEMORY(gpu.label)
-        if gpu.exclusive:  # what takes the room for its return has a context of its own there
-            yield why.EXCLUSIVE(gpu.label)
-
-
-def _held(facts: ParkFacts) -> Iterator[Refusal]:
-    if facts.error is not None:
-        return
-    if not facts.held:
-        yield why.UNLISTED() if facts.unlisted else why.HOLDS_NOTHING()
-    for gpu, held in zip(facts.gpus, facts.held, strict=True):
-        if held is None:
-            yield why.HELD_UNKNOWN(gpu.label)
-            continue
-        yield from no_way_back(gpu, held.size)
-
-
-def _process(facts: ParkFacts) -> Iterator[Refusal]:
-    if facts.mappings is None or facts.mappings > 1:
-        yield why.MANAGED_MEMORY()
-    if facts.children:
-        yield why.CHILDREN(facts.children)
-    if facts.mps:
-        yield why.MPS()
-    if len(facts.held) > 1:
-        yield why.SEVERAL_GPUS()
-    files = facts.inside.libraries
-    if len(files) > 1 or any(_other_version(file, facts.driver or "") for file in files):
-        yield why.INTERCEPTED(files)
-
-
-def _host(facts: ParkFacts) -> Iterator[Refusal]:
-    if facts.disk is not None:
-        if _branch(facts) < LEAST_FOR_DISK:
-            yield why.OLD_FOR_DISK(facts.driver or "", str(LEAST_FOR_DISK))
-        if isinstance(facts.disk, why.Refusal):
-            yield facts.disk
-        elif facts.disk[1] < facts.size:
-            yield why.DISK_ROOM(facts.size, *facts.disk)
-        return
-    if facts.host is None or facts.host < facts.size:
-        yield why.HOST_MEMORY(facts.size, facts.host)
-    if facts.most is not None and facts.most < facts.others + facts.size:
-        yield why.USERS_MEMORY(facts.most, facts.others)
-
-
 def _other_version(file: str, driver: str) -> bool:
     """Tell whether a file is libcuda of another version than the driver's, or another library."""
     name = re.fullmatch(r"libcuda\.so\.(\d+(?:\.\d+)*)", file.rpartition("/")[2])
     return name is None or ("." in name[1] and name[1] != driver)
-
-
-_CHECKS: Sequence[Callable[[ParkFacts], Iterator[Refusal]]] = (_driver, _machine, _held, _process, _host)

@@ -88,12 +88,16 @@ class Place:
 
     def _is_free(self, page: Page, snapshot: Snapshot) -> bool:
         """Tell whether the room is free; note whether others than our calls hold it."""
-        devices = _devices(self._held, snapshot.gpus)
+        there = {one.uuid: one for one in snapshot.gpus if not one.lost and None not in (one.free, one.total)}
+        self._blocked = not self._gpus <= there.keys()
+        if self._blocked:
+            return False
+        # What fits is a limit and a context beside it, as a placeholder has.
+        devices = [Device(gpu=there[one.gpu], limits=(checks.placeholder(one.size),)) for one in self._held]
         theirs = [claim for one in self._others(page) for claim in one.leased]
         held = ProcessMemory(snapshot.processes, elsewhere(row.pid for row in snapshot.processes))
         try:
-            self._blocked = devices is None
-            return devices is not None and allocation.choose(devices, held, theirs, len(devices)) is not None
+            return allocation.choose(devices, held, theirs, len(devices)) is not None
         except Refused:
             self._blocked = True
             return False
@@ -123,23 +127,12 @@ def _comes_back(entry: LeaseEntry, gpus: set[str]) -> bool:
 def rooms(needs: Sequence[HeldMemory], snapshot: Snapshot) -> tuple[Room, ...]:
     """Return what is needed of each GPU to come back, and who holds what there."""
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
-    found = []
-    for held in needs:
-        gpu = gpus.get(held.gpu)
-        if gpu is None:
-            found.append(Room(held.gpu, "", checks.placeholder(held.size), None))
-            continue
-        here = sorted(
-            ((row.pid, row.held) for row in snapshot.processes if row.gpu == gpu.label), key=lambda row: -(row[1] or 0)
-        )
-        found.append(Room(held.gpu, gpu.label, checks.needed(held.size, gpu), gpu.free, tuple(here)))
-    return tuple(found)
+    return tuple(_room(held, gpus.get(held.gpu), snapshot) for held in needs)
 
 
-def _devices(needs: Sequence[HeldMemory], gpus: Sequence[Gpu]) -> tuple[Device, ...] | None:
-    """Return the GPUs with what is needed of each; None if one is not there, or cannot be used."""
-    there = {gpu.uuid: gpu for gpu in gpus if not gpu.lost and gpu.free is not None and gpu.total is not None}
-    if not all(held.gpu in there for held in needs):
-        return None
-    # What fits is a limit and a context beside it, as a placeholder has.
-    return tuple(Device(gpu=there[held.gpu], limits=(checks.placeholder(held.size),)) for held in needs)
+def _room(held: HeldMemory, gpu: Gpu | None, snapshot: Snapshot) -> Room:
+    if gpu is None:
+        return Room(held.gpu, "", checks.placeholder(held.size), None)
+    here = [(row.pid, row.held) for row in snapshot.processes if row.gpu == gpu.label]
+    largest = tuple(sorted(here, key=lambda row: -(row[1] or 0)))
+    return Room(held.gpu, gpu.label, checks.needed(held.size, gpu), gpu.free, largest)
