@@ -43,6 +43,7 @@ class Driver:
         calls: every call that was made.
         restored_without_room: whether a restore was tried without a placeholder, or without its room.
         at: called before each call.
+        patience: how long each question for the state was waited for, in seconds.
     """
 
     state: CudaState = CudaState.RUNNING
@@ -54,6 +55,7 @@ class Driver:
     calls: list[str] = field(default_factory=list)
     restored_without_room: bool = False
     at: Callable[[int, str], None] = lambda *_: None
+    patience: list[float] = field(default_factory=list)
 
     @property
     def held(self) -> int:
@@ -123,6 +125,7 @@ class Worker:
         return answer
 
     def state(self, _: int, *, seconds: float) -> CudaState:
+        self._driver.patience.append(seconds)
         return CudaState(self.call("state", seconds=seconds))
 
     def end(self) -> None:

@@ -27,8 +27,20 @@ GOOD = ParkFacts(
 )
 
 
-def test_an_idle_notebook_on_a_good_machine_may_be_parked() -> None:
-    assert refusals(GOOD) == ()
+@pytest.mark.parametrize(
+    "facts",
+    [
+        GOOD,
+        replace(GOOD, inside=Inside(nvml=False)),  # which ends a process on a newer driver
+        replace(GOOD, driver="610.10"),
+        replace(GOOD, inside=Inside(libraries=("/usr/lib/libcuda.so.580.65.06",))),  # the driver's own
+        replace(GOOD, inside=Inside(libraries=("/simulated/libcuda.so.1",))),
+        replace(GOOD, open_module=True, allow_open_module=True),  # administrators may allow it
+        replace(GOOD, most=9 * GIB, others=3 * GIB),  # enough to the byte
+    ],
+)
+def test_an_idle_notebook_on_a_good_machine_may_be_parked(facts: ParkFacts) -> None:
+    assert refusals(facts) == ()
 
 
 @pytest.mark.parametrize(
@@ -68,23 +80,10 @@ def test_a_reason_is_found_by_itself_with_its_facts(facts: ParkFacts, expected: 
     assert refusals(facts) == (expected,)
 
 
-def test_what_ends_a_process_on_a_newer_driver_is_nothing_on_an_older_one() -> None:
-    assert refusals(replace(GOOD, inside=Inside(nvml=False))) == refusals(replace(GOOD, driver="610.10")) == ()
-
-
-@pytest.mark.parametrize("file", ["/usr/lib/libcuda.so.580.65.06", "/simulated/libcuda.so.1"])
-def test_the_drivers_own_library_is_nothing_special(file: str) -> None:
-    assert refusals(replace(GOOD, inside=Inside(libraries=(file,)))) == ()
-
-
 def test_every_reason_is_said_at_once() -> None:
     found = refusals(replace(GOOD, open_module=True, children=(7,), inside=Inside(against=(why.BUSY(), why.NCCL()))))
 
     assert {one.reason for one in found} == {why.OPEN_MODULE, why.CHILDREN, why.BUSY, why.NCCL}
-
-
-def test_the_open_kernel_module_is_for_administrators_to_allow() -> None:
-    assert refusals(replace(GOOD, open_module=True, allow_open_module=True)) == ()
 
 
 @given(size=st.integers(1, 16 * GIB), free=st.none() | st.integers(0, 16 * GIB))
@@ -103,10 +102,6 @@ def test_what_could_not_surely_come_back_does_not_go(size: int, free: int | None
 @pytest.mark.parametrize(("total", "margin"), [(8, 4), (40, 4), (512, 51.2)])
 def test_a_part_of_the_hosts_memory_is_left_for_others(total: int, margin: float) -> None:
     assert host_margin(total * GIB) == int(margin * GIB)
-
-
-def test_what_all_of_a_users_parked_processes_may_fill_is_enough_to_the_byte() -> None:
-    assert refusals(replace(GOOD, most=9 * GIB, others=3 * GIB)) == ()
 
 
 @pytest.mark.parametrize(("free", "more"), [(4 * GIB, 0), (GIB, 0), (512 * MIB, needed(0, GPU) - 512 * MIB)])

@@ -102,26 +102,11 @@ def test_how_long_a_way_takes_is_told_by_the_last_time(house: House) -> None:
 def test_a_copy_whose_worker_died_is_asked_for_once_and_as_long_as_it_may_take(house: House) -> None:
     """The driver completes it, and answers nothing about the process until then."""
     house.state.timeouts = replace(QUICK, copy=60.0)
-    asked: list[float] = []
-    started = house.state._start
-
-    def start() -> object:
-        worker = started()
-        state = worker.state
-
-        def timed(pid: int, *, seconds: float) -> object:
-            asked.append(seconds)
-            return state(pid, seconds=seconds)
-
-        worker.state = timed  # type: ignore[method-assign, assignment]
-        return worker
-
-    house.state._start = start  # type: ignore[assignment]
     house.driver.script = {4: "died after"}
 
     assert house.park().done
     assert (house.phase, house.driver.state) == (Phase.PARKED, CudaState.CHECKPOINTED)
-    assert asked == [QUICK.state, pytest.approx(60.0, abs=1.0)]
+    assert house.driver.patience == [QUICK.state, pytest.approx(60.0, abs=1.0)]
 
 
 def test_a_state_that_is_not_known_here_is_asked_for_again(house: House) -> None:
