@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from io import StringIO
 from types import SimpleNamespace
 from typing import Any
@@ -305,57 +306,32 @@ def test_each_step_is_posted_before_the_call_that_it_names(house: House) -> None
     assert house.state.known.held == (HeldMemory("GPU-0", HELD),)
 
 
-def test_a_worker_unlocks_what_it_has_locked_whatever_ends_it() -> None:
-    done: list[str] = []
-
-    def fails(_: int) -> None:
-        raise ValueError("a state that nobody knew")
-
-    driver: Any = SimpleNamespace(
-        lock=lambda *_: done.append("lock"),
-        checkpoint=fails,
-        unlock=lambda _: done.append("unlock"),
-        let_go=lambda: done.append("let go"),
-    )
-    orders = [
-        {"call": "lock", "arguments": [7, 1.0], "seconds": 60},
-        {"call": "checkpoint", "arguments": [7], "seconds": 60},
-    ]
-    with pytest.raises(ValueError, match="nobody knew"):
-        serve(driver, StringIO("\n".join(map(json.dumps, orders))), StringIO())
-
-    assert done == ["lock", "unlock", "let go"]
+FILE = "/proc/7/fd/3"
 
 
-def test_a_worker_that_is_told_to_end_while_it_locks_unlocks() -> None:
-    """The signal is heard as soon as the driver has locked, before that is told."""
-    done: list[str] = []
-
-    def lock(*_: object) -> None:
-        done.append("lock")
-        raise SystemExit
-
-    driver: Any = SimpleNamespace(lock=lock, unlock=lambda _: done.append("unlock"), let_go=lambda: None)
-    with pytest.raises(SystemExit):
-        serve(driver, StringIO(json.dumps({"call": "lock", "arguments": [7, 1.0], "seconds": 60})), StringIO())
-
-    assert done == ["lock", "unlock"]
-
-
-@pytest.mark.parametrize("whole", [False, True])
-def test_a_worker_that_ends_while_it_restores_from_a_file_unlocks_nothing_that_is_half_there(
-    whole: bool,
+@pytest.mark.parametrize(
+    ("calls", "ends", "made"),
+    [
+        ([("lock", 7, 1.0), ("checkpoint", 7)], "checkpoint", ["lock", "checkpoint", "unlock", "let_go"]),
+        ([("lock", 7, 1.0)], "lock", ["lock", "unlock", "let_go"]),  # a signal, before that is told
+        ([("restore", 7, FILE)], "restore", ["restore", "let_go"]),  # it would go on with half of its memory
+        ([("restore", 7, FILE)], "", ["restore", "unlock", "let_go"]),
+    ],
+)
+def test_whatever_ends_a_worker_what_it_has_locked_is_unlocked_and_nothing_that_is_half_restored(
+    calls: list[tuple[Any, ...]], ends: str, made: list[str]
 ) -> None:
-    """Between the beginning and the end of such a copy the process would go on with half of its memory."""
     done: list[str] = []
 
-    def restore(*_: object) -> None:
-        if not whole:
+    def call(name: str, *_: object) -> None:
+        done.append(name)
+        if name == ends:
             raise SystemExit
 
-    driver: Any = SimpleNamespace(restore=restore, unlock=lambda _: done.append("unlock"), let_go=lambda: None)
-    order = {"call": "restore", "arguments": [7, "/proc/7/fd/3"], "seconds": 60}
+    names = ("lock", "checkpoint", "restore", "unlock", "let_go")
+    driver: Any = SimpleNamespace(**{name: partial(call, name) for name in names})
+    orders = [json.dumps({"call": name, "arguments": arguments, "seconds": 60}) for name, *arguments in calls]
     with contextlib.suppress(SystemExit):
-        serve(driver, StringIO(json.dumps(order)), StringIO())
+        serve(driver, orders, StringIO())
 
-    assert done == ["unlock"] * whole
+    assert done == made

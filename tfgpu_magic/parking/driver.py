@@ -326,7 +326,7 @@ def _obey(driver: Driver, locked: set[int], call: str, *arguments: Any) -> Any:
     """Make one call, note what is locked, and return its answer.
 
     What comes from a file is noted only when all of it is there: it must not go on with half of its memory. Where the
-    worker ends just then, the process finds itself locked, and unlocks itself (`states.reconcile`).
+    worker ends just then, the process finds itself locked, and unlocks itself (`gpu_state`).
     """
     locks, from_file = call in ("lock", "restore"), call == "restore" and len(arguments) > 1
     if locks and not from_file:

@@ -1,7 +1,7 @@
 """One process's GPU state: where it is, the worker that moves it, and how it is set right when a call had no known end.
 
 The process is this one. It runs on while its state is away, so it needs no record: each phase is set before the call
-that it names, and `states.reconcile` says what to do when that call's worker has ended.
+that it names, and `set_right` does what is to be done when that call's worker has ended.
 """
 
 from __future__ import annotations
