@@ -102,7 +102,7 @@ def test_what_it_has_forked_keeps_no_worker_when_it_is_killed(machine: Machine, 
 def test_a_worker_that_is_told_to_end_leaves_nothing_locked(machine: Machine, programs: Start) -> None:
     program = programs()
     own = state(program.pid)
-    own.make("lock", 10.0, seconds=60.0)
+    own.worker().call("lock", program.pid, 10.0, seconds=60.0)
     (worker,) = until(lambda: workers(machine))
     worker.terminate()
     until(lambda: not runs(worker))

@@ -204,22 +204,13 @@ class GpuState:
             self._worker = None if self._worker.ended else self._worker
 
     def state(self, seconds: float | None = None) -> CudaState:
-        """Ask for the process's state; what is raised is as in `make`."""
+        """Ask for the process's state; what is raised is as in `look`."""
         return self.worker().state(self.pid, seconds=seconds or self.timeouts.state)
-
-    def make(self, call: str, *arguments: object, seconds: float) -> None:
-        """Make a call for the process.
-
-        Raises:
-            DriverError: the driver declines.
-            Died: it hangs, or the worker has ended.
-        """
-        self.worker().call(call, self.pid, *arguments, seconds=seconds)
 
     def copy(self, worker: DriverWorker, call: Literal["checkpoint", "restore"], *of_file: object) -> float:
         """Have a worker copy the process's memory to its file, if it has one, or to host memory, or back from there.
 
-        What is raised is as in `make`. A worker that fails in what it has begun is ended: the driver takes that back.
+        What is raised is as in `look`. A worker that fails in what it has begun is ended: the driver takes that back.
 
         Args:
             worker: that one; for the way back it holds the room.
@@ -254,7 +245,12 @@ class GpuState:
         return size / (self._rates.get(call) or self._rates.get("checkpoint") or PLANNED_RATE)
 
     def look(self) -> Snapshot:
-        """Return the GPUs as they are now; what is raised is as in `make`."""
+        """Return the GPUs as they are now.
+
+        Raises:
+            DriverError: the driver declines.
+            Died: it hangs, or the worker has ended.
+        """
         return Snapshot.from_json(self.worker().call("snapshot", seconds=self.timeouts.look))
 
     # --- set right ---
@@ -303,7 +299,7 @@ class GpuState:
         return self.known
 
     def set_right(self) -> ParkedProcess | None:
-        """Do what `states.reconcile` says; return what is known of the process then. What is raised is as in `make`.
+        """Do what `states.reconcile` says; return what is known of the process then. What is raised is as in `look`.
 
         The driver answers nothing while it copies: so it has as long for its answer, and is asked once.
         """
@@ -311,7 +307,7 @@ class GpuState:
         assert entry is not None  # noqa: S101  # it has begun
         found = self.state(self.timeouts.copying(entry.size) if entry.phase in _COPIED else None)
         if found is CudaState.LOCKED:
-            self.make("unlock", seconds=self.timeouts.copy)
+            self.worker().call("unlock", self.pid, seconds=self.timeouts.copy)
             found = CudaState.RUNNING
         after = reconcile(entry.phase, found, returned=entry.returns > 0)
         if after is None:

@@ -167,7 +167,7 @@ class Park(_Transfer):
             state.move(Phase.LOCKING, held=held, disk=self.to_disk)
             self.asker.tell(Progress(step="locks"))
             try:
-                state.make("lock", times.lock, seconds=times.lock + times.state)
+                state.worker().call("lock", state.pid, times.lock, seconds=times.lock + times.state)
                 return self._copy(self._judged())
             except (_NotDone, DriverError) as error:
                 state.settled(self.asker)
@@ -305,7 +305,7 @@ class Unpark(_Transfer):
             except DriverError as error:
                 return self._not_restored(error)
             state.move(Phase.UNLOCKING)
-            state.make("unlock", seconds=times.copy)
+            state.worker().call("unlock", state.pid, seconds=times.copy)
             state.move(Phase.BACK, returns=self._parked.returns + 1)
             return took
         finally:
