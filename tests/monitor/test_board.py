@@ -19,6 +19,7 @@ import pytest
 
 from tests.monitor.boards import root_only, snapshot
 from tests.sizes import GIB
+from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.board import snapshot_file
@@ -27,6 +28,7 @@ from tfgpu_magic.monitor.board.snapshot_file import BOARD, SnapshotReader, Write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from multiprocessing.synchronize import Event
 
 
 @pytest.fixture
@@ -126,30 +128,37 @@ def test_processes_beyond_the_room_are_left_out_and_that_is_said(
     assert "1000 processes, too many to show" in seen.notes[-1]
 
 
-def _write_without_pause(seconds: float) -> None:
+def _write_without_pause(until_told: Event) -> None:
     messages = [snapshot(count) for count in (399, 400)]
     texts = {len(message.processes): message.to_json() for message in messages}
     quick = mock.patch.object(Snapshot, "to_json", lambda message: texts[len(message.processes)])
     with BoardDirectory() as here, quick:
         writer = Writer(here)
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        while not until_told.is_set():
             for message in messages:
                 writer.publish(message)
 
 
 def test_no_reader_ever_sees_half_a_message_of_a_writer_without_pause(writer: Writer, reader: SnapshotReader) -> None:
     writer.publish(snapshot(399))
-    process = multiprocessing.get_context("spawn").Process(target=_write_without_pause, args=(1.5,))
+    context = multiprocessing.get_context("spawn")
+    enough = context.Event()
+    process = context.Process(target=_write_without_pause, args=(enough,))
     process.start()
     seen = {}
-    while process.is_alive():
+
+    def look() -> int:
         message = reader.look().message
         seen[message.sequence] = message.snapshot
-    process.join()
+        return len(seen)
+
+    try:
+        until(look, lambda count: count > 200, every=0.0)
+    finally:
+        enough.set()
+        process.join()
 
     assert process.exitcode == 0
-    assert len(seen) > 20
     assert set(seen.values()) <= {snapshot(399), snapshot(400)}
 
 
