@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from tfgpu_magic.model.snapshot import Process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
+    from tfgpu_magic.model.snapshot import Gpu, Snapshot
 
 AFTER = 60.0
 """Seconds without use from which on memory counts as held without use, and does so from the last use on."""
@@ -65,17 +67,24 @@ class Ledger:
         gap = now - before
         seen = 0 <= gap <= LONGEST_GAP
         idle = quiet() if gap > LONGEST_GAP and self._lines else {}
-        gpus = {gpu.label: gpu for gpu in snapshot.gpus if gpu.listed}
+        gpus = {gpu.label: (gpu, gpu.uuid or gpu.label) for gpu in snapshot.gpus if gpu.listed}
         crowd = Counter(row.gpu for row in snapshot.processes if row.utilisation is None)
+        rows: list[Process] = []
         known, self._lines, self._time = self._lines, {}, now
-        for at, row in _by_place(snapshot).items():
-            use = row.utilisation if row.utilisation is not None else _use(gpus[row.gpu], crowd[row.gpu])
-            line = known.get(at)
+        for row in snapshot.processes:
+            if row.gpu not in gpus or row.kind == "G":
+                rows.append(row)
+                continue
+            gpu, key = gpus[row.gpu]
+            use = row.utilisation if row.utilisation is not None else _use(gpu, crowd[row.gpu])
+            line = known.get((key, row.pid))
             if line is None or line.began != row.began or not (seen or idle.get(row.pid, math.inf) <= before):
-                self._lines[at] = UnusedLine(row.began, now if use == 0 else None)  # else nobody saw what it did
+                line = UnusedLine(row.began, now if use == 0 else None)  # else nobody saw what it did
             else:
-                self._lines[at] = _next(line, use, before, now)
-        return _told(snapshot, {at: {"unused": line.since} for at, line in self._lines.items() if line.counted})
+                line = _next(line, use, before, now)
+            self._lines[key, row.pid] = line
+            rows.append(Process(*row[:7], line.since, row.cgroup) if line.counted else row)
+        return snapshot._replace(processes=tuple(rows))
 
 
 def _by_place(snapshot: Snapshot) -> dict[tuple[str, int], Process]:
@@ -93,17 +102,12 @@ def continued(snapshot: Snapshot, published: Snapshot) -> Snapshot:
     """
     if not 0 <= snapshot.time - (published.listed_at or 0.0) <= TRUE_FOR:
         return snapshot
-    return _told(snapshot, {
-        at: {"unused": row.unused, "began": row.began}
-        for at, row in _by_place(published).items()
-        if row.unused is not None
-    })  # fmt: skip
-
-
-def _told(snapshot: Snapshot, known: Mapping[tuple[str, int], dict[str, Any]]) -> Snapshot:
-    """Return a snapshot with more fields of processes that do not use their GPU."""
+    known = {at: row for at, row in _by_place(published).items() if row.unused is not None}
     there = {id(row): known[at] for at, row in _by_place(snapshot).items() if at in known and not row.utilisation}
-    rows = (row._replace(**there[id(row)]) if id(row) in there else row for row in snapshot.processes)
+    rows = (
+        row._replace(unused=found.unused, began=found.began) if (found := there.get(id(row))) else row
+        for row in snapshot.processes
+    )
     return snapshot._replace(processes=tuple(rows))
 
 

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tfgpu_magic.model.snapshot import Process
 from tfgpu_magic.monitor.owners.cgroups import named
 from tfgpu_magic.monitor.owners.pids import began, user, whose
 from tfgpu_magic.probe import within
@@ -76,8 +77,11 @@ class Holders:
         for pid in {row.pid for row in snapshot.processes}:
             known = before.get(pid)
             self._known[pid] = known if known and now - known[0] < TRUSTED_FOR else (now, self._find(pid))
-        rows = (row._replace(**self._known[row.pid][1]._asdict()) for row in snapshot.processes)
-        return snapshot._replace(processes=tuple(rows))
+        return snapshot._replace(processes=tuple([self._row(row) for row in snapshot.processes]))
+
+    def _row(self, row: Process) -> Process:
+        uid, began, cgroup = self._known[row.pid][1]
+        return Process(row.gpu, row.pid, row.kind, row.held, row.utilisation, uid, began, row.unused, cgroup)
 
     def _find(self, pid: int) -> HolderFacts:
         hanging = self._hanging.setdefault(pid, [])
