@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pynvml
 import pytest
 
 from tests.cgroups import cgroup2
@@ -15,6 +16,9 @@ from tests.sizes import GIB, MIB
 from tfgpu_magic.errors import SimulatorError
 from tfgpu_magic.simgpu import Machine
 
+pytestmark = pytest.mark.skipif(
+    not hasattr(pynvml, "nvmlDeviceSetMemoryLimits_v1"), reason="this pynvml is older than the limits"
+)
 INVALID, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, NO_FUNCTION = 2, 3, 4, 6, 13
 NONE = 2**64 - 1
 NOBODY = 65534
@@ -191,8 +195,6 @@ def test_mig_has_no_limits(cgroup: Path) -> None:
 
 def set_limits_of_instance(cgroup: Path) -> int:
     """Limit a cgroup on a MIG instance; the code of the error."""
-    import pynvml
-
     pynvml.nvmlInit()
     part = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(pynvml.nvmlDeviceGetHandleByIndex(0), 0)
     with pytest.raises(pynvml.NVMLError) as raised:
