@@ -53,30 +53,21 @@ def test_an_interrupt_calls_off_what_another_notebook_was_asked(site: Site) -> N
         assert is_parked(notebook)
 
 
-def test_a_busy_notebook_is_not_parked_by_another(site: Site) -> None:
-    with site.holding("train.ipynb") as notebook, site.notebook("other.ipynb") as other:
-        waiting = notebook.client.execute("import time; time.sleep(3600)")
-        until(lambda: "busy" in other.run("%tf_gpu"))
-        said = other.run("%tf_gpu park train.ipynb")
-
-        assert "A cell runs there" in said
-        assert not is_parked(notebook)
-        assert waiting
-
-
-def test_another_name_is_said_with_those_that_there_are(site: Site) -> None:
+def test_who_asks_another_notebook_in_vain_is_told_why(site: Site) -> None:
+    """None has that name, parking is off there, or a cell runs."""
     with site.holding("train.ipynb") as notebook, site.notebook("other.ipynb") as other:
         said = until(lambda: other.run("%tf_gpu park nobody.ipynb"), lambda text: "train.ipynb" in text)
-
         assert f"train.ipynb ({notebook.pid})" in said
 
-
-def test_where_parking_is_off_nobody_parks(site: Site) -> None:
-    with site.holding("train.ipynb") as notebook, site.notebook("other.ipynb") as other:
         notebook.run("%config TfGpuMagics.parking = 'off'")
-
         until(lambda: other.run("%tf_gpu park train.ipynb"), lambda text: "Parking is off" in text)
         assert "%config TfGpuMagics.parking" in notebook.run("%tf_gpu park")
+        assert not is_parked(notebook)
+
+        notebook.run("%config TfGpuMagics.parking = 'ask'")
+        notebook.client.execute("import time; time.sleep(3600)")
+        until(lambda: "busy" in other.run("%tf_gpu"))
+        assert "A cell runs there" in other.run("%tf_gpu park train.ipynb")
         assert not is_parked(notebook)
 
 

@@ -37,6 +37,13 @@ ENDS = {
 FUNCTIONS = ["registered after", "registered before"]
 
 
+def ended(where: str, end: str, suspends: str = 'say("suspends")') -> tuple[list[str], int, str]:
+    """Run a program that ends; return the lines that it has printed, its exit status, and its errors."""
+    code = CODE.format(where=where, end=end).replace('say("suspends")', suspends)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60 * SLACK)
+    return done.stdout.splitlines(), done.returncode, done.stderr
+
+
 @pytest.mark.parametrize(
     ("where", "end", "said", "status"),
     [
@@ -55,10 +62,7 @@ FUNCTIONS = ["registered after", "registered before"]
 def test_what_is_away_ends_at_once_and_what_was_restored_is_suspended_last(
     where: str, end: str, said: list[str], status: int
 ) -> None:
-    code = CODE.format(where=where, end=ENDS[end])
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-
-    assert (done.stdout.splitlines(), done.returncode, done.stderr) == (said, status, "")
+    assert ended(where, ENDS[end]) == (said, status, "")
 
 
 REPORTS = """
@@ -78,42 +82,30 @@ def test_its_report_stays_until_its_last_act_and_goes_where_none_is_due(
     where: str, reports: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
-    code = CODE.format(where=where, end=REPORTS)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60 * SLACK)
+    said, _, errors = ended(where, REPORTS)
 
-    assert reports in done.stdout.splitlines(), done.stderr
+    assert reports in said, errors
 
 
 @pytest.mark.parametrize(("end", "functions"), [("os._exit", []), ("sys.exit", FUNCTIONS)])
 def test_what_it_forks_ends_as_ever(end: str, functions: list[str]) -> None:
-    code = CODE.format(where="restored", end=f"os.fork() or {end}(3); say(os.waitstatus_to_exitcode(os.wait()[1]))")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-
-    assert done.stdout.splitlines() == [*functions, "3", *FUNCTIONS, "saves", "suspends"]
+    fork = f"os.fork() or {end}(3); say(os.waitstatus_to_exitcode(os.wait()[1]))"
+    assert ended("restored", fork)[0] == [*functions, "3", *FUNCTIONS, "saves", "suspends"]
 
 
 def test_a_signal_ends_what_it_forks_as_ever_however_early_it_comes() -> None:
     end = "(pid := os.fork()) or signal.pause(); os.kill(pid, 15); say(os.waitstatus_to_exitcode(os.wait()[1]))"
-    code = CODE.format(where="restored", end=end)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20 * SLACK)
-
-    assert done.stdout.splitlines() == [str(-signal.SIGTERM), *FUNCTIONS, "saves", "suspends"]
+    assert ended("restored", end)[0] == [str(-signal.SIGTERM), *FUNCTIONS, "saves", "suspends"]
 
 
 def test_an_interrupt_of_its_last_act_keeps_nothing_from_ending() -> None:
-    code = CODE.format(where="restored", end="os._exit(3)").replace('say("suspends")', "raise KeyboardInterrupt")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20 * SLACK)
-
-    assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
+    assert ended("restored", "os._exit(3)", "raise KeyboardInterrupt") == ([], 3, "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_no_signal_stops_its_last_act(number: int) -> None:
     last = f'os.kill(os.getpid(), {number}); say("suspends")'
-    code = CODE.format(where="restored", end="os._exit(3)").replace('say("suspends")', last)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20 * SLACK)
-
-    assert (done.returncode, done.stdout, done.stderr) == (3, "suspends\n", "")
+    assert ended("restored", "os._exit(3)", last) == (["suspends"], 3, "")
 
 
 INTERRUPTED = """
@@ -131,17 +123,11 @@ say(len(mask(signal.SIG_BLOCK, [])))
 
 
 def test_an_interrupt_of_a_fork_leaves_no_signal_blocked() -> None:
-    code = CODE.format(where="there", end=INTERRUPTED)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20 * SLACK)
-
-    assert done.stdout.splitlines() == ["0", *FUNCTIONS]
+    assert ended("there", INTERRUPTED)[0] == ["0", *FUNCTIONS]
 
 
 def test_a_fork_leaves_blocked_what_was_blocked_before() -> None:
     mask = "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})"
     fork = "os.fork() or os._exit(signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, []))"
     end = f"{mask}; {fork}; say(os.waitstatus_to_exitcode(os.wait()[1])); say(len({mask}))"
-    code = CODE.format(where="restored", end=end)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20 * SLACK)
-
-    assert done.stdout.splitlines() == ["1", "1", *FUNCTIONS, "saves", "suspends"]
+    assert ended("restored", end)[0] == ["1", "1", *FUNCTIONS, "saves", "suspends"]
