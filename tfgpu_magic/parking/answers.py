@@ -18,10 +18,6 @@ WITHOUT = (
     "To go on without the GPU, run `%tf_gpu unpark --without-gpu`: cells run then, and what is in host memory can be "
     "saved."
 )
-OFF = (
-    "Parking is off here: its way back was tried on a simulated driver only, so nobody knows yet what a real one makes "
-    'of your work. To try it in this notebook all the same: `%config TfGpuMagics.parking = "ask"`.'
-)
 WITHOUT_SOON = "To go on without the GPU, interrupt, and run `%tf_gpu unpark --without-gpu`."
 
 _MOST_HOLDERS = 3
@@ -90,11 +86,6 @@ def other_back(outcome: ParkOutcome, name: str) -> str:
     """Say that another process is back."""
     size = "" if outcome.entry is None else f" with {rounded(outcome.entry.size)}"
     return f"{plain(name)} is back on the GPU{size}."
-
-
-def unasked(error: str, here: str) -> str:
-    """Say that nobody could be asked to bring a process back."""
-    return f"{error} This {here} is still parked, and nothing is lost: run it again. {WITHOUT}"
 
 
 def interrupted(here: str, *, parked: bool) -> str:

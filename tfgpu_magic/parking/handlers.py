@@ -60,13 +60,11 @@ class ParkHandler(ActionHandler):
         if fields.get("back") is True:
             return await self._done(partial(ask_kernel.ask, pid, "back", RETURN_TIMEOUT))
         entry = reported.parked(pid)
-        if entry is not None and entry.wanted:
-            if known.state == "busy":
-                return self._say(409, WAITED_FOR)
-            return await self._done(partial(ask_kernel.ask, pid, "stay", ask_kernel.BEGIN_TIMEOUT))
+        waits = entry is not None and entry.wanted
         if known.state == "busy":
-            return self._say(409, reasons((why.BUSY(),)))
-        return await self._done(partial(ask_kernel.ask, pid, "park"))
+            return self._say(409, WAITED_FOR if waits else reasons((why.BUSY(),)))
+        asked = ("stay", ask_kernel.BEGIN_TIMEOUT) if waits else ("park",)
+        return await self._done(partial(ask_kernel.ask, pid, *asked))
 
     async def _done(self, do: Callable[[], ParkOutcome | None]) -> int:
         """Do something on a thread, and return the answer's status."""

@@ -139,8 +139,8 @@ MORE_NEEDED = Reason(  # it is parked all the same, unless nobody is there who a
 NOT_ASKED = Reason("not-asked", "Nobody inside it says that it is idle: park it from its own notebook.")
 OFF = Reason(
     "off",
-    "Parking is off there. Its way back was tried on a simulated driver only; "
-    '`%config TfGpuMagics.parking = "ask"` in that notebook turns it on.',
+    "Parking is off: its way back was tried on a simulated driver only, so nobody knows what a real one makes of the "
+    'work. `%config TfGpuMagics.parking = "ask"` in its notebook turns it on.',
 )
 BUSY = Reason("busy", "A cell runs there: it is parked between cells only.")
 RETURNS = Reason("returns", "It is on its way back to the GPU: say it again when it is there.")

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from IPython.core.error import UsageError
 
+from tfgpu_magic.errors import Refused
 from tfgpu_magic.parking.inside.gate import NotBack
 from tfgpu_magic.parking.messages import ANSWER
 
@@ -100,23 +101,28 @@ def block_cells(shell: Any, without: Callable[[], None], gate: Gate) -> Iterator
         gate.replace(shell.Completer, "completions", unless_closed(shell.Completer.completions, ()))
 
 
-def ended_by(shell: Any) -> bool:
-    """Tell whether the cell that ends now was run by its user, and not by another cell, which goes on."""
-    code = type(shell).run_cell.__code__
-    return sum(one.frame.f_code is code for one in inspect.stack(0)) <= 1
+def at_end_of_cell(shell: Any, do: Callable[[], object]) -> None:
+    """Do something when the cell that runs now has ended, below it, and before its page is told of its end.
 
+    Raises:
+        Refused: no cell runs whose end could be waited for: a widget's callback does, or the kernel is none of
+            ipykernel's.
+    """
+    if not hasattr(shell, "kernel"):
+        code = type(shell).run_cell.__code__
 
-def runs_cell(kernel: Any) -> bool:
-    """Tell whether what runs now was asked for by a cell, whose end can be waited for: a widget's callback was not."""
-    if not hasattr(kernel, "finish_metadata"):  # it is none of ipykernel's
-        return False
-    return bool(kernel.get_parent("shell").get("header", {}).get("msg_type") == _CELL)
+        def at_end(_: object) -> None:
+            if sum(one.frame.f_code is code for one in inspect.stack(0)) <= 1:  # else a cell that goes on has run it
+                shell.events.unregister("post_run_cell", at_end)
+                do()
 
-
-def at_end_of_cell(kernel: Any, do: Callable[[], object]) -> None:
-    """Do something when the cell that runs now has ended, below it, and before its page is told of its end."""
-    cell = _number(kernel.get_parent("shell"))
-    finish = kernel.finish_metadata
+        shell.events.register("post_run_cell", at_end)
+        return
+    kernel = shell.kernel
+    asked = kernel.get_parent("shell") if hasattr(kernel, "finish_metadata") else {}
+    if asked.get("header", {}).get("msg_type") != _CELL:
+        raise Refused("It is parked when a cell has ended, and no cell says this: say it in one.", verdict="")
+    cell, finish = _number(asked), kernel.finish_metadata
     if getattr(finish, "cell", None) == cell:  # it was asked for twice
         return
 
@@ -126,7 +132,7 @@ def at_end_of_cell(kernel: Any, do: Callable[[], object]) -> None:
             try:
                 do()
             except (Exception, KeyboardInterrupt):  # whatever it is, the page must be told of the cell's end
-                kernel.shell.showtraceback()
+                shell.showtraceback()
         return finish(parent, *args)
 
     finish_metadata.cell = cell  # type: ignore[attr-defined]

@@ -89,14 +89,7 @@ class ComingBack:
         futures.wait([self._outcome], seconds)
 
     def outcome(self, show: Callable[[Progress], None] = lambda _: None) -> ParkOutcome:
-        """Wait for what comes of it; each of its waiters does so once.
-
-        Args:
-            show: takes each progress.
-
-        Raises:
-            MonitorError: it has failed.
-        """
+        """Wait for what comes of it, and have each progress shown; each of its waiters does so once."""
         try:
             while True:
                 try:
@@ -112,10 +105,11 @@ class ComingBack:
 
     def _work(self) -> None:
         try:
-            self._outcome.set_result(self._unpark(Asker(self._tell, lambda: self._waiters > 0)))
+            outcome = self._unpark(Asker(self._tell, lambda: self._waiters > 0))
         except Exception as error:  # those who wait must hear of it
-            said = f"The GPU state could not be brought back ({str(error) or type(error).__name__})."
-            self._outcome.set_exception(MonitorError(said))
+            said = f"The GPU state could not be brought back ({str(error) or type(error).__name__}), and is not lost."
+            outcome = ParkOutcome(refusals=(why.ERROR(said),))
+        self._outcome.set_result(outcome)
 
     def _tell(self, progress: Progress) -> None:
         self._progress = progress
@@ -256,8 +250,6 @@ class ProcessParking:
                 outcome = coming.outcome(shown if in_cell else lambda _: None)
         except KeyboardInterrupt:
             raise NotBack(parking.interrupted(here(), parked=self._gate.closed)) from None
-        except MonitorError as error:
-            raise NotBack(parking.unasked(str(error), here())) from None
         if self._gate.closed:
             raise NotBack(parking.not_back(outcome.refusals, here()))
         shown.end(parking.back(outcome, shown.seconds))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
@@ -48,7 +49,7 @@ def answer(line: Line) -> None:
         host.magics(shell).park_itself(None)
         print(f"This {here} is not parked by itself any more.")
     elif host.magics(shell).parking == _OFF:
-        raise Refused(parking.OFF, verdict="Not parked.")
+        raise Refused(parking.reason(why.OFF()), verdict="Not parked.")
     elif _AUTO in flags:
         after = seconds(flags[_AUTO])
         host.magics(shell).park_itself(automatic.start(shell, after, when_needed=_NEEDED in flags))
@@ -60,7 +61,7 @@ def answer(line: Line) -> None:
             raise Refused(parking.not_parked(outcome.refusals, f"This {here}"), verdict="")
         print(parking.can_be_parked(outcome, here))
     else:
-        _park(shell, to_disk=_TO in flags)
+        ipython.at_end_of_cell(shell, partial(_park, shell, to_disk=_TO in flags))
 
 
 def offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
@@ -70,22 +71,6 @@ def offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
     if tokens[-1:] == [_TO]:
         return [_DISK]
     return [] if tokens else [PurePath(one.notebook).name for one in reports().values() if one.notebook]
-
-
-def _park(shell: Any, *, to_disk: bool) -> None:
-    """Have this process parked when its cell has ended."""
-    if hasattr(shell, "kernel"):
-        if not ipython.runs_cell(shell.kernel):
-            raise Refused("It is parked when a cell has ended, and no cell says this: say it in one.", verdict="")
-        ipython.at_end_of_cell(shell.kernel, lambda: _parked(shell, to_disk=to_disk))
-        return
-
-    def at_end(_: Any) -> None:
-        if ipython.ended_by(shell):
-            shell.events.unregister("post_run_cell", at_end)
-            _parked(shell, to_disk=to_disk)
-
-    shell.events.register("post_run_cell", at_end)
 
 
 def _park_other(name: str) -> str:
@@ -99,7 +84,7 @@ def _park_other(name: str) -> str:
     return parking.other_parked(outcome, called)
 
 
-def _parked(shell: Any, *, to_disk: bool) -> None:
+def _park(shell: Any, *, to_disk: bool) -> None:
     """Park this process, and say below its cell what came of it."""
     shown = Shown(shell)
     outcome = notebook.of(shell).park(shown, to_disk=to_disk)
