@@ -42,7 +42,7 @@ REASONS = {
 GROUND = {"_version", "errors", "host", "model", "probe", "units"}
 FLOORS = (
     GROUND,
-    {"monitor", "policy", "simgpu"},
+    {"monitor", "policy", "root", "simgpu"},
     {"frameworks", "leases"},
     {"engine"},
     {"isolate"},

@@ -56,7 +56,8 @@ def test_importing_the_package_imports_nothing_else() -> None:
 
 
 def test_the_whole_house_wakes_neither_tensorflow_nor_nvml() -> None:
-    house = [f"tfgpu_magic.{module}" for module in MODULES if module != "__init__"]
+    left = {"__init__", "root.driver", "doctor.children.limits"}
+    house = [f"tfgpu_magic.{module}" for module in MODULES if module not in left]
 
     assert not imported_after("import " + ", ".join(house)) & {"tensorflow", "keras", "pynvml"}
 
@@ -110,7 +111,7 @@ def test_a_command_is_a_file_and_a_line() -> None:
     [
         (("rich",), ["model/terminal.py"]),
         (("tfgpu_magic.model.html", "tfgpu_magic.model.text"), ["model"]),
-        (("pynvml",), []),
+        (("pynvml",), ["root/driver.py"]),
         (("torch", "jax", "jaxlib", "cupy"), []),
         (("dask", "distributed"), ["isolate/dask.py"]),
         (("jupyter_server", "tornado", "prometheus_client"), ["server"]),
@@ -145,6 +146,21 @@ def test_only_one_place_names_it(name: str, place: str) -> None:
         return isinstance(node, ast.Constant) and node.value == name
 
     assert [room for room in ROOMS if not room.startswith("simgpu/") and any(map(names, nodes(room)))] == [place]
+
+
+def test_what_runs_as_root_is_short_and_imports_nothing_of_ours_but_itself() -> None:
+    ours = {name for name in modules_after("import tfgpu_magic.root.__main__") if name.startswith("tfgpu_magic")}
+    files = [room for room in ROOMS if room.startswith("root/")]
+    theirs = {name.partition(".")[0] for room in files for name in imports(room) if not name.startswith("tfgpu_magic")}
+
+    assert ours - {"tfgpu_magic", "tfgpu_magic._version"} == {
+        f"tfgpu_magic.{room.removesuffix('.py').removesuffix('/__init__').replace('/', '.')}" for room in files
+    }
+    assert sum(len((HOUSE / room).read_text().splitlines()) for room in ("__init__.py", "_version.py", *files)) <= 600
+    assert theirs <= {*sys.stdlib_module_names, "pynvml"}
+    assert not {name.rpartition(".")[0] or name for room in files for name in imports(room)} & {
+        "subprocess", "socket", "ctypes", "pickle", "shutil", "multiprocessing",
+    }  # fmt: skip
 
 
 def test_nvml_py_knows_no_notebook() -> None:

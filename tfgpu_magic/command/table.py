@@ -36,5 +36,10 @@ COMMANDS = (
     Command("env", '"POLICY"', "print shell lines that do it, as far as environment variables can"),
     Command("doctor", "[--quick] [--park] [--json]", "check what works here, what does not, and what to do next"),
     Command("collect", "", "read the GPUs for all users of this machine, as a service"),
+    Command(
+        "limits",
+        "[--show] [--dry-run] [--once] [--watch] [--clear]",
+        "have driver 615 hold each user to an administrator's limits",
+    ),
     Command("help", "[COMMAND]", "show this list, or more about one command"),
 )

@@ -26,6 +26,8 @@ SECTION = "TfGpuMagics"
 _CEILINGS = ("ceiling", "ceilings")
 _OTHERS = ("TfGpuServer",)
 """Sections of ours that are a server's."""
+_FOR_ROOT = "limits"
+"""The table of the file that is for `tfgpu limits`."""
 
 
 class Words(Unicode):  # type: ignore[type-arg]  # not generic in all releases of traitlets
@@ -185,7 +187,8 @@ def of_file() -> Settings:
         return Settings(where)
     try:
         toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-        return _sound(toml.loads(policy.FILE.read_text(encoding="utf-8")), where)
+        given = toml.loads(policy.FILE.read_text(encoding="utf-8"))
+        return _sound({name: value for name, value in given.items() if name != _FOR_ROOT}, where)
     except Exception as error:  # whatever it is, there may be a ceiling
         why = f"{where} cannot be read: {type(error).__name__}: {error}. Its ceiling is unknown: no GPU may be used."
         return Settings(where, unread=why)

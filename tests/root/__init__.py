@@ -1,0 +1,1 @@
+"""What runs as root: the file, the cgroups, the driver, and what others can do about it."""

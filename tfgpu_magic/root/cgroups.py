@@ -1,0 +1,100 @@
+"""The cgroups that limits are for, and whose they are: systemd's of users, and given ones, but none that users made."""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import os
+import pwd
+import re
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from tfgpu_magic.root import trust
+
+PROC = Path("/proc")
+PATIENCE = 0.25  # seconds that the names of users are waited for
+_SLICE = re.compile(r"user-(\d{1,10})\.slice", re.ASCII)
+# systemd-logind's slices, and the units of SystemdSpawner and The Littlest JupyterHub, whose slice can be chosen
+_PATTERNS = ("user.slice/user-*.slice", "*.slice/jupyter-*.service", "*.slice/*.slice/jupyter-*.service")
+
+
+class User(NamedTuple):
+    """A user: the name, else the number; both; names and numbers of the groups."""
+
+    name: str
+    names: frozenset[str]
+    groups: frozenset[str] = frozenset()
+
+
+class Cgroup(NamedTuple):
+    """A cgroup's folder, its inode (a folder that is made anew has no limit yet), and whose it is, if a user's."""
+
+    path: str
+    inode: int
+    user: User | None = None
+
+
+def mount() -> tuple[Path, Path] | None:
+    """Return where cgroups of version 2 are mounted, and the folder of this process's; None if they are not."""
+    mounts, own = ((PROC / "self" / name).read_text(errors="replace").splitlines() for name in ("mountinfo", "cgroup"))
+    below = next((line[4:] for line in own if line.startswith("0::/")), "")
+    return next(((root := Path(line.split(" ")[4]), root / below) for line in mounts if " - cgroup2 " in line), None)
+
+
+class Listing:
+    """Finds the cgroups again and again; whose a unit is, is learnt once, and nothing that runs in it changes that."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._owners: dict[tuple[Path, int], int] = {}
+        self._users: dict[int | None, User] = {}
+        self._asking = threading.Thread()
+
+    def read(self, given: Iterable[str], *, again: bool) -> list[Cgroup]:
+        """Return users' and given ones that are root's own; if ``again``, known users' groups are asked for, too."""
+        paths = dict.fromkeys([*map(Path, given), *(path for one in _PATTERNS for path in self._root.glob(one))])
+        found = {path: inode for path in paths if (inode := self._inode(path))}
+        owners = {key: self._owners.get(key) or _owner(key[0]) for key in found.items()}
+        self._owners = {key: uid for key, uid in owners.items() if uid is not None}
+        new = {*self._owners.values()} - self._users.keys()
+        self._users.update((uid, User(str(uid), frozenset({str(uid)}))) for uid in new)
+        if (asked := {*self._owners.values()} if again else new) and not self._asking.is_alive():
+            # In a thread, since a directory service can hang; what is known stays meanwhile.
+            self._asking = threading.Thread(target=self._learn, args=(asked,), daemon=True)
+            self._asking.start()
+            self._asking.join(PATIENCE)
+        return [Cgroup(str(path), inode, self._users.get(uid)) for (path, inode), uid in owners.items()]
+
+    def _inode(self, path: Path) -> int:
+        """Return the inode of a cgroup that root alone can make or remove; 0 if it is another one, or none."""
+        with contextlib.suppress(OSError):
+            found = [one.lstat() for one in (path, *path.parents) if self._root in one.parents]
+            return found[0].st_ino if found and all(map(trust.is_roots, found)) else 0
+        return 0
+
+    def _learn(self, uids: set[int]) -> None:
+        for uid in uids:
+            with contextlib.suppress(KeyError, OSError):  # it has no name, or nobody knows it now
+                user = pwd.getpwuid(uid)
+                gids = os.getgrouplist(user.pw_name, user.pw_gid)
+                groups = {str(gid) for gid in gids}
+                for gid in gids:
+                    with contextlib.suppress(KeyError):
+                        groups.add(grp.getgrgid(gid).gr_name)
+                self._users[uid] = User(user.pw_name, frozenset({user.pw_name, str(uid)}), frozenset(groups))
+
+
+def _owner(path: Path) -> int | None:
+    """Return the user of a slice by its name, and of a unit by the oldest process there that is not root's."""
+    if named := _SLICE.fullmatch(path.name):
+        return int(named[1])
+    ages: list[tuple[int, int]] = []
+    with contextlib.suppress(OSError):
+        for pid in (path / "cgroup.procs").read_text().split() if path.match("jupyter-*.service") else ():
+            with contextlib.suppress(OSError, IndexError, ValueError):  # it has ended
+                began = int((PROC / pid / "stat").read_bytes().rpartition(b")")[2].split()[19])
+                ages.append((began, int((PROC / pid / "status").read_bytes().partition(b"\nUid:")[2].split()[0])))
+    return min((one for one in ages if one[1]), default=(0, None))[1]
