@@ -20,7 +20,7 @@ TICK = 1.0  # seconds between two rounds
 AGAIN = 60  # rounds after which all is set again: systemd, which passes controllers on, may have dropped limits
 
 
-class Outcome(NamedTuple):
+class Target(NamedTuple):
     """What is to hold of a GPU for a cgroup, in bytes, and why it does not; empty if it does."""
 
     soft: int
@@ -40,9 +40,9 @@ class Enforcer:
         self.rules: Rules | None = None
         self.flaw = ""
         self._texts: tuple[bytes | None, bytes | None] = None, None  # what was read last, and what the rules are of
-        self._rounds, self._in_force = 0, dict[tuple[cgroups.Cgroup, str], Outcome]()
+        self._rounds, self._in_force = 0, dict[tuple[cgroups.Cgroup, str], Target]()
         limits = json.loads(STATE.read_bytes())["limits"] if STATE.exists() else {}
-        self.ours = {path: {uuid: Outcome(*one) for uuid, one in gpus.items()} for path, gpus in limits.items()}
+        self.ours = {path: {uuid: Target(*one) for uuid, one in gpus.items()} for path, gpus in limits.items()}
         """What this program has set, by cgroup and GPU, also in a life before this one."""
 
     def read_file(self, *, settled: bool = False) -> None:
@@ -56,7 +56,7 @@ class Enforcer:
         except Mistake as error:
             self.flaw, self._texts = str(error), (self._texts[0], None)
 
-    def wanted(self) -> Iterator[tuple[cgroups.Cgroup, Card, Outcome]]:
+    def wanted(self) -> Iterator[tuple[cgroups.Cgroup, Card, Target]]:
         """Give what is to hold for each cgroup on each GPU, where anything is said or was set."""
         rules = self.rules or Rules()
         for one in self._listing.read({*rules.paths, *self.ours}, again=self._rounds % AGAIN == 0):
@@ -66,11 +66,12 @@ class Enforcer:
                 if any(limits) or card.uuid in self.ours.get(one.path, {}):
                     lost = card.total is None and "%" in "".join(limits)
                     why = "its size is unknown within a limited cgroup" if lost else card.why
-                    yield one, card, Outcome(*limits.in_bytes(card.total or 0), why)
+                    yield one, card, Target(*limits.in_bytes(card.total or 0), why)
 
     def round(self) -> list[str]:
         """Set what is not in force yet, and write what is; return what is new, a sentence each."""
-        news, ours, in_force = list[str](), dict[str, dict[str, Outcome]](), dict[tuple[cgroups.Cgroup, str], Outcome]()
+        news, ours = list[str](), dict[str, dict[str, Target]]()
+        in_force: dict[tuple[cgroups.Cgroup, str], Target] = {}
         for cgroup, card, outcome in self.wanted() if self.rules else ():
             if not outcome.why and (self._rounds % AGAIN == 0 or self._in_force.get((cgroup, card.uuid)) != outcome):
                 try:
@@ -96,21 +97,21 @@ class Enforcer:
         for cgroup, card, outcome in self.wanted():
             try:
                 soft, hard, used = self.limiter.get(card, cgroup.path)
-                now, held = Outcome(soft, hard), f"; {used / 2**30:.4g} GiB are held"
+                now, held = Target(soft, hard), f"; {used / 2**30:.4g} GiB are held"
             except Failed as error:
                 now, held = outcome._replace(why=str(error)), ""
             if now != outcome or not only_changes:
                 print(f"{_line(cgroup, card, now)}{held}" + (f"; by the file {outcome}" if now != outcome else ""))
 
 
-def _line(cgroup: cgroups.Cgroup, card: Card, outcome: Outcome) -> str:
+def _line(cgroup: cgroups.Cgroup, card: Card, outcome: Target) -> str:
     return f"{cgroup.path}{f' of {cgroup.user.name}' if cgroup.user else ''}, GPU {card.number}: {outcome}"
 
 
 def main() -> int:
     """Do what the command line says, and return the exit status; 0 too where the driver is too old for limits."""
-    (action,) = sys.argv[1:] or ["--show"]
     try:
+        (action,) = sys.argv[1:] or ["--show"]
         return _do(action, changes=action not in ("--show", "--dry-run"))
     except (Failed, TooOld) as error:
         print(f"No limit is set: {error}.", flush=True)
@@ -127,8 +128,7 @@ def _do(action: str, *, changes: bool) -> int:
     enforcer.read_file()
     enforcer.rules = Rules() if action == "--clear" else enforcer.rules
     while True:
-        if enforcer.flaw != told:
-            told = enforcer.flaw
+        if told != (told := enforcer.flaw):
             print(f"The limits stay as they were: {told}" if told else "The file is without mistakes.", flush=True)
         if not changes:
             enforcer.show(only_changes=action == "--dry-run")

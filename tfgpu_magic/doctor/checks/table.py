@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TypeAlias
 
-from tfgpu_magic.doctor.checks import board, driver, host, policy, tensorflow
+from tfgpu_magic.doctor.checks import board, driver, host, limits, policy, tensorflow
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.model.parts import parts
@@ -38,6 +38,7 @@ CHECKS: dict[str, Check] = {
     **dict(parts("check")),
     "Board": board.board,
     "Policy": policy.policy,
+    "Limits": limits.limits,
     "Environment": host.environment,
 }
 

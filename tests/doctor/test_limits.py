@@ -1,0 +1,96 @@
+"""The doctor says what the driver holds this process to, and why the administrator's limits are not in force."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cgroups import cgroup2
+from tests.doctor.looking import look
+from tests.processes import PATIENCE
+from tests.sizes import GIB
+from tests.slack import SLACK
+from tfgpu_magic.doctor.machine import ThisMachine as Here
+from tfgpu_magic.root import trust
+from tfgpu_magic.simgpu import Machine
+
+INSIDE = """
+import json, os, sys
+from pathlib import Path
+import pynvml
+from tests.doctor.looking import look
+folder, soft, hard = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+(folder / "cgroup.procs").write_text(str(os.getpid()))
+pynvml.nvmlInit()
+for again in (True, False):
+    try:
+        limits = pynvml.c_nvmlSetMemoryLimits_v1_t(os.fsencode(folder), soft, hard)
+        pynvml.nvmlDeviceSetMemoryLimits_v1(pynvml.nvmlDeviceGetHandleByIndex(1), limits)
+    except pynvml.NVMLError:
+        assert again
+print(json.dumps(look("limits").rows))
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Here:
+    """A machine whose administrator, who runs this, has limits."""
+    monkeypatch.setattr(trust, "ROOT", os.getuid())
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/tfgpu_magic.toml").write_text('[limits]\nhard = "40%"\n')
+    (tmp_path / "etc/tfgpu_magic.toml").chmod(0o644)
+    return Here(tmp_path, {})
+
+
+def test_a_limit_is_told_with_its_cgroup_its_controller_and_what_is_held(machine: Machine) -> None:
+    machine.set_driver("615.71.09")
+    with cgroup2() as folder:
+        done = machine.run(
+            [sys.executable, "-c", INSIDE, folder, str(GIB), str(4 * GIB)],
+            capture_output=True, text=True, timeout=PATIENCE * SLACK, cwd=Path(__file__).parents[2],
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        (row,) = json.loads(done.stdout.splitlines()[-1])
+
+    assert row["name"] == "limits.hard"
+    assert row["facts"] == {
+        "back_end": "misc", "cgroup": str(folder), "gpu": 1,
+        "hard_bytes": 4 * GIB, "soft_bytes": GIB, "used_bytes": 0,
+    }  # fmt: skip
+
+
+def test_where_the_driver_is_older_nothing_is_said_unless_there_are_limits_to_hold(
+    machine: Machine, here: Here, tmp_path: Path
+) -> None:
+    assert look("limits", here=here).names == ["limits.cannot"]
+
+    (tmp_path / "etc/tfgpu_magic.toml").write_text('policy = "growth"')
+    assert look("limits", here=here).names == []
+
+
+def test_a_flawed_file_is_a_fault_whatever_the_driver(machine: Machine, here: Here, tmp_path: Path) -> None:
+    (tmp_path / "etc/tfgpu_magic.toml").write_text("[limits]\nhard = 40")
+
+    assert look("limits", here=here).names == ["limits.flawed"]
+
+
+def test_a_service_that_is_away_and_a_limit_that_is_not_set_are_told(
+    machine: Machine, here: Here, tmp_path: Path
+) -> None:
+    machine.set_driver("615.71.09")
+    if "limits.cannot" in (names := look("limits", here=here).names):
+        pytest.skip("no cgroups of version 2 here")
+    assert names == ["limits.away"]
+
+    state: dict[str, Any] = {"limits": {"/a.slice": {"GPU-x": [0, GIB, ""], "GPU-y": [0, GIB, "it is in MIG mode"]}}}
+    (tmp_path / "run/tfgpu_limits").mkdir(parents=True)
+    (tmp_path / "run/tfgpu_limits/limits.json").write_text(json.dumps(state))
+    report = look("limits", here=here)
+
+    assert report.names == ["limits.not-set"]
+    assert report.facts("limits.not-set") == {"cgroup": "/a.slice", "gpu": "GPU-y", "why": "it is in MIG mode"}

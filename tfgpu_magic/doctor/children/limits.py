@@ -1,0 +1,48 @@
+"""In a process of its own: what the driver holds the cgroups to that this process is in, and by which controller."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from tfgpu_magic.root import cgroups
+from tfgpu_magic.root.driver import Failed, Limiter, TooOld
+from tfgpu_magic.root.file import UNLIMITED
+
+
+def main() -> None:
+    """Print it, and exit at once."""
+    print(json.dumps(_answer()), flush=True)
+    os._exit(0)
+
+
+def _answer() -> dict[str, Any]:
+    mounted = cgroups.mount()
+    if mounted is None:
+        return {"why": "cgroups of version 2 are not mounted"}
+    root, own = mounted
+    try:
+        limiter = Limiter(own)
+    except (Failed, TooOld) as error:
+        return {"why": str(error)}
+    above = [path for path in (own, *own.parents) if root in path.parents]
+    held = []
+    for path in above:
+        for card in limiter.cards:
+            with contextlib.suppress(Failed):  # it never had a limit
+                soft, hard, used = limiter.get(card, str(path))
+                figures = {"soft_bytes": soft, "hard_bytes": hard, "used_bytes": used}
+                held += [{"cgroup": str(path), "gpu": card.number, **figures}] if (soft, hard) != (0, UNLIMITED) else []
+    back_end = "dmem" if (root / "dmem.capacity").exists() else "misc"
+    stops = [str(path.parent) for path in above if "dmem" not in _passed(path.parent)] if back_end == "dmem" else []
+    return {"why": "", "held": held, "back_end": back_end, "stops": stops[-1:]}
+
+
+def _passed(cgroup: Path) -> list[str]:
+    try:
+        return (cgroup / "cgroup.subtree_control").read_text().split()
+    except OSError:
+        return []
