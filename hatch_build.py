@@ -25,7 +25,6 @@ class FrontEndHook(BuildHookInterface):  # type: ignore[type-arg]  # its configu
         _frontend.build()
         if self.target_name == "wheel":
             build_data["shared_data"] |= {
-                str(ROOT / "systemd"): "share/tfgpu-magic",
                 str(_frontend.EXTENSION): "share/jupyter/labextensions/tfgpu-magic",
                 str(_frontend.SERVER_CONFIG): f"etc/jupyter/jupyter_server_config.d/{_frontend.SERVER_CONFIG.name}",
             }

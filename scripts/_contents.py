@@ -18,7 +18,6 @@ KINDS = {
     "share/jupyter/labextensions/tfgpu-magic/schemas/*.json": "the panel's settings, buttons and menus",
     "share/tfgpu_magic/*.service": "units for systemd: what a machine of many users runs once",
     "etc/jupyter/jupyter_server_config.d/*.json": "enables the server extension",
-    "share/tfgpu-magic/*.service": "the service that has the driver hold users to an administrator's limits",
     "tfgpu_magic.dist-info/licenses/*": "the licenses of the package and of what is bundled with the panel",
     "tfgpu_magic.dist-info/[!l]*": "what pip and Python know about the package, such as the command `tfgpu`",
 }

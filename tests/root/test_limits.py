@@ -18,6 +18,7 @@ from tests.simgpu.on_machine import get_limits
 from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
+from tfgpu_magic.root import driver
 from tfgpu_magic.simgpu import Machine
 
 NONE = (0, 2**64 - 1)
@@ -243,6 +244,14 @@ def test_an_older_driver_has_no_limits_and_that_is_said(site: Site) -> None:
             0,
             "No limit is set: the driver is older than 615, the first that has limits.\n",
         )
+
+
+@pytest.mark.parametrize("bindings", [None, object()])
+def test_without_bindings_or_with_old_ones_that_is_said(bindings: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "pynvml", bindings)
+
+    with pytest.raises(driver.TooOld, match=r"nvidia-ml-py 13\.615"):
+        driver.Limiter("/")
 
 
 @kernels

@@ -78,8 +78,7 @@ class Enforcer:
                     self.limiter.set(card, cgroup.path, outcome.soft, outcome.hard)
                 except Failed as error:
                     outcome = outcome._replace(why=str(error))
-            if not outcome.why:
-                in_force[cgroup, card.uuid] = outcome
+            in_force[cgroup, card.uuid] = outcome
             if outcome != (0, UNLIMITED, ""):
                 ours.setdefault(cgroup.path, {})[card.uuid] = outcome
             if outcome != self.ours.get(cgroup.path, {}).get(card.uuid):
@@ -124,7 +123,7 @@ def _do(action: str, *, changes: bool) -> int:
         raise Failed(flaw or "cgroups of version 2 are not mounted")
     if changes:
         _alone()
-    enforcer, told = Enforcer(mounted[0], Limiter(mounted[1])), ""
+    enforcer, told = Enforcer(mounted[0], Limiter(str(mounted[1]))), ""
     enforcer.read_file()
     enforcer.rules = Rules() if action == "--clear" else enforcer.rules
     while True:

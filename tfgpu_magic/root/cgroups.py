@@ -8,7 +8,6 @@ import os
 import pwd
 import re
 import threading
-from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,7 +52,7 @@ class Listing:
         self._users: dict[int | None, User] = {}
         self._asking = threading.Thread()
 
-    def read(self, given: Iterable[str], *, again: bool) -> list[Cgroup]:
+    def read(self, given: set[str], *, again: bool) -> list[Cgroup]:
         """Return users' and given ones that are root's own; if ``again``, known users' groups are asked for, too."""
         paths = dict.fromkeys([*map(Path, given), *(path for one in _PATTERNS for path in self._root.glob(one))])
         found = {path: inode for path in paths if (inode := self._inode(path))}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import pynvml
+try:
+    import pynvml
+except ImportError:  # only this room needs it, and only where there are limits
+    pynvml = None
 
 from tfgpu_magic.root.file import UNLIMITED
 
@@ -33,13 +35,13 @@ class Card(NamedTuple):
 class Limiter:
     """The driver; raises `Failed` if there is none, or it has no limits. ``own`` is this process's cgroup."""
 
-    def __init__(self, own: Path) -> None:
+    def __init__(self, own: str) -> None:
         if not hasattr(pynvml, "nvmlDeviceSetMemoryLimits_v1"):
-            raise TooOld("nvidia-ml-py is too old: pip install 'nvidia-ml-py>=13.615'")
+            raise TooOld("it takes nvidia-ml-py 13.615 or later: pip install 'tfgpu-magic[limits]'")
         try:
             pynvml.nvmlInit()
             self.version: str = pynvml.nvmlSystemGetDriverVersion()
-            self.cards = [self._card(number, str(own)) for number in range(pynvml.nvmlDeviceGetCount())]
+            self.cards = [self._card(number, own) for number in range(pynvml.nvmlDeviceGetCount())]
         except pynvml.NVMLError as error:
             raise Failed(f"the driver does not answer: {error}") from error
 

@@ -25,7 +25,7 @@ def _answer() -> dict[str, Any]:
         return {"why": "cgroups of version 2 are not mounted"}
     root, own = mounted
     try:
-        limiter = Limiter(own)
+        limiter = Limiter(str(own))
     except (Failed, TooOld) as error:
         return {"why": str(error)}
     above = [path for path in (own, *own.parents) if root in path.parents]
