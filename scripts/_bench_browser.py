@@ -14,7 +14,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from scripts._machine import scratch
+from scripts._scratch import scratch
 from tests.browser.panel import open_panel, visit
 from tests.browser.scene import chromium, playing, soon
 from tfgpu_magic.simgpu import Machine

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from scripts._machine import scratch
+from scripts._scratch import scratch
 from tfgpu_magic.simgpu import Machine
 
 WARM, TRIVIAL, SPEED = 0.250, 0.030, 1.5

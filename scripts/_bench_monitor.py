@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from scripts._machine import scratch
+from scripts._scratch import scratch
 from tfgpu_magic.simgpu import Machine
 
 FIRST_USER = 100_000

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyter_client.manager import start_new_kernel
 
-from scripts._machine import scratch
+from scripts._scratch import scratch
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:

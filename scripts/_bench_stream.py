@@ -19,7 +19,7 @@ from pathlib import Path
 
 from jupyter_client.manager import KernelManager
 
-from scripts._machine import scratch
+from scripts._scratch import scratch
 from tests.jupyter import Server, execute, serving
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.simgpu.neighbours import Holder

@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any
 
-from scripts._machine import scratch
+from scripts._scratch import scratch
 from tfgpu_magic.simgpu import Machine
 
 MOST = 0.2

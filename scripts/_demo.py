@@ -20,7 +20,8 @@ import nbformat
 from jupyterlab_server.workspaces_handler import WorkspacesManager
 
 import tfgpu_magic
-from scripts._machine import scratch, simulated
+from scripts._scratch import scratch
+from tfgpu_magic.demo.machine import simulated
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 TOUR = "tour.ipynb"

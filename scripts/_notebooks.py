@@ -11,7 +11,8 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionComplete
 from nbclient.util import ensure_async
 
-from scripts._machine import scratch, simulated
+from scripts._scratch import scratch
+from tfgpu_magic.demo.machine import simulated
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 _PID = re.compile(r"^ *\d+ +(\d+) +[CGM] |^ *\d+ +running +[\d.]+ s +(\d+) ", re.MULTILINE)

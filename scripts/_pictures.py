@@ -9,10 +9,11 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Locator, Page, ViewportSize, sync_playwright
 
-from scripts._machine import OTHER, scratch, simulated
+from scripts._scratch import scratch
 from tests.browser.panel import open_panel, table_of, visit
 from tests.browser.scene import Scene, chromium, playing
 from tests.browser.unused import unused
+from tfgpu_magic.demo.machine import OTHER, simulated
 from tfgpu_magic.monitor.owners.attribution import SIMULATED_USER
 from tfgpu_magic.simgpu import Machine
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from scripts._machine import scratch
+from scripts._scratch import scratch
 from tfgpu_magic.simgpu import Machine, build
 
 LATE = {"libcuda.so.1": rb"\0(cu[A-Z]\w+)", "libnvidia-ml.so.1": rb"\0(nvml\w+)"}

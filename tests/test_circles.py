@@ -43,7 +43,7 @@ GROUND = {"_version", "errors", "host", "model", "probe", "units"}
 FLOORS = (
     GROUND,
     {"monitor", "policy", "root", "simgpu"},
-    {"frameworks", "leases"},
+    {"demo", "frameworks", "leases"},
     {"engine"},
     {"isolate"},
     {"insight"},

@@ -12,7 +12,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from scripts._machine import KERNEL, named
 from tests.command.shell import TFGPU, run, running, tfgpu
 from tests.frameworks.cells_on_machine import STAND_IN
 from tests.machines import machine_of
@@ -21,6 +20,7 @@ from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.command.dispatch import parser
 from tfgpu_magic.command.table import COMMANDS
+from tfgpu_magic.demo.machine import KERNEL, named
 from tfgpu_magic.monitor.table import message
 from tfgpu_magic.simgpu import Machine
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from scripts._machine import simulated
 from scripts._notebooks import run
 from tests.notebooks.reading import shown
 from tfgpu_magic.command import dispatch
 from tfgpu_magic.command.table import COMMANDS
+from tfgpu_magic.demo.machine import simulated
 from tfgpu_magic.notebook.words import isolate, line, table
 from tfgpu_magic.policy.parser import parse
 

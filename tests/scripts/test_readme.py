@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from scripts._docs_parts import words
-from scripts._machine import KERNEL, named
+from tfgpu_magic.demo.machine import KERNEL, named
 from tfgpu_magic.simgpu import Machine
 
 ROOT = Path(__file__).parents[2]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scripts._machine import named
 from tests.jupyter import Server, execute
 from tests.server.acting import Kernel
 from tests.server.streaming import rows, streaming
 from tests.sizes import GIB, MIB
 from tests.slack import SLACK
+from tfgpu_magic.demo.machine import named
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:

@@ -1,9 +1,8 @@
-"""The machine that the demo and the notebooks' committed outputs are shown on: four GPUs, two of them in use."""
+"""The machine that demos, pages and committed outputs are shown on: four GPUs, two of them in use."""
 
 from __future__ import annotations
 
 import os
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -21,11 +20,6 @@ EVERY = 3.0
 """Seconds between two moves of the neighbours."""
 
 _MOVES = (("9GiB", "12GiB"), ("10GiB", "12GiB"), ("11GiB", "8GiB"), ("11GiB", "9GiB"), ("7GiB", "11GiB"))
-
-
-def scratch() -> tempfile.TemporaryDirectory[str]:
-    """Make a folder that goes with its block: a collector that outlives the block may still write there."""
-    return tempfile.TemporaryDirectory(prefix="tfgpu_magic-", ignore_cleanup_errors=True)
 
 
 @contextmanager
