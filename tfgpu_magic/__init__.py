@@ -16,16 +16,7 @@ from tfgpu_magic._version import __version__ as __version__
 if TYPE_CHECKING:
     from tfgpu_magic.engine.engine import apply, plan
     from tfgpu_magic.engine.status import Status, status
-    from tfgpu_magic.errors import (
-        PolicyError,
-        Raised,
-        Refused,
-        TfGpuError,
-        TimedOut,
-        TooLate,
-        Unpicklable,
-        WorkerDied,
-    )
+    from tfgpu_magic.errors import PolicyError, Raised, Refused, TfGpuError, TimedOut, TooLate, Unpicklable, WorkerDied
     from tfgpu_magic.insight.freeing import Freed, free, give_back
     from tfgpu_magic.insight.measuring import measure
     from tfgpu_magic.insight.objects.tensors import Tensors, tensors
@@ -40,35 +31,11 @@ if TYPE_CHECKING:
     from tfgpu_magic.policy.plan import Plan
 
 __all__ = [
-    "Freed",
-    "IsolatedExecutor",
-    "MemoryTable",
-    "Plan",
-    "PolicyError",
-    "Raised",
-    "Refused",
-    "Snapshot",
-    "Status",
-    "Tensors",
-    "TfGpuError",
-    "TimedOut",
-    "TooLate",
-    "Unpicklable",
-    "WorkerDied",
-    "apply",
-    "free",
-    "give_back",
-    "isolated",
-    "load_ipython_extension",
-    "look",
-    "measure",
-    "plan",
-    "status",
-    "tensors",
-    "timeline",
-    "unload_ipython_extension",
-    "why",
-]
+    "Freed", "IsolatedExecutor", "MemoryTable", "Plan", "PolicyError", "Raised", "Refused", "Snapshot", "Status",
+    "Tensors", "TfGpuError", "TimedOut", "TooLate", "Unpicklable", "WorkerDied", "apply", "free", "give_back",
+    "isolated", "load_ipython_extension", "look", "measure", "plan", "status", "tensors", "timeline",
+    "unload_ipython_extension", "why",
+]  # fmt: skip
 
 # The module of each public name; nothing is imported before it is used.
 _HOMES = {

@@ -23,7 +23,7 @@ def test_a_planted_module_is_not_run(machine: Machine, tmp_path: Path) -> None:
 
     done = tfgpu(machine, "limits", "--show", cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
 
-    assert done.stdout.startswith(("No limit is set", "Driver "))
+    assert done.stdout.startswith(("No limit is set", "Nothing was done"))
     assert "planted" not in done.stdout
 
 

@@ -146,13 +146,13 @@ def test_who_comes_later_and_who_comes_again_is_limited_and_a_changed_file_holds
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda file: file.write_text('[limits]\nhard = "90%"\nsoft = 7\n'),
-        lambda file: (file.write_text('[limits]\nhard = "90%"\n'), file.chmod(0o666)),
-        lambda file: os.chown(file, NOBODY, 0),
+        lambda site: site.write('[limits]\nhard = "90%"\nsoft = 7\n'),
+        lambda site: (site.file.chmod(0o666), site.file.write_text('[limits]\nhard = "90%"\n')),
+        lambda site: os.chown(site.file, NOBODY, 0),
     ],
 )
 def test_a_file_with_a_mistake_or_of_a_users_leaves_the_old_limits(watched: Site, damage: Any) -> None:
-    damage(watched.file)
+    damage(watched)
     until(lambda: watched.in_force()["flaw"])
     eve = watched.make("user.slice/user-70003.slice")
 
@@ -250,7 +250,7 @@ def test_an_older_driver_has_no_limits_and_that_is_said(site: Site) -> None:
 def test_without_bindings_or_with_old_ones_that_is_said(bindings: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "pynvml", bindings)
 
-    with pytest.raises(driver.TooOld, match=r"nvidia-ml-py 13\.615"):
+    with pytest.raises(driver.Failed, match=r"nvidia-ml-py 13\.615"):
         driver.Limiter("/")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -66,16 +67,22 @@ def test_variables_and_the_working_directory_choose_no_modules(tmp_path: Path) -
     assert "python -I" in run().stdout
 
 
-@pytest.mark.parametrize("planted", ["venv", "code", "pth"])
+@pytest.mark.parametrize("planted", ["venv", "code", "cache", "pth"])
 def test_an_environment_that_a_user_can_write_is_not_for_root(planted: str, tmp_path: Path) -> None:
     venv = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--symlinks", venv], check=True)
     (packages,) = venv.glob("lib/python*/site-packages")
     house = Path(tfgpu_magic.__file__).parent
     (packages / "tfgpu_magic").mkdir()
-    for name in ("__init__.py", "_version.py", "root"):
+    for name in ("__init__.py", "_version.py"):
         (packages / "tfgpu_magic" / name).symlink_to(house / name)
-    changed = {"venv": venv, "code": packages / "tfgpu_magic", "pth": tmp_path / "elsewhere"}[planted]
+    shutil.copytree(house / "root", root := packages / "tfgpu_magic/root", ignore=lambda *_: ["__pycache__"])
+    changed = {
+        "venv": venv,
+        "code": packages / "tfgpu_magic",
+        "cache": root / "__pycache__",
+        "pth": tmp_path / "elsewhere",
+    }[planted]
     changed.mkdir(exist_ok=True)
     (packages / "other.pth").write_text(f"{tmp_path / 'elsewhere'}\n")
     changed.chmod(0o777)

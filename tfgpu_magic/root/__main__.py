@@ -16,7 +16,10 @@ from tfgpu_magic.root.driver import Card, Failed, Limiter, TooOld
 from tfgpu_magic.root.file import UNLIMITED, Limits, Mistake, Rules
 
 STATE = Path("/run/tfgpu_limits/limits.json")  # what is in force, for all to read; its time tells that this lives
+ACTIONS = ("--show", "--dry-run", "--once", "--watch", "--clear")
 TICK = 1.0  # seconds between two rounds
+LONG = 10.0  # seconds for which a single round waits for the names of users
+ABSENT = "there is no such cgroup that root alone can make"
 AGAIN = 60  # rounds after which all is set again: systemd, which passes controllers on, may have dropped limits
 
 
@@ -35,31 +38,32 @@ class Target(NamedTuple):
 class Enforcer:
     """Reads the file and the cgroups, and has the driver hold what follows; a mistake in the file changes nothing."""
 
-    def __init__(self, root: Path, limiter: Limiter) -> None:
-        self.limiter, self._listing = limiter, cgroups.Listing(root)
+    def __init__(self, root: Path, limiter: Limiter, patience: float = cgroups.PATIENCE) -> None:
+        self.limiter, self._listing = limiter, cgroups.Listing(root, patience)
         self.rules: Rules | None = None
         self.flaw = ""
-        self._texts: tuple[bytes | None, bytes | None] = None, None  # what was read last, and what the rules are of
         self._rounds, self._in_force = 0, dict[tuple[cgroups.Cgroup, str], Target]()
         limits = json.loads(STATE.read_bytes())["limits"] if STATE.exists() else {}
         self.ours = {path: {uuid: Target(*one) for uuid, one in gpus.items()} for path, gpus in limits.items()}
         """What this program has set, by cgroup and GPU, also in a life before this one."""
+        self.left = dict[str, str]()
+        """The cgroups that are left as they are, and why."""
 
-    def read_file(self, *, settled: bool = False) -> None:
-        """Read the rules; if ``settled``, only from a text that was the same a round before: it may be half written."""
-        last, taken = self._texts
+    def read_file(self) -> None:
+        """Read the rules; a mistake leaves the old ones."""
         try:
-            text = file.read(file.FILE)
-            self._texts = text, taken
-            if text != taken and (text == last or not settled):
-                self.rules, self.flaw, self._texts = file.parse(text), "", (text, text)
+            self.rules, self.flaw = file.parse(file.read(file.FILE)), ""
         except Mistake as error:
-            self.flaw, self._texts = str(error), (self._texts[0], None)
+            self.flaw = str(error)
 
     def wanted(self) -> Iterator[tuple[cgroups.Cgroup, Card, Target]]:
         """Give what is to hold for each cgroup on each GPU, where anything is said or was set."""
         rules = self.rules or Rules()
-        for one in self._listing.read({*rules.paths, *self.ours}, again=self._rounds % AGAIN == 0):
+        found = self._listing.read({*rules.paths, *self.ours}, again=self._rounds % AGAIN == 0)
+        self.left = dict.fromkeys(rules.paths.keys() - {one.path for one in found}, ABSENT)
+        if any((*rules.everybody, rules.users, rules.groups)):
+            self.left |= {one.path: one.why for one in found if one.why and one.path not in rules.paths}
+        for one in (one for one in found if one.path not in self.left):
             of_user = rules.of(one.user.names, one.user.groups) if one.user else Limits()
             limits = rules.paths.get(one.path, of_user)
             for card in self.limiter.cards:
@@ -70,9 +74,11 @@ class Enforcer:
 
     def round(self) -> list[str]:
         """Set what is not in force yet, and write what is; return what is new, a sentence each."""
-        news, ours = list[str](), dict[str, dict[str, Target]]()
-        in_force: dict[tuple[cgroups.Cgroup, str], Target] = {}
-        for cgroup, card, outcome in self.wanted() if self.rules else ():
+        in_force, before, self.left = dict[tuple[cgroups.Cgroup, str], Target](), self.left, {}
+        wanted = list(self.wanted()) if self.rules else []
+        news = [f"{path} is left as it is: {why}" for path, why in self.left.items() if before.get(path) != why]
+        ours = {path: gpus for path, gpus in self.ours.items() if self.left.get(path, ABSENT) != ABSENT}
+        for cgroup, card, outcome in wanted:
             if not outcome.why and (self._rounds % AGAIN == 0 or self._in_force.get((cgroup, card.uuid)) != outcome):
                 try:
                     self.limiter.set(card, cgroup.path, outcome.soft, outcome.hard)
@@ -87,12 +93,13 @@ class Enforcer:
         if self.rules:
             self.ours, self._in_force = ours, in_force
         new = STATE.with_suffix(".new")
-        new.write_text(json.dumps({"driver": self.limiter.version, "flaw": self.flaw, "limits": self.ours}))
+        state = {"driver": self.limiter.version, "flaw": self.flaw, "limits": self.ours, "left": self.left}
+        new.write_text(json.dumps(state))
         new.replace(STATE)
         return news
 
     def show(self, *, only_changes: bool) -> None:
-        """Print what the driver holds each cgroup to, and what the file says of it if that is something else."""
+        """Print what the driver holds each cgroup to, and what the file says if that is something else."""
         for cgroup, card, outcome in self.wanted():
             try:
                 soft, hard, used = self.limiter.get(card, cgroup.path)
@@ -101,6 +108,7 @@ class Enforcer:
                 now, held = outcome._replace(why=str(error)), ""
             if now != outcome or not only_changes:
                 print(f"{_line(cgroup, card, now)}{held}" + (f"; by the file {outcome}" if now != outcome else ""))
+        print(*(f"{path} is left as it is: {why}\n" for path, why in self.left.items()), sep="", end="")
 
 
 def _line(cgroup: cgroups.Cgroup, card: Card, outcome: Target) -> str:
@@ -109,11 +117,14 @@ def _line(cgroup: cgroups.Cgroup, card: Card, outcome: Target) -> str:
 
 def main() -> int:
     """Do what the command line says, and return the exit status; 0 too where the driver is too old for limits."""
+    action, *more = sys.argv[1:] or ["--show"]
+    if more or action not in ACTIONS:
+        print("usage: python -I -m tfgpu_magic.root", f"[{'|'.join(ACTIONS)}]")
+        return 2
     try:
-        (action,) = sys.argv[1:] or ["--show"]
-        return _do(action, changes=action not in ("--show", "--dry-run"))
+        return _do(action, changes=action not in ACTIONS[:2])
     except (Failed, TooOld) as error:
-        print(f"No limit is set: {error}.", flush=True)
+        print(f"{'No limit is set' if isinstance(error, TooOld) else 'Nothing was done'}: {error}.", flush=True)
         return 0 if isinstance(error, TooOld) else 1
 
 
@@ -123,10 +134,13 @@ def _do(action: str, *, changes: bool) -> int:
         raise Failed(flaw or "cgroups of version 2 are not mounted")
     if changes:
         _alone()
-    enforcer, told = Enforcer(mounted[0], Limiter(str(mounted[1]))), ""
-    enforcer.read_file()
-    enforcer.rules = Rules() if action == "--clear" else enforcer.rules
+    patience = cgroups.PATIENCE if action == "--watch" else LONG
+    enforcer, told = Enforcer(mounted[0], Limiter(str(mounted[1])), patience), ""
     while True:
+        if action == "--clear":  # whatever the file says
+            enforcer.rules = Rules()
+        else:
+            enforcer.read_file()
         if told != (told := enforcer.flaw):
             print(f"The limits stay as they were: {told}" if told else "The file is without mistakes.", flush=True)
         if not changes:
@@ -134,9 +148,9 @@ def _do(action: str, *, changes: bool) -> int:
         elif news := enforcer.round():
             print(*news, sep="\n", flush=True)
         if action != "--watch":
-            return int(bool(told) or any(one.why for gpus in enforcer.ours.values() for one in gpus.values()))
+            failed = [one for gpus in enforcer.ours.values() for one in gpus.values() if one.why]
+            return int(bool(told or failed or (changes and enforcer.left)))
         time.sleep(TICK)
-        enforcer.read_file(settled=True)
 
 
 def _alone() -> None:

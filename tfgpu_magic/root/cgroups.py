@@ -14,10 +14,11 @@ from typing import NamedTuple
 from tfgpu_magic.root import trust
 
 PROC = Path("/proc")
-PATIENCE = 0.25  # seconds that the names of users are waited for
+PATIENCE = 0.25  # seconds that a round waits for the names of users
 _SLICE = re.compile(r"user-(\d{1,10})\.slice", re.ASCII)
 # systemd-logind's slices, and the units of SystemdSpawner and The Littlest JupyterHub, whose slice can be chosen
-_PATTERNS = ("user.slice/user-*.slice", "*.slice/jupyter-*.service", "*.slice/*.slice/jupyter-*.service")
+_UNITS = "jupyter-*.service"
+_PATTERNS = ("user.slice/user-*.slice", f"*.slice/{_UNITS}", f"*.slice/*.slice/{_UNITS}")
 
 
 class User(NamedTuple):
@@ -29,11 +30,12 @@ class User(NamedTuple):
 
 
 class Cgroup(NamedTuple):
-    """A cgroup's folder, its inode (a folder that is made anew has no limit yet), and whose it is, if a user's."""
+    """A cgroup's folder, its inode (one made anew has no limit yet), whose it is, if a user's, or why that is open."""
 
     path: str
     inode: int
     user: User | None = None
+    why: str = ""
 
 
 def mount() -> tuple[Path, Path] | None:
@@ -46,26 +48,34 @@ def mount() -> tuple[Path, Path] | None:
 class Listing:
     """Finds the cgroups again and again; whose a unit is, is learnt once, and nothing that runs in it changes that."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, root: Path, patience: float = PATIENCE) -> None:
+        self._root, self._patience = root, patience
         self._owners: dict[tuple[Path, int], int] = {}
         self._users: dict[int | None, User] = {}
         self._asking = threading.Thread()
 
     def read(self, given: set[str], *, again: bool) -> list[Cgroup]:
         """Return users' and given ones that are root's own; if ``again``, known users' groups are asked for, too."""
-        paths = dict.fromkeys([*map(Path, given), *(path for one in _PATTERNS for path in self._root.glob(one))])
+        paths = dict.fromkeys(map(Path, given))
+        for pattern in _PATTERNS:
+            with contextlib.suppress(OSError):  # a folder went meanwhile: what is new is found a round later
+                paths.update((path, None) for path in self._root.glob(pattern))
         found = {path: inode for path in paths if (inode := self._inode(path))}
         owners = {key: self._owners.get(key) or _owner(key[0]) for key in found.items()}
         self._owners = {key: uid for key, uid in owners.items() if uid is not None}
         new = {*self._owners.values()} - self._users.keys()
-        self._users.update((uid, User(str(uid), frozenset({str(uid)}))) for uid in new)
-        if (asked := {*self._owners.values()} if again else new) and not self._asking.is_alive():
+        asked = [*new, *({*self._owners.values()} - new if again else ())]
+        if asked and not self._asking.is_alive():
             # In a thread, since a directory service can hang; what is known stays meanwhile.
             self._asking = threading.Thread(target=self._learn, args=(asked,), daemon=True)
             self._asking.start()
-            self._asking.join(PATIENCE)
-        return [Cgroup(str(path), inode, self._users.get(uid)) for (path, inode), uid in owners.items()]
+            self._asking.join(self._patience)
+        return [Cgroup(str(path), inode, *self._whose(path, uid)) for (path, inode), uid in owners.items()]
+
+    def _whose(self, path: Path, uid: int | None) -> tuple[User | None, str]:
+        if uid is None:
+            return None, "no process in it shows whose it is" if path.match(_UNITS) else ""
+        return self._users.get(uid), "" if uid in self._users else f"the groups of user {uid} are not known yet"
 
     def _inode(self, path: Path) -> int:
         """Return the inode of a cgroup that root alone can make or remove; 0 if it is another one, or none."""
@@ -74,16 +84,19 @@ class Listing:
             return found[0].st_ino if found and all(map(trust.is_roots, found)) else 0
         return 0
 
-    def _learn(self, uids: set[int]) -> None:
+    def _learn(self, uids: list[int]) -> None:
         for uid in uids:
-            with contextlib.suppress(KeyError, OSError):  # it has no name, or nobody knows it now
+            try:
                 user = pwd.getpwuid(uid)
                 gids = os.getgrouplist(user.pw_name, user.pw_gid)
-                groups = {str(gid) for gid in gids}
-                for gid in gids:
-                    with contextlib.suppress(KeyError):
-                        groups.add(grp.getgrgid(gid).gr_name)
-                self._users[uid] = User(user.pw_name, frozenset({user.pw_name, str(uid)}), frozenset(groups))
+            except KeyError:  # it has no name; one that had a name keeps it
+                self._users.setdefault(uid, User(str(uid), frozenset({str(uid)})))
+                continue
+            groups = {str(gid) for gid in gids}
+            for gid in gids:
+                with contextlib.suppress(KeyError):
+                    groups.add(grp.getgrgid(gid).gr_name)
+            self._users[uid] = User(user.pw_name, frozenset({user.pw_name, str(uid)}), frozenset(groups))
 
 
 def _owner(path: Path) -> int | None:
@@ -92,7 +105,7 @@ def _owner(path: Path) -> int | None:
         return int(named[1])
     ages: list[tuple[int, int]] = []
     with contextlib.suppress(OSError):
-        for pid in (path / "cgroup.procs").read_text().split() if path.match("jupyter-*.service") else ():
+        for pid in (path / "cgroup.procs").read_text().split() if path.match(_UNITS) else ():
             with contextlib.suppress(OSError, IndexError, ValueError):  # it has ended
                 began = int((PROC / pid / "stat").read_bytes().rpartition(b")")[2].split()[19])
                 ages.append((began, int((PROC / pid / "status").read_bytes().partition(b"\nUid:")[2].split()[0])))

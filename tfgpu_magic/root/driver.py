@@ -19,7 +19,7 @@ class Failed(Exception):
 
 
 class TooOld(Exception):
-    """The driver, or what calls it, is older than limits."""
+    """The driver is older than limits."""
 
 
 class Card(NamedTuple):
@@ -37,7 +37,7 @@ class Limiter:
 
     def __init__(self, own: str) -> None:
         if not hasattr(pynvml, "nvmlDeviceSetMemoryLimits_v1"):
-            raise TooOld("it takes nvidia-ml-py 13.615 or later: pip install 'tfgpu-magic[limits]'")
+            raise Failed("it takes nvidia-ml-py 13.615 or later, which the extra `limits` brings")
         try:
             pynvml.nvmlInit()
             self.version: str = pynvml.nvmlSystemGetDriverVersion()
@@ -46,10 +46,15 @@ class Limiter:
             raise Failed(f"the driver does not answer: {error}") from error
 
     def _card(self, number: int, own: str) -> Card:
-        handle, why, limit = pynvml.nvmlDeviceGetHandleByIndex(number), "", UNLIMITED
+        why, limit = "", UNLIMITED
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(number)
+            uuid, total = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetMemoryInfo(handle).total
+        except pynvml.NVMLError as error:  # such as a GPU that is lost: the others keep their limits
+            return Card(number, str(number), 0, f"it does not answer: {error}", None)
         with contextlib.suppress(pynvml.NVMLError):  # it has no MIG
             why = "it is in MIG mode" if pynvml.nvmlDeviceGetMigMode(handle)[0] else ""
-        card = Card(number, pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetMemoryInfo(handle).total, why, handle)
+        card = Card(number, uuid, total, why, handle)
         with contextlib.suppress(Failed):  # it was never used
             limit = self.get(card, own)[1]
         return card if limit == UNLIMITED else card._replace(total=None)  # what NVML calls the total is the limit
@@ -67,6 +72,8 @@ class Limiter:
 
 
 def _call(function: Any, card: Card, limits: Any) -> None:
+    if card.handle is None:
+        raise Failed(card.why)
     try:
         function(card.handle, limits)
     except pynvml.NVMLError as error:

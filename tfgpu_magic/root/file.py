@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from tfgpu_magic.root import trust
 
+toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 FILE = Path("/etc/tfgpu_magic.toml")
 LARGEST = 64 * 1024  # bytes that the file may have
 UNLIMITED = 2**64 - 1  # the hard limit that is none: NVML_DEVICE_MEMORY_LIMIT_MAX
@@ -79,7 +80,6 @@ def read(path: Path) -> bytes:
 
 def parse(text: bytes) -> Rules | None:
     """Return the rules, None if there is no table `[limits]`; raise `Mistake` if anything in it is wrong."""
-    toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
         table = toml.loads(text.decode()).get("limits")
     except (ValueError, RecursionError) as error:  # of tables in tables in tables
@@ -87,13 +87,12 @@ def parse(text: bytes) -> Rules | None:
     if table is None:
         return None
     _table(table, "limits")
-    entries = {
-        kind: {
-            name: _limits(entry, f"limits.{kind}.{name}") for name, entry in _table(table.pop(kind, {}), kind).items()
-        }
-        for kind in Rules._fields[1:]
-    }
-    return Rules(_limits(table, "limits"), **entries)
+    tables = {kind: _table(table.pop(kind, {}), kind) for kind in Rules._fields[1:]}
+    users, groups, paths = (
+        {name: _limits(one, f"limits.{kind}.{name}") for name, one in entries.items()}
+        for kind, entries in tables.items()
+    )
+    return Rules(_limits(table, "limits"), users, groups, {str(Path(name)): one for name, one in paths.items()})
 
 
 def _table(value: Any, where: str) -> dict[str, Any]:
@@ -106,9 +105,7 @@ def _limits(entry: Any, where: str) -> Limits:
     whole = 100 << 20  # so that 1% is a MiB
     for name, value in _table(entry, where).items():
         if name not in Limits._fields:
-            raise Mistake(
-                f"{where}.{name} is no limit. There are soft and hard; and in tables users, groups and paths."
-            )
+            raise Mistake(f"{where}.{name} is no limit. There are soft, hard, and the tables users, groups and paths.")
         bound = whole if isinstance(value, str) and "%" in value else 2**50
         if value != "none" and not (isinstance(value, str) and 0 < size(value, whole) <= bound):
             raise Mistake(f'{where}.{name} = {value!r} is no amount. Write "40%", "32GiB" or "none".')

@@ -20,7 +20,7 @@ def flaw() -> str:
     """Return why this interpreter is not for root; empty if it is."""
     if not sys.flags.isolated:
         return "start it with `python -I`: else variables and the working directory choose its modules"
-    modules = (getattr(module, "__file__", None) for module in tuple(sys.modules.values()))
+    modules = (getattr(one, name, None) for one in tuple(sys.modules.values()) for name in ("__file__", "__cached__"))
     for path in sorted({sys.executable, sys.prefix, sys.base_prefix, *sys.path, *filter(None, modules)}):
         for step in steps(Path(path)):
             if not is_roots(step.lstat()):
