@@ -15,8 +15,9 @@ from tests.doctor.looking import look
 from tests.processes import PATIENCE
 from tests.sizes import GIB
 from tests.slack import SLACK
+from tfgpu_magic.doctor.checks import limits
 from tfgpu_magic.doctor.machine import ThisMachine as Here
-from tfgpu_magic.root import trust
+from tfgpu_magic.root import cgroups, trust
 from tfgpu_magic.simgpu import Machine
 
 INSIDE = """
@@ -87,10 +88,48 @@ def test_a_service_that_is_away_and_a_limit_that_is_not_set_are_told(
         pytest.skip("no cgroups of version 2 here")
     assert names == ["limits.away"]
 
-    state: dict[str, Any] = {"limits": {"/a.slice": {"GPU-x": [0, GIB, ""], "GPU-y": [0, GIB, "it is in MIG mode"]}}}
-    (tmp_path / "run/tfgpu_limits").mkdir(parents=True)
-    (tmp_path / "run/tfgpu_limits/limits.json").write_text(json.dumps(state))
+    own = _enforce(tmp_path)
     report = look("limits", here=here)
 
-    assert report.names == ["limits.not-set"]
-    assert report.facts("limits.not-set") == {"cgroup": "/a.slice", "gpu": "GPU-y", "why": "it is in MIG mode"}
+    assert report.names == ["limits.not-set", "limits.others"]
+    assert report.facts("limits.not-set") == {"cgroup": own, "gpu": "GPU-y", "why": "it is in MIG mode"}
+
+
+def test_of_other_users_cgroups_only_a_number_is_told(machine: Machine, here: Here, tmp_path: Path) -> None:
+    machine.set_driver("615.71.09")
+    if "limits.cannot" in look("limits", here=here).names:
+        pytest.skip("no cgroups of version 2 here")
+    own = _enforce(tmp_path, left=True)
+    report = look("limits", here=here)
+
+    assert report.names == ["limits.not-set", "limits.left", "limits.others"]
+    assert report.facts("limits.left") == {"cgroup": own, "why": "its user is not known"}
+    assert report.facts("limits.others") == {"count": 2}
+    assert not any("ann" in json.dumps(row) for row in report.rows)
+
+
+def test_bindings_that_are_missing_are_told_and_what_the_service_says_is_read_all_the_same(
+    machine: Machine, here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.set_driver("615.71.09")
+    if "limits.cannot" in look("limits", here=here).names:
+        pytest.skip("no cgroups of version 2 here")
+    monkeypatch.setattr(limits, "_CODE", f"sys.modules['pynvml'] = None; {limits._CODE}")
+
+    assert look("limits", here=here).names == ["limits.unseen", "limits.away"]
+    _enforce(tmp_path)
+    assert look("limits", here=here).names == ["limits.unseen", "limits.not-set", "limits.others"]
+
+
+def _enforce(root: Path, *, left: bool = False) -> str:
+    """Write what the service would, of a cgroup that this process is in, which it returns, and of another user's."""
+    mounted = cgroups.mount()
+    assert mounted
+    own = str(mounted[1])
+    mig = {"GPU-x": [0, GIB, ""], "GPU-y": [0, GIB, "it is in MIG mode"]}
+    state: dict[str, Any] = {"limits": {own: mig, "/jupyter-ann.service": mig}, "left": {}}
+    if left:
+        state["left"] = dict.fromkeys((own, "/jupyter-ann.service"), "its user is not known")
+    (root / "run/tfgpu_limits").mkdir(parents=True)
+    (root / "run/tfgpu_limits/limits.json").write_text(json.dumps(state))
+    return own

@@ -33,6 +33,11 @@ CANNOT = Outcome(
     "The limits of {file} are not in force: {why}.",
     "A ceiling bounds kernels meanwhile.",
 )
+UNSEEN = Outcome(
+    "limits.unseen",
+    Severity.NOTE,
+    "What the driver holds this process to cannot be seen from here: {why}.",
+)
 FLAWED = Outcome(
     "limits.flawed",
     Severity.FAULT,
@@ -46,6 +51,13 @@ AWAY = Outcome(
     "As root:\n  systemctl enable --now tfgpu-limits",
 )
 NOT_SET = Outcome("limits.not-set", Severity.WARNING, "The limit of {cgroup} is not in force on {gpu}: {why}.")
+LEFT = Outcome("limits.left", Severity.WARNING, "What {cgroup} may hold is left as it was: {why}.")
+OTHERS = Outcome(
+    "limits.others",
+    Severity.WARNING,
+    "Not all limits of other cgroups are in force: {count} are not, or are left as they were.",
+    "This says which, and why:\n  tfgpu limits --show",
+)
 STOPS = Outcome(
     "limits.stops",
     Severity.WARNING,
@@ -66,23 +78,37 @@ def limits(machine: ThisMachine) -> Iterator[Finding]:
     except Mistake as flaw:
         yield FLAWED(flaw=str(flaw))
     answer = ask(_CODE).facts if machine.driver.works else {}
-    if answer.get("why") and rules:
-        yield CANNOT(file=str(file.FILE), why=answer["why"])
-    if answer.get("why", "unasked"):
+    if not answer or (answer["why"] and not rules):
+        return
+    if answer["why"]:
+        yield CANNOT(file=str(file.FILE), why=answer["why"]) if answer["none"] else UNSEEN(why=answer["why"])
+        yield from () if answer["none"] else _enforced(machine, answer["own"])
         return
     for one in answer["held"]:
         yield (SOFT if one["hard_bytes"] == UNLIMITED else HARD)(back_end=answer["back_end"], **one)
     yield from (STOPS(cgroup=cgroup) for cgroup in answer["stops"] if rules or answer["held"])
     if rules:
-        yield from _enforced(machine)
+        yield from _enforced(machine, answer["own"])
     elif not answer["held"]:
         yield NONE()
 
 
-def _enforced(machine: ThisMachine) -> Iterator[Finding]:
-    state = machine.root / "run/tfgpu_limits/limits.json"
-    if not state.exists() or time.time() - state.stat().st_mtime > FRESH:
+def _enforced(machine: ThisMachine, own: str) -> Iterator[Finding]:
+    """Tell what is not in force of the cgroups that this process is in; others are counted, and not named."""
+    path = machine.root / "run/tfgpu_limits/limits.json"
+    if not path.exists() or time.time() - path.stat().st_mtime > FRESH:
         yield AWAY(file=str(file.FILE))
         return
-    for cgroup, gpus in json.loads(state.read_text())["limits"].items():
-        yield from (NOT_SET(cgroup=cgroup, gpu=machine.label(gpu), why=why) for gpu, (_, _, why) in gpus.items() if why)
+    state, others = json.loads(path.read_text()), 0
+    not_set = [
+        (cgroup, gpu, why) for cgroup, gpus in state["limits"].items() for gpu, (_, _, why) in gpus.items() if why
+    ]
+    for cgroup, gpu, why in [*not_set, *((cgroup, "", why) for cgroup, why in state.get("left", {}).items())]:
+        if not f"{own}/".startswith(f"{cgroup}/"):
+            others += 1
+        elif gpu:
+            yield NOT_SET(cgroup=cgroup, gpu=machine.label(gpu), why=why)
+        else:
+            yield LEFT(cgroup=cgroup, why=why)
+    if others:
+        yield OTHERS(count=others)

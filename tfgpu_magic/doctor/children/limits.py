@@ -22,12 +22,12 @@ def main() -> None:
 def _answer() -> dict[str, Any]:
     mounted = cgroups.mount()
     if mounted is None:
-        return {"why": "cgroups of version 2 are not mounted"}
+        return {"why": "cgroups of version 2 are not mounted", "none": True}
     root, own = mounted
     try:
         limiter = Limiter(str(own))
     except (Failed, TooOld) as error:
-        return {"why": str(error)}
+        return {"why": str(error), "none": isinstance(error, TooOld), "own": str(own)}
     above = [path for path in (own, *own.parents) if root in path.parents]
     held = []
     for path in above:
@@ -38,7 +38,7 @@ def _answer() -> dict[str, Any]:
                 held += [{"cgroup": str(path), "gpu": card.number, **figures}] if (soft, hard) != (0, UNLIMITED) else []
     back_end = "dmem" if (root / "dmem.capacity").exists() else "misc"
     stops = [str(path.parent) for path in above if "dmem" not in _passed(path.parent)] if back_end == "dmem" else []
-    return {"why": "", "held": held, "back_end": back_end, "stops": stops[-1:]}
+    return {"why": "", "own": str(own), "held": held, "back_end": back_end, "stops": stops[-1:]}
 
 
 def _passed(cgroup: Path) -> list[str]:
