@@ -109,7 +109,7 @@ def test_a_restart_while_the_directory_hangs_takes_no_limit_away_and_heals(
     bob = site.make("user.slice/user-1002.slice")  # who comes while the thread is busy
     service.round()
 
-    assert news == [f"{site.ann} is left as it is: the groups of user 1001 are not known yet"]
+    assert news == [f"{site.ann} is left as it is: the groups of 1001 are not known yet"]
     assert site.limiter.asked == []
     assert state()["limits"] == {str(site.ann): {"GPU-x": [0, 10 * GIB, ""]}}
     assert state()["left"].keys() == {str(site.ann), str(bob)}
@@ -126,12 +126,27 @@ def test_once_fails_if_the_directory_hangs_and_waits_if_it_is_slow(
     site.answers.clear()
     monkeypatch.setattr(program, "LONG", 0.0)
     assert site.do("--once", monkeypatch) == 1
-    assert "left as it is: the groups of user 1001 are not known yet" in capsys.readouterr().out
+    assert "left as it is: the groups of 1001 are not known yet" in capsys.readouterr().out
 
     monkeypatch.setattr(program, "LONG", 600.0)
     threading.Timer(2 * cgroups.PATIENCE, site.answers.set).start()
     assert site.do("--once", monkeypatch) == 0
     assert site.limiter.asked == [("user-1001.slice", 10 * GIB)]
+
+
+def test_who_comes_while_the_directory_hangs_has_what_is_for_everybody(site: Site) -> None:
+    site.answers.clear()
+    site.write(STUDENTS.replace("groups", 'hard = "20GiB"\ngroups'))
+    service = site.start()
+
+    service.round()
+    service.round()
+
+    assert site.limiter.asked == [(site.ann.name, 20 * GIB)]
+    assert state()["left"].keys() == {str(site.ann)}
+    site.answers.set()
+    until(lambda: (service.round(), not service.left)[1])
+    assert site.limiter.asked[1:] == [(site.ann.name, 10 * GIB)]
 
 
 def test_a_user_without_a_name_has_what_is_for_everybody(site: Site) -> None:

@@ -46,8 +46,7 @@ class Enforcer:
         limits = json.loads(STATE.read_bytes())["limits"] if STATE.exists() else {}
         self.ours = {path: {uuid: Target(*one) for uuid, one in gpus.items()} for path, gpus in limits.items()}
         """What this program has set, by cgroup and GPU, also in a life before this one."""
-        self.left = dict[str, str]()
-        """The cgroups that are left as they are, and why."""
+        self.left = dict[str, str]()  # the cgroups that are left as they are, and why
 
     def read_file(self) -> None:
         """Read the rules; a mistake leaves the old ones."""
@@ -63,7 +62,9 @@ class Enforcer:
         self.left = dict.fromkeys(rules.paths.keys() - {one.path for one in found}, ABSENT)
         if any((*rules.everybody, rules.users, rules.groups)):
             self.left |= {one.path: one.why for one in found if one.why and one.path not in rules.paths}
-        for one in (one for one in found if one.path not in self.left):
+        for one in found:
+            if one.path in self.left and (one.path in self.ours or not one.user):
+                continue  # but who comes meanwhile has what is for everybody
             of_user = rules.of(one.user.names, one.user.groups) if one.user else Limits()
             limits = rules.paths.get(one.path, of_user)
             for card in self.limiter.cards:

@@ -75,7 +75,8 @@ class Listing:
     def _whose(self, path: Path, uid: int | None) -> tuple[User | None, str]:
         if uid is None:
             return None, "no process in it shows whose it is" if path.match(_UNITS) else ""
-        return self._users.get(uid), "" if uid in self._users else f"the groups of user {uid} are not known yet"
+        number = User(str(uid), frozenset({str(uid)}))
+        return self._users.get(uid, number), "" if uid in self._users else f"the groups of {uid} are not known yet"
 
     def _inode(self, path: Path) -> int:
         """Return the inode of a cgroup that root alone can make or remove; 0 if it is another one, or none."""
