@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.gpu_state import GpuState
-from tfgpu_magic.parking.inside import automatic, ipython
+from tfgpu_magic.parking.inside import automatic, ipython, unblocked
 from tfgpu_magic.parking.inside import notebook as parking
 from tfgpu_magic.parking.inside.gate import NotBack
 from tfgpu_magic.parking.states import CudaState, Phase
@@ -100,6 +101,46 @@ def test_who_asks_one_to_park_that_is_on_its_way_back_hears_that_it_is_not_parke
     notebook.state.move(Phase.PARKED)
 
     assert (parked.refusals, returns.refusals) == ((), (why.RETURNS(),))
+
+
+def test_who_asks_one_to_park_whose_way_out_hangs_hears_that(notebook: parking.ProcessParking) -> None:
+    notebook.park()
+    notebook.state.move(Phase.CHECKPOINTING)
+    said = notebook.asked("park")
+    notebook.state.move(Phase.PARKED)
+
+    assert said.refusals == (why.UNANSWERED(Phase.CHECKPOINTING.value),)
+
+
+def test_who_is_answered_beside_the_cells_parks_nothing_that_has_come_back_meanwhile(
+    notebook: parking.ProcessParking, driver: Driver
+) -> None:
+    notebook.park()
+    notebook._come()
+
+    assert notebook.asked("park").refusals == (why.BUSY(),)
+    assert [driver.state] == [CudaState.RUNNING]
+
+
+def test_a_cell_that_begins_before_the_gate_is_closed_is_seen(
+    notebook: parking.ProcessParking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running: list[str] = []
+    close = notebook._gate.close
+
+    def closed() -> tuple[str, ...]:
+        running.append("a cell that another thread has just begun")
+        return close()
+
+    def of_process(*, busy: bool, threads: tuple[str, ...]) -> Inside:
+        return Inside(against=(why.BUSY(),) if busy else ())
+
+    monkeypatch.setattr(notebook._gate, "close", closed)
+    monkeypatch.setattr(unblocked, "cell_runs", lambda _: bool(running))
+    monkeypatch.setattr(parking, "of_process", of_process)
+
+    assert notebook.park().refusals == (why.BUSY(),)
+    assert not notebook.parked
 
 
 def test_what_is_locked_when_parking_ends_in_doubt_is_unlocked_without_anybody_coming(
@@ -196,6 +237,35 @@ def test_a_signal_that_ends_the_process_waits_for_the_end_of_its_first_park(
         signal.signal(number, before)
 
     assert said == ["parks", "ends"]
+
+
+@pytest.mark.parametrize("change", range(4))
+def test_an_interrupt_while_the_signals_handlers_change_leaves_each_as_it_was(
+    change: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, signal.default_int_handler) for number in numbers]
+    set_handler, changes = signal.signal, list[int]()
+
+    def handled(number: int, handler: Any) -> Any:
+        was = set_handler(number, handler)
+        changes.append(number)
+        if len(changes) == change + 1:
+            signal.raise_signal(signal.SIGINT)
+        return was
+
+    try:
+        with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+            patch.setattr(signal, "signal", handled)
+            patch.setattr(signal, "getsignal", lambda number: print if number == signal.SIGTERM else signal.SIG_IGN)
+            with parking.uninterrupted():
+                pass
+        found = [signal.getsignal(number) for number in numbers]
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+    assert found == [signal.default_int_handler] * 2
 
 
 def test_how_one_ends_that_is_to_park_itself_is_arranged_where_signals_can_be(

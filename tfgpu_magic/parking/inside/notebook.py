@@ -34,7 +34,7 @@ from tfgpu_magic.parking.inside.introspection import of_process
 from tfgpu_magic.parking.inside.showing import Shown
 from tfgpu_magic.parking.messages import ParkOutcome, Progress
 from tfgpu_magic.parking.states import Phase
-from tfgpu_magic.parking.transfers import Park, Unpark
+from tfgpu_magic.parking.transfers import Park, Unpark, unsettled
 from tfgpu_magic.probe import within
 
 if TYPE_CHECKING:
@@ -166,6 +166,8 @@ class ProcessParking:
         if self._lost or self._without:
             return ParkOutcome(entry=known, refusals=(why.LOST() if self._lost else why.WITHOUT_GPU(),))
         if self._gate.closed:
+            if known is not None and known.phase in (Phase.LOCKING, Phase.CHECKPOINTING):
+                return ParkOutcome(entry=known, refusals=(unsettled(known),))
             away = known is not None and known.phase is Phase.PARKED
             return ParkOutcome(entry=known, refusals=() if away else (why.RETURNS(),))
         return None
@@ -202,7 +204,8 @@ class ProcessParking:
             if (elsewhere := self._elsewhere()) is not None:
                 return elsewhere
             try:
-                inside = of_process(busy=unblocked.cell_runs(self._shell), threads=self._gate.close())
+                cannot = self._gate.close()  # before: a cell may begin on another thread until then
+                inside = of_process(busy=unblocked.cell_runs(self._shell), threads=cannot)
                 quiet = None if inside.against else self._quieten()
                 if quiet is not None:
                     return ParkOutcome(refusals=(quiet,))
@@ -307,12 +310,13 @@ class ProcessParking:
 
     # --- others ask ---
 
-    def asked(self, what: str, before: float | None = None) -> ParkOutcome:
+    def asked(self, what: str, before: float | None = None, *, parks: bool = False) -> ParkOutcome:
         """Do what another process asks, and return what came of it.
 
         Args:
             what: to ``park``, to come ``back``, or to ``stay``.
             before: when the question is too old, in seconds since the epoch; None is never.
+            parks: whether this is the thread that runs the cells, so that none can begin while it is parked.
         """
         try:
             if what == "stay":
@@ -322,9 +326,13 @@ class ProcessParking:
                 coming = self._joined()
                 refused = (why.WITHOUT_GPU(),) if self._without else ()
                 return coming.outcome() if coming else ParkOutcome(entry=self.state.known, refusals=refused)
-            if not self._gate.closed and before is not None and time.time() > before:
+            with self._turn:
+                elsewhere = self._elsewhere()
+            if elsewhere is not None:
+                return elsewhere
+            if not parks or (before is not None and time.time() > before):
                 return ParkOutcome(refusals=(why.BUSY(),))
-            if not self._gate.closed and getattr(magics_of(self._shell), "parking", "off") == "off":
+            if getattr(magics_of(self._shell), "parking", "off") == "off":
                 return ParkOutcome(refusals=(why.OFF(),))
             return self.park()
         except MonitorError as error:
@@ -366,7 +374,7 @@ def _handled(handlers: Mapping[int, Callable[..., object]]) -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in reversed(before.items()):
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
@@ -385,7 +393,7 @@ def uninterrupted() -> Iterator[threading.Event]:
     ends = [number for number in (signal.SIGTERM, signal.SIGHUP) if callable(signal.getsignal(number))]
     late: dict[int, Callable[..., object]] = dict.fromkeys(ends, lambda number, _: ended.append(number))
     try:
-        with _handled({**late, signal.SIGINT: lambda *_: interrupted.set()}):
+        with _handled({signal.SIGINT: lambda *_: interrupted.set(), **late}):  # which interrupts none of the others
             yield interrupted
     finally:
         if ended:
@@ -405,7 +413,7 @@ _notebook: ProcessParking | None = None
 
 def answer(what: str, before: float | None = None) -> ParkOutcome:
     """Do what another process asks of this one while it runs no cell, as `ProcessParking.asked`."""
-    return of(shell()).asked(what, before)
+    return of(shell()).asked(what, before, parks=True)
 
 
 def quieten(finish: float, report: float) -> why.Refusal | None:
