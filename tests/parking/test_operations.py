@@ -23,15 +23,16 @@ from tests.waiting import until
 from tfgpu_magic.leases.lease_file import ABSENT
 from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.parking import answers as parking
-from tfgpu_magic.parking import checks, facts, transfers
+from tfgpu_magic.parking import ask_kernel, checks, facts, gpu_state, transfers
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.driver import OUT_OF_MEMORY, serve
 from tfgpu_magic.parking.gpu_state import Asker, Timeouts
-from tfgpu_magic.parking.messages import Progress
+from tfgpu_magic.parking.messages import ParkOutcome, Progress
 from tfgpu_magic.parking.reported import ParkedProcess
 from tfgpu_magic.parking.states import CudaState, Phase
 from tfgpu_magic.parking.transfers import Park
+from tfgpu_magic.probe import within
 
 
 def test_what_must_not_be_parked_is_not_touched(house: House) -> None:
@@ -89,6 +90,71 @@ def test_the_last_act_of_a_process_starts_no_thread(house: House, monkeypatch: p
     monkeypatch.setattr(threading.Thread, "start", start)
 
     assert Park(house.state, None).park().done
+
+
+def test_the_last_act_of_a_process_parks_it_though_another_look_into_a_process_hangs(house: House) -> None:
+    house.park()
+    house.unpark()
+    over = threading.Event()
+    assert within(0.0, over.wait) is None
+    refused, parked = house.park().refusals, Park(house.state, None).park()
+    over.set()
+    until(lambda: within(60.0, lambda: True))  # it hangs no more
+
+    assert refused == (why.UNANSWERED("/proc"),)
+    assert (parked.done, house.driver.state) == (True, CudaState.CHECKPOINTED)
+
+
+@pytest.mark.parametrize("declined", ["lock", "checkpoint"])
+def test_what_is_declined_and_not_told_of_afterwards_is_waited_for_no_longer_than_an_answer(
+    house: House, declined: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that runs the cells waits for it, and in the last act nobody can call it off."""
+    clock, make = [0.0], house.driver.make
+
+    def made(call: str, *arguments: Any) -> Any:
+        return CudaState.UNKNOWN if call == "state" and house.phase is not None else make(call, *arguments)
+
+    clocks = SimpleNamespace(
+        time=time.time, monotonic=lambda: clock[0], sleep=lambda seconds: clock.append(clock.pop() + seconds)
+    )
+    house.driver.make = made  # type: ignore[method-assign]
+    house.driver.script = {["snapshot", "state", "lock", "snapshot", "checkpoint"].index(declined): "declined"}
+    house.state.timeouts = Timeouts()
+    monkeypatch.setattr(gpu_state, "time", clocks)
+
+    assert house.park().refusals == (why.DECLINED(declined, 801),)
+    assert clock[0] < 2 * house.state.timeouts.state
+
+
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        ("python -m ipykernel_launcher -f /run/kernel-1.json", "/run/kernel-1.json"),
+        ("python -m ipykernel_launcher --f=/run/kernel-2.json", "/run/kernel-2.json"),
+        ("python -m colab_kernel_launcher -f /root/kernel-3.json", "/root/kernel-3.json"),
+        ("python -m ipykernel_launcher --IPKernelApp.connection_file=/run/a=b/4.json", "/run/a=b/4.json"),
+        ("python -m ipykernel_launcher --config=/etc/k.json -f /home/a=b/kernel-5.json", "/home/a=b/kernel-5.json"),
+        ("xpython --log=debug /run/kernel-6.json", "/run/kernel-6.json"),
+        ("python -m ipykernel_launcher", None),
+    ],
+)
+def test_a_kernels_connection_file_is_on_its_command_line(words: str, path: str | None) -> None:
+    found = ask_kernel._connection_file(words.split())
+
+    assert (None if found is None else str(found)) == path
+
+
+def test_who_asks_a_parked_notebook_that_hears_nothing_is_told_that_it_is_parked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A cell of it waits for room meanwhile."""
+    entry = ParkedProcess(pid=7, phase=Phase.PARKED, since=1.0, wanted=True)
+    monkeypatch.setattr(ask_kernel, "parked", lambda _: entry)
+    monkeypatch.setattr(ask_kernel, "_answers", lambda *_: iter([None, None]))
+    monkeypatch.setattr(ask_kernel, "ANSWER_TIMEOUT", -60.0)
+
+    assert ask_kernel.ask(7, "park") == ParkOutcome(entry=entry)
 
 
 def test_how_long_a_way_takes_is_told_by_the_last_time(house: House) -> None:

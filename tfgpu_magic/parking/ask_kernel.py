@@ -12,6 +12,8 @@ import math
 import queue
 import time
 from dataclasses import replace
+from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -23,7 +25,7 @@ from tfgpu_magic.parking.reported import parked
 from tfgpu_magic.parking.states import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from tfgpu_magic.parking.reported import ParkedProcess
 
@@ -35,6 +37,7 @@ BEGIN_TIMEOUT = 5.0
 ANSWER_TIMEOUT = 30.0
 """Seconds in which it is parked, or on its way by its report, or has said why not; else it has not begun."""
 _ASK = "__import__('tfgpu_magic.parking.inside.notebook', fromlist=['of']).answer"
+_OPTIONS = ("-f", "--f", "--IPKernelApp.connection_file")  # what names the file, of whatever else ends so
 _POLL = 0.5  # seconds between two looks whether the other kernel is there
 
 
@@ -62,8 +65,11 @@ def ask(
             if entry.phase is Phase.BACK:  # a cell has asked for it, too, and runs
                 return ParkOutcome(entry=entry)
             tell(entry)
-        if begins is not None and time.time() > begins + ANSWER_TIMEOUT and not (entry and entry.parked):
-            return ParkOutcome(refusals=(why.BUSY(),))
+        if begins is not None and time.time() > begins + ANSWER_TIMEOUT:
+            if entry is None or not entry.parked:
+                return ParkOutcome(refusals=(why.BUSY(),))
+            if entry.phase is Phase.PARKED:  # and its cell waits for room
+                return ParkOutcome(entry=entry)
         if time.monotonic() > end:
             return None
     return ParkOutcome(refusals=(why.ENDED(),))
@@ -73,8 +79,14 @@ def connection_file(pid: int) -> Path | None:
     """Return the connection file of a kernel of this user's, which its command line names; None of what has none."""
     with contextlib.suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="surrogateescape").split("\0")
-        return next((Path(word.rpartition("=")[2]) for word in words if word.endswith(".json")), None)
+        return _connection_file(words)
     return None
+
+
+def _connection_file(words: Sequence[str]) -> Path | None:
+    named = [one.partition("=")[::2] if one[:1] == "-" else (before, one) for before, one in pairwise(("", *words))]
+    files = [(option not in _OPTIONS, file) for option, file in named if file.endswith(".json")]
+    return Path(min(files, key=itemgetter(0))[1]) if files else None
 
 
 def _answers(pid: int, question: str) -> Iterator[ParkOutcome | None]:

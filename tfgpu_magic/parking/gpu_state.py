@@ -288,11 +288,16 @@ class GpuState:
             self._attended = True
             threading.Thread(target=work, name="tfgpu_magic-settle", daemon=True).start()
 
-    def settled(self, asker: Asker) -> ParkedProcess | None:
-        """Return what is known of the process as soon as it is set right, in bounded time."""
+    def settled(self, asker: Asker, seconds: float | None = None) -> ParkedProcess | None:
+        """Return what is known of the process as soon as it is set right, in bounded time.
+
+        Args:
+            asker: who waits for it.
+            seconds: how long that may take; None is as long as a copy.
+        """
         begun = time.monotonic()
         while (entry := self.settle()) is not None and self.unsettled and asker.wanted():
-            if time.monotonic() - begun > self.timeouts.copying(entry.size):
+            if time.monotonic() - begun > (seconds or self.timeouts.copying(entry.size)):
                 break
             asker.tell(Progress(step="settles", size=entry.size))
             asker.pause(self.timeouts.between)

@@ -148,6 +148,8 @@ class Park(_Transfer):
         # What is read of a process that a driver holds may take until that ends.
         found = within(self.state.timeouts.look, read)
         if found is None:
+            if self.inside is None:
+                return ()
             raise _NotDone(why.UNANSWERED("/proc"))
         self.notes = checks.shortages(found)
         refused = checks.refusals(found) or (self.notes if self.unasked else ())
@@ -170,7 +172,7 @@ class Park(_Transfer):
                 state.worker().call("lock", state.pid, times.lock, seconds=times.lock + times.state)
                 return self._copy(self._judged())
             except (_NotDone, DriverError) as error:
-                state.settled(self.asker)
+                state.settled(self.asker, times.state)
                 if isinstance(error, DriverError) and error.code == driver.LOCK_TIMED_OUT:
                     raise _NotDone(why.STILL_WORKING(times.lock)) from None
                 raise
