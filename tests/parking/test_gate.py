@@ -7,6 +7,7 @@ import asyncio
 import gc
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,8 +25,11 @@ from tests.waiting import until
 from tfgpu_magic.isolate import executor, user_code
 from tfgpu_magic.isolate.cells.jobs import Job
 from tfgpu_magic.isolate.executor import IsolatedExecutor
-from tfgpu_magic.parking.inside import unblocked
+from tfgpu_magic.isolate.process import forkserver_client
+from tfgpu_magic.isolate.process.forkserver_client import ForkServerProcess
+from tfgpu_magic.parking.inside import ipython, unblocked
 from tfgpu_magic.parking.inside.gate import Gate, NotBack
+from tfgpu_magic.parking.messages import ParkOutcome
 
 
 class Back:
@@ -230,6 +234,52 @@ def test_a_thread_of_ours_that_runs_what_is_the_users_is_named(
     until(lambda: set(found()) - set(before) == {"tfgpu_magic-call"})
     over.set()
     until(lambda: found() == before)
+
+
+def test_a_thread_that_waits_for_the_end_of_a_fork_server_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forkserver_client, "_END_TIMEOUT", 0.0)
+    server = ForkServerProcess(())
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        server.retire()
+        waits = next(one for one in threading.enumerate() if one.name == "tfgpu_magic-forkserver")
+        until(lambda: waits.name not in found())
+        assert waits.is_alive()
+    finally:
+        os.kill(server.pid, signal.SIGKILL)
+    waits.join()
+
+
+# --- what pages ask of widgets ---
+
+
+def test_each_page_that_asks_for_a_widget_of_the_users_own_class_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    comm, widgets = (
+        SimpleNamespace(target_name="jupyter.widget", comm_id="w"),
+        SimpleNamespace(_instances={"w": Back()}),
+    )
+    monkeypatch.setitem(sys.modules, "ipywidgets.widgets.widget", widgets)
+    answered: list[tuple[str, int]] = []
+    kernel: Any = SimpleNamespace(
+        shell_handlers={"comm_msg": lambda *message: answered.append(message[2]["header"]["asks"])},
+        control_handlers={}, comm_manager=SimpleNamespace(comms={"w": comm}),
+        get_parent=lambda _: {}, set_parent=lambda *_: None,
+    )  # fmt: skip
+    gate = Gate(Back(), [partial(ipython.block_messages, kernel, ParkOutcome)])
+
+    async def ask() -> None:
+        gate.close()
+        for asks in (("one", 1), ("another", 1), ("one", 2)):
+            content = {"comm_id": "w", "data": {"method": "request_state"}}
+            message = {"header": {"session": asks[0], "asks": asks}, "content": content}
+            await kernel.shell_handlers["comm_msg"](None, [], message)
+        gate.open()
+        await asyncio.sleep(0)
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
+
+    asyncio.run(ask())
+
+    assert sorted(answered) == [("another", 1), ("one", 2)]
 
 
 # --- all of it ---

@@ -237,7 +237,10 @@ class ForkServerProcess:
             self._close()
             if self.exit_status() is None:  # a thread waits for it: no zombie stays
                 with contextlib.suppress(RuntimeError):  # none starts any more: Python ends
-                    threading.Thread(target=self._process.wait, name="tfgpu_magic-forkserver", daemon=True).start()
+                    threading.Thread(target=self._wait, name="tfgpu_magic-forkserver", daemon=True).start()
+
+    def _wait(self) -> None:  # by this frame its thread is known for ours (`user_code`)
+        self._process.wait()
 
 
 class ForkServerClient:

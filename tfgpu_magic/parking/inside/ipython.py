@@ -165,7 +165,7 @@ class _Messages:
     def __init__(self, kernel: Any, asked: Callable[..., ParkOutcome], gate: Gate) -> None:
         self._kernel, self._asked, self._gate = kernel, asked, gate
         self._deaf = 0.0
-        self._later: dict[str, Callable[[], object]] = {}
+        self._later: dict[tuple[str, str], Callable[[], object]] = {}  # by comm and page
         gate.when_open(self._do_later)
 
     async def handle(self, name: str, handler: Callable[..., Any], *message: Any) -> None:
@@ -201,7 +201,9 @@ class _Messages:
             return "runs"
         comm = self._kernel.comm_manager.comms.get(content.get("comm_id"))
         if comm is None or (comm.target_name == _WIDGETS and name == "comm_close"):  # nobody hears it
-            self._later.pop(content.get("comm_id", ""), None)
+            for one in [*self._later]:
+                if one[0] == content.get("comm_id"):
+                    self._later.pop(one, None)
             return "nothing"
         if name != "comm_msg":
             return "runs"
@@ -227,7 +229,7 @@ class _Messages:
     def _put_off(self, name: str, message: tuple[Any, Any, Any]) -> bool:
         """Have the loop that runs now handle a message once the gate is opened; who sent it is answered as at once.
 
-        Of what one comm asks, the last is answered. It is False if the gate was opened meanwhile.
+        Of what a page asks by one comm, the last is answered. It is False if the gate was opened meanwhile.
         """
         _, ident, parent = message
         kernel, loop = self._kernel, asyncio.get_running_loop()
@@ -240,9 +242,9 @@ class _Messages:
             finally:
                 kernel.set_parent(ident, before)
 
-        comm = parent["content"]["comm_id"]
-        self._later[comm] = partial(loop.call_soon_threadsafe, lambda: loop.create_task(handle()))
-        return self._gate.closed or self._later.pop(comm, None) is None
+        asks = parent["content"]["comm_id"], parent["header"]["session"]
+        self._later[asks] = partial(loop.call_soon_threadsafe, lambda: loop.create_task(handle()))
+        return self._gate.closed or self._later.pop(asks, None) is None
 
     def _do_later(self) -> None:
         while self._later:
