@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,6 +28,7 @@ from tfgpu_magic.monitor.owners import pids
 from tfgpu_magic.monitor.owners.pids import opens_driver
 from tfgpu_magic.parking import facts, host_memory_claims, reported
 from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.parking.disk import DiskPlace
 from tfgpu_magic.parking.inside import notebook as inside
 from tfgpu_magic.parking.reported import ParkedProcess
 from tfgpu_magic.parking.states import Phase
@@ -233,6 +235,18 @@ def test_what_others_of_this_user_have_parked_counts(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(reported, "read", lambda: parked)
 
     assert facts.parked_by_others(os.getpid()) == 2 * GIB  # one that is about to go counts, too
+
+
+def test_two_on_their_way_to_disk_do_not_count_on_the_same_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = (HeldMemory("GPU-0", GIB),)
+    there = ParkedProcess(pid=7, began=1, phase=Phase.PARKED, since=1.0, held=held, disk=True)
+    others = {7: there, 8: replace(there, phase=Phase.CHECKPOINTING), 9: replace(there, phase=Phase.CHECKPOINTING)}
+    monkeypatch.setattr(reported, "read", lambda: others)
+    monkeypatch.setattr(facts, "disk_place", lambda: DiskPlace("/scratch", 8 * GIB))
+    monkeypatch.setattr(DiskPlace, "left", lambda _: 6 * GIB)  # which what has come there takes already
+
+    found = facts.read(os.getpid(), Snapshot(time=1.0), IDLE, to_disk=True).disk
+    assert found == ("/scratch", 4 * GIB)
 
 
 def test_what_others_claim_of_the_hosts_memory_is_what_the_driver_lists_of_who_claims(machine: Machine) -> None:

@@ -24,6 +24,7 @@ from tfgpu_magic.parking import checks, driver_worker, host_memory_claims, repor
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import ParkFacts
 from tfgpu_magic.parking.disk import DiskPlace
+from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.policy import settings
 from tfgpu_magic.units import parse_bytes
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PROC = Path("/proc")
+_GOING = (Phase.LOCKING, Phase.CHECKPOINTING)
 _lowest: list[int] = []
 """What `users_limit` has returned last, if anything."""
 
@@ -55,7 +57,8 @@ def read(
     room, most = host_room(pid), users_limit()
 
     def on_place(place: DiskPlace) -> tuple[str, int]:
-        return place.directory, min(place.left(), max(0, place.most - parked_by_others(pid, disk=True)))
+        left = place.left() - parked_by_others(pid, disk=True, going=True)
+        return place.directory, max(0, min(left, place.most - parked_by_others(pid, disk=True)))
 
     rows = [row for row in snapshot.processes if row.pid == pid]
     gpus = {gpu.label: gpu for gpu in snapshot.gpus}
@@ -81,10 +84,16 @@ def read(
     )
 
 
-def parked_by_others(pid: int, *, disk: bool = False) -> int:
-    """Return the bytes that this user's other processes hold in host memory, or on disk, parked."""
-    others = (one for other, one in reported.read().items() if other != pid)
-    return sum(one.size for one in others if one.parked and one.disk == disk)
+def parked_by_others(pid: int, *, disk: bool = False, going: bool = False) -> int:
+    """Return the bytes that this user's other processes hold parked, or those of them that are still on their way.
+
+    Args:
+        pid: this process.
+        disk: whether on disk, and not in host memory.
+        going: whether only of those that may not have come there yet.
+    """
+    others = (one for other, one in reported.read().items() if other != pid and one.disk == disk)
+    return sum(one.size for one in others if (one.phase in _GOING if going else one.parked))
 
 
 def disk_place() -> DiskPlace | None:
