@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Alarm, Reminder, type Keeper } from '../src/lab/alerts';
-import { kernels, unused } from '../src/lab/kernel-rows';
+import { identity, kernels, unused } from '../src/lab/kernel-rows';
 import type { Row, State } from '../src/view/wire';
 import { ENGLISH } from '../src/view/format';
 import { GIB, gpu, row, state } from './make';
@@ -131,6 +131,14 @@ test('the running list says what a kernel holds on all GPUs, and for how long wi
       ['b', '10.0 GiB']
     ]
   );
+});
+
+test('an item of the running list is another one with another kernel or path, though it looks the same', () => {
+  const rows = [holds(), holds({ kernel: 'b' }), holds({ path: 'b/a.ipynb' }), holds({ pid: 9 })];
+  const items = rows.flatMap(one => kernels(seen([one]), 'GiB', ENGLISH));
+
+  assert.equal(new Set(items.map(({ text }) => text)).size, 1);
+  assert.equal(new Set(items.map(identity)).size, 3);
 });
 
 test('what kernels hold costs as much as there are rows, and not as much as kernels times rows', () => {

@@ -46,6 +46,11 @@ export interface KernelMemory {
   text: string;
 }
 
+/** What such a one is, says, and does: with anything of it changed, it is another one. */
+export function identity({ row, text }: KernelMemory): string {
+  return [row.owner, row.path, row.kernel, text].join(' ');
+}
+
 /** The kernels of this server that hold GPU memory, or have it parked. */
 export function kernels(state: State, unit: Unit, trans: Translation): KernelMemory[] {
   const since = new Map(unused(state).map(one => [one.row.kernel, one.since]));

@@ -3,7 +3,7 @@
 import type { IRunningSessions } from '@jupyterlab/running';
 import { notebookIcon } from '@jupyterlab/ui-components';
 import { Signal } from '@lumino/signaling';
-import { kernels, type KernelMemory } from './kernel-rows';
+import { identity, kernels, type KernelMemory } from './kernel-rows';
 import { chipIcon, type IGpuMemory } from './tokens';
 
 export class RunningMemory implements IRunningSessions.IManager {
@@ -15,7 +15,7 @@ export class RunningMemory implements IRunningSessions.IManager {
     );
     memory.stream.subscribe(() => {
       const items = this.items();
-      const shown = items.map(({ row, text }) => `${row.owner} ${text}`).join('\n');
+      const shown = items.map(identity).join('\n');
       if (shown !== this.shown) {
         this.shown = shown;
         this.list.splice(0, Infinity, ...items.map(one => this.item(one)));
