@@ -22,11 +22,10 @@ if TYPE_CHECKING:
 
 HOUSE = Path(tfgpu_magic.__file__).parent
 C = HOUSE / "simgpu" / "src"
-MOST_LATE = 30
+MOST_LATE = 28
 """Imports within functions; a new one has to be worth more than an old one."""
 
 REASONS = {
-    "tfgpu_magic": "importing the package imports nothing else",
     "tfgpu_magic.server": "jupyter_server is there when a server asks",
     "tfgpu_magic.notebook.loading": "speed of %load_ext",
     "tfgpu_magic.notebook.magic": "speed of %load_ext: what a word needs is imported when it is said",

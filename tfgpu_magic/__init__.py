@@ -11,9 +11,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tfgpu_magic._version import __version__ as __version__
-
 if TYPE_CHECKING:
+    from tfgpu_magic._version import __version__ as __version__
     from tfgpu_magic.engine.engine import apply, plan
     from tfgpu_magic.engine.status import Status, status
     from tfgpu_magic.errors import PolicyError, Raised, Refused, TfGpuError, TimedOut, TooLate, Unpicklable, WorkerDied
@@ -37,10 +36,12 @@ __all__ = [
     "unload_ipython_extension", "why",
 ]  # fmt: skip
 
-# The module of each public name; nothing is imported before it is used.
+# The module of each name; nothing is imported before it is used. A kernel that was restarted for a policy is made to
+# call `_resume` by `notebook.server_client`.
 _HOMES = {
     name: module
     for module, names in {
+        "_version": "__version__",
         "engine.engine": "apply plan",
         "engine.status": "Status status",
         "errors": "PolicyError Raised Refused TfGpuError TimedOut TooLate Unpicklable WorkerDied",
@@ -53,7 +54,7 @@ _HOMES = {
         "isolate.isolated": "isolated",
         "model.snapshot": "Snapshot",
         "monitor.driver.look": "look",
-        "notebook.loading": "load_ipython_extension unload_ipython_extension",
+        "notebook.loading": "_resume load_ipython_extension unload_ipython_extension",
         "notebook.widget": "MemoryTable",
         "policy.plan": "Plan",
     }.items()
@@ -69,10 +70,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
-
-
-def _resume(words: str, others: str = "") -> None:
-    """Apply a policy in a kernel that was restarted for it; `notebook.server_client` has that kernel call this."""
-    from tfgpu_magic.notebook import loading
-
-    loading.resume(words, others)

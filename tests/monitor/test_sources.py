@@ -25,7 +25,6 @@ HOUSE = Path(tfgpu_magic.__file__).parent
 FILE = """
 import os, time
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.driver.source import Source
 
 class Reader:
     def __init__(self, folders):
@@ -40,13 +39,9 @@ class Reader:
 
     def close(self):
         pass
-
-SOURCE = Source(name="AcmeML", maker="Acme", open=Reader, check="acme-smi")
 """
-TABLE = {
-    "from tfgpu_magic.monitor.driver import nvidia": "from tfgpu_magic.monitor.driver import acme, nvidia",
-    "SOURCES = (nvidia.SOURCE,)": "SOURCES = (nvidia.SOURCE, acme.SOURCE)",
-}
+END = '\n)\n"""Every source'
+LINE = '\n    Source("AcmeML", "Acme", "tfgpu_magic.monitor.driver.acme:Reader", check="acme-smi"),'
 VIEWS = """
 import json, sys, time
 from IPython.core.interactiveshell import InteractiveShell
@@ -77,11 +72,9 @@ def views(folder: Path) -> tuple[Snapshot, Snapshot, str, dict[str, Any]]:
     shutil.copytree(HOUSE, house, ignore=shutil.ignore_patterns("static", "labextension", "__pycache__", "src"))
     (house / "monitor" / "driver" / "acme.py").write_text(FILE)
     table = house / "monitor" / "driver" / "sources.py"
-    text = table.read_text()
-    for before, after in TABLE.items():
-        assert before in text
-        text = text.replace(before, after)
-    table.write_text(text)
+    before, end, after = table.read_text().partition(END)
+    assert end
+    table.write_text(before + LINE + end + after)
     mine = {"PYTHONPATH": str(house.parent), "TFGPU_MAGIC_DIR": str(folder / "board"), "TFGPU_ACME": str(os.getpid())}
     command = [sys.executable, "-W", "ignore", "-c", VIEWS]
     env = os.environ | mine
@@ -126,6 +119,4 @@ def test_only_its_own_files_name_a_maker() -> None:
     paths = [path for room in rooms for path in sorted((HOUSE / room).rglob("*.py"))]
     naming = [path.name for path in paths if re.search("nvidia|nvml|0x10de", path.read_text(), re.IGNORECASE)]
 
-    assert naming == [
-        "nvidia.py", "nvml.py", "nvml_calls.py", "source.py", "sources.py",
-    ]  # fmt: skip
+    assert naming == ["nvml.py", "nvml_calls.py", "sources.py"]

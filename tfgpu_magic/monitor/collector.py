@@ -34,7 +34,7 @@ from tfgpu_magic.monitor.owners.holders import HolderFacts, Holders, users_holde
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tfgpu_magic.monitor.driver.source import SourceReader
+    from tfgpu_magic.monitor.driver.sources import SourceReader
 
 BLIND_FOR, MOST_DOUBLINGS = 20.0, 4
 """Seconds without the GPUs after which a collector ends, and how often they double: five minutes in the end."""

@@ -124,7 +124,7 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
         used.FORK_SERVER.stop()  # it holds 600 MB, and the next call, if any, starts another
 
 
-def resume(words: str, others: str = "") -> None:
+def _resume(words: str, others: str = "") -> None:
     """Load the extension in a kernel that was restarted for a policy, apply it, and report on it in the first cell.
 
     Args:

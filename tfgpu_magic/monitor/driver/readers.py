@@ -27,7 +27,7 @@ class Readers:
         self._readers = [source.open(folders) for source in SOURCES]
 
     def read(self, *, processes: bool = True, graphics: bool = True) -> Snapshot:
-        """Read every source, as `source.SourceReader.read`."""
+        """Read every source, as `sources.SourceReader.read`."""
         return joined([reader.read(processes=processes, graphics=graphics) for reader in self._readers])
 
     def close(self) -> None:
