@@ -27,8 +27,7 @@ MOST_LATE = 28
 
 REASONS = {
     "tfgpu_magic.server": "jupyter_server is there when a server asks",
-    "tfgpu_magic.notebook.loading": "speed of %load_ext",
-    "tfgpu_magic.notebook.magic": "speed of %load_ext: what a word needs is imported when it is said",
+    "tfgpu_magic.notebook.loading": "speed of %load_ext: what a word needs is imported when it is said",
     "tfgpu_magic.engine.engine": "speed of %load_ext: what makes a report is imported when one is wanted",
     "tfgpu_magic.frameworks.tensorflow.devices": "TensorFlow is optional, and never woken",
     "tfgpu_magic.isolate.dask": "Dask is optional",
