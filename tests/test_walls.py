@@ -70,7 +70,7 @@ def test_loading_the_extension_imports_nothing_that_its_words_need() -> None:
         "policy.parser",
         "model.snapshot",
         "isolate.call",
-        "model.text",
+        "model.answer",
     }
 
     assert not modules & {f"tfgpu_magic.{room}" for room in late}
@@ -110,7 +110,7 @@ def test_a_command_is_a_file_and_a_line() -> None:
     ("theirs", "places"),
     [
         (("rich",), ["model/terminal.py"]),
-        (("tfgpu_magic.model.html", "tfgpu_magic.model.text"), ["model"]),
+        (("tfgpu_magic.model.html",), ["model"]),
         (("pynvml",), ["root/driver.py"]),
         (("torch", "jax", "jaxlib", "cupy"), []),
         (("dask", "distributed"), ["isolate/dask.py"]),
