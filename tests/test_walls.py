@@ -243,7 +243,7 @@ def test_only_runtime_writes_the_environment() -> None:
 
 
 DECIDING = ("parser", "resolver", "plan", "fit", "fallback", "refusal")
-DESCRIBING = ("visible", "script", "process_state")
+DESCRIBING = ("script", "process_state")
 PURE = DECIDING + DESCRIBING
 DATA = ("policy", "memory", "arguments")
 REQUESTS = [room for room in ROOMS if room.startswith("policy/requests/")]

@@ -6,7 +6,7 @@ import pytest
 
 from tests.processes import run
 from tfgpu_magic.model.snapshot import Gpu
-from tfgpu_magic.policy import visible
+from tfgpu_magic.policy.process_state import predict_shown
 from tfgpu_magic.simgpu import Machine
 
 ENTRIES = [
@@ -30,7 +30,7 @@ def test_cuda_is_not_asked_about_lists_that_need_no_order(entry: str) -> None:
     gpus = [Gpu(index=n, uuid=f"GPU-{n}", name=f"T{n}", total=n + 1) for n in range(2)]
     named = tuple(entry.split(",")) if entry.startswith("GPU") else ()
 
-    assert visible.predict(gpus, {"CUDA_VISIBLE_DEVICES": entry}) == named
+    assert predict_shown(gpus, {"CUDA_VISIBLE_DEVICES": entry}) == named
 
 
 @pytest.mark.parametrize(("spec", "order"), [("8GiB,16GiB,4GiB", ["1", "0", "2"]), ("3x8GiB", ["0", "1", "2"])])
@@ -52,7 +52,7 @@ def _compare(order: str | None) -> list[object]:
 
     from tfgpu_magic.frameworks import cuda
     from tfgpu_magic.monitor.driver.look import look
-    from tfgpu_magic.policy import visible
+    from tfgpu_magic.policy.process_state import predict_shown
 
     gpus = look().gpus
     uuids = [str(gpu.uuid) for gpu in gpus]
@@ -63,7 +63,7 @@ def _compare(order: str | None) -> list[object]:
             env["CUDA_DEVICE_ORDER"] = order
         if entry is not None:
             env["CUDA_VISIBLE_DEVICES"] = entry.format(*uuids, short=uuids[1][:10], upper="GPU-" + uuids[1][4:].upper())
-        told, shown = visible.predict(gpus, env), cuda.shown_with(env)
+        told, shown = predict_shown(gpus, env), cuda.shown_with(env)
         assert told in (None, shown), f"{entry!r}: foretold {told}, shown {shown}"
         foretold.append(told)
     return foretold

@@ -22,10 +22,10 @@ from tfgpu_magic.host import here
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
 from tfgpu_magic.monitor.driver.sources import makers
-from tfgpu_magic.policy import fallback, parser, visible
+from tfgpu_magic.policy import fallback, parser
 from tfgpu_magic.policy.plan import Plan, in_bytes, make, renew
 from tfgpu_magic.policy.policy import NOTHING, Policy
-from tfgpu_magic.policy.process_state import GROWTH, Stage
+from tfgpu_magic.policy.process_state import GROWTH, Stage, showing
 
 
 def enforce(plan: Plan) -> None:
@@ -328,7 +328,7 @@ def _looked() -> Snapshot:
 def hold_to_least() -> None:
     """Hold every framework, whatever failed: under a ceiling it has no GPU, else memory grows that no limit takes."""
     plan = RUNTIME.current
-    held = {**plan.environment, **visible.variable(())}
+    held = {**plan.environment, **showing(())}
     if RUNTIME.ceiling is None:
         held = {**every_framework().growth(), **({GROWTH: "false"} if plan.growth is False else {}), **plan.environment}
     RUNTIME.write(replace(plan, environment=held))

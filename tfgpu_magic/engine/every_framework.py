@@ -12,13 +12,13 @@ from tfgpu_magic.frameworks.registry import Framework
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.model import TENSORFLOW
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
-from tfgpu_magic.policy import fallback, refusal, visible
+from tfgpu_magic.policy import fallback, refusal
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkRequest, FrameworkState
 from tfgpu_magic.policy.memory import context_bytes
 from tfgpu_magic.policy.plan import Others, Plan, draft, in_bytes
 from tfgpu_magic.policy.policy import NOTHING, Memory, Policy, Reset
-from tfgpu_magic.policy.process_state import DEVICES, ProcessState, Stage
+from tfgpu_magic.policy.process_state import DEVICES, ProcessState, Stage, showing
 from tfgpu_magic.policy.resolver import shares
 from tfgpu_magic.units import rounded
 
@@ -93,7 +93,7 @@ def with_others(made: Plan, snapshot: Snapshot, process: ProcessState) -> Plan:
         except Exception as error:  # whatever it is, the others have their share, and it keeps what it has
             why = f"{one.name} is NOT held: {type(error).__name__}: {error}"
             kept = before.get(one.name) or FrameworkPlan(framework=one.name, environment=growth([one]))
-            hidden = {} if process.ceiling is None else visible.variable(())
+            hidden = {} if process.ceiling is None else showing(())
             parts.append(replace(kept, environment={**kept.environment, **hidden}, unmet=why))
     return _with(made, Others(words, settled, tuple(parts)), before)
 
@@ -198,7 +198,7 @@ def _possible(
     part = framework.plan(FrameworkRequest(devices=nothing, grows=True, asked=False), state)
     return replace(
         part,
-        environment={**part.environment, **visible.variable(())},
+        environment={**part.environment, **showing(())},
         takes="",
         notes=(),
         unmet=f"{framework.name} gets no GPU. {why}" if why else part.unmet,

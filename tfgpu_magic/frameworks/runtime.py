@@ -29,10 +29,10 @@ from tfgpu_magic.frameworks.tensorflow.stage import (
 )
 from tfgpu_magic.host import host
 from tfgpu_magic.model.snapshot import Gpu
-from tfgpu_magic.policy import CEILING, visible
+from tfgpu_magic.policy import CEILING
 from tfgpu_magic.policy.plan import Others, Plan
 from tfgpu_magic.policy.policy import Policy
-from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, DEVICES, VARIABLES, ProcessState, Stage
+from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, DEVICES, VARIABLES, ProcessState, Stage, predict_shown
 from tfgpu_magic.units import rounded
 
 if TYPE_CHECKING:
@@ -297,7 +297,7 @@ class Runtime:
 
     def _predict(self, gpus: Sequence[Gpu], outside: dict[str, str], timeout: float) -> tuple[str, ...] | None:
         """Return what CUDA would show this process without our changes; where GPUs differ, a child asks CUDA."""
-        shown = visible.predict(gpus, outside) if gpus else ()
+        shown = predict_shown(gpus, outside) if gpus else ()
         if shown is not None:
             return shown
         question = (*sorted(outside.items()), *(str(gpu.uuid) for gpu in gpus))

@@ -16,11 +16,10 @@ from tfgpu_magic.model import TENSORFLOW
 from tfgpu_magic.model.report import GpuUse, LogicalGpu, Parking, Report
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.owners.pids import descendants
-from tfgpu_magic.policy import visible
 from tfgpu_magic.policy.fallback import foreseen
 from tfgpu_magic.policy.memory import context_bytes
 from tfgpu_magic.policy.plan import Plan, in_words, renew
-from tfgpu_magic.policy.process_state import DEVICES, ProcessState, Stage
+from tfgpu_magic.policy.process_state import DEVICES, ProcessState, Stage, predict_shown
 from tfgpu_magic.policy.promises import EVERY_GPU
 
 P = ParamSpec("P")
@@ -223,7 +222,7 @@ def _given(process: ProcessState, gpus: Sequence[Gpu]) -> tuple[str, ...]:
     if given is None:
         return ()
     is_read = not cuda.initialised() or given != process.environment.get(DEVICES)
-    if is_read or visible.predict(gpus, process.outside) in (None, process.shown):
+    if is_read or predict_shown(gpus, process.outside) in (None, process.shown):
         return (f"{DEVICES}={given!r} was not set by %tf_gpu.",)
     why = "it was set after the list of GPUs was made. Write `%tf_gpu visible` instead"
     return (f"{DEVICES}={given!r} has no effect: {why}{', with --restart' * (process.stage is Stage.READY)}.",)

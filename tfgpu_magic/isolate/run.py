@@ -18,8 +18,9 @@ from tfgpu_magic.isolate.call import Call, CallAnswer
 from tfgpu_magic.isolate.leasing import LEASES, Abandoned, Lease, LeaseRequest
 from tfgpu_magic.isolate.process.order import Order
 from tfgpu_magic.model import TENSORFLOW
-from tfgpu_magic.policy import parser, visible
+from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.policy import NOTHING, Memory, Policy, Reset
+from tfgpu_magic.policy.process_state import showing
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ def leased(options: Options, call: Call) -> AbstractContextManager[Lease]:
     if options.gpus != 0:
         return LEASES.lease(LeaseRequest(options.policy, options.gpus, lambda: not call.stopped))
     _, _, cpus = engine.inherited().then(options.policy).by_nature()  # there is no GPU for the other requests
-    return contextlib.nullcontext(Lease(Policy(cpus), environment=visible.variable(())))
+    return contextlib.nullcontext(Lease(Policy(cpus), environment=showing(())))
 
 
 def as_here(options: Options) -> AbstractContextManager[Lease]:

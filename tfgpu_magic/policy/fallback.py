@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
-from tfgpu_magic.policy import fit, refusal, visible
+from tfgpu_magic.policy import fit, refusal
 from tfgpu_magic.policy.memory import context_bytes
 from tfgpu_magic.policy.plan import Plan, draft
 from tfgpu_magic.policy.policy import NOTHING, Choice, Memory, Policy, reference
-from tfgpu_magic.policy.process_state import DEVICES, GROWTH, ProcessState
+from tfgpu_magic.policy.process_state import DEVICES, GROWTH, ProcessState, showing
 from tfgpu_magic.policy.requests.growth import Growth
 from tfgpu_magic.policy.requests.visible import Visible
-from tfgpu_magic.policy.resolver import is_skipped, lowered, seen_without_words
+from tfgpu_magic.policy.resolver import find, is_skipped, lowered, seen_without_words
 
 if TYPE_CHECKING:
     from tfgpu_magic.policy.ceiling import Ceiling
@@ -30,7 +30,7 @@ def waits(policy: Policy, ceiling: Ceiling | None = None) -> Plan:
     Until then memory grows, also in programs that this process starts; where the ceiling allows no GPU, all are hidden.
     """
     grows = any(request.limited or request.grows for request in policy.memory)
-    hidden = visible.variable(()) if ceiling is not None and not ceiling.amounts else {}
+    hidden = showing(()) if ceiling is not None and not ceiling.amounts else {}
     environment = {**({GROWTH: "true"} if grows else {}), **hidden}
     return Plan(asked=policy, settled=policy, environment=environment, judged=False)
 
@@ -101,11 +101,11 @@ def least(policy: Policy, ceiling: Ceiling | None = None, *, frozen: bool = Fals
     if ceiling is not None:
         none = Policy((Visible(()),))
         notes = (f"The ceiling here is `{ceiling}`, and without figures of the GPUs only this holds it.",)
-        return Plan(asked=none, settled=none, environment=visible.variable(()), show=frozen, notes=notes)
+        return Plan(asked=none, settled=none, environment=showing(()), show=frozen, notes=notes)
     choice = None if frozen else policy.choice
     refs = choice.refs if choice is not None else ()
     gpus = [Gpu(index=ref) if isinstance(ref, int) else Gpu(index=0, instance=0, uuid=ref) for ref in refs]
-    shown = visible.variable(gpus) if len({gpu.instance for gpu in gpus}) == 1 else {}
+    shown = showing(gpus) if len({gpu.instance for gpu in gpus}) == 1 else {}
     kept = Policy((choice,)) if choice is not None and shown else NOTHING
     words = kept.then(GROWS)
     return Plan(asked=words, settled=words, environment={**shown, GROWTH: "true"}, growth=True, grows=True, blind=True)
@@ -126,7 +126,7 @@ def _steps(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Iterato
 
 def easier(asked: Sequence[Memory], there: Sequence[Gpu], process: ProcessState) -> Iterator[Sequence[Memory]]:
     """Give what is asked of these GPUs under the ceiling, then the same as caps, and then growth."""
-    kept = [request for request in asked if request.gpu is None or visible.find(request.gpu, there) in there]
+    kept = [request for request in asked if request.gpu is None or find(request.gpu, there) in there]
     kept = list(lowered(Policy(tuple(kept)), there, process).memory)
     if kept or not asked:
         yield kept
@@ -156,7 +156,7 @@ def _seen(choice: Choice | None, snapshot: Snapshot, process: ProcessState) -> S
     if choice is not None and choice.everything:
         return [gpu for gpu in snapshot.gpus if gpu.instance is None]
     if choice is not None and not choice.picks:
-        return [gpu for ref in choice.refs if isinstance(gpu := visible.find(ref, snapshot.gpus), Gpu)]
+        return [gpu for ref in choice.refs if isinstance(gpu := find(ref, snapshot.gpus), Gpu)]
     return seen_without_words(snapshot, process)
 
 

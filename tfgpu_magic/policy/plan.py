@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.policy import fit, promises, refusal, visible
+from tfgpu_magic.policy import fit, promises, refusal
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.memory import context_bytes
 from tfgpu_magic.policy.policy import NOTHING, Memory, Policy, Request, reference
-from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, DEVICE_CAP, DEVICES, GROWTH, ORDER, ProcessState, Stage
+from tfgpu_magic.policy.process_state import (
+    ALLOCATOR,
+    ASYNC,
+    DEVICE_CAP,
+    DEVICES,
+    GROWTH,
+    ORDER,
+    ProcessState,
+    Stage,
+    showing,
+)
 from tfgpu_magic.policy.requests.growth import NO_LIMIT
 from tfgpu_magic.policy.resolver import Resolved, is_skipped, lowered, resolve
 from tfgpu_magic.units import MIB, rounded
@@ -265,7 +275,7 @@ def _variables(process: ProcessState, resolved: Resolved) -> dict[str, str | Non
     if resolved.choice is not None and resolved.choice.everything:
         variables |= {ORDER: "PCI_BUS_ID", DEVICES: None}
     elif resolved.choice is not None:
-        variables |= visible.variable(resolved.seen, resolved.there)
+        variables |= showing(resolved.seen, resolved.there)
     return variables
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
-from tfgpu_magic.policy import refusal, visible
+from tfgpu_magic.policy import refusal
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.memory import Figures
 from tfgpu_magic.policy.policy import NOTHING, Choice, GpuRef, Memory, Policy, Request
@@ -158,7 +158,7 @@ def lowered(policy: Policy, gpus: Sequence[Gpu], process: ProcessState) -> Polic
         return policy
 
     def under(request: Memory) -> Memory:
-        about = gpus if request.gpu is None else [gpu for gpu in gpus if visible.find(request.gpu, gpus) == gpu]
+        about = gpus if request.gpu is None else [gpu for gpu in gpus if find(request.gpu, gpus) == gpu]
         return most.under(request, about, functools.partial(figures, process.promises))
 
     return Policy(tuple(under(request) if isinstance(request, Memory) else request for request in policy))
@@ -237,11 +237,38 @@ def _known(ref: GpuRef, request: Request, policy: Policy, snapshot: Snapshot) ->
     Raises:
         Refused: there is none, or more than one fits; the error has the rest of the policy as a way out.
     """
-    gpu = visible.find(ref, snapshot.gpus)
+    gpu = find(ref, snapshot.gpus)
     if isinstance(gpu, str):
-        rest = policy.among(lambda other: isinstance(visible.find(other, snapshot.gpus), Gpu))
+        rest = policy.among(lambda other: isinstance(find(other, snapshot.gpus), Gpu))
         raise refusal.no_gpu(gpu, rest if request in policy.requests else NOTHING)
     return gpu
+
+
+def find(ref: GpuRef, gpus: Sequence[Gpu]) -> Gpu | str:
+    """Return the GPU that is meant, or as text why there is none."""
+    if isinstance(ref, int):
+        matches = [gpu for gpu in gpus if gpu.index == ref and gpu.instance is None]
+    else:
+        same = [gpu for gpu in gpus if ref.lower() in ((gpu.uuid or "").lower(), gpu.label)]
+        number = ref.partition("-")[2]
+        if not same and number in {str(gpu.index) for gpu in gpus}:
+            return f"{ref} may begin the UUID of any GPU. For nvidia-smi's GPU {number}, write {number}."
+        matches = same or [gpu for gpu in gpus if (gpu.uuid or "").lower().startswith(ref.lower())]
+    if not matches:
+        return f"There is no GPU {ref} here; there {_are(gpus)}."
+    if len(matches) > 1:
+        return f"{ref} may be any of {len(matches)} GPUs; write more of its UUID."
+    if matches[0].mig:
+        instances = [gpu.label for gpu in gpus if gpu.index == matches[0].index and gpu.instance is not None]
+        return f"GPU {ref} is in MIG mode; name an instance of it: {', '.join(instances) or 'it has none'}."
+    return matches[0]
+
+
+def _are(gpus: Sequence[Gpu]) -> str:
+    labels = [gpu.label for gpu in gpus]
+    if not labels:
+        return "are no GPUs"
+    return f"is GPU {labels[0]}" if len(labels) == 1 else f"are GPUs {', '.join(labels[:-1])} and {labels[-1]}"
 
 
 def _take(resolved: Resolved, request: Memory, policy: Policy, snapshot: Snapshot) -> None:
