@@ -65,6 +65,7 @@ def test_the_whole_house_wakes_neither_tensorflow_nor_nvml() -> None:
 def test_loading_the_extension_imports_nothing_that_its_words_need() -> None:
     modules = modules_after("import tfgpu_magic.notebook.loading")
     late = {
+        "notebook.complete",
         "notebook.words.table",
         "engine.engine",
         "policy.parser",

@@ -10,6 +10,7 @@ from IPython.core import completer
 from IPython.core.interactiveshell import InteractiveShell
 
 from tfgpu_magic.monitor.driver.look import look
+from tfgpu_magic.notebook.words import completions, table
 
 if TYPE_CHECKING:
     from tfgpu_magic.notebook.words.completions import Offer
@@ -22,27 +23,27 @@ LOOK_TIMEOUT = 0.5
 _gpus: tuple[float, list[str]] = (-FRESH, [])
 
 
-def _in_context(context: Any) -> dict[str, Any]:
-    """Return the completions at the cursor of a `%tf_gpu` line; there, Python's names and files are suppressed."""
-    offer = _offer(context.line_with_cursor[: context.cursor_position])
+def in_context(line: str) -> dict[str, Any]:
+    """Return the completions at the end of a `%tf_gpu` line; there, Python's names and files are suppressed."""
+    offer = _offer(line)
     if offer is None:
         return {"completions": []}
     found = [completer.SimpleCompletion(text=word, type="magic") for word in offer.words]
     return {"completions": found or _Nothing(), "suppress": True, "matched_fragment": offer.fragment}
 
 
-def _from_text(text: str) -> list[str]:
-    """Return the same before IPython 8.6, as in Colab, where a matcher cannot suppress the others."""
-    offer = _offer(InteractiveShell.instance().Completer.text_until_cursor)
+def of_text(line: str, text: str) -> list[str]:
+    """Return the same before IPython 8.6, as in Colab, where a matcher cannot suppress the others.
+
+    Args:
+        line: the line up to the cursor.
+        text: the part of it that IPython completes.
+    """
+    offer = _offer(line)
     if offer is None or not text.endswith(offer.fragment):
         return []
     start = text.removesuffix(offer.fragment)
     return [start + word for word in offer.words]
-
-
-_decorator = getattr(completer, "context_matcher", None)
-matcher: Any = _from_text if _decorator is None else _decorator(identifier="tfgpu_magic")(_in_context)
-"""The matcher that IPython calls at Tab."""
 
 
 class _Nothing:
@@ -56,10 +57,6 @@ class _Nothing:
 
 
 def _offer(line: str) -> Offer | None:
-    if "gpu" not in line:
-        return None
-    from tfgpu_magic.notebook.words import completions, table  # neither loading nor other lines need them
-
     return completions.at(line, table.WORDS, _labels, _names)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from IPython.core import completer
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class
@@ -25,7 +26,6 @@ from tfgpu_magic.host import host, preload, starting
 from tfgpu_magic.host import magics as magics_of
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, PendingLook
 from tfgpu_magic.notebook.cell_watches import FailureWatch, FirstUseWatch, IdleRelease
-from tfgpu_magic.notebook.complete import matcher
 from tfgpu_magic.notebook.reporter import Reporter
 from tfgpu_magic.policy import CEILING, POLICY, settings
 from tfgpu_magic.policy.settings import SECTION, TfGpuSettings
@@ -69,7 +69,7 @@ def attach(shell: InteractiveShell) -> TfGpuMagics:
     """Enforce what is configured, register the magics with a shell, and start the reporter of its process."""
     magics = TfGpuMagics(shell, config=Config({SECTION: _enforced(shell)}))
     shell.register_magics(magics)
-    shell.Completer.custom_matchers.append(matcher)
+    shell.Completer.custom_matchers.append(_complete)
     shell.input_transformers_cleanup.append(_measured)
     for watch in magics.watches:
         watch.start()
@@ -118,6 +118,21 @@ def _measured(lines: list[str]) -> list[str]:
 _measured.has_side_effects = True  # type: ignore[attr-defined]  # by which IPython asks for more lines, as of any magic
 
 
+def _complete(asked: Any) -> Any:
+    """Return what completes a line, as IPython asks at Tab: before 8.6 with a text, and else with a context."""
+    of_text = isinstance(asked, str)
+    line = InteractiveShell.instance().Completer.text_until_cursor if of_text else asked.text_until_cursor
+    if "gpu" not in line:  # no line of ours
+        return [] if of_text else {"completions": []}
+    from tfgpu_magic.notebook import complete
+
+    return complete.of_text(line, asked) if of_text else complete.in_context(line)
+
+
+if hasattr(completer, "context_matcher"):
+    _complete = completer.context_matcher(identifier="tfgpu_magic")(_complete)
+
+
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """Remove the magics; ``%unload_ext tfgpu_magic`` calls this. What they have set stays set; calls that run go on."""
     magics = shell.magics_manager.registry.pop(TfGpuMagics.__name__, None)
@@ -130,7 +145,7 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
         for kind in ("line", "cell"):
             for name in MAGICS:
                 shell.magics_manager.magics[kind].pop(name, None)
-        shell.Completer.custom_matchers.remove(matcher)
+        shell.Completer.custom_matchers.remove(_complete)
         shell.input_transformers_cleanup.remove(_measured)
     tracking = sys.modules.get("tfgpu_magic.insight.tracker")
     if tracking is not None:
