@@ -51,7 +51,7 @@ def _imports() -> tuple[list[str], float, list[int]]:
 
     import tfgpu_magic
     from tests.tf.on_machine import held, touch_every_gpu
-    from tfgpu_magic.frameworks.tensorflow.stage import current_stage
+    from tfgpu_magic.frameworks.tensorflow.devices import current_stage
 
     tfgpu_magic.apply("limit 1GiB")
     stages = [current_stage().name]

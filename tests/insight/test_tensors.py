@@ -386,7 +386,7 @@ def before_and_after() -> tuple[list[int], list[int], bool, int]:
 
 def asleep(imported: str) -> tuple[str, str, bool]:
     """Ask where TensorFlow is not imported, or not started; return what is shown, its stage, and if it is imported."""
-    from tfgpu_magic.frameworks.tensorflow.stage import current_stage
+    from tfgpu_magic.frameworks.tensorflow.devices import current_stage
 
     seen = cells(*([TENSORFLOW] if imported else []), "%tf_gpu tensors", "%tf_gpu free")
     return seen[-2].text + seen[-1].text, current_stage().name, "tensorflow" in sys.modules

@@ -14,7 +14,7 @@ from IPython.utils.capture import capture_output
 
 from tests.magic.shell import Seen, cells
 from tests.slack import SLACK
-from tfgpu_magic.frameworks.tensorflow import stage
+from tfgpu_magic.frameworks.tensorflow import devices
 from tfgpu_magic.insight.why import explaining
 from tfgpu_magic.insight.why.explaining import KEPT
 from tfgpu_magic.insight.why.explanation import Explanation
@@ -87,7 +87,7 @@ def interrupted() -> tuple[str, str | None]:
         events.trigger("pre_run_cell", SimpleNamespace(raw_cell="await later(tf.zeros(3))"))
         InteractiveShell.instance().user_ns["tf"].zeros(3)
         events.trigger("post_run_cell", None)
-    return heard.stdout + heard.stderr, stage.since
+    return heard.stdout + heard.stderr, devices.since
 
 
 def with_a_defect(where: str, *sources: str) -> list[Seen]:

@@ -45,7 +45,7 @@ def test_a_kernel_that_has_imported_tensorflow_is_not_woken_and_mixed_precision_
         cell = one.isolated("keras.layers.Dense(1).compute_dtype, keras.config.image_data_format()").value
         call = one.run("isolated(lambda: keras.layers.Dense(1).compute_dtype)()").value
         stage = one.run(
-            "from tfgpu_magic.frameworks.tensorflow.stage import current_stage; print(current_stage().name)"
+            "from tfgpu_magic.frameworks.tensorflow.devices import current_stage; print(current_stage().name)"
         ).stream()
     plain = book.isolated("import keras\nkeras.layers.Dense(1).compute_dtype").value
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tfgpu_magic.frameworks.tensorflow import stage
+from tfgpu_magic.frameworks.tensorflow import devices
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,6 @@ def test_the_backend_is_what_keras_would_take(
         monkeypatch.setenv("KERAS_BACKEND", variable)
     if file:
         (tmp_path / "keras.json").write_text(file)
-    monkeypatch.setattr(stage, "_from_file", stage._from_file.__wrapped__)  # which remembers
+    monkeypatch.setattr(devices, "_from_file", devices._from_file.__wrapped__)  # which remembers
 
-    assert stage.other_backend() == other
+    assert devices.other_backend() == other

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from tfgpu_magic.frameworks import cuda
-from tfgpu_magic.frameworks.tensorflow import stage
+from tfgpu_magic.frameworks.tensorflow import devices
 from tfgpu_magic.policy.process_state import Stage
 
 
@@ -24,7 +24,7 @@ def tensorflow(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 @pytest.mark.usefixtures("tensorflow")
 def test_a_release_that_names_its_context_otherwise_is_no_error() -> None:
-    assert stage.current_stage() in (Stage.IMPORTED, Stage.LISTED)
+    assert devices.current_stage() in (Stage.IMPORTED, Stage.LISTED)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_a_release_that_names_its_context_otherwise_is_no_error() -> None:
 def test_a_release_that_was_never_tried_is_known_as_old(tensorflow: SimpleNamespace, version: str, old: bool) -> None:
     tensorflow.__version__ = version
 
-    assert stage.too_old() == (version if old else None)
+    assert devices.too_old() == (version if old else None)
 
 
 def test_where_libraries_cannot_be_asked_for_without_loading_them_none_is_loaded(

@@ -16,7 +16,7 @@ from tests.sizes import CONTEXT, GIB, LITTLE
 from tests.tf.on_machine import first_op, held, refused, touch_every_gpu
 from tests.tf.test_calls import ALL, limited_and_ready, listed, nothing, user_growth_on_one, user_limit
 from tfgpu_magic.frameworks.runtime import RUNTIME
-from tfgpu_magic.frameworks.tensorflow import stage
+from tfgpu_magic.frameworks.tensorflow import devices
 from tfgpu_magic.simgpu import Machine
 
 LIMITED = range(GIB + CONTEXT, GIB + CONTEXT + 1)
@@ -208,4 +208,4 @@ def _look_after_foreign_cuinit() -> bool:
     ctypes.CDLL("libcuda.so.1").cuInit(0)
     tfgpu_magic.status()
     RUNTIME.observe(tfgpu_magic.look().gpus)
-    return stage.listed()
+    return devices.listed()

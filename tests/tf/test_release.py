@@ -17,8 +17,8 @@ from tests.tf.test_calls import listed
 from tfgpu_magic.engine import engine
 from tfgpu_magic.engine.engine import answer
 from tfgpu_magic.frameworks.self_report import after_exit
+from tfgpu_magic.frameworks.tensorflow.devices import current_stage
 from tfgpu_magic.frameworks.tensorflow.framework import TensorFlow
-from tfgpu_magic.frameworks.tensorflow.stage import current_stage
 from tfgpu_magic.policy import script
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.simgpu import Machine

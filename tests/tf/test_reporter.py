@@ -20,7 +20,7 @@ from tests.magic.shell import cells
 from tests.processes import program, run
 from tests.sizes import GIB, MIB
 from tests.waiting import until
-from tfgpu_magic.frameworks.tensorflow.stage import current_stage
+from tfgpu_magic.frameworks.tensorflow.devices import current_stage
 from tfgpu_magic.model.report import Figure, Report
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import ReportFiles

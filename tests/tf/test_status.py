@@ -15,7 +15,7 @@ from tests.sizes import GIB, MIB
 from tests.slack import SLACK
 from tests.tf.on_machine import first_op, held
 from tests.tf.test_calls import listed, nothing, ready, user_growth
-from tfgpu_magic.frameworks.tensorflow.stage import current_stage
+from tfgpu_magic.frameworks.tensorflow.devices import current_stage
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:

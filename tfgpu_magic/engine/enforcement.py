@@ -17,7 +17,7 @@ from tfgpu_magic.errors import PolicyError, Refused, TooLate
 from tfgpu_magic.frameworks import NAMES, import_hook
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow import devices
-from tfgpu_magic.frameworks.tensorflow.stage import current_stage, frozen, importing, note_import
+from tfgpu_magic.frameworks.tensorflow.devices import current_stage, frozen, importing, note_import
 from tfgpu_magic.host import here
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look

@@ -19,7 +19,7 @@ from tfgpu_magic.engine.other_processes import OtherProcesses
 from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.frameworks import NAMES
 from tfgpu_magic.frameworks.runtime import RUNTIME
-from tfgpu_magic.frameworks.tensorflow.stage import current_stage
+from tfgpu_magic.frameworks.tensorflow.devices import current_stage
 from tfgpu_magic.host import host
 from tfgpu_magic.model import phrases
 from tfgpu_magic.model.answer import Document, grid, headline

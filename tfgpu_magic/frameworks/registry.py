@@ -15,7 +15,7 @@ from tfgpu_magic.frameworks.base import Framework, installed
 from tfgpu_magic.frameworks.peaks import SharedPeaks
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.shortage import DRIVERS
-from tfgpu_magic.frameworks.tensorflow.stage import current_stage, note_import
+from tfgpu_magic.frameworks.tensorflow.devices import current_stage, note_import
 from tfgpu_magic.model import TENSORFLOW
 from tfgpu_magic.policy.process_state import Stage
 

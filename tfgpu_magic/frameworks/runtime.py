@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from tfgpu_magic import policy
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import NAMES, cuda
-from tfgpu_magic.frameworks.tensorflow import devices, stage
-from tfgpu_magic.frameworks.tensorflow.stage import (
+from tfgpu_magic.frameworks.tensorflow import devices
+from tfgpu_magic.frameworks.tensorflow.devices import (
     current_stage,
     forked,
     frozen,
@@ -217,11 +217,11 @@ class Runtime:
             asked=self.current.asked,
             settled=self.current.settled,
             changed=self._changed(),
-            since=stage.since,
+            since=devices.since,
             broken=self.broken and reached is not Stage.READY,
             old=too_old(),
             host=host(),
-            keras=stage.other_backend(),
+            keras=devices.other_backend(),
             ceiling=self.ceiling,
             fixed_by="a framework" if self.current.others.asked.divides else "TensorFlow",
         )

@@ -11,7 +11,7 @@ from typing import ParamSpec
 from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.runtime import RUNTIME
-from tfgpu_magic.frameworks.tensorflow import devices, stage
+from tfgpu_magic.frameworks.tensorflow import devices
 from tfgpu_magic.model import TENSORFLOW
 from tfgpu_magic.model.report import GpuUse, LogicalGpu, Parking, Report
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
@@ -243,7 +243,7 @@ def _expected(number: int, limits: Sequence[int]) -> tuple[LogicalGpu, ...]:
 
 def _summary(process: ProcessState, plan: Plan) -> str:
     """Return a sentence on TensorFlow's stage and what was asked of it."""
-    module = stage.tensorflow()
+    module = devices.tensorflow()
     version = f"TensorFlow {module.__version__}" if module is not None else "TensorFlow"
     asked = f"`{plan.asked}`" if plan.asked.requests else ""
     in_force = f" In force: {asked}." if asked and not process.changed else ""

@@ -12,8 +12,8 @@ from tfgpu_magic.frameworks.base import Framework
 from tfgpu_magic.frameworks.counters import Counters
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library, size_of
-from tfgpu_magic.frameworks.tensorflow import arrays, devices, stage
-from tfgpu_magic.frameworks.tensorflow.stage import context_class, current_stage, eager_context
+from tfgpu_magic.frameworks.tensorflow import arrays, devices
+from tfgpu_magic.frameworks.tensorflow.devices import context_class, current_stage, eager_context
 from tfgpu_magic.model import TENSORFLOW
 from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, GROWTH, Stage
 
@@ -75,11 +75,11 @@ class TensorFlow(Framework):
     @property
     def since(self) -> str | None:
         """The cell that made it use a GPU, as a phrase, if the cells are watched."""
-        return stage.since
+        return devices.since
 
     @since.setter
     def since(self, phrase: str | None) -> None:
-        stage.since = phrase
+        devices.since = phrase
 
     def stage(self) -> Stage:
         """Return its stage."""

@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.frameworks.tensorflow.stage import current_stage
+from tfgpu_magic.frameworks.tensorflow.devices import current_stage
 from tfgpu_magic.policy.process_state import Stage
 
 if TYPE_CHECKING:
