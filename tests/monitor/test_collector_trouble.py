@@ -9,7 +9,9 @@ import subprocess
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
 
@@ -18,15 +20,17 @@ from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.model.snapshot import Process, Snapshot
+from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.monitor import collector
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.snapshot_file import BOARD, LOCK
-from tfgpu_magic.monitor.collector import BLIND_FOR
+from tfgpu_magic.monitor.collector import BLIND_FOR, Duty
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners import holders
 from tfgpu_magic.monitor.owners.holders import HolderFacts
 
 if TYPE_CHECKING:
+    from tfgpu_magic.monitor.board.snapshot_file import Writer
     from tfgpu_magic.simgpu import Machine
 
 
@@ -67,6 +71,34 @@ def test_a_process_that_cannot_be_read_keeps_no_other_from_being_read(monkeypatc
 
     assert [[row.began for row in each] for each in found] == [[None, 5]] * 3
     assert asked == [1, 2, 2]
+
+
+def test_what_is_read_of_processes_is_no_time_in_the_driver(
+    folder: Path, here: BoardDirectory, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+
+    def passes(seconds: float) -> None:
+        clock[0] += seconds
+
+    def asked(*_: object) -> Snapshot:
+        passes(0.25)
+        return Snapshot(time=1e9, gpus=(Gpu(0),), processes=(Process("0", 1, "C", 1),), listed_at=1e9)
+
+    def slow(_: int) -> HolderFacts:
+        passes(5.0)
+        return HolderFacts(1000, 5)
+
+    monkeypatch.setattr(collector, "read", asked)
+    monkeypatch.setattr(collector, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time))
+    lock = here.open(LOCK, os.O_RDWR | os.O_CREAT)
+    readings = collector._Readings(here, lock, writer, Duty(read=slow))
+    monkeypatch.setattr(readings._schedule, "done", done := mock.Mock())
+    readings.go_on(clock[0])
+    os.close(lock)
+
+    assert clock == [1005.25]
+    assert done.call_args.args == ("graphics", 1000.0, 0.25)
 
 
 def test_while_one_hangs_looks_take_no_time_and_no_other_joins_it(machine: Machine, machine_folder: Path) -> None:

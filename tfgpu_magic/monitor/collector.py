@@ -179,10 +179,11 @@ class _Readings:
             snapshot = read(self._reader, self._snapshot, kind)
             if kind == "memory" and _moved(snapshot, self._listed) and self._schedule.may_list(now):
                 kind, snapshot = "lists", read(self._reader, snapshot, "lists")
+        cost = time.monotonic() - now  # the driver's: /proc is not its time
         if kind != "memory":
             self._listed = {gpu.label: gpu.used for gpu in snapshot.gpus}
             snapshot = self._ledger.step(self._holders.named(snapshot, now), self._quiet)
-        opening, self._opened, cost = not self._opened, snapshot.error is None, time.monotonic() - now
+        opening, self._opened = not self._opened, snapshot.error is None
         failed = not self._opened
         self._schedule.done(kind, now, cost, opening=opening, failed=failed, absent=snapshot.absent)
         self._snapshot = snapshot
