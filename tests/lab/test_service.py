@@ -195,6 +195,15 @@ def test_of_processes_it_opens_three_files_and_of_users_none(machine: Machine) -
     assert [path for path in done.stdout.splitlines() if "own" in Path(path).parts] == []
 
 
+def test_the_unit_restarts_it_always_and_before_users_have_collectors() -> None:
+    unit = (ROOT / "systemd" / "tfgpu-collector.service").read_text()
+    pause = re.search(r"(?m)^RestartSec=(\d+)$", unit)
+
+    assert pause
+    assert int(pause[1]) < machine_board.GIVEN_UP_AFTER - 1.0  # it must start, and may have beaten a second ago
+    assert "StartLimitIntervalSec=0" in unit.partition("[Service]")[0].splitlines()
+
+
 def test_the_unit_is_one_that_systemd_takes_and_finds_safe(tmp_path: Path) -> None:
     unit = tmp_path / "tfgpu-collector.service"
     text = (ROOT / "systemd" / unit.name).read_text()
