@@ -106,6 +106,23 @@ def test_figures_that_are_older_than_was_meant_are_stale_though_the_writer_is_he
     assert late.stale_since == pytest.approx(read, abs=5)
 
 
+def test_what_was_left_is_not_true_again_because_a_writer_is_back(
+    here: BoardDirectory, writer: Writer, reader: SnapshotReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.publish(snapshot(3))
+    now = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: now() + 60)
+    again = Writer(here)
+    left = reader.look()
+    again.publish(snapshot(4))
+    read = reader.look()
+    again.close()
+
+    assert left.snapshot == snapshot(3)
+    assert left.stale_since == pytest.approx(time.time() - 60, abs=30)
+    assert (read.snapshot, read.stale_since) == (snapshot(4), None)
+
+
 def test_a_new_writer_goes_on_where_one_ended(here: BoardDirectory, writer: Writer, reader: SnapshotReader) -> None:
     writer.publish(snapshot(3))
     before = reader.look().message

@@ -160,7 +160,7 @@ class Writer:
         self._header = header._replace(boot=boot(), pid=pid, view=view(), began=began(pid) or 0)
         try:
             self._rings = history.Rings(self._fd, _HISTORY, history.read(self._fd, _HISTORY))
-            self.beat()
+            self.beat(header.read_at)  # what was left is not true again: it is late, until there is a reading
         except OSError as error:
             raise self._trouble(error) from error
 
