@@ -16,6 +16,7 @@ from tfgpu_magic.doctor.child import Reply
 from tfgpu_magic.doctor.machine import DriverReply
 from tfgpu_magic.doctor.machine import ThisMachine as Here
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.monitor.board import machine_board
 from tfgpu_magic.monitor.board.machine_board import MachineDirectory
 from tfgpu_magic.monitor.board.snapshot_file import Writer
 from tfgpu_magic.monitor.live import Live
@@ -107,12 +108,16 @@ def test_the_board_of_all_users_is_told(machine: Machine, tmp_path: Path, monkey
     writer = Writer(MachineDirectory())
     writer.publish(Snapshot(time=1e9))
     read = look("board")
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(machine_board, "view", lambda: 77)
+        other = look("board")
     (tmp_path / "machine.run").chmod(0o777)
     unread = look("board")
     writer.close()
 
     assert read.names == ["board.directory", "board.machine"]
     assert read.facts("board.machine")["directory"] == str(tmp_path / "machine.run")
+    assert "is of other GPUs or other pids" in other.facts("board.machine-unread")["why"]
     assert "by others" in unread.facts("board.machine-unread")["why"]
 
 

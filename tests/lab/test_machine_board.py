@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from tests.lab.users import as_user, root_only
 from tests.waiting import until
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.board import machine_board, snapshot_file
+from tfgpu_magic.monitor.board.lockfile import READING_TIMEOUT
 from tfgpu_magic.monitor.board.machine_board import MachineBoard, MachineDirectory
 from tfgpu_magic.monitor.board.snapshot_file import BOARD, Writer
 from tfgpu_magic.monitor.driver.schedule import ASLEEP
@@ -26,14 +28,14 @@ READING = Snapshot(time=1e9, gpus=(Gpu(index=0, uuid="GPU-0", used=1),), listed_
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The board's directory on a machine that nothing else knows."""
-    monkeypatch.setenv("TFGPU_SIMGPU", str(tmp_path / "machine"))
-    for above in (tmp_path, *list(tmp_path.parents)[:-2]):  # as /run is
-        above.chmod(0o755)
-    made = tmp_path / "machine.run"
-    made.mkdir(mode=0o755)
-    return made
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The board's directory on a machine that nothing else knows, in a folder that all users can reach, as /run is."""
+    with tempfile.TemporaryDirectory() as run:
+        monkeypatch.setenv("TFGPU_SIMGPU", f"{run}/machine")
+        Path(run).chmod(0o755)
+        made = Path(run, "machine.run")
+        made.mkdir(mode=0o755)
+        yield made
 
 
 @pytest.fixture
@@ -76,9 +78,16 @@ def test_it_is_read_at_once_where_it_is_true(viewer: MachineBoard) -> None:
 
 def test_where_there_is_none_nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TFGPU_SIMGPU", str(tmp_path / "machine"))
+    monkeypatch.setattr(machine_board, "view", lambda: pytest.fail("it looks for devices that it needs for no board"))
+    tmp_path.chmod(0o777)  # as /run is in some containers
 
     assert seen_now() == "nothing"
     assert not (tmp_path / "machine.run").exists()
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_place_without_a_board_is_no_board_of_others() -> None:
+    assert seen_now() == "nothing"
 
 
 @root_only
@@ -176,6 +185,21 @@ def test_the_board_of_other_pids_or_other_gpus_is_not_read(
     monkeypatch.setattr(machine_board, "view", lambda: 77)
 
     assert viewer.look() is None
+    assert "is of other GPUs or other pids" in viewer.why_not
+
+
+def test_a_device_that_comes_later_comes_to_the_service_too(
+    writer: Writer, viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine_board, "BACK_AFTER", 0.0)
+    monkeypatch.setattr(machine_board, "view", lambda: 77)
+    monkeypatch.setattr(snapshot_file, "view", lambda: 77)
+    before = viewer.look()
+    later(60.0, monkeypatch)
+    writer.beat()
+
+    assert before is None
+    assert viewer.look() is not None
 
 
 def test_a_service_that_lives_and_gives_no_sign_is_waited_for_and_one_that_has_ended_is_not(
@@ -194,14 +218,35 @@ def test_a_service_that_lives_and_gives_no_sign_is_waited_for_and_one_that_has_e
     assert viewer.left.snapshot == READING
 
 
+def test_what_a_service_left_is_stale_and_grows_old(viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch) -> None:
+    true = viewer.look()
+    monkeypatch.setattr(machine_board, "began", lambda _: 5)
+    later(60.0, monkeypatch)
+    ended, left = viewer.look(), viewer.left
+    later(60.0, monkeypatch)
+    older = viewer.left
+
+    assert (ended, true and true.stale_since) == (None, None)
+    assert left is not None
+    assert older is not None
+    assert left.stale_since is not None
+    assert 60.0 <= (left.age or 0.0) <= (older.age or 0.0) - 60.0
+
+
 @pytest.mark.parametrize(
-    ("there", "forbidden", "waits"), [(True, True, True), (True, False, False), (False, True, False)]
+    ("there", "forbidden", "silent", "waits"),
+    [
+        (True, True, READING_TIMEOUT, True),
+        (True, True, 2 * READING_TIMEOUT, False),  # the pid may be another user's, now
+        (True, False, READING_TIMEOUT, False),
+        (False, True, READING_TIMEOUT, False),
+    ],
 )
 def test_where_proc_hides_the_service_that_it_lives_is_known(
-    viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch, there: bool, forbidden: bool, waits: bool
+    viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch, there: bool, forbidden: bool, silent: float, waits: bool
 ) -> None:
     viewer.look()
-    later(60.0, monkeypatch)
+    later(silent, monkeypatch)
     monkeypatch.setattr(machine_board, "began", lambda _: None)
     monkeypatch.setattr(machine_board, "lives", lambda _: there)
     monkeypatch.setattr("os.path.exists", lambda _: not forbidden)  # a zombie can be read, and has ended
@@ -214,9 +259,12 @@ def test_a_restart_of_the_service_starts_nobodys_collector(
 ) -> None:
     viewer.look()
     monkeypatch.setattr(machine_board, "began", lambda _: 5)
-    later(snapshot_file.STALE_AFTER + 0.1, monkeypatch)
+    silent = viewer._reader.header.beat + snapshot_file.STALE_AFTER + 0.1
+    monkeypatch.setattr(time, "monotonic", lambda: silent)
+    seen = viewer.look()
 
-    assert viewer.look() is not None
+    assert seen is not None
+    assert seen.stale_since is not None
 
 
 def test_a_service_that_cannot_read_the_gpus_is_left_and_sleeping_gpus_are_no_failure(

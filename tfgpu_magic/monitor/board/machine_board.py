@@ -10,6 +10,7 @@ import contextlib
 import os
 import stat
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,11 @@ SYSTEM_USERS = 999
 """The highest number of a system's user, as `login.defs` has it: no person has one of these."""
 GIVEN_UP_AFTER = 3.5
 """Seconds without a sign of a service that has ended until viewers have collectors of their own: it may restart."""
+HIDDEN_FOR = 90.0
+"""Seconds without a sign after which a service that /proc hides has ended: its pid may be another process's.
+
+One that hangs ends itself sooner, after `lockfile.READING_TIMEOUT`.
+"""
 BACK_AFTER = 2.0
 """Seconds for which a board must be true until viewers that have a collector read it again."""
 FIND_EVERY = 1.0
@@ -52,6 +58,7 @@ class MachineDirectory(BoardDirectory):
     def __init__(self) -> None:
         self.path, self.passed_over = folder(), ""
         self.simulated = SIMULATED in os.environ
+        self.path.lstat()  # where there is none, nothing is wrong
         above = self.path.parent.stat()
         if above.st_uid not in (0, os.geteuid() if self.simulated else 0) or above.st_mode & 0o022:
             raise MonitorError(f"{self.path.parent} can be written to by others than root.")
@@ -96,13 +103,12 @@ class MachineBoard:
     """The machine's board, as a viewer reads it as long as it is true. Not thread-safe.
 
     Attributes:
-        left: what was read last of a service that has ended; None while it is there, or never was.
         why_not: why a board that is there is not read; empty where there is none, or it is.
     """
 
     def __init__(self) -> None:
-        self.left: Look | None = None
         self.why_not = ""
+        self._last: tuple[Look, Header] | None = None
         self._place: MachineDirectory | None = None
         self._reader: SnapshotReader  # it is there as long as the place is
         self._view = 0
@@ -125,9 +131,19 @@ class MachineBoard:
         else:
             self._true_since = now if self._true_since is None else self._true_since
             self._read = self._read or now - self._true_since >= BACK_AFTER
-        if self._read:
-            self.left = seen
-        return seen if self._read else None
+        if not self._read or seen is None:
+            return None
+        self._last = seen, self._reader.header
+        return seen
+
+    @property
+    def left(self) -> Look | None:
+        """What was read last, as old as it is now, of a service that has ended; None where nothing was ever read."""
+        if self._last is None:
+            return None
+        seen, header = self._last
+        age = None if seen.age is None else time.monotonic() - header.read_at
+        return replace(seen, age=age, stale_since=seen.stale_since or header.beat_time)
 
     def history(self) -> History | None:
         """Return what was used of each GPU in the last hour; None where the board is not read."""
@@ -146,7 +162,7 @@ class MachineBoard:
             return
         if self._place is not None and not self._place.is_there():
             self.close()
-        self._find_at, self._view, self.why_not = now + FIND_EVERY, view(), ""
+        self._find_at, self.why_not = now + FIND_EVERY, ""
         if self._place is None:
             try:
                 self._place = MachineDirectory()
@@ -155,6 +171,8 @@ class MachineBoard:
                 pass
             except (MonitorError, OSError) as error:
                 self.why_not = str(error)
+        if self._place is not None:
+            self._view = view()
 
     def _look(self) -> Look | None:
         if self._place is None:
@@ -164,7 +182,12 @@ class MachineBoard:
         except (MonitorError, OSError) as error:
             self.why_not = str(error)
             return None
-        return seen if self._reader.header.view == self._view else None  # else of other GPUs, or with others' pids
+        header = self._reader.header
+        if header.view == self._view:
+            return seen
+        if header.pid:  # somebody has written there
+            self.why_not = f"{self._place.path} is of other GPUs or other pids than are seen here."
+        return None
 
     def _failed(self, seen: Look) -> bool:
         """Tell whether the service cannot read the GPUs; a collector of the user's may, or finds the reason."""
@@ -175,15 +198,16 @@ class MachineBoard:
         header = self._reader.header
         if seen.age is not None and self._failed(seen):
             return False
-        return now - header.beat < GIVEN_UP_AFTER or _writes(header)
+        return now - header.beat < GIVEN_UP_AFTER or _writes(header, now)
 
 
-def _writes(header: Header) -> bool:
+def _writes(header: Header, now: float) -> bool:
     """Tell whether the process that wrote a header still is there; /proc, mounted with hidepid, may hide it."""
     start = began(header.pid)
     if start is not None:
         return start == header.began
-    return lives(header.pid) and not os.path.exists(f"/proc/{header.pid}/stat")  # noqa: PTH110  it may be forbidden
+    hidden = lives(header.pid) and not os.path.exists(f"/proc/{header.pid}/stat")  # noqa: PTH110  it may be forbidden
+    return hidden and now - header.beat < HIDDEN_FOR
 
 
 def published() -> Look | None:

@@ -40,6 +40,8 @@ LAYOUT = 1
 BOARD, LOCK = "board", "lock"
 STALE_AFTER = 2.5
 """Seconds after which a writer that should beat every second is missing."""
+VIEW_EVERY = 2.0
+"""Seconds between two times that a writer finds out what it sees of the machine: a device may come later."""
 
 _MAGIC = b"tfgpumag"
 _HEADER = struct.Struct("<8sHHIQIIddddIIQ")
@@ -157,7 +159,7 @@ class Writer:
             self._fd = self._create()
             header = Header(sequence=time.time_ns() // 1000)
         pid = os.getpid()
-        self._header = header._replace(boot=boot(), pid=pid, view=view(), began=began(pid) or 0)
+        self._header, self._view_at = header._replace(boot=boot(), pid=pid, began=began(pid) or 0), 0.0
         try:
             self._rings = history.Rings(self._fd, _HISTORY, history.read(self._fd, _HISTORY))
             self.beat(header.read_at)  # what was left is not true again: it is late, until there is a reading
@@ -198,6 +200,8 @@ class Writer:
         """
         now = time.monotonic()
         due = now + 1.0 if due is None else due
+        if now >= self._view_at:
+            self._header, self._view_at = self._header._replace(view=view()), now + VIEW_EVERY
         self._header = self._header._replace(beat=now, beat_time=time.time(), due=due)
         history.write(self._fd, self._header.pack(), 0)
 
