@@ -1,7 +1,11 @@
-"""Hatchling's hook: the built front end goes into sdist and wheel, and is built first where it is not there."""
+"""Hatchling's hook: the built front end goes into sdist and wheel, and is built first where it is not there.
+
+The variable TFGPU_PREBUILT names an archive of the simulator's libraries for the wheel: scripts/release makes one.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -28,3 +32,5 @@ class FrontEndHook(BuildHookInterface):  # type: ignore[type-arg]  # its configu
                 str(_frontend.EXTENSION): "share/jupyter/labextensions/tfgpu-magic",
                 str(_frontend.SERVER_CONFIG): f"etc/jupyter/jupyter_server_config.d/{_frontend.SERVER_CONFIG.name}",
             }
+            if prebuilt := os.environ.get("TFGPU_PREBUILT"):
+                build_data["force_include"][prebuilt] = f"tfgpu_magic/simgpu/{Path(prebuilt).name}"

@@ -16,7 +16,7 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 import tfgpu_magic
-from scripts import _frontend
+from scripts import _frontend, _prebuilt
 from scripts._contents import KINDS, unexplained
 from tests.browser.panel import open_panel, visit
 from tests.browser.scene import chromium, playing, soon
@@ -95,9 +95,15 @@ def sdist(fresh: Installation, clone: Path, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="module")
-def wheel(fresh: Installation, sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prebuilt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _prebuilt.make(tmp_path_factory.mktemp("prebuilt"))
+
+
+@pytest.fixture(scope="module")
+def wheel(fresh: Installation, sdist: Path, prebuilt: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     dist = tmp_path_factory.mktemp("dist")
-    fresh.run("python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", dist, sdist)
+    build = ("python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", dist, sdist)
+    fresh.run(*build, TFGPU_PREBUILT=str(prebuilt))
     (made,) = dist.iterdir()
     return made
 
@@ -189,6 +195,38 @@ def test_the_command_is_there_and_runs_a_program(installed: Installation) -> Non
 
     assert installed.run("tfgpu", "--version") == f"tfgpu {tfgpu_magic.__version__}\n"
     assert said.endswith("['-c', 'x']\n")
+
+
+def test_the_simulated_machine_needs_no_compiler(installed: Installation, tmp_path: Path) -> None:
+    said = installed.run("tfgpu", "demo", XDG_CACHE_HOME=str(tmp_path))
+    (made,) = (tmp_path / "tfgpu_magic").iterdir()
+    loose = list(installed.folder.glob("lib/python*/site-packages/tfgpu_magic/**/lib*.so*"))
+
+    assert "train.ipynb" in said
+    assert (made / "libcuda.so.1").exists()
+    assert loose == []  # nothing that a loader or a scanner could take for NVIDIA's
+
+
+def test_it_is_compiled_if_that_is_wanted_or_the_sources_are_others(installed: Installation, tmp_path: Path) -> None:
+    code = "import tfgpu_magic.simgpu.build as b; {}print(b.prebuilt_in(b.SOURCES.parent))"
+    fits = installed.run("python", "-c", code.format(""))
+    wanted = installed.run("python", "-c", code.format(""), TFGPU_SIMGPU_COMPILE="1")
+    others = installed.run("python", "-c", code.format("b._FLAGS = ('-O3',); "))
+    older = installed.run("python", "-c", code.format("b.platform.libc_ver = lambda: ('glibc', '2.5'); "))
+    musl = installed.run("python", "-c", code.format("b.platform.libc_ver = lambda: ('', ''); "))
+
+    assert fits.startswith(str(installed.folder))
+    assert (wanted, others, older, musl) == ("None\n",) * 4
+
+
+def test_the_simulated_machine_is_compiled_to_the_same_each_time(prebuilt: Path, tmp_path: Path) -> None:
+    again = _prebuilt.make(tmp_path)
+
+    assert (again.name, again.read_bytes()) == (prebuilt.name, prebuilt.read_bytes())
+
+
+def test_all_that_it_needs_is_installed(installed: Installation) -> None:
+    assert installed.run("python", "-m", "pip", "check") == "No broken requirements found.\n"
 
 
 def test_its_jupyterlab_shows_who_holds_what(installed: Installation, tmp_path: Path) -> None:

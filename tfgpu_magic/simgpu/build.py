@@ -1,4 +1,4 @@
-"""Compiles the C sources in `src`, once for each version of them, and returns the folder of the libraries."""
+"""Compiles the C sources in `src`, once for each version of them, or unpacks what a wheel has; returns the folder."""
 
 import hashlib
 import os
@@ -7,6 +7,8 @@ import shlex
 import shutil
 import stat
 import subprocess
+import sys
+import tarfile
 import tempfile
 from collections.abc import Iterator
 from functools import cache
@@ -68,12 +70,13 @@ _TARGETS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 
 @cache
 def libraries() -> Path:
-    """Return the folder of the stand-in libraries, compiling them if this version never was.
+    """Return the folder of the stand-in libraries, making them if this version never was.
 
     Raises:
         SimulatorError: there is no C compiler, or it fails, or there is no folder for the result.
     """
-    version = _version()
+    prebuilt = prebuilt_in(Path(__file__).parent)
+    version = sources() if prebuilt else _digest(os.environ.get("CC"), sources())
     for parent in _caches():
         folder = parent / f"simgpu-{version}"
         if (folder / CORE).exists():
@@ -84,7 +87,10 @@ def libraries() -> Path:
         except OSError:
             continue
         try:
-            _compile(draft)
+            if prebuilt:
+                _unpack(prebuilt, draft)
+            else:
+                compile_into(draft)
             plugins = draft / PYTHON / "jax_plugins"  # a namespace package, which has no __init__.py
             plugins.mkdir(parents=True)
             shutil.copyfile(_JAX_PLUGIN, plugins / "tfgpu_simulated.py")
@@ -95,11 +101,51 @@ def libraries() -> Path:
     raise SimulatorError("there is nowhere to keep the simulator's libraries. Set XDG_CACHE_HOME to a folder of yours.")
 
 
-def _version() -> str:
-    digest = hashlib.sha256(repr((os.environ.get("CC"), _FLAGS, _LIBRARY, _TARGETS, platform.machine())).encode())
-    for source in (*sorted(SOURCES.iterdir()), _JAX_PLUGIN):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    return digest.hexdigest()[:16]
+def prebuilt_in(folder: Path) -> Path | None:
+    """Return the archive of the libraries that a wheel has, if it is of just these sources and for this machine.
+
+    Args:
+        folder: where it is looked for, by its name: `prebuilt-SOURCES-MACHINE-glibc-VERSION.tar.xz`. What is of other
+            sources is never used.
+    """
+    if os.environ.get("TFGPU_SIMGPU_COMPILE") or sys.platform != "linux":
+        return None
+    library, version = platform.libc_ver()
+    for archive in folder.glob(f"{prebuilt_name('*')}.tar.xz"):
+        floor = archive.name.removesuffix(".tar.xz").rpartition("-")[2]
+        if library == "glibc" and _numbers(version) >= _numbers(floor):
+            return archive
+    return None
+
+
+def prebuilt_name(glibc: str) -> str:
+    """Return what an archive of these sources is called, without its ending.
+
+    Args:
+        glibc: the version of the C library that the libraries in it need.
+    """
+    return f"prebuilt-{sources()}-{platform.machine()}-glibc-{glibc}"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in version.split("."))
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    with tarfile.open(archive) as opened:
+        # An older 3.10 or 3.11 knows no filters; what is in the archive is ours.
+        opened.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
+        opened.extractall(folder)  # noqa: S202
+
+
+def sources() -> str:
+    """Return what changes with the sources of the libraries, and with how they are compiled."""
+    files = [(path.name, path.read_bytes()) for path in (*sorted(SOURCES.iterdir()), _JAX_PLUGIN)]
+    return _digest(_FLAGS, _LIBRARY, _TARGETS, platform.machine(), files)
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 def _caches() -> Iterator[Path]:
@@ -116,12 +162,22 @@ def _caches() -> Iterator[Path]:
         yield private
 
 
-def _compile(folder: Path) -> None:
+def compile_into(folder: Path, *flags: str) -> None:
+    """Compile the libraries.
+
+    Args:
+        folder: where they come.
+        flags: for the compiler, besides the usual ones.
+
+    Raises:
+        SimulatorError: there is no C compiler, or it fails.
+    """
     compiler = shlex.split(os.environ.get("CC") or "cc")
     for target, sources, linked in _TARGETS:
         command = [
             *compiler,
             *_FLAGS,
+            *flags,
             *(_LIBRARY if ".so" in target else ()),
             *_version_of(target),
             "-o",
