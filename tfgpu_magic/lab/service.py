@@ -1,7 +1,8 @@
 """The collector as a service of the machine, which reads the GPUs for all users: `tfgpu collect`.
 
-It is the collector that a user has, with three differences: it writes the machine's board, it stays when nobody looks,
-and of processes it reads nothing but /proc/PID/{stat,status,cgroup}. No user's path, report or variable is read.
+It is the collector that a user has, with three differences. It writes the machine's board, and beside it who has held
+how much for how long (`counters`); it stays when nobody looks; and of processes it reads nothing but
+/proc/PID/{stat,status,cgroup}. No user's path, report or variable is read.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import os
 from pathlib import Path
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.lab.counters import HoursFile
 from tfgpu_magic.monitor.board.lockfile import PROCESS_NAME
 from tfgpu_magic.monitor.board.machine_board import SYSTEM_USERS, MachineDirectory, folder
 from tfgpu_magic.monitor.collector import Duty, collect
 from tfgpu_magic.monitor.owners.holders import holder
 
-DUTY = Duty(linger=math.inf, read=holder, quiet=lambda _: {})
-"""Nobody's looks keep it, no process is opened, and no kernel reports to it."""
+DUTY = Duty(linger=math.inf, read=holder, quiet=lambda _: {}, listed=HoursFile)
+"""Nobody's looks keep it, no process is opened, no kernel reports to it, and hours are counted."""
 
 
 def serve(duty: Duty = DUTY) -> None:

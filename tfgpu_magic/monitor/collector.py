@@ -51,12 +51,15 @@ class Duty(NamedTuple):
         patience: seconds after which a hanging reading ends this process, by SIGALRM.
         read: reads a process that a driver lists.
         quiet: returns since when kernels run no cell, by pid, as they report in a directory.
+        listed: makes what is given each reading of the lists when it has been published, for a directory and what an
+            earlier collector has published last there.
     """
 
     linger: float = LINGER
     patience: float = READING_TIMEOUT
     read: Callable[[int], HolderFacts] = users_holder
     quiet: Callable[[BoardDirectory], Mapping[int, float]] = lambda place: _quiet(place)
+    listed: Callable[[BoardDirectory, Snapshot | None], Callable[[Snapshot], object]] = lambda *_: lambda _: None
 
 
 def collect(place: BoardDirectory, duty: Duty) -> bool:
@@ -128,7 +131,7 @@ class _Readings:
         self._reader, self._schedule, self._driver_sleep = Readers(folders), Schedule(), DriverSleep()
         self._lock, self._writer, self._patience = lock, writer, duty.patience
         self._ledger, self._holders = Ledger(writer.past), Holders(duty.read)
-        self._quiet = partial(duty.quiet, place)
+        self._quiet, self._count = partial(duty.quiet, place), duty.listed(place, writer.past)
         self._snapshot: Snapshot | None = None
         self._listed: dict[str, int | None] = {}
         self._opened = self._succeeded = False
@@ -188,6 +191,9 @@ class _Readings:
         self._schedule.done(kind, now, cost, opening=opening, failed=failed, absent=snapshot.absent)
         self._snapshot = snapshot
         self._writer.publish(snapshot, self._schedule.next())
+        if kind != "memory":
+            with contextlib.suppress(OSError, MonitorError):  # as of the board: when there is room again
+                self._count(snapshot)
         if kind != "memory" and self._driver_sleep.begins(snapshot, now):  # an old list lacks newer processes
             with _alarm(self._patience):
                 self._reader.close()

@@ -1,0 +1,244 @@
+"""Who held how much for how long: counted without a clock, compared with exact sums, and kept in the file `hours`."""
+
+from __future__ import annotations
+
+import json
+import stat
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.sizes import GIB
+from tfgpu_magic.lab import counters
+from tfgpu_magic.lab.counters import HOURS, Hours, HoursFile, Total
+from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.monitor.board.directory import boot
+from tfgpu_magic.monitor.board.machine_board import MachineDirectory
+from tfgpu_magic.monitor.board.unused import AFTER, LONGEST_GAP, Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from tfgpu_magic.lab.counters import Pair
+
+ANN, BEN = 1001, 1002
+GPUS = (Gpu(index=0, uuid="GPU-0"), Gpu(index=1, uuid="GPU-1"))
+
+
+def reading(at: float, *rows: Process, gpus: tuple[Gpu, ...] = GPUS) -> Snapshot:
+    return Snapshot(time=at, gpus=gpus, processes=rows, listed_at=at)
+
+
+def row(
+    held: int | None, *, gpu: str = "0", pid: int = 7, uid: int | None = ANN, unused: float | None = None
+) -> Process:
+    return Process(gpu, pid, "C", held, uid=uid, began=5, unused=unused)
+
+
+def counted(readings: Iterable[Snapshot]) -> dict[Pair, Total]:
+    found = Hours()
+    for one in readings:
+        found.step(one)
+    return found.totals
+
+
+def total(*readings: Snapshot) -> Total:
+    """Return what Ann has held of GPU 0."""
+    return counted(readings).get(("GPU-0", ANN), Total())
+
+
+def test_what_is_held_counts_until_the_next_reading_by_user_and_gpu() -> None:
+    first = reading(
+        100, row(4), row(8, pid=8), row(2, gpu="1", pid=9), row(1, pid=10, uid=BEN), row(3, pid=11, uid=None)
+    )
+
+    assert counted([first, reading(110, row(400)), reading(112)]) == {
+        ("GPU-0", ANN): Total(held=12 * 10 + 400 * 2),
+        ("GPU-1", ANN): Total(held=20),
+        ("GPU-0", BEN): Total(held=10),
+        ("GPU-0", None): Total(held=30),
+    }
+
+
+@pytest.mark.parametrize(
+    ("later", "held"), [(100 + LONGEST_GAP, LONGEST_GAP), (100 + LONGEST_GAP + 0.1, 0), (100, 0), (50, 0)]
+)
+def test_of_a_long_gap_and_of_a_clock_that_is_set_back_nothing_is_known(later: float, held: float) -> None:
+    assert total(reading(100, row(1)), reading(later, row(1))) == Total(held=held)
+
+
+def test_the_minute_before_memory_is_known_to_be_unused_is_added_then() -> None:
+    readings = [reading(100, row(2)), reading(130, row(2)), reading(160, row(2, unused=100.0))]
+
+    assert total(*readings) == Total(held=120, unused=120)
+    assert total(*readings, reading(170, row(2))) == Total(held=140, unused=140)
+
+
+def test_another_process_with_the_same_pid_has_no_minute_before() -> None:
+    other = row(2, unused=100.0)._replace(began=6)
+
+    assert total(reading(150, row(2)), reading(160, other)) == Total(held=20)
+
+
+def test_bytes_that_the_driver_does_not_tell_are_counted_as_that() -> None:
+    assert total(reading(100, row(None), row(4, pid=8)), reading(110, row(9))) == Total(held=40, unknown=10)
+
+
+def test_a_reading_that_failed_and_a_list_that_is_refused_change_nothing() -> None:
+    failed = Snapshot(time=105.0, error="NVML: unknown error.")
+    refused = (Gpu(index=0, uuid="GPU-0", listed=False), GPUS[1])
+
+    assert total(reading(100, row(4)), failed, reading(110, row(4))) == Total(held=40)
+    assert total(reading(100, row(4), gpus=refused), reading(110, row(4))) == Total()
+    assert total(reading(100, row(4)), reading(104, row(4))._replace(listed_at=100.0), reading(110)) == Total(held=40)
+
+
+STEP = st.sampled_from((0.1, 2.0, 10.0, 59.9, LONGEST_GAP, 200.0))
+LIFE = st.tuples(
+    st.integers(0, 80 * GIB),
+    st.sampled_from((ANN, BEN, None)),
+    st.lists(st.sampled_from((None, 0, 0, 0, 50)), max_size=60),  # None: it is not there
+)
+
+
+def exact(times: Sequence[float], held: int, use: Sequence[int | None]) -> tuple[Fraction, Fraction]:
+    """Return the byte-seconds of one process, and those without use, from its use at each reading alone."""
+    at = [Fraction(time) for time in times]
+    lengths = [end - start if end - start <= LONGEST_GAP else Fraction(0) for start, end in pairwise(at)]
+    whole = sum((length for length, there in zip(lengths, use, strict=False) if there is not None), Fraction(0))
+    unused, number = Fraction(0), 0
+    while number < len(use):
+        if use[number] != 0:
+            number += 1
+            continue
+        first = last = number
+        while last < len(lengths) and last + 1 < len(use) and use[last + 1] == 0 and lengths[last]:
+            last += 1
+        if first and use[first - 1] is not None and lengths[first - 1]:
+            first -= 1  # it was used at some time since
+        if at[last] - at[first] >= AFTER:
+            unused += at[last] - at[first] + (lengths[last] if last < len(lengths) else 0)
+        number = last + 1
+    return held * whole, held * unused
+
+
+@given(st.lists(STEP, min_size=1, max_size=60), st.lists(LIFE, max_size=4), st.integers(1, 60))
+def test_over_any_day_it_counts_what_exact_sums_do(
+    steps: list[float], lives: list[tuple[int, int | None, list[int | None]]], restart: int
+) -> None:
+    times = [1e6]
+    for step in steps:
+        times.append(times[-1] + step)
+    lives = [(held, user, (use + [None] * len(times))[: len(times)]) for held, user, use in lives]
+    ledger, found = Ledger(), Hours()
+    past: Snapshot | None = None
+    for number, at in enumerate(times):
+        rows = [
+            Process("0", 10 + pid, "C", held, use[number], uid=user, began=pid)
+            for pid, (held, user, use) in enumerate(lives)
+            if use[number] is not None
+        ]
+        if number == restart:
+            found = Hours.from_json(found.to_json(), past and Snapshot.from_json(past.to_json()))
+        past = ledger.step(reading(at, *rows))
+        found.step(past)
+
+    for user in (ANN, BEN, None):
+        sums = [exact(times, held, use) for held, one, use in lives if one == user]
+        held, unused = (float(sum(column, Fraction(0))) for column in (zip(*sums, strict=True) if sums else ((), ())))
+        assert found.totals.get(("GPU-0", user), Total()) == pytest.approx((held, unused, 0.0), rel=1e-9)
+
+
+def test_further_users_than_are_told_apart_are_nobody_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counters, "MOST", 2)
+    crowd = [row(1, pid=uid, uid=uid) for uid in range(1, 6)]
+
+    assert counted([reading(100, *crowd), reading(101, *crowd), reading(102)]) == {
+        ("GPU-0", 1): Total(held=2),
+        ("GPU-0", 2): Total(held=2),
+        ("GPU-0", None): Total(held=6),
+    }
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MachineDirectory]:
+    monkeypatch.setenv("TFGPU_SIMGPU", str(tmp_path / "machine"))
+    tmp_path.chmod(0o755)
+    (tmp_path / "machine.run").mkdir(mode=0o755)
+    place = MachineDirectory()
+    yield place
+    place.close()
+
+
+def test_a_service_goes_on_with_the_file_that_an_earlier_one_has_left(place: MachineDirectory) -> None:
+    first = HoursFile(place, None)
+    for at in (100.0, 102.0):
+        first(reading(at, row(5)))
+    second = HoursFile(place, reading(102.0, row(5)))
+    second(reading(106.0, row(5, unused=100.0)))
+    found = counters.read(place)
+
+    assert found is not None
+    assert (found.totals, found.since) == ({("GPU-0", ANN): Total(held=30, unused=30)}, 100.0)
+    assert stat.S_IMODE((place.path / HOURS).stat().st_mode) == 0o640
+    assert [path.name for path in place.path.iterdir()] == [HOURS]
+
+
+def test_another_versions_file_is_read_as_far_as_it_is_known(place: MachineDirectory) -> None:
+    first = HoursFile(place, None)
+    for at in (100.0, 102.0):
+        first(reading(at, row(5)))
+    fields = json.loads((place.path / HOURS).read_text())
+    fields["more"] = fields["totals"]["more"] = ["what a later version says"]
+    del fields["at"], fields["totals"]["unknown_process_seconds"]
+    (place.path / HOURS).write_text(json.dumps(fields))
+    found = counters.read(place)
+
+    assert found is not None
+    assert found.totals == {("GPU-0", ANN): Total(held=10)}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", "[]", '{"totals": {"uuid": ["GPU-0"]', '{"totals": 3}', "\udcff"]
+    + [
+        json.dumps({"boot": of, "since": 1.0, "totals": {"uuid": ["GPU-0"], "uid": [7]} | totals})
+        for of, totals in (
+            (-1, {}),
+            (None, {"held_byte_seconds": [-1.0]}),
+            (None, {"held_byte_seconds": ["1"]}),
+            (None, {"held_byte_seconds": [1e999]}),
+            (None, {"held_byte_seconds": [1.0, 2.0]}),
+            (None, {"uid": ["ann"]}),
+        )
+    ],
+)
+def test_a_file_that_is_not_whole_or_of_an_earlier_boot_is_none_and_counting_begins_anew(
+    place: MachineDirectory, text: str
+) -> None:
+    text = text.replace('"boot": null', f'"boot": {boot()}')
+    (place.path / HOURS).write_text(text, errors="surrogateescape")
+    anew = HoursFile(place, None)
+    anew(reading(100.0, row(5)))
+    found = counters.read(place)
+
+    assert found is not None
+    assert (found.totals, found.since) == ({}, 100.0)
+
+
+def test_a_link_in_its_place_is_neither_read_nor_followed(place: MachineDirectory, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("of a user")
+    for name in (HOURS, HOURS + "-new"):
+        (place.path / name).symlink_to(elsewhere)
+    before = counters.read(place)
+    HoursFile(place, None)(reading(100.0, row(5)))
+
+    assert before is None
+    assert elsewhere.read_text() == "of a user"
+    assert counters.read(place) is not None

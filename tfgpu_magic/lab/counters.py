@@ -1,0 +1,238 @@
+"""Counts who has held how much GPU memory for how long, and how much of it without use: `Hours`.
+
+The service that reads the GPUs for all users goes on with each reading of the lists, and writes the file `hours` beside
+the machine's board, for itself and the exporter alone (mode 0640: a month of somebody's hours is nobody else's). It is
+JSON, and columns whose values of one index belong together:
+
+    {"boot": 1187, "since": 1764150000.0, "at": 1764153600.0, "totals": {
+        "uuid": ["GPU-..", ..], "uid": [1001, ..], "held_byte_seconds": [3.1e14, ..],
+        "held_unused_byte_seconds": [0.0, ..], "unknown_process_seconds": [0.0, ..]}}
+
+`since` is when counting began and `at` the time of the last reading counted, in seconds since the epoch; a `uid` that
+is not known is null. A later version adds keys and columns, an earlier one passes over them, and what is missing is 0.
+
+Hours begin at zero with each boot, as /run does, and never go back in between. Prometheus takes a counter that is
+lower than before for one that began anew, and adds all of it: a copy on a disk that was older than the last scrape by
+minutes would count months twice. What is scraped outlives the boot in Prometheus.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+from collections import defaultdict
+from itertools import starmap
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor.board.directory import boot
+from tfgpu_magic.monitor.board.unused import LONGEST_GAP
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tfgpu_magic.model.snapshot import Snapshot
+    from tfgpu_magic.monitor.board.directory import BoardDirectory
+
+HOURS = "hours"
+MOST = 20_000
+"""Pairs of a GPU and a user that are told apart; what further users hold counts as that of nobody known."""
+_LONGEST = 16 * 2**20  # bytes of a file that is read
+_COLUMNS = {
+    "held": "held_byte_seconds",
+    "unused": "held_unused_byte_seconds",
+    "unknown": "unknown_process_seconds",
+}
+
+Pair = tuple[str, int | None]
+"""A GPU's UUID, or its label where it has none, and the number of a user, None where that is not known."""
+
+
+class Total(NamedTuple):
+    """What the processes of a user have held of a GPU.
+
+    Attributes:
+        held: byte-seconds.
+        unused: those of them in which memory was held without use, as `unused.Ledger` has it.
+        unknown: seconds of each process of which the driver told no bytes; they are in neither figure.
+    """
+
+    held: float = 0.0
+    unused: float = 0.0
+    unknown: float = 0.0
+
+
+class Hours:
+    """The totals since a time.
+
+    Args:
+        totals: those that an earlier service has left.
+        since: when counting began, in seconds since the epoch; None is the first reading.
+        past: the last reading that is counted.
+
+    Attributes:
+        totals: what was held, by GPU and user.
+        since: when counting began; None as long as nothing was.
+    """
+
+    def __init__(
+        self, totals: Mapping[Pair, Total] | None = None, since: float | None = None, past: Snapshot | None = None
+    ) -> None:
+        self.totals = dict(totals or {})
+        self.since = since
+        self._past = past
+
+    @property
+    def at(self) -> float | None:
+        """When the last reading was, in seconds since the epoch."""
+        return self._past.listed_at if self._past else None
+
+    def step(self, snapshot: Snapshot) -> None:
+        """Go on to a reading of the lists; one that failed, and one without lists of its own, change nothing."""
+        if snapshot.listed_at is None or snapshot.error or snapshot.listed_at == self.at:
+            return
+        for (uuid, user), more in between(self._past, snapshot).items() if self._past else ():
+            pair = (uuid, user) if (uuid, user) in self.totals or len(self.totals) < MOST else (uuid, None)
+            self.totals[pair] = _sum(self.totals.get(pair, Total()), more)
+        self.since = snapshot.listed_at if self.since is None else self.since
+        self._past = snapshot
+
+    def to_json(self) -> str:
+        """Return the text of the file."""
+        pairs, totals = list(self.totals), self.totals.values()
+        columns = {name: [getattr(total, field) for total in totals] for field, name in _COLUMNS.items()}
+        named = {"uuid": [uuid for uuid, _ in pairs], "uid": [user for _, user in pairs]}
+        return json.dumps({"boot": boot(), "since": self.since, "at": self.at, "totals": named | columns})
+
+    @classmethod
+    def from_json(cls, text: str, past: Snapshot | None = None) -> Hours:
+        """Parse what `to_json` returned, of this version or another.
+
+        Args:
+            text: the text of the file.
+            past: the reading that was published last, if it is known.
+
+        Raises:
+            ValueError: the text is not one of these, or is of an earlier boot.
+        """
+        try:
+            fields: dict[str, Any] = json.loads(text)
+            found, nothing = fields["totals"], [0.0] * len(fields["totals"]["uuid"])
+            if fields["boot"] != boot():
+                raise ValueError("of an earlier boot")
+            columns = [list(map(_figure, found.get(name, nothing))) for name in _COLUMNS.values()]
+            pairs = [(str(uuid), user) for uuid, user in zip(found["uuid"], map(_user, found["uid"]), strict=True)]
+            totals = starmap(Total, zip(*columns, strict=True))
+            return cls(dict(zip(pairs, totals, strict=True)), _figure(fields["since"]), past)
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"no hours: {error}") from error
+
+
+def between(before: Snapshot, now: Snapshot) -> dict[Pair, Total]:
+    """Return what was held between two readings of the lists: until the second one all is as it was at the first.
+
+    Memory is known to be unused when it has been so for `unused.AFTER`; then the time since it was used is added.
+    Nothing is known of a gap beyond `unused.LONGEST_GAP`.
+
+    Args:
+        before: the first reading.
+        now: the second.
+    """
+    start, end = before.listed_at or 0.0, now.listed_at or 0.0
+    length = end - start
+    found: defaultdict[Pair, Total] = defaultdict(Total)
+    if not 0 < length <= LONGEST_GAP:
+        return found
+    gpus = {gpu.label: gpu.uuid or gpu.label for gpu in before.gpus if gpu.listed}
+    later = _unused_since(now)
+    for row in before.processes:
+        if row.gpu not in gpus:
+            continue
+        if row.held is None:
+            more = Total(unknown=length)
+        elif row.unused is not None:
+            more = Total(row.held * length, row.held * length)
+        else:
+            since = later.get((gpus[row.gpu], row.pid, row.began))
+            more = Total(row.held * length, 0.0 if since is None else row.held * (end - since))
+        pair = gpus[row.gpu], row.uid
+        found[pair] = _sum(found[pair], more)
+    return found
+
+
+def _unused_since(snapshot: Snapshot) -> dict[tuple[str, int, int | None], float]:
+    """Return since when processes hold memory without use, by the GPU's UUID, the pid and when the process began."""
+    gpus = {gpu.label: gpu.uuid or gpu.label for gpu in snapshot.gpus if gpu.listed}
+    return {
+        (gpus[row.gpu], row.pid, row.began): row.unused
+        for row in snapshot.processes
+        if row.unused is not None and row.gpu in gpus
+    }
+
+
+def _sum(one: Total, other: Total) -> Total:
+    return Total(one.held + other.held, one.unused + other.unused, one.unknown + other.unknown)
+
+
+def _figure(value: object) -> float:
+    """Return what was written of a figure.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if isinstance(value, int | float) and 0 <= value < math.inf:
+        return float(value)
+    raise ValueError(f"no figure: {value!r}")
+
+
+def _user(value: object) -> int | None:
+    if value is None or isinstance(value, int):
+        return value
+    raise ValueError(f"no user: {value!r}")
+
+
+def read(place: BoardDirectory, past: Snapshot | None = None) -> Hours | None:
+    """Return what is in the file; None where there is none that can be read, is whole and of this boot.
+
+    Args:
+        place: the directory of the machine's board.
+        past: as for `Hours.from_json`.
+    """
+    try:
+        fd = place.open(HOURS, os.O_RDONLY)
+    except (OSError, MonitorError):
+        return None
+    with os.fdopen(fd, "rb") as file, contextlib.suppress(OSError, ValueError):
+        return Hours.from_json(file.read(_LONGEST).decode(), past)
+    return None
+
+
+class HoursFile:
+    """Counts for the service that writes the machine's board, and goes on with what an earlier one has left.
+
+    Args:
+        place: the directory of the board.
+        past: what the earlier service has published last.
+    """
+
+    def __init__(self, place: BoardDirectory, past: Snapshot | None) -> None:
+        self._place = place
+        self._hours = read(place, past) or Hours()
+
+    def __call__(self, snapshot: Snapshot) -> None:
+        """Go on to a reading, which has been published, and write the file anew.
+
+        Raises:
+            OSError: it cannot be written; the next reading tries again, and nothing is lost.
+            MonitorError: something else is in the way of the file.
+        """
+        self._hours.step(snapshot)
+        new = HOURS + "-new"
+        self._place.remove(new)
+        fd = self._place.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        with os.fdopen(fd, "w") as file:
+            os.fchmod(fd, 0o640)
+            file.write(self._hours.to_json())
+        self._place.replace(new, HOURS)
