@@ -73,7 +73,7 @@ class _Client(NotebookClient):
         while True:
             message = await ensure_async(self.kc.iopub_channel.get_msg(timeout=None))
             place = asked.get(message["parent_header"].get("msg_id"))
-            if place is not None:
+            if place and (place[0] is cell or message["msg_type"] != "update_display_data"):  # a table without a widget
                 try:
                     self.process_message(message, *place)
                 except CellExecutionComplete:

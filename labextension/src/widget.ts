@@ -16,6 +16,7 @@ export default function (): Widget {
   return {
     initialize({ model }) {
       table = new Table(model, offered());
+      model.send({ type: 'here' }); // in sight or not: the kernel waits a second for it (`notebook/widget.py`)
       const hide = (): void => table.setHidden(document.hidden);
       hide();
       document.addEventListener('visibilitychange', hide);

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 GROW = "import time\nkept = []\nfor _ in range(40): kept.append(tf.zeros(2**24)); time.sleep(.2)"
+ANSWERED = """\
+from tfgpu_magic.notebook.widget import MemoryTable as T
+T._one is not None and T._one._outputs._answered"""
 MANAGER = "@jupyter-widgets/jupyterlab-manager:plugin"
 
 
@@ -79,3 +82,16 @@ def test_two_views_of_the_table_show_the_same(scene: Scene, page: Page) -> None:
     assert len(held) == 2
     assert held[0] == held[1]
     assert [url for url in streams if "tfgpu-magic/stream" in url] == []  # they use the page's own
+
+
+@lab_only
+def test_a_table_that_is_made_out_of_sight_is_live_once_it_is_in_sight(scene: Scene, page: Page) -> None:
+    cells = ("%load_ext tfgpu_magic", "import time; time.sleep(5)", "%tf_gpu top")
+    behind = scene.notebook("behind.ipynb", more=cells)
+    scene.notebook("before.ipynb")
+    visit(page, scene, behind.path)
+    command(page, "notebook:run-all-cells")
+    visit(page, scene, "before.ipynb")
+    soon(lambda: "True" in behind.run(ANSWERED), 60)
+    visit(page, scene, behind.path)
+    soon(lambda: table_of(page).link().startswith("live"))

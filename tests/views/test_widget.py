@@ -60,7 +60,11 @@ class Kernel:
 
     def send(self, comm: str, content: dict[str, Any]) -> None:
         """Send a custom message to a widget."""
-        data = {"comm_id": comm, "data": {"method": "custom", "content": content}}
+        self.message(comm, {"method": "custom", "content": content})
+
+    def message(self, comm: str, data: dict[str, Any]) -> None:
+        """Send a message of any kind to a widget."""
+        data = {"comm_id": comm, "data": data}
         self._client.shell_channel.send(self._client.session.msg("comm_msg", data))
 
     def models(self) -> list[Any]:

@@ -10,17 +10,21 @@ import re
 import sys
 import threading
 import time
+import uuid
+from dataclasses import replace
 from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import anywidget
 from IPython.core.getipython import get_ipython
+from IPython.display import display
 from traitlets import Bool, Dict, Float, Unicode, default
 
 from tfgpu_magic.engine.status import shown
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks import self_report
+from tfgpu_magic.host import host
 from tfgpu_magic.model.rows import Table
 from tfgpu_magic.monitor.table import fetch, message
 from tfgpu_magic.monitor.table.fetch import Watcher, failure
@@ -48,7 +52,10 @@ DOUBT = 60.0
 """Seconds without a message in a running cell after which states are sent half as often at each doubling."""
 HISTORY_POINTS = 120
 """How many points of the last 10 minutes are sent: they are saved with the notebook, and must stay small."""
+ANSWER_WITHIN = 1.0
+"""Seconds of an idle kernel in which a front end that draws widgets has made the table's model, and sent that."""
 
+NOT_LIVE = "This front end does not draw the live table. Run the cell again for new figures."
 
 _HANGS = Table(error="This machine's processes cannot be read at the moment.")
 _BROKEN = "The table cannot be drawn: something is wrong in tfgpu_magic. `%tf_gpu status` may say what."
@@ -59,7 +66,8 @@ class MemoryTable(anywidget.AnyWidget):
 
     It is updated while cells run, as long as a page draws it: a table out of sight sends nothing, keeps no kernel
     awake, and is updated again when it is in sight. Saved with the notebook, the last state is drawn without a kernel
-    too. In Colab, which draws no updates from another thread, it has a Refresh button.
+    too. In Colab, which draws no updates from another thread, it has a Refresh button. If a front end does not draw
+    widgets, the cell shows the table as HTML and text instead.
 
     A kernel has one table, which any number of cells show: making it again returns the same one.
 
@@ -104,6 +112,7 @@ class MemoryTable(anywidget.AnyWidget):
         self._shell = get_ipython()
         self._showing = threading.Lock()  # the ticker's thread calls `show`, and the kernel's own
         self._pages = Pages(running=self._shell is not None)
+        self._outputs = Outputs(self._repr_mimebundle_, partial(self._still, NOT_LIVE))
         self._rows, past = _TICKER.look()
         live = "google.colab" not in sys.modules
         super().__init__(state=message.state(self._rows), history=past or {}, live=live, **traits)
@@ -142,8 +151,10 @@ class MemoryTable(anywidget.AnyWidget):
         return None if self.comm is None else self._pages.pause()
 
     def _heard(self, _: object, content: Any, __: object) -> None:
-        """Handle a page's message: `drawn`, or `refresh`, by which a new page asks for the history too."""
+        """Handle a page's message: `here`, `drawn`, or `refresh`, by which a new page asks for the history too."""
         kind = content.get("type") if isinstance(content, dict) else None
+        if kind == "here":
+            self._outputs.answer()
         if kind not in ("drawn", "refresh"):
             return
         away = self.pause() is None
@@ -161,21 +172,31 @@ class MemoryTable(anywidget.AnyWidget):
         return (events, "pre_run_cell", self._begins), (events, "post_run_cell", self._ends)
 
     def _begins(self, *_: object) -> None:
+        self._outputs.begin()
         self._pages.begin()
         _TICKER.go(self)
 
     def _ends(self, *_: object) -> None:
+        self._outputs.end()
         self._pages.end()
         _TICKER.go(self)
+
+    def _ipython_display_(self) -> None:
+        self._outputs.show()
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         bundle = super()._repr_mimebundle_(**options)
         if bundle:
-            rows = self._rows  # they may be a second old, and this is saved
-            fresh = rows if rows.error else fetch.table(self_report.report, timeout=SAVED_TIMEOUT)
-            now = shown(rows if fresh.error else fresh)
-            bundle[0].update({"text/plain": repr(now), "text/html": now._repr_html_()})
+            bundle[0].update(self._still())
         return bundle
+
+    def _still(self, *notes: str) -> dict[str, str]:
+        """Return the table as text and HTML, which are saved with the notebook and shown without a widget."""
+        rows = self._rows  # they may be a second old
+        fresh = rows if rows.error else fetch.table(self_report.report, timeout=SAVED_TIMEOUT)
+        table = rows if fresh.error else fresh
+        now = shown(replace(table, notes=(*table.notes, *notes)))
+        return {"text/plain": repr(now), "text/html": now._repr_html_()}
 
     @default("kernel")
     def _kernel(self) -> str:
@@ -192,6 +213,64 @@ class MemoryTable(anywidget.AnyWidget):
     @default("_css")
     def _style(self) -> str:
         return _built("widget.css")
+
+
+class Outputs:
+    """The outputs that show a table: with its widget, or as text and HTML if no front end draws widgets.
+
+    A kernel is told of no front end, and one that takes messages of widgets may still lack what draws them, as VS Code
+    does without its script source. So the widget's module sends `here` when its model is made, in sight or not. A busy
+    kernel hears that at the end of its cell. If a second of an idle kernel brings no answer, the outputs lose their
+    widget, and have it again if the answer comes later.
+
+    Args:
+        widget: returns the data and the metadata of an output with the widget.
+        still: returns the data of one without.
+    """
+
+    def __init__(self, widget: Callable[[], Any], still: Callable[[], dict[str, str]]) -> None:
+        self._widget, self._still = widget, still
+        self._shown: list[str] = []  # their display ids, until there is an answer
+        self._answered = self._without = False
+        self._timer: threading.Timer | None = None
+        self._lock = threading.Lock()  # the timer's thread changes outputs, and the kernel's own
+
+    def show(self) -> None:
+        """Show the table as an output of the current cell."""
+        with self._lock:
+            name = uuid.uuid4().hex
+            self._shown += [] if self._answered else [name]
+            self._draw(name)
+
+    def answer(self) -> None:
+        """Record that a front end draws the widget."""
+        with self._lock:
+            before, self._answered, self._without = self._without, True, False
+            for name in self._shown if before else ():
+                self._draw(name, update=True)
+            self._shown.clear()
+
+    def begin(self) -> None:
+        """Record that a cell runs, in which no answer may arrive."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def end(self) -> None:
+        """Wait for an answer, from the end of a cell on."""
+        if self._shown and not self._without and host() == "kernel":
+            self._timer = threading.Timer(ANSWER_WITHIN, self._wait_no_longer)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _wait_no_longer(self) -> None:
+        with self._lock:
+            self._without = not self._answered
+            for name in self._shown:
+                self._draw(name, update=True)
+
+    def _draw(self, name: str, *, update: bool = False) -> None:
+        data, metadata = (self._still(), {}) if self._without else self._widget()
+        display(data, metadata=metadata, raw=True, display_id=name, update=update)  # type: ignore[no-untyped-call]
 
 
 class Pages:

@@ -1,0 +1,150 @@
+"""The live table where our front end may not be: what kernels send to clients of each kind, and what is saved."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbconvert import HTMLExporter
+
+from scripts._notebooks import FOLDER
+from tests.machines import machine_of
+from tests.slack import SLACK
+from tests.views.test_widget import Kernel, kernel
+from tfgpu_magic.notebook.widget import NOT_LIVE, _built
+from tfgpu_magic.simgpu import Machine
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+GPU = "Simulated GPU 8GiB"
+
+machine = machine_of("8GiB", scope="function")
+
+
+def outputs(here: Kernel) -> dict[str, dict[str, Any]]:
+    """Return what each output shows now, by its display id, as a front end keeps it."""
+    said = [one for one in here.heard if one["msg_type"] in ("display_data", "update_display_data")]
+    return {one["content"]["transient"]["display_id"]: one["content"]["data"] for one in said}
+
+
+def until(here: Kernel, widget: bool) -> list[dict[str, Any]]:
+    """Wait until every output shows the widget, or none does, and return them."""
+    for _ in range(int(300 * SLACK)):
+        shown = list(outputs(here).values())
+        if all((WIDGET in one) is widget for one in shown):
+            return shown
+        here.rest(0.1)
+    raise AssertionError(shown)
+
+
+def number(here: Kernel) -> str:
+    """Return the id of the table's model."""
+    (model,) = here.models()
+    return str(model["comm_id"])
+
+
+def answer(here: Kernel) -> None:
+    """Say what the widget's module says when it has made the model."""
+    here.send(number(here), {"type": "here"})
+
+
+def test_a_client_that_knows_no_widgets_gets_the_table_as_html_and_text(machine: Machine) -> None:
+    with kernel(machine) as here:
+        here.run("%tf_gpu top")
+        (first,) = outputs(here).values()
+        (then,) = until(here, widget=False)
+
+    assert WIDGET in first
+    assert NOT_LIVE not in first["text/html"] + first["text/plain"]
+    assert GPU in then["text/html"]
+    assert GPU in then["text/plain"]
+    assert NOT_LIVE in then["text/html"]
+
+
+def test_a_client_that_opens_the_model_and_never_draws_it_gets_it_too(machine: Machine) -> None:
+    """As VS Code does that may load no script from outside."""
+    with kernel(machine) as here:
+        here.run("%tf_gpu top")
+        here.message(number(here), {"method": "request_state"})
+        (then,) = until(here, widget=False)
+
+    assert GPU in then["text/html"]
+
+
+def test_the_answer_of_a_front_end_keeps_the_table_alive_in_every_output(machine: Machine) -> None:
+    with kernel(machine) as here:
+        here.start("%tf_gpu top\nimport time; time.sleep(2)")  # the kernel is busy: the answer waits
+        here.until(lambda state: GPU in str(state))
+        answer(here)
+        here.run("%tf_gpu top")
+        here.rest(3)
+        shown = until(here, widget=True)
+        models = here.models()
+
+    assert len(shown) == 2
+    assert len(models) == 1
+
+
+def test_a_front_end_that_answers_late_has_the_live_table_again(machine: Machine) -> None:
+    with kernel(machine) as here:
+        here.run("%tf_gpu top")
+        until(here, widget=False)
+        here.run("%tf_gpu top")
+        without = [*outputs(here).values()]
+        answer(here)
+        both = until(here, widget=True)
+        before = len(here.heard)
+        here.run("%tf_gpu top")
+        here.rest(3)
+        last = [one["msg_type"] for one in here.heard[before:] if one["msg_type"].endswith("display_data")]
+
+    assert [WIDGET in one for one in without] == [False, False]  # it is known by now, so that nothing flickers
+    assert len(both) == 2
+    assert last == ["display_data"]
+
+
+def test_what_nbclient_and_papermill_save_shows_the_table_without_a_kernel(machine: Machine, tmp_path: Path) -> None:
+    sources = ("%load_ext tfgpu_magic", "%tf_gpu top", "1 + 1")
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]  # type: ignore[no-untyped-call]  # nbformat's
+    notebook = nbformat.v4.new_notebook(cells=cells)  # type: ignore[no-untyped-call]  # nbformat's
+    NotebookClient(notebook, timeout=int(60 * SLACK), resources={"metadata": {"path": tmp_path}}).execute(
+        env=machine.environ()
+    )
+    (saved,) = notebook.cells[1].outputs
+
+    assert GPU in saved["data"]["text/plain"]
+    assert GPU in page(notebook)
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ipynb")), ids=lambda path: str(path.name))
+def test_the_committed_notebooks_show_all_their_outputs_where_no_script_runs(path: Path) -> None:
+    """GitHub shows HTML and text; nbviewer makes its pages with nbconvert."""
+    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]  # nbformat's
+    shown = [output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", ())]
+    tables = [visible(data["text/html"]) for data in shown if "text/html" in data]
+    seen = visible(page(notebook))
+
+    assert all("text/plain" in data for data in shown if data)
+    assert [table for table in tables if table not in seen] == []
+
+
+def page(notebook: Any) -> str:
+    """Make a page of a notebook as GitHub and nbviewer do: no widget has a state there."""
+    copy = nbformat.from_dict(notebook)  # type: ignore[no-untyped-call]  # nbformat's
+    copy.metadata.pop("widgets", None)
+    return str(HTMLExporter().from_notebook_node(copy)[0])  # type: ignore[no-untyped-call]  # nbconvert's
+
+
+def visible(markup: str) -> str:
+    """Return the words of a page that a reader sees."""
+    return " ".join(html.unescape(re.sub(r"<style.*?</style>|<[^>]+>", " ", markup, flags=re.DOTALL)).split())
+
+
+def test_the_widgets_script_loads_nothing() -> None:
+    script = _built("widget.js")
+
+    assert re.findall(r"\bimport\b|https?://[^\"'`\s]+", script) == []
