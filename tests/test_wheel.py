@@ -1,4 +1,7 @@
-"""What users get: sdist and wheel, installed beside JupyterLab where there is neither Node.js nor TensorFlow."""
+"""What users get: sdist and wheel, installed beside JupyterLab where there is neither Node.js nor TensorFlow.
+
+Both are built here, or are those in the folder that the variable TFGPU_DIST names: scripts/release checks its own so.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,7 @@ from tfgpu_magic.simgpu import Machine
 
 ROOT = _frontend.ROOT
 NAME = f"tfgpu_magic-{tfgpu_magic.__version__}"
+DIST = os.environ.get("TFGPU_DIST")
 STATIC = {"tfgpu_magic/notebook/static/widget.js", "tfgpu_magic/notebook/static/widget.css"}
 
 
@@ -86,6 +90,8 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def sdist(fresh: Installation, clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if DIST:
+        return Path(DIST, f"{NAME}.tar.gz")
     tools = tmp_path_factory.mktemp("tools")
     fresh.install("--target", tools, "hatchling")
     dist = clone / "dist"
@@ -101,6 +107,8 @@ def prebuilt(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(fresh: Installation, sdist: Path, prebuilt: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if DIST:
+        return Path(DIST, f"{NAME}-py3-none-any.whl")
     dist = tmp_path_factory.mktemp("dist")
     build = ("python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", dist, sdist)
     fresh.run(*build, TFGPU_PREBUILT=str(prebuilt))
@@ -188,6 +196,13 @@ def test_a_fresh_installation_has_both_extensions_enabled_without_node(installed
     assert re.search(rf"tfgpu-magic v{re.escape(tfgpu_magic.__version__)} .*enabled.*OK.*python, tfgpu-magic", lab)
     assert re.search(r"tfgpu_magic\.server .*enabled", server)
     assert re.search(r"tfgpu_magic\.server .*OK", server)
+
+
+def test_the_extension_loads_in_ipython(installed: Installation, tmp_path: Path) -> None:
+    said = installed.run("ipython", "-c", "%load_ext tfgpu_magic\n%tf_gpu", IPYTHONDIR=str(tmp_path))
+
+    assert "Error" not in said
+    assert "TensorFlow" in said
 
 
 def test_the_command_is_there_and_runs_a_program(installed: Installation) -> None:

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 import tfgpu_magic
+from scripts import _release
 
 ROOT = Path(__file__).parents[2]
 FORMS = ROOT / ".github" / "ISSUE_TEMPLATE"
+WORKFLOWS = ROOT / ".github" / "workflows"
 
 
 def check(schema: str, *paths: Path) -> subprocess.CompletedProcess[str]:
@@ -26,6 +28,7 @@ def check(schema: str, *paths: Path) -> subprocess.CompletedProcess[str]:
     [
         ("github-issue-forms", [FORMS / "bug.yml", FORMS / "idea.yml"]),
         ("github-issue-config", [FORMS / "config.yml"]),
+        ("github-workflows", [WORKFLOWS / "ci.yml", WORKFLOWS / "release.yml"]),
         ("citation-file-format", [ROOT / "CITATION.cff"]),
     ],
 )
@@ -50,3 +53,37 @@ def test_the_citation_has_this_version_and_names_nothing_that_is_not_there() -> 
 
     assert f"version: {tfgpu_magic.__version__}\n" in citation
     assert [name for name in ("doi:", "url:", "repository", "email:", "orcid:") if name in citation] == []
+
+
+def test_a_release_has_one_version_everywhere(tmp_path: Path) -> None:
+    version = tfgpu_magic.__version__
+    for name in ("CHANGELOG.md", "CITATION.cff", "labextension/package.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text((ROOT / name).read_text())
+    changelog = tmp_path / "CHANGELOG.md"
+
+    assert _release.disagreements(tmp_path) == []
+    changelog.write_text(f"# Changelog\n\n## {version} (2030-01-31)\n")
+    assert _release.disagreements(tmp_path, f"v{version}") == []
+    changelog.write_text(f"# Changelog\n\n## Unreleased: {version}\n")
+    (tmp_path / "labextension" / "package.json").write_text('{"version": "0.0.9"}')
+    assert _release.disagreements(tmp_path, "v0.0.8") == [
+        f"labextension/package.json has version '0.0.9', and the package {version!r}.",
+        f"the tag has version '0.0.8', and the package {version!r}.",
+        f"CHANGELOG.md must begin with '## {version} (YEAR-MONTH-DAY)', and has '## Unreleased: {version}'.",
+    ]
+
+
+def test_what_is_promised_of_the_simulated_machine_is_what_a_release_checks() -> None:
+    assert f"glibc {_release.GLIBC} or later" in (ROOT / "docs" / "install.md").read_text()
+
+
+def test_a_workflow_runs_what_is_there_and_holds_only_the_rights_that_it_uses() -> None:
+    text = {path.name: path.read_text() for path in WORKFLOWS.iterdir()}
+
+    assert {run for one in text.values() for run in re.findall(r"run: (scripts/\w+)", one)} == {
+        "scripts/test", "scripts/docs", "scripts/release",
+    }  # fmt: skip
+    assert [line for one in text.values() for line in re.findall(r"uses: (.*)", one) if "@v" not in line] == []
+    assert re.findall(r"\S+: write", text["ci.yml"] + text["release.yml"]) == ["id-token: write"]
+    assert "secrets." not in text["ci.yml"] + text["release.yml"]
