@@ -14,7 +14,7 @@ from tests.browser.panel import open_panel, table_of, visit
 from tests.browser.scene import Scene, chromium, playing
 from tests.browser.unused import unused
 from tfgpu_magic.demo.machine import OTHER, simulated
-from tfgpu_magic.monitor.owners.attribution import SIMULATED_USER
+from tfgpu_magic.monitor.owners.users import SIMULATED_USER
 from tfgpu_magic.simgpu import Machine
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"

@@ -20,11 +20,12 @@ from tfgpu_magic.model.rows import Notebook
 from tfgpu_magic.monitor.board import report_files
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.owners import attribution as owning
-from tfgpu_magic.monitor.owners import holders, pids
-from tfgpu_magic.monitor.owners.attribution import _FIRST, SIMULATED_USER, Owner, Owners, together
+from tfgpu_magic.monitor.owners import holders, pids, users
+from tfgpu_magic.monitor.owners.attribution import _FIRST, Owner, Owners, together
 from tfgpu_magic.monitor.owners.cgroups import named
 from tfgpu_magic.monitor.owners.holders import HolderFacts, holder, users_holder
 from tfgpu_magic.monitor.owners.pids import began, family, opens_driver, short_command
+from tfgpu_magic.monitor.owners.users import SIMULATED_USER, Users
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -127,6 +128,42 @@ def test_another_user_is_a_user_name_and_nothing_else(start: Start, monkeypatch:
     owner = Owners(kernel=ELSE).find([pid])[pid]
 
     assert owner == Owner(pid=pid, who="other", text="nobody")
+
+
+def test_of_whom_a_collector_has_read_the_user_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*_: object) -> None:
+        raise AssertionError("read of another user's process")
+
+    for asked in ("lives", "_read"):
+        monkeypatch.setattr(owning, asked, read)
+    found = Owners(kernel=ELSE).find([7, 8, 0], users={7: NOBODY, 8: 4_000_000})
+
+    assert found == {
+        7: Owner(pid=7, who="other", text="nobody"),
+        8: Owner(pid=8, who="other", text="4000000"),
+    }
+
+
+def test_a_user_whose_name_does_not_come_has_a_number_until_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(users, "user_name", lambda _: answers.wait() and "nobody")
+    monkeypatch.setattr(users, "USER_TIMEOUT", 0.01)
+    names = Users()
+    before = [names.name(NOBODY), names.name(NOBODY)]
+    answers.set()
+
+    assert before == [str(NOBODY)] * 2
+    assert until(lambda: names.name(NOBODY), lambda name: name == "nobody")
+
+
+def test_my_further_processes_are_mine(start: Start) -> None:
+    pid = start()
+    found = Owners(kernel=ELSE).find([pid, -1], users={pid: os.geteuid(), -1: os.geteuid()})
+
+    assert [(found[one].who, found[one].text) for one in (pid, -1)] == [
+        ("mine", "python train.py"),
+        ("mine", "further processes"),
+    ]
 
 
 @needs_root

@@ -109,6 +109,14 @@ def test_a_look_goes_on_with_what_was_lately_published_of_those_that_use_nothing
     assert told(continued(look._replace(time=WEDNESDAY - 1), published)) == {}
 
 
+def test_a_look_goes_on_with_whose_processes_are() -> None:
+    published = reading(WEDNESDAY, {2: 0, 4: 0})
+    published = published._replace(processes=tuple(row._replace(uid=1000 + row.pid) for row in published.processes))
+    found = continued(reading(WEDNESDAY, {2: 30, 6: 0}), published)
+
+    assert [(row.pid, row.uid) for row in found.processes] == [(2, 1002), (6, None)]
+
+
 def test_a_clock_that_is_set_back_begins_anew() -> None:
     ledger = Ledger()
     stepped(ledger, every(2, WEDNESDAY, WEDNESDAY + HOUR), lambda _: {2: 0})

@@ -93,19 +93,31 @@ def _by_place(snapshot: Snapshot) -> dict[tuple[str, int], Process]:
     return {(gpus[row.gpu], row.pid): row for row in snapshot.processes if row.gpu in gpus and row.kind != "G"}
 
 
+def recent(published: Snapshot, now: float) -> bool:
+    """Tell whether what a collector has published of processes is still true of them.
+
+    Args:
+        published: the board's snapshot.
+        now: seconds since the epoch.
+    """
+    return 0 <= now - (published.listed_at or 0.0) <= TRUE_FOR
+
+
 def continued(snapshot: Snapshot, published: Snapshot) -> Snapshot:
-    """Return a single look with what a collector has lately published of its processes.
+    """Return a single look with what a collector has lately published of its processes: their users, what is unused.
 
     Args:
         snapshot: the look.
         published: the board's snapshot.
     """
-    if not 0 <= snapshot.time - (published.listed_at or 0.0) <= TRUE_FOR:
+    if not recent(published, snapshot.time):
         return snapshot
-    known = {at: row for at, row in _by_place(published).items() if row.unused is not None}
-    there = {id(row): known[at] for at, row in _by_place(snapshot).items() if at in known and not row.utilisation}
+    known = _by_place(published)
+    there = {id(row): known[at] for at, row in _by_place(snapshot).items() if at in known}
     rows = (
-        row._replace(unused=found.unused, began=found.began) if (found := there.get(id(row))) else row
+        row._replace(uid=found.uid, began=found.began, unused=None if row.utilisation else found.unused)
+        if (found := there.get(id(row)))
+        else row
         for row in snapshot.processes
     )
     return snapshot._replace(processes=tuple(rows))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import threading
 import time
 from collections import Counter
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.model.rows import Notebook, Who
 from tfgpu_magic.monitor.owners.pids import ISOLATED, ancestors, began, command, kernel_of, lives, notebook, user, whose
+from tfgpu_magic.monitor.owners.users import SIMULATED, Users, user_name
 from tfgpu_magic.probe import within
 
 if TYPE_CHECKING:
@@ -21,14 +21,13 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.model.report import Report
 
+FURTHER = "further processes"
+"""What the smallest of my processes are called together, where they are too many to be told apart."""
 SILENT = "a process that does not answer"
 """What a process is called that hangs, and of which nothing was known before."""
 
-_SIMULATED = "TFGPU_SIMGPU"
 READ_TIMEOUT = 0.5
 """Seconds to wait for what is read of a process: one that hangs in the driver does not let itself be read."""
-SIMULATED_USER = "TFGPU_SIMGPU_USER"
-"""The variable with the name of other users on a simulated machine; without it, the system's name is used."""
 
 _FIRST = "pid:[4026531836]"  # PROC_PID_INIT_INO of Linux's proc_ns.h
 
@@ -131,6 +130,7 @@ class Owners:
         self._seen: dict[int, _Seen] = {}
         self._names: Mapping[str, str] = {}
         self._hanging: dict[int, list[threading.Thread]] = {}
+        self._users = Users()
 
     def find(
         self,
@@ -138,6 +138,7 @@ class Owners:
         notebooks: Mapping[int, Notebook] | None = None,
         here: Collection[int] = (),
         names: Mapping[str, str] | None = None,
+        users: Mapping[int, int] | None = None,
     ) -> dict[int, Owner]:
         """Find the owner of every pid.
 
@@ -149,10 +150,19 @@ class Owners:
             notebooks: what is known of kernels, by pid.
             here: further pids, of processes that are known to be here, though they may not have the driver open.
             names: what renamed notebooks are called, by their kernels' ids.
+            users: the numbers of processes' users, as a collector has read them, by pid. Of another user's nothing else
+                is read; and /proc, mounted with hidepid, may hide it.
         """
         self._names = names or {}
         before, self._seen = self._seen, {}
-        owners = {pid: self._find(pid, before.get(pid), notebooks or {}) for pid in pids if pid not in here}
+        own, others = os.geteuid(), users or {}
+        owners = {
+            pid: self._find(pid, before.get(pid), notebooks or {})
+            if (user := others.get(pid, own)) == own
+            else Owner(pid=pid, who="other", text=self._users.name(user))
+            for pid in pids
+            if pid and pid not in here
+        }
         if before.keys().isdisjoint(owners) and _foreign(owner.who for owner in owners.values()):
             owners = {pid: Owner(pid=pid, who="unknown", text="others") for pid in owners}
         known = {pid: self._find(pid, before.get(pid), notebooks or {}, reports=True) for pid in here}
@@ -161,6 +171,8 @@ class Owners:
     def _find(
         self, pid: int, before: _Seen | None, notebooks: Mapping[int, Notebook], *, reports: bool = False
     ) -> Owner:
+        if pid < 0:
+            return Owner(pid=pid, who="mine", text=FURTHER)
         now = time.monotonic()
         read: _Read | None
         if before and now - before.at < self._trust and os.path.exists(f"/proc/{pid}"):  # noqa: PTH110  1000 a look
@@ -218,7 +230,7 @@ class Owners:
 def _foreign(found: Iterable[Who]) -> bool:
     """Tell whether pids may belong to another namespace: none names a living process here, as all do in the first."""
     try:
-        first = os.readlink("/proc/self/ns/pid") == _FIRST and _SIMULATED not in os.environ  # noqa: PTH115
+        first = os.readlink("/proc/self/ns/pid") == _FIRST and SIMULATED not in os.environ  # noqa: PTH115
     except OSError:
         first = False
     return set(found) == {"gone"} and not first
@@ -237,22 +249,12 @@ def _read(pid: int, before: _Read | None) -> _Read | None:
             return before if before.other_user else replace(before, command=command(pid))
         who = whose(pid)
         if who == "other":
-            return _Read(start, other_user=_user_name(user(pid)))
+            return _Read(start, other_user=user_name(user(pid)))
         line, path = ancestors(pid), notebook(pid)
         kernel, its = kernel_of(line) if path else (0, "")
         return _Read(start, line[1:], command(pid), path, kernel, its, drives=who == "mine")
     except OSError:
         return None
-
-
-def _user_name(number: int) -> str:
-    """Return the name of a user; on a simulated machine it may be set by `SIMULATED_USER`."""
-    if _SIMULATED in os.environ and (simulated := os.environ.get(SIMULATED_USER)):
-        return simulated
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)
 
 
 def _with_distinct_names(owners: dict[int, Owner]) -> dict[int, Owner]:

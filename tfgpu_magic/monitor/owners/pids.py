@@ -39,7 +39,7 @@ def lives(pid: int) -> bool:
 
 def elsewhere(pids: Iterable[int]) -> frozenset[int]:
     """Return those of some pids that do not exist here: a driver may list those of another namespace."""
-    return frozenset(pid for pid in set(pids) if not lives(pid))
+    return frozenset(pid for pid in set(pids) if pid > 0 and not lives(pid))
 
 
 def began(pid: int) -> int | None:

@@ -6,6 +6,7 @@ It joins the figures, the kernels' reports and what else is posted on the board,
 from __future__ import annotations
 
 import contextlib
+import time
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,7 +16,7 @@ from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.rows import Table
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import ReportFiles
-from tfgpu_magic.monitor.board.unused import continued
+from tfgpu_magic.monitor.board.unused import continued, recent
 from tfgpu_magic.monitor.driver.look import look
 from tfgpu_magic.monitor.live import Live, last
 from tfgpu_magic.monitor.owners.attribution import Owners, together
@@ -67,11 +68,18 @@ class Posted(NamedTuple):
         """
         notebooks = together(self.reports, served)
         return Known(
-            owners=owners.find({process.pid for process in snapshot.processes}, notebooks, self.told, self.names),
+            owners=owners.find(
+                {process.pid for process in snapshot.processes}, notebooks, self.told, self.names, users_of(snapshot)
+            ),
             reports=self.reports,
             notebooks=notebooks,
             facts=self.facts,
         )
+
+
+def users_of(snapshot: Snapshot) -> dict[int, int]:
+    """Return the numbers of processes' users, by pid, as far as a collector has read them."""
+    return {row.pid: row.uid for row in snapshot.processes if row.uid is not None}
 
 
 def posted(files: ReportFiles) -> Posted:
@@ -115,9 +123,10 @@ def owners(
     """
 
     def find() -> Mapping[int, Owner]:
-        found = _read()
+        found, published = _read(), last()
+        users = users_of(published) if published is not None and recent(published, time.time()) else {}
         return Owners(maker() if call else None).find(
-            pids, together(found.reports, {}), {*found.told, *here}, found.names
+            pids, together(found.reports, {}), {*found.told, *here}, found.names, users
         )
 
     return within(timeout, find) or {}
