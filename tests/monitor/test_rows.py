@@ -19,6 +19,7 @@ from tfgpu_magic.model.report import Figure, GpuUse, LogicalGpu, Report
 from tfgpu_magic.model.rows import Notebook, ProcessRow, Table
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.owners.attribution import Owner
+from tfgpu_magic.monitor.table import message
 from tfgpu_magic.monitor.table.tabulate import COLOURS, SMALLEST_REST, TONES, UNATTRIBUTED, UNREAD, Known, make
 
 if TYPE_CHECKING:
@@ -100,6 +101,55 @@ def test_a_row_has_since_when_memory_is_unused_unless_its_pid_was_given_anew() -
     made = make(Snapshot(time=0.0, gpus=(Gpu(index=0, uuid="GPU-0"),), processes=rows), Known(owners=owners))
 
     assert [row.unused for row in made.processes] == [5.0, 5.0, None]
+
+
+THEIRS = (("maria", 5), ("maria", 6), ("noor", 7), ("noor", 8), ("noor", 9))
+
+
+def others(*rows: Process, names: Sequence[tuple[str, int]] = THEIRS) -> list[ProcessRow]:
+    """Return the rows of other users' processes."""
+    owners = {pid: Owner(pid=pid, who="other", text=name) for name, pid in names}
+    return list(make(Snapshot(time=0.0, gpus=(Gpu(index=0),), processes=rows), Known(owners=owners)).processes)
+
+
+def test_of_each_other_user_there_is_one_row_on_each_gpu() -> None:
+    rows = (Process("0", pid, kind, GIB, 20, unused=pid) for pid, kind in zip((5, 6, 7, 8, 9), "CGCCC", strict=True))
+    noors, marias = others(*rows)
+
+    assert (noors.owner, noors.held, noors.kind, noors.utilisation, noors.unused) == ("noor", 3 * GIB, "C", 60, 9.0)
+    assert (marias.owner, marias.held, marias.utilisation, marias.unused) == ("maria", 2 * GIB, 40, 6.0)
+    assert (noors.pid or 0) < 0 > (marias.pid or 0) != noors.pid
+
+
+def test_another_users_row_is_the_same_whatever_processes_come_and_go() -> None:
+    before = others(Process("0", 7, "C", GIB), Process("0", 8, "C", GIB))
+    after = others(Process("0", 9, "C", GIB), Process("0", 8, "C", GIB))
+    (sent,) = message.state(Table(processes=tuple(before)))["rows"].values()
+
+    assert before == after
+    assert sent == {"gpu": "0", "kind": "C", "who": "other", "owner": "noor", "held": 2 * GIB}
+
+
+def test_another_users_only_process_is_shown_as_the_driver_has_it() -> None:
+    (row,) = others(Process("0", 7, "C", GIB, 20, unused=5.0))
+
+    assert (row.pid, row.kind, row.utilisation, row.unused) == (7, "C", 20, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("second", "known"),
+    [
+        (Process("0", 8, "C", None, 20, unused=5.0), (None, 40, 5.0)),
+        (Process("0", 8, "C", GIB, None, unused=5.0), (2 * GIB, None, 5.0)),
+        (Process("0", 8, "C", GIB, 90), (2 * GIB, 100, None)),
+    ],
+)
+def test_what_is_not_known_of_one_is_not_known_of_all_of_a_users(
+    second: Process, known: tuple[int | None, int | None, float | None]
+) -> None:
+    (row,) = others(Process("0", 7, "C", GIB, 20, unused=3.0), second)
+
+    assert (row.held, row.utilisation, row.unused) == known
 
 
 def test_what_no_process_accounts_for_is_others() -> None:

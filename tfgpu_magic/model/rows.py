@@ -135,11 +135,12 @@ class GpuRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRow:
-    """One process on one GPU, or all that could not be named together.
+    """One process on one GPU, or all of another user's there, or all that could not be named together.
 
     Attributes:
         gpu: the `Gpu.label`.
-        pid: the process id, negative where it has none here; None for what no listed process accounts for.
+        pid: the process id, negative where it has none here, or stands for several; None for what no listed process
+            accounts for.
         kind: ``C``, ``G``, ``C+G`` or ``M+C``; empty where the driver does not list it.
         who: whose it is.
         owner: the same for people; may be hostile text, so a view must escape it.
@@ -213,7 +214,7 @@ class Table:
 
     Attributes:
         gpus: a row for each GPU, in the snapshot's order.
-        processes: a row for each process, by GPU, the largest first and the unknown last.
+        processes: a row for each process, and for each other user, by GPU, the largest first and the unknown last.
         summary: this kernel's state, one sentence; empty when it has no report.
         notes: what a reader must know besides, a sentence each.
         simulated: whether the GPUs are those of a simulated machine.

@@ -50,7 +50,7 @@ class WireGpu(TypedDict):
 
 
 class WireRow(TypedDict):
-    """A process on a GPU, or all that could not be named together."""
+    """A process on a GPU, or all of another user's there, or all that could not be named together."""
 
     gpu: str
     pid: NotRequired[int]

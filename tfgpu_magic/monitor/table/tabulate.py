@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -34,6 +35,9 @@ _SHORT = 12  # characters of the UUID of a GPU whose number is not known
 
 LISTED_AFTER = 2.0
 """Seconds after which a process that has memory is in the driver's lists."""
+
+_SEVERAL = 2**32
+"""What is taken from the number of another user's row, which stands for several pids, so that it is no process's."""
 
 COLOURS = 4
 TONES = 12
@@ -171,8 +175,12 @@ def _rows(
     uses: Mapping[int, GpuUse | None],
     parks: Collection[int],
 ) -> Iterable[ProcessRow]:
+    others: defaultdict[str, list[Process]] = defaultdict(list)
     for process in processes:
         owner = known.owners.get(process.pid) or Owner(pid=process.pid, who="unknown", text="others")
+        if owner.who == "other":
+            others[owner.text].append(process)
+            continue
         yield ProcessRow(
             gpu=gpu.label,
             pid=process.pid,
@@ -189,6 +197,30 @@ def _rows(
             began=owner.began,
             parks=owner.who in ("this", "mine") and process.pid in parks,
         )
+
+    for name, theirs in others.items():
+        yield _others_row(gpu, name, theirs)
+
+
+def _others_row(gpu: Gpu, name: str, processes: Sequence[Process]) -> ProcessRow:
+    """Return what another user holds of a GPU as one row, so that views cost the same however many processes that are.
+
+    What is not known of one of them is not known of all. Together they are unused since the last of them was used.
+    """
+    held = [process.held for process in processes if process.held is not None]
+    use = [process.utilisation for process in processes if process.utilisation is not None]
+    unused = [process.unused for process in processes if process.unused is not None]
+    alone = len(processes) == 1
+    return ProcessRow(
+        gpu=gpu.label,
+        pid=processes[0].pid if alone else -_SEVERAL - zlib.crc32(name.encode(errors="surrogatepass")),
+        kind=min({process.kind for process in processes}, key=lambda kind: (-len(kind), kind)),
+        who="other",
+        owner=name,
+        held=sum(held) if len(held) == len(processes) else None,
+        utilisation=min(100, sum(use)) if len(use) == len(processes) else None,
+        unused=max(unused) if len(unused) == len(processes) else None,
+    )
 
 
 def _self_reported_rows(
