@@ -11,6 +11,7 @@ import struct
 import subprocess
 import time
 import zlib
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import mock
@@ -21,13 +22,13 @@ from tests.monitor.boards import root_only, snapshot
 from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.model.snapshot import Snapshot
+from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.board import snapshot_file
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.snapshot_file import BOARD, SnapshotReader, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from multiprocessing.synchronize import Event
 
 
@@ -134,15 +135,52 @@ def test_a_new_writer_goes_on_where_one_ended(here: BoardDirectory, writer: Writ
     again.close()
 
 
-def test_processes_beyond_the_room_are_left_out_and_that_is_said(
+def crowd(counts: Mapping[int | None, int]) -> Snapshot:
+    """Return a snapshot of two GPUs with so many processes of each user, the later ones the smaller."""
+    rows = [
+        Process(str(number % 2), 1 + number, "C", 10**6 - number, uid=user)
+        for user, count in counts.items()
+        for number in range(count)
+    ]
+    gpus = (Gpu(index=0, used=GIB), Gpu(index=1, used=GIB))
+    return Snapshot(time=1e9, gpus=gpus, processes=tuple(sorted(rows, key=lambda row: row.gpu)), listed_at=1e9)
+
+
+def held_by_user(snapshot: Snapshot) -> Counter[tuple[str, int | None]]:
+    found: Counter[tuple[str, int | None]] = Counter()
+    for row in snapshot.processes:
+        found[row.gpu, row.uid] += row.held or 0
+    return found
+
+
+def test_who_has_very_many_processes_hides_nobody_elses(writer: Writer, reader: SnapshotReader) -> None:
+    published = crowd({1001: 5000, 1002: 300, None: 4500})
+    writer.publish(published)
+    seen = reader.look().snapshot
+    few = [row for row in published.processes if row.uid == 1002]
+    together = [row for row in seen.processes if row.pid <= 0]
+
+    assert [row for row in seen.processes if row.uid == 1002] == few
+    assert {(row.gpu, row.pid, row.uid) for row in together} == {
+        (gpu, pid, user) for gpu in "01" for pid, user in ((0, None), (-1002, 1001))
+    }
+    assert held_by_user(seen) == held_by_user(published)
+    assert 3500 < len(seen.processes) < 4200
+    assert [row.gpu for row in seen.processes] == sorted(row.gpu for row in seen.processes)
+    assert max(row.held or 0 for row in together) > min(row.held or 0 for row in seen.processes if row.uid == 1001)
+
+
+def test_processes_with_names_beyond_the_room_are_told_by_their_users(
     writer: Writer, reader: SnapshotReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot_file, "_ROOM", 4096)
-    writer.publish(snapshot(1000))
+    writer.publish(crowd({1001: 1000}))
     seen = reader.look().snapshot
 
-    assert (seen.processes, seen.gpus[0].used, seen.gpus[0].listed) == ((), GIB, False)
-    assert "1000 processes, too many to show" in seen.notes[-1]
+    assert [(row.gpu, row.pid) for row in seen.processes] == [("0", -1002), ("1", -1002)]
+    with pytest.raises(OSError, match="too many"):
+        writer.publish(crowd(dict.fromkeys(range(1000), 1)))
+    assert reader.look().snapshot == seen
 
 
 def _write_without_pause(until_told: Event) -> None:
@@ -261,6 +299,8 @@ def test_no_room_for_a_board_is_said(small_disk: Path) -> None:
 
 @root_only
 def test_a_board_that_is_there_goes_on_on_a_full_disk(small_disk: Path) -> None:
+    many = snapshot(4000)
+    many = many._replace(processes=tuple(row._replace(cgroup="unit:user-1000.slice") for row in many.processes))
     with BoardDirectory() as here:
         writer, reader = Writer(here), SnapshotReader(here)
         writer.publish(snapshot(1))
@@ -269,11 +309,11 @@ def test_a_board_that_is_there_goes_on_on_a_full_disk(small_disk: Path) -> None:
 
         assert reader.look().snapshot == snapshot(200)
         with pytest.raises(OSError, match="No space"):
-            writer.publish(snapshot(10_000))
+            writer.publish(many)
         assert reader.look().snapshot == snapshot(200)
         filler.unlink()
-        writer.publish(snapshot(10_000))
-        assert reader.look().snapshot == snapshot(10_000)
+        writer.publish(many)
+        assert reader.look().snapshot == many
         reader.close()
         writer.close()
 

@@ -86,7 +86,7 @@ class Process(NamedTuple):
 
     Attributes:
         gpu: the `Gpu.label` it is on.
-        pid: the process id, as the driver gives it.
+        pid: the process id, as the driver gives it; on the board 0 or less for many of one user's together.
         kind: ``C``, ``G``, ``C+G`` or ``M+C``: compute, graphics, MPS.
         held: bytes by the driver's account, context included; None where the driver has no figure.
         utilisation: percent of the multiprocessors' time that its kernels took, in the last of the driver's samples

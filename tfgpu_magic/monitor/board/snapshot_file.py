@@ -22,12 +22,13 @@ import os
 import struct
 import time
 import zlib
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.model.snapshot import Snapshot
+from tfgpu_magic.model.snapshot import Process, Snapshot
 from tfgpu_magic.monitor.board import history
 from tfgpu_magic.monitor.board.directory import boot, view
 from tfgpu_magic.monitor.owners.pids import began
@@ -48,7 +49,8 @@ _HEADER = struct.Struct("<8sHHIQIIddddIIQ")
 _CHECK = struct.Struct("<I")
 _LONGEST = 512  # bytes of a header, with its checksum
 _SLOTS = (4096, 4096 + 2**20)
-_ROOM = 2**20  # bytes for a message: some 13,000 processes
+_ROOM = 2**20  # bytes for a message
+_ROWS = (4096, 1024, 0)  # the most processes that are told apart; the later, where their names are longer than any are
 _HISTORY = 4096 + 2 * 2**20
 _ALLOCATED = ((0, 4096), (_SLOTS[0], 2**16), (_SLOTS[1], 2**16), (_HISTORY, 2**17))
 """What is allocated when the file is made, as (offset, bytes): a disk that fills up later harms few boards."""
@@ -176,11 +178,10 @@ class Writer:
         Raises:
             OSError: it could not be written; readers still find what was there before.
         """
-        text = snapshot.to_json().encode()
-        if len(text) > _ROOM:
-            note = f"There are {len(snapshot.processes)} processes, too many to show."
-            gpus = tuple(gpu._replace(listed=False) for gpu in snapshot.gpus)
-            text = snapshot._replace(gpus=gpus, processes=(), notes=(*snapshot.notes, note)).to_json().encode()
+        texts = (_folded(snapshot, most).to_json().encode() for most in _ROWS)
+        text = next((text for text in texts if len(text) <= _ROOM), None)
+        if text is None:
+            raise OSError(f"{len(snapshot.processes)} processes are too many")
         sequence = self._header.sequence + 1
         history.write(self._fd, text, _SLOTS[sequence % 2])
         self._header = self._header._replace(
@@ -230,6 +231,36 @@ class Writer:
 
     def _trouble(self, error: OSError) -> MonitorError:
         return MonitorError(f"{self._place.path} cannot be written to ({error.strerror}).")
+
+
+def _folded(snapshot: Snapshot, most: int) -> Snapshot:
+    """Return a snapshot of which so many processes are told apart, and all of those of whoever has few.
+
+    The smaller ones of whoever has many are one row for each GPU, whose pid, -1 less the user's number, is none. So
+    nobody hides others' processes by the number of their own.
+    """
+    rows = snapshot.processes
+    if len(rows) <= most:
+        return snapshot
+    users: defaultdict[int | None, list[Process]] = defaultdict(list)
+    for row in rows:
+        users[row.uid].append(row)
+    each = most
+    while each and sum(min(each, len(theirs)) for theirs in users.values()) > most:
+        each = each * 7 // 8
+    kept, rest = list[Process](), defaultdict[tuple[str, int | None], list[Process]](list)
+    for user, theirs in users.items():
+        theirs.sort(key=lambda row: -(row.held or 0))
+        kept += theirs[:each]
+        for row in theirs[each:]:
+            rest[row.gpu, user].append(row)
+    for (gpu, user), theirs in rest.items():
+        held = [row.held for row in theirs if row.held is not None]
+        known = sum(held) if len(held) == len(theirs) else None
+        kept.append(Process(gpu, 0 if user is None else -1 - user, "C", known, uid=user))
+    order = {gpu.label: index for index, gpu in enumerate(snapshot.gpus)}
+    kept.sort(key=lambda row: (order.get(row.gpu, len(order)), row.kind))
+    return snapshot._replace(processes=tuple(kept))
 
 
 class SnapshotReader:
