@@ -115,6 +115,8 @@ def test_a_command_is_a_file_and_a_line() -> None:
         (("pynvml",), ["root/driver.py"]),
         (("torch", "jax", "jaxlib", "cupy"), []),
         (("dask", "distributed"), ["isolate/dask.py"]),
+        (("tfgpu_magic.simgpu",), ["demo", "simgpu"]),
+        (("tfgpu_magic.demo",), ["command", "demo"]),
         (("jupyter_server", "tornado", "prometheus_client"), ["server"]),
         (("tfgpu_magic.parking.driver.Driver",), []),
     ],

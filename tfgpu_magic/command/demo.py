@@ -1,4 +1,4 @@
-"""`tfgpu demo`: `tfgpu top` on a simulated machine with neighbours; one look where the output is no terminal."""
+"""`tfgpu demo`: `tfgpu top` on a simulated machine with neighbours, or the tour in JupyterLab; all goes at its end."""
 
 from __future__ import annotations
 
@@ -8,39 +8,84 @@ import signal
 import subprocess
 import sys
 import tempfile
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from tfgpu_magic.command.dispatch import is_drawn_on
+from tfgpu_magic.demo import lab
 from tfgpu_magic.demo.machine import simulated
+from tfgpu_magic.monitor.driver.look import look
 
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def prepare(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments, of which it has none."""
-    parser.epilog = "It asks no driver and starts no TensorFlow. It needs Linux on x86-64."
+    """Add its arguments."""
+    parser.epilog = """\
+It asks no driver, and without --lab it starts no TensorFlow. It needs Linux on
+x86-64. The tour needs more packages: uvx --from 'tfgpu-magic[demo]' tfgpu demo --lab"""
+    parser.add_argument("--lab", action="store_true", help="open the tour in JupyterLab, in a browser")
+    parser.add_argument("--here", action="store_true", help="with --lab: on the GPUs of this machine, if it has any")
+    parser.add_argument("--no-browser", action="store_true", help="with --lab: only print the address")
+    parser.add_argument("--port", type=int, default=8888, metavar="N", help="with --lab: 8888, or the next free port")
 
 
-def run(options: argparse.Namespace) -> int:  # noqa: ARG001  # as each command's
+def run(options: argparse.Namespace) -> int:
     """Show the machine until a key or a signal ends it, and all that was started with it."""
+    if options.lab:
+        lab.check()
     for number in _ENDS:
         signal.signal(number, _end)
     try:
-        with (
-            tempfile.TemporaryDirectory(prefix="tfgpu_magic-", ignore_cleanup_errors=True) as board,
-            simulated(moving=True) as machine,
-        ):
-            print(f"A SIMULATED machine of {len(machine.gpus())} GPUs, with two neighbours.", flush=True)
-            # A user's own settings, such as a board or a ceiling, are for the real machine.
-            kept = {name: os.environ[name] for name in os.environ if not _setting(name)}
-            command = [sys.executable, "-m", "tfgpu_magic", "top" if is_drawn_on() else "status"]
-            child = subprocess.Popen(command, env={**machine.environ(kept), "TFGPU_MAGIC_DIR": board})
-            try:
-                return child.wait()
-            finally:
-                child.terminate()
-                child.wait()
+        with tempfile.TemporaryDirectory(prefix="tfgpu_magic-", ignore_cleanup_errors=True) as folder:
+            return _tour(options, Path(folder)) if options.lab else _show(folder)
     except _Signalled as ended:
         return 0 if ended.number == signal.SIGINT else 128 + ended.number
+
+
+def _show(board: str) -> int:
+    with _machine(board) as (what, environment):
+        print(f"{what[0].upper()}{what[1:]}.", flush=True)
+        command = [sys.executable, "-m", "tfgpu_magic", "top" if is_drawn_on() else "status"]
+        child = subprocess.Popen(command, env=environment)
+        try:
+            return child.wait()
+        finally:
+            child.terminate()
+            child.wait()
+
+
+def _tour(options: argparse.Namespace, folder: Path) -> int:
+    board = folder / ".board"
+    board.mkdir(mode=0o700)
+    with (
+        _machine(str(board), here=options.here) as (what, environment),
+        lab.touring(folder, environment, options.port) as (process, url),
+    ):
+        print(f"The tour, on {what}: {url}   (Ctrl-C ends it)", flush=True)
+        if not options.no_browser:
+            webbrowser.open(url)
+        return process.wait()
+
+
+@contextmanager
+def _machine(board: str, *, here: bool = False) -> Iterator[tuple[str, dict[str, str]]]:
+    """Say what machine it is, and give the environment of programs there.
+
+    Args:
+        board: the folder of what programs on a simulated machine tell each other.
+        here: whether this machine's GPUs are taken, if it has any.
+    """
+    if here and (gpus := look().gpus):
+        yield f"this machine's GPUs ({len(gpus)})", dict(os.environ)
+        return
+    with simulated(moving=True) as machine:
+        # A user's own settings, such as a board or a ceiling, are for the real machine.
+        kept = {name: os.environ[name] for name in os.environ if not _setting(name)}
+        environment = {**machine.environ(kept), "TFGPU_MAGIC_DIR": board}
+        yield f"a SIMULATED machine of {len(machine.gpus())} GPUs, with two neighbours", environment
 
 
 def _setting(name: str) -> bool:

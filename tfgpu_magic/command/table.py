@@ -32,7 +32,7 @@ COMMANDS = (
     Command("run", '[--wait 10m] "POLICY" -- PROGRAM', "run an unchanged program under a policy"),
     Command("status", "[--json]", "show who holds the memory of which GPU"),
     Command("top", "", "show the same live in a terminal; q ends it"),
-    Command("demo", "", "show the same on a simulated machine with neighbours"),
+    Command("demo", "[--lab]", "show the same on a simulated machine with neighbours, or the tour in JupyterLab"),
     Command("plan", '"POLICY"', "show what a policy would do, GPU by GPU, and change nothing"),
     Command("env", '"POLICY"', "print shell lines that do it, as far as environment variables can"),
     Command("doctor", "[--quick] [--park] [--json]", "check what works here, what does not, and what to do next"),

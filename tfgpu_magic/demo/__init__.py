@@ -1,1 +1,1 @@
-"""A simulated machine with neighbours on it, to show what the package does where there is no GPU."""
+"""A simulated machine with neighbours, and the tour in JupyterLab: what the package does where there is no GPU."""

@@ -1,4 +1,4 @@
-"""`scripts/demo` serves the notebooks, says on which machine, and leaves nothing behind."""
+"""`tfgpu demo --lab`, by scripts/demo: it serves the notebooks, says on which machine, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from typing import Any
 
 import psutil
 import pytest
+from jupyterlab_server.workspaces_handler import WorkspacesManager
 
 import tfgpu_magic
-from scripts import _demo
+from tfgpu_magic.command.main import main
+from tfgpu_magic.demo import lab
 
 ROOT = Path(__file__).parents[2]
 THEMES = "@jupyterlab/apputils-extension:themes"
@@ -51,24 +53,21 @@ def test_the_address_is_said_when_it_can_be_opened_and_not_before(tmp_path: Path
         listener.listen()
         time.sleep(600)
     """
-    runtime = tmp_path / ".jupyter" / "runtime"
-    runtime.mkdir(parents=True)
-    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "info")]) as lab:
-        (runtime / f"jpserver-{lab.pid}.json").symlink_to(tmp_path / "info")
+    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "info")]) as process:
         try:
-            url = _demo._url(lab, tmp_path)
+            url = lab.address(process, tmp_path / "info")
             _, port = url.split("/")[2].split(":")
             socket.create_connection(("127.0.0.1", int(port)), timeout=240).close()
         finally:
-            lab.kill()
+            process.kill()
 
     assert url == f"http://127.0.0.1:{port}/lab/tree/tour.ipynb?token=t"
 
 
 @pytest.mark.skipif(Path(sys.prefix) != ROOT / ".venv", reason="scripts/demo would make .venv: run scripts/test")
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("end", "status"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
 def test_the_demo_serves_the_tour_and_is_gone_when_told(
-    end: signal.Signals, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    end: signal.Signals, status: int, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     port, own = _free_port(), tmp_path_factory.mktemp("own")
     with subprocess.Popen(
@@ -95,7 +94,7 @@ def test_the_demo_serves_the_tour_and_is_gone_when_told(
         _, errors = demo.communicate(timeout=240)
 
     real = len(tfgpu_magic.look().gpus)
-    expected = f"this machine's GPUs ({real})" if real else "a SIMULATED machine of 4 GPUs with two neighbours"
+    expected = f"this machine's GPUs ({real})" if real else "a SIMULATED machine of 4 GPUs, with two neighbours"
     assert line.startswith(f"The tour, on {expected}")
     assert f":{port}/" in server
     assert contents["content"]["cells"][0]["source"].startswith("# A tour of tfgpu_magic")
@@ -104,5 +103,24 @@ def test_the_demo_serves_the_tour_and_is_gone_when_told(
     assert psutil.wait_procs(started, timeout=240)[1] == []
     assert list(tmp_path.iterdir()) == []
     assert list(own.rglob("*.jupyterlab-settings")) == []  # the user's own JupyterLab looks as before
-    assert demo.returncode == 0
-    assert errors.splitlines()[-1] == "Ended, with all that was started."
+    assert demo.returncode == status
+    assert "tfgpu_magic/command" not in errors  # a kernel that is interrupted at its start has a traceback
+
+
+def test_jupyterlab_begins_with_the_panel(tmp_path: Path) -> None:
+    """The file is called as JupyterLab calls it."""
+    WorkspacesManager(str(tmp_path)).save("default", json.dumps({"data": {}, "metadata": {"id": "default"}}))
+
+    assert [path.name for path in tmp_path.iterdir()] == [lab.WORKSPACE]
+
+
+def test_without_what_it_needs_the_tour_says_what_to_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lab, "find_spec", lambda name: None if name == "jupyterlab" else name)
+
+    assert main(["demo", "--lab"]) == 2
+    assert capsys.readouterr().err == (
+        "tfgpu: the tour needs jupyterlab. Run it as uvx --from 'tfgpu-magic[demo]' tfgpu demo --lab, or install that: "
+        "pip install 'tfgpu-magic[demo]'\n"
+    )
