@@ -116,7 +116,7 @@ def test_a_command_is_a_file_and_a_line() -> None:
         (("torch", "jax", "jaxlib", "cupy"), []),
         (("dask", "distributed"), ["isolate/dask.py"]),
         (("tfgpu_magic.simgpu",), ["demo", "simgpu"]),
-        (("tfgpu_magic.demo",), ["command", "demo"]),
+        (("tfgpu_magic.demo",), ["command"]),
         (("jupyter_server", "tornado", "prometheus_client"), ["server"]),
         (("tfgpu_magic.parking.driver.Driver",), []),
     ],
