@@ -22,8 +22,8 @@ pytestmark = pytest.mark.skipif(
 INVALID, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, NO_FUNCTION = 2, 3, 4, 6, 13
 NONE = 2**64 - 1
 NOBODY = 65534
-OF_DRIVER = 0.97
-"""The part of a limit that processes can have."""
+OF_DRIVER = 240 * MIB
+"""What of a limit no process can have."""
 
 
 @pytest.fixture
@@ -63,7 +63,9 @@ def test_the_processes_of_a_cgroup_together_hold_no_more_than_its_limit(machine:
         machine.add_neighbour("1GiB@0", cgroup=cgroup)  # the driver's own part is in it, too
     small = machine.add_neighbour("512MiB@0", cgroup=cgroup)
     with pytest.raises(SimulatorError, match="out of memory"):
-        small.resize(int(4 * GIB * OF_DRIVER) - 3 * GIB + MIB)
+        small.resize(GIB - OF_DRIVER + MIB)
+    small.resize(GIB - OF_DRIVER)
+    small.resize("512MiB")
     machine.add_neighbour("6GiB@1", cgroup=cgroup)  # another GPU
     machine.add_neighbour("6GiB@0")  # another cgroup
 

@@ -11,7 +11,10 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
-enum { CGROUP2 = 0x63677270, PERCENT_OF_DRIVER = 3 }; /* the file system's magic; what of a limit nobody can have */
+enum { CGROUP2 = 0x63677270 }; /* the file system's magic */
+
+/* What of a limit nobody can have beside contexts: `monitor/driver/limits.py` says why it is so much. */
+static const uint64_t drivers_part = 240ULL << 20;
 
 /* Returns the inode of a cgroup's folder, which no other one ever has; 0 when it is none. */
 static uint64_t inode_of(const char *folder)
@@ -106,8 +109,8 @@ uint64_t sim_room(struct sim_machine *machine, int cgroup, int device)
     for (int at = cgroup; at >= 0; at = machine->cgroup[at].parent) {
         if (!limited(machine, at, device))
             continue;
-        uint64_t most = machine->cgroup[at].hard[device] / 100 * (100 - PERCENT_OF_DRIVER);
-        uint64_t used = sim_used_in(machine, at, device), left = used < most ? most - used : 0;
+        uint64_t most = machine->cgroup[at].hard[device], used = sim_used_in(machine, at, device) + drivers_part;
+        uint64_t left = used < most ? most - used : 0;
         room = left < room ? left : room;
         if (!machine->setting[SIM_DMEM])
             break;
