@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tests.sizes import GIB
+from tfgpu_magic.monitor.driver import limits as nvml_limits
 from tfgpu_magic.monitor.driver import nvml, nvml_calls
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 COMPUTE = "nvmlDeviceGetComputeRunningProcesses"
 GRAPHICS = "nvmlDeviceGetGraphicsRunningProcesses"
 MPS = "nvmlDeviceGetMPSComputeRunningProcesses"
+LIMITS = "nvmlDeviceGetMemoryLimits_v1"
 
 
 @dataclass
@@ -31,6 +33,7 @@ class Device:
     total: int = 16 * GIB
     used: int = 0
     reserved: int = 0
+    hard: int = nvml_limits.UNLIMITED
     mig: list[Device] = field(default_factory=list)
     instance: int = 0
     lists: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)
@@ -58,7 +61,7 @@ class Driver:
     def __init__(self, *devices: Device) -> None:
         self.devices = list(devices)
         self.calls: Counter[str] = Counter()
-        self.missing: set[str] = {"nvmlDeviceGetAttributes_v2"}
+        self.missing: set[str] = {"nvmlDeviceGetAttributes_v2", LIMITS}
         self.extra: set[str] = set()
         self.rows = dict(nvml.ROWS)
         self.start = 0
@@ -132,6 +135,11 @@ class Driver:
 
     def nvmlDeviceGetGpuInstanceId(self, handle: Any, number: Any) -> None:  # noqa: N802
         number._obj.value = self.of(handle).instance
+
+    def nvmlDeviceGetMemoryLimits_v1(self, handle: Any, limits: Any) -> None:  # noqa: N802
+        folder, soft, _, _ = nvml_calls._LIMITS.unpack(limits)
+        hard = nvml_limits.UNLIMITED if ctypes.string_at(folder) == b"/sys/fs/cgroup" else self.of(handle).hard
+        nvml_calls._LIMITS.pack_into(limits, 0, folder, soft, hard, GIB)
 
     def nvmlDeviceGetUUID(self, handle: Any, text: Any, _: Any) -> None:  # noqa: N802
         text.value = self.of(handle).uuid.encode()

@@ -9,11 +9,11 @@ import psutil
 import pytest
 
 from tests.sizes import GIB
-from tfgpu_magic.monitor.driver import nvml
+from tfgpu_magic.monitor.driver import limits, nvml
 from tfgpu_magic.monitor.driver.nvml import NvmlReader
 from tfgpu_magic.monitor.driver.readers import completed
 
-from .driver import COMPUTE, GRAPHICS, MPS, Device, Driver
+from .driver import COMPUTE, GRAPHICS, LIMITS, MPS, Device, Driver
 
 NOT_AVAILABLE = 2**64 - 1
 
@@ -50,6 +50,26 @@ def test_what_does_not_change_is_asked_once(driver: Driver) -> None:
         "nvmlShutdown",
     ):
         assert driver.calls[call] == 1
+
+
+def test_limits_are_asked_for_once_a_recount_where_there_are_none(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "cgroups", lambda: ["/sys/fs/cgroup/own", "/sys/fs/cgroup"])
+    with NvmlReader() as reader:
+        reader.read()
+        assert driver.calls[LIMITS] == 0  # an older driver has no such call
+        driver.missing.remove(LIMITS)
+        reader.close()
+        none = [reader.read().gpus[0] for _ in range(5)]
+        assert driver.calls[LIMITS] == 2
+        driver.devices[0].hard = 8 * GIB
+        assert reader.read().gpus[0].limit is None  # until the next recount
+        reader.close()
+        held = reader.read().gpus[0]
+
+    assert none[0] == none[-1] == none[0]._replace(limit=None, free=11 * GIB)
+    assert held == none[0]._replace(limit=8 * GIB, free=8 * GIB - GIB - limits.DRIVERS_PART)
 
 
 def test_dear_lists_are_asked_only_when_wanted(driver: Driver) -> None:

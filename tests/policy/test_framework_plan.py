@@ -21,8 +21,8 @@ from tfgpu_magic.policy.memory import Percentage, add, part
 NEW = FrameworkState(version=(1000,))
 
 
-def wanted(limit: int, **gpu: int | bool | None) -> FrameworkRequest:
-    return FrameworkRequest(devices=(Device(gpu=Gpu(index=0, uuid="GPU-0", **gpu), limits=(limit,)),), grows=False)  # type: ignore[arg-type]
+def wanted(size: int, **gpu: int | bool | None) -> FrameworkRequest:
+    return FrameworkRequest(devices=(Device(gpu=Gpu(index=0, uuid="GPU-0", **gpu), limits=(size,)),), grows=False)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -62,7 +62,13 @@ def test_of_unified_memory_it_is_the_part_of_the_whole_whatever_is_free() -> Non
 
 
 @pytest.mark.parametrize(
-    "gpu", [{"total": 16 * GIB}, {"total": 16 * GIB, "free": 2 * GIB}, {"used": 0, "free": 16 * GIB}]
+    "gpu",
+    [
+        {"total": 16 * GIB},
+        {"total": 16 * GIB, "free": 2 * GIB},
+        {"total": 17 * GIB, "reserved": GIB, "used": 0, "free": 16 * GIB},
+        {"total": 16 * GIB, "used": 3 * GIB, "free": GIB, "limit": 5 * GIB},  # CUDA shows all of it
+    ],
 )
 def test_where_the_driver_tells_enough_to_know_the_whole_a_limit_is_told(gpu: dict[str, int]) -> None:
     assert wanted(4 * GIB, **gpu).fractions == {"GPU-0": Decimal("0.25")}

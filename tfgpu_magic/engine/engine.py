@@ -28,6 +28,7 @@ from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import look
 from tfgpu_magic.policy import fallback, parser
 from tfgpu_magic.policy import plan as planning
+from tfgpu_magic.policy.memory import capacity
 from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.policy import NOTHING, Policy
 from tfgpu_magic.policy.process_state import ProcessState, Stage
@@ -242,7 +243,7 @@ def _rows(plan: Plan) -> list[tuple[str, ...]]:
         names = [f"GPU:{number + n}" for n in range(max(len(device.limits), 1))]
         number += len(names)
         gpu = device.gpu
-        rows.append((f"GPU {gpu.label}", " ".join(names), plan.takes(device), rounded(gpu.total), rounded(gpu.free)))
+        rows.append((f"GPU {gpu.label}", " ".join(names), plan.takes(device), capacity(gpu), rounded(gpu.free)))
     if plan.cpus is not None:
         rows.append(("CPU", " ".join(f"CPU:{n}" for n in range(plan.cpus)), "logical CPUs", "", ""))
     return rows

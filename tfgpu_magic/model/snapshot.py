@@ -28,7 +28,7 @@ class Gpu(NamedTuple):
         name: the product's name.
         total: bytes of memory.
         used: bytes that the driver counts as used.
-        free: bytes that the driver counts as free.
+        free: bytes that the driver counts as free; of a GPU with a `limit`, those of them that this process can have.
         reserved: bytes that driver and firmware keep for themselves; part of neither `used` nor `free`.
         capability: CUDA compute capability as (major, minor).
         multiprocessors: how many streaming multiprocessors it has.
@@ -42,6 +42,8 @@ class Gpu(NamedTuple):
         refused: whether the driver refused the list; `error` then says why.
         lost: whether the driver cannot reach it, so that nothing can run on it.
         error: why figures are missing, in half a sentence; None when all is well.
+        limit: the most that the driver lets this process's cgroup have, with all that runs in it; None without a limit.
+            In the cgroup that is limited itself `total` is that too, and in one below it the whole GPU's.
     """
 
     index: int  # type: ignore[assignment]  # and no method of tuples
@@ -64,6 +66,7 @@ class Gpu(NamedTuple):
     refused: bool = False
     lost: bool = False
     error: str | None = None
+    limit: int | None = None
 
     @property
     def label(self) -> str:
@@ -71,9 +74,15 @@ class Gpu(NamedTuple):
         return str(self.index) if self.instance is None else f"{self.index}.{self.instance}"
 
     @property
+    def most(self) -> int | None:
+        """The bytes that a share of it is a share of: its memory, or what the driver's limit lets this process have."""
+        return self.total if self.total is None or self.limit is None else min(self.total, self.limit)
+
+    @property
     def usable(self) -> int | None:
-        """The bytes that processes can share: what driver and firmware keep is never among them."""
-        return None if self.total is None else self.total - (self.reserved or 0)
+        """The bytes that processes here can share: what driver and firmware keep is never among them."""
+        known = None if self.total is None else self.total - (self.reserved or 0)
+        return known if known is None or self.limit is None else min(known, self.limit)
 
     @property
     def simulated(self) -> bool:
@@ -189,7 +198,7 @@ _process = partial(tuple.__new__, Process)
 def _freed(gpu: Gpu, held: int) -> int:
     """Return the bytes that are free of a GPU when so many are freed."""
     most = (gpu.free or 0) + (held if gpu.used is None else min(held, gpu.used))
-    return most if gpu.total is None else min(most, gpu.total)
+    return most if gpu.most is None else min(most, gpu.most)
 
 
 def _text(alike: Iterable[Process]) -> str:

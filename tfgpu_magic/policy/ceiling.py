@@ -16,7 +16,7 @@ from typing import TypeAlias
 from tfgpu_magic.errors import PolicyError, Refused
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.policy import arguments, parser
-from tfgpu_magic.policy.memory import Amount, Figures, Percentage, amount_bytes, amount_text
+from tfgpu_magic.policy.memory import Amount, Figures, Percentage, amount_bytes, amount_text, capacity
 from tfgpu_magic.policy.policy import Choice, Memory, Policy, Request
 from tfgpu_magic.policy.requests.growth import NO_LIMIT, Growth
 from tfgpu_magic.policy.requests.limit import Limit
@@ -53,9 +53,9 @@ class Ceiling:
 
     def amount(self, gpu: Gpu) -> Amount:
         """Return the amount that holds on a GPU; of those that are unknown there, the first."""
-        if gpu.total is None:
+        if gpu.most is None:
             return self.amounts[0]
-        total = gpu.total
+        total = gpu.most
         return min(self.amounts, key=lambda amount: amount_bytes(amount, total))
 
     def bytes(self, gpu: Gpu) -> int:
@@ -238,7 +238,8 @@ def _no_gpu(ceiling: Ceiling, policy: Policy) -> Refused:
 def _most(ceiling: Ceiling, gpu: Gpu) -> str:
     """Return the ceiling of a GPU as it was written, a share's size beside it."""
     amount = ceiling.amount(gpu)
-    size = f", {rounded(ceiling.bytes(gpu))} here" if isinstance(amount, Percentage) else ""
+    of = "here" if gpu.limit is None else f"of {capacity(gpu)}"
+    size = f", {rounded(ceiling.bytes(gpu))} {of}" if isinstance(amount, Percentage) else ""
     return f"`limit {amount_text(amount)}`{size}"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.policy.memory import LEAST_LIMIT, amount_bytes, context_bytes, reserve_bytes
+from tfgpu_magic.policy.memory import LEAST_LIMIT, amount_bytes, capacity, context_bytes, reserve_bytes
 from tfgpu_magic.policy.policy import Choice, Memory, Policy, Request, Reset
 from tfgpu_magic.policy.requests.pick import Pick
 from tfgpu_magic.policy.requests.visible import Visible
@@ -102,13 +102,14 @@ def _problem(device: Device) -> str | None:
     wanted, context = sum(device.limits), context_bytes(total)
     if free < context and (_grows(device) or not device.limits):
         return (
-            f"{rounded(free)} of {rounded(total)} are free, and TensorFlow needs about {rounded(context)} for CUDA's "
+            f"{rounded(free)} of {capacity(gpu)} are free, and TensorFlow needs about {rounded(context)} for CUDA's "
             "context on every GPU that it sees. Its first op would fail there, and the next may hang for good."
         )
     if not device.limits:
         return None
-    if wanted > total:
-        return f"{_wanted(device)}, more than the {rounded(total)} it has. TensorFlow would take less, and not say so."
+    if wanted > (gpu.most or 0):
+        has = f"the {rounded(total)} it has" if gpu.limit is None else capacity(gpu)
+        return f"{_wanted(device)}, more than {has}. TensorFlow would take less, and not say so."
     if min(device.limits) < LEAST_LIMIT:
         of = f" of the {rounded(free)} that are free" if device.words is not None and device.words.of_free else ""
         limit = rounded(min(device.limits)) if device.words is None else device.words.smallest(device.limits)
@@ -126,14 +127,14 @@ def _lack(device: Device) -> str | None:
         return None
     return (
         f"{_wanted(device)}, and CUDA's context takes about {rounded(context)} more; "
-        f"{rounded(free)} of {rounded(total)} are free."
+        f"{rounded(free)} of {capacity(device.gpu)} are free."
     )
 
 
 def _is_short(device: Device) -> bool:
     """Tell whether memory is missing that other processes hold, so that they are to be named."""
     gpu, wanted = device.gpu, sum(device.limits)
-    if gpu.lost or gpu.total is None or gpu.free is None or wanted > gpu.total:
+    if gpu.lost or gpu.total is None or gpu.free is None or wanted > (gpu.most or 0):
         return False
     of_free = device.words is not None and device.words.of_free
     return of_free or wanted + context_bytes(gpu.total) > gpu.free
@@ -216,7 +217,7 @@ def _less(
 def _has(asked: Memory, snapshot: Snapshot, room: Mapping[str, int]) -> bool:
     """Tell whether any GPU has all that is asked of one."""
     need = asked.need
-    return need is not None and any(room[gpu.label] >= amount_bytes(need, gpu.total or 0) for gpu in snapshot.gpus)
+    return need is not None and any(room[gpu.label] >= amount_bytes(need, gpu.most or 0) for gpu in snapshot.gpus)
 
 
 def _rounded(size: int) -> int:

@@ -143,10 +143,9 @@ def fraction_in(text: str) -> Decimal:
 def cuda_total(gpu: Gpu) -> int:
     """Return the bytes of a GPU as CUDA counts them, without what the driver keeps; 0 if they are unknown.
 
-    Of unified memory, which the CPU's programs take too, what is used and what is free are not the whole.
+    It is more than `Gpu.most` in a cgroup below the one that the driver limits.
     """
-    known = not (gpu.unified or gpu.used is None or gpu.free is None)
-    return (gpu.used or 0) + (gpu.free or 0) if known else gpu.total or 0
+    return 0 if gpu.total is None else gpu.total - (gpu.reserved or 0)
 
 
 def _fraction(device: Device) -> Decimal:

@@ -65,6 +65,14 @@ def add(amounts: tuple[Amount, ...]) -> Amount | None:
     return sum(sizes) if sizes and len(sizes) == len(amounts) else None
 
 
+def capacity(gpu: Gpu) -> str:
+    """Write what a GPU has: ``80 GiB``; ``your 32 GiB (GPU: 80 GiB)`` where the driver lets this process have less."""
+    if gpu.limit is None:
+        return units.rounded(gpu.total)
+    whole = "the driver's limit" if gpu.most == gpu.total else f"GPU: {units.rounded(gpu.total)}"
+    return f"your {units.rounded(gpu.most)} ({whole})"
+
+
 LEAST_LIMIT = 32 * MIB
 """Below this TensorFlow starts and then fails at nearly everything: cuBLAS alone wants a workspace of up to 32 MiB."""
 
@@ -121,14 +129,14 @@ class Figures(NamedTuple):
 
     @property
     def total(self) -> int:
-        """The bytes of its memory.
+        """The bytes that a share of it is a share of.
 
         Raises:
             Refused: the driver does not report it.
         """
-        if self.gpu.total is None:
+        if self.gpu.most is None:
             raise self._unknown("how much memory it has")
-        return self.gpu.total
+        return self.gpu.most
 
     @property
     def spare(self) -> int:

@@ -10,7 +10,7 @@ from tfgpu_magic.errors import Refused
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.policy import fit, promises, refusal
 from tfgpu_magic.policy.fit import Device
-from tfgpu_magic.policy.memory import context_bytes
+from tfgpu_magic.policy.memory import capacity, context_bytes
 from tfgpu_magic.policy.policy import NOTHING, Memory, Policy, Request, reference
 from tfgpu_magic.policy.process_state import (
     ALLOCATOR,
@@ -377,6 +377,10 @@ def _on_the_rest(resolved: Resolved, devices: Sequence[Device], snapshot: Snapsh
     blind = [device.gpu.label for device in devices if device.words is not None and device.gpu.free is None]
     if blind:
         yield f"What is free on GPU {', '.join(blind)} is unknown here, so whether it fits was not checked."
+    held = [device.gpu for device in devices if device.words is not None and device.gpu.limit is not None]
+    for most in dict.fromkeys(map(capacity, held)):
+        labels = ", ".join(gpu.label for gpu in held if capacity(gpu) == most)
+        yield f"GPU {labels}: a share is of {most}, which the driver allows all processes of this cgroup together."
     total = sum(sum(device.limits) for device in devices)
     if total and resolved.growth and not unlimited:
         most = f"up to {rounded(total)} in all, as far as that much is free then"

@@ -90,7 +90,7 @@ def _whole(lease: Promise, gpu: Gpu) -> Promise:
     """Return a lease with its size: where it has the GPU to itself, all that processes can have of it."""
     if lease.size is not None or lease.fair or gpu.total is None:
         return lease
-    return lease._replace(size=gpu.total - (gpu.reserved or 0))
+    return lease._replace(size=gpu.usable)
 
 
 def _of(report: Report, gpus: Mapping[str, Gpu]) -> Iterator[Promise]:
@@ -195,7 +195,7 @@ def _excess(device: Device, mine: int, here: Sequence[Promise], names: Mapping[i
     """Return the sentence on a GPU of which more is promised than there is."""
     gpu = device.gpu
     limited = [one for one in here if one.size is not None]
-    usable = (gpu.total or 0) - (gpu.reserved or 0)
+    usable = gpu.usable or 0
     rest = usable - (gpu.free or 0) - sum(one.held for one in limited)
     parts = [*_fixed(here, names), f"{rounded(mine)} to this"]
     held = f"; {rounded(rest)} are held besides" if rest > 0 else ""

@@ -10,10 +10,11 @@ from ctypes import byref, c_int, c_uint, c_ulonglong, create_string_buffer
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.driver import nvml_calls
+from tfgpu_magic.monitor.driver import limits, nvml_calls
 from tfgpu_magic.monitor.driver.nvml_calls import (
     call,
     has,
+    limit,
     memory,
     multiprocessors,
     new_handle,
@@ -57,11 +58,15 @@ _LISTS = {
 
 
 class _NvmlDevice(NamedTuple):
-    """A GPU or MIG instance: NVML's handle (None where it gave none, with the reason in `code`), and constant facts."""
+    """A GPU or MIG instance: NVML's handle (None where it gave none, with the reason in `code`), and constant facts.
+
+    In `limited` are the cgroups above this process, and its own, that the driver limits there.
+    """
 
     handle: Any
     gpu: Gpu
     code: int = nvml_calls.OK
+    limited: tuple[str, ...] = ()
 
 
 class NvmlReader:
@@ -84,6 +89,7 @@ class NvmlReader:
         self._driver: str | None = None
         self._open = False
         self._devices: list[_NvmlDevice] = []
+        self._cgroups: list[str] = []
         self._facts: dict[str, Gpu] = {}
         self._recount_at = 0.0
         self._row_of_535 = False
@@ -168,6 +174,7 @@ class NvmlReader:
         if code != nvml_calls.OK or not count.value:
             return code or nvml_calls.NO_GPU
         before = {device.gpu.label: device.gpu for device in self._devices}
+        self._cgroups = limits.cgroups()
         self._devices = [device for index in range(count.value) for device in self._find(index, before)]
         self._recount_at = time.monotonic() + RECOUNT_EVERY
         return nvml_calls.OK
@@ -183,7 +190,8 @@ class NvmlReader:
         mig = call("nvmlDeviceGetMigMode", handle, byref(mode), byref(pending)) == nvml_calls.OK and mode.value == 1
         exclusive = bool(number("nvmlDeviceGetComputeMode", handle))  # any mode but the default, whose number is 0
         gpu = self._learn(handle, gpu)._replace(index=index, mig=mig, exclusive=exclusive)
-        return [_NvmlDevice(handle, gpu), *(self._instances(handle, gpu) if mig else [])]
+        limited = tuple(one for one in self._cgroups if self._limits(handle, [one]))
+        return [_NvmlDevice(handle, gpu, limited=limited), *(self._instances(handle, gpu) if mig else [])]
 
     def _instances(self, handle: Any, parent: Gpu) -> list[_NvmlDevice]:
         """Find the MIG instances of a GPU, numbered as nvidia-smi's process table does, by GPU instance."""
@@ -199,6 +207,11 @@ class NvmlReader:
             _NvmlDevice(part, gpu._replace(index=parent.index, instance=number, mig=False))
             for part, gpu, number in zip(parts, facts, numbers, strict=True)
         ]
+
+    def _limits(self, handle: Any, cgroups: Iterable[str]) -> list[tuple[int, int]]:
+        """Read the limits of cgroups on a device, each with what is used of it; an older driver has none."""
+        found = [limit(handle, one) for one in cgroups]
+        return [(hard, used) for code, hard, used in found if code == nvml_calls.OK and hard != limits.UNLIMITED]
 
     def _learn(self, handle: Any, before: Gpu) -> Gpu:
         """Read the constant facts of a device, once per UUID; unknown ones are as in `before`."""
@@ -234,12 +247,14 @@ class NvmlReader:
         # No figures, or zeros: the GPU shares the machine's memory (Jetson, GB10), if the lists work all the same.
         bare = code == nvml_calls.NOT_SUPPORTED or (code == nvml_calls.OK and not figures["total"])
         total = _machine_memory() if bare else figures.get("total")
+        limited = self._limits(handle, device.limited)
+        figures |= limits.left(limited, figures.get("free"))
         lists = {kind: self._list(_LISTS[kind], handle) for kind in kinds}
         listing = lists["C"][0] if lists else nvml_calls.OK
         held_by, dropped = merge(
             gpu.label,
             ((kind, rows) for kind, (_, rows) in lists.items()),
-            total=total,
+            total=None if limited else total,  # who is in another cgroup may hold more than is shown here
             pid_max=LARGEST_PID,
             utilisation=self._utilisation(device) if any(rows for _, rows in lists.values()) else None,
         )

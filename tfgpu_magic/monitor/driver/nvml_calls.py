@@ -7,8 +7,9 @@ to import it takes a third of a look, which is one process, and other packages s
 from __future__ import annotations
 
 import contextlib
+import os
 import struct
-from ctypes import CDLL, byref, c_uint, c_void_p, create_string_buffer
+from ctypes import CDLL, addressof, byref, c_uint, c_void_p, create_string_buffer
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -59,6 +60,9 @@ _CORES_PER_MULTIPROCESSOR = {(6, 0): 64, (8, 0): 64} | {(7, minor): 64 for minor
 
 _MEMORY, _MEMORY_V2 = struct.Struct("QQQ"), struct.Struct("IQQQQ")
 """nvmlMemory_t (total, free, used) and nvmlMemory_v2_t (version, total, reserved, free, used)."""
+
+_LIMITS = struct.Struct("PQQQ")
+"""nvmlGetMemoryLimits_v1_t (a cgroup's folder, soft limit, hard limit, used), from driver 615 on."""
 
 _VERSION_2 = 2 << 24 | _MEMORY_V2.size
 """nvmlMemory_v2, which asks for the second one."""
@@ -137,6 +141,15 @@ def memory(of: object) -> tuple[int, dict[str, Any]]:
 def _known(size: int) -> int | None:
     """Return NVML's figure in bytes, or None where it is "not available"."""
     return None if size == NOT_AVAILABLE else size
+
+
+def limit(of: object, cgroup: str) -> tuple[int, int, int]:
+    """Read how many bytes a cgroup's processes may have of a device; return NVML's code, these, and what they have."""
+    folder = create_string_buffer(os.fsencode(cgroup))
+    limits = create_string_buffer(_LIMITS.pack(addressof(folder), 0, 0, 0), _LIMITS.size)
+    code = call("nvmlDeviceGetMemoryLimits_v1", of, limits)
+    _, _, hard, used = _LIMITS.unpack(limits)
+    return code, hard, used
 
 
 def rates(of: object) -> dict[str, Any]:

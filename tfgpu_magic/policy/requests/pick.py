@@ -87,8 +87,7 @@ class Pick(Choice):
 
     def _needed(self, gpu: Gpu) -> int:
         """Return the bytes that must be free: what is needed, and the context that comes with it."""
-        total = gpu.total or 0
-        return (0 if self.need is None else amount_bytes(self.need, total)) + context_bytes(total)
+        return (0 if self.need is None else amount_bytes(self.need, gpu.most or 0)) + context_bytes(gpu.total or 0)
 
     def _too_few(self, enough: int, given: Sequence[Gpu], bound: str) -> Refused:
         """Return the error for more GPUs than have so much free, among those that this process may have."""

@@ -1,0 +1,45 @@
+"""The cgroups whose limits of GPU memory hold for this process, and what such a limit leaves (driver 615 and later)."""
+
+from __future__ import annotations
+
+import os
+
+from tfgpu_magic.units import MIB
+
+UNLIMITED = 2**64 - 1
+"""The hard limit that is none: NVML_DEVICE_MEMORY_LIMIT_MAX."""
+DRIVERS_PART = 240 * MIB
+"""Bytes of a limit that no process can have beside CUDA's contexts.
+
+One party has measured: of 30,000 and of 48,943 MiB a first process could have 29,184 and 48,128 (RTX PRO 6000, driver
+615.71.09), both multiples of 512. So 816 MiB at most are gone, its context among them, for which we count 576.
+"""
+
+
+def cgroups() -> list[str]:
+    """Return the folders of this process's cgroup and of each one above it, the nearest first; none without cgroups.
+
+    Limits exist in cgroups of version 2 only. Source: cgroups(7), proc_pid_mountinfo(5).
+    """
+    try:
+        with open("/proc/self/cgroup", encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
+            own = next(line[3:-1] for line in file if line.startswith("0::/"))
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
+            part, root = next(line.split(" ")[3:5] for line in file if " - cgroup2 " in line)
+    except (OSError, StopIteration):
+        return []
+    names = own.removeprefix(part.rstrip("/")).strip("/").split("/")
+    return [os.path.join(root, *names[:count]).rstrip("/") for count in range(len(names), -1, -1)]  # noqa: PTH118
+
+
+def left(limits: list[tuple[int, int]], free: int | None) -> dict[str, int | None]:
+    """Return what limits leave of a GPU, as fields of `Gpu`.
+
+    Args:
+        limits: of each cgroup that is limited, the hard limit and what is used there.
+        free: bytes that are free of the GPU.
+    """
+    if not limits:
+        return {}
+    room = max(0, min(hard - used for hard, used in limits) - DRIVERS_PART)
+    return {"limit": min(limits)[0], "free": room if free is None else min(free, room)}
