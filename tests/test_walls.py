@@ -117,7 +117,8 @@ def test_a_command_is_a_file_and_a_line() -> None:
         (("dask", "distributed"), ["isolate/dask.py"]),
         (("tfgpu_magic.simgpu",), ["demo", "simgpu"]),
         (("tfgpu_magic.demo",), ["command"]),
-        (("jupyter_server", "tornado", "prometheus_client"), ["server"]),
+        (("jupyter_server", "tornado"), ["server"]),
+        (("prometheus_client",), ["lab/exporter.py", "server"]),
         (("tfgpu_magic.parking.driver.Driver",), []),
     ],
 )

@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import signal
-import stat
 import subprocess
 import sys
 import tempfile
@@ -15,14 +14,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.lab.units import judged
 from tests.lab.users import as_user, root_only
 from tests.monitor.boards import collectors, end_collectors, fresh
 from tests.processes import kill, ours
 from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.lab import counters, service
+from tfgpu_magic.lab import service
 from tfgpu_magic.monitor.board import machine_board
-from tfgpu_magic.monitor.board.machine_board import MachineDirectory
 from tfgpu_magic.monitor.live import Live, last
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.simgpu import Machine
@@ -207,45 +206,4 @@ def test_the_unit_restarts_it_always_and_before_users_have_collectors() -> None:
 
 
 def test_the_unit_is_one_that_systemd_takes_and_finds_safe(tmp_path: Path) -> None:
-    unit = tmp_path / "tfgpu-collector.service"
-    text = (ROOT / "systemd" / unit.name).read_text()
-    unit.write_text(re.sub(r"(?m)^ExecStart=\S+", f"ExecStart={sys.executable}", text))
-    try:
-        verified = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
-        judged = subprocess.run(
-            ["systemd-analyze", "security", "--offline=true", unit], capture_output=True, text=True, check=False
-        )
-    except FileNotFoundError:
-        pytest.skip("systemd-analyze is not installed here")
-    level = re.search(r"exposure level for \S+: ([\d.]+)", judged.stdout)
-
-    assert unit.name not in verified.stderr
-    assert level is None or float(level[1]) < 2
-
-
-def test_hours_are_counted_across_a_restart_and_for_nobody_elses_eyes(machine: Machine) -> None:
-    def held(more_than: float) -> float:
-        with contextlib.closing(MachineDirectory()) as place:
-            found = until(
-                lambda: counters.read(place), lambda one: one and sum(map(_held, one.totals.values())) > more_than
-            )
-        assert found is not None
-        assert {user for _, user in found.totals} == {os.getuid()}
-        return sum(map(_held, found.totals.values()))
-
-    machine.add_neighbour("2GiB@0")
-    running = serve(machine)
-    first = held(0.0)
-    running.kill()
-    running.communicate()
-    again = serve(machine)
-    later = held(first)
-    again.kill()
-    again.communicate()
-
-    assert later > first
-    assert stat.S_IMODE((machine_board.folder() / counters.HOURS).stat().st_mode) == 0o640
-
-
-def _held(total: counters.Total) -> float:
-    return total.held
+    assert judged("tfgpu-collector.service", tmp_path) < 2

@@ -38,6 +38,11 @@ COMMANDS = (
     Command("doctor", "[--quick] [--park] [--json]", "check what works here, what does not, and what to do next"),
     Command("collect", "", "read the GPUs for all users of this machine, as a service"),
     Command(
+        "exporter",
+        "[--port N] [--address HOST] [--cert FILE --key FILE] [--client-ca FILE]",
+        "tell Prometheus what each user holds of the GPUs, and has held",
+    ),
+    Command(
         "limits",
         "[--show] [--dry-run] [--once] [--watch] [--clear]",
         "have driver 615 hold each user to an administrator's limits",

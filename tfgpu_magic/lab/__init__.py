@@ -1,1 +1,1 @@
-"""What a machine of many users runs once for all of them: the service that reads its GPUs."""
+"""What a machine of many users runs once for all of them: the service that reads its GPUs, and what tells of them."""

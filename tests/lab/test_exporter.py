@@ -1,0 +1,385 @@
+"""What Prometheus is told of a machine: pure, and by the real process beside the real service."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import ssl
+import subprocess
+import sys
+import threading
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.lab.units import judged
+from tests.monitor.boards import end_collectors
+from tests.processes import kill, ours
+from tests.sizes import GIB
+from tests.waiting import until
+from tfgpu_magic.lab import exporter
+from tfgpu_magic.lab.counters import Hours, Total
+from tfgpu_magic.lab.exporter import METRICS, UNKNOWN, LimitFacts, MachineSeen, UserNames, families
+from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.simgpu import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tfgpu_magic.lab.counters import Pair
+
+ANN, BEN = 1001, 1002
+NAMES = {ANN: "ann", BEN: "ben"}
+POD = f"pod:01234567-89ab-cdef-0123-456789abcdef/{'c' * 64}"
+GPU = Gpu(index=0, uuid="GPU-0", total=16 * GIB, used=9 * GIB, utilisation=37, temperature=54, power=61_500)
+
+Told = dict[tuple[str, ...], float]
+"""The samples, by the metric's name and the labels' values but the machine's."""
+
+
+def row(uid: int | None, held: int | None, pid: int = 7, **more: Any) -> Process:
+    return Process("0", pid, "C", held, 0, uid, 5)._replace(**more)
+
+
+def board(*rows: Process, gpus: tuple[Gpu, ...] = (GPU,), at: float = 1e9) -> Snapshot:
+    return Snapshot(time=at, driver="615.71", gpus=gpus, processes=rows, listed_at=at)
+
+
+def told(seen: MachineSeen, now: float = 1e9) -> Told:
+    samples = [sample for family in families(seen, now) for sample in family.samples]
+    found = {
+        (
+            one.name.removeprefix("tfgpu_magic_"),
+            *(one.labels[label] for label in one.labels if label != "hostname"),
+        ): one
+        for one in samples
+    }
+    assert len(found) == len(samples)  # none stands twice
+    return {key: one.value for key, one in found.items()}
+
+
+def of_users(seen: MachineSeen, now: float = 1e9) -> Told:
+    """Return what is told of users: metric and user."""
+    return {(key[0], key[-1]): value for key, value in told(seen, now).items() if "username" in METRICS[key[0]][1]}
+
+
+def test_a_machine_its_gpus_and_what_each_user_holds_are_told() -> None:
+    rows = (row(ANN, GIB, 7), row(ANN, 2 * GIB, 8, unused=9e8), row(BEN, 4 * GIB, 9, utilisation=40))
+    hours: dict[Pair, Total] = {("GPU-0", ANN): Total(30.0, 20.0), ("GPU-9", ANN): Total(1.0)}
+    away, force = {("GPU-0", BEN): 5}, LimitFacts({("GPU-0", BEN): (None, 6 * GIB)}, 2)
+    found = told(MachineSeen("lab1", board(*rows), hours, NAMES, away, force))
+
+    gpu, ann, ben = ("GPU-0", "0"), ("GPU-0", "0", "ann"), ("GPU-0", "0", "ben")
+    version = next(key for key in found if key[0] == "info")
+    assert version[2] == "615.71"
+    assert found == {
+        ("up",): 1, version: 1, ("last_reading_timestamp_seconds",): 1e9, ("limits_not_in_force",): 2,
+        ("gpu_error", *gpu): 0, ("gpu_memory_total_bytes", *gpu): 16 * GIB, ("gpu_memory_used_bytes", *gpu): 9 * GIB,
+        ("gpu_utilization_ratio", *gpu): 0.37, ("gpu_temperature_celsius", *gpu): 54, ("gpu_power_watts", *gpu): 61.5,
+        ("held_bytes", *ann): 3 * GIB, ("held_bytes", *ben): 4 * GIB,
+        ("held_unused_bytes", *ann): 2 * GIB, ("held_unused_bytes", *ben): 0,
+        ("processes", *ann): 2, ("processes", *ben): 1,
+        ("unused_processes", *ann): 1, ("unused_processes", *ben): 0,
+        ("unknown_processes", *ann): 0, ("unknown_processes", *ben): 0,
+        ("away_bytes", *ben): 5, ("limit_hard_bytes", *ben): 6 * GIB,
+        ("held_byte_seconds_total", *ann): 30, ("held_unused_byte_seconds_total", *ann): 20,
+    }  # fmt: skip
+
+
+def test_every_metric_is_told_with_the_labels_that_it_is_said_to_have() -> None:
+    seen = MachineSeen(
+        "lab1",
+        board(row(ANN, GIB, cgroup=POD)),
+        {("GPU-0", ANN): Total()},
+        NAMES,
+        {("GPU-0", ANN): 1},
+        LimitFacts({("GPU-0", ANN): (1, 2)}, 0),
+    )
+    labels = {sample.name: tuple(sample.labels) for family in families(seen, 1e9) for sample in family.samples}
+
+    assert labels == {f"tfgpu_magic_{name}": labels for name, (_, labels) in METRICS.items()}
+
+
+def test_where_nothing_is_fresh_that_is_told_and_nothing_else() -> None:
+    assert told(MachineSeen("lab1", None, {("GPU-0", ANN): Total(30.0)}, NAMES)) == {("up",): 0}
+
+
+def test_what_is_not_known_is_left_out_and_counters_stand_still() -> None:
+    hours: dict[Pair, Total] = {("GPU-0", ANN): Total(30.0, 20.0)}
+    counters = {("held_byte_seconds_total", "ann"): 30, ("held_unused_byte_seconds_total", "ann"): 20}
+    lists = board(row(ANN, None), row(BEN, 1, 8))
+    lost = board(row(ANN, 1), gpus=(GPU._replace(error="the GPU is lost"),))
+    silent = board(row(ANN, 1), gpus=(GPU._replace(listed=False),))
+    old = MachineSeen("lab1", board(row(ANN, 1)), hours, NAMES)
+    unsampled = board(row(ANN, 1, utilisation=None), row(ANN, 2, 8, utilisation=None))
+    found = of_users(MachineSeen("lab1", lists, hours, NAMES))
+
+    assert ("held_bytes", "ann") not in found
+    assert found["unknown_processes", "ann"] == 1
+    assert found["held_bytes", "ben"] == 1
+    assert of_users(MachineSeen("lab1", lost, hours, NAMES)) == counters
+    assert of_users(MachineSeen("lab1", silent, hours, NAMES)) == counters
+    assert of_users(old, 1e9 + 600) == counters
+    assert of_users(MachineSeen("lab1", unsampled, {}, NAMES)) == {
+        ("held_bytes", "ann"): 3, ("processes", "ann"): 2, ("unknown_processes", "ann"): 0,
+    }  # fmt: skip
+    assert ("gpu_memory_used_bytes", "GPU-0", "0") not in told(MachineSeen("lab1", lost))
+
+
+def test_a_gpu_in_instances_counts_once() -> None:
+    whole = GPU._replace(mig=True, used=None, utilisation=None)
+    instance = Gpu(index=0, instance=1, uuid="MIG-1", total=4 * GIB, used=GIB)
+    found = told(MachineSeen("lab1", board(row(ANN, GIB, gpu="0.1"), gpus=(whole, instance)), {}, NAMES))
+
+    sizes = {key[1:]: value for key, value in found.items() if key[0] == "gpu_memory_total_bytes"}
+    assert sizes == {("MIG-1", "0.1"): 4 * GIB}
+    assert found["held_bytes", "MIG-1", "0.1", "ann"] == GIB
+
+
+def test_containers_are_told_by_the_ids_of_their_cgroup_and_users_count_once() -> None:
+    rows = (row(ANN, 1, 7, cgroup=POD), row(ANN, 2, 8, cgroup=POD), row(BEN, 4, 9, cgroup=f"container:{'d' * 64}"))
+    found = told(MachineSeen("lab1", board(*rows, row(BEN, 8, 10, cgroup="unit:user-1002.slice")), {}, NAMES))
+
+    assert {key[3:]: value for key, value in found.items() if key[0] == "pod_held_bytes"} == {
+        ("01234567-89ab-cdef-0123-456789abcdef", "c" * 64): 3, ("", "d" * 64): 4,
+    }  # fmt: skip
+    assert sum(value for key, value in found.items() if key[0] == "held_bytes") == 15
+
+
+def test_who_has_no_name_yet_is_waited_for_and_all_who_have_none_have_one() -> None:
+    rows = (row(ANN, 1, 7), row(70_000, 2, 8), row(70_001, 4, 9), row(None, 8, 10))
+    hours: dict[Pair, Total] = {
+        ("GPU-0", 70_000): Total(3.0),
+        ("GPU-0", 70_001): Total(4.0),
+        ("GPU-0", ANN): Total(1.0),
+    }
+    seen = MachineSeen("lab1", board(*rows), hours, {70_000: UNKNOWN, 70_001: UNKNOWN})
+    found = of_users(seen)
+
+    assert {user for _, user in found} == {UNKNOWN}
+    assert found["held_bytes", UNKNOWN] == 14
+    assert found["held_byte_seconds_total", UNKNOWN] == 7
+
+
+def test_a_directory_of_users_that_hangs_holds_up_nothing_and_is_not_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    never, asked = threading.Event(), list[int]()
+
+    def hang(uid: int) -> str:
+        asked.append(uid)
+        never.wait()
+        return f"user{uid}"
+
+    monkeypatch.setattr(exporter, "NAMES_TIMEOUT", 0.01)
+    monkeypatch.setattr(exporter, "user_name", hang)
+    names = UserNames()
+    before = names.of({ANN}), names.of({ANN, BEN})
+    never.set()
+
+    assert before == ({}, {})
+    assert until(lambda: names.of({ANN}))[ANN] == "user1001"  # what came late is kept
+    assert asked.count(ANN) == 1
+
+
+def test_a_container_has_its_users_name_and_root_has_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "subuid"
+    file.write_text("ann:100000:65536\n0:200000:1\nmalformed\n")
+
+    assert exporter.user_name(0, file) == "root"
+    assert exporter.user_name(165_535, file) == "ann"
+    assert exporter.user_name(200_000, file) == "root"
+    assert exporter.user_name(165_536, file) == UNKNOWN
+    assert exporter.user_name(165_536, tmp_path / "none") == UNKNOWN
+
+
+def test_what_runs_on_and_is_on_no_gpu_any_more_is_away() -> None:
+    starts = {7: 5, 8: 5, 9: 6}  # 9 is another process by now
+    leavers = exporter.Leavers(starts.get)
+    both = tuple(row(ANN, 2, 7, gpu=gpu) for gpu in "01")
+    gpus = (GPU, GPU._replace(index=1, uuid="GPU-1"))
+
+    assert leavers.step(board(*both, row(BEN, 3, 8), row(BEN, 9, 9), gpus=gpus)) == {}
+    assert leavers.step(board(row(BEN, 0, 8), gpus=gpus)) == {("GPU-0", ANN): 2, ("GPU-1", ANN): 2, ("GPU-0", BEN): 3}
+    assert leavers.step(board(gpus=(GPU._replace(listed=False),))) == {}
+    assert leavers.step(board(row(ANN, 1, 7), gpus=gpus)) == {("GPU-0", BEN): 3}
+    starts.clear()
+    assert leavers.step(board(gpus=gpus)) == {}
+
+
+def test_limits_are_told_by_user_as_they_are_in_force(tmp_path: Path) -> None:
+    none, file = 2**64 - 1, tmp_path / "limits.json"
+    in_force = {
+        "/sys/fs/cgroup/user.slice/user-1001.slice": {"GPU-0": [0, 4, ""], "GPU-1": [1, none, ""]},
+        "/sys/fs/cgroup/system.slice/jupyter-ann.service": {"GPU-0": [3, 6, ""]},
+        "/sys/fs/cgroup/system.slice/jupyter-ben.service": {"GPU-0": [0, 6, "the driver refused"]},
+    }
+    file.write_text(json.dumps({"driver": "615", "flaw": "", "limits": in_force, "left": {"/x": "not there"}}))
+    now, there = file.stat().st_mtime, board(row(ANN, 1, cgroup="unit:jupyter-ann.service"))
+    found = exporter.limits(there, now, file)
+
+    assert found == LimitFacts({("GPU-0", ANN): (3, 4), ("GPU-1", ANN): (1, None)}, 2)
+    assert exporter.limits(there, now + 600, file) == LimitFacts()  # whoever wrote it is not there
+    file.write_text('{"limits": 3}')
+    assert exporter.limits(there, now, file) == LimitFacts()
+    assert exporter.limits(there, now, tmp_path / "none") == LimitFacts()
+
+
+def test_a_counter_that_comes_up_begins_at_zero_and_one_that_was_there_does_not() -> None:
+    made, restarted = exporter.Exporter(), exporter.Exporter()
+    ann, ben = ("GPU-0", ANN), ("GPU-0", BEN)
+    one, two = Hours({ann: Total(3.0)}), Hours({ann: Total(4.0), ben: Total(9.0)})
+
+    assert made._from_zero(None, 1e9) == {}  # not to be read: not nothing
+    assert made._from_zero(one, 1e9) == one.totals
+    assert made._from_zero(two, 1e9 + 15) == {ann: Total(4.0), ben: Total()}
+    assert made._from_zero(None, 1e9 + 30) == {}
+    assert made._from_zero(two, 1e9 + 15 + exporter.NEW_FOR) == two.totals
+    assert restarted._from_zero(two, 1e9 + 200) == two.totals
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    with Machine.create("2x16GiB") as machine:
+        for name, value in machine.environ().items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "own"))
+        yield machine
+        kill(*ours(machine, "tfgpu_magic"))
+        end_collectors(machine)
+
+
+@contextlib.contextmanager
+def running(machine: Machine, *words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run a command of ours; give it with the first line that it prints, which the service does not."""
+    process = machine.popen(
+        [sys.executable, "-m", "tfgpu_magic", *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout
+    try:
+        yield process, process.stdout.readline().strip() if words[0] == "exporter" else ""
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def scraped(url: str, context: ssl.SSLContext | None = None) -> dict[str, dict[tuple[str, ...], float]]:
+    """Return the samples by metric, and by the labels' values but the GPU's UUID and the machine."""
+    with urllib.request.urlopen(url, context=context, timeout=60) as answer:
+        text = answer.read().decode()
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = {name: value for name, value in sample.labels.items() if name not in ("uuid", "hostname")}
+            found.setdefault(sample.name.removeprefix("tfgpu_magic_"), {})[tuple(labels.values())] = sample.value
+    return found
+
+
+def test_beside_the_service_it_tells_what_is_held_and_without_it_that_it_is_not_up(machine: Machine) -> None:
+    neighbour, user = machine.add_neighbour("2GiB@1"), ("1", "root")
+    with running(machine, "exporter", "--port", "0") as (process, url):
+        assert url.startswith("http://127.0.0.1:")
+        assert scraped(url) == {"up": {(): 0}}
+        with running(machine, "collect") as (service, _):
+            found = until(lambda: scraped(url), lambda found: "held_byte_seconds_total" in found)
+            with running(machine, "exporter", "--port", "0") as (_, other):
+                hours = until(lambda: scraped(other).get("held_byte_seconds_total"))
+            with neighbour:
+                pass  # its end
+            ended = until(lambda: scraped(url), lambda found: "held_bytes" not in found)
+            service.kill()
+            gone = until(lambda: scraped(url), lambda found: found["up"][()] == 0)
+        assert process.poll() is None
+
+    assert found["up"] == {(): 1}
+    assert found["held_bytes"] == {user: 2 * GIB}
+    assert found["gpu_memory_used_bytes"] == {("0",): 0, ("1",): 2 * GIB}
+    assert list(found["held_byte_seconds_total"]) == [user]
+    assert hours
+    assert hours[user] > 0
+    assert user in ended["held_byte_seconds_total"]
+    assert list(gone) == ["up"]
+
+
+def test_it_asks_no_driver_and_starts_no_collector_where_it_is_a_service(machine: Machine, tmp_path: Path) -> None:
+    with running(machine, "exporter", "--port", "0") as (_, url):
+        scraped(url)
+
+        assert ours(machine, "monitor.collector") == []
+    assert not (tmp_path / "own").exists()
+
+
+def test_run_by_a_person_without_a_service_it_has_that_persons_board(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1001)
+    person = exporter.Exporter()
+    monkeypatch.undo()
+    for name, value in machine.environ().items():
+        monkeypatch.setenv(name, value)
+    neighbour = machine.add_neighbour("2GiB@1")
+
+    def seen() -> Told:
+        samples = [sample for family in person.collect() for sample in family.samples]
+        return {(one.name, *one.labels.values()): one.value for one in samples if one.name == "tfgpu_magic_held_bytes"}
+
+    assert list(until(seen).values()) == [2 * GIB]
+    assert person._live
+    person._live.close()
+    with neighbour:
+        pass
+
+
+def test_with_tls_it_answers_only_whom_the_authorities_know(machine: Machine, tmp_path: Path) -> None:
+    key, cert = str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")
+    subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", cert, *subject],
+        check=True,
+        capture_output=True,
+    )
+    known, stranger = (ssl.create_default_context(cafile=cert) for _ in range(2))
+    known.load_cert_chain(cert, key)
+    with running(machine, "exporter", "--port", "0", "--cert", cert, "--key", key, "--client-ca", cert) as (_, url):
+        assert url.startswith("https://127.0.0.1:")
+        assert scraped(url, known) == {"up": {(): 0}}
+        with pytest.raises(OSError):  # what TLS says is the system's
+            scraped(url, stranger)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--cert", "/nowhere.pem"], "HTTPS needs both --cert and --key"),
+        (["--client-ca", "/nowhere.pem"], "HTTPS needs both --cert and --key"),
+        (["--cert", "/nowhere.pem", "--key", "/nowhere.pem"], "cannot listen"),
+        (["--address", "192.0.2.1"], "cannot listen on 192.0.2.1"),
+    ],
+)
+def test_where_it_cannot_listen_it_says_why(words: list[str], why: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tfgpu_magic", "exporter", "--port", "0", *words], capture_output=True, text=True
+    )
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert why in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_prometheus_client_it_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['prometheus_client'] = None\n"
+        "from tfgpu_magic.command.main import main; main(['exporter'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert 'pip install "tfgpu-magic[exporter]"' in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_its_unit_is_one_that_systemd_takes_and_finds_safe(tmp_path: Path) -> None:
+    assert judged("tfgpu-exporter.service", tmp_path) < 2

@@ -1,0 +1,411 @@
+"""What Prometheus is told of a machine: its GPUs, and what each user holds and has held of them; see `METRICS`.
+
+It reads what the service has written (`service`, `counters`), and on a machine without one, run by a person, that
+person's own board. Users have their names as labels; no notebook and no command line is one. What is not known is left
+out, or stands still, and never falls to zero.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+import re
+import socket
+import threading
+import time
+from collections import Counter, defaultdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from tfgpu_magic._version import __version__
+from tfgpu_magic.errors import MonitorError, TfGpuError
+from tfgpu_magic.lab.counters import Hours, Total, read
+from tfgpu_magic.monitor.board.machine_board import SYSTEM_USERS, MachineDirectory
+from tfgpu_magic.monitor.board.snapshot_file import SnapshotReader
+from tfgpu_magic.monitor.board.unused import LONGEST_GAP
+from tfgpu_magic.monitor.driver.schedule import ASLEEP
+from tfgpu_magic.monitor.live import Live
+from tfgpu_magic.monitor.owners.pids import began
+from tfgpu_magic.probe import within
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+
+    from prometheus_client.core import Metric
+
+    from tfgpu_magic.lab.counters import Pair
+    from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
+    from tfgpu_magic.monitor.board.snapshot_file import Look
+
+PORT = 9836
+NAMES_TIMEOUT = 0.25
+"""Seconds to wait for users' names: a directory of users may hang. Until a user has one, the user's samples wait."""
+NEW_FOR = 75.0
+"""Seconds for which a counter that has come up is 0: Prometheus adds what it grows by, not what it begins with."""
+LINGER, READING_EVERY = 150.0, 5.0
+"""Of the board of a person: seconds that its collector stays after a scrape, and seconds between two readings."""
+UNKNOWN = "unknown"
+"""The name for all whom the system has no name for: no container makes labels by the users in it."""
+
+_MACHINE, _GPU = ("hostname",), ("uuid", "gpu", "hostname")
+_USER, _POD = (*_GPU, "username"), (*_GPU, "pod_uid", "container_id")
+
+METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "up": ("Whether the machine's figures are there and fresh; if not, there are no others.", _MACHINE),
+    "last_reading_timestamp_seconds": ("When the GPUs were last read.", _MACHINE),
+    "info": ("Always 1: the versions of this package and of the driver.", (*_MACHINE, "version", "driver")),
+    "limits_not_in_force": ("Limits of `tfgpu limits` that the driver does not enforce, and mistakes.", _MACHINE),
+    "gpu_error": ("Whether a GPU's figures cannot be read.", _GPU),
+    "gpu_memory_total_bytes": ("Memory of a GPU, or of a MIG instance.", _GPU),
+    "gpu_memory_used_bytes": ("Memory that is in use by anyone.", _GPU),
+    "gpu_utilization_ratio": ("Part of the time in which a GPU ran any kernel.", _GPU),
+    "gpu_temperature_celsius": ("Temperature of a GPU.", _GPU),
+    "gpu_power_watts": ("Power that a GPU draws.", _GPU),
+    "held_bytes": ("Memory that a user's processes hold of a GPU.", _USER),
+    "held_unused_bytes": ("What of that was not used for a minute or longer.", _USER),
+    "away_bytes": ("What a user's processes held that still run and are on no GPU any more: parked ones.", _USER),
+    "processes": ("Processes of a user on a GPU.", _USER),
+    "unused_processes": ("Those of them that have not used it for a minute or longer.", _USER),
+    "unknown_processes": ("Those of them of which the driver tells no bytes; `held_bytes` is left out then.", _USER),
+    "limit_hard_bytes": ("The most that the driver lets all processes of a user's cgroup hold of a GPU.", _USER),
+    "limit_soft_bytes": ("What it guarantees to them.", _USER),
+    "held_byte_seconds_total": ("Bytes held, times the seconds for which they were, since the machine began.", _USER),
+    "held_unused_byte_seconds_total": ("The same of what was held without use.", _USER),
+    "pod_held_bytes": ("Memory that the processes of a container hold of a GPU; it is in `held_bytes`, too.", _POD),
+}
+"""Every metric, by its name without ``tfgpu_magic_``: what it tells, and its labels."""
+
+Sample = tuple[str, tuple[str, ...], "float | None"]
+Away = dict[tuple[str, int], int]
+"""Bytes by the GPU's UUID and user."""
+
+
+class LimitFacts(NamedTuple):
+    """What the service of `tfgpu limits` has written.
+
+    Attributes:
+        sizes: bytes, soft and hard, by the GPU's UUID and user; None where there is no such limit.
+        broken: how many are not in force; None where that service is not there.
+    """
+
+    sizes: Mapping[tuple[str, int], tuple[int | None, int | None]] = {}
+    broken: int | None = None
+
+
+class MachineSeen(NamedTuple):
+    """What is known of a machine at one time.
+
+    Attributes:
+        host: what the machine is called.
+        board: the last reading; None where there is none that is fresh.
+        hours: what was held for how long, by the GPU's UUID and user.
+        names: the users' names; of one that is not in it nothing is told yet.
+        away: bytes that processes held which are on no GPU any more.
+        limits: what the driver holds users to.
+    """
+
+    host: str
+    board: Snapshot | None
+    hours: Mapping[Pair, Total] = {}
+    names: Mapping[int, str] = {}
+    away: Mapping[tuple[str, int], int] = {}
+    limits: LimitFacts = LimitFacts()
+
+    def named(self, uid: int | None) -> str | None:
+        """Return a user's name; None where it has to be waited for."""
+        return UNKNOWN if uid is None else self.names.get(uid)
+
+
+def families(seen: MachineSeen, now: float) -> list[Metric]:
+    """Return the metrics.
+
+    Args:
+        seen: what is known.
+        now: in seconds since the epoch; lists that are too old by then tell nothing of users.
+    """
+    made: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+    for name, (text, labels) in METRICS.items():
+        kind = CounterMetricFamily if name.endswith("_seconds_total") else GaugeMetricFamily
+        made[name] = kind(f"tfgpu_magic_{name}", text, labels=labels)
+    for name, values, value in _samples(seen, now):
+        if value is not None:
+            made[name].add_metric(values, value)
+    return [family for family in made.values() if family.samples]
+
+
+def _samples(seen: MachineSeen, now: float) -> Iterator[Sample]:
+    board, machine = seen.board, (seen.host,)
+    yield "up", machine, board is not None
+    if board is None:
+        return
+    yield "last_reading_timestamp_seconds", machine, board.time
+    yield "info", (*machine, __version__, board.driver or ""), 1
+    yield "limits_not_in_force", machine, seen.limits.broken
+    rows: defaultdict[str, list[Process]] = defaultdict(list)
+    for row in board.processes:
+        rows[row.gpu].append(row)
+    listed = board.listed_at is not None and abs(now - board.listed_at) <= LONGEST_GAP
+    for gpu in board.gpus:
+        where = (gpu.uuid or "", gpu.label, seen.host)
+        yield from ((name, where, value) for name, value in _figures(gpu))
+        if listed and not (gpu.mig or gpu.error) and gpu.listed:
+            yield from _users(seen, gpu, rows[gpu.label], where)
+    yield from _kept(seen, board)
+
+
+def _figures(gpu: Gpu) -> Iterator[tuple[str, float | None]]:
+    yield "gpu_error", gpu.error is not None
+    yield "gpu_memory_total_bytes", None if gpu.mig else gpu.total  # that of its instances
+    yield "gpu_memory_used_bytes", None if gpu.mig or gpu.error else gpu.used
+    yield "gpu_utilization_ratio", None if gpu.utilisation is None else gpu.utilisation / 100
+    yield "gpu_temperature_celsius", gpu.temperature
+    yield "gpu_power_watts", None if gpu.power is None else gpu.power / 1000
+
+
+def _users(seen: MachineSeen, gpu: Gpu, rows: Sequence[Process], where: tuple[str, ...]) -> Iterator[Sample]:
+    """Give what users hold of a GPU."""
+    by_user: defaultdict[str, list[Process]] = defaultdict(list)
+    pods: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        if (name := seen.named(row.uid)) is not None:
+            by_user[name].append(row)
+        kind, _, ids = (row.cgroup or "").partition(":")
+        if kind in ("pod", "container") and row.held is not None:
+            pod, _, container = ids.rpartition("/")
+            pods[pod, container] += row.held
+    for name, theirs in by_user.items():
+        user = (*where, name)
+        computing = [row for row in theirs if row.kind != "G"]
+        unused = [row for row in computing if row.unused is not None]
+        told = all(row.utilisation is not None or row.unused is not None for row in computing)
+        told = told or gpu.utilisation == 0 or len(rows) == 1  # as `unused.Ledger` finds it
+        yield "held_bytes", user, _sum(theirs)
+        yield "held_unused_bytes", user, _sum(unused) if told else None
+        yield "processes", user, len(theirs)
+        yield "unused_processes", user, len(unused) if told else None
+        yield "unknown_processes", user, sum(row.held is None for row in theirs)
+    for (pod, container), held in pods.items():
+        yield "pod_held_bytes", (*where, pod, container), held
+
+
+def _sum(rows: Sequence[Process]) -> int | None:
+    """Add up what processes hold; None unless all of it is known."""
+    known = [row.held for row in rows if row.held is not None]
+    return sum(known) if len(known) == len(rows) else None
+
+
+def _kept(seen: MachineSeen, board: Snapshot) -> Iterator[Sample]:
+    """Give what is known of users beside the reading, whether they are on a GPU now or not."""
+    gpus = {gpu.uuid or gpu.label: (gpu.uuid or "", gpu.label, seen.host) for gpu in board.gpus}
+
+    def user(uuid: str, uid: int | None) -> tuple[str, ...] | None:
+        name = seen.named(uid)
+        return (*gpus[uuid], name) if uuid in gpus and name is not None else None
+
+    # Those whom the system has no name for have one together.
+    sums: defaultdict[tuple[str, tuple[str, ...]], float] = defaultdict(float)
+    for pair, total in seen.hours.items():
+        if (labels := user(*pair)) is not None:
+            sums["held_byte_seconds_total", labels] += total.held
+            sums["held_unused_byte_seconds_total", labels] += total.unused
+    for pair, held in seen.away.items():
+        if (labels := user(*pair)) is not None:
+            sums["away_bytes", labels] += held
+    yield from ((*one, value) for one, value in sums.items())
+    for pair, (soft, hard) in seen.limits.sizes.items():
+        if (labels := user(*pair)) is not None and UNKNOWN not in labels:
+            yield "limit_soft_bytes", labels, soft
+            yield "limit_hard_bytes", labels, hard
+
+
+class UserNames:
+    """The users' names, which are kept: as long as a name is not known, it is asked for."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, str] = {}
+        self._hanging: list[threading.Thread] = []
+
+    def of(self, uids: Set[int]) -> dict[int, str]:
+        """Return the names that are known of users; `UNKNOWN` is that of one whom the system has none for."""
+        if missing := sorted(uid for uid in uids if self._found.get(uid, UNKNOWN) == UNKNOWN):
+            within(NAMES_TIMEOUT, partial(self._find, missing), self._hanging)
+        return {uid: self._found[uid] for uid in uids if uid in self._found}
+
+    def _find(self, uids: Sequence[int]) -> None:
+        for uid in uids:
+            self._found[uid] = user_name(uid)
+
+
+def user_name(uid: int, subordinates: Path = Path("/etc/subuid")) -> str:
+    """Return the name of a user, or of the one to whose containers the number belongs (subuid(5)), or `UNKNOWN`."""
+    with contextlib.suppress(KeyError):
+        return pwd.getpwuid(uid).pw_name
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        for line in subordinates.read_text().splitlines():
+            name, start, count = line.split(":")
+            if 0 <= uid - int(start) < int(count):
+                return pwd.getpwuid(int(name)).pw_name if name.isdecimal() else name
+    return UNKNOWN
+
+
+class Leavers:
+    """Follows processes that held memory and are on no GPU any more, though they run: most are parked."""
+
+    def __init__(self, start: Callable[[int], int | None] = began) -> None:
+        self._start = start
+        self._held: dict[tuple[int, int], Away] = {}
+
+    def step(self, board: Snapshot) -> Away:
+        """Go on to a reading, and return what such processes held; nothing where a list is missing."""
+        if not all(gpu.listed and not gpu.error for gpu in board.gpus):
+            return {}
+        gpus = {gpu.label: gpu.uuid or gpu.label for gpu in board.gpus}
+        here: defaultdict[tuple[int, int], Away] = defaultdict(dict)
+        for row in board.processes:
+            if row.held and row.pid and row.began is not None and row.uid is not None and row.gpu in gpus:
+                here[row.pid, row.began][gpus[row.gpu], row.uid] = row.held
+        away = {one: held for one, held in self._held.items() if one not in here and self._start(one[0]) == one[1]}
+        self._held = {**here, **away}
+        sizes: Counter[tuple[str, int]] = Counter()
+        for held in away.values():
+            sizes.update(held)
+        return dict(sizes)
+
+
+LIMITS = Path("/run/tfgpu_limits/limits.json")
+LIMITS_FRESH_FOR = 60.0
+"""Seconds for which the file is true: its service writes it each second."""
+_LONGEST = 2**22
+
+
+def limits(board: Snapshot, now: float, file: Path = LIMITS) -> LimitFacts:
+    """Return what the driver holds users to; nothing where no service says so.
+
+    Args:
+        board: tells whose a unit is by the processes in it.
+        now: in seconds since the epoch.
+        file: what `root` writes: soft, hard and why not, by cgroup and GPU.
+    """
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+        with file.open() as opened:
+            if abs(now - os.fstat(opened.fileno()).st_mtime) > LIMITS_FRESH_FOR:
+                return LimitFacts()
+            state = json.loads(opened.read(_LONGEST))
+        users = {row.cgroup: row.uid for row in board.processes if row.cgroup and row.uid is not None}
+        sizes: dict[tuple[str, int], tuple[int | None, int | None]] = {}
+        broken = len(state["left"]) + bool(state["flaw"])
+        for path, gpus in state["limits"].items():
+            unit = path.rpartition("/")[2]
+            found = re.fullmatch(r"user-(\d{1,10})\.slice", unit)
+            uid = int(found[1]) if found else users.get(f"unit:{unit}")
+            for uuid, (soft, hard, why) in gpus.items():
+                broken += bool(why)
+                if uid is not None and not why:  # of two cgroups of a user the narrower is met first
+                    before = sizes.get((uuid, uid), (None, None))
+                    sizes[uuid, uid] = (
+                        _least(before[0], soft or None),
+                        _least(before[1], hard if hard < 2**63 else None),
+                    )
+        return LimitFacts(sizes, broken)
+    return LimitFacts()
+
+
+def _least(*sizes: int | None) -> int | None:
+    return min((size for size in sizes if size is not None), default=None)
+
+
+class Exporter(Collector):
+    """The collector of Prometheus's client: it reads at each scrape. Thread-safe."""
+
+    def __init__(self) -> None:
+        person = os.geteuid() > SYSTEM_USERS
+        self._live = Live(linger=LINGER, every=READING_EVERY) if person else None
+        self._names, self._leavers, self._lock = UserNames(), Leavers(), threading.Lock()
+        self._since: dict[Pair, float] | None = None
+
+    def collect(self) -> list[Metric]:
+        """Return the metrics as they are now."""
+        now = time.time()
+        with self._lock:
+            return families(self._see(now), now)
+
+    def _see(self, now: float) -> MachineSeen:
+        host = socket.gethostname()
+        try:
+            look, hours = self._read()
+        except (MonitorError, OSError):
+            return MachineSeen(host, None)
+        if look.age is None or look.stale_since is not None or look.snapshot.error not in (None, ASLEEP):
+            return MachineSeen(host, None)
+        board, away = look.snapshot, self._leavers.step(look.snapshot)
+        force = limits(board, now)
+        totals = self._from_zero(hours, now)
+        users = {row.uid for row in board.processes} | {uid for _, uid in (*totals, *away, *force.sizes)}
+        return MachineSeen(host, board, totals, self._names.of({uid for uid in users if uid is not None}), away, force)
+
+    def _read(self) -> tuple[Look, Hours | None]:
+        """Read the board, and what was counted.
+
+        Raises:
+            FileNotFoundError: there is no service here.
+            MonitorError: its board, or the person's own, is not to be trusted or cannot be read.
+        """
+        if self._live is not None:
+            return self._live.look(), None
+        with contextlib.closing(MachineDirectory()) as place, contextlib.closing(SnapshotReader(place)) as reader:
+            return reader.look(), read(place)
+
+    def _from_zero(self, hours: Hours | None, now: float) -> Mapping[Pair, Total]:
+        """Return the totals, but of one that has come up lately zero; not where it may have been there before."""
+        if hours is None:
+            return {}
+        before, totals = self._since, hours.totals
+        self._since = {pair: 0.0 if before is None else before.get(pair, now) for pair in totals}
+        return {pair: Total() if now - self._since[pair] < NEW_FOR else total for pair, total in totals.items()}
+
+
+class Encryption(NamedTuple):
+    """The files of TLS, in PEM.
+
+    Attributes:
+        certificate: the server's own.
+        key: its key.
+        clients: the authorities whose clients alone are answered; None answers all.
+    """
+
+    certificate: str
+    key: str
+    clients: str | None = None
+
+
+def serve(address: str, port: int, encryption: Encryption | None = None) -> None:
+    """Answer Prometheus until this process is ended.
+
+    Args:
+        address: on which to listen.
+        port: on which to listen; 0 is any.
+        encryption: for TLS; None is plain HTTP.
+
+    Raises:
+        TfGpuError: it cannot listen there, or the files of TLS cannot be used.
+    """
+    registry = CollectorRegistry()
+    registry.register(Exporter())
+    files: dict[str, str | bool | None] = {}
+    if encryption is not None:
+        files = {"certfile": encryption.certificate, "keyfile": encryption.key, "client_cafile": encryption.clients}
+        files["client_auth_required"] = encryption.clients is not None
+    try:
+        server, thread = start_http_server(port, address, registry, **files)  # type: ignore[arg-type]
+    except OSError as error:
+        raise TfGpuError(f"the exporter cannot listen on {address}, port {port}: {error.strerror or error}.") from error
+    host = f"[{address}]" if ":" in address else address
+    print(f"http{'s' if encryption else ''}://{host}:{server.server_port}/metrics", flush=True)
+    thread.join()
