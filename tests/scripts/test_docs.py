@@ -124,6 +124,14 @@ def test_what_people_know_is_found(known: str) -> None:
     assert known in FIELD
 
 
+def test_every_test_that_a_page_names_is_there() -> None:
+    pages = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", pages)
+
+    assert named
+    assert [(file, test) for file, test in named if f"\ndef {test}(" not in (ROOT / file).read_text()] == []
+
+
 def test_the_tree_has_every_module(built: Path) -> None:
     tree = (built / "architecture.html").read_text()
     shown = [path for path in modules() if path.name != "__init__.py"]
