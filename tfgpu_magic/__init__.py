@@ -9,9 +9,12 @@ In a notebook: ``%load_ext tfgpu_magic``, then ``%tf_gpu?``. In a script:
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+
+TYPE_CHECKING = False  # `typing` takes as long to import as a look at the GPUs
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from tfgpu_magic._version import __version__ as __version__
     from tfgpu_magic.engine.engine import apply, plan
     from tfgpu_magic.engine.status import Status, status

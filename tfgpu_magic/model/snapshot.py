@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import json
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from itertools import chain, groupby, repeat, starmap
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+
+from tfgpu_magic.model.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Set
+    from collections.abc import Callable, Iterable, Mapping, Set
     from typing import Any
 
 SIMULATED = "Simulated"
 """The prefix of the name of every GPU of a simulated machine."""
 
-_JSON = json.JSONEncoder(separators=(",", ":"))
+
+@cache
+def _json() -> tuple[Callable[[Any], str], Callable[[str], Any]]:
+    """Return what writes JSON, and what reads it."""
+    import json  # the process of a look needs none, and lives no longer than this import takes
+
+    return json.JSONEncoder(separators=(",", ":")).encode, json.loads
 
 
 class Gpu(NamedTuple):
@@ -169,7 +175,18 @@ class Snapshot(NamedTuple):
         gpus = {name: [getattr(gpu, name) for gpu in self.gpus] for name in Gpu._fields}
         processes = [_text(alike) for _, alike in groupby(self.processes, itemgetter(0, 2))]
         fields = {name: getattr(self, name) for name in self._fields} | {"gpus": gpus, "processes": processes}
-        return _JSON.encode(fields)
+        return _json()[0](fields)
+
+    def to_plain(self) -> tuple[Any, ...]:
+        """Return the snapshot as tuples, numbers and texts alone, for a process of the same version."""
+        fields = self._asdict() | {"gpus": tuple(map(tuple, self.gpus)), "processes": tuple(map(tuple, self.processes))}
+        return tuple(fields.values())
+
+    @classmethod
+    def from_plain(cls, plain: tuple[Any, ...]) -> Snapshot:
+        """Return the snapshot of which `to_plain` returned this."""
+        made = cls(*plain)
+        return made._replace(gpus=tuple(starmap(Gpu, made.gpus)), processes=tuple(map(_process, made.processes)))
 
     @classmethod
     def from_json(cls, text: str) -> Snapshot:
@@ -179,7 +196,7 @@ class Snapshot(NamedTuple):
             ValueError: the text is not a snapshot.
         """
         try:
-            fields: dict[str, Any] = json.loads(text)
+            fields: dict[str, Any] = _json()[1](text)
             gpus = fields["gpus"]
             gpus["capability"] = [one and tuple(one) for one in gpus["capability"]]
             return cls(**{name: fields[name] for name in cls._fields if name in fields} | {
@@ -208,13 +225,13 @@ def _text(alike: Iterable[Process]) -> str:
     """
     columns = dict(zip(Process._fields, zip(*alike, strict=True), strict=True))
     known = {name: column for name, column in columns.items() if any(value is not None for value in column)}
-    return _JSON.encode(known | {"gpu": columns["gpu"][0], "kind": columns["kind"][0]})
+    return _json()[0](known | {"gpu": columns["gpu"][0], "kind": columns["kind"][0]})
 
 
 @lru_cache(512)
 def _alike(text: str) -> tuple[Process, ...]:
     """Parse what `_text` returned, unless it was just so before: few GPUs' processes change from second to second."""
-    fields = json.loads(text)
+    fields = _json()[1](text)
     common = {name: repeat(fields[name], len(fields["pid"])) for name in ("gpu", "kind")}
     return tuple(map(_process, _columns(fields | common, Process, "pid")))
 

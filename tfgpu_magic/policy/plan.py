@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import Refused
+from tfgpu_magic.model.light import NamedTuple, dataclass, replace
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.policy import fit, promises, refusal
 from tfgpu_magic.policy.fit import Device
@@ -52,7 +53,7 @@ class Others(NamedTuple):
 _NOT_TOLD = Others(told=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """What applying a policy will do, all of it checked.
 
@@ -76,7 +77,7 @@ class Plan:
 
     asked: Policy = NOTHING
     settled: Policy = NOTHING
-    environment: Mapping[str, str | None] = field(default_factory=dict)
+    environment: Mapping[str, str | None] = MappingProxyType({})
     devices: tuple[Device, ...] = ()
     show: bool = False
     cpus: int | None = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+from tfgpu_magic.model.light import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,8 @@ import contextlib
 import os
 import struct
 from ctypes import CDLL, addressof, byref, c_uint, c_void_p, create_string_buffer
-from typing import TYPE_CHECKING
+
+from tfgpu_magic.model.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
