@@ -90,7 +90,7 @@ def test_a_first_line_imports_nothing_that_only_others_need() -> None:
         for name in modules_after("import tfgpu_magic.notebook.words.line")
         if name.startswith("tfgpu_magic.notebook.words.")
     }
-    assert words == {"tfgpu_magic.notebook.words.line", "tfgpu_magic.notebook.words.table"}
+    assert words == {"tfgpu_magic.notebook.words.line"}
 
 
 def test_a_word_is_a_file_and_a_line() -> None:

@@ -289,11 +289,11 @@ def test_a_size_for_reading_has_three_digits_or_so(size: int | None, text: str) 
 )
 def test_a_number_with_a_comma_is_advised_as_a_whole(text: str, meant: str) -> None:
     with pytest.raises(PolicyError) as refused:
-        line.read(text, WORDS)
+        line.read(text)
 
     assert str(refused.value) == f"{text!r} is not a word of %tf_gpu. For a limit, write {meant}"
 
 
 def test_a_comment_begins_behind_a_blank_and_a_name_may_have_its_sign() -> None:
-    assert line.read("park train#2.ipynb # later", WORDS).rest == "train#2.ipynb"
-    assert line.read("# nothing", WORDS).name == ""
+    assert line.read("park train#2.ipynb # later").rest == "train#2.ipynb"
+    assert line.read("# nothing").name == ""

@@ -18,7 +18,7 @@ from tests.notebooks.reading import shown
 from tfgpu_magic.command import dispatch
 from tfgpu_magic.command.table import COMMANDS
 from tfgpu_magic.demo.machine import simulated
-from tfgpu_magic.notebook.words import isolate, line, table
+from tfgpu_magic.notebook.words import isolate, line
 from tfgpu_magic.policy.parser import parse
 
 ROOT = Path(__file__).parents[2]
@@ -144,7 +144,7 @@ def test_the_programs_of_the_pages_run_and_the_last_says_why_it_fails(tmp_path: 
 def test_every_line_of_a_page_is_one(page: Path) -> None:
     text = page.read_text()
     for magic, words in _lines(text):
-        parsed = line.read(words, table.WORDS)
+        parsed = line.read(words)
         if parsed.word.restart and " " in words:  # the word alone is its name
             parse(parsed.text)
         elif parsed.name == "isolate" and magic.startswith("%%") and "[" not in parsed.rest:

@@ -17,11 +17,11 @@ MOST_PARTS = 64
 SIZES = ("2GiB", "4GiB", "25%", "50%")
 """Amounts to offer."""
 
-_NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,6})?")
-_COUNT = re.compile(r"[0-9]{1,4}")
-_INSTANCE = re.compile(r"([0-9]{1,4})\.([0-9]{1,2})")
-_PERCENT = re.compile(r"(?P<number>[0-9]{1,3}(?:\.[0-9]{1,6})?)%")
-_UUID = re.compile(r"(?P<kind>GPU|MIG)-(?P<digits>[0-9a-f][0-9a-f/-]*)", re.IGNORECASE | re.ASCII)
+_NUMBER = r"[0-9]{1,15}(?:\.[0-9]{1,6})?"
+_COUNT = r"[0-9]{1,4}"
+_INSTANCE = r"([0-9]{1,4})\.([0-9]{1,2})"
+_PERCENT = r"(?P<number>[0-9]{1,3}(?:\.[0-9]{1,6})?)%"
+_UUID = r"(?P<kind>GPU|MIG)-(?P<digits>[0-9a-f][0-9a-f/-]*)"
 
 
 def separate(tokens: Iterable[str], lacks: Mapping[str, str], usage: str) -> tuple[list[str], dict[str, str]]:
@@ -70,12 +70,12 @@ def parts(tokens: Sequence[str]) -> list[str]:
 
 def is_number(text: str) -> bool:
     """Tell whether a text is a number and nothing else."""
-    return _NUMBER.fullmatch(text) is not None
+    return re.fullmatch(_NUMBER, text) is not None
 
 
 def amount(text: str) -> Amount:
     """Parse a size or a percentage; neither may be zero."""
-    if percent := _PERCENT.fullmatch(text):
+    if percent := re.fullmatch(_PERCENT, text):
         share = Percentage(Decimal(percent["number"]))
         if not 0 < share.percent <= 100:
             raise PolicyError(f"{text} of a GPU's memory cannot be had; more than 0% and at most 100% can.")
@@ -102,18 +102,18 @@ def readings(number: str) -> str:
 
 def count(text: str, least: int, what: str) -> int:
     """Parse a number from `least` to `MOST_PARTS`; `what` begins the error's text."""
-    if not _COUNT.fullmatch(text) or not least <= int(text) <= MOST_PARTS:
+    if not re.fullmatch(_COUNT, text) or not least <= int(text) <= MOST_PARTS:
         raise PolicyError(f"{what} a number from {least} to {MOST_PARTS}, not {text!r}.")
     return int(text)
 
 
 def gpu(text: str) -> GpuRef:
     """Parse the name of a GPU."""
-    if _COUNT.fullmatch(text):
+    if re.fullmatch(_COUNT, text):
         return int(text)
-    if instance := _INSTANCE.fullmatch(text):
+    if instance := re.fullmatch(_INSTANCE, text):
         return f"{int(instance[1])}.{int(instance[2])}"
-    if uuid := _UUID.fullmatch(text):
+    if uuid := re.fullmatch(_UUID, text, re.IGNORECASE | re.ASCII):
         return f"{uuid['kind'].upper()}-{uuid['digits'].lower()}"
     raise PolicyError(f"{text!r} is not a GPU. Write nvidia-smi's number, as in 0, or a UUID, as in GPU-5d1c….")
 

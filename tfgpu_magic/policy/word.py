@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tfgpu_magic.model.light import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Protocol
 
     from tfgpu_magic.model.snapshot import Snapshot
+
+    class Looking(Protocol):
+        """A look at the GPUs that has begun."""
+
+        def result(self, slow: Callable[[], None] | None = None) -> Snapshot:
+            """Wait for the snapshot, and return it; `slow` is called once where that takes long."""
+
 
 RESTART = "--restart"
 """The flag of the magic that restarts this kernel when it is too late, and applies the policy in the new one."""
 
 Magic: TypeAlias = Literal["tf_gpu", "gpu"]
 """The magics, by name: for TensorFlow, and for every framework."""
-
-
-class Looking(Protocol):
-    """A look at the GPUs that has begun."""
-
-    def result(self, slow: Callable[[], None] | None = None) -> Snapshot:
-        """Wait for the snapshot, and return it; `slow` is called once where that takes long."""
 
 
 class Word(NamedTuple):
@@ -128,7 +129,6 @@ class Line(NamedTuple):
         rest: what follows that.
         restart: whether `--restart` is given.
         word: the word that is meant.
-        words: the table in which it was found.
         looking: a look at the GPUs that has begun with the line; None where none has.
         magic: the magic whose line it is: `tf_gpu`, or `gpu` for every framework.
     """
@@ -137,7 +137,6 @@ class Line(NamedTuple):
     rest: str
     restart: bool
     word: Word
-    words: tuple[Word, ...]
     looking: Looking | None = None
     magic: Magic = "tf_gpu"
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.errors import PolicyError, TfGpuError, UnknownWord
-from tfgpu_magic.notebook.words import table
+from tfgpu_magic.notebook.words import POLICIES
 from tfgpu_magic.policy.parser import find
 from tfgpu_magic.policy.word import RESTART, Line, Magic, Word
 
@@ -36,7 +36,7 @@ def answer(
     Raises:
         TfGpuError: it cannot be done; its text says why, and what can.
     """
-    parsed = read(line, table.WORDS)._replace(looking=looking, magic=magic)
+    parsed = read(line)._replace(looking=looking, magic=magic)
     word = parsed.word
     if parsed.rest and word.alone:
         raise PolicyError(f"`{word.name}` stands alone; {parsed.rest!r} is too much. `%tf_gpu?` explains the words.")
@@ -50,9 +50,9 @@ def above(line: str, cell: str, shell: Any, magic: Magic = "tf_gpu") -> Callable
     Raises:
         TfGpuError: it cannot be done; its text says why, and what can.
     """
-    parsed = read(line, table.WORDS)._replace(magic=magic)
+    parsed = read(line)._replace(magic=magic)
     if parsed.word.above is None:
-        *first, last = (f"`%%tf_gpu {word.name}`" for word in table.WORDS if word.above)
+        *first, last = (f"`%%tf_gpu {word.name}`" for word in _words() if word.above)
         fitting = f"{', '.join(first)} or {last}"
         meant = f" {parsed.name!r} stands in a line of its own, with one %." if parsed.name else ""
         raise PolicyError(f"Above a cell, only {fitting} can stand.{meant} `%tf_gpu?` explains it.")
@@ -62,7 +62,7 @@ def above(line: str, cell: str, shell: Any, magic: Magic = "tf_gpu") -> Callable
 
 def usage() -> str:
     """Return what `%tf_gpu?` shows."""
-    text: str = module(find("help", table.WORDS)).text(table.WORDS)
+    text: str = module(find("help", _words())).text(_words())
     return text
 
 
@@ -71,7 +71,14 @@ def module(word: Word) -> Any:
     return import_module(word.home or f".{word.name}", __package__)
 
 
-def read(line: str, words: tuple[Word, ...]) -> Line:
+def _words() -> tuple[Word, ...]:
+    """Return the table of all words."""
+    from tfgpu_magic.notebook.words import table  # speed of a first `%tf_gpu` line: a policy does without it
+
+    return table.WORDS
+
+
+def read(line: str) -> Line:
     """Parse a line.
 
     Raises:
@@ -82,10 +89,10 @@ def read(line: str, words: tuple[Word, ...]) -> Line:
     restart = RESTART in tokens
     if restart and not name:
         raise PolicyError(f"{RESTART} of what? Write the words before it: `%tf_gpu limit 2GiB {RESTART}`.")
-    word = find(name, words)
+    word = next((word for word in POLICIES if word.name == name.lower()), None) or find(name, _words())
     if restart and not word.restart:
         raise PolicyError(f"`{word.name}` sets nothing, so {RESTART} has no place beside it.")
-    return Line(name, rest, restart, word, words)
+    return Line(name, rest, restart, word)
 
 
 def parted(text: str) -> tuple[str, str]:
@@ -109,7 +116,7 @@ def explained(error: TfGpuError, magic: Magic = "tf_gpu") -> str:
 def _explained(error: TfGpuError) -> str:
     if not isinstance(error, UnknownWord):
         return str(error)
-    for word in table.WORDS:
+    for word in _words():
         if error.name.lower() in word.names:
             return f"`{word.name}` is no policy: it stands alone, at the beginning of its line."
         if error.name.lower() in word.tried:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tfgpu_magic.model.parts import parts
-from tfgpu_magic.policy.parser import POLICY_WORDS
+from tfgpu_magic.notebook.words import POLICIES
 from tfgpu_magic.policy.requests import limit
 from tfgpu_magic.policy.word import Above, Flag, Word
 
@@ -50,7 +50,7 @@ MEASURED = Above(
 )
 
 WORDS: tuple[Word, ...] = (
-    *(word._replace(flags=(), takes=True, restart=True, home=".policy") for word in POLICY_WORDS),
+    *POLICIES,
     Word("help", ("help",), "show this list; also `%tf_gpu?`", also=("--help", "-h", "?")),
     Word(
         "status",

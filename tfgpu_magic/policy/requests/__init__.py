@@ -7,41 +7,44 @@ of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from tfgpu_magic.policy.policy import Request
 from tfgpu_magic.policy.requests import default, growth, limit, pick, split, visible
-from tfgpu_magic.policy.word import Word
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Protocol
 
-class PolicyWord(Protocol):
-    """The members of a module of a policy word.
+    from tfgpu_magic.policy.policy import Request
+    from tfgpu_magic.policy.word import Word
 
-    Attributes:
-        WORD: the description of the word.
-    """
+    class PolicyWord(Protocol):
+        """The members of a module of a policy word.
 
-    WORD: Word
-
-    def read(self, values: Sequence[str], flags: Mapping[str, str], /) -> Sequence[Request]:
-        """Parse what follows the word.
-
-        Args:
-            values: the tokens that are no flags.
-            flags: each flag with its value ("" where it has none).
-
-        Raises:
-            PolicyError: it cannot be parsed; the error says which part.
+        Attributes:
+            WORD: the description of the word.
         """
 
-    def offers(self, typed: Sequence[str], gpus: Callable[[], Sequence[str]], /) -> list[str]:
-        """Return the values that may follow those that are typed already.
+        WORD: Word
 
-        Args:
-            typed: the tokens that follow the word already, flags included.
-            gpus: returns the labels of the GPUs that can be named.
-        """
+        def read(self, values: Sequence[str], flags: Mapping[str, str], /) -> Sequence[Request]:
+            """Parse what follows the word.
+
+            Args:
+                values: the tokens that are no flags.
+                flags: each flag with its value ("" where it has none).
+
+            Raises:
+                PolicyError: it cannot be parsed; the error says which part.
+            """
+
+        def offers(self, typed: Sequence[str], gpus: Callable[[], Sequence[str]], /) -> list[str]:
+            """Return the values that may follow those that are typed already.
+
+            Args:
+                typed: the tokens that follow the word already, flags included.
+                gpus: returns the labels of the GPUs that can be named.
+            """
 
 
 REQUESTS: tuple[PolicyWord, ...] = (growth, limit, split, visible, pick, default)
