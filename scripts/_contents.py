@@ -11,7 +11,7 @@ KINDS = {
     "tfgpu_magic/py.typed": "tells type checkers that the package has types",
     "tfgpu_magic/simgpu/src/*.[ch]": "the simulated machine, which is compiled where no archive of it fits",
     "tfgpu_magic/simgpu/prebuilt-*.tar.xz": "the same, compiled: `tfgpu demo` needs no compiler",
-    "tfgpu_magic/demo/tour.ipynb": "what `tfgpu demo --lab` opens",
+    "tfgpu_magic/simgpu/demo/tour.ipynb": "what `tfgpu demo --lab` opens",
     "tfgpu_magic/notebook/static/widget.*": "the live table in a notebook",
     "share/jupyter/labextensions/tfgpu-magic/package.json": "tells JupyterLab of the panel",
     "share/jupyter/labextensions/tfgpu-magic/install.json": "tells JupyterLab which package the panel comes with",

@@ -12,7 +12,7 @@ from nbclient.exceptions import CellExecutionComplete
 from nbclient.util import ensure_async
 
 from scripts._scratch import scratch
-from tfgpu_magic.demo.machine import simulated
+from tfgpu_magic.simgpu.demo.machine import simulated
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 _PID = re.compile(r"^ *\d+ +(\d+) +[CGM] |^ *\d+ +running +[\d.]+ s +(\d+) ", re.MULTILINE)

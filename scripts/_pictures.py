@@ -13,9 +13,9 @@ from scripts._scratch import scratch
 from tests.browser.panel import open_panel, table_of, visit
 from tests.browser.scene import Scene, chromium, playing
 from tests.browser.unused import unused
-from tfgpu_magic.demo.machine import OTHER, simulated
-from tfgpu_magic.monitor.owners.users import SIMULATED_USER
+from tfgpu_magic.host import SIMULATED_USER
 from tfgpu_magic.simgpu import Machine
+from tfgpu_magic.simgpu.demo.machine import OTHER, simulated
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 SIZE: ViewportSize = {"width": 1240, "height": 740}

@@ -41,7 +41,7 @@ GROUND = {"_version", "errors", "host", "model", "probe", "units"}
 FLOORS = (
     GROUND,
     {"monitor", "policy", "root", "simgpu"},
-    {"demo", "frameworks", "leases"},
+    {"frameworks", "leases"},
     {"engine"},
     {"isolate"},
     {"insight"},

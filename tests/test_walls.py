@@ -116,8 +116,8 @@ def test_a_command_is_a_file_and_a_line() -> None:
         (("pynvml",), ["root/driver.py"]),
         (("torch", "jax", "jaxlib", "cupy"), []),
         (("dask", "distributed"), ["isolate/dask.py"]),
-        (("tfgpu_magic.simgpu",), ["demo", "simgpu"]),
-        (("tfgpu_magic.demo",), ["command"]),
+        (("tfgpu_magic.simgpu",), ["command", "simgpu"]),
+        (("tfgpu_magic.simgpu.Machine",), ["simgpu"]),
         (("jupyter_server", "tornado"), ["server"]),
         (("prometheus_client",), ["lab/exporter.py", "server"]),
         (("tfgpu_magic.parking.driver.Driver",), []),
@@ -243,7 +243,7 @@ def test_only_runtime_writes_the_environment() -> None:
         )  # fmt: skip
         return stored or called
 
-    ours = [room for room in ROOMS if not room.startswith(("demo/", "simgpu/"))]  # a simulated machine's own process
+    ours = [room for room in ROOMS if not room.startswith("simgpu/")]  # a simulated machine's own process
     assert [room for room in ours if any(map(writes, nodes(room)))] == ["frameworks/runtime.py"]
 
 

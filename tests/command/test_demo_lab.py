@@ -19,7 +19,7 @@ from jupyterlab_server.workspaces_handler import WorkspacesManager
 
 import tfgpu_magic
 from tfgpu_magic.command.main import main
-from tfgpu_magic.demo import lab
+from tfgpu_magic.simgpu.demo import lab
 
 ROOT = Path(__file__).parents[2]
 THEMES = "@jupyterlab/apputils-extension:themes"

@@ -20,9 +20,9 @@ from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.command.dispatch import parser
 from tfgpu_magic.command.table import COMMANDS
-from tfgpu_magic.demo.machine import KERNEL, named
 from tfgpu_magic.monitor.table import message
 from tfgpu_magic.simgpu import Machine
+from tfgpu_magic.simgpu.demo.machine import KERNEL, named
 
 machine = machine_of("2x8GiB")
 broken = machine_of("2x8GiB", scope="function")

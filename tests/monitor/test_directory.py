@@ -12,6 +12,7 @@ import pytest
 
 from tests.monitor.boards import NOBODY, root_only, snapshot
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.host import SIMULATED
 from tfgpu_magic.model.report import Report
 from tfgpu_magic.monitor import live
 from tfgpu_magic.monitor.board import directory, snapshot_file
@@ -216,15 +217,9 @@ def test_a_simulated_machine_has_a_board_of_its_own(
     folder: Path, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer.publish(snapshot(3))
-    monkeypatch.setenv(directory.SIMULATED, "/somewhere/machine")
+    monkeypatch.setenv(SIMULATED, "/somewhere/machine")
     with BoardDirectory() as simulated:
         reader = SnapshotReader(simulated)
 
         assert simulated.simulated
         assert reader.look().message is snapshot_file.NOTHING
-
-
-def test_the_variable_of_a_simulated_machine_is_the_simulators() -> None:
-    from tfgpu_magic.simgpu import ENVIRONMENT
-
-    assert directory.SIMULATED == ENVIRONMENT

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from tests.waiting import until
+from tfgpu_magic.host import SIMULATED_USER
 from tfgpu_magic.model.report import Report
 from tfgpu_magic.model.rows import Notebook
 from tfgpu_magic.monitor.board import report_files
@@ -25,7 +26,7 @@ from tfgpu_magic.monitor.owners.attribution import _FIRST, Owner, Owners, togeth
 from tfgpu_magic.monitor.owners.cgroups import named
 from tfgpu_magic.monitor.owners.holders import HolderFacts, holder, users_holder
 from tfgpu_magic.monitor.owners.pids import began, family, opens_driver, short_command
-from tfgpu_magic.monitor.owners.users import SIMULATED_USER, Users
+from tfgpu_magic.monitor.owners.users import Users
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,9 +17,9 @@ from scripts._notebooks import run
 from tests.notebooks.reading import shown
 from tfgpu_magic.command import dispatch
 from tfgpu_magic.command.table import COMMANDS
-from tfgpu_magic.demo.machine import simulated
 from tfgpu_magic.notebook.words import isolate, line
 from tfgpu_magic.policy.parser import parse
+from tfgpu_magic.simgpu.demo.machine import simulated
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from scripts._docs_parts import words
-from tfgpu_magic.demo.machine import KERNEL, named
 from tfgpu_magic.simgpu import Machine
+from tfgpu_magic.simgpu.demo.machine import KERNEL, named
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

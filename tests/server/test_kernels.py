@@ -13,8 +13,8 @@ from tests.server.acting import Kernel
 from tests.server.streaming import rows, streaming
 from tests.sizes import GIB, MIB
 from tests.slack import SLACK
-from tfgpu_magic.demo.machine import named
 from tfgpu_magic.simgpu import Machine
+from tfgpu_magic.simgpu.demo.machine import named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tfgpu_magic.command.dispatch import is_drawn_on
-from tfgpu_magic.demo import lab
-from tfgpu_magic.demo.machine import simulated
 from tfgpu_magic.monitor.driver.look import look
+from tfgpu_magic.simgpu.demo import lab
+from tfgpu_magic.simgpu.demo.machine import simulated
 
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

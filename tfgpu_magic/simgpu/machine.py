@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfgpu_magic.errors import SimulatorError
+from tfgpu_magic.host import SIMULATED
 from tfgpu_magic.simgpu import figures
 from tfgpu_magic.simgpu.build import PYTHON, libraries
 from tfgpu_magic.simgpu.figures import SimGpu, SimProcess
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 _Held = TypeVar("_Held", bound=Holder)
 
-ENVIRONMENT = "TFGPU_SIMGPU"
+ENVIRONMENT = SIMULATED
 """The variable that puts a process on a machine: the path of the machine's state."""
 
 LIBRARIES = "libraries"

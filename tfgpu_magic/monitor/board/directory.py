@@ -14,10 +14,9 @@ from functools import cache
 from pathlib import Path
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.host import SIMULATED
 from tfgpu_magic.monitor.driver.sources import SOURCES
 
-SIMULATED = "TFGPU_SIMGPU"
-"""The variable that puts a process on a simulated machine (`simgpu.ENVIRONMENT`), which has a board of its own."""
 _OF_A_VIEW = ("board", "lock")
 """Prefixes of the files that belong to one view of the GPUs; all others belong to the whole machine."""
 _RUNTIME, _TEMPORARY = Path("/run/user"), Path("/tmp")  # noqa: S108  BoardDirectory checks the owner

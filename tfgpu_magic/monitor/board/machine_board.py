@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.board.directory import SIMULATED, BoardDirectory, view
+from tfgpu_magic.host import SIMULATED
+from tfgpu_magic.monitor.board.directory import BoardDirectory, view
 from tfgpu_magic.monitor.board.snapshot_file import BOARD, SnapshotReader
 from tfgpu_magic.monitor.driver.schedule import ASLEEP
 from tfgpu_magic.monitor.owners.pids import began, lives

@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from tfgpu_magic.host import SIMULATED
 from tfgpu_magic.model.rows import Notebook, Who
 from tfgpu_magic.monitor.owners.pids import ISOLATED, ancestors, began, command, kernel_of, lives, notebook, user, whose
-from tfgpu_magic.monitor.owners.users import SIMULATED, Users, user_name
+from tfgpu_magic.monitor.owners.users import Users, user_name
 from tfgpu_magic.probe import within
 
 if TYPE_CHECKING:

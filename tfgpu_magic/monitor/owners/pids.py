@@ -10,6 +10,7 @@ import os
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
+from tfgpu_magic.host import SIMULATED
 from tfgpu_magic.monitor.driver.sources import SOURCES
 from tfgpu_magic.probe import CALLS
 
@@ -255,7 +256,7 @@ def opens_driver(pid: int) -> bool | None:
     Returns:
         Whether it has; None where that cannot be read.
     """
-    machine = os.environ.get("TFGPU_SIMGPU")
+    machine = os.environ.get(SIMULATED)
     files = _DEVICES if machine is None else (os.path.realpath(machine),)
     folder = f"/proc/{pid}/fd"
     try:

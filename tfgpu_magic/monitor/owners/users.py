@@ -7,15 +7,12 @@ import pwd
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tfgpu_magic.host import SIMULATED, SIMULATED_USER
 from tfgpu_magic.probe import within
 
 if TYPE_CHECKING:
     from threading import Thread
 
-SIMULATED = "TFGPU_SIMGPU"
-"""The variable that puts a process on a simulated machine (`simgpu.ENVIRONMENT`)."""
-SIMULATED_USER = "TFGPU_SIMGPU_USER"
-"""The variable with the name of other users on a simulated machine; without it, the system's name is used."""
 USER_TIMEOUT = 0.25
 """Seconds to wait for a name: a directory service may be slow, or away."""
 
