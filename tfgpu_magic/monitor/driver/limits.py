@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 
-from tfgpu_magic.units import MIB
-
 UNLIMITED = 2**64 - 1
 """The hard limit that is none: NVML_DEVICE_MEMORY_LIMIT_MAX."""
-DRIVERS_PART = 240 * MIB
+DRIVERS_PART = 240 * 2**20  # without `units`, whose import takes as long as a look
 """Bytes of a limit that no process can have beside CUDA's contexts.
 
 One party has measured: of 30,000 and of 48,943 MiB a first process could have 29,184 and 48,128 (RTX PRO 6000, driver
