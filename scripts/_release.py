@@ -65,6 +65,8 @@ def main() -> int:
                 print(f"  uvx --from tfgpu-magic tfgpu demo: a picture after {seconds:.1f} s, {when}")
         if seconds > PROMISED:
             raise SystemExit(f"That takes longer than the {PROMISED:.0f} s that are promised.")
+        with step("The recipe for conda, on the sdist"):
+            _run(sys.executable, "-m", "scripts._recipe", _made()[0], _new(Path(scratch, "conda")))
     with step("The wheel, installed where there is neither a compiler nor Node.js: tests/test_wheel.py"):
         _run(sys.executable, "-m", "pytest", "--quiet", "tests/test_wheel.py", TFGPU_DIST=str(DIST))
     print(f"Made: {DIST.relative_to(ROOT)}/SHA256SUMS and what it lists.")
@@ -80,9 +82,11 @@ def disagreements(root: Path, tag: str | None = None) -> list[str]:
     """
     heading = re.search(r"^## (.*)", (root / "CHANGELOG.md").read_text(), re.MULTILINE)
     title = heading[1] if heading else ""
+    recipe = re.search(r'^  version: "(.*)"', (root / "conda" / "recipe.yaml").read_text(), re.MULTILINE)
     citation = re.search(r"^version: (.*)", (root / "CITATION.cff").read_text(), re.MULTILINE)
     found = {
         "CHANGELOG.md": title.removeprefix("Unreleased: ").partition(" ")[0],
+        "conda/recipe.yaml": recipe[1] if recipe else "",
         "CITATION.cff": citation[1] if citation else "",
         "labextension/package.json": json.loads((root / "labextension" / "package.json").read_text())["version"],
     }
@@ -122,6 +126,11 @@ def _make(scratch: Path) -> None:
             _same(path, scratch / folder / path.name)
     sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in _made()]
     (DIST / "SHA256SUMS").write_text("".join(sums))
+
+
+def _new(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
 
 
 def _made() -> tuple[Path, Path]:
@@ -165,8 +174,7 @@ def _show() -> None:
 @contextmanager
 def _index(scratch: Path) -> Iterator[str]:
     """Run a package index of what is uploaded to it; give its address."""
-    packages = scratch / "index"
-    packages.mkdir()
+    packages = _new(scratch / "index")
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     command = [

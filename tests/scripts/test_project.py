@@ -57,7 +57,7 @@ def test_the_citation_has_this_version_and_names_nothing_that_is_not_there() -> 
 
 def test_a_release_has_one_version_everywhere(tmp_path: Path) -> None:
     version = tfgpu_magic.__version__
-    for name in ("CHANGELOG.md", "CITATION.cff", "labextension/package.json"):
+    for name in ("CHANGELOG.md", "CITATION.cff", "conda/recipe.yaml", "labextension/package.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text((ROOT / name).read_text())
     changelog = tmp_path / "CHANGELOG.md"
@@ -72,6 +72,20 @@ def test_a_release_has_one_version_everywhere(tmp_path: Path) -> None:
         f"the tag has version '0.0.8', and the package {version!r}.",
         f"CHANGELOG.md must begin with '## {version} (YEAR-MONTH-DAY)', and has '## Unreleased: {version}'.",
     ]
+
+
+def test_the_recipe_for_conda_has_what_the_package_needs() -> None:
+    recipe = (ROOT / "conda" / "recipe.yaml").read_text()
+    project = (ROOT / "pyproject.toml").read_text()
+    needed = re.findall(r'^    "([\w-]+)>=([\d.]+)', project.partition("\ndependencies = [")[2].partition("]")[0], re.M)
+    _, _, run = recipe.partition("  run:\n")
+
+    assert needed
+    assert re.findall(r"^    - ([\w-]+) >=([\d.]+)", run.partition("\ntests:")[0], re.M) == needed
+    (oldest,) = re.findall(r'python_min: "(.*)"', recipe)
+    assert f'requires-python = ">={oldest}"' in project
+    assert re.findall(r"- (tfgpu = .*)", recipe) == ["tfgpu = tfgpu_magic.command.main:main"]
+    assert 'tfgpu = "tfgpu_magic.command.main:main"' in project
 
 
 def test_what_is_promised_of_the_simulated_machine_is_what_a_release_checks() -> None:
