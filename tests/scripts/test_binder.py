@@ -21,7 +21,7 @@ GIVEN = 2 * GIB
 TOUR = """
 import os, subprocess, sys
 from pathlib import Path
-from tfgpu_magic.demo.lab import touring
+from tfgpu_magic.simgpu.demo.lab import touring
 folder = Path(sys.argv[1])
 with touring(folder, os.environ, 8888) as (lab, url):
     run = [sys.executable, "-m", "jupyter", "execute", "--timeout", "600", "--inplace", folder / "tour.ipynb"]
