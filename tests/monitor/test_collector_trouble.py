@@ -65,12 +65,12 @@ def test_a_process_that_cannot_be_read_keeps_no_other_from_being_read(monkeypatc
         return HolderFacts(1000, 5)
 
     monkeypatch.setattr(holders, "PROCESS_TIMEOUT", 2 * SLACK)
-    known, rows = holders.Holders(read), tuple(Process("0", pid, "C", 1) for pid in (1, 2))
+    known, rows = holders.Holders(read), tuple(Process("0", pid, "C", 1) for pid in (1, 2, 3))
     found = [known.named(Snapshot(time=0.0, processes=rows), at).processes for at in (0.0, 5.0, 20.0)]
     never.set()
 
-    assert [[row.began for row in each] for each in found] == [[None, 5]] * 3
-    assert asked == [1, 2, 2]
+    assert [[row.began for row in each] for each in found] == [[None, 5, 5]] * 3
+    assert asked == [1, 2, 3, 2, 3]
 
 
 def test_what_is_read_of_processes_is_no_time_in_the_driver(

@@ -6,25 +6,24 @@ whether it has the driver open.
 
 from __future__ import annotations
 
-from functools import partial
+import contextlib
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.model.snapshot import Process
 from tfgpu_magic.monitor.owners.cgroups import named
 from tfgpu_magic.monitor.owners.pids import began, user, whose
-from tfgpu_magic.probe import within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from threading import Thread
+    from collections.abc import Callable, Iterable
 
     from tfgpu_magic.model.snapshot import Snapshot
 
 TRUSTED_FOR = 10.0
 """Seconds in which no pid is reused by another process on the same GPU."""
 PROCESS_TIMEOUT = 0.5
-"""Seconds to wait for what is read of a process; it takes a fraction of a millisecond."""
+"""Seconds to wait for what is read of a process; it takes a tenth of a millisecond."""
 
 
 class HolderFacts(NamedTuple):
@@ -64,7 +63,7 @@ class Holders:
     def __init__(self, read: Callable[[int], HolderFacts]) -> None:
         self._read = read
         self._known: dict[int, tuple[float, HolderFacts]] = {}
-        self._hanging: dict[int, list[Thread]] = {}
+        self._hanging: dict[int, Thread] = {}
 
     def named(self, snapshot: Snapshot, now: float) -> Snapshot:
         """Return a reading of the lists with what is known of its processes.
@@ -73,19 +72,38 @@ class Holders:
             snapshot: the reading.
             now: on the monotonic clock.
         """
-        before, self._known = self._known, {}
-        for pid in {row.pid for row in snapshot.processes}:
-            known = before.get(pid)
-            self._known[pid] = known if known and now - known[0] < TRUSTED_FOR else (now, self._find(pid))
+        pids = {row.pid for row in snapshot.processes}
+        known = {pid: one for pid, one in self._known.items() if pid in pids and now - one[0] < TRUSTED_FOR}
+        read = self._read_all(pids - known.keys())
+        self._known = {pid: known.get(pid) or (now, read.get(pid, NOBODY)) for pid in pids}
         return snapshot._replace(processes=tuple([self._row(row) for row in snapshot.processes]))
 
     def _row(self, row: Process) -> Process:
         uid, began, cgroup = self._known[row.pid][1]
         return Process(row.gpu, row.pid, row.kind, row.held, row.utilisation, uid, began, row.unused, cgroup)
 
-    def _find(self, pid: int) -> HolderFacts:
-        hanging = self._hanging.setdefault(pid, [])
-        found = within(PROCESS_TIMEOUT, partial(self._read, pid), hanging)
-        if not hanging:
-            del self._hanging[pid]
-        return found or NOBODY
+    def _read_all(self, pids: Iterable[int]) -> dict[int, HolderFacts]:
+        """Read processes on one thread, and where one does not let itself be read, those after it on another."""
+        self._hanging = {pid: thread for pid, thread in self._hanging.items() if thread.is_alive()}
+        waiting, found = [pid for pid in pids if pid not in self._hanging], dict[int, HolderFacts]()
+        while waiting:
+            done: list[HolderFacts] = []
+            thread = Thread(target=self._read_each, args=(waiting, done), daemon=True)
+            with contextlib.suppress(RuntimeError):  # there is none to be had
+                thread.start()
+            before = -1
+            while thread.is_alive() and len(done) > before:
+                before = len(done)
+                thread.join(PROCESS_TIMEOUT)
+            read = tuple(done)
+            found.update(zip(waiting, read, strict=False))
+            rest = waiting[len(read) + 1 :]
+            if thread.is_alive() and len(read) < len(waiting):
+                self._hanging[waiting[len(read)]] = thread
+            waiting.clear()  # that thread reads no other, when it goes on
+            waiting = rest
+        return found
+
+    def _read_each(self, pids: Iterable[int], done: list[HolderFacts]) -> None:
+        for pid in pids:
+            done.append(self._read(pid))  # noqa: PERF401  one by one: who waits counts them
