@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from itertools import chain, groupby, repeat, starmap
 from operator import itemgetter
 
 from tfgpu_magic.model.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Set
+    from collections.abc import Callable, Iterable, Mapping, Sequence, Set
     from typing import Any
 
 SIMULATED = "Simulated"
@@ -201,7 +201,7 @@ class Snapshot(NamedTuple):
             gpus["capability"] = [one and tuple(one) for one in gpus["capability"]]
             return cls(**{name: fields[name] for name in cls._fields if name in fields} | {
                 "gpus": tuple(starmap(Gpu, _columns(gpus, Gpu, "index"))),
-                "processes": tuple(chain.from_iterable(map(_alike, fields["processes"]))),
+                "processes": tuple(chain.from_iterable(_PARSED.of(fields["processes"]))),
                 "notes": tuple(fields["notes"]),
             })  # fmt: skip
         except (TypeError, KeyError, IndexError, AttributeError) as error:
@@ -228,9 +228,23 @@ def _text(alike: Iterable[Process]) -> str:
     return _json()[0](known | {"gpu": columns["gpu"][0], "kind": columns["kind"][0]})
 
 
-@lru_cache(512)
+class _Parsed:
+    """What was parsed last: few GPUs' processes change from second to second."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Process, ...]] = {}
+
+    def of(self, texts: Sequence[str]) -> list[tuple[Process, ...]]:
+        """Parse what `_text` returned."""
+        known = self._known
+        self._known = now = {text: known.get(text) or _alike(text) for text in texts}
+        return [now[text] for text in texts]
+
+
+_PARSED = _Parsed()
+
+
 def _alike(text: str) -> tuple[Process, ...]:
-    """Parse what `_text` returned, unless it was just so before: few GPUs' processes change from second to second."""
     fields = _json()[1](text)
     common = {name: repeat(fields[name], len(fields["pid"])) for name in ("gpu", "kind")}
     return tuple(map(_process, _columns(fields | common, Process, "pid")))
