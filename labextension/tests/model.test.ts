@@ -2,8 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { fullest, labels, Sorter } from '../src/view/model';
-import { gpu, row, state } from './make';
+import { fullest, labels, nearlyFull, Sorter } from '../src/view/model';
+import { GIB, gpu, row, state } from './make';
 
 const ROWS = {
   a: row({ owner: 'run10.ipynb', held: 2, state: 'idle', active: 50 }),
@@ -51,4 +51,13 @@ test('it stays so until another is clearly fuller', () => {
 
   assert.equal(fullest(state({ gpus: { 0: gpus[0], 1: gpus[1] } }), '0'), '0');
   assert.equal(fullest(state({ gpus }), '0'), '2');
+});
+
+test('a GPU is nearly full where the viewer can have little more of it, by its memory or by a limit', () => {
+  const figures = { name: 'A100', total: 80 * GIB, used: 30 * GIB, free: 50 * GIB };
+
+  assert.equal(nearlyFull(figures), undefined);
+  assert.equal(nearlyFull({ ...figures, used: 76 * GIB }), 95);
+  assert.equal(nearlyFull({ ...figures, free: 2 * GIB, limit: 32 * GIB }), 93);
+  assert.equal(nearlyFull({ ...figures, free: 20 * GIB, limit: 32 * GIB }), undefined);
 });

@@ -30,6 +30,11 @@ _FULL = {
     "rows": {"0 7": {"gpu": "0", "who": "mine", "owner": "train.ipynb", "held": 14850 * GIB}},
 }
 
+_LIMITED = {
+    "gpus": {"0": {"name": "A100", "used": 49 * GIB, "total": 80 * GIB, "free": GIB * 3 // 2, "limit": 32 * GIB}},
+    "rows": {"0 7": {"gpu": "0", "who": "mine", "owner": "train.ipynb", "held": 30 * GIB}},
+}
+
 _CHURN = """async ([first, last]) => {
   const state = window.make(1e9);  // what each holds moves with the time, and which rows are in sight with that
   for (let number = first; number < last; number += 1) {
@@ -160,6 +165,18 @@ def test_the_figure_of_a_full_gpu_is_whole_in_any_width(browser: Browser, width:
     shot(page, f"full-{width}")
 
     assert "14850.0 / 16384 GiB" in title.inner_text()
+    assert title.evaluate("one => one.scrollWidth <= one.clientWidth")
+    page.close()
+
+
+@pytest.mark.parametrize("width", [220, 400])
+def test_what_the_driver_allows_the_viewer_stands_by_the_total(browser: Browser, width: int) -> None:
+    page = recorded(browser, f"told&width={width}&told={quote(json.dumps(_LIMITED))}")
+    title = page.locator(".tfgpu-view-title")
+    said = " ".join(title.inner_text().split())
+    shot(page, f"limited-{width}")
+
+    assert "limit 32 GiB 95% 49.0 / 80 GiB" in said  # nearly all that the viewer can have, and not of the GPU
     assert title.evaluate("one => one.scrollWidth <= one.clientWidth")
     page.close()
 

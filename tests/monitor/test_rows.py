@@ -6,7 +6,7 @@ A report stands beside the driver's figures, and in their place where there are 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -195,6 +195,21 @@ def test_shares_say_whose_memory_is(held: list[tuple[int, int]], shares: list[tu
     made = table(*((pid, size * GIB) for pid, size in held)).gpus[0]
 
     assert [(share.who, share.size // GIB) for share in made.shares] == shares
+
+
+@pytest.mark.parametrize(
+    ("gpu", "shares"),
+    [
+        # of the whole GPU; and in the limited cgroup itself, where another's row is of another cgroup
+        ({"limit": 8 * GIB, "free": 2 * GIB}, [("this", 4), ("others", 6), ("free", 2)]),
+        ({"limit": 8 * GIB, "total": 8 * GIB, "used": 4 * GIB, "free": 3 * GIB}, [("this", 4), ("free", 3)]),
+    ],
+)
+def test_in_a_limited_cgroup_they_are_of_what_is_shown_there(gpu: dict[str, Any], shares: list[object]) -> None:
+    made = table((1, 4 * GIB), (3, 6 * GIB), **gpu).gpus[0]
+
+    assert [(share.who, share.size // GIB) for share in made.shares] == shares
+    assert made.limit == 8 * GIB
 
 
 def test_unknown_stays_unknown() -> None:

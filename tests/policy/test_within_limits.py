@@ -19,7 +19,7 @@ from tests.cgroups import cgroup2
 from tests.processes import PATIENCE, run
 from tests.simgpu.on_machine import enter, get_limits, set_limits
 from tests.sizes import GIB, MIB
-from tests.tf.on_machine import fill, first_op, held, refused
+from tests.tf.on_machine import fill, first_op, held, refused, status_text
 from tfgpu_magic.engine import engine
 from tfgpu_magic.errors import SimulatorError
 from tfgpu_magic.monitor.driver import limits
@@ -108,6 +108,16 @@ def gpu() -> tuple[int | None, ...]:
     return first.total, first.most, first.limit, first.used, first.free
 
 
+def why_not() -> str:
+    """Have TensorFlow ask for more than there is, as it needs it, and return why it got none."""
+    import tensorflow as tf
+
+    tfgpu_magic.apply("growth")
+    with pytest.raises(tf.errors.ResourceExhaustedError) as raised:
+        tf.zeros(5 * GIB // 16 * 3)  # 3.75 GiB
+    return repr(tfgpu_magic.why(raised.value))
+
+
 def filled(words: str) -> tuple[int, list[int]]:
     """Have TensorFlow take all that it gets of the first GPU under a policy; return that, and what is held."""
     if words:
@@ -188,6 +198,16 @@ def test_nor_does_another_interpreter_beside_plain_cuda(site: Site) -> None:
     assert done.returncode == 0
     assert GIB < int(done.stdout.split()[-1]) <= 3 * GIB - limits.DRIVERS_PART - CONTEXT
     assert site.machine.held(pid=neighbour.pid) == site.used == GIB
+
+
+def test_the_status_and_a_failure_name_what_the_figures_are_of(site: Site, place: str) -> None:
+    limit = "16 GiB (your limit: 4 GiB)" if place == "one below it" else "4 GiB (your limit)"
+
+    assert f" / {limit}" in site.do(status_text, "limit 1GiB")
+    said = site.do(why_not)
+    assert f" / {limit} held" in said
+    sentence = "of GPU 0's 4 GiB (your limit) are free" if place == "one below it" else "TensorFlow's pool on GPU:0"
+    assert sentence in said
 
 
 @below

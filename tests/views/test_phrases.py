@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.figures import pytorch, tensorflow
 from tests.sizes import GIB
 from tfgpu_magic.model import phrases
-from tfgpu_magic.model.rows import Notebook
+from tfgpu_magic.model.rows import GpuRow, Notebook
 
 from .tables import BUSY, process
 
@@ -32,6 +32,23 @@ from .tables import BUSY, process
 def test_figures_have_one_decimal_and_little_is_not_nothing(size: int | None, shown: str) -> None:
     assert phrases.gib(size) == shown
     assert phrases.with_unit(size) == ("N/A" if size is None else f"{shown} GiB")
+
+
+@pytest.mark.parametrize(
+    ("limit", "total", "shown"),
+    [
+        (None, 80, "3.0 / 80 GiB"),
+        (32, 80, "3.0 / 80 GiB (your limit: 32 GiB)"),
+        (32, 32, "3.0 / 32 GiB (your limit)"),
+    ],
+)
+def test_what_the_driver_allows_here_stands_beside_the_total(limit: int | None, total: int, shown: str) -> None:
+    known = GpuRow(gpu="0", name="A100", used=3 * GIB, total=total * GIB, free=9 * GIB)
+    row = replace(known, limit=None if limit is None else limit * GIB)
+
+    assert phrases.held(row) == shown
+    assert row.most == (limit or total) * GIB
+    assert bool(phrases.kept(row)) == (limit is None)  # what is beyond the limit is not the driver's
 
 
 @pytest.mark.parametrize(

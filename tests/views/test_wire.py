@@ -123,6 +123,7 @@ def everything() -> Table:
     orphan = replace(process(8), pid=9, kernel=9, began=123, utilisation=0, unused=1.0)
     told = replace(BUSY.gpus[0], utilisation=3, temperature=54, power=61_000)
     gpu = replace(told, uuid="GPU-1", error="no list of processes", mig=True, instance=True, unified=True)
+    gpu = replace(gpu, limit=GIB)
     untold = replace(gpu, gpu="1", shares=tuple(replace(one, text="not told whose") for one in gpu.shares))
     parked = Parked(state="waiting", size=GIB, since=9.0, behind="b.ipynb", trouble="hangs", disk=True)
     waits = replace(row, pid=10, held=0, parked=parked, parks=True)

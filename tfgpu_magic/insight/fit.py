@@ -50,7 +50,7 @@ class Need:
         peaks: the highest of each, of that which its limit bounds.
         limits: what to ask for each.
         context: what CUDA's context takes beside them, about.
-        total: the GPU's memory; None where that is unknown.
+        total: the GPU's memory, or what can be had of it here; None where that is unknown.
     """
 
     framework: str
@@ -111,7 +111,7 @@ def _wanted(pool: Pool, failed: Explanation | None) -> int:
 def _need(framework: str, gpu: Gpu, counters: Sequence[Pool]) -> Need:
     context = context_bytes(gpu.total or 0)
     limits = [round_up(one.peak + max(one.peak // MARGIN, LEAST_MARGIN)) for one in counters]
-    if gpu.total is not None and sum(limits) > (room := gpu.total - context):
+    if gpu.most is not None and sum(limits) > (room := gpu.most - context):
         limits = [room * limit // sum(limits) // MIB * MIB for limit in limits]  # they did fit as they were
     return Need(
         framework=framework,
@@ -120,7 +120,7 @@ def _need(framework: str, gpu: Gpu, counters: Sequence[Pool]) -> Need:
         peaks=tuple(one.peak for one in counters),
         limits=tuple(limits),
         context=context,
-        total=gpu.total,
+        total=gpu.most,
     )
 
 

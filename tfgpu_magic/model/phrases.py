@@ -45,8 +45,9 @@ def seconds(length: float) -> str:
 
 
 def held(row: GpuRow) -> str:
-    """Write what is held of a GPU: ``61.2 / 80 GiB``."""
-    return f"{gib(row.used)} / {gib(row.total).removesuffix('.0')} GiB"
+    """Write what is held of a GPU: ``61.2 / 80 GiB``; and where the driver limits it, what can be had of it here."""
+    most = "" if row.limit == row.total else f": {gib(row.limit).removesuffix('.0')} GiB"
+    return f"{gib(row.used)} / {gib(row.total).removesuffix('.0')} GiB{f' (your limit{most})' * bool(row.limit)}"
 
 
 def use(row: GpuRow) -> str:
@@ -67,7 +68,7 @@ def figures(row: ProcessRow) -> list[str]:
 
 def kept(row: GpuRow) -> list[str]:
     """Write what the driver keeps of a GPU, which is neither held nor free, if it is not negligible."""
-    if row.total is None or row.used is None or row.free is None:
+    if row.total is None or row.used is None or row.free is None or row.limit is not None:
         return []
     size = row.total - row.used - row.free
     return [f"kept by the driver {with_unit(size)}"] if size >= _SMALLEST * BINARY["GiB"] else []

@@ -112,6 +112,7 @@ class GpuRow:
         instance: whether this is such an instance.
         error: why figures are missing, in words.
         shares: whose the memory is, in the order of `ShareOf`; empty when that is unknown.
+        limit: the most that the driver lets this process's cgroup have, with all that runs in it; None without a limit.
     """
 
     gpu: str
@@ -131,6 +132,12 @@ class GpuRow:
     instance: bool = False
     error: str | None = None
     shares: tuple[Share, ...] = ()
+    limit: int | None = None
+
+    @property
+    def most(self) -> int | None:
+        """The bytes that can be had here: the GPU's memory, or less of it, as `Gpu.most`."""
+        return self.total if self.total is None or self.limit is None else min(self.total, self.limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -136,7 +136,7 @@ def _apply(do: Callable[[], Plan]) -> ChooserAnswer:
 
 def _gpu(gpu: Gpu) -> dict[str, object]:
     """Return a GPU's facts; unknown ones are absent."""
-    facts = {"label": gpu.label, "name": gpu.name, "free": gpu.free, "total": gpu.total, "error": gpu.error}
+    facts = {"label": gpu.label, "name": gpu.name, "free": gpu.free, "total": gpu.most, "error": gpu.error}
     return {name: value for name, value in facts.items() if value is not None}
 
 

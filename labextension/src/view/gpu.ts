@@ -108,6 +108,7 @@ function header(label: string, gpu: Gpu, look: Look): TemplateResult {
       <span class="tfgpu-view-number">${label}</span>
       <span class="tfgpu-view-name" title=${cut(gpu.name, 1000)}><bdi>${cut(gpu.name, 200)}</bdi></span>
       ${gpu.mig ? tag(trans.__('MIG'), trans.__('Cut into instances, which have lines of their own')) : nothing}
+      ${gpu.limit ? tag(trans.__('limit %1', withUnit(gpu.limit, unit).replace('.0 ', ' ')), trans.__('Of this GPU, the driver lets your processes here have so much together')) : nothing}
       ${gpu.unified ? tag(trans.__('unified'), trans.__('It shares its memory with the processor')) : nothing}
       ${full === undefined ? nothing : html`<span class="tfgpu-view-full" title=${trans.__('Nearly full: %1 free', withUnit(gpu.free, unit))}>${trans.__('%1%', full)}</span>`}
       <span class="tfgpu-view-figure">${figures(gpu, unit)}</span>

@@ -57,9 +57,10 @@ export function fullest(state: State, before: string | null = null): string | nu
   return best;
 }
 
-/** The part of a GPU that is used, in percent, where that is nearly all; else undefined. */
-export function nearlyFull({ used, total }: Gpu): number | undefined {
-  const percent = used !== undefined && total ? Math.floor((100 * used) / total) : 0;
+/** The part of a GPU, or of what the viewer may have, that is used, in percent, where that is nearly all. */
+export function nearlyFull({ used, total, free, limit }: Gpu): number | undefined {
+  const [taken, whole] = limit && free !== undefined ? [limit - free, limit] : [used, total];
+  const percent = taken !== undefined && whole ? Math.floor((100 * taken) / whole) : 0;
   return percent >= FULL ? Math.min(percent, 100) : undefined;
 }
 

@@ -34,6 +34,8 @@ export interface Gpu {
   others?: number;
   /** The name of that, where its owner is unknown. */
   rest?: string;
+  /** The most that the driver lets the viewer's processes have together. */
+  limit?: number;
 }
 
 export interface Row {

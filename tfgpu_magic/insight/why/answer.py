@@ -186,7 +186,7 @@ def _free(case: Explanation) -> str:
 
 
 def _total(case: Explanation) -> str:
-    return rounded(None if case.gpu is None else case.gpu.total)
+    return "N/A" if case.gpu is None else f"{rounded(case.gpu.most)}{' (your limit)' * bool(case.gpu.limit)}"
 
 
 def _lead(case: Explanation) -> str:

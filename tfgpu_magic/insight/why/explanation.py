@@ -116,7 +116,7 @@ def find_cause(shortage: Shortage, pool: Pool | None, gpu: GpuRow | None, *, sta
         return "start"
     if shortage.kind == "library":
         return "library"
-    if size is not None and gpu is not None and gpu.total is not None and size > gpu.total:
+    if size is not None and gpu is not None and gpu.most is not None and size > gpu.most:
         return "size"
     if shortage.kind == "driver" or pool is None:
         return "gpu" if free is not None and free < max(size or 0, LIBRARY_ROOM) else "unknown"

@@ -21,6 +21,7 @@ from tfgpu_magic.monitor.driver.look import look
 from tfgpu_magic.monitor.live import Live, last
 from tfgpu_magic.monitor.owners.attribution import Owners, together
 from tfgpu_magic.monitor.owners.pids import maker
+from tfgpu_magic.monitor.table.limited import limited
 from tfgpu_magic.monitor.table.tabulate import UNATTRIBUTED, Known, make
 from tfgpu_magic.probe import within
 
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from tfgpu_magic.model.snapshot import Snapshot
     from tfgpu_magic.monitor.board.snapshot_file import Look
     from tfgpu_magic.monitor.owners.attribution import Owner
-    from tfgpu_magic.monitor.table.tabulate import RowFact
+    from tfgpu_magic.monitor.table.limited import limited
+from tfgpu_magic.monitor.table.tabulate import RowFact
 
 PID_TRUSTED_FOR = 10.0
 """Seconds in which no pid is reused by another process on the same GPU."""
@@ -183,7 +185,7 @@ class Watcher:
         self.live.close()
 
     def _table(self, look: Look, found: Posted, notebooks: Mapping[int, Notebook]) -> Table:
-        snapshot = look.snapshot
+        snapshot = limited(look.snapshot)
         known = replace(found.known(self._owners, snapshot, notebooks), own=self._own(snapshot))
         return replace(make(snapshot, known), stale_since=look.stale_since, every=look.every)
 

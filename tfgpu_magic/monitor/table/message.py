@@ -47,6 +47,7 @@ class WireGpu(TypedDict):
     policy: NotRequired[str]
     others: NotRequired[int]
     rest: NotRequired[str]
+    limit: NotRequired[int]
 
 
 class WireRow(TypedDict):
@@ -218,6 +219,7 @@ def _gpu(row: GpuRow) -> WireGpu:
         "policy": row.policy or None,
         "others": others and others.size,
         "rest": others.text if others and others.text != "others" else None,
+        "limit": row.limit,
     }))  # fmt: skip
 
 

@@ -301,6 +301,7 @@ def _gpu_row(gpu: Gpu, rows: Sequence[ProcessRow], use: GpuUse | None) -> GpuRow
         instance=gpu.instance is not None,
         error=gpu.error,
         shares=_shares(gpu, rows),
+        limit=gpu.limit,
     )
     if use is None:
         return row
@@ -324,6 +325,8 @@ def _shares(gpu: Gpu, rows: Sequence[ProcessRow]) -> tuple[Share, ...]:
     for row in rows:
         sizes[row.who if row.who in sizes else "others"] += row.known or 0
     rest = gpu.used - sizes["this"] - sizes["mine"]
+    if gpu.total == gpu.limit:
+        sizes["others"] = 0  # what is used in the cgroup is told, and others' rows may be of other cgroups
     others = OWNER_UNKNOWN if _holds_unknown(rows) or not gpu.listed else "others"
     found = (
         Share(who="this", text="this notebook", size=sizes["this"]),
