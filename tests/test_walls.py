@@ -95,7 +95,7 @@ def test_a_first_line_imports_nothing_that_only_others_need() -> None:
 
 def test_a_word_is_a_file_and_a_line() -> None:
     files = {Path(room).stem for room in ROOMS if room.startswith(("notebook/words/", "parking/words/"))}
-    common = {"__init__", "table", "line", "policy", "completions"}  # to all words, and to those of a policy
+    common = {"__init__", "table", "line", "policy"}  # to all words, and to those of a policy
 
     assert files - common == {word.name for word in table.WORDS} - {word.name for word in POLICY_WORDS}
     assert len({name for word in table.WORDS for name in word.names}) == sum(len(word.names) for word in table.WORDS)
