@@ -25,10 +25,10 @@ from tests.sizes import CONTEXT, GIB, MIB
 from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.machine import ThisMachine as Here
 from tfgpu_magic.parking import doctor_check as parking
-from tfgpu_magic.parking import doctor_child, facts
+from tfgpu_magic.parking import facts
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.answers import reasons
-from tfgpu_magic.parking.doctor_child import CHUNK
+from tfgpu_magic.parking.doctor_check import CHUNK
 from tfgpu_magic.parking.observation import Observation
 from tfgpu_magic.parking.states import CudaState, Phase
 from tfgpu_magic.simgpu import Machine
@@ -213,11 +213,11 @@ def test_under_the_open_module_whatever_fails_once_it_came_back_it_ends_parked(
 
         for place, name, value in (
             (facts, "open_module", lambda: True), (os, "_exit", sys.exit),
-            (doctor_child, "GpuState", lambda _: house.state), (doctor_child, "_answer", fails),
+            (parking, "GpuState", lambda _: house.state), (parking, "_answer", fails),
         ):  # fmt: skip
             monkeypatch.setattr(place, name, value)
         with pytest.raises(SystemExit) as ended:
-            doctor_child.main(None, GIB, allow_open_module=True)
+            parking.main(None, GIB, allow_open_module=True)
 
     assert (ended.value.code, house.phase) == (int(phase is Phase.BACK), Phase.PARKED)
     assert house.driver.state is CudaState.CHECKPOINTED

@@ -175,12 +175,9 @@ def phase(pid: int) -> Phase | None:
     return None if found is None else found.phase
 
 
-def park(
-    pid: int, inside: Inside = IDLE, tell: Tell = lambda _: None, *, allow_open_module: bool = False
-) -> ParkOutcome:
+def park(pid: int, inside: Inside = IDLE, tell: Tell = lambda _: None) -> ParkOutcome:
     """Park an idle program."""
-    asker = Asker(tell)
-    return Park(state(pid), inside, allow_open_module=allow_open_module, asker=asker).park()
+    return Park(state(pid), inside, asker=Asker(tell)).park()
 
 
 def unpark(pid: int, tell: Tell = lambda _: None, wanted: Callable[[], bool] = lambda: True) -> ParkOutcome:

@@ -132,7 +132,7 @@ def test_a_cell_that_begins_before_the_gate_is_closed_is_seen(
         running.append("a cell that another thread has just begun")
         return close()
 
-    def of_process(*, busy: bool, threads: tuple[str, ...]) -> Inside:
+    def of_process(*, busy: bool, **_: object) -> Inside:
         return Inside(against=(why.BUSY(),) if busy else ())
 
     monkeypatch.setattr(notebook._gate, "close", closed)

@@ -35,7 +35,7 @@ GOOD = ParkFacts(
         replace(GOOD, driver="610.10"),
         replace(GOOD, inside=Inside(libraries=("/usr/lib/libcuda.so.580.65.06",))),  # the driver's own
         replace(GOOD, inside=Inside(libraries=("/simulated/libcuda.so.1",))),
-        replace(GOOD, open_module=True, allow_open_module=True),  # administrators may allow it
+        replace(GOOD, open_module=True, inside=Inside(allow_open_module=True)),  # administrators may allow it
         replace(GOOD, most=9 * GIB, others=3 * GIB),  # enough to the byte
     ],
 )

@@ -124,7 +124,7 @@ def test_the_open_kernel_module_is_refused_unless_it_is_allowed(machine: Machine
     program = programs()
 
     assert park(program.pid).refusals == (why.OPEN_MODULE("595.71.05"),)
-    assert park(program.pid, allow_open_module=True).done
+    assert park(program.pid, Inside(allow_open_module=True)).done
     assert unpark(program.pid).done
     assert program.ask("intact()")
 

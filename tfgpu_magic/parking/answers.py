@@ -20,37 +20,31 @@ WITHOUT = (
 )
 WITHOUT_SOON = "To go on without the GPU, interrupt, and run `%tf_gpu unpark --without-gpu`."
 
-_MOST_HOLDERS = 3
-_WORDS = {
+STEPS = {
+    "begins": "",
     "checks": "Checking whether it can be parked.",
     "locks": "Waiting for what the GPU was given to do.",
+    "copies out": "Parking: {size} of GPU memory go to host memory{time}.",
+    "copies to disk": "Parking: {size} of GPU memory go to disk.",
     "settles": "Waiting for the end of what a process that made the driver's calls has begun.",
+    "waits": "Waiting for room. {first}{then} To stop waiting, interrupt: nothing is lost, and it stays parked.",
     "takes room": "Taking the room.",
+    "copies back": "Bringing {size} of GPU memory back{time}.",
 }
+"""What is said of each step of a parking or a return."""
+
+_MOST_HOLDERS = 3
 
 
 def progress(progress: Progress, names: Mapping[int, str]) -> str:
-    """Say how a parking or a return gets on.
-
-    Args:
-        progress: how it gets on.
-        names: what the processes are called that it names, by pid.
-    """
+    """Say how a parking or a return gets on; the processes that it names are called as `names` has them by pid."""
     size, time = rounded(progress.size), "" if progress.seconds is None else f", about {seconds(progress.seconds)}"
-    if progress.step == "copies out":
-        return f"Parking: {size} of GPU memory go to host memory{time}."
-    if progress.step == "copies to disk":
-        return f"Parking: {size} of GPU memory go to disk."
-    if progress.step == "copies back":
-        return f"Bringing {size} of GPU memory back{time}."
-    if progress.step != "waits":
-        return _WORDS.get(progress.step, "")
     lines = [] if progress.trouble is None else [reason(progress.trouble)]
     lines += [_room(room, names) for room in progress.rooms if room.short or room.free is None]
     lines += [f"{_called(pid, names)} is first." for pid in progress.ahead]
     first = " ".join(lines) or "It is not its turn yet."
-    then = "" if progress.seconds is None else f" Then {size} come back{time}."
-    return f"Waiting for room. {first}{then} To stop waiting, interrupt: nothing is lost, and it stays parked."
+    then = f" Then {size} come back{time}." if time else ""
+    return STEPS[progress.step].format(size=size, time=time, first=first, then=then)
 
 
 def parked(outcome: ParkOutcome, here: str) -> str:

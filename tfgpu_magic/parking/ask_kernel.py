@@ -46,11 +46,7 @@ def ask(
 ) -> ParkOutcome | None:
     """Have another notebook's kernel do something, and return what came of it; None where it goes on beyond the time.
 
-    Args:
-        pid: the kernel.
-        what: what it is to do.
-        seconds: how long to wait for the answer.
-        tell: takes how far it is while it is waited for.
+    While it is waited for, `tell` takes how far it is.
 
     Raises:
         MonitorError: it cannot be asked.

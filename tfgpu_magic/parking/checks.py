@@ -41,59 +41,33 @@ CGROUP_MARGIN = BINARY["GiB"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inside:
-    """What only the process itself can say, and has to.
+    """What only the process itself can say, and has to."""
 
-    Attributes:
-        against: why it may not be parked, on whatever machine.
-        nvml: whether NVML is kept loaded, and was never unloaded without its end.
-        libraries: the files from which it may have the driver's calls; none in a process without CUDA.
-    """
-
-    against: tuple[Refusal, ...] = ()
-    nvml: bool = True
-    libraries: tuple[str, ...] = ()
+    against: tuple[Refusal, ...] = ()  # why it may not be parked, on whatever machine
+    nvml: bool = True  # whether NVML is kept loaded, and was never unloaded without its end
+    libraries: tuple[str, ...] = ()  # the files from which it may have the driver's calls; none in one without CUDA
+    allow_open_module: bool = False  # whether its configuration allows it under the open kernel module
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParkFacts:
-    """What is known of a process and its machine.
+    """What is known of a process and its machine; None is unknown, and sizes are in bytes."""
 
-    Attributes:
-        error: why the driver gives no figures; None where it does.
-        driver: the driver's version; None where it is unknown.
-        open_module: whether the open kernel module is loaded; None where that is unknown.
-        allow_open_module: whether the administrator allows it there.
-        architecture: as `platform.machine` names it.
-        gpus: the GPUs that the process is on; what this user's processes hold of them, who can give it back, is free.
-        free: bytes that are free of each of these now.
-        held: what it holds of each of these, in their order; None where the driver does not say.
-        unlisted: whether it may hold memory though it is on none of these: the driver lists pids of another namespace.
-        mappings: how often it has mapped the file of managed memory; None where that cannot be read.
-        mps: whether the driver lists it as a client of MPS.
-        children: pids of its descendants that have the driver open, or of which it is not known.
-        host: bytes of host memory that it may still fill, without what must be left; None where that is unknown.
-        most: bytes of it that all of this user's parked processes may fill; None where there is no such limit.
-        others: bytes of it that this user's other processes fill that are parked.
-        disk: the directory on disk where it is to be parked and the bytes that may be filled there, or why it cannot be
-            used; None is in host memory.
-        inside: what it says of itself.
-    """
-
-    error: str | None = None
-    driver: str | None
-    open_module: bool | None
-    allow_open_module: bool = False
-    architecture: str
-    gpus: tuple[Gpu, ...] = ()
-    free: tuple[int | None, ...] = ()
-    held: tuple[HeldMemory | None, ...] = ()
-    unlisted: bool = False
-    mappings: int | None = 1
-    mps: bool = False
-    children: tuple[int, ...] = ()
-    host: int | None
-    most: int | None = None
-    others: int = 0
+    error: str | None = None  # why the driver gives no figures; None where it does
+    driver: str | None  # its version
+    open_module: bool | None  # whether the open kernel module is loaded
+    architecture: str  # as `platform.machine` names it
+    gpus: tuple[Gpu, ...] = ()  # on which the process is; what this user's processes hold of them is `free` there
+    free: tuple[int | None, ...] = ()  # what is free of each of these now
+    held: tuple[HeldMemory | None, ...] = ()  # what it holds of each of these
+    unlisted: bool = False  # whether it may hold memory of others: the driver lists pids of another namespace
+    mappings: int | None = 1  # how often it has mapped the file of managed memory
+    mps: bool = False  # whether the driver lists it as a client of MPS
+    children: tuple[int, ...] = ()  # its descendants that have the driver open, or of which that is not known
+    host: int | None  # what it may still fill of host memory, without what must be left
+    most: int | None = None  # what all of this user's parked processes may fill of it; None is no such limit
+    others: int = 0  # what this user's other processes fill of it that are parked
+    # Where on disk it is to be parked and what may be filled there, or why it cannot be used; None is in host memory.
     disk: tuple[str, int] | Refusal | None = None
     inside: Inside
 
@@ -120,7 +94,7 @@ def refusals(facts: ParkFacts) -> tuple[Refusal, ...]:
         why.OLD_DRIVER(version, str(LEAST_DRIVER)): branch < LEAST_DRIVER,
         why.NVML_UNLOADED(version): branch >= NVML_MINDED_FROM and not facts.inside.nvml,
         why.UNKNOWN_MODULE(): facts.open_module is None,
-        why.OPEN_MODULE(version): facts.open_module and not facts.allow_open_module,
+        why.OPEN_MODULE(version): facts.open_module and not facts.inside.allow_open_module,
         why.OTHER_ARCHITECTURE(facts.architecture): facts.architecture not in ARCHITECTURES,
         **{why.MIG_GPU(gpu.label): gpu.mig or gpu.instance is not None for gpu in facts.gpus},
         **{why.UNIFIED_MEMORY(gpu.label): gpu.unified for gpu in facts.gpus},

@@ -24,15 +24,10 @@ _MOUNTS = Path("/proc/self/mountinfo")
 
 @dataclass(frozen=True, slots=True)
 class DiskPlace:
-    """What an administrator gives parking of the disks.
+    """What an administrator gives parking of the disks."""
 
-    Attributes:
-        directory: where files may be made.
-        most: bytes that all of a user's processes may fill there together.
-    """
-
-    directory: str
-    most: int
+    directory: str  # where files may be made
+    most: int  # bytes that all of a user's processes may fill there together
 
     @classmethod
     def read(cls, text: str) -> DiskPlace | None:

@@ -1,9 +1,19 @@
-"""Whether a process's GPU state can be parked in host memory here: what can be seen of that, or a try, if asked for."""
+"""Whether a process's GPU state can be parked in host memory here: what can be seen of that, or a try, if asked for.
+
+That is made in a process of its own: TensorFlow fills some memory of a GPU, is parked, comes back, and sees whether all
+is there. Then it ends at once. Under the open kernel module it is parked again first: there, the end of a process whose
+state was brought back, and is not away, has stopped whole machines. `child.ask` kills it if its time is over, and when
+the doctor is interrupted.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import platform
+import time
+import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -11,25 +21,35 @@ from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.checks.tensorflow import installed
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
+from tfgpu_magic.leases.lease_file import TABLE
 from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.model.snapshot import Gpu
+from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
 from tfgpu_magic.parking import checks, facts
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.answers import reasons
 from tfgpu_magic.parking.checks import Inside, ParkFacts
-from tfgpu_magic.parking.doctor_child import CHUNK
+from tfgpu_magic.parking.gpu_state import Asker, GpuState
+from tfgpu_magic.parking.inside.introspection import keep_nvml, of_process
 from tfgpu_magic.parking.observation import MODULES, Observation, Seen
 from tfgpu_magic.parking.refusals import Refusal
+from tfgpu_magic.parking.transfers import Park, Unpark
 from tfgpu_magic.policy.memory import context_bytes
 from tfgpu_magic.policy.process_state import DEVICES, GROWTH
-from tfgpu_magic.units import BINARY
+from tfgpu_magic.units import BINARY, MIB
+
+__all__ = ["TITLED", "keep_nvml", "main", "report"]
 
 ROOM = 2 * BINARY["GiB"]
 """The bytes that must be free on a GPU before a process is tried there: the others' programs come first."""
 SIZE = BINARY["GiB"]
 """The most bytes of tensors that the process has, so that the rates mean something."""
+CHUNK = 64 * MIB
+"""The bytes of one tensor."""
 COPYING = 45.0
 """Seconds for all that comes after TensorFlow's import."""
+ROOM_TIMEOUT = 20.0
+"""Seconds of them that it waits for room: others may have taken that."""
 
 _TELL = "Park nothing on this machine. Please tell us, with this report:\n  tfgpu doctor --json > doctor.json"
 
@@ -94,7 +114,7 @@ ENDED = Outcome(
 )
 
 _CODE = (
-    "from tfgpu_magic.parking.doctor_child import keep_nvml, main; keep_nvml(); import tensorflow; "
+    "from tfgpu_magic.parking.doctor_check import keep_nvml, main; keep_nvml(); import tensorflow; "
     "main(tensorflow, {size}, allow_open_module={allow_open_module})"
 )
 
@@ -124,12 +144,11 @@ def _refusals(machine: ThisMachine, gpu: Gpu) -> tuple[Refusal, ...]:
         ParkFacts(
             driver=machine.driver.snapshot.driver if machine.driver.snapshot else None,
             open_module=facts.open_module(machine.root / "proc"),
-            allow_open_module=machine.allow_open_module,
             architecture=platform.machine(),
             gpus=(gpu._replace(free=gpu.usable),),  # whoever is there now, it would be the process that was there first
             held=held,
             host=facts.host_room(os.getpid(), machine.root / "proc", machine.root / "sys/fs/cgroup"),
-            inside=Inside(),
+            inside=Inside(allow_open_module=machine.allow_open_module),
         )
     )
 
@@ -150,7 +169,7 @@ def _tried(machine: ThisMachine, good: Iterable[Gpu]) -> Finding:
 
 
 def _judged(gpu: str, told: Mapping[str, Any]) -> Finding:
-    """Return what is to be said of a process that has answered; `doctor_child.main` says what it tells."""
+    """Return what is to be said of a process that has answered; `main` says what it tells."""
     refusals = [why.from_json(one) for one in told["refusals"]]
     if told["step"] == "park":
         return REFUSED(reasons=reasons(refusals), names=_names(refusals))
@@ -179,6 +198,56 @@ def _names(refusals: Iterable[Refusal]) -> list[str]:
         " ".join(map(str, (one.reason.name, *(one.values if one.reason is why.DECLINED else ())))) for one in refusals
     ]
 
+
+# --- in the process that is tried ---
+
+
+def main(tensorflow: Any, size: int, *, allow_open_module: bool) -> None:
+    """Park this process with so many bytes of tensors, print what came of it, and end.
+
+    That is the `step` that it has come to, and `refusals` of it; the `size` that it held, what the driver said that it
+    `held` meanwhile, the seconds `out` and `back`, whether all is the `same`.
+    """
+    state = GpuState(os.getpid())
+    status = 1
+    try:
+        print(json.dumps(_answer(state, tensorflow, size, allow_open_module=allow_open_module)), flush=True)
+        status = 0
+    except Exception:
+        traceback.print_exc()
+    if state.known is not None and facts.open_module() is not False:
+        Park(state, None).park()
+    os._exit(status)
+
+
+def _answer(state: GpuState, tensorflow: Any, size: int, *, allow_open_module: bool) -> dict[str, Any]:
+    kept = [_on_gpu(tensorflow, os.urandom(CHUNK)) for _ in range(size // CHUNK)]
+    before = _digests(kept)
+    gone = Park(state, of_process(allow_open_module=allow_open_module)).park()
+    if not gone.done or gone.entry is None:
+        return {"step": "park", "refusals": list(map(why.to_json, gone.refusals))}
+    held = sum(look(LOOK_TIMEOUT).held_by(os.getpid()).values())
+    answer = {"size": gone.entry.size, "out": gone.seconds, "held": held}
+    end = time.monotonic() + ROOM_TIMEOUT
+    back = Unpark(state, TABLE, asker=Asker(wanted=lambda: time.monotonic() < end)).unpark()
+    if not back.done:
+        return answer | {"step": "unpark", "refusals": list(map(why.to_json, back.refusals))}
+    return answer | {"step": "compare", "refusals": [], "back": back.seconds, "same": _digests(kept) == before}
+
+
+def _on_gpu(tensorflow: Any, content: bytes) -> Any:
+    """Return a tensor on the GPU that has this content."""
+    with tensorflow.device("CPU:0"):
+        here = tensorflow.io.decode_raw(content, tensorflow.uint8)
+    with tensorflow.device("GPU:0"):
+        return tensorflow.identity(here)
+
+
+def _digests(tensors: Iterable[Any]) -> list[bytes]:
+    return [hashlib.sha256(tensor.numpy()).digest() for tensor in tensors]
+
+
+# --- what is told of it ---
 
 TITLED = ("Parking", parking)
 """It, after its title, for the doctor's table."""

@@ -56,14 +56,8 @@ LEAVE_TIMEOUT = 30.0
 _NO_STATE = {NO_CUDA: CudaState.NO_CUDA, NO_SUCH_PROCESS: CudaState.UNKNOWN}  # the latter is the system's error, too
 
 
-class _LockArguments(ctypes.Structure):
-    _fields_ = (("timeout_ms", ctypes.c_uint), ("reserved", ctypes.c_uint), ("more", ctypes.c_uint64 * 7))
-
-
-class _Arguments(ctypes.Structure):
-    """The arguments of the other calls: 64 bytes, all zero. Restore would take other GPUs here, by UUID."""
-
-    _fields_ = (("reserved", ctypes.c_uint64 * 8),)
+_Arguments = ctypes.c_uint64 * 8
+"""The arguments of a call, all zero; a lock's timeout comes first. Restore would take other GPUs here, by UUID."""
 
 
 class _PerDevice(ctypes.Structure):
@@ -77,21 +71,11 @@ class _CustomStorage(ctypes.Structure):
 
 
 class DriverError(Exception):
-    """A call that the driver declined.
-
-    Attributes:
-        call: the call's name.
-        code: the driver's number of the error.
-    """
+    """A call that the driver declined: its name, and the driver's number of the error."""
 
     def __init__(self, call: str, code: int) -> None:
         super().__init__(f"{call}: {code}")
         self.call, self.code = call, code
-
-    @property
-    def answer(self) -> dict[str, Any]:
-        """What a worker answers."""
-        return {"call": self.call, "code": self.code}
 
 
 class Driver:
@@ -130,7 +114,7 @@ class Driver:
 
     def lock(self, pid: int, seconds: float) -> None:
         """Let what a process has submitted end, and have its further calls wait."""
-        self._call("cuCheckpointProcessLock", pid, ctypes.byref(_LockArguments(timeout_ms=int(1000 * seconds))))
+        self._call("cuCheckpointProcessLock", pid, _Arguments(int(1000 * seconds)))  # milliseconds
 
     def checkpoint(self, pid: int, file: str | None = None, gpus: Sequence[str] = ()) -> None:
         """Copy a locked process's memory into its own host memory or to a file, and let go of its GPUs.
@@ -143,7 +127,7 @@ class Driver:
                 this process has to end: the driver takes back what is not completed.
         """
         if file is None:
-            self._call(CHECKPOINT, pid, ctypes.byref(_Arguments()))
+            self._call(CHECKPOINT, pid, _Arguments())
             return
         self._retain(gpus)
         storage = self._begin(CHECKPOINT, pid, 0)
@@ -169,7 +153,7 @@ class Driver:
         """
         self._free()
         if file is None:
-            self._call(RESTORE, pid, ctypes.byref(_Arguments()))
+            self._call(RESTORE, pid, _Arguments())
             return
         storage = self._begin(RESTORE, pid, 2)
         with _opened(file) as opened:
@@ -189,8 +173,8 @@ class Driver:
     def _begin(self, call: str, pid: int, argument: int) -> _CustomStorage:
         """Have a process's memory mapped here by a call that takes where to say so as the argument of this number."""
         at, arguments = ctypes.POINTER(_CustomStorage)(), _Arguments()
-        arguments.reserved[argument] = ctypes.addressof(at)
-        self._call(call, pid, ctypes.byref(arguments))
+        arguments[argument] = ctypes.addressof(at)
+        self._call(call, pid, arguments)
         return at.contents
 
     def _complete(self, storage: _CustomStorage) -> None:
@@ -205,7 +189,7 @@ class Driver:
 
     def unlock(self, pid: int) -> None:
         """Let a locked process's calls go on."""
-        self._call("cuCheckpointProcessUnlock", pid, ctypes.byref(_Arguments()))
+        self._call("cuCheckpointProcessUnlock", pid, _Arguments())
 
     def take(self, room: Mapping[str, int]) -> None:
         """Take room on GPUs, as bytes by UUID, until a restore needs it or `let_go` frees it; all of it or none.
@@ -291,14 +275,9 @@ def _pieces(storage: _CustomStorage) -> Iterator[tuple[int, int, int]]:
 
 
 def serve(driver: Driver, orders: Iterable[str], answers: TextIO) -> None:
-    """Obey until there are no more orders, or nobody listens any more.
+    """Answer each order by a line until there are no more, or nobody listens any more.
 
     Then, and whatever else ends it, no process is left locked that was locked here.
-
-    Args:
-        driver: what makes the calls.
-        orders: each in a line.
-        answers: takes that of each.
     """
     locked: set[int] = set()
     try:
@@ -308,7 +287,7 @@ def serve(driver: Driver, orders: Iterable[str], answers: TextIO) -> None:
             try:
                 answer = {"answer": _obey(driver, locked, order["call"], *order["arguments"])}
             except DriverError as error:
-                answer = error.answer
+                answer = vars(error)
             signal.setitimer(signal.ITIMER_REAL, 0)
             print(json.dumps(answer), file=answers, flush=True)
     except OSError:
@@ -382,7 +361,7 @@ def main() -> None:
     try:
         driver = Driver(folders)
     except DriverError as error:
-        print(json.dumps(error.answer), file=told, flush=True)
+        print(json.dumps(vars(error)), file=told, flush=True)
         return
     print(json.dumps({"answer": os.getpid()}), file=told, flush=True)
     signal.setitimer(signal.ITIMER_REAL, 0)

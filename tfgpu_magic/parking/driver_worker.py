@@ -29,16 +29,11 @@ ALARM_LATER = 2.0
 
 
 class Died(Exception):
-    """A worker that ended in a call, or was given up, or cannot be started: what became of the call is not known.
-
-    Attributes:
-        call: that call.
-        hung: whether it did not answer in time.
-    """
+    """A worker that ended in a call, or was given up, or cannot be started: what became of the call is not known."""
 
     def __init__(self, call: str, *, hung: bool = False) -> None:
         super().__init__(f"{call}: no answer")
-        self.call, self.hung = call, hung
+        self.call, self.hung = call, hung  # whether it did not answer in time
 
 
 TROUBLES = (DriverError, Died)
@@ -67,6 +62,9 @@ class DriverWorker:
             )
         except OSError as error:
             raise Died("start") from error
+        assert self._process.stdin is not None  # noqa: S101  # pipes were asked for
+        assert self._process.stdout is not None  # noqa: S101
+        self._orders, self._answers = self._process.stdin, self._process.stdout
         self._idle = False
         self._answer("cuInit", START_TIMEOUT)
 
@@ -94,9 +92,8 @@ class DriverWorker:
         """
         self._idle = False
         order = {"call": call, "arguments": arguments, "seconds": seconds + ALARM_LATER}
-        assert self._process.stdin is not None  # noqa: S101  # a pipe was asked for
         try:
-            self._process.stdin.write(json.dumps(order).encode() + b"\n")
+            self._orders.write(json.dumps(order).encode() + b"\n")
         except OSError:
             self.give_up()
             raise Died(call) from None
@@ -112,14 +109,13 @@ class DriverWorker:
         self._idle = False
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(KILL_TIMEOUT)
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        self._orders.close()
+        self._answers.close()
 
     def end(self) -> None:
         """Have it end, which frees what it has taken."""
-        if self._idle and self._process.stdin is not None:
-            self._process.stdin.close()
+        if self._idle:
+            self._orders.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(KILL_TIMEOUT)
         self.give_up()
@@ -138,13 +134,12 @@ class DriverWorker:
         return answer["answer"]
 
     def _line(self, call: str, seconds: float) -> bytes:
-        assert self._process.stdout is not None  # noqa: S101  # a pipe was asked for
         pipe, line, end = select.poll(), b"", time.monotonic() + seconds
-        pipe.register(self._process.stdout, select.POLLIN)
+        pipe.register(self._answers, select.POLLIN)
         while not line.endswith(b"\n"):  # there is one answer to each order
             if not pipe.poll(1000 * max(0.0, end - time.monotonic())):
                 raise Died(call, hung=True)
-            if not (new := os.read(self._process.stdout.fileno(), 2**16)):  # it may have ended in the middle of a line
+            if not (new := os.read(self._answers.fileno(), 2**16)):  # it may have ended in the middle of a line
                 raise Died(call)
             line += new
         return line

@@ -42,18 +42,8 @@ _lowest: list[int] = []
 """What `users_limit` has returned last, if anything."""
 
 
-def read(
-    pid: int, snapshot: Snapshot, inside: Inside, *, allow_open_module: bool = False, to_disk: bool = False
-) -> ParkFacts:
-    """Read all facts of a process.
-
-    Args:
-        pid: its pid.
-        snapshot: the GPUs and what each process holds, read just now.
-        inside: what it says of itself.
-        allow_open_module: whether the administrator allows the open kernel module.
-        to_disk: whether it is to be parked on disk.
-    """
+def read(pid: int, snapshot: Snapshot, inside: Inside, *, to_disk: bool = False) -> ParkFacts:
+    """Read all facts of a process that is to be parked, with a snapshot of just now."""
     room, most = host_room(pid), users_limit()
 
     def on_place(place: DiskPlace) -> tuple[str, int]:
@@ -67,7 +57,6 @@ def read(
         error=snapshot.error or _unlisted(snapshot),
         driver=snapshot.driver,
         open_module=open_module(),
-        allow_open_module=allow_open_module,
         architecture=platform.machine(),
         gpus=tuple(gpu for gpu, _ in here),
         free=tuple(gpus[row.gpu].free for row in rows if row.gpu in gpus),
@@ -85,12 +74,9 @@ def read(
 
 
 def parked_by_others(pid: int, *, disk: bool = False, going: bool = False) -> int:
-    """Return the bytes that this user's other processes hold parked, or those of them that are still on their way.
+    """Return the bytes that this user's other processes hold parked in host memory, or on disk.
 
-    Args:
-        pid: this process.
-        disk: whether on disk, and not in host memory.
-        going: whether only of those that may not have come there yet.
+    With `going` those of processes that are still on their way there.
     """
     others = (one for other, one in reported.read().items() if other != pid and one.disk == disk)
     return sum(one.size for one in others if (one.phase in _GOING if going else one.parked))

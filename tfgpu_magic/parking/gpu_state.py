@@ -40,23 +40,14 @@ _COPIED = frozenset({Phase.CHECKPOINTING, Phase.RESTORING})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """Seconds that each call may take.
+    """Seconds that each call may take."""
 
-    Attributes:
-        look: for the figures of all GPUs.
-        state: for a state, which is not answered while a process is copied, or an answer that is due.
-        lock: for what a process has submitted to the GPU.
-        copy: for a copy of nothing, and all else that moves nothing.
-        slowest: bytes a second that a copy has at least.
-        between: between two looks while somebody waits for room, at first.
-    """
-
-    look: float = 15.0
-    state: float = 5.0
-    lock: float = 10.0
-    copy: float = 30.0
-    slowest: float = 1e8
-    between: float = 0.5
+    look: float = 15.0  # for the figures of all GPUs
+    state: float = 5.0  # for a state, which is not answered while a process is copied, or an answer that is due
+    lock: float = 10.0  # for what a process has submitted to the GPU
+    copy: float = 30.0  # for a copy of nothing, and all else that moves nothing
+    slowest: float = 1e8  # bytes a second that a copy has at least
+    between: float = 0.5  # between two looks while somebody waits for room, at first
 
     def copying(self, size: int) -> float:
         """Return the seconds for a copy of so many bytes."""
@@ -69,15 +60,10 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who has asked for a transfer.
+    """Who has asked for a transfer."""
 
-    Attributes:
-        tell: takes each progress.
-        wanted: tells whether it is still wanted; a copy that is begun is ended all the same.
-    """
-
-    tell: Callable[[Progress], object] = lambda _: None
-    wanted: Callable[[], bool] = lambda: True
+    tell: Callable[[Progress], object] = lambda _: None  # takes each progress
+    wanted: Callable[[], bool] = lambda: True  # whether it still is; a copy that is begun is ended all the same
 
     def pause(self, seconds: float) -> None:
         """Wait, unless it is called off meanwhile."""
@@ -98,12 +84,6 @@ class GpuState:
         changed: takes what is known of it, after each change; None is a process that has its state, as ever.
         start: starts a worker.
         timeouts: how long each call may take.
-
-    Attributes:
-        pid: the same.
-        timeouts: the same.
-        known: what is known of it; None until it is parked for the first time.
-        file: the descriptor of the file that it is in, or goes to; None in host memory.
     """
 
     def __init__(
@@ -114,8 +94,8 @@ class GpuState:
         timeouts: Timeouts = Timeouts(),  # it is frozen
     ) -> None:
         self.pid, self.timeouts = pid, timeouts
-        self.known: ParkedProcess | None = None
-        self.file: int | None = None
+        self.known: ParkedProcess | None = None  # until it is parked for the first time
+        self.file: int | None = None  # the descriptor of the file that it is in, or goes to; None in host memory
         self._rates: dict[str, float] = {}  # bytes a second to and from host memory, when it was moved last
         self._changed, self._start = changed, start
         self._worker: DriverWorker | None = None
@@ -141,6 +121,11 @@ class GpuState:
                 self._turn.release()
 
     @property
+    def phase(self) -> Phase | None:
+        """How far it has come; None of one that was never away."""
+        return None if self.known is None else self.known.phase
+
+    @property
     def away(self) -> bool:
         """Whether the state is away, or may be."""
         return self.known is not None and self.known.parked
@@ -148,7 +133,7 @@ class GpuState:
     @property
     def unsettled(self) -> bool:
         """Whether it is not known what became of the last call."""
-        return self.known is not None and self.known.phase in UNSETTLED
+        return self.phase in UNSETTLED
 
     # --- what is known ---
 
@@ -168,7 +153,7 @@ class GpuState:
 
     def _set(self, known: ParkedProcess | None) -> None:
         self.known = known
-        if known is None or known.phase in (Phase.BACK, Phase.FAILED):
+        if self.phase in (None, Phase.BACK, Phase.FAILED):
             self._close_file()
         self._changed(known)
         if not self.unsettled:
@@ -186,7 +171,7 @@ class GpuState:
         """Return the worker; start another one if it has ended.
 
         Raises:
-            DriverError: the driver cannot be started.
+            DriverError: the driver cannot be started, or declines a call.
             Died: it hangs, or no worker can be started, or one that was given up may still be in its call.
         """
         if self._worker is not None and not self._worker.usable:
@@ -204,21 +189,14 @@ class GpuState:
             self._worker = None if self._worker.ended else self._worker
 
     def state(self, seconds: float | None = None) -> CudaState:
-        """Ask for the process's state; what is raised is as in `look`."""
+        """Ask for the process's state; what is raised is as in `worker`."""
         return self.worker().state(self.pid, seconds=seconds or self.timeouts.state)
 
     def copy(self, worker: DriverWorker, call: Literal["checkpoint", "restore"], *of_file: object) -> float:
         """Have a worker copy the process's memory to its file, if it has one, or to host memory, or back from there.
 
-        What is raised is as in `look`. A worker that fails in what it has begun is ended: the driver takes that back.
-
-        Args:
-            worker: that one; for the way back it holds the room.
-            call: the call.
-            of_file: its further arguments where there is a file.
-
-        Returns:
-            The seconds that it took.
+        A call that copies to a file takes more arguments, `of_file`. A worker that fails in what it has begun with one
+        is ended: the driver takes that back. Return the seconds that it took; what is raised is as in `worker`.
         """
         assert self.known is not None  # noqa: S101  # it has begun
         size, to_disk = self.known.size, self.file is not None
@@ -245,12 +223,7 @@ class GpuState:
         return size / (self._rates.get(call) or self._rates.get("checkpoint") or PLANNED_RATE)
 
     def look(self) -> Snapshot:
-        """Return the GPUs as they are now.
-
-        Raises:
-            DriverError: the driver declines.
-            Died: it hangs, or the worker has ended.
-        """
+        """Return the GPUs as they are now; what is raised is as in `worker`."""
         return Snapshot.from_json(self.worker().call("snapshot", seconds=self.timeouts.look))
 
     # --- set right ---
@@ -289,12 +262,7 @@ class GpuState:
             threading.Thread(target=work, name="tfgpu_magic-settle", daemon=True).start()
 
     def settled(self, asker: Asker, seconds: float | None = None) -> ParkedProcess | None:
-        """Return what is known of the process as soon as it is set right, in bounded time.
-
-        Args:
-            asker: who waits for it.
-            seconds: how long that may take; None is as long as a copy.
-        """
+        """Return what is known of the process as soon as it is set right, or after as many seconds as a copy takes."""
         begun = time.monotonic()
         while (entry := self.settle()) is not None and self.unsettled and asker.wanted():
             if time.monotonic() - begun > (seconds or self.timeouts.copying(entry.size)):
@@ -304,7 +272,7 @@ class GpuState:
         return self.known
 
     def set_right(self) -> ParkedProcess | None:
-        """Do what `states.reconcile` says; return what is known of the process then. What is raised is as in `look`.
+        """Do what `states.reconcile` says; return what is known of the process then; what is raised is as in `worker`.
 
         The driver answers nothing while it copies: so it has as long for its answer, and is asked once.
         """

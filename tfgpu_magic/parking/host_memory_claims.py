@@ -37,11 +37,7 @@ def claimed() -> Iterator[None]:
 
 
 def of_others(snapshot: Snapshot) -> int:
-    """Return the bytes that other processes claim.
-
-    Args:
-        snapshot: what each process holds of the GPUs, read after `claimed` has begun.
-    """
+    """Return the bytes that other processes claim, by a snapshot that was read after `claimed` had begun."""
     pids = {_claimant(name) for name in _names()} - {os.getpid(), 0}
     return sum(row.held or 0 for row in snapshot.processes if row.pid in pids)
 

@@ -27,11 +27,7 @@ def name_one(
 ) -> None:
     """Add to a refusal the idle notebook that would make room, and the line that parks it; nothing where none would.
 
-    Args:
-        error: the refusal.
-        snapshot: the GPUs as they are.
-        others: what the user's other processes report.
-        fits: tells whether what was refused fits beside these; what it raises as a refusal is a no.
+    Whether what was refused fits is told by `fits`: what this raises as a refusal is a no.
     """
     idle = [report for report in others.present if report.parks and report.busy is False]
     for one in sorted(idle, key=lambda report: math.inf if report.active is None else report.active)[:MOST]:

@@ -18,21 +18,13 @@ ANSWER = "application/vnd.tfgpu-magic.parked+json"
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """A GPU that a process needs room on.
+    """A GPU that a process needs room on; sizes are in bytes, None where they are unknown."""
 
-    Attributes:
-        gpu: its UUID.
-        label: its `Gpu.label`; empty where it is not there now.
-        needed: bytes that must be free.
-        free: bytes that are free; None where that is unknown.
-        holders: the pids on it and what they hold, the largest first.
-    """
-
-    gpu: str
-    label: str
+    gpu: str  # its UUID
+    label: str  # its `Gpu.label`; empty where it is not there now
     needed: int
     free: int | None
-    holders: tuple[tuple[int, int | None], ...] = ()
+    holders: tuple[tuple[int, int | None], ...] = ()  # the pids on it and what they hold, the largest first
 
     @property
     def short(self) -> int:
@@ -42,41 +34,24 @@ class Room:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How a request is getting on.
+    """How a request is getting on."""
 
-    Attributes:
-        step: what is being done: ``begins``, ``checks``, ``locks``, ``copies out``, ``copies to disk``, ``settles``,
-            ``waits``, ``takes room``, ``copies back``.
-        size: bytes that are moved.
-        seconds: how long that will take by the measured rate, from its beginning; None where it is not known.
-        ahead: the pids whose turn is before.
-        rooms: while it waits, each GPU on which it needs room; empty where there are no figures.
-        trouble: while it waits, what else is in the way; None where that is nothing.
-    """
-
-    step: str
-    size: int = 0
-    seconds: float | None = None
-    ahead: tuple[int, ...] = ()
-    rooms: tuple[Room, ...] = ()
-    trouble: Refusal | None = None
+    step: str  # a key of `answers.STEPS`
+    size: int = 0  # bytes that are moved
+    seconds: float | None = None  # that this will take by the measured rate; None where it is not known
+    ahead: tuple[int, ...] = ()  # the pids whose turn is before
+    rooms: tuple[Room, ...] = ()  # while it waits, each GPU on which it needs room; empty where there are no figures
+    trouble: Refusal | None = None  # while it waits, what else is in the way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParkOutcome:
-    """What came of a request.
+    """What came of a request."""
 
-    Attributes:
-        entry: what is known of the process; None where it was never away.
-        refusals: why it was not done; empty where it was, or where it was so already.
-        seconds: how long the driver took for what was done.
-        notes: what else is to be said of it.
-    """
-
-    entry: ParkedProcess | None = None
-    refusals: tuple[Refusal, ...] = ()
-    seconds: float = 0.0
-    notes: tuple[Refusal, ...] = ()
+    entry: ParkedProcess | None = None  # what is known of the process; None where it was never away
+    refusals: tuple[Refusal, ...] = ()  # why it was not done; empty where it was, or where it was so already
+    seconds: float = 0.0  # that the driver took for what was done
+    notes: tuple[Refusal, ...] = ()  # what else is to be said of it
 
     @property
     def done(self) -> bool:

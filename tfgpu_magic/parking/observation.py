@@ -37,37 +37,22 @@ MODULES = {True: "open", False: "proprietary", None: None}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """The answer to one question.
+    """The answer to one question; None is unknown."""
 
-    Attributes:
-        question: its name, one of `QUESTIONS`.
-        answer: what was seen.
-        why: the names of the reasons, or the driver's call and the number of its error; words, and none of the user's.
-        gpu: the GPU's name; None where it is unknown, as all that follows.
-        gpus: how many the machine has.
-        driver: the driver's version.
-        module: its kernel module: open, proprietary, simulated.
-        framework: the framework and its version.
-        held: bytes that the process held of the GPU.
-        out: bytes a second that they left it at.
-        back: bytes a second that they came back at.
-        date: the day.
-        version: tfgpu_magic's.
-    """
-
-    question: str
+    question: str  # its name, one of `QUESTIONS`
     answer: Seen
+    # The names of the reasons, or the driver's call and the number of its error; words, and none of the user's.
     why: tuple[str, ...] = ()
-    gpu: str | None = None
-    gpus: int | None = None
-    driver: str | None = None
-    module: str | None = None
-    framework: str | None = None
-    held: int | None = None
-    out: int | None = None
-    back: int | None = None
-    date: str = ""
-    version: str = __version__
+    gpu: str | None = None  # the GPU's name
+    gpus: int | None = None  # how many the machine has
+    driver: str | None = None  # the driver's version
+    module: str | None = None  # its kernel module: open, proprietary, simulated
+    framework: str | None = None  # the framework and its version
+    held: int | None = None  # bytes that the process held of the GPU
+    out: int | None = None  # bytes a second that they left it at
+    back: int | None = None  # bytes a second that they came back at
+    date: str = ""  # the day
+    version: str = __version__  # tfgpu_magic's
 
     def to_line(self) -> str:
         """Return it as a line of JSON, without what is unknown, and of today if it has no date."""

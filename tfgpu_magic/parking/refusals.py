@@ -18,17 +18,13 @@ Fact: TypeAlias = "str | int | float | tuple[Fact, ...] | None"
 class Reason:
     """A row of the table.
 
-    Attributes:
-        name: what programs know it by.
-        sentence: what is the matter and what to do, with the names of facts in braces.
-
     Example:
         >>> OLD_DRIVER("570.86", "580").facts
         {'version': '570.86', 'least': '580'}
     """
 
-    name: str
-    sentence: str
+    name: str  # what programs know it by
+    sentence: str  # what is the matter and what to do, with the names of facts in braces
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -44,15 +40,10 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A reason with its facts.
-
-    Attributes:
-        reason: the row of the table.
-        values: the facts, in the order of the reason's `fields`.
-    """
+    """A reason with its facts."""
 
     reason: Reason
-    values: tuple[Fact, ...] = ()
+    values: tuple[Fact, ...] = ()  # in the order of the reason's `fields`
 
     @property
     def facts(self) -> dict[str, Fact]:

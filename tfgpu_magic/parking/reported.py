@@ -25,19 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParkedProcess(Parking):
-    """A process that is parked, on its way, or has been parked.
-
-    Attributes:
-        pid: its pid.
-        phase: how far it has come.
-        began: when another one began, in the system's ticks since its start (`pids.began`).
-        name: what another one is called: a notebook's path, a program's name.
-    """
+    """A process that is parked, on its way, or has been parked."""
 
     pid: int
     phase: Phase
-    began: int = 0
-    name: str = ""
+    began: int = 0  # when another one began, in the system's ticks since its start (`pids.began`)
+    name: str = ""  # what another one is called: a notebook's path, a program's name
 
     @property
     def size(self) -> int:

@@ -29,13 +29,7 @@ if TYPE_CHECKING:
 
 
 class Place:
-    """The place of this process among those who wait, behind all that are there.
-
-    Args:
-        table: where it is written.
-        pid: the process.
-        held: what it needs.
-    """
+    """The place of this process among those who wait, behind all that are there, for as much as it has held."""
 
     def __init__(self, table: LeaseTable, pid: int, held: Sequence[HeldMemory]) -> None:
         self._table, self._pid, self._held = table, pid, held
@@ -53,11 +47,7 @@ class Place:
             page.drop(self._ticket)
 
     def claim(self, snapshot: Snapshot) -> bool:
-        """Claim the room, if it is free and its turn.
-
-        Args:
-            snapshot: the GPUs as they are now.
-        """
+        """Claim the room, if it is free by a snapshot of now, and its turn; tell whether it is claimed."""
         with self._table.turn() as page:
             free = self._is_free(page, snapshot)
             self._free_since = min(self._free_since, time.monotonic()) if free else math.inf

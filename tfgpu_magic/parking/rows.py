@@ -34,11 +34,7 @@ _STATES: Mapping[Phase, ParkedState] = {
 
 @dataclass(frozen=True)
 class ParkedRows:
-    """What is known of the parking of processes that live; a `RowFact`.
-
-    Attributes:
-        entries: these.
-    """
+    """What is known of the parking of processes that live; a `RowFact`."""
 
     entries: tuple[ParkedProcess, ...]
 
@@ -87,11 +83,7 @@ class ParkedRows:
 
 
 def read(_: Iterable[BoardDirectory], reports: Iterable[Report]) -> ParkedRows | None:
-    """Return what processes report of their parking.
-
-    Args:
-        reports: the kernels' reports.
-    """
+    """Return what processes report of their parking."""
     found = tuple(reported.entries(reports).values())
     return ParkedRows(found) if found else None
 
@@ -99,10 +91,8 @@ def read(_: Iterable[BoardDirectory], reports: Iterable[Report]) -> ParkedRows |
 def _state(entry: ParkedProcess, *, listed: bool, old: bool) -> ParkedState | None:
     """Return how far a process's parking has come; None where all is as usual.
 
-    Args:
-        entry: the process.
-        listed: whether it is in the driver's list.
-        old: whether that is older than what the process reports: all figures of a table are to be of one time.
+    All figures of a table are to be of one time: the driver's list, where it may be listed, may be older than what the
+    process reports.
     """
     if entry.phase is Phase.BACK:
         return "restoring" if old and not listed else None

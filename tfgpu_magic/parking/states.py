@@ -46,15 +46,12 @@ def reconcile(phase: Phase, found: CudaState, *, returned: bool = False) -> Phas
     One that was locked is unlocked before, whatever the phase: if its checkpoint was not begun, it goes on as it was;
     if its restore is done, it has everything again. A checkpointed one stays parked, since a restore is only begun when
     the room for it is taken. One that has failed stays so: after a restore without room the driver may still call it
-    checkpointed.
+    checkpointed. Where nothing is known yet, the phase is the same.
 
     Args:
         phase: how far it had come.
         found: what the driver says.
-        returned: whether it was away before that.
-
-    Returns:
-        Its phase, which is the same where nothing is known yet; None where it was never away.
+        returned: whether it was away before that; else None is returned of one that was never away.
     """
     if found is CudaState.UNKNOWN or (found is CudaState.NO_CUDA and phase is not Phase.LOCKING):
         return phase

@@ -23,7 +23,7 @@ from tfgpu_magic.parking.driver_worker import TROUBLES, Died
 from tfgpu_magic.parking.gpu_state import NOBODY, Asker, GpuState, refusal
 from tfgpu_magic.parking.messages import ParkOutcome, Progress
 from tfgpu_magic.parking.room import Place, rooms
-from tfgpu_magic.parking.states import CudaState, Phase
+from tfgpu_magic.parking.states import UNSETTLED, CudaState, Phase
 from tfgpu_magic.probe import within
 
 if TYPE_CHECKING:
@@ -38,6 +38,10 @@ TRIES = 3
 """How often a return is begun again when a worker has died over it."""
 _FINAL = (driver.OUT_OF_MEMORY, driver.NO_SUCH_PROCESS)
 """The errors of a restore that has failed for good: the first time, and every later time."""
+_NOT_RUNNING = {
+    CudaState.NO_CUDA: why.HOLDS_NOTHING(),
+    CudaState.UNKNOWN: why.UNANSWERED("cuCheckpointProcessGetState"),
+}
 _AGAIN = 10.0  # seconds between two attempts to take room that the driver does not give, at most
 
 
@@ -47,12 +51,7 @@ class _NotDone(Exception):
 
 @dataclass
 class _Transfer:
-    """One of the two ways.
-
-    Args:
-        state: the process's.
-        asker: who has asked for it.
-    """
+    """One of the two ways, with who has asked for it."""
 
     _END: ClassVar[frozenset[Phase | None]]  # where there is nothing to do; None is a process that was never away
 
@@ -63,8 +62,7 @@ class _Transfer:
 
     @property
     def _done(self) -> bool:
-        known = self.state.known
-        return (None if known is None else known.phase) in self._END
+        return self.state.phase in self._END
 
     def _run(self, do: Callable[[], float]) -> ParkOutcome:
         """Do it, which takes the driver some seconds, unless it is done; whatever goes wrong, nothing stays locked."""
@@ -86,11 +84,11 @@ class _Transfer:
         """Set the process right first; it ends here where it is called off meanwhile, or where nothing can be done."""
         if not alone:
             raise _NotDone(why.CANCELLED())
-        known = self.state.settled(self.asker)
+        self.state.settled(self.asker)
         if self.state.unsettled:
             self._go_on()
-        if known is not None and (self.state.unsettled or known.phase is Phase.FAILED):
-            raise _NotDone(unsettled(known))
+        if (phase := self.state.phase) in UNSETTLED | {Phase.FAILED}:
+            raise _NotDone(unsettled(phase))
 
     def _settle(self) -> None:
         """Set the process right in bounded time; the driver takes back what was begun on disk once its worker ends."""
@@ -108,24 +106,14 @@ class _Transfer:
 
 @dataclass
 class Park(_Transfer):
-    """The way out.
-
-    Args:
-        state: the process's.
-        inside: what the process says of itself; None of one that ends, which nothing speaks against.
-        allow_open_module: whether the administrator allows the open kernel module.
-        unasked: whether nobody has asked for it, so that what would be said is a reason against it.
-        to_disk: whether it goes to disk, and not to host memory.
-        asker: who has asked for it.
-    """
+    """The way out."""
 
     _END = frozenset({Phase.PARKED})
 
-    inside: Inside | None
+    inside: Inside | None  # what the process says of itself; None of one that ends, which nothing speaks against
     _: KW_ONLY
-    allow_open_module: bool = False
-    unasked: bool = False
-    to_disk: bool = False
+    unasked: bool = False  # whether nobody has asked for it, so that what would be said is a reason against it
+    to_disk: bool = False  # whether it goes to disk, and not to host memory
 
     def check(self) -> ParkOutcome:
         """Tell whether the process could be parked, and why not."""
@@ -143,8 +131,8 @@ class Park(_Transfer):
 
     def _judged(self) -> tuple[HeldMemory, ...]:
         """Return what the process holds, unless there are reasons not to park it; what else is raised is a trouble."""
-        how = {"allow_open_module": self.allow_open_module, "to_disk": self.to_disk}
-        read = partial(facts.read, self.state.pid, self.state.look(), self.inside or Inside(), **how)
+        looked, inside = self.state.look(), self.inside or Inside()
+        read = partial(facts.read, self.state.pid, looked, inside, to_disk=self.to_disk)
         # What is read of a process that a driver holds may take until that ends.
         found = within(self.state.timeouts.look, read)
         if found is None:
@@ -163,7 +151,7 @@ class Park(_Transfer):
         self.asker.tell(Progress(step="checks"))
         held, found = self._judged(), state.state()
         if found is not CudaState.RUNNING:
-            raise _NotDone(_not_running(found))
+            raise _NotDone(_NOT_RUNNING.get(found, why.ELSEWHERE()))
         with contextlib.nullcontext() if self.to_disk else host_memory_claims.claimed():
             self._go_on()
             state.move(Phase.LOCKING, held=held, disk=self.to_disk)
@@ -182,12 +170,13 @@ class Park(_Transfer):
         state = self.state
         self._go_on()
         if self.to_disk:
-            self._make_file()
+            made = facts.on_disk(DiskPlace.make)
+            if isinstance(made, why.Refusal):
+                raise _NotDone(made)
+            state.file = made
         size = state.move(Phase.CHECKPOINTING, held=held).size
-        if self.to_disk:
-            self.asker.tell(Progress(step="copies to disk", size=size))
-        else:
-            self.asker.tell(Progress(step="copies out", size=size, seconds=state.seconds("checkpoint", size)))
+        step, seconds = ("copies to disk", None) if self.to_disk else ("copies out", state.seconds("checkpoint", size))
+        self.asker.tell(Progress(step=step, size=size, seconds=seconds))
         try:
             took = state.copy(state.worker(), "checkpoint", [one.gpu for one in held])
         except DriverError:
@@ -196,33 +185,14 @@ class Park(_Transfer):
         state.move(Phase.PARKED)
         return took
 
-    def _make_file(self) -> None:
-        """Make the file for what goes to disk."""
-        made = facts.on_disk(DiskPlace.make)
-        if isinstance(made, why.Refusal):
-            raise _NotDone(made)
-        self.state.file = made
-
-
-def _not_running(found: CudaState) -> why.Refusal:
-    if found is CudaState.NO_CUDA:
-        return why.HOLDS_NOTHING()
-    return why.UNANSWERED("cuCheckpointProcessGetState") if found is CudaState.UNKNOWN else why.ELSEWHERE()
-
 
 @dataclass
 class Unpark(_Transfer):
-    """The way back.
-
-    Args:
-        state: the process's.
-        table: where it is written who waits for room.
-        asker: who has asked for it.
-    """
+    """The way back."""
 
     _END = frozenset({None, Phase.BACK})
 
-    table: LeaseTable
+    table: LeaseTable  # where it is written who waits for room
 
     def unpark(self) -> ParkOutcome:
         """Bring the process back, as soon as there is room for it."""
@@ -329,11 +299,9 @@ class Unpark(_Transfer):
         changed = self.state.set_right()
         if changed is None or self._done:
             return 0.0
-        raise _NotDone(*declined, *(() if declined and changed.phase is Phase.PARKED else (unsettled(changed),)))
+        raise _NotDone(*declined, *(() if declined and changed.phase is Phase.PARKED else (unsettled(changed.phase),)))
 
 
-def unsettled(entry: ParkedProcess) -> why.Refusal:
+def unsettled(phase: Phase) -> why.Refusal:
     """Return why nothing is done about a process in this phase."""
-    if entry.phase is Phase.FAILED:
-        return why.LOST()
-    return why.UNANSWERED(entry.phase.value)
+    return why.LOST() if phase is Phase.FAILED else why.UNANSWERED(phase.value)

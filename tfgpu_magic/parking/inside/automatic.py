@@ -29,12 +29,9 @@ PARK_TIMEOUT = 600.0
 
 
 class Automatic(CellWatch):
-    """The parking of one process by itself.
+    """The parking of one process by itself, when no cell has run for so many seconds.
 
-    Args:
-        shell: IPython's shell.
-        after: seconds without a running cell.
-        when_needed: whether only when another one waits for room on its GPUs.
+    With `when_needed` it is parked only when another one waits for room on its GPUs.
     """
 
     def __init__(self, shell: Any, after: float, *, when_needed: bool) -> None:

@@ -41,13 +41,8 @@ def keep_nvml() -> None:
             _kept.append(ctypes.CDLL(_NVML))
 
 
-def of_process(*, busy: bool = False, threads: tuple[str, ...] = ()) -> Inside:
-    """Return what this process says of itself.
-
-    Args:
-        busy: whether a cell runs.
-        threads: what may call CUDA at any time, by name.
-    """
+def of_process(*, busy: bool = False, threads: tuple[str, ...] = (), allow_open_module: bool = False) -> Inside:
+    """Return what this process says of itself; while a cell runs it is busy, and threads may call CUDA at any time."""
     maps, contexts = _maps(), len(cuda.contexts())
     against = {
         why.BUSY(): busy,
@@ -64,6 +59,7 @@ def of_process(*, busy: bool = False, threads: tuple[str, ...] = ()) -> Inside:
         against=tuple(reason for reason, found in against.items() if found),
         nvml=bool(_kept),
         libraries=() if maps is None else tuple(sorted(_libraries(maps))),
+        allow_open_module=allow_open_module,
     )
 
 

@@ -73,10 +73,7 @@ _DEAF = 1.0
 def block_cells(shell: Any, without: Callable[[], None], gate: Gate) -> Iterator[str]:
     """Block a shell's cells, the functions that are called around them, and its completions.
 
-    Args:
-        shell: the shell.
-        without: called for the cell that opens the gate by hand.
-        gate: the gate.
+    The cell that opens the gate by hand has `without` called.
     """
     if getattr(shell, "active_eventloop", None):
         yield f"%gui {shell.active_eventloop}"
@@ -146,10 +143,7 @@ def _number(message: Mapping[str, Any]) -> str:
 def block_messages(kernel: Any, asked: Callable[..., ParkOutcome], gate: Gate) -> Iterator[str]:
     """Block a kernel's messages; give the names of what cannot be blocked.
 
-    Args:
-        kernel: the kernel.
-        asked: answers what others ask of a parked kernel (`ask_kernel`), whose arguments it takes.
-        gate: the gate.
+    What others ask of a parked kernel (`ask_kernel`) is answered by `asked`, with their arguments.
     """
     if getattr(kernel, "eventloop", None) is not None:
         yield "the event loop of a graphical interface"

@@ -56,11 +56,7 @@ _finishing: list[threading.Thread] = []
 
 
 class ComingBack:
-    """An attempt to come back, on a thread of its own, for which several may wait; called off when nobody does.
-
-    Args:
-        unpark: makes it.
-    """
+    """An attempt to come back, on a thread of its own, for which several may wait; called off when nobody does."""
 
     def __init__(self, unpark: Callable[[Asker], ParkOutcome]) -> None:
         self._unpark = unpark
@@ -116,21 +112,13 @@ class ComingBack:
 
 
 class ProcessParking:
-    """The parking of this process.
-
-    Args:
-        shell: IPython's shell.
-
-    Attributes:
-        active: when it came back last, by the monotonic clock.
-        state: its GPU state.
-    """
+    """The parking of this process, in which there is this shell of IPython's."""
 
     def __init__(self, shell: Any) -> None:
         ways: list[Block] = [partial(ipython.block_cells, shell, self._go_on_without), partial(unblocked.block, shell)]
         if hasattr(shell, "kernel"):
             ways.append(partial(ipython.block_messages, shell.kernel, self.asked))
-        self.active = time.monotonic()
+        self.active = time.monotonic()  # when it came back last
         self._shell = shell
         self._gate = Gate(self._come, ways)
         self._withheld = Gate(self._come, ())  # of what TensorFlow would do meanwhile
@@ -154,7 +142,7 @@ class ProcessParking:
 
     @property
     def _lost(self) -> bool:
-        return self.state.known is not None and self.state.known.phase is Phase.FAILED
+        return self.state.phase is Phase.FAILED
 
     @property
     def _there(self) -> bool:
@@ -162,15 +150,16 @@ class ProcessParking:
 
     def _elsewhere(self) -> ParkOutcome | None:
         """Return what is said to who wants it parked that is not here: it is so already, or why that cannot be done."""
-        known = self.state.known
+        known, phase = self.state.known, self.state.phase
         if self._lost or self._without:
-            return ParkOutcome(entry=known, refusals=(why.LOST() if self._lost else why.WITHOUT_GPU(),))
-        if self._gate.closed:
-            if known is not None and known.phase in (Phase.LOCKING, Phase.CHECKPOINTING):
-                return ParkOutcome(entry=known, refusals=(unsettled(known),))
-            away = known is not None and known.phase is Phase.PARKED
-            return ParkOutcome(entry=known, refusals=() if away else (why.RETURNS(),))
-        return None
+            refused = why.LOST() if self._lost else why.WITHOUT_GPU()
+        elif not self._gate.closed:
+            return None
+        elif phase is Phase.PARKED:
+            return ParkOutcome(entry=known)
+        else:
+            refused = unsettled(phase) if phase in (Phase.LOCKING, Phase.CHECKPOINTING) else why.RETURNS()
+        return ParkOutcome(entry=known, refusals=(refused,))
 
     def _changed(self, known: ParkedProcess | None) -> None:
         """Report where the state is, and open the gate where it is back; on the thread that moves it."""
@@ -192,24 +181,19 @@ class ProcessParking:
     def park(
         self, tell: Callable[[Progress], None] = lambda _: None, *, unasked: bool = False, to_disk: bool = False
     ) -> ParkOutcome:
-        """Park this process; no cell may run.
-
-        Args:
-            tell: takes each progress.
-            unasked: whether nobody has asked for it.
-            to_disk: whether it goes to disk, and not to host memory.
-        """
+        """Park this process, asked for or not, and have each progress told; no cell may run."""
         self.arrange_end()  # before: its signals are uninterrupted's, too
         with uninterrupted() as interrupted, self._turn:  # a signal that ends the process waits for no turn of ours
             if (elsewhere := self._elsewhere()) is not None:
                 return elsewhere
             try:
                 cannot = self._gate.close()  # before: a cell may begin on another thread until then
-                inside = of_process(busy=unblocked.cell_runs(self._shell), threads=cannot)
+                inside = self._inside(cannot, busy=unblocked.cell_runs(self._shell))
                 quiet = None if inside.against else self._quieten()
                 if quiet is not None:
                     return ParkOutcome(refusals=(quiet,))
-                out = self._out(inside, Asker(tell, lambda: not interrupted.is_set()), unasked=unasked, to_disk=to_disk)
+                asker = Asker(tell, lambda: not interrupted.is_set())
+                out = Park(self.state, inside, unasked=unasked, to_disk=to_disk, asker=asker)
                 return out.check() if inside.against else out.park()
             finally:
                 self.state.attend()
@@ -226,11 +210,11 @@ class ProcessParking:
                 cannot = self._gate.close()
             finally:
                 self._gate.open()
-        return self._out(of_process(threads=cannot)).check()
+        return Park(self.state, self._inside(cannot)).check()
 
-    def _out(self, inside: Inside, asker: Asker = NOBODY, **how: bool) -> Park:
+    def _inside(self, cannot: tuple[str, ...], *, busy: bool = False) -> Inside:
         allowed = magics_of(self._shell).parking_on_open_module
-        return Park(self.state, inside, allow_open_module=allowed, asker=asker, **how)
+        return of_process(busy=busy, threads=cannot, allow_open_module=allowed)
 
     def _quieten(self) -> why.Refusal | None:
         release = magics_of(self._shell).idle_release
@@ -419,12 +403,8 @@ def answer(what: str, before: float | None = None) -> ParkOutcome:
 def quieten(finish: float, report: float) -> why.Refusal | None:
     """Wait until the GPUs have done all that this process has asked for, and have nothing of ours ask for more.
 
-    Args:
-        finish: seconds that the GPUs may take.
-        report: seconds that a report of ours may take.
-
-    Returns:
-        Why they may still be at work; None where they are not.
+    The GPUs, and a report of ours, may take so many seconds. Return why they may still be at work; None where they are
+    not.
     """
 
     def work() -> bool:

@@ -25,12 +25,7 @@ EVERY = 1.0
 
 
 class Shown:
-    """What is shown below one cell.
-
-    Args:
-        shell: IPython's shell.
-        back: whether it is this process's return; after a while it is said how to go on without.
-    """
+    """What is shown below one cell; if this process comes `back`, it is said after a while how to go on without."""
 
     def __init__(self, shell: Any, *, back: bool = False) -> None:
         self._in_kernel, self._back = hasattr(shell, "kernel"), back
