@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
 from tfgpu_magic.model.phrases import plain, seconds, words
 from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.parking.messages import ParkOutcome, Progress, Room
+from tfgpu_magic.parking.refusals import Refusal
 from tfgpu_magic.units import rounded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from tfgpu_magic.parking.messages import ParkOutcome, Progress, Room
-    from tfgpu_magic.parking.refusals import Refusal
 
 WITHOUT = (
     "To go on without the GPU, run `%tf_gpu unpark --without-gpu`: cells run then, and what is in host memory can be "

@@ -11,23 +11,19 @@ import contextlib
 import math
 import queue
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.messages import ANSWER, ParkOutcome
-from tfgpu_magic.parking.reported import parked
+from tfgpu_magic.parking.reported import ParkedProcess, parked
 from tfgpu_magic.parking.states import Phase
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from tfgpu_magic.parking.reported import ParkedProcess
 
 What: TypeAlias = Literal["park", "back", "stay"]
 """To park itself, to come back, or to stay parked, whoever has asked it to come back."""
@@ -46,10 +42,7 @@ def ask(
 ) -> ParkOutcome | None:
     """Have another notebook's kernel do something, and return what came of it; None where it goes on beyond the time.
 
-    While it is waited for, `tell` takes how far it is.
-
-    Raises:
-        MonitorError: it cannot be asked.
+    While it is waited for, `tell` takes how far it is. One that cannot be asked is a `MonitorError`.
     """
     end = time.monotonic() + seconds
     begins = time.time() + BEGIN_TIMEOUT if what == "park" else None

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from tfgpu_magic.model.report import HeldMemory
+from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.parking.refusals import Refusal
 from tfgpu_magic.policy.memory import context_bytes
 from tfgpu_magic.units import BINARY, MIB
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tfgpu_magic.model.report import HeldMemory
-    from tfgpu_magic.model.snapshot import Gpu
-    from tfgpu_magic.parking.refusals import Refusal
 
 LEAST_DRIVER = 580
 """The first branch of the driver that NVIDIA's own snapshot tools ask for; the calls are there from 570 on."""
@@ -23,11 +19,9 @@ LEAST_DRIVER = 580
 NVML_MINDED_FROM = 610
 """The first branch on which a lock ends a process in which NVML was unloaded without `nvmlShutdown`."""
 
-LEAST_FOR_DISK = 615
-"""The first branch in which the caller may keep what is checkpointed."""
+LEAST_FOR_DISK = 615  # the first branch in which the caller may keep what is checkpointed
 
-ARCHITECTURES = ("x86_64",)
-"""The processors for which it was seen to work."""
+ARCHITECTURES = ("x86_64",)  # the processors for which it was seen to work
 
 ROOM_MARGIN = 256 * MIB
 """Bytes of a GPU that must be free beside what comes back: a restore that finds too little fails for good."""
@@ -35,8 +29,7 @@ ROOM_MARGIN = 256 * MIB
 HOST_MARGIN = 4 * BINARY["GiB"]
 """Bytes of the machine's memory that must be left for others, or a tenth of it where that is more: what fills a host
 ends its largest process, which is what was just parked."""
-CGROUP_MARGIN = BINARY["GiB"]
-"""Bytes that a cgroup must still allow."""
+CGROUP_MARGIN = BINARY["GiB"]  # bytes that a cgroup must still allow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,7 @@ from tfgpu_magic.units import BINARY, parse_bytes
 
 LOCAL: tuple[str, ...] = ("ext4", "xfs", "btrfs", "f2fs", "zfs", "overlay")
 """Kinds of file systems that are on this machine's own disks."""
-MARGIN = 4 * BINARY["GiB"]
-"""Bytes of a file system that must be left beside what goes there."""
+MARGIN = 4 * BINARY["GiB"]  # bytes of a file system that must be left beside what goes there
 
 _MOUNTS = Path("/proc/self/mountinfo")
 
@@ -31,20 +30,12 @@ class DiskPlace:
 
     @classmethod
     def read(cls, text: str) -> DiskPlace | None:
-        """Read ``500GiB in /scratch``; None is nowhere.
-
-        Raises:
-            PolicyError: the size is none.
-        """
+        """Read ``500GiB in /scratch``; None is nowhere, and what is no size is a `PolicyError`."""
         size, _, directory = text.partition(" in ")
         return cls(directory.strip(), parse_bytes(size)) if directory.strip() else None
 
     def left(self) -> int:
-        """Return the bytes that may still be written there, by whomever.
-
-        Raises:
-            OSError: it cannot be used; the error says why.
-        """
+        """Return the bytes that may still be written there, by whomever; an `OSError` says why it cannot be used."""
         kind = _kind(os.path.realpath(self.directory))
         if kind not in LOCAL:
             raise OSError(0, f"its file system is {kind}, and is not known to be a disk of this machine")
@@ -52,11 +43,7 @@ class DiskPlace:
         return max(0, about.f_bavail * about.f_frsize - MARGIN)
 
     def make(self) -> int:
-        """Make a file there that only its user may read, and return its descriptor.
-
-        Raises:
-            OSError: that cannot be done.
-        """
+        """Make a file there that only its user may read, and return its descriptor; what fails is an `OSError`."""
         return os.open(self.directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
 
 

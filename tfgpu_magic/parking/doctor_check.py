@@ -42,14 +42,10 @@ __all__ = ["TITLED", "keep_nvml", "main", "report"]
 
 ROOM = 2 * BINARY["GiB"]
 """The bytes that must be free on a GPU before a process is tried there: the others' programs come first."""
-SIZE = BINARY["GiB"]
-"""The most bytes of tensors that the process has, so that the rates mean something."""
-CHUNK = 64 * MIB
-"""The bytes of one tensor."""
-COPYING = 45.0
-"""Seconds for all that comes after TensorFlow's import."""
-ROOM_TIMEOUT = 20.0
-"""Seconds of them that it waits for room: others may have taken that."""
+SIZE = BINARY["GiB"]  # the most bytes of tensors that the process has, so that the rates mean something
+CHUNK = 64 * MIB  # the bytes of one tensor
+COPYING = 45.0  # seconds for all that comes after TensorFlow's import
+ROOM_TIMEOUT = 20.0  # seconds of them that it waits for room: others may have taken that
 
 _TELL = "Park nothing on this machine. Please tell us, with this report:\n  tfgpu doctor --json > doctor.json"
 
@@ -249,8 +245,7 @@ def _digests(tensors: Iterable[Any]) -> list[bytes]:
 
 # --- what is told of it ---
 
-TITLED = ("Parking", parking)
-"""It, after its title, for the doctor's table."""
+TITLED = ("Parking", parking)  # it, after its title, for the doctor's table
 
 _ANSWERS: dict[str, Seen] = {
     WORKS.name: "yes", CHANGED.name: "no", STAYED.name: "no", LOST.name: "no", ENDED.name: "no",

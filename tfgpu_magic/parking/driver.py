@@ -19,8 +19,9 @@ import os
 import select
 import signal
 import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO
 
 from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.monitor.board.lockfile import LIBRARIES, PARKING_NAME
@@ -28,31 +29,21 @@ from tfgpu_magic.monitor.driver.readers import Readers
 from tfgpu_magic.parking.states import CudaState
 from tfgpu_magic.units import MIB
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
 OK, OUT_OF_MEMORY, NO_CUDA = 0, 2, 3
 NO_DEVICE = 100
 NO_SUCH_PROCESS, LOCK_TIMED_OUT = 304, 600
 MISSING = 500
 """Numbers of errors, as cuda.h has them; the last one is also that of a function that the library lacks."""
 
-RESTORE = "cuCheckpointProcessRestore"
-"""The one call that may fail for good."""
+RESTORE = "cuCheckpointProcessRestore"  # the one call that may fail for good
 CHECKPOINT = "cuCheckpointProcessCheckpoint"
 COMPLETE = "cuCheckpointOperationComplete"
-CUSTOM_STORAGE = 13040
-"""The version of CUDA in which the caller may keep what is checkpointed."""
-DISK = "disk"
-"""What a call is called that failed in a file; its code is the system's."""
-PIECE = 64 * MIB
-"""Bytes that are copied at once."""
-START_TIMEOUT = 60.0
-"""Seconds in which the driver starts: without persistence mode it takes one to three for each GPU."""
-LOOK_EVERY = 2.0
-"""Seconds between two looks whether the process that orders lives."""
-LEAVE_TIMEOUT = 30.0
-"""Seconds in which a worker whose orders have ended leaves everything unlocked."""
+CUSTOM_STORAGE = 13040  # the version of CUDA in which the caller may keep what is checkpointed
+DISK = "disk"  # what a call is called that failed in a file; its code is the system's
+PIECE = 64 * MIB  # bytes that are copied at once
+START_TIMEOUT = 60.0  # seconds in which the driver starts: one to three for each GPU without persistence mode
+LOOK_EVERY = 2.0  # seconds between two looks whether the process that orders lives
+LEAVE_TIMEOUT = 30.0  # seconds in which a worker whose orders have ended leaves everything unlocked
 _NO_STATE = {NO_CUDA: CudaState.NO_CUDA, NO_SUCH_PROCESS: CudaState.UNKNOWN}  # the latter is the system's error, too
 
 
@@ -81,11 +72,7 @@ class DriverError(Exception):
 class Driver:
     """The opened driver, with the room that this process has taken for another one.
 
-    Args:
-        folders: where else to look for the library, if the system does not find it.
-
-    Raises:
-        DriverError: it cannot be opened.
+    Its library is looked for in these folders, too; what cannot be opened is a `DriverError`.
     """
 
     def __init__(self, folders: Iterable[str] = ()) -> None:
@@ -120,11 +107,8 @@ class Driver:
         """Copy a locked process's memory into its own host memory or to a file, and let go of its GPUs.
 
         Of what goes to a file the process keeps nothing. It is mapped here meanwhile, for which this process needs a
-        context on each of its GPUs.
-
-        Raises:
-            DriverError: it failed, in the driver or, as `DISK` with the system's number of the error, in the file. Then
-                this process has to end: the driver takes back what is not completed.
+        context on each of its GPUs. Where that fails, in the driver or, as `DISK` with the system's number of the
+        error, in the file, this process has to end: the driver takes back what is not completed.
         """
         if file is None:
             self._call(CHECKPOINT, pid, _Arguments())
@@ -148,8 +132,7 @@ class Driver:
     def restore(self, pid: int, file: str | None = None) -> None:
         """Bring a process's memory back, at once after the room that was taken for it is free; it stays locked.
 
-        Raises:
-            DriverError: it failed, as in `checkpoint`; it fails for good where there was too little room.
+        Where it fails, that is as in `checkpoint`; where there was too little room, it is for good.
         """
         self._free()
         if file is None:
@@ -194,11 +177,7 @@ class Driver:
     def take(self, room: Mapping[str, int]) -> None:
         """Take room on GPUs, as bytes by UUID, until a restore needs it or `let_go` frees it; all of it or none.
 
-        A context on each GPU comes with it, which stays until `let_go`: so what is restored has more room than it
-        needs.
-
-        Raises:
-            DriverError: there is no room for all of it.
+        A context on each GPU comes with it, which stays until `let_go`: what is restored has more room than it needs.
         """
         try:
             for gpu, size in room.items():

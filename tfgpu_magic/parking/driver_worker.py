@@ -22,10 +22,8 @@ from tfgpu_magic.probe import PACKAGES
 
 CODE = "import sys; sys.path += sys.argv[1:]; from tfgpu_magic.parking.driver import main; main()"
 """What a worker runs."""
-KILL_TIMEOUT = 2.0
-"""Seconds in which a killed worker ends, unless the driver holds it in uninterruptible sleep."""
-ALARM_LATER = 2.0
-"""Seconds after which a worker ends by itself when it should have been given up: its kernel is stopped."""
+KILL_TIMEOUT = 2.0  # seconds in which a killed worker ends, unless the driver holds it in uninterruptible sleep
+ALARM_LATER = 2.0  # seconds after which it ends by itself when it should have been given up: its kernel is stopped
 
 
 class Died(Exception):
@@ -37,16 +35,11 @@ class Died(Exception):
 
 
 TROUBLES = (DriverError, Died)
-"""What a call to the driver may end in."""
+"""What a call to the driver may end in: the driver declines it; it hangs, or the worker has ended."""
 
 
 class DriverWorker:
-    """One worker, which has started the driver.
-
-    Raises:
-        DriverError: the driver cannot be started.
-        Died: it hangs, or no worker can be started.
-    """
+    """One worker, which has started the driver; else that is one of the `TROUBLES`."""
 
     def __init__(self) -> None:
         try:
@@ -84,12 +77,7 @@ class DriverWorker:
         return self._process.poll() is not None
 
     def call(self, call: str, *arguments: object, seconds: float) -> Any:
-        """Have it make one call, and return the answer.
-
-        Raises:
-            DriverError: the driver declines.
-            Died: it hangs, or the worker has ended.
-        """
+        """Have it make one call, and return the answer; what may be raised are `TROUBLES`."""
         self._idle = False
         order = {"call": call, "arguments": arguments, "seconds": seconds + ALARM_LATER}
         try:
@@ -122,24 +110,19 @@ class DriverWorker:
 
     def _answer(self, call: str, seconds: float) -> Any:
         """Wait for an answer. Whatever keeps it from being read, the worker is given up."""
-        try:
-            line = self._line(call, seconds)
-        except BaseException:
-            self.give_up()
-            raise
+        pipe, line, end = select.poll(), b"", time.monotonic() + seconds
+        pipe.register(self._answers, select.POLLIN)
+        with contextlib.ExitStack() as otherwise:
+            otherwise.callback(self.give_up)
+            while not line.endswith(b"\n"):  # there is one answer to each order
+                if not pipe.poll(1000 * max(0.0, end - time.monotonic())):
+                    raise Died(call, hung=True)
+                if not (new := os.read(self._answers.fileno(), 2**16)):  # it may end in the middle of a line
+                    raise Died(call)
+                line += new
+            otherwise.pop_all()
         answer = json.loads(line)
         self._idle = True
         if "code" in answer:
             raise DriverError(answer["call"], answer["code"])
         return answer["answer"]
-
-    def _line(self, call: str, seconds: float) -> bytes:
-        pipe, line, end = select.poll(), b"", time.monotonic() + seconds
-        pipe.register(self._answers, select.POLLIN)
-        while not line.endswith(b"\n"):  # there is one answer to each order
-            if not pipe.poll(1000 * max(0.0, end - time.monotonic())):
-                raise Died(call, hung=True)
-            if not (new := os.read(self._answers.fileno(), 2**16)):  # it may have ended in the middle of a line
-                raise Died(call)
-            line += new
-        return line

@@ -11,35 +11,30 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from tfgpu_magic import host
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.model.report import HeldMemory
+from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.driver import look
 from tfgpu_magic.monitor.owners.pids import began, descendants, elsewhere, opens_driver
 from tfgpu_magic.parking import checks, driver_worker, host_memory_claims, reported
 from tfgpu_magic.parking import refusals as why
-from tfgpu_magic.parking.checks import ParkFacts
+from tfgpu_magic.parking.checks import Inside, ParkFacts
 from tfgpu_magic.parking.disk import DiskPlace
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.policy import settings
 from tfgpu_magic.units import parse_bytes
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tfgpu_magic.model.snapshot import Gpu, Snapshot
-    from tfgpu_magic.parking.checks import Inside
-
 T = TypeVar("T")
 
 PROC = Path("/proc")
 _GOING = (Phase.LOCKING, Phase.CHECKPOINTING)
-_lowest: list[int] = []
-"""What `users_limit` has returned last, if anything."""
+_lowest: list[int] = []  # what `users_limit` has returned last, if anything
 
 
 def read(pid: int, snapshot: Snapshot, inside: Inside, *, to_disk: bool = False) -> ParkFacts:

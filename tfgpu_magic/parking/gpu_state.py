@@ -11,8 +11,9 @@ import ctypes
 import os
 import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.parking import refusals as why
@@ -22,14 +23,9 @@ from tfgpu_magic.parking.messages import Progress
 from tfgpu_magic.parking.reported import ParkedProcess
 from tfgpu_magic.parking.states import UNSETTLED, CudaState, Phase, reconcile
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-
 HANGS, SILENT = "hangs", "unanswered"
 """Why a process is not set right for now: a call for it hangs, the driver did not answer."""
-PLANNED_RATE = 1e9
-"""Bytes a second that are planned for where nothing was measured yet: a slow host's."""
+PLANNED_RATE = 1e9  # bytes a second that are planned for where nothing was measured yet: a slow host's
 
 _PR_SET_PTRACER = 0x59616D61
 _POLL = 0.05  # seconds between two looks whether something is still wanted
@@ -72,8 +68,7 @@ class Asker:
             time.sleep(min(_POLL, left))
 
 
-NOBODY = Asker()
-"""Whom nobody has to tell anything, and who never calls off."""
+NOBODY = Asker()  # whom nobody has to tell anything, and who never calls off
 
 
 class GpuState:
@@ -168,10 +163,10 @@ class GpuState:
     # --- the worker's calls ---
 
     def worker(self) -> DriverWorker:
-        """Return the worker; start another one if it has ended.
+        """Return the worker, or start another one if it has ended.
 
         Raises:
-            DriverError: the driver cannot be started, or declines a call.
+            DriverError: the driver cannot be started.
             Died: it hangs, or no worker can be started, or one that was given up may still be in its call.
         """
         if self._worker is not None and not self._worker.usable:
@@ -189,14 +184,14 @@ class GpuState:
             self._worker = None if self._worker.ended else self._worker
 
     def state(self, seconds: float | None = None) -> CudaState:
-        """Ask for the process's state; what is raised is as in `worker`."""
+        """Ask for the process's state; what may be raised are `TROUBLES`."""
         return self.worker().state(self.pid, seconds=seconds or self.timeouts.state)
 
     def copy(self, worker: DriverWorker, call: Literal["checkpoint", "restore"], *of_file: object) -> float:
         """Have a worker copy the process's memory to its file, if it has one, or to host memory, or back from there.
 
         A call that copies to a file takes more arguments, `of_file`. A worker that fails in what it has begun with one
-        is ended: the driver takes that back. Return the seconds that it took; what is raised is as in `worker`.
+        is ended: the driver takes that back. Return the seconds that it took; what may be raised are `TROUBLES`.
         """
         assert self.known is not None  # noqa: S101  # it has begun
         size, to_disk = self.known.size, self.file is not None
@@ -223,7 +218,7 @@ class GpuState:
         return size / (self._rates.get(call) or self._rates.get("checkpoint") or PLANNED_RATE)
 
     def look(self) -> Snapshot:
-        """Return the GPUs as they are now; what is raised is as in `worker`."""
+        """Return the GPUs as they are now; what may be raised are `TROUBLES`."""
         return Snapshot.from_json(self.worker().call("snapshot", seconds=self.timeouts.look))
 
     # --- set right ---
@@ -272,7 +267,7 @@ class GpuState:
         return self.known
 
     def set_right(self) -> ParkedProcess | None:
-        """Do what `states.reconcile` says; return what is known of the process then; what is raised is as in `worker`.
+        """Do what `states.reconcile` says; return what is known of the process then; what may be raised are `TROUBLES`.
 
         The driver answers nothing while it copies: so it has as long for its answer, and is asked once.
         """

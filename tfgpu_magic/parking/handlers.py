@@ -7,29 +7,25 @@ is room, and nobody calls that off by parking it again.
 from __future__ import annotations
 
 import asyncio
+import math
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.model.rows import Notebook
 from tfgpu_magic.monitor.owners.pids import ancestors, began
 from tfgpu_magic.parking import ask_kernel, facts, reported
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.answers import reasons
-from tfgpu_magic.parking.messages import ParkOutcome
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.server.actions import ActionHandler, within
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+Kernels = Callable[[], Awaitable[Mapping[int, Notebook]]]
 
-    from tfgpu_magic.model.rows import Notebook
 
-    Kernels = Callable[[], Awaitable[Mapping[int, Notebook]]]
-
-PARK_TIMEOUT = ask_kernel.BEGIN_TIMEOUT + ask_kernel.ANSWER_TIMEOUT
-"""Seconds that the answer to a park may take: by then it is on its way, or its refusal is known."""
-RETURN_TIMEOUT = 5.0
-"""Seconds that the answer to a return may take; one that waits for room goes on, and the panel shows how it gets on."""
+PARK_TIMEOUT = ask_kernel.BEGIN_TIMEOUT + ask_kernel.ANSWER_TIMEOUT  # seconds: then it goes, or has said why not
+RETURN_TIMEOUT = 5.0  # seconds: one that waits for room goes on, and the panel shows how it gets on
 
 WAITED_FOR = "A cell waits for it, or what a page has asked: interrupt its kernel."
 """Why one that waits to come back is not told to stay parked: it hears nothing meanwhile."""
@@ -58,18 +54,17 @@ class ParkHandler(ActionHandler):
         if known is None or began(pid) is None:
             return self._say(404, f"process {pid} is no kernel of this server")
         if fields.get("back") is True:
-            return await self._done(partial(ask_kernel.ask, pid, "back", RETURN_TIMEOUT))
+            return await self._asked(pid, "back", RETURN_TIMEOUT)
         entry = reported.parked(pid)
         waits = entry is not None and entry.wanted
         if known.state == "busy":
             return self._say(409, WAITED_FOR if waits else reasons((why.BUSY(),)))
-        asked = ("stay", ask_kernel.BEGIN_TIMEOUT) if waits else ("park",)
-        return await self._done(partial(ask_kernel.ask, pid, *asked))
+        return await (self._asked(pid, "stay", ask_kernel.BEGIN_TIMEOUT) if waits else self._asked(pid, "park"))
 
-    async def _done(self, do: Callable[[], ParkOutcome | None]) -> int:
-        """Do something on a thread, and return the answer's status."""
+    async def _asked(self, pid: int, what: ask_kernel.What, seconds: float = math.inf) -> int:
+        """Ask a kernel on a thread, and return the answer's status."""
         try:
-            outcome = await within(PARK_TIMEOUT, do)
+            outcome = await within(PARK_TIMEOUT, partial(ask_kernel.ask, pid, what, seconds))
         except asyncio.TimeoutError:
             return 202
         except MonitorError as error:

@@ -13,13 +13,10 @@ import os
 import secrets
 import socket
 import struct
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tfgpu_magic.model.snapshot import Snapshot
+from tfgpu_magic.model.snapshot import Snapshot
 
 _LIST = Path("/proc/net/unix")
 _NAME = "tfgpu_magic/park/"

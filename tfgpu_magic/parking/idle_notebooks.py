@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
+from tfgpu_magic.engine.other_processes import OtherProcesses
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.host import host
+from tfgpu_magic.model.report import Report
+from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.parking import checks, facts
 from tfgpu_magic.units import rounded
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tfgpu_magic.engine.other_processes import OtherProcesses
-    from tfgpu_magic.model.report import Report
-    from tfgpu_magic.model.snapshot import Snapshot
-
-MOST = 8
-"""How many idle notebooks are tried, the longest idle first: each takes a plan of its own."""
+MOST = 8  # how many idle notebooks are tried, the longest idle first: each takes a plan of its own
 
 
 def name_one(

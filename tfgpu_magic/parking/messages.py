@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfgpu_magic.parking import refusals
+from tfgpu_magic.parking.refusals import Refusal
 from tfgpu_magic.parking.reported import ParkedProcess
-
-if TYPE_CHECKING:
-    from tfgpu_magic.parking.refusals import Refusal
 
 ANSWER = "application/vnd.tfgpu-magic.parked+json"
 """The type of an outcome with which a kernel answers who asks something of it; no front end shows it."""

@@ -61,11 +61,7 @@ class Observation:
 
     @classmethod
     def from_line(cls, line: str) -> Observation:
-        """Return what a line tells; what is not known here is left out.
-
-        Raises:
-            ValueError: it is no such line.
-        """
+        """Return what a line tells, without what is not known here; what is no such line is a `ValueError`."""
         try:
             told = {name: value for name, value in json.loads(line).items() if name in cls.__dataclass_fields__}
             return cls(**told | {"why": tuple(told.get("why", ()))})

@@ -186,8 +186,7 @@ WITHOUT_GPU = Reason(
 ERROR = Reason("error", "{error}")
 CANCELLED = Reason("cancelled", "It was called off.")
 
-REASONS = {one.name: one for one in tuple(globals().values()) if isinstance(one, Reason)}
-"""All of them, by name."""
+REASONS = {one.name: one for one in tuple(globals().values()) if isinstance(one, Reason)}  # all of them, by name
 
 
 def to_json(refusal: Refusal) -> dict[str, Any]:
@@ -196,11 +195,7 @@ def to_json(refusal: Refusal) -> dict[str, Any]:
 
 
 def from_json(fields: Mapping[str, Any]) -> Refusal:
-    """Make a refusal of what `to_json` returned.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Make a refusal of what `to_json` returned; what is none is a `ValueError`."""
     try:
         values = (tuple(value) if isinstance(value, list) else value for value in fields["values"])
         return REASONS[fields["refusal"]](*values)

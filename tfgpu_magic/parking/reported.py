@@ -5,22 +5,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks import self_report
 from tfgpu_magic.model.parts import parts
-from tfgpu_magic.model.report import Parking
+from tfgpu_magic.model.report import Parking, Report
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking.states import UNSETTLED, Phase
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tfgpu_magic.model.report import Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +37,12 @@ class ParkedProcess(Parking):
     def parked(self) -> bool:
         """Whether its GPU state is in the host's memory, or on its way there or back."""
         return self.phase in UNSETTLED or self.phase is Phase.PARKED
+
+
+def reports() -> tuple[Report, ...]:
+    """Return the reports of this user's other processes; a board that cannot be read is a `MonitorError`."""
+    with BoardDirectory() as place, contextlib.closing(ReportFiles(place)) as everywhere:
+        return everywhere.read()
 
 
 def post(entry: ParkedProcess | None) -> None:
@@ -71,12 +73,8 @@ def _fields(how: Parking) -> dict[str, Any]:
 
 def read() -> dict[int, ParkedProcess]:
     """Return what is parked, or has been, by pid; nothing where the board cannot be read."""
-    with (
-        contextlib.suppress(MonitorError),
-        BoardDirectory() as place,
-        contextlib.closing(ReportFiles(place)) as everywhere,
-    ):
-        return entries(everywhere.read())
+    with contextlib.suppress(MonitorError):
+        return entries(reports())
     return {}
 
 

@@ -9,23 +9,18 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.leases import allocation
 from tfgpu_magic.leases.allocation import LeasedGpu, ProcessMemory
-from tfgpu_magic.leases.lease_file import LeaseEntry, LeaseTable
+from tfgpu_magic.leases.lease_file import LeaseEntry, LeaseTable, Page
+from tfgpu_magic.model.report import HeldMemory
+from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.owners.pids import elsewhere
 from tfgpu_magic.parking import checks
 from tfgpu_magic.parking.messages import Room
 from tfgpu_magic.policy.fit import Device
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tfgpu_magic.leases.lease_file import Page
-    from tfgpu_magic.model.report import HeldMemory
-    from tfgpu_magic.model.snapshot import Gpu, Snapshot
 
 
 class Place:

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
+from tfgpu_magic.model.report import GpuUse, Report
 from tfgpu_magic.model.rows import Parked, ParkedState, ProcessRow
+from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.owners.attribution import Owner
+from tfgpu_magic.monitor.table.tabulate import Known
 from tfgpu_magic.parking import reported
+from tfgpu_magic.parking.reported import ParkedProcess
 from tfgpu_magic.parking.states import Phase
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from tfgpu_magic.model.report import GpuUse, Report
-    from tfgpu_magic.model.snapshot import Gpu, Snapshot
-    from tfgpu_magic.monitor.board.directory import BoardDirectory
-    from tfgpu_magic.monitor.table.tabulate import Known
-    from tfgpu_magic.parking.reported import ParkedProcess
 
 _STATES: Mapping[Phase, ParkedState] = {
     Phase.LOCKING: "parking",
@@ -32,7 +27,7 @@ _STATES: Mapping[Phase, ParkedState] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ParkedRows:
     """What is known of the parking of processes that live; a `RowFact`."""
 
@@ -62,7 +57,7 @@ class ParkedRows:
         listed_at = snapshot.listed_at or snapshot.time
         for entry in self.entries:
             pid, row = entry.pid, made.get(entry.pid)
-            size = self._sizes.get((gpu.uuid, pid), 0)
+            size = sum(held.size for held in entry.held if held.gpu == gpu.uuid)
             gone = sum(held.size for held in entry.held if held.gpu not in there) if first else 0
             state = _state(entry, listed=row is not None, old=listed_at <= entry.since)
             if state is None or (row is None and size + gone == 0):
@@ -75,11 +70,6 @@ class ParkedRows:
             )
             made[pid] = replace(row, parked=parked, unused=None)
         return list(made.values())
-
-    @cached_property
-    def _sizes(self) -> dict[tuple[str | None, int], int]:
-        """What each process holds, or held, of each GPU."""
-        return {(held.gpu, entry.pid): held.size for entry in self.entries for held in entry.held}
 
 
 def read(_: Iterable[BoardDirectory], reports: Iterable[Report]) -> ParkedRows | None:

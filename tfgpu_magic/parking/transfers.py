@@ -10,32 +10,27 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from tfgpu_magic.leases.lease_file import LeaseTable
+from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.parking import checks, driver, facts, host_memory_claims
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.disk import DiskPlace
 from tfgpu_magic.parking.driver import DriverError
-from tfgpu_magic.parking.driver_worker import TROUBLES, Died
+from tfgpu_magic.parking.driver_worker import TROUBLES, Died, DriverWorker
 from tfgpu_magic.parking.gpu_state import NOBODY, Asker, GpuState, refusal
 from tfgpu_magic.parking.messages import ParkOutcome, Progress
+from tfgpu_magic.parking.reported import ParkedProcess
 from tfgpu_magic.parking.room import Place, rooms
 from tfgpu_magic.parking.states import UNSETTLED, CudaState, Phase
 from tfgpu_magic.probe import within
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tfgpu_magic.leases.lease_file import LeaseTable
-    from tfgpu_magic.model.report import HeldMemory
-    from tfgpu_magic.parking.driver_worker import DriverWorker
-    from tfgpu_magic.parking.reported import ParkedProcess
-
-TRIES = 3
-"""How often a return is begun again when a worker has died over it."""
+TRIES = 3  # how often a return is begun again when a worker has died over it
 _FINAL = (driver.OUT_OF_MEMORY, driver.NO_SUCH_PROCESS)
 """The errors of a restore that has failed for good: the first time, and every later time."""
 _NOT_RUNNING = {

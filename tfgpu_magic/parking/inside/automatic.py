@@ -18,14 +18,10 @@ from tfgpu_magic.leases import lease_file
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.parking.inside import notebook
 
-LOOK_EVERY = 1.0
-"""Seconds between two looks at the clock, and at who waits."""
-AGAIN_AFTER = 15.0
-"""Seconds after which what could not be parked is tried again, and from then on twice as long each time."""
-LONGEST_PAUSE = 300.0
-"""The most that this becomes, until a cell runs again."""
-PARK_TIMEOUT = 600.0
-"""Seconds after which a parking that the loop was given, and has not begun, is given up."""
+LOOK_EVERY = 1.0  # seconds between two looks at the clock, and at who waits
+AGAIN_AFTER = 15.0  # seconds until what could not be parked is tried again; each time twice as long
+LONGEST_PAUSE = 300.0  # the most that this becomes, until a cell runs again
+PARK_TIMEOUT = 600.0  # seconds after which a parking that the loop was given, and has not begun, is given up
 
 
 class Automatic(CellWatch):

@@ -49,11 +49,7 @@ class Ending:
         self._turn = threading.Lock()  # of the thread that ends the process
 
     def arrange(self, *, last_act: bool) -> None:
-        """Have the process end so from now on.
-
-        Args:
-            last_act: whether it may have to be parked again.
-        """
+        """Have the process end so from now on; with a last act, it may have to be parked again."""
         atexit.unregister(self._at_exit)
         _register(self._at_exit)
         if not last_act:

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 
 class NotBack(Exception):
@@ -25,12 +22,10 @@ Block: TypeAlias = Callable[["Gate"], Iterator[str]]
 
 
 class Gate:
-    """The gate of this process.
+    """The gate of this process, with the ways in that it blocks.
 
-    Args:
-        come: brings the state back for what is blocked, in any thread, and returns; or raises `NotBack`. With `in_cell`
-            it is for a cell, below which its wait is shown.
-        blocks: the ways in.
+    What is blocked calls `come`, in any thread, which brings the state back and returns, or raises `NotBack`. With
+    `in_cell` it is for a cell, below which its wait is shown.
     """
 
     def __init__(self, come: Callable[..., None], blocks: Sequence[Block]) -> None:

@@ -12,20 +12,17 @@ import gc
 import os
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfgpu_magic.frameworks import NAMES, cuda
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 _MAPS = Path("/proc/self/maps")
 _NVML, _MPS = "libnvidia-ml.so.1", "/tmp/nvidia-mps"  # noqa: S108  # where MPS is found without a word
-_kept: list[ctypes.CDLL] = []
-"""NVML's library, once it was loaded here before anything else could unload it."""
+_kept: list[ctypes.CDLL] = []  # NVML's library, once it was loaded here before anything else could unload it
 
 
 def keep_nvml() -> None:

@@ -20,20 +20,15 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from IPython.core.error import UsageError
 
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.parking.inside.gate import NotBack
-from tfgpu_magic.parking.messages import ANSWER
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from tfgpu_magic.parking.inside.gate import Gate
-    from tfgpu_magic.parking.messages import ParkOutcome
+from tfgpu_magic.parking.inside.gate import Gate, NotBack
+from tfgpu_magic.parking.messages import ANSWER, ParkOutcome
 
 _CELL = "execute_request"
 
@@ -46,8 +41,7 @@ _HARMLESS = frozenset(
 )  # fmt: skip
 """Messages that run no code of the user's."""
 
-_WITHOUT_GPU = re.compile(r"%(tf_)?gpu\s+unpark\s+--without-gpu")
-"""The cell that opens the gate by hand."""
+_WITHOUT_GPU = re.compile(r"%(tf_)?gpu\s+unpark\s+--without-gpu")  # the cell that opens the gate by hand
 
 _TOLD = frozenset(
     {"debugInfo", "initialize", "attach", "disconnect", "dumpCell", "setBreakpoints", "configurationDone"}
@@ -101,9 +95,7 @@ def block_cells(shell: Any, without: Callable[[], None], gate: Gate) -> Iterator
 def at_end_of_cell(shell: Any, do: Callable[[], object]) -> None:
     """Do something when the cell that runs now has ended, below it, and before its page is told of its end.
 
-    Raises:
-        Refused: no cell runs whose end could be waited for: a widget's callback does, or the kernel is none of
-            ipykernel's.
+    It is `Refused` where there is no such cell: a widget's callback runs, or the kernel is none of ipykernel's.
     """
     if not hasattr(shell, "kernel"):
         code = type(shell).run_cell.__code__

@@ -13,9 +13,10 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfgpu_magic.errors import MonitorError, Refused
 from tfgpu_magic.frameworks import cuda, registry
@@ -26,6 +27,7 @@ from tfgpu_magic.leases import lease_file
 from tfgpu_magic.parking import answers as parking
 from tfgpu_magic.parking import facts, reported
 from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.gpu_state import NOBODY, Asker, GpuState
 from tfgpu_magic.parking.inside import ipython, unblocked
 from tfgpu_magic.parking.inside.ending import Ending
@@ -33,22 +35,14 @@ from tfgpu_magic.parking.inside.gate import Block, Gate, NotBack
 from tfgpu_magic.parking.inside.introspection import of_process
 from tfgpu_magic.parking.inside.showing import Shown
 from tfgpu_magic.parking.messages import ParkOutcome, Progress
+from tfgpu_magic.parking.reported import ParkedProcess
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.parking.transfers import Park, Unpark, unsettled
 from tfgpu_magic.probe import within
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from tfgpu_magic.parking.checks import Inside
-    from tfgpu_magic.parking.reported import ParkedProcess
-
-FINISH_TIMEOUT = 10.0
-"""Seconds in which the GPUs do what they were given before; the lock gives them as long again."""
-QUIET_TIMEOUT = 2.0
-"""Seconds in which a report of ours is made."""
-CALL_OFF_TIMEOUT = 10.0
-"""Seconds in which what cannot be called off any more ends."""
+FINISH_TIMEOUT = 10.0  # seconds in which the GPUs do what they were given before; the lock gives them as long again
+QUIET_TIMEOUT = 2.0  # seconds in which a report of ours is made
+CALL_OFF_TIMEOUT = 10.0  # seconds in which what cannot be called off any more ends
 
 _POLL = 0.2  # seconds between two looks how a return gets on
 _finishing: list[threading.Thread] = []
@@ -101,14 +95,11 @@ class ComingBack:
 
     def _work(self) -> None:
         try:
-            outcome = self._unpark(Asker(self._tell, lambda: self._waiters > 0))
+            outcome = self._unpark(Asker(partial(setattr, self, "_progress"), lambda: self._waiters > 0))
         except Exception as error:  # those who wait must hear of it
             said = f"The GPU state could not be brought back ({str(error) or type(error).__name__}), and is not lost."
             outcome = ParkOutcome(refusals=(why.ERROR(said),))
         self._outcome.set_result(outcome)
-
-    def _tell(self, progress: Progress) -> None:
-        self._progress = progress
 
 
 class ProcessParking:
@@ -223,11 +214,7 @@ class ProcessParking:
     # --- it comes back ---
 
     def _come(self, *, in_cell: bool = False) -> None:
-        """Bring the state back for user code, in any thread, or wait until another thread has.
-
-        Raises:
-            NotBack: it is still away.
-        """
+        """Bring the state back for user code, in any thread, or wait until another has; `NotBack`: it is still away."""
         shown = Shown(self._shell, back=True)
         try:
             with interruptible():
@@ -277,11 +264,7 @@ class ProcessParking:
                 self._open()
 
     def bring_back(self) -> None:
-        """Bring the state back in a cell that runs without it.
-
-        Raises:
-            Refused: it is still away, and the cell goes on without.
-        """
+        """Bring the state back in a cell that runs without it; `Refused`: it is still away, and the cell goes on."""
         with self._turn:  # a return that was on its way may have ended
             (self._open if self._there else self._gate.close)()
         try:

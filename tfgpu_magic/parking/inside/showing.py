@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from IPython.display import display
 
 from tfgpu_magic.model.answer import Document
 from tfgpu_magic.monitor.table import fetch
 from tfgpu_magic.parking import answers as parking
+from tfgpu_magic.parking.messages import Progress
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tfgpu_magic.parking.messages import Progress
-
-SOON = 0.7
-"""Seconds that need no explanation."""
-LONG = 10.0
-"""Seconds after which it is said how to go on without the GPU."""
-EVERY = 1.0
-"""Seconds between two sentences in a terminal, at the least."""
+SOON = 0.7  # seconds that need no explanation
+LONG = 10.0  # seconds after which it is said how to go on without the GPU
+EVERY = 1.0  # seconds between two sentences in a terminal, at the least
 
 
 class Shown:

@@ -18,16 +18,12 @@ import signal
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from tfgpu_magic.isolate import user_code
 from tfgpu_magic.isolate.user_code import HARMLESS, frames, module_of
-from tfgpu_magic.parking.inside.gate import NotBack
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tfgpu_magic.parking.inside.gate import Gate
+from tfgpu_magic.parking.inside.gate import Gate, NotBack
 
 _ITIMERS = ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF")
 """Timers whose signals have a handler of the user's run in the main thread, whatever that does then."""

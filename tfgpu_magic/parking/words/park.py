@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -12,10 +11,8 @@ from typing import Any
 from tfgpu_magic import host
 from tfgpu_magic.errors import PolicyError, Refused
 from tfgpu_magic.model.report import Report
-from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.parking import answers as parking
-from tfgpu_magic.parking import ask_kernel
+from tfgpu_magic.parking import ask_kernel, reported
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.inside import automatic, ipython, notebook
 from tfgpu_magic.parking.inside.showing import Shown
@@ -29,13 +26,7 @@ _TIMES = ("10m", "20m", "1h", _OFF)
 
 
 def answer(line: Line) -> None:
-    """Park what the line says, now or by itself.
-
-    Raises:
-        PolicyError: the line cannot be done, or no other notebook has its name, or several have.
-        Refused: parking is off here, or what the line names cannot be parked, or was not.
-        MonitorError: another notebook cannot be asked.
-    """
+    """Park what the line says, now or by itself; `PolicyError`, `Refused` and `MonitorError` say why it is not done."""
     known = {_AUTO: f"{_AUTO} after which time?", _NEEDED: "", _TO: f"{_TO} where?", _CHECK: ""}
     name, flags = separate(line.rest.split(), known, line.word.forms)
     by_itself = _AUTO in flags and flags.keys() <= {_AUTO, _NEEDED}
@@ -76,8 +67,7 @@ def offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
 def _park_other(name: str) -> str:
     """Park another notebook, and return what has become of it."""
     known = reports()
-    pid = pid_of(name, {one.pid: one.notebook for one in known.values()}, "No other notebook of yours")
-    called = PurePath(known[pid].notebook).name or f"pid {pid}"
+    pid, called = one_of(name, {one.pid: one.notebook for one in known.values()}, "No other notebook of yours")
     outcome = ParkOutcome(refusals=(why.BUSY(),)) if known[pid].busy else ask_kernel.ask(pid, "park") or ParkOutcome()
     if outcome.refusals:
         raise Refused(parking.not_parked(outcome.refusals, called), verdict="")
@@ -96,20 +86,15 @@ def _park(shell: Any, *, to_disk: bool) -> None:
 
 def reports() -> dict[int, Report]:
     """Return the reports of this user's other notebooks, by pid."""
-    with BoardDirectory() as place, contextlib.closing(ReportFiles(place)) as files:
-        return {one.pid: one for one in files.read() if one.busy is not None and one.pid > 0}
+    return {one.pid: one for one in reported.reports() if one.busy is not None and one.pid > 0}
 
 
-def pid_of(name: str, named: Mapping[int, str], nobody: str) -> int:
-    """Return the process that a name means: its pid, its path, or the end of that.
-
-    Raises:
-        PolicyError: it means none, or several.
-    """
+def one_of(name: str, named: Mapping[int, str], nobody: str) -> tuple[int, str]:
+    """Return the one process that a name means, its pid, its path, or the end of that; and what it is called."""
     end = f"/{PurePath(name)}"
     found = [pid for pid, path in named.items() if name == str(pid) or f"/{path}".endswith(end)]
     if len(found) == 1:
-        return found[0]
+        return found[0], PurePath(named[found[0]]).name or f"pid {found[0]}"
     if found:
         raise PolicyError(f"{name!r} is the name of several: {_listed(found, named)}. Say the pid.")
     there = f" There are: {_listed(named, named)}." if named else ""

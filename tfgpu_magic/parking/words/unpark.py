@@ -16,23 +16,16 @@ from tfgpu_magic.parking.inside.showing import Shown
 from tfgpu_magic.parking.messages import ParkOutcome, Progress
 from tfgpu_magic.parking.reported import ParkedProcess
 from tfgpu_magic.parking.room import rooms
-from tfgpu_magic.parking.words.park import pid_of, reports
+from tfgpu_magic.parking.words.park import one_of, reports
 from tfgpu_magic.policy.arguments import separate
 from tfgpu_magic.policy.word import Line
 
 _WITHOUT = "--without-gpu"
-LOOK = 1.0
-"""Seconds that a look at the GPUs may take, of which only what is shown depends."""
+LOOK = 1.0  # seconds that a look at the GPUs may take, of which only what is shown depends
 
 
 def answer(line: Line) -> None:
-    """Bring it back, or say that it goes on without.
-
-    Raises:
-        PolicyError: the line cannot be done, or nothing that is parked has its name, or several have.
-        Refused: it does not come back.
-        MonitorError: another notebook cannot be asked.
-    """
+    """Bring it back, or say that it goes on without; `PolicyError`, `Refused` and `MonitorError` say why not."""
     name, flags = separate(line.rest.split(), {_WITHOUT: ""}, line.word.forms)
     if name and flags:
         raise PolicyError(f"`unpark {line.rest}` cannot be done.{line.word.forms}")
@@ -56,8 +49,7 @@ def offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
 def _unpark_other(name: str) -> str:
     """Bring another notebook back, and return what has become of it."""
     known = _parked_names()
-    pid = pid_of(name, known, "Nothing that is parked")
-    called = PurePath(known[pid]).name or f"pid {pid}"
+    pid, called = one_of(name, known, "Nothing that is parked")
     shown = Shown(host.shell())
 
     def tell(entry: ParkedProcess) -> None:
