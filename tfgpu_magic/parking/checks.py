@@ -15,17 +15,12 @@ from tfgpu_magic.units import BINARY, MIB
 
 LEAST_DRIVER = 580
 """The first branch of the driver that NVIDIA's own snapshot tools ask for; the calls are there from 570 on."""
-
 NVML_MINDED_FROM = 610
 """The first branch on which a lock ends a process in which NVML was unloaded without `nvmlShutdown`."""
-
 LEAST_FOR_DISK = 615  # the first branch in which the caller may keep what is checkpointed
-
 ARCHITECTURES = ("x86_64",)  # the processors for which it was seen to work
-
 ROOM_MARGIN = 256 * MIB
 """Bytes of a GPU that must be free beside what comes back: a restore that finds too little fails for good."""
-
 HOST_MARGIN = 4 * BINARY["GiB"]
 """Bytes of the machine's memory that must be left for others, or a tenth of it where that is more: what fills a host
 ends its largest process, which is what was just parked."""

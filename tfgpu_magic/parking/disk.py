@@ -1,7 +1,6 @@
 """Where GPU state may lie on disk: in a file without a name, so that nobody else finds it and it ends with its process.
 
-The process whose state it is has the file open as long as that is away; its worker opens it by that. Whatever ends the
-process, the system takes the file away: nothing is to be found and removed later.
+The process whose state it is has the file open as long as that is away; its worker opens it by that.
 Source: open(2), ``O_TMPFILE``; proc_pid_mountinfo(5).
 """
 

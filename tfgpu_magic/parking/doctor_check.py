@@ -167,14 +167,13 @@ def _tried(machine: ThisMachine, good: Iterable[Gpu]) -> Finding:
 def _judged(gpu: str, told: Mapping[str, Any]) -> Finding:
     """Return what is to be said of a process that has answered; `main` says what it tells."""
     refusals = [why.from_json(one) for one in told["refusals"]]
+    cause = {"reasons": reasons(refusals), "names": _names(refusals)}
     if told["step"] == "park":
-        return REFUSED(reasons=reasons(refusals), names=_names(refusals))
+        return REFUSED(**cause)
     if told["held"]:
         return STAYED(gpu=gpu, held_bytes=told["held"])
     if told["step"] == "unpark":
-        return (
-            CROWDED(gpu=gpu) if why.CANCELLED() in refusals else LOST(reasons=reasons(refusals), names=_names(refusals))
-        )
+        return CROWDED(gpu=gpu) if why.CANCELLED() in refusals else LOST(**cause)
     if not told["same"]:
         return CHANGED(gpu=gpu)
     size, out, back = told["size"], told["out"], told["back"]

@@ -70,10 +70,7 @@ class DriverError(Exception):
 
 
 class Driver:
-    """The opened driver, with the room that this process has taken for another one.
-
-    Its library is looked for in these folders, too; what cannot be opened is a `DriverError`.
-    """
+    """The driver, opened from where the system finds it or from a folder, and the room taken for another process."""
 
     def __init__(self, folders: Iterable[str] = ()) -> None:
         self._library = _load(folders)
@@ -134,7 +131,9 @@ class Driver:
 
         Where it fails, that is as in `checkpoint`; where there was too little room, it is for good.
         """
-        self._free()
+        for at in self._taken:
+            self._call("cuMemFree_v2", at)
+        self._taken = []
         if file is None:
             self._call(RESTORE, pid, _Arguments())
             return
@@ -201,11 +200,6 @@ class Driver:
             self._contexts.append(device)
             self._call("cuCtxSetCurrent", context)
 
-    def _free(self) -> None:
-        for at in self._taken:
-            self._call("cuMemFree_v2", at)
-        self._taken = []
-
     def let_go(self) -> None:
         """Free all that was taken, contexts included."""
         for at in self._taken:
@@ -254,10 +248,7 @@ def _pieces(storage: _CustomStorage) -> Iterator[tuple[int, int, int]]:
 
 
 def serve(driver: Driver, orders: Iterable[str], answers: TextIO) -> None:
-    """Answer each order by a line until there are no more, or nobody listens any more.
-
-    Then, and whatever else ends it, no process is left locked that was locked here.
-    """
+    """Answer each order by a line until there are no more, or nobody listens any more."""
     locked: set[int] = set()
     try:
         for line in orders:
@@ -271,7 +262,7 @@ def serve(driver: Driver, orders: Iterable[str], answers: TextIO) -> None:
             print(json.dumps(answer), file=answers, flush=True)
     except OSError:
         pass
-    finally:
+    finally:  # whatever ends it, no process is left locked that was locked here
         signal.setitimer(signal.ITIMER_REAL, LEAVE_TIMEOUT)
         for pid in locked:
             with contextlib.suppress(DriverError):
@@ -303,11 +294,8 @@ def _obey(driver: Driver, locked: set[int], call: str, *arguments: Any) -> Any:
 
 
 def orders(parent: int) -> Iterator[str]:
-    """Give the orders of this process's parent, until there are no more or it has died.
-
-    What it has forked may have them open for longer.
-    """
-    while os.getppid() == parent:
+    """Give the orders of this process's parent, until there are no more or it has died."""
+    while os.getppid() == parent:  # what it has forked may have them open for longer
         if select.select([sys.stdin], [], [], LOOK_EVERY)[0]:
             if not (line := sys.stdin.readline()):
                 return

@@ -48,8 +48,9 @@ def read(pid: int, snapshot: Snapshot, inside: Inside, *, to_disk: bool = False)
     rows = [row for row in snapshot.processes if row.pid == pid]
     gpus = {gpu.label: gpu for gpu in snapshot.gpus}
     here = [(given_back(gpus[row.gpu], snapshot), row.held) for row in rows if row.gpu in gpus]
+    unlisted = (gpu.error or "no list of processes" for gpu in snapshot.gpus if not gpu.listed and not gpu.mig)
     return ParkFacts(
-        error=snapshot.error or _unlisted(snapshot),
+        error=snapshot.error or next(unlisted, None),
         driver=snapshot.driver,
         open_module=open_module(),
         architecture=platform.machine(),
@@ -69,10 +70,7 @@ def read(pid: int, snapshot: Snapshot, inside: Inside, *, to_disk: bool = False)
 
 
 def parked_by_others(pid: int, *, disk: bool = False, going: bool = False) -> int:
-    """Return the bytes that this user's other processes hold parked in host memory, or on disk.
-
-    With `going` those of processes that are still on their way there.
-    """
+    """Return the bytes that this user's other processes have parked in host memory or on disk, or that go there now."""
     others = (one for other, one in reported.read().items() if other != pid and one.disk == disk)
     return sum(one.size for one in others if (one.phase in _GOING if going else one.parked))
 
@@ -146,19 +144,13 @@ def given_back(gpu: Gpu, snapshot: Snapshot) -> Gpu:
     return gpu if gpu.free is None else gpu._replace(free=gpu.free + own)
 
 
-def _unlisted(snapshot: Snapshot) -> str | None:
-    """Return why it is not known which processes are on a GPU; None where the driver lists them all."""
-    return next((gpu.error or "no list of processes" for gpu in snapshot.gpus if not gpu.listed and not gpu.mig), None)
-
-
 def open_module(proc: Path = PROC) -> bool | None:
     """Tell whether the open kernel module is loaded; None where that is unknown."""
     machine = os.environ.get("TFGPU_SIMGPU")
     file = proc / "driver/nvidia/version" if machine is None else Path(f"{machine}.nvidia-version")
-    try:
+    with contextlib.suppress(OSError, IndexError):
         return "Open Kernel Module" in file.read_text().splitlines()[0]
-    except (OSError, IndexError):
-        return None
+    return None
 
 
 def allowed_module(magics: Any) -> bool:
@@ -184,18 +176,14 @@ def managed_mappings(pid: int) -> int | None:
 
 
 def children_on_driver(pid: int) -> tuple[int, ...]:
-    """Return the pids of a process's descendants that have the driver open, or of which that cannot be read.
-
-    Looks of ours and workers do not count.
-    """
+    """Return the descendants of a process that have the driver open, or may; looks of ours and workers do not count."""
     found = (child for child in sorted(descendants(pid)) if opens_driver(child) is not False and began(child))
     return tuple(child for child in found if not _looks(child))
 
 
 def _looks(pid: int) -> bool:
     """Tell whether a process looks at the GPUs for us, makes our calls, or ends: it has no command line any more."""
-    try:
+    with contextlib.suppress(OSError):
         words = (PROC / f"{pid}/cmdline").read_text(encoding="utf-8", errors="surrogateescape").split("\0")
-    except OSError:
-        return False
-    return words == [""] or look.CODE in words or driver_worker.CODE in words
+        return words == [""] or look.CODE in words or driver_worker.CODE in words
+    return False

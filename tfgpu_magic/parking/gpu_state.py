@@ -72,14 +72,7 @@ NOBODY = Asker()  # whom nobody has to tell anything, and who never calls off
 
 
 class GpuState:
-    """The state of one process.
-
-    Args:
-        pid: the process.
-        changed: takes what is known of it, after each change; None is a process that has its state, as ever.
-        start: starts a worker.
-        timeouts: how long each call may take.
-    """
+    """The state of one process; `changed` takes what is known of it after each change, None where it was never away."""
 
     def __init__(
         self,
@@ -101,17 +94,14 @@ class GpuState:
 
     @contextlib.contextmanager
     def alone(self, asker: Asker) -> Iterator[bool]:
-        """Let nothing else be done to the process meanwhile; give False where that is called off before it begins.
-
-        A worker is kept as long as the state is away.
-        """
+        """Let nothing else be done to the process meanwhile; give False where that is called off before it begins."""
         while not (held := self._turn.acquire(timeout=_POLL)) and asker.wanted():
             pass
         try:
             yield held
         finally:
             if held:
-                if not self.away:
+                if not self.away:  # as long as it is, a worker is kept
                     self.rest()
                 self._turn.release()
 
@@ -163,15 +153,10 @@ class GpuState:
     # --- the worker's calls ---
 
     def worker(self) -> DriverWorker:
-        """Return the worker, or start another one if it has ended.
-
-        Raises:
-            DriverError: the driver cannot be started.
-            Died: it hangs, or no worker can be started, or one that was given up may still be in its call.
-        """
+        """Return the worker, or start another one if it has ended; what may be raised are `TROUBLES`."""
         if self._worker is not None and not self._worker.usable:
             self.rest()
-            if self._worker is not None:
+            if self._worker is not None:  # it was given up, and may still be in its call
                 raise Died(HANGS)
         if self._worker is None:
             self._worker = self._start()
@@ -256,18 +241,17 @@ class GpuState:
             self._attended = True
             threading.Thread(target=work, name="tfgpu_magic-settle", daemon=True).start()
 
-    def settled(self, asker: Asker, seconds: float | None = None) -> ParkedProcess | None:
-        """Return what is known of the process as soon as it is set right, or after as many seconds as a copy takes."""
+    def settled(self, asker: Asker, seconds: float | None = None) -> None:
+        """Wait until the process is set right, for so many seconds at most, or for as many as a copy takes."""
         begun = time.monotonic()
         while (entry := self.settle()) is not None and self.unsettled and asker.wanted():
             if time.monotonic() - begun > (seconds or self.timeouts.copying(entry.size)):
                 break
             asker.tell(Progress(step="settles", size=entry.size))
             asker.pause(self.timeouts.between)
-        return self.known
 
-    def set_right(self) -> ParkedProcess | None:
-        """Do what `states.reconcile` says; return what is known of the process then; what may be raised are `TROUBLES`.
+    def set_right(self) -> None:
+        """Do what `states.reconcile` says; what may be raised are `TROUBLES`.
 
         The driver answers nothing while it copies: so it has as long for its answer, and is asked once.
         """
@@ -285,7 +269,6 @@ class GpuState:
         else:
             came_back = after is Phase.BACK and entry.phase not in (Phase.LOCKING, Phase.BACK)
             self.move(after, returns=entry.returns + came_back)
-        return self.known
 
 
 def _let_trace(pid: int) -> None:

@@ -21,9 +21,6 @@ from tfgpu_magic.parking.answers import reasons
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.server.actions import ActionHandler, within
 
-Kernels = Callable[[], Awaitable[Mapping[int, Notebook]]]
-
-
 PARK_TIMEOUT = ask_kernel.BEGIN_TIMEOUT + ask_kernel.ANSWER_TIMEOUT  # seconds: then it goes, or has said why not
 RETURN_TIMEOUT = 5.0  # seconds: one that waits for room goes on, and the panel shows how it gets on
 
@@ -31,7 +28,7 @@ WAITED_FOR = "A cell waits for it, or what a page has asked: interrupt its kerne
 """Why one that waits to come back is not told to stay parked: it hears nothing meanwhile."""
 
 
-def handlers(kernels: Kernels) -> list[tuple[object, ...]]:
+def handlers(kernels: Callable[[], Awaitable[Mapping[int, Notebook]]]) -> list[tuple[object, ...]]:
     """Return the handler with its path and arguments."""
     return [(r"/tfgpu-magic/park", ParkHandler, {"kernels": kernels})]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import PurePath
 
 from tfgpu_magic.engine.other_processes import OtherProcesses
@@ -20,26 +20,19 @@ MOST = 8  # how many idle notebooks are tried, the longest idle first: each take
 def name_one(
     error: Refused, snapshot: Snapshot, others: OtherProcesses, fits: Callable[[Snapshot, OtherProcesses], bool]
 ) -> None:
-    """Add to a refusal the idle notebook that would make room, and the line that parks it; nothing where none would.
-
-    Whether what was refused fits is told by `fits`: what this raises as a refusal is a no.
-    """
+    """Add to a refusal the idle notebook that would make room, and the line that parks it; nothing where none would."""
     idle = [report for report in others.present if report.parks and report.busy is False]
     for one in sorted(idle, key=lambda report: math.inf if report.active is None else report.active)[:MOST]:
         held = {row.gpu: row.held for row in snapshot.processes if row.pid == one.pid and row.held}
+        there = [facts.given_back(gpu, snapshot) for gpu in snapshot.gpus if gpu.label in held]
+        returns = not any(list(checks.no_way_back(gpu, held[gpu.label])) for gpu in there)
         try:
             then = others._replace(parked=others.parked | {one.pid})
-            if held and _returns(held, snapshot) and fits(snapshot.without({one.pid}, held), then):
+            if held and returns and fits(snapshot.without({one.pid}, held), then):
                 error.reason = f"{error.reason}\n{_named(one, sum(held.values()), snapshot.time)}"
                 return
-        except Refused:
+        except Refused:  # it does not fit
             continue
-
-
-def _returns(held: Mapping[str, int], snapshot: Snapshot) -> bool:
-    """Tell whether what is held of each GPU, by its label, could come back there."""
-    there = [facts.given_back(gpu, snapshot) for gpu in snapshot.gpus if gpu.label in held]
-    return not any(list(checks.no_way_back(gpu, held[gpu.label])) for gpu in there)
 
 
 def _named(one: Report, held: int, now: float) -> str:

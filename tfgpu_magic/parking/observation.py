@@ -41,8 +41,7 @@ class Observation:
 
     question: str  # its name, one of `QUESTIONS`
     answer: Seen
-    # The names of the reasons, or the driver's call and the number of its error; words, and none of the user's.
-    why: tuple[str, ...] = ()
+    why: tuple[str, ...] = ()  # the reasons' names, or the driver's call and its error's number; no word of the user's
     gpu: str | None = None  # the GPU's name
     gpus: int | None = None  # how many the machine has
     driver: str | None = None  # the driver's version

@@ -16,7 +16,7 @@ from tfgpu_magic.leases import allocation
 from tfgpu_magic.leases.allocation import LeasedGpu, ProcessMemory
 from tfgpu_magic.leases.lease_file import LeaseEntry, LeaseTable, Page
 from tfgpu_magic.model.report import HeldMemory
-from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.owners.pids import elsewhere
 from tfgpu_magic.parking import checks
 from tfgpu_magic.parking.messages import Room
@@ -112,12 +112,12 @@ def _comes_back(entry: LeaseEntry, gpus: set[str]) -> bool:
 def rooms(needs: Sequence[HeldMemory], snapshot: Snapshot) -> tuple[Room, ...]:
     """Return what is needed of each GPU to come back, and who holds what there."""
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
-    return tuple(_room(held, gpus.get(held.gpu), snapshot) for held in needs)
-
-
-def _room(held: HeldMemory, gpu: Gpu | None, snapshot: Snapshot) -> Room:
-    if gpu is None:
-        return Room(held.gpu, "", checks.placeholder(held.size), None)
-    here = [(row.pid, row.held) for row in snapshot.processes if row.gpu == gpu.label]
-    largest = tuple(sorted(here, key=lambda row: -(row[1] or 0)))
-    return Room(held.gpu, gpu.label, checks.needed(held.size, gpu), gpu.free, largest)
+    found = []
+    for held in needs:
+        if (gpu := gpus.get(held.gpu)) is None:
+            found.append(Room(held.gpu, "", checks.placeholder(held.size), None))
+            continue
+        here = [(row.pid, row.held) for row in snapshot.processes if row.gpu == gpu.label]
+        largest = tuple(sorted(here, key=lambda row: -(row[1] or 0)))
+        found.append(Room(held.gpu, gpu.label, checks.needed(held.size, gpu), gpu.free, largest))
+    return tuple(found)

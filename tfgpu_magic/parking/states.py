@@ -18,8 +18,7 @@ class CudaState(IntEnum):
     CHECKPOINTED = 2
     FAILED = 3
     NO_CUDA = -1
-    UNKNOWN = -2
-    """A state that nobody knows here, or an error of the system."""
+    UNKNOWN = -2  # a state that nobody knows here, or an error of the system
 
 
 class Phase(str, Enum):
@@ -30,10 +29,8 @@ class Phase(str, Enum):
     PARKED = "parked"
     RESTORING = "restoring"
     UNLOCKING = "unlocking"
-    BACK = "back"
-    """It was parked, and has everything again: what must be known when it is ended."""
-    FAILED = "failed"
-    """Its GPU state cannot be had back; only its end frees what it still holds."""
+    BACK = "back"  # it was parked, and has everything again: what must be known when it is ended
+    FAILED = "failed"  # its GPU state cannot be had back; only its end frees what it still holds
 
 
 UNSETTLED = frozenset({Phase.LOCKING, Phase.CHECKPOINTING, Phase.RESTORING, Phase.UNLOCKING})

@@ -291,10 +291,11 @@ class Unpark(_Transfer):
 
     def _set_right(self, *declined: why.Refusal) -> float:
         """Set the process right; it ends here, with these reasons, if it is not back then."""
-        changed = self.state.set_right()
-        if changed is None or self._done:
+        self.state.set_right()
+        if self._done:
             return 0.0
-        raise _NotDone(*declined, *(() if declined and changed.phase is Phase.PARKED else (unsettled(changed.phase),)))
+        phase = self._parked.phase
+        raise _NotDone(*declined, *(() if declined and phase is Phase.PARKED else (unsettled(phase),)))
 
 
 def unsettled(phase: Phase) -> why.Refusal:

@@ -9,17 +9,14 @@ Source: TensorFlow 2.16 to 2.21, `eager/execute.py`, `framework/ops.py`, and the
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks.tensorflow.devices import current_stage
 from tfgpu_magic.policy.process_state import Stage
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    Replace = Callable[[object, str, object], None]
-
+Replace = Callable[[object, str, object], None]
 _CALLS = ("TFE_Py_Execute", "TFE_Py_ExecuteCancelable", "TFE_Py_FastPathExecute")
 
 

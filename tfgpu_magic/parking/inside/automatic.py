@@ -25,10 +25,7 @@ PARK_TIMEOUT = 600.0  # seconds after which a parking that the loop was given, a
 
 
 class Automatic(CellWatch):
-    """The parking of one process by itself, when no cell has run for so many seconds.
-
-    With `when_needed` it is parked only when another one waits for room on its GPUs.
-    """
+    """The parking of one process by itself after so many idle seconds, or only when another one waits for room then."""
 
     def __init__(self, shell: Any, after: float, *, when_needed: bool) -> None:
         super().__init__(shell)

@@ -62,11 +62,10 @@ def of_process(*, busy: bool = False, threads: tuple[str, ...] = (), allow_open_
 
 def _maps() -> frozenset[str] | None:
     """Return the files that are mapped here; None in a process that may not be looked into."""
-    try:
+    with contextlib.suppress(OSError):
         lines = _MAPS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    except OSError:
-        return None
-    return frozenset(line.split(maxsplit=5)[5] for line in lines if "/" in line)
+        return frozenset(line.split(maxsplit=5)[5] for line in lines if "/" in line)
+    return None
 
 
 def _nccl(maps: frozenset[str], contexts: int) -> bool:

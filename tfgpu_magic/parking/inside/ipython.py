@@ -31,44 +31,31 @@ from tfgpu_magic.parking.inside.gate import Gate, NotBack
 from tfgpu_magic.parking.messages import ANSWER, ParkOutcome
 
 _CELL = "execute_request"
-
-_HARMLESS = frozenset(
-    {
-        "comm_info_request", "connect_request", "create_subshell_request", "delete_subshell_request",
-        "history_request", "interrupt_request", "is_complete_request", "kernel_info_request",
-        "list_subshell_request", "shutdown_request", "usage_request",
-    }
-)  # fmt: skip
+_HARMLESS = frozenset({
+    "comm_info_request", "connect_request", "create_subshell_request", "delete_subshell_request", "history_request",
+    "interrupt_request", "is_complete_request", "kernel_info_request", "list_subshell_request", "shutdown_request",
+    "usage_request",
+})  # fmt: skip
 """Messages that run no code of the user's."""
-
 _WITHOUT_GPU = re.compile(r"%(tf_)?gpu\s+unpark\s+--without-gpu")  # the cell that opens the gate by hand
-
 _TOLD = frozenset(
     {"debugInfo", "initialize", "attach", "disconnect", "dumpCell", "setBreakpoints", "configurationDone"}
 )
 """What a debugger's page says before anybody debugs; to block it would bring back every notebook that is opened."""
-
 _WIDGETS = "jupyter.widget.control"
 """The target of the comm by which an opened page asks for the state of all widgets (ipywidgets 8, `widget.py`)."""
-
 _STATES = frozenset({"request_states", "request_state"})
 """What it asks for: the state of all widgets, or, where no answer comes soon, of each."""
-
 _PLAIN = ("ipywidgets.", "tfgpu_magic.")
 """Where the classes of widgets are whose state is read without code of the user's."""
-
 _PARKED = "This notebook is parked: bring its memory back first."
 """Why a page's question is not answered: what completes a name, shows its help, looks into a debugger, or evaluates."""
-
 _DEAF = 1.0
 """Seconds after a message's wait in vain in which widgets' messages are not heard: they came while it waited."""
 
 
 def block_cells(shell: Any, without: Callable[[], None], gate: Gate) -> Iterator[str]:
-    """Block a shell's cells, the functions that are called around them, and its completions.
-
-    The cell that opens the gate by hand has `without` called.
-    """
+    """Block a shell's cells, but one that opens the gate by hand; what is called around them, and its completions."""
     if getattr(shell, "active_eventloop", None):
         yield f"%gui {shell.active_eventloop}"
     run = shell.run_cell_async
@@ -133,10 +120,7 @@ def _number(message: Mapping[str, Any]) -> str:
 
 
 def block_messages(kernel: Any, asked: Callable[..., ParkOutcome], gate: Gate) -> Iterator[str]:
-    """Block a kernel's messages; give the names of what cannot be blocked.
-
-    What others ask of a parked kernel (`ask_kernel`) is answered by `asked`, with their arguments.
-    """
+    """Block a kernel's messages, but have those of `ask_kernel` answered; give the names of what cannot be blocked."""
     if getattr(kernel, "eventloop", None) is not None:
         yield "the event loop of a graphical interface"
     messages = _Messages(kernel, asked, gate)

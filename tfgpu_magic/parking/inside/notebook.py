@@ -386,8 +386,7 @@ def answer(what: str, before: float | None = None) -> ParkOutcome:
 def quieten(finish: float, report: float) -> why.Refusal | None:
     """Wait until the GPUs have done all that this process has asked for, and have nothing of ours ask for more.
 
-    The GPUs, and a report of ours, may take so many seconds. Return why they may still be at work; None where they are
-    not.
+    The GPUs, and a report of ours, may take so many seconds; it is returned why they may still be at work.
     """
 
     def work() -> bool:

@@ -27,20 +27,16 @@ from tfgpu_magic.parking.inside.gate import Gate, NotBack
 
 _ITIMERS = ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF")
 """Timers whose signals have a handler of the user's run in the main thread, whatever that does then."""
-
 _HANDLE_NO_GPU = frozenset({"torch"})
 """More packages whose handlers of signals call no CUDA: PyTorch's looks whether a process that loads data has died."""
-
 _RUNS_CODE = frozenset({("run_code", "IPython.core.interactiveshell")})
 """Functions that run a cell's code, and their modules."""
-
 _RUNS_CELL = _RUNS_CODE | {
     ("_run_cell", "IPython.core.interactiveshell"),
     ("run_cell_async", "IPython.core.interactiveshell"),
     ("dispatch_shell", "ipykernel.kernelbase"),
 }
 """The same, and those that are about to, or do what another message asks for."""
-
 _KERNELS = frozenset({"ipykernel", "zmq", "tfgpu_magic"})
 """Packages whose callbacks are the kernel's own: they run user code only by a message, which is blocked."""
 

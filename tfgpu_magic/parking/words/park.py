@@ -57,11 +57,9 @@ def answer(line: Line) -> None:
 
 def offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
     """Return times, or the names of other notebooks."""
-    if tokens[-1:] == [_AUTO]:
-        return list(_TIMES)
-    if tokens[-1:] == [_TO]:
-        return [_DISK]
-    return [] if tokens else [PurePath(one.notebook).name for one in reports().values() if one.notebook]
+    if tokens:
+        return {_AUTO: [*_TIMES], _TO: [_DISK]}.get(tokens[-1], [])
+    return [PurePath(one.notebook).name for one in reports().values() if one.notebook]
 
 
 def _park_other(name: str) -> str:
