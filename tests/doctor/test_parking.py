@@ -18,8 +18,7 @@ from tests.doctor.test_memory import V2
 from tests.doctor.test_memory import machine as memory_of
 from tests.machines import machine_of
 from tests.parking.conftest import workers
-from tests.parking.house import House, parkable
-from tests.parking.made_up import Driver
+from tests.parking.house import Driver, House, parkable
 from tests.processes import kill
 from tests.sizes import CONTEXT, GIB, MIB
 from tfgpu_magic.doctor import child

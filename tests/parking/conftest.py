@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,7 @@ import psutil
 import pytest
 
 from tests.jupyter import Notebook
-from tests.parking.house import IDLE, House, parkable
-from tests.parking.made_up import Driver
+from tests.parking.house import IDLE, Driver, House, parkable
 from tests.parking.notebooks import Site, standing
 from tests.processes import kill, ours
 from tests.simgpu.talking import Talker, talker
@@ -24,7 +24,6 @@ from tfgpu_magic.parking import reported
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.gpu_state import Asker, GpuState, Timeouts
 from tfgpu_magic.parking.messages import ParkOutcome, Progress
-from tfgpu_magic.parking.reported import ParkedProcess
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.parking.transfers import Park, Unpark
 from tfgpu_magic.simgpu import Machine
@@ -43,45 +42,33 @@ def turns(times):
     return [back() and intact() and away() for _ in range(times)]
 """
 """What makes a program able to park itself, as kernels do; a file tells its phase."""
-WORKER = "tfgpu_magic.parking.driver"
-"""What a worker runs."""
-
-
-PATIENT = Timeouts(look=15 * SLACK, state=5 * SLACK, copy=30 * SLACK)
-"""As long as a busy machine takes."""
+WORKER = "tfgpu_magic.parking.driver"  # what a worker runs
+PATIENT = Timeouts(look=15 * SLACK, state=5 * SLACK, copy=30 * SLACK)  # as long as a busy machine takes
 Tell = Callable[[Progress], object]
-Start = Callable[..., Talker]
-"""Starts a program that holds a GiB, or so much, and ends with the test."""
+Start = Callable[..., Talker]  # starts a program that holds a GiB, or so much, and ends with the test
 
 
 class Asking:
     """A request that is made on a thread."""
 
     def __init__(self, ask: Callable[..., ParkOutcome], *args: Any, **options: Any) -> None:
-        self._done: list[ParkOutcome] = []
-        self._trouble: list[BaseException] = []
+        self._came = Future[ParkOutcome]()
 
         def work() -> None:
             try:
-                self._done.append(ask(*args, **options))
+                self._came.set_result(ask(*args, **options))
             except BaseException as error:
-                self._trouble.append(error)
+                self._came.set_exception(error)
 
-        self._thread = threading.Thread(target=work, daemon=True)
-        self._thread.start()
+        threading.Thread(target=work, daemon=True).start()
 
     @property
     def done(self) -> bool:
-        """Whether something came of it."""
-        return not self._thread.is_alive()
+        return self._came.done()
 
     def outcome(self) -> ParkOutcome:
-        """Wait for what came of it."""
-        self._thread.join(60 * SLACK)
-        assert not self._thread.is_alive(), "it waits for ever"
-        if self._trouble:
-            raise self._trouble[0]
-        return self._done[0]
+        """Wait for what came of it, but not for ever."""
+        return self._came.result(60 * SLACK)
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +82,16 @@ def trained(site: Site) -> Iterator[tuple[Notebook, str]]:
     """Give a notebook that holds most of the GPU, and the digest of its model."""
     with site.trained("train.ipynb") as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def notebook(trained: tuple[Notebook, str]) -> Notebook:
+    return trained[0]
+
+
+@pytest.fixture(scope="module")
+def digest(trained: tuple[Notebook, str]) -> str:
+    return trained[1]
 
 
 @pytest.fixture
@@ -126,13 +123,11 @@ def machine(gpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 @pytest.fixture
 def programs(machine: Machine) -> Iterator[Start]:
-    """Start programs, and end them."""
     with contextlib.ExitStack() as started:
         yield lambda size=GIB: started.enter_context(talker(machine, f"hold({size})"))
 
 
 def workers(machine: Machine) -> list[psutil.Process]:
-    """Return the workers on this machine."""
     return ours(machine, WORKER)
 
 
@@ -149,7 +144,6 @@ def on_its_own(machine: Machine, size: int = 256 * MIB) -> contextlib.AbstractCo
 
 
 def own_phase(machine: Machine) -> str:
-    """Return the phase of a program that parks itself."""
     return Path(f"{machine.path}.phase").read_text()
 
 
@@ -164,22 +158,15 @@ def state(pid: int) -> GpuState:
     return _states[pid]
 
 
-def entry(pid: int) -> ParkedProcess | None:
-    """Return what is known of a program, or what a notebook reports."""
-    return _states[pid].known if pid in _states else reported.parked(pid)
-
-
 def phase(pid: int) -> Phase | None:
-    """Return the phase of that."""
-    found = entry(pid)
+    """Return the phase of a program, or the one that a notebook reports."""
+    found = _states[pid].known if pid in _states else reported.parked(pid)
     return None if found is None else found.phase
 
 
 def park(pid: int, inside: Inside = IDLE, tell: Tell = lambda _: None) -> ParkOutcome:
-    """Park an idle program."""
     return Park(state(pid), inside, asker=Asker(tell)).park()
 
 
 def unpark(pid: int, tell: Tell = lambda _: None, wanted: Callable[[], bool] = lambda: True) -> ParkOutcome:
-    """Bring a program back."""
     return Unpark(state(pid), TABLE, asker=Asker(tell, wanted)).unpark()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,15 +16,14 @@ from urllib.error import HTTPError
 import pytest
 
 from scripts import _notebooks
-from tests.jupyter import Notebook, Server, configure, reply_to, serving
+from tests.jupyter import Notebook, Server, configure, execute, reply_to, serving
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
 from tfgpu_magic.parking import reported
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
-SIZE = 5 * GIB
-"""What a notebook holds of a GPU of 8 GiB, beside its context: two find no room."""
+SIZE = 5 * GIB  # what a notebook holds of a GPU of 8 GiB, beside its context: two find no room
 
 TRAIN = """
 %tf_gpu limit {size}
@@ -30,6 +31,8 @@ from tests.simgpu.checkpoint_on_machine import digest, train
 _ = train()
 print(digest())
 """
+
+AT_EXIT = "import atexit, pathlib; atexit.register(lambda: pathlib.Path({!r}).write_text(str(intact())))"
 
 HOLD = "from tests.simgpu.checkpoint_on_machine import hold, intact; at = hold({size})"
 
@@ -47,8 +50,6 @@ del _wait
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A machine with a Jupyter server."""
-
     machine: Machine
     server: Server
 
@@ -78,7 +79,6 @@ class Site:
             yield notebook
 
     def holds(self, notebook: Notebook) -> bool:
-        """Tell whether a notebook holds what it has taken."""
         return self.machine.held(pid=notebook.pid) >= SIZE + CONTEXT
 
 
@@ -109,6 +109,25 @@ def home(folder: Path, **settings: Any) -> Path:
     return folder
 
 
+ENDS: dict[str, Callable[[Site, Notebook], object]] = {
+    "restart": lambda site, notebook: site.server.call(f"kernels/{notebook.kernel}/restart", method="POST"),
+    "shutdown": lambda site, notebook: site.server.open(f"api/kernels/{notebook.kernel}", method="DELETE").close(),
+    "exit": lambda _, notebook: notebook.client.execute("exit()"),
+    "SIGTERM": lambda _, notebook: os.kill(notebook.pid, signal.SIGTERM),
+    "SIGKILL": lambda _, notebook: os.kill(notebook.pid, signal.SIGKILL),
+    "server lost": lambda site, _: site.server.process.kill(),
+}
+"""Ways in which a notebook ends."""
+
+
+def runs_again(site: Site, notebook: Notebook) -> bool:
+    again = site.server.connect(notebook.kernel)
+    try:
+        return "anew" in execute(again, "print('anew')")
+    finally:
+        again.stop_channels()
+
+
 def is_parked(notebook: Notebook) -> bool:
     entry = reported.parked(notebook.pid)
     return entry is not None and entry.phase is Phase.PARKED
@@ -127,7 +146,7 @@ def send(
     content: dict[str, Any],
     *,
     channel: str = "shell",
-    metadata: dict[str, Any] | None = None,
+    metadata: Any = None,
     **header: Any,
 ) -> str:
     """Send a message as a page does, and return its id."""

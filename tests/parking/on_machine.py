@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import tfgpu_magic
 from tests.simgpu.checkpoint_on_machine import digest, hold, intact, train
@@ -11,28 +12,17 @@ from tests.sizes import MIB
 from tfgpu_magic.leases.lease_file import TABLE
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.gpu_state import GpuState
+from tfgpu_magic.parking.messages import ParkOutcome
 from tfgpu_magic.parking.transfers import Park, Unpark
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tfgpu_magic.parking.messages import ParkOutcome
 
 
 class Seen(NamedTuple):
-    """What a program has seen of its parking.
+    """What a program has seen of its parking."""
 
-    Attributes:
-        refusals: the names of the reasons why it did not go, or not come back.
-        same: whether all that it had is as it was.
-        held: what the driver listed of it before, meanwhile and after.
-        rates: bytes a second, out and back.
-    """
-
-    refusals: list[str]
-    same: bool
-    held: tuple[int, int, int]
-    rates: tuple[float, float]
+    refusals: list[str]  # the names of the reasons why it did not go, or not come back
+    same: bool  # whether all that it had is as it was
+    held: tuple[int, int, int]  # what the driver listed of it before, meanwhile and after
+    rates: tuple[float, float]  # bytes a second, out and back
 
 
 def trained() -> Seen:
@@ -44,7 +34,6 @@ def trained() -> Seen:
 
 
 def filled(size: int) -> Seen:
-    """Hold plain memory."""
     hold(size)
     return _away_and_back(intact)
 
@@ -59,7 +48,6 @@ def torch_array() -> Seen:
 
 
 def with_managed_memory() -> list[str]:
-    """Return why a program with managed memory is not parked."""
     hold(64 * MIB)
     hold(MIB, function="cuMemAllocManaged")
     return _names(Park(GpuState(os.getpid()), Inside()).park())
@@ -76,7 +64,6 @@ def _away_and_back(same: Callable[[], bool]) -> Seen:
 
 
 def _listed() -> int:
-    """Return what the driver lists of this process."""
     return sum(row.held or 0 for row in tfgpu_magic.look(60.0).processes if row.pid == os.getpid())
 
 

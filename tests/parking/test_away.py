@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.parking.house import QUICK, parkable
-from tests.parking.made_up import EVENTS, Driver, Worker
+from tests.parking.house import EVENTS, QUICK, Driver, Worker, parkable
 from tests.waiting import until
 from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.parking import refusals as why
@@ -23,6 +22,7 @@ from tfgpu_magic.parking.gpu_state import GpuState
 from tfgpu_magic.parking.inside import automatic, ipython, unblocked
 from tfgpu_magic.parking.inside import notebook as parking
 from tfgpu_magic.parking.inside.gate import NotBack
+from tfgpu_magic.parking.inside.notebook import ProcessParking
 from tfgpu_magic.parking.states import CudaState, Phase
 
 
@@ -32,10 +32,8 @@ def driver() -> Driver:
 
 
 @pytest.fixture
-def notebook(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Iterator[parking.ProcessParking]:
-    def start() -> Any:
-        return Worker(driver)
-
+def notebook(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessParking]:
+    start: Any = partial(Worker, driver)
     monkeypatch.setattr(parking, "GpuState", partial(GpuState, start=start, timeouts=QUICK))
     monkeypatch.setattr(ipython, "block_cells", lambda *_: iter(()))
     monkeypatch.setattr(parking, "of_process", lambda **_: Inside())
@@ -45,7 +43,7 @@ def notebook(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Iterator[parkin
     magics = SimpleNamespace(parking_on_open_module=False, idle_release=SimpleNamespace(put_off=lambda: True))
     with parkable():
         shell = SimpleNamespace(magics_manager=SimpleNamespace(registry={"TfGpuMagics": magics}))
-        notebook = parking.ProcessParking(shell)
+        notebook = ProcessParking(shell)
         yield notebook
         atexit.unregister(notebook._ending._at_exit)
         notebook._gate.open()
@@ -53,12 +51,9 @@ def notebook(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Iterator[parkin
 
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("step", range(5))
-def test_nothing_may_run_unless_the_state_is_there(
-    notebook: parking.ProcessParking, driver: Driver, step: int, event: str
-) -> None:
+def test_nothing_runs_where_the_state_is_away(notebook: ProcessParking, driver: Driver, step: int, event: str) -> None:
     driver.script = {step: event}
     notebook.park()
-
     assert notebook.parked or driver.state is CudaState.RUNNING
     until(lambda: not notebook.state.unsettled)
     until(lambda: notebook.parked == (driver.state is CudaState.CHECKPOINTED))
@@ -71,9 +66,7 @@ def test_nothing_may_run_unless_the_state_is_there(
 
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("step", range(7))
-def test_nothing_may_run_before_the_state_is_back(
-    notebook: parking.ProcessParking, driver: Driver, step: int, event: str
-) -> None:
+def test_nothing_runs_before_the_state_is_back(notebook: ProcessParking, driver: Driver, step: int, event: str) -> None:
     notebook.park()
     driver.script = {5 + step: event}
     try:
@@ -91,9 +84,7 @@ def test_nothing_may_run_before_the_state_is_back(
     )  # fmt: skip
 
 
-def test_who_asks_one_to_park_that_is_on_its_way_back_hears_that_it_is_not_parked(
-    notebook: parking.ProcessParking,
-) -> None:
+def test_who_asks_one_to_park_that_is_on_its_way_back_hears_that_it_is_not_parked(notebook: ProcessParking) -> None:
     notebook.park()
     parked = notebook.asked("park", 0.0)
     notebook.state.move(Phase.RESTORING)
@@ -103,7 +94,7 @@ def test_who_asks_one_to_park_that_is_on_its_way_back_hears_that_it_is_not_parke
     assert (parked.refusals, returns.refusals) == ((), (why.RETURNS(),))
 
 
-def test_who_asks_one_to_park_whose_way_out_hangs_hears_that(notebook: parking.ProcessParking) -> None:
+def test_who_asks_one_to_park_whose_way_out_hangs_hears_that(notebook: ProcessParking) -> None:
     notebook.park()
     notebook.state.move(Phase.CHECKPOINTING)
     said = notebook.asked("park")
@@ -112,9 +103,7 @@ def test_who_asks_one_to_park_whose_way_out_hangs_hears_that(notebook: parking.P
     assert said.refusals == (why.UNANSWERED(Phase.CHECKPOINTING.value),)
 
 
-def test_who_is_answered_beside_the_cells_parks_nothing_that_has_come_back_meanwhile(
-    notebook: parking.ProcessParking, driver: Driver
-) -> None:
+def test_who_is_answered_beside_cells_parks_nothing_that_is_back(notebook: ProcessParking, driver: Driver) -> None:
     notebook.park()
     notebook._come()
 
@@ -122,9 +111,7 @@ def test_who_is_answered_beside_the_cells_parks_nothing_that_has_come_back_meanw
     assert [driver.state] == [CudaState.RUNNING]
 
 
-def test_a_cell_that_begins_before_the_gate_is_closed_is_seen(
-    notebook: parking.ProcessParking, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cell_begun_before_the_gate_closes_is_seen(notebook: ProcessParking, monkeypatch: pytest.MonkeyPatch) -> None:
     running: list[str] = []
     close = notebook._gate.close
 
@@ -143,9 +130,7 @@ def test_a_cell_that_begins_before_the_gate_is_closed_is_seen(
     assert not notebook.parked
 
 
-def test_what_is_locked_when_parking_ends_in_doubt_is_unlocked_without_anybody_coming(
-    notebook: parking.ProcessParking, driver: Driver
-) -> None:
+def test_what_is_locked_as_parking_ends_in_doubt_is_unlocked_unasked(notebook: ProcessParking, driver: Driver) -> None:
     driver.script = {2: "hung after", 3: "hung before"}
     notebook.park()
 
@@ -155,9 +140,7 @@ def test_what_is_locked_when_parking_ends_in_doubt_is_unlocked_without_anybody_c
     assert [driver.state] == [CudaState.RUNNING]
 
 
-def test_a_cell_is_told_that_it_was_not_run_where_no_worker_can_be_started(
-    notebook: parking.ProcessParking, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cell_is_not_run_where_no_worker_can_start(notebook: ProcessParking, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> None:
         raise NotImplementedError
 
@@ -171,7 +154,7 @@ def test_a_cell_is_told_that_it_was_not_run_where_no_worker_can_be_started(
 
 
 def test_a_return_that_ends_while_a_cell_without_the_gpu_asks_for_it_is_found(
-    notebook: parking.ProcessParking, monkeypatch: pytest.MonkeyPatch
+    notebook: ProcessParking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parking, "withhold", lambda *_: None)
     notebook.park()
@@ -186,7 +169,7 @@ def test_a_return_that_ends_while_a_cell_without_the_gpu_asks_for_it_is_found(
 
 
 def test_a_return_that_ends_while_its_user_goes_on_without_leaves_nothing_withheld(
-    notebook: parking.ProcessParking, monkeypatch: pytest.MonkeyPatch
+    notebook: ProcessParking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tensorflow = SimpleNamespace(reads="tensors")
 
@@ -203,9 +186,7 @@ def test_a_return_that_ends_while_its_user_goes_on_without_leaves_nothing_withhe
     assert tensorflow.reads == "tensors"
 
 
-def test_the_gpu_is_withheld_as_long_as_the_state_is_away(
-    notebook: parking.ProcessParking, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_gpu_is_withheld_while_the_state_is_away(notebook: ProcessParking, monkeypatch: pytest.MonkeyPatch) -> None:
     tensorflow = SimpleNamespace(reads="tensors")
     monkeypatch.setattr(parking, "withhold", lambda replace, _: replace(tensorflow, "reads", "nothing"))
     notebook.park()
@@ -220,7 +201,7 @@ def test_the_gpu_is_withheld_as_long_as_the_state_is_away(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_that_ends_the_process_waits_for_the_end_of_its_first_park(
-    notebook: parking.ProcessParking, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+    notebook: ProcessParking, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     said, before = [], signal.getsignal(number)
 
@@ -240,9 +221,7 @@ def test_a_signal_that_ends_the_process_waits_for_the_end_of_its_first_park(
 
 
 @pytest.mark.parametrize("change", range(4))
-def test_an_interrupt_while_the_signals_handlers_change_leaves_each_as_it_was(
-    change: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_amid_a_change_of_handlers_leaves_them_be(change: int, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, signal.default_int_handler) for number in numbers]
     set_handler, changes = signal.signal, list[int]()
@@ -269,7 +248,7 @@ def test_an_interrupt_while_the_signals_handlers_change_leaves_each_as_it_was(
 
 
 def test_how_one_ends_that_is_to_park_itself_is_arranged_where_signals_can_be(
-    notebook: parking.ProcessParking, monkeypatch: pytest.MonkeyPatch
+    notebook: ProcessParking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[threading.Thread] = []
     monkeypatch.setattr(parking, "of", lambda _: notebook)

@@ -25,7 +25,6 @@ def test_one_notebook_parks_another_and_brings_it_back(site: Site) -> None:
         names = "print(sorted(name for name in globals() if name[0] != '_'), len(In) - {})"
         before = notebook.run(names.format(0))
         said = until(lambda: other.run("%tf_gpu park train.ipynb"), lambda text: "is parked" in text)
-
         assert said.startswith("train.ipynb is parked: 5.2 GiB of GPU memory"), said
         assert is_parked(notebook)
         assert site.machine.held() == 0
@@ -46,9 +45,8 @@ def test_an_interrupt_calls_off_what_another_notebook_was_asked(site: Site) -> N
             os.kill(other.pid, signal.SIGINT)
 
             said = reply_to(other.client, asked)
-            assert (said["status"], said["evalue"]) == (
-                "error", "Interrupted: train.ipynb stays parked, and nothing is lost."
-            )  # fmt: skip
+            assert said["evalue"] == "Interrupted: train.ipynb stays parked, and nothing is lost."
+            assert said["status"] == "error"
             until(lambda: not reported.read()[notebook.pid].wanted)
         assert is_parked(notebook)
 
@@ -58,7 +56,6 @@ def test_who_asks_another_notebook_in_vain_is_told_why(site: Site) -> None:
     with site.holding("train.ipynb") as notebook, site.notebook("other.ipynb") as other:
         said = until(lambda: other.run("%tf_gpu park nobody.ipynb"), lambda text: "train.ipynb" in text)
         assert f"train.ipynb ({notebook.pid})" in said
-
         notebook.run("%config TfGpuMagics.parking = 'off'")
         until(lambda: other.run("%tf_gpu park train.ipynb"), lambda text: "Parking is off" in text)
         assert "%config TfGpuMagics.parking" in notebook.run("%tf_gpu park")
@@ -71,14 +68,10 @@ def test_who_asks_another_notebook_in_vain_is_told_why(site: Site) -> None:
         assert not is_parked(notebook)
 
 
-def test_a_setting_that_is_none_is_refused_and_the_one_before_holds(site: Site) -> None:
-    with site.notebook("settings.ipynb") as notebook:
+def test_an_idle_notebook_parks_itself_and_what_is_no_setting_changes_nothing(site: Site) -> None:
+    with site.trained("train.ipynb") as (notebook, digest):
         assert "no setting of parking" in notebook.run("%config TfGpuMagics.parking = 'perhaps'")
         assert "'ask'" in notebook.run("%config TfGpuMagics.parking")
-
-
-def test_an_idle_notebook_parks_itself(site: Site) -> None:
-    with site.trained("train.ipynb") as (notebook, digest):
         notebook.run("%config TfGpuMagics.parking = 'auto 2s'")
         until(lambda: is_parked(notebook))
 

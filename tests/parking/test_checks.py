@@ -1,7 +1,8 @@
-"""Each reason not to park a process is found from its own fact, and the facts of a good case give none."""
+"""Each reason not to park a process is found from its own fact, and travels; the facts of a good case give none."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import ROOM_MARGIN, Inside, ParkFacts, host_margin, needed, refusals, shortages
+from tfgpu_magic.parking.messages import ANSWER, ParkOutcome, Room
 
 GPU = Gpu(index=0, uuid="GPU-0", total=16 * GIB, reserved=256 * MIB, used=6 * GIB, free=10 * GIB)
 GOOD = ParkFacts(
@@ -120,12 +122,20 @@ ALL = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("refusal", ALL)
-def test_a_refusal_travels_as_json(refusal: why.Refusal) -> None:
-    assert why.from_json(why.to_json(refusal)) == refusal
-
-
 @pytest.mark.parametrize("fields", [{}, {"refusal": "nonsense", "values": []}, {"refusal": "lost", "values": [1]}])
 def test_what_is_no_refusal_is_a_value_error(fields: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="not a refusal"):
         why.from_json(fields)
+
+
+def test_an_outcome_is_told_as_what_json_can_hold() -> None:
+    said = ParkOutcome(refusals=tuple(ALL), notes=(why.CANCELLED(),))
+    told = json.loads(json.dumps(said._repr_mimebundle_()))
+
+    assert ParkOutcome.from_answer(told[ANSWER]) == said
+
+
+def test_what_is_missing_is_never_less_than_nothing() -> None:
+    assert Room("GPU-0", "0", needed=7, free=5).short == 2
+    assert Room("GPU-0", "0", needed=7, free=9).short == 0
+    assert Room("GPU-0", "0", needed=7, free=None).short == 7

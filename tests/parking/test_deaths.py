@@ -33,14 +33,10 @@ until it is over, or in the middle of a copy. `test_any_step` has every call."""
 
 def slow_down(machine: Machine, slow: str) -> None:
     """Have a call of the driver hang, or copies take half a minute, until `go_on`."""
-    if slow:
-        machine.hang(slow, 600.0)
-    else:
-        machine.set_checkpoints(out=0.05, back=0.05)
+    machine.hang(slow, 600.0) if slow else machine.set_checkpoints(out=0.05, back=0.05)
 
 
 def go_on(machine: Machine) -> None:
-    """Let everything go on."""
     machine.clear_faults()
     machine.set_checkpoints(out=0.0, back=0.0)
 
@@ -61,11 +57,9 @@ def test_nothing_is_lost_or_locked_where_a_worker_is_killed(
     go_on(machine)
     asking.outcome()
 
-    def settled() -> Phase | None:
-        found = state(program.pid).settle()
-        return None if found is None else found.phase
-
-    if until(settled, {None, Phase.BACK, Phase.PARKED}.__contains__) is Phase.PARKED:
+    own = state(program.pid)
+    until(lambda: own.settle() is None or own.phase in (Phase.BACK, Phase.PARKED))
+    if own.phase is Phase.PARKED:
         assert unpark(program.pid).done
     assert program.ask("intact()")
     until(lambda: machine.held() == GIB + CONTEXT)
@@ -73,7 +67,6 @@ def test_nothing_is_lost_or_locked_where_a_worker_is_killed(
 
 @pytest.fixture
 def own(machine: Machine) -> Iterator[Talker]:
-    """A program that holds memory, and parks itself by a worker of its own."""
     with on_its_own(machine) as own:
         yield own
 
@@ -125,9 +118,7 @@ def test_one_that_is_killed_in_a_call_leaves_nothing(machine: Machine, own: Talk
     until(lambda: machine.held() == 0)
 
 
-def test_one_that_is_stopped_in_the_middle_is_left_alone_by_its_worker_and_set_right_later(
-    machine: Machine, own: Talker
-) -> None:
+def test_one_stopped_midway_is_left_alone_by_its_worker_and_set_right_later(machine: Machine, own: Talker) -> None:
     """The process cannot give its worker up: the worker's own alarm ends it."""
     own.ask("own.__setattr__('timeouts', Timeouts(look=60.0, lock=1.0, state=1.0))")
     machine.hang("cuCheckpointProcessLock", 600.0)

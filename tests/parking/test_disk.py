@@ -95,9 +95,7 @@ def _there_and_back(directory: str, size: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("size", [SIZE, 4 * GIB])
-def test_it_goes_to_a_file_that_nobody_else_finds_and_the_process_keeps_nothing_of_it(
-    machine: Machine, tmp_path: Path, size: int
-) -> None:
+def test_it_goes_to_a_file_that_nobody_finds_and_nothing_is_kept(machine: Machine, tmp_path: Path, size: int) -> None:
     machine.set_checkpoints(host_memory=True)  # in host memory it would be as much more
 
     assert run(machine, _there_and_back, str(tmp_path), size, fresh=True) == [
@@ -172,9 +170,7 @@ def _driver_fails(directory: str, out: str, back: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(("out", "back"), [("cuMemcpyDtoH", "cuMemcpyHtoD"), (COMPLETE, COMPLETE)])
-def test_what_the_driver_fails_in_midway_is_taken_back_and_may_be_tried_again(
-    machine: Machine, tmp_path: Path, out: str, back: str
-) -> None:
+def test_what_fails_midway_is_taken_back_and_tried_again(machine: Machine, tmp_path: Path, out: str, back: str) -> None:
     refused, unlocked, parked, kept, again, same = run(machine, _driver_fails, str(tmp_path), out, back, fresh=True)
 
     assert [one[0] for one in refused] == ["declined"]
@@ -224,11 +220,8 @@ def test_a_worker_that_is_killed_midway_loses_nothing(machine: Machine, tmp_path
 @pytest.mark.parametrize(
     ("change", "refused"),
     [
-        (lambda machine: machine.set_driver("610.43.02"), [("old-for-disk", "610.43.02", "615")]),
-        (
-            lambda machine: machine.set_checkpoints(ancestors_only=True),
-            [("declined", "cuCheckpointProcessCheckpoint", 304)],
-        ),
+        (lambda one: one.set_driver("610.43.02"), [("old-for-disk", "610.43.02", "615")]),
+        (lambda one: one.set_checkpoints(ancestors_only=True), [("declined", "cuCheckpointProcessCheckpoint", 304)]),
     ],
 )
 def test_a_driver_that_cannot_or_may_not_do_it_is_said(
@@ -248,9 +241,7 @@ def test_a_place_is_read_as_a_size_and_a_directory() -> None:
         DiskPlace.read("much in /scratch")
 
 
-def test_a_file_system_that_is_no_disk_of_this_machine_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_system_that_is_no_disk_here_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = tmp_path / "mountinfo"
     line = "36 35 98:0 / {} rw,noatime shared:1 - {} source rw\n"
     mounts.write_text(line.format("/", "ext4") + line.format(str(tmp_path).replace("/", "\\057"), "nfs4"))

@@ -1,15 +1,27 @@
-"""A process that was parked ends suspended, however its end comes."""
+"""A process that was parked ends suspended, however its end comes; under the open kernel module nothing hangs then.
+
+First the end of plain programs, then that of real kernels, whether they are parked or back.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.jupyter import Notebook, serving
+from tests.parking.conftest import phase
+from tests.parking.notebooks import AT_EXIT, ENDS, Site, home, is_parked, park, runs_again
+from tests.sizes import GIB
 from tests.slack import SLACK
+from tests.waiting import until
+from tfgpu_magic.parking.states import Phase
+from tfgpu_magic.simgpu import Machine
 
 CODE = """
 import atexit, os, signal, sys, threading
@@ -28,7 +40,7 @@ Ending(lambda: where == "away", lambda: where == "restored", suspend, lambda: sa
 atexit.register(say, "registered after")
 {end}
 """
-ENDS = {
+LINES = {
     "by itself": "",
     "SIGTERM": "os.kill(os.getpid(), signal.SIGTERM)",
     "its terminal is closed": "os.kill(os.getpid(), signal.SIGHUP)",
@@ -59,10 +71,8 @@ def ended(where: str, end: str, suspends: str = 'say("suspends")') -> tuple[list
         ("there", "its server is lost", [], 1),
     ],
 )
-def test_what_is_away_ends_at_once_and_what_was_restored_is_suspended_last(
-    where: str, end: str, said: list[str], status: int
-) -> None:
-    assert ended(where, ENDS[end]) == (said, status, "")
+def test_one_away_ends_at_once_and_one_back_suspends_last(where: str, end: str, said: list[str], status: int) -> None:
+    assert ended(where, LINES[end]) == (said, status, "")
 
 
 REPORTS = """
@@ -131,3 +141,109 @@ def test_a_fork_leaves_blocked_what_was_blocked_before() -> None:
     fork = "os.fork() or os._exit(signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, []))"
     end = f"{mask}; {fork}; say(os.waitstatus_to_exitcode(os.wait()[1])); say(len({mask}))"
     assert ended("restored", end)[0] == ["1", "1", *FUNCTIONS, "saves", "suspends"]
+
+
+# --- real kernels, under the open kernel module ---
+
+PATIENT = f"--KernelManager.shutdown_wait_time={30 * SLACK}"
+"""Jupyter Server takes five seconds, in which a busy machine may not have copied a GiB."""
+
+
+Opened = Callable[[], contextlib.AbstractContextManager[Site]]
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    """Start servers on a machine with the open kernel module, where the administrator allows parking."""
+    with pytest.MonkeyPatch.context() as patch, Machine.create("1x8GiB") as machine:
+        patch.setenv("TFGPU_MAGIC_DIR", str(tmp_path_factory.mktemp("board") / "board"))
+        for name, value in machine.environ().items():
+            patch.setenv(name, value)
+        machine.set_driver("595.71.05", open_module=True)
+
+        @contextlib.contextmanager
+        def start() -> Iterator[Site]:
+            place = home(tmp_path_factory.mktemp("home"), parking_on_open_module=True)
+            with serving(machine, place, options=[PATIENT]) as server:
+                yield Site(machine, server)
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def site(opened: Opened) -> Iterator[Site]:
+    with opened() as site:
+        yield site
+
+
+def stop_as_a_hub(site: Site, _: Notebook) -> None:
+    """Ask the server to end, and kill it after ten seconds."""
+    site.server.process.terminate()
+    try:
+        site.server.process.wait(10)
+    except subprocess.TimeoutExpired:
+        site.server.process.kill()
+
+
+WAYS = {**ENDS, "as a Hub": stop_as_a_hub}
+
+
+def ended_well(machine: Machine, notebook: Notebook) -> None:
+    """Wait for a notebook's end, and see whether the machine's driver still answers."""
+    until(lambda: machine.hung() or not Path(f"/proc/{notebook.pid}").exists())
+    assert not machine.hung()
+    assert machine.held(pid=notebook.pid) == 0
+
+
+@pytest.mark.parametrize("end", ["restart", "shutdown", "SIGTERM", "exit"])
+def test_one_that_is_back_is_parked_again_after_all_else_at_its_end(site: Site, end: str, tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    with site.holding("back.ipynb", GIB) as notebook:
+        notebook.run(AT_EXIT.format(str(said)))
+        park(notebook)
+        assert notebook.run("print(intact())") == "True\n"
+        WAYS[end](site, notebook)
+        ended_well(site.machine, notebook)
+
+        assert said.read_text() == "True"  # with the GPU
+        assert end != "restart" or runs_again(site, notebook)
+
+
+@pytest.mark.parametrize("end", ["restart", "shutdown", "SIGTERM", "SIGKILL"])
+def test_one_that_is_parked_ends_at_once(site: Site, end: str, tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    with site.holding("parked.ipynb", GIB) as notebook:
+        notebook.run(AT_EXIT.format(str(said)))
+        park(notebook)
+        notebook.run("pass")
+        park(notebook)
+        WAYS[end](site, notebook)
+        ended_well(site.machine, notebook)
+
+        assert not said.exists()  # there is no GPU for it
+
+
+def test_one_that_comes_back_when_it_ends_is_parked_again(site: Site) -> None:
+    with site.holding("comes.ipynb", GIB) as notebook:
+        park(notebook)
+        site.machine.set_checkpoints(back=0.5 / (1 + SLACK))
+        notebook.client.execute("pass")
+        until(lambda: phase(notebook.pid) is Phase.RESTORING)
+        WAYS["SIGTERM"](site, notebook)
+        ended_well(site.machine, notebook)
+        site.machine.set_checkpoints(back=0.0)
+
+
+@pytest.mark.parametrize("parked", [True, False], ids=["parked", "back"])
+@pytest.mark.parametrize("end", ["server lost", "as a Hub"])
+def test_a_server_that_is_gone_takes_its_kernels_with_it(opened: Opened, end: str, parked: bool) -> None:
+    with opened() as site:
+        notebook = Notebook(site.server, "lost.ipynb")
+        notebook.run(f"from tests.simgpu.checkpoint_on_machine import hold, intact; at = hold({GIB})")
+        park(notebook)
+        if not parked:
+            assert notebook.run("print(intact())") == "True\n"
+        assert is_parked(notebook) == parked
+        WAYS[end](site, notebook)
+        ended_well(site.machine, notebook)
+        notebook.client.stop_channels()

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -101,12 +100,15 @@ def test_the_kernel_module_is_known_by_what_it_says_of_itself(
     assert facts.open_module(tmp_path) is expected
 
 
-def test_descendants_are_found_and_only_those_with_the_driver_open_are_in_the_way(
-    process: subprocess.Popen[str],
+def test_descendants_are_found_and_only_those_with_the_driver_open_count(
+    process: subprocess.Popen[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert len(pids.descendants(process.pid)) == 1
-    assert pids.descendants(process.pid) <= pids.descendants(os.getpid())
+    known = pids.descendants(process.pid)
+    assert len(known) == 1
+    assert known <= pids.descendants(os.getpid())
     assert facts.children_on_driver(process.pid) == ()
+    monkeypatch.setattr(pids, "PROC", tmp_path)  # the system lists no children
+    assert pids.descendants(process.pid) == known
 
 
 def test_a_look_of_ours_is_in_nobodys_way(machine: Machine) -> None:
@@ -119,15 +121,6 @@ def test_a_look_of_ours_is_in_nobodys_way(machine: Machine) -> None:
     assert child not in facts.children_on_driver(os.getpid())
     machine.clear_faults()
     assert looking.result().error is None
-
-
-def test_descendants_are_found_where_the_system_lists_no_children(
-    process: subprocess.Popen[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known = pids.descendants(process.pid)
-    monkeypatch.setattr(pids, "PROC", tmp_path)
-
-    assert pids.descendants(process.pid) == known
 
 
 def test_what_has_ended_is_nobodys_and_cannot_be_looked_into() -> None:
@@ -224,23 +217,20 @@ def test_the_lower_of_the_administrators_and_the_configured_limit_holds_and_no_s
     assert facts.users_limit() == (0 if limit == 0 else GIB)
 
 
-def test_what_others_of_this_user_have_parked_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    def known(pid: int, phase: Phase) -> ParkedProcess:
-        return ParkedProcess(pid=pid, began=1, phase=phase, since=1.0, held=(HeldMemory("GPU-0", GIB),))
+def known(pid: int, phase: Phase, *, disk: bool = False) -> ParkedProcess:
+    return ParkedProcess(pid=pid, began=1, phase=phase, since=1.0, held=(HeldMemory("GPU-0", GIB),), disk=disk)
 
-    parked = {
-        pid: known(pid, phase)
-        for pid, phase in ((7, Phase.PARKED), (8, Phase.BACK), (9, Phase.LOCKING), (os.getpid(), Phase.PARKED))
-    }
-    monkeypatch.setattr(reported, "read", lambda: parked)
+
+def test_what_others_of_this_user_have_parked_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    phases = {7: Phase.PARKED, 8: Phase.BACK, 9: Phase.LOCKING, os.getpid(): Phase.PARKED}
+    monkeypatch.setattr(reported, "read", lambda: {pid: known(pid, phase) for pid, phase in phases.items()})
 
     assert facts.parked_by_others(os.getpid()) == 2 * GIB  # one that is about to go counts, too
 
 
 def test_two_on_their_way_to_disk_do_not_count_on_the_same_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = (HeldMemory("GPU-0", GIB),)
-    there = ParkedProcess(pid=7, began=1, phase=Phase.PARKED, since=1.0, held=held, disk=True)
-    others = {7: there, 8: replace(there, phase=Phase.CHECKPOINTING), 9: replace(there, phase=Phase.CHECKPOINTING)}
+    phases = {7: Phase.PARKED, 8: Phase.CHECKPOINTING, 9: Phase.CHECKPOINTING}
+    others = {pid: known(pid, phase, disk=True) for pid, phase in phases.items()}
     monkeypatch.setattr(reported, "read", lambda: others)
     monkeypatch.setattr(facts, "disk_place", lambda: DiskPlace("/scratch", 8 * GIB))
     monkeypatch.setattr(DiskPlace, "left", lambda _: 6 * GIB)  # which what has come there takes already

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -20,8 +21,7 @@ from tests.waiting import until
 from tfgpu_magic.parking import ask_kernel, reported
 
 
-def test_a_cell_finds_the_state_back(site: Site, trained: tuple[Notebook, str]) -> None:
-    notebook, digest = trained
+def test_a_cell_finds_the_state_back(site: Site, notebook: Notebook, digest: str) -> None:
     park(notebook)
 
     assert digest_in(notebook.run("print(digest())")) == digest
@@ -40,8 +40,12 @@ def button(notebook: Notebook, does: str) -> str:
 
 
 def send_custom(notebook: Notebook, number: str, **content: str) -> None:
-    """Send what a page says to a widget."""
     send(notebook, "comm_msg", {"comm_id": number, "data": {"method": "custom", "content": content}})
+
+
+def answered(notebook: Notebook, asked: str) -> dict[str, Any]:
+    get = notebook.client.get_control_msg
+    return until(lambda: get(timeout=30 * SLACK), lambda one: one["parent_header"]["msg_id"] == asked)
 
 
 def ask_for_widgets(notebook: Notebook) -> None:
@@ -57,8 +61,7 @@ def ask_for_widgets(notebook: Notebook) -> None:
     assert ask(notebook, "kernel_info_request", {})["status"] == "ok"  # those before it have been heard
 
 
-def test_a_widgets_callback_finds_the_state_back(site: Site, trained: tuple[Notebook, str]) -> None:
-    notebook, digest = trained
+def test_a_widgets_callback_finds_the_state_back(site: Site, notebook: Notebook, digest: str) -> None:
     number = button(notebook, "seen.append(digest())")
     park(notebook)
     send_custom(notebook, number, event="click")
@@ -67,8 +70,7 @@ def test_a_widgets_callback_finds_the_state_back(site: Site, trained: tuple[Note
     assert notebook.run("print(*seen)").split() == [digest]
 
 
-def test_parking_that_no_cell_asks_for_is_refused(trained: tuple[Notebook, str]) -> None:
-    notebook, _ = trained
+def test_parking_that_no_cell_asks_for_is_refused(notebook: Notebook) -> None:
     number = button(notebook, "get_ipython().run_line_magic('tf_gpu', 'park')")
     send_custom(notebook, number, event="click")
     until(lambda: heard(notebook), lambda text: "when a cell has ended" in text)
@@ -76,8 +78,7 @@ def test_parking_that_no_cell_asks_for_is_refused(trained: tuple[Notebook, str])
     assert not is_parked(notebook)
 
 
-def test_the_debugger_finds_the_state_back(trained: tuple[Notebook, str]) -> None:
-    notebook, digest = trained
+def test_the_debugger_finds_the_state_back(notebook: Notebook, digest: str) -> None:
     notebook.run("def fails():\n    raise ValueError\nfails()")
     park(notebook)
     client = notebook.client
@@ -111,9 +112,8 @@ THREAD = (
     ids=["thread", "timer", "task"],
 )
 def test_what_may_run_by_itself_makes_parking_refuse(
-    site: Site, trained: tuple[Notebook, str], begin: str, end: str, named: str
+    site: Site, notebook: Notebook, digest: str, begin: str, end: str, named: str
 ) -> None:
-    notebook, digest = trained
     notebook.run(begin)
     said = notebook.run("%tf_gpu park")
 
@@ -135,8 +135,7 @@ def test_nccl_that_has_started_makes_parking_refuse(site: Site, trained: tuple[N
         assert notebook.run("print(intact())") == "True\n"
 
 
-def test_what_a_page_asks_when_it_is_opened_brings_nothing_back(site: Site, trained: tuple[Notebook, str]) -> None:
-    notebook, digest = trained
+def test_what_a_page_asks_when_it_is_opened_brings_nothing_back(site: Site, notebook: Notebook, digest: str) -> None:
     park(notebook)
     assert ask(notebook, "kernel_info_request", {})["status"] == "ok"
     assert ask(notebook, "comm_info_request", {})["status"] == "ok"
@@ -148,10 +147,8 @@ def test_what_a_page_asks_when_it_is_opened_brings_nothing_back(site: Site, trai
     asks = {"code": "", "silent": True, "store_history": False, "user_expressions": {"answer": chooser}}
     said = ask(notebook, "execute_request", asks)  # as the chooser's page does
     assert (said["status"], said["evalue"]) == ("error", "This notebook is parked: bring its memory back first.")
-
     made = send(notebook, "debug_request", {"type": "request", "seq": 1, "command": "debugInfo"}, channel="control")
-    get = notebook.client.get_control_msg
-    until(lambda: get(timeout=30 * SLACK), lambda one: one["parent_header"]["msg_id"] == made)
+    answered(notebook, made)
 
     assert is_parked(notebook)
     assert site.machine.held() == 0
@@ -178,10 +175,7 @@ def test_a_page_that_asks_for_widgets_where_there_are_none_brings_nothing_back(s
         assert notebook.run("import sys; print('ipywidgets' in sys.modules, intact())") == "False True\n"
 
 
-def test_the_state_of_a_widget_of_the_users_own_class_is_answered_once_the_gpus_state_is_back(
-    site: Site, trained: tuple[Notebook, str]
-) -> None:
-    notebook, digest = trained
+def test_a_widget_of_the_users_is_answered_once_the_state_is_back(site: Site, notebook: Notebook, digest: str) -> None:
     number = notebook.run(
         "import ipywidgets\n"
         "seen = []\n"
@@ -199,17 +193,13 @@ def test_the_state_of_a_widget_of_the_users_own_class_is_answered_once_the_gpus_
     assert site.machine.held() == 0
     heard(notebook)
     assert digest_in(notebook.run("print(digest())")) == digest
-    reply = until(
-        lambda: notebook.client.get_iopub_msg(timeout=60), lambda one: one["content"].get("comm_id") == number
-    )
+    get = notebook.client.get_iopub_msg
+    reply = until(lambda: get(timeout=60), lambda one: one["content"].get("comm_id") == number)
     assert (reply["parent_header"]["msg_id"], reply["content"]["data"]["method"]) == (asked, "update")
     assert set(notebook.run("own.close(); print(*seen)").split()) == {digest}
 
 
-def test_one_interrupt_ends_the_wait_of_every_message_that_came_meanwhile(
-    site: Site, trained: tuple[Notebook, str]
-) -> None:
-    notebook, _ = trained
+def test_one_interrupt_ends_the_wait_of_every_message_that_came_meanwhile(site: Site, notebook: Notebook) -> None:
     number = button(notebook, "seen.append(1)")
     park(notebook)
     with site.holding("eval.ipynb"):
@@ -224,11 +214,9 @@ def test_one_interrupt_ends_the_wait_of_every_message_that_came_meanwhile(
     assert notebook.run("print(seen)") == "[]\n"
 
 
-def test_a_live_table_that_a_page_draws_brings_nothing_back(site: Site, trained: tuple[Notebook, str]) -> None:
-    notebook, digest = trained
-    number = notebook.run("import tfgpu_magic; table = tfgpu_magic.MemoryTable(); print(table.comm.comm_id)").split()[
-        -1
-    ]
+def test_a_live_table_that_a_page_draws_brings_nothing_back(site: Site, notebook: Notebook, digest: str) -> None:
+    made = notebook.run("import tfgpu_magic; table = tfgpu_magic.MemoryTable(); print(table.comm.comm_id)")
+    number = made.split()[-1]
     park(notebook)
     for _ in range(2):
         send_custom(notebook, number, type="drawn")
@@ -248,8 +236,7 @@ def _draws(notebook: Notebook, comm: str) -> bool:
     return any("state" in one["data"].get("state", {}) for one in said if one.get("comm_id") == comm)
 
 
-def test_a_second_page_of_the_same_kernel_finds_the_state_back(site: Site, trained: tuple[Notebook, str]) -> None:
-    notebook, digest = trained
+def test_a_second_page_of_the_same_kernel_finds_the_state_back(site: Site, notebook: Notebook, digest: str) -> None:
     second = site.server.connect(notebook.kernel)
     park(notebook)
     try:
@@ -258,13 +245,9 @@ def test_a_second_page_of_the_same_kernel_finds_the_state_back(site: Site, train
         second.stop_channels()
 
 
-def test_a_cell_of_a_subshell_finds_the_state_back(site: Site, trained: tuple[Notebook, str]) -> None:
-    notebook, digest = trained
+def test_a_cell_of_a_subshell_finds_the_state_back(site: Site, notebook: Notebook, digest: str) -> None:
     made = send(notebook, "create_subshell_request", {}, channel="control")
-    reply = until(
-        lambda: notebook.client.get_control_msg(timeout=30 * SLACK), lambda one: one["parent_header"]["msg_id"] == made
-    )
-    subshell = reply["content"]["subshell_id"]
+    subshell = answered(notebook, made)["content"]["subshell_id"]
     notebook.run("seen = []")
     park(notebook)
     content = {"code": "seen.append(digest())", "silent": False, "store_history": False, "user_expressions": {}}
@@ -279,8 +262,7 @@ def test_a_cell_of_a_subshell_finds_the_state_back(site: Site, trained: tuple[No
     assert notebook.run("print(*seen)").split() == [digest]
 
 
-def test_nothing_stays_of_the_gate_when_the_state_is_back(trained: tuple[Notebook, str]) -> None:
-    notebook, _ = trained
+def test_nothing_stays_of_the_gate_when_the_state_is_back(notebook: Notebook) -> None:
     look = (
         "import gc\n"
         "kernel, shell = get_ipython().kernel, get_ipython()\n"

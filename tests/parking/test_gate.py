@@ -35,10 +35,8 @@ from tfgpu_magic.parking.messages import ParkOutcome
 class Back:
     """What brings the state back: at once, in vain, or when it is let."""
 
-    def __init__(self) -> None:
-        self.asked = 0
-        self.refuses = False
-        self.gate: Gate | None = None
+    asked, refuses = 0, False
+    gate: Gate | None = None
 
     def __call__(self) -> None:
         self.asked += 1
@@ -52,11 +50,6 @@ async def later() -> None:
     await asyncio.sleep(60)
 
 
-def file_of(loop: Any) -> None:
-    """Have a loop watch a file."""
-    loop.add_reader(os.eventfd(0), print)
-
-
 @pytest.mark.parametrize(
     ("begin", "named"),
     [
@@ -66,7 +59,7 @@ def file_of(loop: Any) -> None:
         (lambda loop: loop.call_later(60, print).cancel(), []),
         (lambda loop: loop.call_soon(partial(print)), ["callback print"]),
         (lambda loop: loop.add_signal_handler(signal.SIGUSR2, print), ["handler of SIGUSR2"]),
-        (file_of, ["callback print"]),
+        (lambda loop: loop.add_reader(os.eventfd(0), print), ["callback print"]),
     ],
 )
 def test_what_a_loop_has_waiting_for_the_user_is_named(begin: Callable[[Any], object], named: list[str]) -> None:
@@ -77,9 +70,8 @@ def test_what_a_loop_has_waiting_for_the_user_is_named(begin: Callable[[Any], ob
         assert own is not kept
         return found
 
-    assert sorted(asyncio.run(show())) == sorted(
-        ["task test_what_a_loop_has_waiting_for_the_user_is_named.<locals>.show", *named]
-    )
+    own = "task test_what_a_loop_has_waiting_for_the_user_is_named.<locals>.show"
+    assert sorted(asyncio.run(show())) == sorted([own, *named])
 
 
 def test_a_loop_whose_parts_are_not_known_here_makes_parking_refuse() -> None:
@@ -156,23 +148,21 @@ def test_a_thread_on_which_jupyter_waits_is_harmless() -> None:
     assert found() == before
 
 
-def test_a_timer_by_signals_is_named() -> None:
+@pytest.mark.parametrize(
+    ("change", "number", "to", "back", "named"),
+    [
+        (signal.setitimer, signal.ITIMER_VIRTUAL, 1000, 0, "signal.ITIMER_VIRTUAL"),
+        (signal.signal, signal.SIGUSR1, lambda *_: None, signal.SIG_DFL, "handler of SIGUSR1"),
+        (signal.signal, signal.SIGRTMIN, lambda *_: None, signal.SIG_DFL, "handler of SIGRTMIN"),
+    ],
+)
+def test_a_timer_by_signals_and_a_handler_are_named(change: Any, number: int, to: Any, back: Any, named: str) -> None:
     before = found()
-    signal.setitimer(signal.ITIMER_VIRTUAL, 1000)
+    change(number, to)
     try:
-        assert set(found()) - set(before) == {"signal.ITIMER_VIRTUAL"}
+        assert set(found()) - set(before) == {named}
     finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-
-
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGRTMIN])
-def test_a_handler_of_a_signal_is_named(number: signal.Signals) -> None:
-    before = found()
-    handler = signal.signal(number, lambda *_: None)
-    try:
-        assert set(found()) - set(before) == {f"handler of {number.name}"}
-    finally:
-        signal.signal(number, handler)
+        change(number, back)
 
 
 def test_a_cell_that_another_thread_is_about_to_run_is_seen(over: threading.Event) -> None:
@@ -223,9 +213,7 @@ def test_what_runs_at_the_end_of_a_job_or_a_call_waits_for_the_state(
     assert not gate.closed
 
 
-def test_a_thread_of_ours_that_runs_what_is_the_users_is_named(
-    over: threading.Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_thread_of_ours_that_runs_the_users_is_named(over: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
     """A library in C has no frame by which it could be known: one that makes a value again, say."""
     monkeypatch.setattr(executor, "run", lambda *_, **__: SimpleNamespace(value=over.wait))
     before = found()
@@ -254,11 +242,8 @@ def test_a_thread_that_waits_for_the_end_of_a_fork_server_is_ours(monkeypatch: p
 
 
 def test_each_page_that_asks_for_a_widget_of_the_users_own_class_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    comm, widgets = (
-        SimpleNamespace(target_name="jupyter.widget", comm_id="w"),
-        SimpleNamespace(_instances={"w": Back()}),
-    )
-    monkeypatch.setitem(sys.modules, "ipywidgets.widgets.widget", widgets)
+    comm = SimpleNamespace(target_name="jupyter.widget", comm_id="w")
+    monkeypatch.setitem(sys.modules, "ipywidgets.widgets.widget", SimpleNamespace(_instances={"w": Back()}))
     answered: list[tuple[str, int]] = []
     kernel: Any = SimpleNamespace(
         shell_handlers={"comm_msg": lambda *message: answered.append(message[2]["header"]["asks"])},

@@ -100,24 +100,17 @@ def _libraries() -> list[str]:
 
 def test_a_library_that_has_the_drivers_calls_before_the_driver_is_seen(tmp_path: Path) -> None:
     between, other = tmp_path / "libvgpu.so", tmp_path / "libother.so"
-    for file, code in (
-        (between, "int cuInit(unsigned flags) { return 0; }"),
-        (other, "int nothing(void) { return 0; }"),
-    ):
+    for file, code in ((between, "int cuInit(unsigned flags) { return 0; }"), (other, "int nothing(void);")):
         subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-o", file, "-"], input=code.encode(), check=True)
     code = f"from {__name__} import _libraries; print(_libraries())"
     with Machine.create() as machine:
         for preloaded, expected in ((between, ["libcuda.so.1", "libvgpu.so"]), (other, ["libcuda.so.1"])):
             env = QUIET | {"LD_PRELOAD": str(preloaded)}
-            done = machine.run(
-                [sys.executable, "-c", code], env=env, cwd=Path(__file__).parents[2], stdout=-1, text=True
-            )
+            done = machine.run([sys.executable, "-c", code], env=env, cwd=ROOT, stdout=-1, text=True)
             assert done.stdout.strip() == str(expected)
 
 
-def test_mps_is_known_by_its_name_and_by_the_pipe_of_a_daemon_that_may_serve_this_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mps_is_known_by_its_name_and_by_its_daemons_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
     monkeypatch.setattr(introspection, "_MPS", str(tmp_path))
     assert not _says(why.MPS)

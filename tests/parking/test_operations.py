@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from tests.parking.conftest import Asking
-from tests.parking.house import IDLE, QUICK, House
-from tests.parking.made_up import HELD, TOTAL
+from tests.parking.house import HELD, IDLE, QUICK, TOTAL, House
 from tests.sizes import GIB, MIB
 from tests.waiting import until
 from tfgpu_magic.leases.lease_file import ABSENT
@@ -45,7 +44,6 @@ def test_what_is_missing_for_the_way_back_is_said_and_keeps_from_it_what_nobody_
 ) -> None:
     monkeypatch.setattr(facts, "owned", lambda _: True)  # what the others hold, their user can give back
     house.driver.others = TOTAL - HELD - 100 * MIB
-
     refused = transfers.Park(house.state, IDLE, unasked=True).park().refusals
     parked = transfers.Park(house.state, IDLE).park()
 
@@ -115,12 +113,13 @@ def test_what_is_declined_and_not_told_of_afterwards_is_waited_for_no_longer_tha
     def made(call: str, *arguments: Any) -> Any:
         return CudaState.UNKNOWN if call == "state" and house.phase is not None else make(call, *arguments)
 
-    clocks = SimpleNamespace(
-        time=time.time, monotonic=lambda: clock[0], sleep=lambda seconds: clock.append(clock.pop() + seconds)
-    )
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
     house.driver.make = made  # type: ignore[method-assign]
     house.driver.script = {["snapshot", "state", "lock", "snapshot", "checkpoint"].index(declined): "declined"}
     house.state.timeouts = Timeouts()
+    clocks = SimpleNamespace(time=time.time, monotonic=lambda: clock[0], sleep=sleep)
     monkeypatch.setattr(gpu_state, "time", clocks)
 
     assert house.park().refusals == (why.DECLINED(declined, 801),)
@@ -145,9 +144,7 @@ def test_a_kernels_connection_file_is_on_its_command_line(words: str, path: str 
     assert (None if found is None else str(found)) == path
 
 
-def test_who_asks_a_parked_notebook_that_hears_nothing_is_told_that_it_is_parked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_who_asks_a_parked_notebook_that_hears_nothing_is_told_that_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cell of it waits for room meanwhile."""
     entry = ParkedProcess(pid=7, phase=Phase.PARKED, since=1.0, wanted=True)
     monkeypatch.setattr(ask_kernel, "parked", lambda _: entry)
@@ -182,11 +179,8 @@ def test_a_state_that_is_not_known_here_is_asked_for_again(house: House) -> None
     make = house.driver.make
 
     def newer(call: str, *arguments: object) -> object:
-        return (
-            CudaState.UNKNOWN
-            if call == "state" and house.phase is Phase.CHECKPOINTING and next(unknown, False)
-            else make(call, *arguments)
-        )
+        asked = call == "state" and house.phase is Phase.CHECKPOINTING
+        return CudaState.UNKNOWN if asked and next(unknown, False) else make(call, *arguments)
 
     house.driver.make = newer  # type: ignore[method-assign]
     house.driver.script = {4: "died after"}

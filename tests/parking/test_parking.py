@@ -1,4 +1,7 @@
-"""Real processes on a simulated machine are parked and come back; the driver and their memory are the judges."""
+"""Real processes on a simulated machine are parked and come back; the driver and their memory are the judges.
+
+Some park themselves, with the real TensorFlow, or as `tests/gpu` has them do on a real GPU.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.parking.conftest import Asking, Start, entry, park, phase, state, unpark, workers
+from tests.gpu import holding
+from tests.parking import on_machine
+from tests.parking.conftest import Asking, Start, park, phase, state, unpark, workers
+from tests.processes import run
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
 from tfgpu_magic.parking import refusals as why
@@ -24,15 +30,11 @@ from tfgpu_magic.simgpu import Machine
 def test_its_memory_goes_and_comes_back_as_it_was(machine: Machine, programs: Start) -> None:
     program = programs(GIB)
     gone = park(program.pid)
-
     assert gone.refusals == ()
     assert machine.held() == 0
-    found = entry(program.pid)
-    assert found is not None
-    assert (found.phase, found.size) == (Phase.PARKED, GIB + CONTEXT)
-
-    assert park(program.pid) == ParkOutcome(entry=found)  # it is so already
-
+    assert gone.entry is not None
+    assert (gone.entry.phase, gone.entry.size) == (Phase.PARKED, GIB + CONTEXT)
+    assert park(program.pid) == ParkOutcome(entry=gone.entry)  # it is so already
     back = unpark(program.pid)
 
     assert back.done
@@ -60,9 +62,9 @@ def test_many_cycles_leave_nothing_behind(machine: Machine, programs: Start) -> 
     assert descriptors() <= before + 2
     assert workers(machine) == []
     assert program.ask("intact()")
-    found = entry(program.pid)
-    assert found is not None
-    assert found.returns == 11
+    known = state(program.pid).known
+    assert known is not None
+    assert known.returns == 11
 
 
 def test_the_room_of_one_is_anothers_meanwhile(machine: Machine, programs: Start) -> None:
@@ -73,7 +75,6 @@ def test_the_room_of_one_is_anothers_meanwhile(machine: Machine, programs: Start
     until(lambda: any(each.step == "waits" for each in said))
     waits = next(each for each in said if each.step == "waits")
     room = waits.rooms[0]
-
     assert room.holders == ((other.pid, GIB + CONTEXT),)
     assert waits.seconds is not None
     assert machine.held(pid=one.pid) == 0
@@ -129,3 +130,52 @@ def test_what_could_be_parked_is_told_without_parking_it(machine: Machine, progr
     assert Park(state(program.pid), Inside(against=(why.BUSY(),))).check().refusals == (why.BUSY(),)
     assert machine.held(pid=program.pid) == GIB + CONTEXT
     assert workers(machine) == []
+
+
+# --- which park themselves ---
+
+
+@pytest.mark.parametrize("gpus", ["1x8GiB"])
+@pytest.mark.parametrize("allocator", ["", "cuda_malloc_async"])
+def test_a_trained_model_comes_back_bit_by_bit_and_is_trained_on(machine: Machine, allocator: str) -> None:
+    growth = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    seen = run(machine, on_machine.trained, env=growth | ({"TF_GPU_ALLOCATOR": allocator} if allocator else {}))
+
+    assert (seen.refusals, seen.same, seen.held[1]) == ([], True, 0)
+    assert seen.held[0] == seen.held[2] > CONTEXT
+
+
+def test_a_gpu_that_tensorflow_fills_is_not_left_since_the_way_back_is_not_sure(machine: Machine) -> None:
+    """Of a small GPU TensorFlow takes nearly all by default; a limit or growth leaves the room that a return needs."""
+    seen = run(machine, on_machine.trained)
+
+    assert set(seen.refusals) == {"no-way-back"}
+    assert seen.same
+    assert seen.held[0] == seen.held[1] == seen.held[2]
+
+
+def test_plain_memory_comes_back_as_it_was(machine: Machine) -> None:
+    seen = run(machine, on_machine.filled, GIB)
+
+    assert (seen.refusals, seen.same) == ([], True)
+    assert seen.held == (GIB + CONTEXT, 0, GIB + CONTEXT)
+
+
+def test_managed_memory_is_refused(machine: Machine) -> None:
+    assert run(machine, on_machine.with_managed_memory) == ["managed-memory"]
+
+
+@pytest.mark.parametrize("gpus", ["1x3GiB"])
+@pytest.mark.parametrize("open_module", [False, True])
+def test_a_process_comes_back_but_under_the_open_module_where_it_ends_suspended(
+    machine: Machine, open_module: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TFGPU_TEST_OPEN_MODULE", raising=False)
+    machine.set_driver("595.71.05", open_module=open_module)
+    if open_module:
+        machine.fault("cuCheckpointProcessRestore", 999)  # which would be told
+    seen: holding.Suspended = run(machine, holding.suspended, "plain", fresh=True)
+
+    assert (seen.trouble, seen.held[1], seen.same) == ("", None, None if open_module else True)
+    assert (seen.against, seen.mappings) == (("open-module",) if open_module else (), 1)
+    assert (machine.hung(), machine.held()) == (False, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -22,9 +21,8 @@ from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.model.report import GpuUse, HeldMemory, Parking, Report
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.notebook.publisher import Publisher
-from tfgpu_magic.parking import rows
+from tfgpu_magic.parking import reported, rows
 from tfgpu_magic.policy.process_state import ProcessState
 
 PARKED = Parking(phase="parked", since=5.0, held=(HeldMemory("GPU-0", GIB),), returns=2)
@@ -45,16 +43,11 @@ def other() -> Iterator[Report]:
         process.kill()
 
 
-def moved(report: Report, phase: str) -> Report:
-    """Return a report of another phase."""
-    return replace(report, parked=replace(PARKED, phase=phase))
-
-
 @pytest.mark.parametrize(("phase", "promised"), [("parked", False), ("restoring", True), ("checkpointing", True)])
 def test_what_is_parked_is_promised_nothing_and_what_moves_is(
     monkeypatch: pytest.MonkeyPatch, place: BoardDirectory, other: Report, phase: str, promised: bool
 ) -> None:
-    monkeypatch.setattr(other_processes, "_reports", lambda _: (moved(other, phase),))
+    monkeypatch.setattr(other_processes, "_reports", lambda _: (replace(other, parked=replace(PARKED, phase=phase)),))
     others = other_processes.now()
     snapshot = Snapshot(time=1.0, gpus=(Gpu(index=0, uuid="GPU-0", total=16 * GIB, free=16 * GIB, used=0),))
     process = others.added_to(ProcessState(), snapshot)
@@ -80,12 +73,10 @@ def test_rows_have_what_a_process_reports(place: BoardDirectory, other: Report) 
 
 
 def test_what_a_later_version_reports_is_not_understood_and_hurts_nobody(place: BoardDirectory, other: Report) -> None:
-    assert rows.read([place], [moved(other, "on its way to the moon")]) is None
+    assert rows.read([place], [replace(other, parked=replace(PARKED, phase="on its way to the moon"))]) is None
 
 
-def test_nothing_is_parked_while_a_report_reads_what_the_driver_says(
-    place: BoardDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_parks_while_a_report_asks_the_driver(place: BoardDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the call would be under way when the GPU state goes."""
     quiet: list[bool] = []
 
@@ -109,19 +100,17 @@ def test_nothing_is_parked_while_a_report_reads_what_the_driver_says(
 
 
 def test_a_kernel_reports_each_way(site: Site) -> None:
-    def reported(pid: int) -> Parking | None:
-        with BoardDirectory() as board, contextlib.closing(ReportFiles(board)) as files:
-            return next((one.parked for one in files.read() if one.pid == pid), None)
+    def says(pid: int) -> Parking | None:
+        return next((one.parked for one in reported.reports() if one.pid == pid), None)
 
     with site.holding("train.ipynb") as notebook:
-        assert reported(notebook.pid) is None
-
+        assert says(notebook.pid) is None
         park(notebook)
-        away = reported(notebook.pid)
+        away = says(notebook.pid)
         assert away is not None
         assert (away.phase, sum(one.size for one in away.held)) == ("parked", SIZE + CONTEXT)
 
         notebook.run("pass")
-        back = until(lambda: reported(notebook.pid), lambda one: one is not None and one.phase == "back")
+        back = until(lambda: says(notebook.pid), lambda one: one is not None and one.phase == "back")
         assert back is not None
         assert back.returns == 1

@@ -30,10 +30,7 @@ def held(size: int = 5 * GIB, *gpus: str) -> tuple[HeldMemory, ...]:
 
 
 def snapshot(*free: int, total: int = 8 * GIB) -> Snapshot:
-    gpus = [
-        Gpu(index=number, uuid=f"GPU-{number}", total=total, used=total - size, free=size)
-        for number, size in enumerate(free)
-    ]
+    gpus = [Gpu(index=n, uuid=f"GPU-{n}", total=total, used=total - size, free=size) for n, size in enumerate(free)]
     rows = [Process(gpu=gpu.label, pid=1, kind="C", held=gpu.used) for gpu in gpus if gpu.used]
     return Snapshot(time=1.0, gpus=tuple(gpus), processes=tuple(rows), listed_at=1.0)
 
@@ -126,9 +123,7 @@ def test_an_isolated_call_that_has_the_gpu_is_waited_for(table: LeaseTable, ente
     assert place.claim(snapshot(8 * GIB))
 
 
-def test_a_claim_ends_with_its_process_and_until_then_is_known_by_its_pid(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_claim_ends_with_its_process_and_is_known_by_its_pid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
     monkeypatch.setattr(lease_file, "_OURS", set())  # another test's table in this process may have the same number
     code = (
@@ -138,9 +133,7 @@ def test_a_claim_ends_with_its_process_and_until_then_is_known_by_its_pid(
         "place.claim(snapshot(8 * GIB)); print(flush=True); input()"
     )
     ours = LeaseFile()
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
+    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True) as other:
         assert other.stdin is not None
         assert other.stdout is not None
         assert other.stdout.readline() == "True\n"
@@ -173,7 +166,6 @@ def test_an_isolated_call_of_the_same_process_leaves_its_place_and_its_claim_alo
     assert not waits.claim(snapshot(0, 8 * GIB))  # others hold it: nobody waits behind it
     with table.turn() as page:
         before = dict(page.entries)
-
     for _ in range(2):
         with leases.lease(LeaseRequest(parse("growth"))) as lease:
             assert [device.gpu.index for device in lease.devices] == [1]
@@ -186,9 +178,8 @@ def test_a_gpu_that_is_not_there_is_waited_for(enter: Enter) -> None:
     place = enter(GIB, "GPU-9")
 
     assert not place.claim(snapshot(8 * GIB))
-    assert [(room.gpu, room.label, room.free) for room in rooms(held(GIB, "GPU-9"), snapshot(8 * GIB))] == [
-        ("GPU-9", "", None)
-    ]
+    [room] = rooms(held(GIB, "GPU-9"), snapshot(8 * GIB))
+    assert (room.gpu, room.label, room.free) == ("GPU-9", "", None)
 
 
 def test_who_holds_the_room_is_told_the_largest_first() -> None:

@@ -28,9 +28,7 @@ CHILD = "from tests.simgpu.checkpoint_on_machine import hold; import signal; hol
 # --- what it is, and what it does ---
 
 
-def test_a_process_that_waits_for_a_gpu_without_its_memory_is_gone_and_nothing_is_left(
-    machine: Machine, held: Talker
-) -> None:
+def test_one_that_waits_for_a_gpu_without_its_memory_is_gone_and_leaves_nothing(machine: Machine, held: Talker) -> None:
     """The crash is the driver's: so a process is brought back before any code of its user runs."""
     assert park(held.pid).done
     held.say("synchronise('context')")
@@ -70,9 +68,9 @@ def test_managed_memory_is_refused_and_the_context_lives(machine: Machine, held:
     "begin",
     [
         "os.fork() or threading.Event().wait()",
-        f"os.posix_spawn(sys.executable, [sys.executable, '-c', {CHILD!r}], os.environ)",
+        f"os.posix_spawn(sys.executable, [sys.executable, '-c', {CHILD!r}], os.environ)",  # with a context of its own
     ],
-    ids=["fork", "a context of its own"],
+    ids=["fork", "spawn"],
 )
 def test_a_child_that_has_the_driver_open_is_refused(machine: Machine, held: Talker, begin: str) -> None:
     child = held.ask(begin)
@@ -86,9 +84,7 @@ def test_a_child_that_has_the_driver_open_is_refused(machine: Machine, held: Tal
 
 
 @pytest.mark.parametrize("refusal", [why.NCCL(), why.SHARED_MEMORY(), why.THREADS(("loader",))])
-def test_what_only_the_process_can_know_is_refused_when_it_says_so(
-    machine: Machine, held: Talker, refusal: why.Refusal
-) -> None:
+def test_what_only_it_can_know_is_refused_when_it_says_so(machine: Machine, held: Talker, refusal: why.Refusal) -> None:
     machine.set_driver("595.84")
     held.ask("start_nccl()")
 
@@ -130,12 +126,13 @@ def test_the_open_kernel_module_is_refused_unless_it_is_allowed(machine: Machine
 
 
 @pytest.mark.parametrize(
-    ("change", "size", "reason"),
+    ("gpus", "change", "size", "reason"),
     [
-        (lambda machine: machine.set_driver("570.86.10"), GIB, why.OLD_DRIVER),
-        (lambda machine: Path(f"{machine.path}.nvidia-version").unlink(), GIB, why.UNKNOWN_MODULE),
-        (lambda machine: machine.fault("nvmlDeviceGetMemoryInfo", 3), GIB, why.UNIFIED_MEMORY),  # as on GB10
-        (lambda _: None, GIB + GIB // 2, why.NO_WAY_BACK),
+        ("1x2GiB", lambda machine: machine.set_driver("570.86.10"), GIB, why.OLD_DRIVER),
+        ("1x2GiB", lambda machine: Path(f"{machine.path}.nvidia-version").unlink(), GIB, why.UNKNOWN_MODULE),
+        ("1x2GiB", lambda machine: machine.fault("nvmlDeviceGetMemoryInfo", 3), GIB, why.UNIFIED_MEMORY),  # as on GB10
+        ("1x2GiB", lambda _: None, GIB + GIB // 2, why.NO_WAY_BACK),
+        ("1x8GiB:mig=2", lambda _: None, GIB, why.MIG_GPU),
     ],
 )
 def test_what_speaks_against_it_is_refused_and_the_process_goes_on(
@@ -148,9 +145,7 @@ def test_what_speaks_against_it_is_refused_and_the_process_goes_on(
     assert program.ask("intact()")
 
 
-def test_of_a_full_gpu_what_other_users_hold_is_in_the_way_back_and_ones_own_is_not(
-    machine: Machine, programs: Start
-) -> None:
+def test_of_a_full_gpu_others_memory_is_in_the_way_back_and_ones_own_is_not(machine: Machine, programs: Start) -> None:
     program, other = programs(GIB // 2), programs(3 * GIB // 4)
     assert park(program.pid).done
     assert park(other.pid).done
@@ -159,11 +154,6 @@ def test_of_a_full_gpu_what_other_users_hold_is_in_the_way_back_and_ones_own_is_
     machine.add_foreign("768MiB@0")
     assert [one.reason for one in park(program.pid).refusals] == [why.NO_WAY_BACK]
     assert program.ask("intact()")
-
-
-@pytest.mark.parametrize("gpus", ["1x8GiB:mig=2"])
-def test_a_part_of_a_gpu_is_refused(machine: Machine, programs: Start) -> None:
-    assert why.MIG_GPU in [one.reason for one in park(programs().pid).refusals]
 
 
 def test_a_cgroup_without_room_for_the_copy_is_refused(machine: Machine, held: Talker) -> None:

@@ -56,9 +56,9 @@ def test_a_session_works_and_park_says_that_it_is_not_installed(machine: Machine
         "%tf_gpu limit 100GiB", "%tf_gpu park", "%config TfGpuMagics.parking = 'auto 10m'", COMPLETIONS,
         "%unload_ext tfgpu_magic",
     ]  # fmt: skip
-    shown = said(machine, bare, "-c", SESSION.format(cells=cells)).split(">>>\n")[1:]
+    shown = said(machine, bare, "-c", SESSION.format(cells=cells)).split(">>>\n")
+    _, loaded, where, table, limit, refused, park, setting, words, unloaded = shown
 
-    loaded, where, table, limit, refused, park, setting, words, unloaded = shown
     assert str(bare) in where
     assert "8 GiB" in table
     assert "2 GiB" in limit
