@@ -39,7 +39,7 @@ TROUBLES = (DriverError, Died)
 
 
 class DriverWorker:
-    """One worker, which has started the driver; else that is one of the `TROUBLES`."""
+    """One worker, which has started the driver, or has raised one of the `TROUBLES`."""
 
     def __init__(self) -> None:
         try:

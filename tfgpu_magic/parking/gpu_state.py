@@ -108,7 +108,8 @@ class GpuState:
     @property
     def phase(self) -> Phase | None:
         """How far it has come; None of one that was never away."""
-        return None if self.known is None else self.known.phase
+        known = self.known  # which another thread may change
+        return None if known is None else known.phase
 
     @property
     def away(self) -> bool:
