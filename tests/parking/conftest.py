@@ -12,9 +12,9 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.jupyter import Notebook
+from tests.jupyter import Notebook, serving
 from tests.parking.house import IDLE, Driver, House, parkable
-from tests.parking.notebooks import Site, standing
+from tests.parking.notebooks import Site, home, seen
 from tests.processes import kill, ours
 from tests.simgpu.talking import Talker, talker
 from tests.sizes import GIB, MIB
@@ -73,8 +73,9 @@ class Asking:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with standing(tmp_path_factory) as site:
-        yield site
+    folder = tmp_path_factory.mktemp("home")
+    with seen("1x8GiB", tmp_path_factory.mktemp("board")) as machine, serving(machine, home(folder)) as server:
+        yield Site(machine, server)
 
 
 @pytest.fixture(scope="module")
@@ -108,12 +109,9 @@ def gpus() -> str:
 
 
 @pytest.fixture
-def machine(gpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
+def machine(gpus: str, tmp_path: Path) -> Iterator[Machine]:
     _states.clear()
-    with Machine.create(gpus) as machine:
-        for name, value in machine.environ().items():
-            monkeypatch.setenv(name, value)
+    with seen(gpus, tmp_path) as machine:
         yield machine
         for one in _states.values():
             one.rest()

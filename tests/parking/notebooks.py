@@ -16,7 +16,7 @@ from urllib.error import HTTPError
 import pytest
 
 from scripts import _notebooks
-from tests.jupyter import Notebook, Server, configure, execute, reply_to, serving
+from tests.jupyter import Notebook, Server, configure, execute, reply_to
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
 from tfgpu_magic.parking import reported
@@ -83,14 +83,13 @@ class Site:
 
 
 @contextmanager
-def standing(folders: pytest.TempPathFactory) -> Iterator[Site]:
-    """Give a site with a GPU of 8 GiB and a board of its own, which this process sees, too."""
-    with pytest.MonkeyPatch.context() as patch, Machine.create("1x8GiB") as machine:
-        patch.setenv("TFGPU_MAGIC_DIR", str(folders.mktemp("board") / "board"))
+def seen(gpus: str, folder: Path) -> Iterator[Machine]:
+    """Give a machine with a board of its own, which this process sees, too."""
+    with pytest.MonkeyPatch.context() as patch, Machine.create(gpus) as machine:
+        patch.setenv("TFGPU_MAGIC_DIR", str(folder / "board"))
         for name, value in machine.environ().items():
             patch.setenv(name, value)
-        with serving(machine, home(folders.mktemp("home"))) as server:
-            yield Site(machine, server)
+        yield machine
 
 
 def digest_in(said: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.magic.shell import cells
+from tests.parking.notebooks import seen
 from tests.processes import program, run
 from tests.simgpu.checkpoint_on_machine import hold, intact, resident
 from tests.sizes import CONTEXT, GIB, MIB
@@ -34,9 +35,8 @@ SIZE = 256 * MIB
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
-    with Machine.create("1x8GiB") as machine:
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    with seen("1x8GiB", tmp_path) as machine:
         machine.set_driver("615.71.09")
         yield machine
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.jupyter import Notebook, serving
 from tests.parking.conftest import phase
-from tests.parking.notebooks import AT_EXIT, ENDS, Site, home, is_parked, park, runs_again
+from tests.parking.notebooks import AT_EXIT, ENDS, Site, home, is_parked, park, runs_again, seen
 from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
@@ -155,10 +155,7 @@ Opened = Callable[[], contextlib.AbstractContextManager[Site]]
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
     """Start servers on a machine with the open kernel module, where the administrator allows parking."""
-    with pytest.MonkeyPatch.context() as patch, Machine.create("1x8GiB") as machine:
-        patch.setenv("TFGPU_MAGIC_DIR", str(tmp_path_factory.mktemp("board") / "board"))
-        for name, value in machine.environ().items():
-            patch.setenv(name, value)
+    with seen("1x8GiB", tmp_path_factory.mktemp("board")) as machine:
         machine.set_driver("595.71.05", open_module=True)
 
         @contextlib.contextmanager
