@@ -7,7 +7,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 import tfgpu_magic  # noqa: E402
-from scripts._docs_parts import commands, findings, flags, questions, seen, tree, wheel  # noqa: E402
+from scripts._docs_parts import commands, findings, flags, matrix, questions, seen, tree, wheel  # noqa: E402
 
 project = "tfgpu_magic"
 copyright = "the tfgpu_magic developers"  # noqa: A001  # Sphinx's name
@@ -31,6 +31,7 @@ myst_substitutions = {
     "seen": seen(),
     "questions": questions(),
     "wheel": wheel(),
+    "matrix": matrix(),
 }
 
 autodoc_typehints = "none"  # the arguments' text says what they are, with units

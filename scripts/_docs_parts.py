@@ -6,6 +6,7 @@ import ast
 import re
 from pathlib import Path
 
+from scripts import _matrix
 from scripts._contents import KINDS
 from tfgpu_magic.command.table import COMMANDS
 from tfgpu_magic.doctor.checks.table import CHECKS, outcomes
@@ -41,6 +42,16 @@ def wheel() -> str:
     """Return the table of the kinds of files in the wheel, as Markdown."""
     rows = [f"| `{kind}` | {reason} |" for kind, reason in KINDS.items()]
     return "\n".join(["| files | why they are there |", "|---|---|", *rows])
+
+
+def matrix() -> str:
+    """Return the table of the last run of the tests in each environment, as Markdown."""
+    rows = ["| environment | Python | with | day | tests |", "|---|---|---|---|---|"]
+    for name, run in _matrix.read().items():
+        there = ", ".join(f"{package} {run[package]}" for package in _matrix.SHOWN if package in run)
+        tests = f"{run['passed']} passed" + "".join(f", {run[how]} {how}" for how in ("failed", "skipped") if run[how])
+        rows.append(f"| {_matrix.ENVIRONMENTS[name].what} | {run['python']} | {there} | {run['date']} | {tests} |")
+    return "\n".join(rows)
 
 
 def findings() -> str:

@@ -96,7 +96,7 @@ def test_a_workflow_runs_what_is_there_and_holds_only_the_rights_that_it_uses() 
     text = {path.name: path.read_text() for path in WORKFLOWS.iterdir()}
 
     assert {run for one in text.values() for run in re.findall(r"run: (scripts/\w+)", one)} == {
-        "scripts/test", "scripts/docs", "scripts/release",
+        "scripts/test", "scripts/docs", "scripts/pythons", "scripts/release",
     }  # fmt: skip
     assert [line for one in text.values() for line in re.findall(r"uses: (.*)", one) if "@v" not in line] == []
     assert re.findall(r"\S+: write", text["ci.yml"] + text["release.yml"]) == ["id-token: write"]
