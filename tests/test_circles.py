@@ -45,8 +45,9 @@ FLOORS = (
     {"engine"},
     {"isolate"},
     {"insight"},
-    {"lab", "notebook", "server"},
+    {"notebook", "server"},
     {"doctor"},
+    {"lab"},
     {"command", "parking"},
     {"__init__", "__main__"},
 )

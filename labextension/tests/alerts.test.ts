@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Alarm, Reminder, type Keeper } from '../src/lab/alerts';
+import { Alarm, Reminder, sentence, type Idle, type Keeper } from '../src/lab/alerts';
 import { identity, kernels, unused } from '../src/lab/kernel-rows';
 import type { Row, State } from '../src/view/wire';
 import { ENGLISH } from '../src/view/format';
@@ -209,4 +209,28 @@ test('it is told only where a notebook of this server holds memory there and has
   });
 
   assert.deepEqual(told, [1, 0, 0, 0, 0, 0]);
+});
+
+const IDLE: Idle = {
+  kernel: 'k',
+  pid: 7,
+  name: 'train.ipynb',
+  path: 'train.ipynb',
+  held: 5 * GIB,
+  idle: 2 * HOUR,
+  told: 0,
+  due: {},
+  rests: 0,
+  put_off: false
+};
+
+test('of one that the server parks and shuts down it says what is held, since when, and what will be done', () => {
+  const says = (rest: Partial<Idle>): string => sentence({ ...IDLE, ...rest }, 'GiB', ENGLISH);
+  const holds = 'train.ipynb has held 5.0 GiB for 2 h without using it.';
+
+  assert.equal(says({}), holds);
+  assert.equal(says({ due: { park: 4 * HOUR } }), `${holds} It will be parked in 4 h`);
+  assert.equal(says({ due: { stop: 22 * HOUR } }), `${holds} It will be shut down in 22 h`);
+  assert.equal(says({ due: { park: 0, stop: 90 } }), `${holds} It will be parked in a minute, and shut down in 1 min`);
+  assert.ok(says({ name: 'x'.repeat(300), due: { park: 4 * HOUR, stop: 22 * HOUR } }).length <= 140);
 });

@@ -1,1 +1,1 @@
-"""What a machine of many users runs once for all of them: the service that reads its GPUs, and what tells of them."""
+"""What a machine of many users runs for all of them: the service that reads its GPUs, what tells of it, idle steps."""

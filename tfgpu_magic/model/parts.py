@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 Kind: TypeAlias = Literal[
     "word", "row fact", "announce", "adviser", "parks", "parking on", "parks itself", "handlers", "end",
-    "check", "report",
+    "park", "server task", "check", "report",
 ]  # fmt: skip
 """What parts there are, and what each is.
 
@@ -29,6 +29,9 @@ Kind: TypeAlias = Literal[
 - ``parks itself``: a function of the shell and seconds without a cell; from then on this process is parked by itself.
 - ``handlers``: a function of what returns a server's kernels; it returns more handlers for Jupyter Server.
 - ``end``: a function of a pid; it returns why that is not to be killed, "" where it may be, None of one unknown.
+- ``park``: an asynchronous function of a kernel's pid; it has that park itself, and returns why it does not, or "".
+- ``server task``: a function of a server's `Kernels` and its application; it returns more handlers for Jupyter Server,
+  and what is called at its end.
 - ``check``: a check of the doctor, after its title.
 - ``report``: a function of a machine and of what the doctor found; it returns the line that can be sent about a try.
 """

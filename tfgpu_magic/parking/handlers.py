@@ -76,6 +76,21 @@ class ParkHandler(ActionHandler):
         return status
 
 
+async def park(pid: int) -> str:
+    """Have an idle kernel park itself, and return why it does not; empty where it does, or where it goes on.
+
+    Args:
+        pid: the kernel.
+    """
+    try:
+        outcome = await within(PARK_TIMEOUT, partial(ask_kernel.ask, pid, "park"))
+    except asyncio.TimeoutError:
+        return ""
+    except MonitorError as error:
+        return str(error)
+    return "" if outcome is None or outcome.done else reasons(outcome.refusals)
+
+
 def parks_first(pid: int) -> bool | None:
     """Tell whether a process has to park itself before it may be killed; None of one that was never parked.
 

@@ -27,8 +27,8 @@ SECTION = "TfGpuMagics"
 _CEILINGS = ("ceiling", "ceilings")
 _OTHERS = ("TfGpuServer",)
 """Sections of ours that are a server's."""
-_FOR_ROOT = "limits"
-"""The table of the file that is for `tfgpu limits`."""
+_NOT_FOR_KERNELS = ("limits", "idle", "bound")
+"""The tables of the file that are for `tfgpu limits` and for servers."""
 
 
 class Words(Unicode):  # type: ignore[type-arg]  # not generic in all releases of traitlets
@@ -189,7 +189,7 @@ def of_file() -> Settings:
     try:
         toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
         given = toml.loads(policy.FILE.read_text(encoding="utf-8"))
-        return _sound({name: value for name, value in given.items() if name != _FOR_ROOT}, where)
+        return _sound({name: value for name, value in given.items() if name not in _NOT_FOR_KERNELS}, where)
     except Exception as error:  # whatever it is, there may be a ceiling
         why = f"{where} cannot be read: {type(error).__name__}: {error}. Its ceiling is unknown: no GPU may be used."
         return Settings(where, unread=why)

@@ -169,6 +169,36 @@ class EndHandler(ActionHandler):
         return status
 
 
+class IdleHandler(ActionHandler):
+    """``GET <base>/tfgpu-magic/idle``: what is known of idle notebooks; a request with a kernel's pid puts steps off.
+
+    Its body is JSON: ``{"pid": 4711, "kernel": "..."}``. 204: its steps are put off; 400: the request is malformed;
+    404: it is no idle kernel of which its owner was told, or was put off before.
+    """
+
+    _track_activity = False  # a page that asks now and then must not keep an idle server up
+
+    def initialize(  # type: ignore[override]  # as above
+        self, kernels: Callable[[], Awaitable[Mapping[int, Notebook]]], idle: Any
+    ) -> None:
+        """Take what knows them."""
+        super().initialize(kernels)
+        self._idle = idle
+
+    @web.authenticated
+    @authorized("read")  # type: ignore[untyped-decorator]  # its type is lost on the way
+    async def get(self) -> None:
+        """Send what is known."""
+        self.set_header("Cache-Control", "no-store")
+        await self.finish(self._idle.read())
+
+    async def do(self, pid: int, fields: Mapping[str, Any]) -> int:
+        """Put the steps off."""
+        if not self._idle.not_today(pid, fields.get("kernel")):
+            raise web.HTTPError(404, f"the notebook with pid {pid} has nothing to put off")
+        return 204
+
+
 def end(pid: int, start: int, number: int, kernels: set[int], *, computes: bool = True) -> int:
     """Send a signal to a process of this user's own, if it is the one that began then, and return the answer's status.
 

@@ -90,6 +90,10 @@ class TfGpuServer(ExtensionApp):
         ])  # fmt: skip
         for handlers in parts("handlers"):
             self.handlers.extend(handlers(feed.notebooks))
+        for begin in parts("server task"):
+            more, end = begin(kernels, server)
+            self.handlers.extend(more)
+            self._ends += (end,)
 
     async def stop_extension(self) -> None:
         """Close the streams and the board, and remove the figures from /metrics."""

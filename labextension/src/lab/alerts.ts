@@ -1,5 +1,6 @@
-// Decides what is worth a notification: a GPU that fills up, and a notebook that holds memory without use. Pure.
+// Decides what is worth a notification, and words it: a GPU that fills up, a notebook that holds memory without use. Pure.
 
+import { ago, cut, withUnit, type Translation, type Unit } from '../view/format';
 import type { State } from '../view/wire';
 import { unused, type Held } from './kernel-rows';
 
@@ -105,6 +106,42 @@ export class Reminder {
   }
 
   private own: Memory | null = null;
+}
+
+/** What the server tells of a notebook: bytes, and seconds. */
+export interface Idle {
+  kernel: string;
+  pid: number;
+  name: string;
+  path: string;
+  held: number | null;
+  idle: number;
+  /** Since when its owner is told; null where there is nothing to tell. */
+  told: number | null;
+  due: { park?: number; stop?: number };
+  /** How much is left of *Not Today*. */
+  rests: number;
+  /** Whether that was said. */
+  put_off: boolean;
+}
+
+/** Characters of a name: JupyterLab shows 140 of a notification. */
+const CUT = 30;
+
+/** What is said of a notebook. */
+export function sentence({ name, held, idle, due }: Idle, unit: Unit, trans: Translation): string {
+  const what = [cut(name, CUT), withUnit(held ?? undefined, unit), ago(idle, trans) || trans.__('a minute')];
+  const says = trans.__('%1 has held %2 for %3 without using it.', ...what);
+  const [park, stop] = [due.park, due.stop].map(
+    time => time !== undefined && (ago(time, trans) || trans.__('a minute'))
+  );
+  if (park && stop) {
+    return trans.__('%1 It will be parked in %2, and shut down in %3', says, park, stop);
+  }
+  if (park) {
+    return trans.__('%1 It will be parked in %2', says, park);
+  }
+  return stop ? trans.__('%1 It will be shut down in %2', says, stop) : says;
 }
 
 /** Whether a notebook of this server that has been idle for a minute holds memory of a GPU that is worth a word. */

@@ -6,6 +6,7 @@ import { canPark } from '../view/parking';
 import type { Row, State } from '../view/wire';
 import { Alarm, Reminder } from './alerts';
 import { kernelRow, unused, type Held } from './kernel-rows';
+import { Ladder, told } from './ladder';
 import type { IGpuMemory } from './tokens';
 
 /** Characters of a name: JupyterLab shows 140 of a notification. */
@@ -23,8 +24,11 @@ const reminder = (): Reminder =>
 
 export class Notifications {
   constructor(private memory: IGpuMemory) {
+    if (this.byServer) {
+      new Ladder(memory);
+    }
     memory.settings.follow(({ threshold, unused }) =>
-      memory.stream.want('notifications', (threshold > 0 || unused > 0) && 'memory')
+      memory.stream.want('notifications', (threshold > 0 || (unused > 0 && !this.byServer)) && 'memory')
     );
     memory.stream.subscribe(() => {
       const { state, link } = memory.stream;
@@ -40,7 +44,7 @@ export class Notifications {
     if (full.length) {
       this.tellFull(full, state);
     }
-    if (Math.abs(state.time - this.checked) >= CHECK_EVERY) {
+    if (!this.byServer && Math.abs(state.time - this.checked) >= CHECK_EVERY) {
       this.checked = state.time;
       this.forget(state);
       const news = this.reminder.check(state, hours);
@@ -128,6 +132,8 @@ export class Notifications {
     }
   }
 
+  /** Whether the server tells of unused memory, and the browser's own settings do not count. */
+  private byServer = told();
   private checked = 0;
   private alarm = new Alarm();
   private reminder = reminder();

@@ -1,0 +1,83 @@
+"""The administrator's idle steps in a page: the server tells of a notebook, with what will be done, and *Not Today*."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.panel import visit
+from tests.browser.scene import HOLD, Scene, playing, shot
+from tests.browser.unused import unused
+from tests.monitor.boards import end_collectors
+from tests.server.test_idle_steps import told
+from tests.slack import SLACK
+from tests.waiting import until
+from tfgpu_magic.simgpu import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CONFIG = """
+import asyncio, pathlib
+from tfgpu_magic import policy
+from tfgpu_magic.lab import steps
+policy.FILE = pathlib.Path({file!r})
+steps.LOOK_EVERY = 60.0  # each look stands for a minute
+
+async def run(self):
+    while True:
+        await asyncio.sleep(0.2)
+        try:
+            await self.look()
+        except steps._UnseenError:
+            pass
+
+steps.IdleSteps.run = run
+"""
+TOAST = ".Toastify__toast"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    home = tmp_path_factory.mktemp("home")
+    file = home / "tfgpu_magic.toml"
+    file.write_text('[idle]\nnotify = "30m"\nstop = "500h"\n')
+    (home / ".jupyter").mkdir()
+    (home / ".jupyter" / "jupyter_server_config.py").write_text(CONFIG.format(file=str(file)))
+    with Machine.create("1x16GiB") as machine, playing(machine, home) as scene:
+        yield scene
+        end_collectors(machine)
+
+
+@pytest.fixture
+def scene(site: Scene) -> Scene:
+    return site
+
+
+def test_the_server_tells_once_and_its_owner_may_say_not_today(scene: Scene, page: Page) -> None:
+    notebook = scene.notebook("train.ipynb", HOLD)
+    unused(scene, notebook)
+    until(lambda: told(scene.server, notebook.kernel), lambda one: one.get("told") is not None, seconds=60)
+    visit(page, scene)
+    toast = page.locator(
+        TOAST, has_text=re.compile(r"train\.ipynb has held \S+ GiB for \d+ (min|h) without using it\.")
+    )
+    expect(toast).to_be_visible(timeout=30_000 * SLACK)
+    expect(toast).to_contain_text("It will be shut down in")
+    expect(page.locator(TOAST)).to_have_count(1)
+    assert toast.locator("button", has_text=re.compile(r"\w")).all_inner_texts() == ["Open", "Shut Down…", "Not Today"]
+    for theme in ("Light", "Dark"):
+        page.evaluate(f"jupyterapp.commands.execute('apputils:change-theme', {{theme: 'JupyterLab {theme}'}})")
+        page.wait_for_timeout(1500)
+        shot(page, f"idle-steps-{theme.lower()}")
+
+    toast.get_by_text("Not Today").click()
+    expect(page.locator(TOAST)).to_have_count(0)
+    assert told(scene.server, notebook.kernel)["put_off"] is True
+    page.reload()
+    expect(page.locator("#jp-main-dock-panel")).to_be_visible()
+    assert told(scene.server, notebook.kernel)["rests"] > 0
+    assert page.locator(TOAST).count() == 0

@@ -1,0 +1,228 @@
+"""The idle ladder's steps in a server: what counts as use, what is done, and what never is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sizes import GIB
+from tfgpu_magic import policy
+from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.lab import steps
+from tfgpu_magic.lab.steps import IdleSteps
+from tfgpu_magic.model.rows import GpuRow, Notebook, ProcessRow, Table
+from tfgpu_magic.server.kernels import Kernels
+
+PID = os.getpid()
+NOTEBOOK = Notebook(path="train.ipynb", kernel="k", state="idle", active=900.0)
+ROW = ProcessRow(
+    gpu="0", pid=PID, kind="C", who="mine", owner="train.ipynb", held=5 * GIB, notebook=NOTEBOOK, kernel=PID
+)
+IDLE = replace(ROW, unused=1000.0, utilisation=0)
+FILE = '[idle]\nnotify = "2m"\npark = "4m"\nstop = "6m"\n'
+
+
+class FakeKernels(Kernels):
+    """The kernels of a server without one."""
+
+    def __init__(self) -> None:
+        self.there = {PID: NOTEBOOK}
+        self.ended: list[str] = []
+
+    async def notebooks(self) -> dict[int, Notebook]:
+        return self.there
+
+    async def shut_down(self, seen: Notebook, pid: int) -> bool:
+        self.ended += [seen.kernel] * (pid == PID)
+        return True
+
+
+class Rig:
+    """Steps of a server, and what is to be seen of its one kernel."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.kernels, self.cpu, self.asked = FakeKernels(), 0.0, list[int]()
+        self.table = Table(time=2000.0, gpus=(GpuRow(gpu="0", name="A100"),), processes=(IDLE,))
+        self.steps = IdleSteps(self.kernels, logging.getLogger("tests"), every=30.0)
+        self.steps._watcher.see = lambda *_: self.table  # type: ignore[method-assign]
+        monkeypatch.setattr(steps, "_cpu", lambda *_: self.cpu)
+        monkeypatch.setattr(steps, "parts", lambda _: [self.park])
+
+    async def park(self, pid: int) -> str:
+        self.asked.append(pid)
+        return "not today"
+
+    def looks(self, minutes: float, *rows: ProcessRow) -> None:
+        """Look for so long, at these rows if any are given."""
+        self.table = replace(self.table, processes=rows or self.table.processes)
+
+        async def look() -> None:
+            for _ in range(int(minutes * 2)):
+                await self.steps.look()
+
+        asyncio.run(look())
+
+    @property
+    def told(self) -> Any:
+        (one,) = self.steps.read()["notebooks"]
+        return one
+
+
+@pytest.fixture
+def rig(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Rig]:
+    monkeypatch.setattr(policy, "FILE", tmp_path / "tfgpu_magic.toml")
+    policy.FILE.write_text(FILE)
+    rig = Rig(monkeypatch)
+    yield rig
+    rig.steps.close()
+
+
+def test_what_is_idle_is_told_and_then_shut_down(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    rig.looks(2)  # the first look counts for nothing: nobody has seen what was before
+    assert rig.told["told"] is None
+    rig.looks(0.5)
+    assert rig.told == {
+        "kernel": "k", "pid": PID, "name": "train.ipynb", "path": "train.ipynb", "held": 5 * GIB,
+        "idle": 120.0, "told": 0.0, "due": {"stop": 240.0}, "rests": 0.0, "put_off": False,
+    }  # fmt: skip
+    rig.looks(3.5)
+    assert rig.kernels.ended == []
+    rig.looks(0.5)
+    assert rig.kernels.ended == ["k"]
+    holds = "tfgpu_magic: train.ipynb holds 5 GiB of GPU memory without use"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{holds} since 2 min. It will be shut down after 4 min more",
+        f"{holds}, and was asked to park itself: parking is off there",
+        f"{holds} since 6 min: it was shut down, by the administrator's file",
+    ]
+
+
+def test_it_is_asked_to_park_itself_once_and_only_where_parking_is_on(rig: Rig) -> None:
+    rig.looks(2.5, replace(IDLE, parks=True))
+    assert rig.told["due"] == {"park": 120.0, "stop": 240.0}
+    rig.looks(3)
+
+    assert rig.asked == [PID]
+
+
+@pytest.mark.parametrize(
+    "used",
+    [
+        replace(IDLE, unused=None, utilisation=30),
+        replace(IDLE, unused=None, utilisation=0),
+        replace(IDLE, unused=1001.0),
+        replace(IDLE, call=True),
+        replace(IDLE, notebook=replace(NOTEBOOK, state="busy")),
+        replace(IDLE, notebook=replace(NOTEBOOK, active=901.0)),
+        replace(IDLE, held=1),
+    ],
+)
+def test_any_use_begins_anew(rig: Rig, used: ProcessRow) -> None:
+    rig.looks(6)
+    rig.looks(0.5, used)
+    assert rig.told["idle"] == 0.0
+    rig.looks(1, IDLE)
+    assert rig.told["told"] is None
+    assert rig.kernels.ended == []
+
+
+def test_a_process_that_has_come_beside_it_is_use(rig: Rig) -> None:
+    rig.looks(3)
+    rig.looks(0.5, IDLE, replace(IDLE, pid=PID + 1, held=GIB))
+
+    assert rig.told["idle"] == 0.0
+
+
+def test_work_of_the_cpu_is_use_whatever_the_kernel_says(rig: Rig) -> None:
+    for _ in range(20):
+        rig.looks(0.5)
+        rig.cpu += 30.0 * steps.AT_WORK + 1.0
+
+    assert rig.told["idle"] == 0.0
+    assert rig.steps.read()["busy"] is True
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"error": "no driver"},
+        {"stale_since": 1999.0},
+        {"time": 0.0},
+        {"gpus": (GpuRow(gpu="0", name="A100", error="its list was refused"),)},
+        {"processes": (IDLE, replace(ROW, pid=None, who="unknown", untold=True))},
+    ],
+)
+def test_what_cannot_be_seen_is_no_idle_time_and_nothing_is_done(rig: Rig, table: dict[str, Any]) -> None:
+    rig.looks(5.5)
+    seen, rig.table = rig.table, replace(rig.table, **table)
+    for _ in range(20):
+        with pytest.raises(steps._UnseenError):
+            rig.looks(0.5)
+    assert rig.steps.read()["busy"] is None
+    assert rig.told["idle"] == 300.0
+    assert rig.kernels.ended == []
+    rig.table = seen
+    rig.looks(1)
+    assert rig.kernels.ended == ["k"]
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        (replace(ROW, unused=None, utilisation=None),),
+        (replace(IDLE, notebook=replace(NOTEBOOK, state="")),),
+        (replace(IDLE, held=None),),
+    ],
+)
+def test_what_is_unknown_of_it_is_no_idle_time(rig: Rig, unknown: tuple[ProcessRow, ...]) -> None:
+    rig.looks(20, *unknown)
+
+    assert rig.told["idle"] == 0.0
+    assert rig.steps.read()["busy"] is (False if unknown[0].held is None else None)
+
+
+def test_not_today_is_said_once(rig: Rig) -> None:
+    assert not rig.steps.not_today(PID, "k")
+    rig.looks(2.5)
+    assert not rig.steps.not_today(PID, "another")
+    assert not rig.steps.not_today(PID + 1, "k")
+    assert rig.steps.not_today(PID, "k")
+    assert not rig.steps.not_today(PID, "k")
+    assert rig.told["due"] == {"stop": 240.0 + 86400.0}
+    rig.looks(10)
+    assert rig.kernels.ended == []
+
+
+def test_a_kernel_that_was_restarted_is_another_one(rig: Rig) -> None:
+    rig.looks(3)
+    (rig.kernels.there[os.getppid()],) = [rig.kernels.there.pop(PID)]
+    rig.looks(0.5)
+
+    assert rig.told["idle"] == 0.0
+
+
+def test_a_flawed_file_is_said_and_nothing_is_done(rig: Rig) -> None:
+    rig.looks(5.5)
+    policy.FILE.write_text(FILE.replace("6m", "1m"))
+    with pytest.raises(PolicyError, match=r"\[idle\]: `park` and `stop` come after"):
+        rig.looks(0.5)
+    policy.FILE.unlink()
+    rig.looks(20)
+    assert rig.kernels.ended == []
+
+
+def test_an_empty_manager_of_kernels_has_nothing_to_tell(rig: Rig) -> None:
+    rig.kernels.there = {}
+    rig.looks(1)
+
+    assert rig.steps.read() == {"known": True, "busy": False, "notebooks": []}
+    rig.cpu += 30.0  # a terminal of the server's
+    rig.looks(0.5)
+    assert rig.steps.read() == {"known": True, "busy": True, "notebooks": []}

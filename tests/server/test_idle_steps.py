@@ -1,0 +1,105 @@
+"""The administrator's idle steps in a real server: an idle notebook is told of and shut down, and no other one is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+import urllib.error
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import pytest
+
+from tests.monitor.boards import end_collectors, published
+from tests.server.acting import Kernel, post
+from tests.server.test_park import ALLOWS, Notebook
+from tests.waiting import until
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.jupyter import Server
+    from tests.server.conftest import Serve
+    from tfgpu_magic.simgpu import Machine
+
+CONFIG = """
+import pathlib
+from tfgpu_magic import policy
+from tfgpu_magic.lab import steps
+policy.FILE = pathlib.Path({file!r})
+steps.LOOK_EVERY, steps.AT_WORK = 0.5, 1000.0  # a look stands for half a second; tests/lab has work of the CPU
+"""
+FILE = '[idle]\nnotify = "1s"\npark = "2s"\nstop = "{stop}"\n'
+
+
+def serving(serve: Serve, folder: Path, stop: str) -> Server:
+    file = folder / "tfgpu_magic.toml"
+    file.write_text(FILE.format(stop=stop))
+    return serve(config=CONFIG.format(file=str(file)))
+
+
+def long_unused(machine: Machine, server: Server, *notebooks: Kernel) -> None:
+    """Leave the board of a collector that has seen an hour of each without use."""
+    end_collectors(machine)
+    with (
+        mock.patch.dict(os.environ, TFGPU_SIMGPU=str(machine.path)),
+        BoardDirectory(server.home / "board") as place,
+    ):
+        published(place, machine, [(0, one.pid) for one in notebooks], since=time.time() - 3600)
+    end_collectors(machine)
+
+
+def told(server: Server, kernel: str) -> dict[str, Any]:
+    with server.open("tfgpu-magic/idle") as answer:
+        known = json.load(answer)
+    return next((one for one in known["notebooks"] if one["kernel"] == kernel), {})
+
+
+def kernels(server: Server) -> set[str]:
+    return {kernel["id"] for kernel in server.call("kernels")}
+
+
+def test_an_idle_notebook_is_told_of_and_shut_down_and_one_in_use_is_not(
+    serve: Serve, machine: Machine, tmp_path: Path
+) -> None:
+    server = serving(serve, tmp_path, "4s")
+    idle, busy = (Notebook(server, f"{name}.ipynb", setup="") for name in ("idle", "busy"))
+    busy.client.execute("import time; time.sleep(3600)")
+    until(lambda: server.call(f"kernels/{busy.kernel}")["execution_state"] == "busy")
+    long_unused(machine, server, idle, busy)
+
+    until(lambda: "it was shut down" in server.log.read_text())
+    assert kernels(server) == {busy.kernel}
+    assert told(server, busy.kernel)["idle"] == 0.0
+    log = server.log.read_text()
+    assert re.search(r"idle\.ipynb holds \S+ GiB of GPU memory without use since 0 min\. It will be shut down", log)
+    assert "asked to park itself: parking is off there" in log
+    assert "busy.ipynb holds" not in log
+    busy.client.stop_channels()
+
+
+def test_one_that_lets_itself_be_parked_is_parked_and_not_shut_down(
+    serve: Serve, machine: Machine, tmp_path: Path
+) -> None:
+    server = serving(serve, tmp_path, "1h")
+    notebook, other = Notebook(server, "train.ipynb", setup=ALLOWS), Notebook(server, "other.ipynb", setup="")
+    long_unused(machine, server, notebook, other)
+
+    def put_off() -> int:
+        return post(server, "idle", {"kernel": other.kernel, "pid": other.pid})[0]
+
+    assert notebook.seen(lambda row: row.get("parking") == "parked")
+    assert until(lambda: told(server, notebook.kernel), lambda one: one.get("held") == 0)["idle"] == 0.0
+    until(put_off, lambda status: status == 204)  # its owner was told
+    assert put_off() == 404
+    assert told(server, other.kernel)["due"]["stop"] > 24 * 3600
+    for one in (notebook, other):
+        one.end()
+
+
+def test_without_the_administrators_file_there_is_nothing_of_it(server: Server) -> None:
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        server.open("tfgpu-magic/idle")

@@ -1,0 +1,44 @@
+"""Whether idle notebooks of this user are told of, parked and shut down, and after how many hours: a doctor's check."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from tfgpu_magic import policy
+from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
+from tfgpu_magic.doctor.machine import ThisMachine
+from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.lab import file
+from tfgpu_magic.lab.ladder import Rule, rule_of
+
+HOLDS = Outcome(
+    "idle.holds",
+    Severity.GOOD,
+    "By {file}, a notebook that holds GPU memory without use is {steps}. A notebook in use is left alone.",
+)
+FLAWED = Outcome(
+    "idle.flawed",
+    Severity.FAULT,
+    "Idle notebooks are left alone: {flaw}",
+    "Mend {file}, and run `tfgpu doctor` again.",
+)
+
+_WORDS = {"notify": "reported to its owner", "park": "parked, if parking is on there,", "stop": "shut down"}
+
+
+def idle(machine: ThisMachine) -> Iterator[Finding]:  # noqa: ARG001  # the file is read as a server does
+    """Tell what the administrator's file says of idle notebooks."""
+    try:
+        table = file.table("idle")
+        rule = Rule() if table is None else rule_of(table, file.groups_of())
+    except PolicyError as error:
+        yield FLAWED(flaw=str(error), file=str(policy.FILE))
+        return
+    hours = {step: time for step, time in rule._asdict().items() if time < math.inf}
+    if hours:
+        steps = ", ".join(f"{_WORDS[step]} after {time / 3600:g} h" for step, time in hours.items())
+        yield HOLDS(file=str(policy.FILE), steps=steps)
+
+
+TITLED = ("Idle notebooks", idle)

@@ -1,0 +1,157 @@
+"""The idle ladder: when a notebook's owner is told of idle GPU memory, and when it is parked or shut down. Pure.
+
+No clock is read. Idle time is added up from looks, each of which stands for some seconds: a clock that is set, a
+machine that sleeps, and a server that starts again can only make a step come later.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Mapping
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.units import BINARY, seconds
+
+Action: TypeAlias = Literal["", "tell", "park", "stop"]
+"""Nothing; tell the owner; have it parked; shut it down."""
+
+LEAST = 256 * BINARY["MiB"]
+"""Bytes from which on held memory counts."""
+LONGEST_LOOK = 60.0
+"""Seconds that a look stands for at the most."""
+NOT_TODAY = 24 * 3600.0
+"""Seconds by which *Not Today* puts all steps off."""
+NEVER = "never"
+
+
+class Rule(NamedTuple):
+    """Seconds of idle time from which on each step is due; infinite is never."""
+
+    notify: float = math.inf
+    park: float = math.inf
+    stop: float = math.inf
+
+    @property
+    def halved(self) -> Rule:
+        """The same in half the time."""
+        return Rule(*(time / 2 for time in self))
+
+
+class IdleLook(NamedTuple):
+    """What a look has seen of a notebook.
+
+    Attributes:
+        stands_for: the seconds that it stands for, at most those since the look before.
+        held: bytes of GPU memory; None where any of it is unknown.
+        used: whether a cell or anything else of it has run since the look before; None where that is unknown.
+    """
+
+    stands_for: float
+    held: int | None
+    used: bool | None
+
+
+class IdleState(NamedTuple):
+    """What is kept of a notebook from look to look.
+
+    Attributes:
+        idle: seconds for which it was seen to be idle.
+        told: how many these were when its owner was told; None while that is to come.
+        rests: seconds that are left of *Not Today*.
+        put_off: whether that was said; it can be once.
+        asked: whether it was asked to park itself.
+    """
+
+    idle: float = 0.0
+    told: float | None = None
+    rests: float = 0.0
+    put_off: bool = False
+    asked: bool = False
+
+    def due(self, rule: Rule) -> Mapping[str, float]:
+        """Return in how many seconds of idle time it is parked, and shut down, after its owner was told."""
+        since, rests = self.idle - (self.told or 0.0), self.rests
+        due = {"park": math.inf if self.asked else rule.park, "stop": rule.stop}
+        return {step: max(0.0, at - rule.notify - since) + rests for step, at in due.items() if at < math.inf}
+
+    def not_today(self) -> IdleState:
+        """Return it with all steps put off; unchanged if its owner was not told, or has said so before."""
+        return self if self.told is None or self.put_off else self._replace(rests=NOT_TODAY, put_off=True)
+
+
+def step(rule: Rule, now: IdleLook, kept: IdleState) -> tuple[Action, IdleState]:
+    """Go on to a look, and return what is to be done, and what is to be kept.
+
+    Any use begins anew, and nothing is done or counted while anything is unknown. Between being told and each later
+    step lie at least the hours that the rule has between the two.
+
+    Args:
+        rule: the hours.
+        now: the look.
+        kept: what was kept of the look before.
+    """
+    if now.used or (now.held is not None and now.held < LEAST):
+        return "", IdleState()
+    passed = min(now.stands_for, LONGEST_LOOK)
+    if kept.rests > 0:
+        return "", kept._replace(rests=max(0.0, kept.rests - passed))
+    if now.used is None or now.held is None or rule.notify == math.inf:
+        return "", kept
+    kept = kept._replace(idle=kept.idle + passed)
+    if kept.told is None:
+        return ("tell", kept._replace(told=kept.idle)) if kept.idle >= rule.notify else ("", kept)
+    since = kept.idle - kept.told
+    if since >= rule.stop - rule.notify:
+        return "stop", kept
+    if since >= rule.park - rule.notify and not kept.asked:
+        return "park", kept._replace(asked=True)
+    return "", kept
+
+
+def rule_of(table: Any, groups: Container[str]) -> Rule:
+    """Return the rule of a user by the table `[idle]` of the administrator's file.
+
+    Args:
+        table: the table.
+        groups: the names and numbers of the user's Unix groups; the first group of the table that is among them counts.
+
+    Raises:
+        PolicyError: anything in the table is wrong, of whatever group: then nothing of it is in force.
+    """
+    everybody = dict(_entries(table, "[idle]"))
+    rules = {"": everybody}
+    for group, entry in _entries(everybody.pop("groups", {}), "[idle] groups").items():
+        rules[group] = everybody | _entries(entry, f"[idle] groups.{group}")
+    checked = {group: _rule(entry, f"[idle] groups.{group}" if group else "[idle]") for group, entry in rules.items()}
+    return next((rule for group, rule in checked.items() if group and group in groups), checked[""])
+
+
+def _entries(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise PolicyError(f"{where} is {value!r}, and has to be a table.")
+    return value
+
+
+def _rule(entry: Mapping[str, Any], where: str) -> Rule:
+    if unknown := entry.keys() - set(Rule._fields):
+        raise PolicyError(f"{where} has no {sorted(unknown)[0]!r}. It has notify, park, stop and groups.")
+    rule = Rule(**{step: _time(value, f"{where} {step}") for step, value in entry.items()})
+    steps = [rule.notify, *(time for time in rule[1:] if time < math.inf)]
+    if not all(one < after for one, after in pairwise(steps)):
+        raise PolicyError(
+            f"{where}: `park` and `stop` come after `notify`, in this order, so that owners are told before."
+        )
+    return rule
+
+
+def _time(value: Any, where: str) -> float:
+    if value == NEVER:
+        return math.inf
+    if not isinstance(value, str):
+        raise PolicyError(f'{where} is {value!r}. Write "2h", "30m" or "{NEVER}".')
+    try:
+        return seconds(value)
+    except PolicyError as error:
+        raise PolicyError(f"{where}: {error}") from None
