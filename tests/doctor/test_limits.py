@@ -34,8 +34,20 @@ for again in (True, False):
         pynvml.nvmlDeviceSetMemoryLimits_v1(pynvml.nvmlDeviceGetHandleByIndex(1), limits)
     except pynvml.NVMLError:
         assert again
-print(json.dumps(look("limits").rows))
+print(json.dumps(look(*sys.argv[4:]).rows))
 """
+
+
+def inside(machine: Machine, folder: Path, *checks: str) -> list[dict[str, Any]]:
+    """Do checks in a cgroup that has 4 GiB of the second GPU."""
+    machine.set_driver("615.71.09")
+    done = machine.run(
+        [sys.executable, "-c", INSIDE, folder, str(GIB), str(4 * GIB), *checks],
+        capture_output=True, text=True, timeout=PATIENCE * SLACK, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return rows
 
 
 @pytest.fixture
@@ -49,20 +61,34 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Here:
 
 
 def test_a_limit_is_told_with_its_cgroup_its_controller_and_what_is_held(machine: Machine) -> None:
-    machine.set_driver("615.71.09")
     with cgroup2() as folder:
-        done = machine.run(
-            [sys.executable, "-c", INSIDE, folder, str(GIB), str(4 * GIB)],
-            capture_output=True, text=True, timeout=PATIENCE * SLACK, cwd=Path(__file__).parents[2],
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        (row,) = json.loads(done.stdout.splitlines()[-1])
+        (row,) = inside(machine, folder, "limits")
 
     assert row["name"] == "limits.hard"
     assert row["facts"] == {
         "back_end": "misc", "cgroup": str(folder), "gpu": 1,
         "hard_bytes": 4 * GIB, "soft_bytes": GIB, "used_bytes": 0,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("ceiling", "names"), [("limit 40%", ["policy.twice"]), ("limit 2GiB", [])])
+def test_a_ceiling_that_is_a_share_of_what_the_driver_allows_is_a_warning(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ceiling: str, names: list[str]
+) -> None:
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    (tmp_path / "profile_default").mkdir()
+    (tmp_path / "profile_default/ipython_config.py").write_text(
+        "c = get_config()\nc.InteractiveShellApp.extra_extensions = ['tfgpu_magic']\n"
+        f"c.TfGpuMagics.ceiling = '{ceiling}'\n"
+    )
+    with cgroup2() as folder:
+        rows = inside(machine, folder, "policy", "gpus")
+
+    assert [row["name"] for row in rows] == ["policy.under", *names, *["gpus.works"] * 2]
+    if names:
+        assert (rows[1]["facts"]["gpu"], rows[1]["facts"]["limit_bytes"]) == ("1", 4 * GIB)
+        assert "is a share of the 4 GiB that the driver allows here of GPU 1: 1.6 GiB." in rows[1]["found"]
+    assert [row["facts"]["total_bytes"] // GIB for row in rows if row["name"] == "gpus.works"] == [8, 4]
 
 
 def test_where_the_driver_is_older_nothing_is_said_unless_there_are_limits_to_hold(

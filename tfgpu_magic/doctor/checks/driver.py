@@ -142,7 +142,7 @@ def gpus(machine: ThisMachine) -> Iterator[Finding]:
             instances = [one.label for one in driver.gpus if one.index == gpu.index and one.instance is not None]
             yield GPU_MIG(**of_gpu, instances=instances, first=instances[0]) if instances else GPU_MIG_EMPTY(**of_gpu)
         else:
-            yield GPU_WORKS(**of_gpu, total_bytes=gpu.total, free_bytes=gpu.free)
+            yield GPU_WORKS(**of_gpu, total_bytes=gpu.most, free_bytes=gpu.free)
     for note in driver.snapshot.notes:
         yield GPU_REMARK(remark=note)
 

@@ -85,7 +85,7 @@ def limits(machine: ThisMachine) -> Iterator[Finding]:
         yield from () if answer["none"] else _enforced(machine, answer["own"])
         return
     for one in answer["held"]:
-        yield (SOFT if one["hard_bytes"] == UNLIMITED else HARD)(back_end=answer["back_end"], **one)
+        yield (SOFT if one["hard_bytes"] == UNLIMITED else HARD)(**one)
     yield from (STOPS(cgroup=cgroup) for cgroup in answer["stops"] if rules or answer["held"])
     if rules:
         yield from _enforced(machine, answer["own"])

@@ -10,6 +10,7 @@ from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.policy import fallback, parser
+from tfgpu_magic.policy.ceiling import read
 
 NONE = Outcome("policy.none", Severity.GOOD, "Neither a policy nor a ceiling is set.")
 SET = Outcome("policy.set", Severity.GOOD, "The policy `{policy}`, from {where}, holds until a notebook says another.")
@@ -20,6 +21,13 @@ MISSPELT = Outcome(
     "Mend it there; this shows what a policy would do:\n  tfgpu plan POLICY",
 )
 UNDER = Outcome("policy.under", Severity.GOOD, "The ceiling `{ceiling}`, from {where}, holds whatever a notebook says.")
+TWICE = Outcome(
+    "policy.twice",
+    Severity.WARNING,
+    "The ceiling `{ceiling}`, from {where}, is a share of the {limit_bytes} that the driver allows here of GPU {gpu}: "
+    "{most_bytes}.",
+    "Drop the ceiling, or write it in GiB.",
+)
 FLAWED = Outcome(
     "policy.flawed", Severity.FAULT, "{flaw}", "Mend it there. A ceiling is `limit 40%`, `limit 4GiB` or both."
 )
@@ -58,10 +66,17 @@ UNREAD = Outcome("policy.unread", Severity.WARNING, "IPython's configuration cou
 _CODE = "from tfgpu_magic.doctor.children.ipython import main; main()"
 
 
-def policy(machine: ThisMachine) -> Iterator[Finding]:  # noqa: ARG001  # the configuration is this user's
+def policy(machine: ThisMachine) -> Iterator[Finding]:
     """Tell what is set, and by whom."""
     answer = child.ask(_CODE, patience=child.IMPORTING)
     yield from _judged(**answer.facts) if answer.facts else (UNREAD(why=answer.why),)
+    ceiling = (answer.facts or {}).get("ceiling")
+    if ceiling and "%" in ceiling["ceiling"]:
+        most = read(ceiling["ceiling"])
+        for gpu in machine.driver.gpus:
+            if gpu.limit is not None and gpu.most is not None:
+                told = {"ceiling": ceiling["ceiling"], "where": ceiling["where"]}
+                yield TWICE(gpu=gpu.label, limit_bytes=gpu.most, most_bytes=most.bytes(gpu), **told)
 
 
 def _judged(

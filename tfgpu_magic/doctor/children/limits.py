@@ -29,16 +29,18 @@ def _answer() -> dict[str, Any]:
     except (Failed, TooOld) as error:
         return {"why": str(error), "none": isinstance(error, TooOld), "own": str(own)}
     above = [path for path in (own, *own.parents) if root in path.parents]
-    held = []
+    nests, held = (root / "dmem.capacity").exists(), []
     for path in above:
+        back_end = "dmem" if (path / "dmem.max").exists() else "misc"
+        if nests and back_end == "misc":
+            continue  # what the driver tells of it is the limit of the next one above that has the controller
         for card in limiter.cards:
             with contextlib.suppress(Failed):  # it never had a limit
                 soft, hard, used = limiter.get(card, str(path))
-                figures = {"soft_bytes": soft, "hard_bytes": hard, "used_bytes": used}
+                figures = {"soft_bytes": soft, "hard_bytes": hard, "used_bytes": used, "back_end": back_end}
                 held += [{"cgroup": str(path), "gpu": card.number, **figures}] if (soft, hard) != (0, UNLIMITED) else []
-    back_end = "dmem" if (root / "dmem.capacity").exists() else "misc"
-    stops = [str(path.parent) for path in above if "dmem" not in _passed(path.parent)] if back_end == "dmem" else []
-    return {"why": "", "own": str(own), "held": held, "back_end": back_end, "stops": stops[-1:]}
+    stops = [str(path.parent) for path in above if "dmem" not in _passed(path.parent)] if nests else []
+    return {"why": "", "own": str(own), "held": held, "stops": stops[-1:]}
 
 
 def _passed(cgroup: Path) -> list[str]:
