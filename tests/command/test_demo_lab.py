@@ -73,7 +73,12 @@ def test_the_demo_serves_the_tour_and_is_gone_when_told(
     with subprocess.Popen(
         [ROOT / "scripts" / "demo", "--no-browser", "--port", str(port)],
         cwd=tmp_path,
-        env={**os.environ, "TMPDIR": str(tmp_path), "JUPYTER_CONFIG_DIR": str(own)},
+        env={
+            **os.environ,
+            "TMPDIR": str(tmp_path),
+            "JUPYTER_CONFIG_DIR": str(own),
+            "NODE_DISABLE_COMPILE_CACHE": "1",  # scripts/demo may have to build the front end first
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -30,7 +30,7 @@ with touring(folder, os.environ, 8888) as (lab, url):
 """
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_the_tour_runs_to_its_end_in_the_memory_that_binder_gives(tmp_path: Path) -> None:
     python = Path(os.environ.get("TFGPU_BINDER_PYTHON", sys.executable))
     environment = {

@@ -19,7 +19,7 @@ from tfgpu_magic.errors import TfGpuError
 TOUR = Path(__file__).with_name("tour.ipynb")
 """What is opened; in a clone a link to where all notebooks are."""
 
-PATIENCE = 120.0
+PATIENCE = 300.0
 """Seconds in which JupyterLab must listen."""
 
 WORKSPACE = "default-37a8.jupyterlab-workspace"
