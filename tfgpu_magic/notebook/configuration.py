@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.engine import enforcement, engine
 from tfgpu_magic.errors import PolicyError, Refused, TooLate
-from tfgpu_magic.frameworks import NAMES, import_hook, runtime
+from tfgpu_magic.frameworks import NAMES, runtime
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.host import magics, shell
 from tfgpu_magic.model.parts import parts
@@ -140,11 +140,6 @@ def magic_for(policy: str) -> Magic:
         return "gpu" if parser.parse(policy).of_any_framework else "tf_gpu"
     except PolicyError:  # the line says why
         return "tf_gpu"
-
-
-def be_quiet(*, on: bool) -> None:
-    """Say nothing at TensorFlow's import where all is well; or say what is in force."""
-    import_hook.QUIET = on
 
 
 def warm() -> None:

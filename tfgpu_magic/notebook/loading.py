@@ -22,6 +22,7 @@ from traitlets import observe
 from traitlets.config import Config
 
 from tfgpu_magic.errors import TfGpuError
+from tfgpu_magic.frameworks import import_hook
 from tfgpu_magic.host import host, preload, starting
 from tfgpu_magic.host import magics as magics_of
 from tfgpu_magic.notebook.cell_watches import FailureWatch, FirstUseWatch, IdleRelease
@@ -280,7 +281,7 @@ class TfGpuMagics(TfGpuSettings, Magics):
 
     @observe("quiet")
     def _set_quiet(self, change: Mapping[str, Any]) -> None:
-        configuration().be_quiet(on=change["new"])
+        import_hook.QUIET = change["new"]
 
     @observe("quiet_tensorflow")
     def _set_quiet_tensorflow(self, change: Mapping[str, Any]) -> None:
