@@ -101,20 +101,11 @@ def ceiling_holds(hub: Hub) -> str:
 
 
 def metrics_for_a_service(hub: Hub) -> str:
-    """A service whose token may access servers reads `tfgpu_magic_up 1` and the gauges of each user."""
-
-    def lines(user: User) -> list[str]:
-        answer = hub.ask(f"/user/{user.name}/metrics", hub.scraper)
-        return [line for line in answer.text.splitlines() if line.startswith("tfgpu_magic_")]
-
-    def up(user: User) -> bool:
-        return "tfgpu_magic_up 1.0" in lines(user)
-
+    """A service whose token may access servers reads how many notebooks each user has."""
     for user in (hub.users["ann"], hub.users["bob"]):
-        if not _within(30, partial(up, user)):
-            return f"{user.name}'s say {lines(user)[:5]}"
-        if not any("memory_held_bytes" in line for line in lines(user)):
-            return f"{user.name} has no gauge of memory held"
+        answer = hub.ask(f"/user/{user.name}/metrics", hub.scraper)
+        if "\ntfgpu_magic_notebooks{" not in answer.text:
+            return f"{user.name}'s say nothing of notebooks"
     return ""
 
 

@@ -95,7 +95,7 @@ def test_another_user_is_a_name_and_a_size_everywhere(scene: Scene, panel: View)
     shown = panel.page.content()
 
     assert "nobody" in shown
-    assert "tfgpu_magic_gpu_memory_held_bytes" in served["metrics"]
+    assert "tfgpu_magic_notebooks" in served["metrics"]
     assert "nobody" not in served["metrics"]
     for secret in SECRETS:
         assert secret not in shown

@@ -136,5 +136,5 @@ def test_of_another_user_there_is_a_name_and_what_is_held_and_nothing_else(machi
     told = {"gpu": "1", "pid": theirs.pid, "kind": "C", "held": 2 * GIB, "utilisation": 0}  # as by the driver
     assert row == told | {"who": "other", "owner": "nobody"}
     assert secret not in said
-    assert 'owner="other_users"' in metrics
+    assert "tfgpu_magic_notebooks" in metrics
     assert "nobody" not in "".join(line for line in metrics.splitlines() if line.startswith("tfgpu"))

@@ -73,7 +73,7 @@ def told(server: Server) -> float:
     """Return what /metrics has of parked memory of the first GPU."""
     with server.open("metrics") as answer:
         figures = answer.read().decode()
-    found = re.search(r'tfgpu_magic_gpu_parked_bytes\{gpu="0",state="parked",uuid="[^"]*"\} (\S+)', figures)
+    found = re.search(r'tfgpu_magic_gpu_parked_bytes\{gpu="0",state="parked",uuid="[^"]+"\} (\S+)', figures)
     return float(found[1]) if found else 0.0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from jupyter_server.extension.application import ExtensionApp
@@ -13,7 +12,7 @@ from tfgpu_magic.server.actions import EndHandler, StopHandler
 from tfgpu_magic.server.feed import Feed
 from tfgpu_magic.server.handlers import SnapshotHandler, StreamHandler
 from tfgpu_magic.server.kernels import Kernels, Renames
-from tfgpu_magic.server.metrics import MetricsSource, start, stop
+from tfgpu_magic.server.metrics import start, stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,8 +63,8 @@ class TfGpuServer(ExtensionApp):
     metrics = _Switch(
         None,
         allow_none=True,
-        help="Whether /metrics has the memory of the GPUs. If it is not said: where nobody reads /metrics without "
-        "being logged in, and no Authorizer of one's own, which /metrics never asks, decides who sees what.",
+        help="Whether /metrics has the figures of the user's notebooks. If it is not said: where nobody reads /metrics "
+        "without being logged in, and no Authorizer of one's own, which /metrics never asks, decides who sees what.",
     ).tag(config=True)
 
     _ends: tuple[Callable[[], None], ...] = ()
@@ -79,9 +78,8 @@ class TfGpuServer(ExtensionApp):
         feed = Feed(kernels.notebooks, self.log, every=self.floor)
         self._ends = (feed.close, Renames(server.session_manager).close)
         if _open_to_all(server) if self.metrics is None else self.metrics:
-            source = MetricsSource()
-            start(source)
-            self._ends += (partial(stop, source),)
+            start()
+            self._ends += (stop,)
         self.handlers.extend([
             (r"/tfgpu-magic/snapshot", SnapshotHandler, {"feed": feed}),
             (r"/tfgpu-magic/stream", StreamHandler, {"feed": feed}),
