@@ -7,7 +7,18 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 import tfgpu_magic  # noqa: E402
-from scripts._docs_parts import commands, findings, flags, matrix, questions, seen, tree, wheel  # noqa: E402
+from scripts._docs_parts import (  # noqa: E402
+    alerts,
+    commands,
+    findings,
+    flags,
+    matrix,
+    metrics,
+    questions,
+    seen,
+    tree,
+    wheel,
+)
 
 project = "tfgpu_magic"
 copyright = "the tfgpu_magic developers"  # noqa: A001  # Sphinx's name
@@ -26,7 +37,9 @@ myst_heading_anchors = 3
 myst_substitutions = {
     "flags": flags(),
     "commands": commands(),
+    "alerts": alerts(),
     "findings": findings(),
+    "metrics": metrics(),
     "tree": tree(),
     "seen": seen(),
     "questions": questions(),

@@ -19,6 +19,8 @@ KINDS = {
     "share/jupyter/labextensions/tfgpu-magic/static/*-licenses.json": "the licenses that JupyterLab's Help shows",
     "share/jupyter/labextensions/tfgpu-magic/schemas/*.json": "the panel's settings, buttons and menus",
     "share/tfgpu_magic/*.service": "units for systemd: what a machine of many users runs once",
+    "share/tfgpu_magic/dashboard.json": "a dashboard for Grafana: who holds the GPUs, and how long without use",
+    "share/tfgpu_magic/rules.yml": "alerts and recording rules for Prometheus",
     "etc/jupyter/jupyter_server_config.d/*.json": "enables the server extension",
     "tfgpu_magic.dist-info/licenses/*": "the licenses of the package and of what is bundled with the panel",
     "tfgpu_magic.dist-info/[!l]*": "what pip and Python know about the package, such as the command `tfgpu`",

@@ -10,12 +10,14 @@ from scripts import _matrix
 from scripts._contents import KINDS
 from tfgpu_magic.command.table import COMMANDS
 from tfgpu_magic.doctor.checks.table import CHECKS, outcomes
+from tfgpu_magic.lab.exporter import METRICS
 from tfgpu_magic.notebook.words import table
 from tfgpu_magic.parking.observation import QUESTIONS, Observation
 from tfgpu_magic.units import rounded
 
 PACKAGE = Path(__file__).parents[1] / "tfgpu_magic"
 SEEN = Path(__file__).parents[1] / "docs" / "seen.jsonl"
+RULES = Path(__file__).parents[1] / "grafana" / "rules.yml"
 WORDS = table.WORDS
 FLAGS = table.ISOLATED.flags
 
@@ -52,6 +54,23 @@ def matrix() -> str:
         tests = f"{run['passed']} passed" + "".join(f", {run[how]} {how}" for how in ("failed", "skipped") if run[how])
         rows.append(f"| {_matrix.ENVIRONMENTS[name].what} | {run['python']} | {there} | {run['date']} | {tests} |")
     return "\n".join(rows)
+
+
+def metrics() -> str:
+    """Return the table of what `tfgpu exporter` tells, as Markdown."""
+    rows = [
+        f"| `{name}` | {', '.join(f'`{label}`' for label in labels)} | {text} |"
+        for name, (text, labels) in METRICS.items()
+    ]
+    return "\n".join(["| metric | labels | what it tells |", "|---|---|---|", *rows])
+
+
+def alerts(file: Path = RULES) -> str:
+    """Return the table of the alerts, as Markdown: what each says, and what to do."""
+    said = re.findall(r'(alert|summary|description): "?(.*?)"?\n', re.sub(r"{{.*?}}", "…", file.read_text()))
+    texts = iter(text for _, text in said)
+    rows = [f"| `{name}` | {summary} | {more} |" for name, summary, more in zip(texts, texts, texts, strict=True)]
+    return "\n".join(["| alert | what it says | more |", "|---|---|---|", *rows])
 
 
 def findings() -> str:

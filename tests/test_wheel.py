@@ -144,6 +144,7 @@ def test_a_wheel_has_the_package_the_front_end_once_and_what_enables_both(wheel:
         *(f"{extension}/{path.as_posix()}" for path in files),
         f"{data}/etc/jupyter/jupyter_server_config.d/tfgpu_magic.json",
         *(f"{data}/share/tfgpu_magic/{Path(unit).name}" for unit in _tracked("systemd")),
+        *(f"{data}/share/tfgpu_magic/{name}" for name in ("dashboard.json", "rules.yml")),
     }
     assert names >= STATIC | {f"tfgpu_magic/{name}" for name in _tracked("tfgpu_magic")}
 
