@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import tfgpu_magic
+from tests.simgpu.on_machine import enter
 from tests.sizes import MIB
 from tests.waiting import until
 from tfgpu_magic.frameworks import registry
@@ -154,3 +156,11 @@ def brought() -> tuple[list[tuple[str, str, list[float], float]], list[tuple[str
         [(type(data).__name__, data.dtype.name, data.shape) for data in (one, several)],
         bool(random.bits(random.wrap_key_data(one)) == random.bits(key)),
     )
+
+
+def within(cgroup: Path, words: str) -> list[int]:
+    """Return what is held after words for every framework and a first array, in a cgroup."""
+    enter(cgroup)
+    tfgpu_magic.apply(words, frameworks="all")
+    array(64)
+    return held()

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from tests.cgroups import cgroup2
 from tests.figures import jax
 from tests.frameworks import jax_on_machine as on_machine
 from tests.machines import machine_of
 from tests.processes import run
+from tests.simgpu.on_machine import set_limits
 from tests.sizes import CONTEXT, GIB, MIB
 from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.jax.settings import ALLOCATOR, FORMER_FRACTION, FRACTION, PREALLOCATE, variables
@@ -166,3 +168,17 @@ def test_its_arrays_and_random_keys_come_out_of_a_call_as_numpys(machine: Machin
     assert came == [("ndarray", name, [1.0, 2.0], 3.0) for name in on_machine.KINDS]
     assert keys == [("ndarray", "uint32", (2,)), ("ndarray", "uint32", (3, 2))]
     assert drawn
+
+
+@pytest.mark.parametrize("below", [False, True])
+def test_a_share_of_the_drivers_limit_is_the_same_in_its_cgroup_and_below_it(below: bool) -> None:
+    with cgroup2() as limited, Machine.create("16GiB") as machine:
+        machine.set_driver("615.71.09")
+        inside = limited / "below" if below else limited
+        inside.mkdir(exist_ok=True)
+        for _ in range(2):  # of a virgin cgroup, it may be refused once
+            refused = run(machine, set_limits, limited, 0, 4 * GIB, fresh=True)
+        held = on(machine, on_machine.within, inside, "limit 40%")
+
+    assert refused is None
+    assert 0.4 * 4 * GIB - 64 * MIB < held[0] - CONTEXT <= 0.4 * 4 * GIB

@@ -6,11 +6,13 @@ from collections.abc import Iterable
 
 import pytest
 
+from tests.cgroups import cgroup2
 from tests.figures import pytorch
 from tests.frameworks import torch_on_machine as on_machine
 from tests.frameworks.torch_on_machine import ALLOCATED, PEAK, RESERVED
 from tests.machines import machine_of
 from tests.processes import run
+from tests.simgpu.on_machine import set_limits
 from tests.sizes import GIB, MIB
 from tfgpu_magic.frameworks.torch.framework import CUDA_OPTIONS, OPTIONS
 from tfgpu_magic.model.report import Figure
@@ -110,3 +112,15 @@ def test_its_tensors_and_gradients_are_found_by_name_and_views_count_once(machin
 
 def test_a_tensor_for_a_call_is_refused_before_it_is_copied(machine: Machine) -> None:
     assert run(machine, on_machine.copied, fresh=True) == 0
+
+
+def test_below_the_cgroup_that_the_driver_limits_a_share_is_of_the_limit() -> None:
+    with cgroup2() as limited, Machine.create("16GiB") as machine:
+        machine.set_driver("615.71.09")
+        (inside := limited / "below").mkdir()
+        for _ in range(2):  # of a virgin cgroup, it may be refused once
+            refused = run(machine, set_limits, limited, 0, 4 * GIB, fresh=True)
+        figures, *_ = run(machine, on_machine.within, inside, ["limit 40%", "import", "use"], fresh=True)
+
+    assert refused is None
+    assert [limits(one) for one in figures.values()] == [[1638]]  # 40% of 4 GiB, of a total of 16

@@ -21,6 +21,7 @@ import pytest
 
 import tfgpu_magic
 from tests.frameworks import torch_stand_in
+from tests.simgpu.on_machine import enter
 from tests.sizes import MIB
 from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.torch.framework import Torch
@@ -240,3 +241,9 @@ def copied() -> int:
         pickling.dump((tensor[::2],))
     count: int = save.call_count
     return count
+
+
+def within(cgroup: Path, steps: Sequence[str]) -> tuple[dict[str, tuple[Figure, ...]], str, str]:
+    """Go through steps in a cgroup, as `told` does."""
+    enter(cgroup)
+    return told(steps)
