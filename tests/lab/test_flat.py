@@ -1,0 +1,70 @@
+"""What the service and a viewer keep in memory does not grow with the readings: processes come and go for ever."""
+
+from __future__ import annotations
+
+import gc
+import os
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from tests.sizes import GIB
+from tfgpu_magic.lab.counters import HoursFile
+from tfgpu_magic.model.rows import Table
+from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.monitor.board.machine_board import MachineDirectory
+from tfgpu_magic.monitor.board.snapshot_file import SnapshotReader, Writer
+from tfgpu_magic.monitor.board.unused import Ledger
+from tfgpu_magic.monitor.owners.attribution import Owners
+from tfgpu_magic.monitor.owners.holders import HolderFacts, Holders
+from tfgpu_magic.monitor.table import message
+from tfgpu_magic.monitor.table.fetch import Posted
+from tfgpu_magic.monitor.table.tabulate import make
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import pytest
+
+GPUS, THERE, USERS, EVERY = 4, 64, 10, 2.0
+
+
+def reading(tick: int) -> Snapshot:
+    """Return a reading in which one process has ended since the last, and another has begun."""
+    rows = (Process(str(pid % GPUS), 10_000 + pid, "C", GIB + tick, pid % 3) for pid in range(tick, tick + THERE))
+    gpus = tuple(Gpu(index=index, uuid=f"GPU-{index}") for index in range(GPUS))
+    processes = tuple(sorted(rows, key=lambda row: row.gpu))
+    return Snapshot(time=1e9 + EVERY * tick, gpus=gpus, processes=processes, listed_at=1e9 + EVERY * tick)
+
+
+def test_hundreds_of_readings_keep_no_more_than_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFGPU_SIMGPU", str(tmp_path / "machine"))
+    tmp_path.chmod(0o755)
+    (tmp_path / "machine.run").mkdir(mode=0o755)
+    holders = Holders(lambda pid: HolderFacts(os.geteuid() + 1 + pid % USERS, pid, "unit:user-1.slice"))
+    ledger, owners, table = Ledger(), Owners(0, trust=10.0), Table()
+    with (
+        closing(MachineDirectory()) as place,
+        closing(Writer(place)) as writer,
+        closing(SnapshotReader(place)) as reader,
+    ):
+        hours = HoursFile(place, None)
+
+        def tick(number: int) -> Mapping[str, object]:
+            snapshot = ledger.step(holders.named(reading(number), EVERY * number))
+            writer.publish(snapshot)
+            hours(snapshot)
+            seen = reader.look().snapshot
+            nonlocal table
+            table = make(seen, Posted().known(owners, seen, {}))
+            return message.state(table)["rows"]
+
+        kept = []
+        for number in range(600):
+            rows = tick(number)
+            if number in (200, 599):
+                gc.collect()
+                kept.append(len(gc.get_objects()))
+
+    assert len(rows) == GPUS * USERS // 2  # of the users on a GPU, each has a row
+    assert abs(kept[1] - kept[0]) < THERE
