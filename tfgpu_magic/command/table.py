@@ -47,5 +47,6 @@ COMMANDS = (
         "[--show] [--dry-run] [--once] [--watch] [--clear]",
         "have driver 615 hold each user to an administrator's limits",
     ),
+    Command("probe", "[--within 30m]", "tell Kubeflow whether notebooks are at work, their GPUs too"),
     Command("help", "[COMMAND]", "show this list, or more about one command"),
 )

@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Mapping
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.units import BINARY, seconds
+
+if TYPE_CHECKING:
+    from tfgpu_magic.model.rows import Table
 
 Action: TypeAlias = Literal["", "tell", "park", "stop"]
 """Nothing; tell the owner; have it parked; shut it down."""
@@ -32,11 +35,6 @@ class Rule(NamedTuple):
     notify: float = math.inf
     park: float = math.inf
     stop: float = math.inf
-
-    @property
-    def halved(self) -> Rule:
-        """The same in half the time."""
-        return Rule(*(time / 2 for time in self))
 
 
 class IdleLook(NamedTuple):
@@ -108,6 +106,14 @@ def step(rule: Rule, now: IdleLook, kept: IdleState) -> tuple[Action, IdleState]
     if since >= rule.park - rule.notify and not kept.asked:
         return "park", kept._replace(asked=True)
     return "", kept
+
+
+def trouble(table: Table) -> str:
+    """Return why a table does not show all that is on the GPUs, as it is now; empty where it does."""
+    if table.error or not table.time or table.stale_since:
+        return table.error or "there are no fresh figures of the GPUs"
+    flawed = next((f"GPU {gpu.gpu}: {gpu.error}" for gpu in table.gpus if gpu.error), "")
+    return flawed or ("the driver does not name all processes" if any(row.untold for row in table.processes) else "")
 
 
 def rule_of(table: Any, groups: Container[str]) -> Rule:

@@ -16,7 +16,7 @@ import psutil
 
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.lab import file
-from tfgpu_magic.lab.ladder import Action, IdleLook, IdleState, Rule, rule_of, step
+from tfgpu_magic.lab.ladder import Action, IdleLook, IdleState, Rule, rule_of, step, trouble
 from tfgpu_magic.model.parts import parts
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners.pids import began, descendants, is_call
@@ -192,8 +192,8 @@ class IdleSteps:
         idle = file.table("idle")
         rule = Rule() if idle is None else rule_of(idle, file.groups_of())
         table = self._watcher.see(notebooks)
-        if trouble := _trouble(table):
-            raise _UnseenError(trouble)
+        if why := trouble(table):
+            raise _UnseenError(why)
         found = {}
         for pid, notebook in notebooks.items():
             with contextlib.suppress(psutil.Error, OSError):  # it has ended
@@ -227,14 +227,6 @@ class IdleSteps:
         if flaw not in ("", self._flaw):
             self._log.error("tfgpu_magic: idle notebooks are left alone: %s", flaw)
         self._flaw = flaw
-
-
-def _trouble(table: Table) -> str:
-    """Return why a table does not show all that is on the GPUs, as it is now; empty where it does."""
-    if table.error or not table.time or table.stale_since:
-        return table.error or "there are no fresh figures of the GPUs"
-    flawed = next((f"GPU {gpu.gpu}: {gpu.error}" for gpu in table.gpus if gpu.error), "")
-    return flawed or ("the driver does not name all processes" if any(row.untold for row in table.processes) else "")
 
 
 def _found(pid: int, served: Notebook, table: Table) -> KernelLook:

@@ -62,7 +62,7 @@ class Server:
             OSError: it does not answer or denies access, or another process listens there.
         """
         url = urllib.parse.urlsplit(urllib.parse.urljoin(self.url, f"api/kernels/{self.kernel}{path}"))
-        address = self._address()
+        address = self.address()
         connection = _connection(url.scheme, *address, seconds=RESTART_TIMEOUT if post else 10.0)
         # Without a token the server asks for what no other site can send: a cookie, and the same as a header.
         proof = {"Authorization": f"token {self.token}"} if self.token else {"Cookie": "_xsrf=0", "X-XSRFToken": "0"}
@@ -70,7 +70,7 @@ class Server:
         try:
             connection.connect()
             # It listened before the connection was made and listens now, so it is the process at the other end.
-            if self._address() != address:
+            if self.address() != address:
                 raise OSError(f"process {self.pid} listens there no longer")
             connection.request("POST" if post else "GET", url.path, headers=headers)
             status = connection.getresponse().status
@@ -81,7 +81,7 @@ class Server:
         if not 200 <= status < 300:  # a redirect leads to another server
             raise OSError(f"HTTP status {status}")
 
-    def _address(self) -> tuple[str, int]:
+    def address(self) -> tuple[str, int]:
         """Return the address and port at which it listens, as the system reports them.
 
         Raises:

@@ -27,7 +27,7 @@ SECTION = "TfGpuMagics"
 _CEILINGS = ("ceiling", "ceilings")
 _OTHERS = ("TfGpuServer",)
 """Sections of ours that are a server's."""
-_NOT_FOR_KERNELS = ("limits", "idle", "bound")
+_NOT_FOR_KERNELS = ("limits", "idle")
 """The tables of the file that are for `tfgpu limits` and for servers."""
 
 
