@@ -25,7 +25,8 @@ def prepare(parser: argparse.ArgumentParser) -> None:
     """Add its arguments."""
     parser.epilog = """\
 It asks no driver, and without --lab it starts no TensorFlow. It needs Linux on
-x86-64. The tour needs more packages: uvx --from 'tfgpu-magic[demo]' tfgpu demo --lab"""
+x86-64. The tour needs more packages:
+  uvx --from 'tfgpu-magic[demo]' tfgpu demo --lab"""
     parser.add_argument("--lab", action="store_true", help="open the tour in JupyterLab, in a browser")
     parser.add_argument("--here", action="store_true", help="with --lab: on the GPUs of this machine, if it has any")
     parser.add_argument("--no-browser", action="store_true", help="with --lab: only print the address")

@@ -39,7 +39,7 @@ COMMANDS = (
     Command("collect", "", "read the GPUs for all users of this machine, as a service"),
     Command(
         "exporter",
-        "[--port N] [--address HOST] [--cert FILE --key FILE] [--client-ca FILE]",
+        "[--port N] [--address HOST] [--cert FILE --key FILE]",
         "tell Prometheus what each user holds of the GPUs, and has held",
     ),
     Command(
