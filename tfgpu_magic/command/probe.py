@@ -33,9 +33,9 @@ ANSWER_TIMEOUT = 5.0
 _MORE = """\
 It is for the exec probe of Kubeflow Notebooks 2. It prints a line of JSON, and
 writes it to $OUTPUT_JSON_PATH. There is activity while a kernel runs anything,
-and for --within after a kernel's or a GPU's last use. Where that is not known, as
-when no Jupyter server of this user answers, or the driver does not tell who uses
-the GPU, it says why and ends with 1: Kubeflow then changes nothing."""
+and for --within after the last use of a kernel or of a GPU. Where that is not
+known, it says why and ends with 1, and Kubeflow changes nothing: no Jupyter
+server answers, or the driver does not tell who uses the GPU."""
 
 
 def prepare(parser: argparse.ArgumentParser) -> None:
