@@ -14,9 +14,10 @@ except ModuleNotFoundError as error:
     PORT = 0
 
 _MORE = """\
-It is for systemd: the unit tfgpu-exporter.service runs it beside the service that
-reads the GPUs (`tfgpu collect`), whose board and hours it passes on. Run by a
-person where there is no such service, it has that person's figures, and no hours.
+It is for systemd: the unit tfgpu-exporter.service runs it beside the service
+that reads the GPUs (`tfgpu collect`), whose board and hours it passes on. Run
+by a person where there is no such service, it has that person's figures, and no
+hours.
 
 Whoever reaches the port sees users' names and what each of them holds. So it
 listens on this machine alone, unless --address says otherwise; with --client-ca
