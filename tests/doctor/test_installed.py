@@ -117,7 +117,7 @@ def test_the_board_of_all_users_is_told(machine: Machine, tmp_path: Path, monkey
 
     assert read.names == ["board.directory", "board.machine"]
     assert read.facts("board.machine")["directory"] == str(tmp_path / "machine.run")
-    assert "is of other GPUs or other pids" in other.facts("board.machine-unread")["why"]
+    assert "is of other GPUs than are seen here (none)" in other.facts("board.machine-unread")["why"]
     assert "by others" in unread.facts("board.machine-unread")["why"]
 
 

@@ -183,9 +183,14 @@ def test_the_board_of_other_pids_or_other_gpus_is_not_read(
     viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine_board, "view", lambda: 77)
+    monkeypatch.setattr(machine_board, "devices", lambda: ("nvidia0", "nvidiactl"))
+    found = viewer.look(), viewer.why_not
+    monkeypatch.setattr(machine_board, "began", lambda _: None)  # the service is not among the pids that are seen here
 
+    assert found[0] is None
+    assert "is of other GPUs than are seen here (nvidia0, nvidiactl): the unit's DeviceAllow=" in found[1]
     assert viewer.look() is None
-    assert "is of other GPUs or other pids" in viewer.why_not
+    assert "is of other GPUs or other pids than are seen here." in viewer.why_not
 
 
 def test_a_device_that_comes_later_comes_to_the_service_too(

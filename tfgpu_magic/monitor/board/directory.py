@@ -286,17 +286,17 @@ def view() -> int:
 
 
 def _seen() -> tuple[object, ...]:
-    """Return the pid namespace, and the devices that may be opened: cgroups forbid some.
-
-    A simulated machine has no devices.
-    """
-    simulated = SIMULATED in os.environ
-    devices = () if simulated else tuple(name for name in _devices() if os.access(f"/dev/{name}", os.R_OK))
+    """Return the pid namespace, and the devices that may be opened: cgroups forbid some."""
     try:
         pids = os.readlink("/proc/self/ns/pid")  # noqa: PTH115  not a path
     except OSError:
         pids = ""
-    return pids, devices
+    return pids, devices()
+
+
+def devices() -> tuple[str, ...]:
+    """Return the names of the drivers' devices in /dev that may be opened; a simulated machine has none."""
+    return () if SIMULATED in os.environ else tuple(name for name in _devices() if os.access(f"/dev/{name}", os.R_OK))
 
 
 def _root() -> tuple[int, int]:

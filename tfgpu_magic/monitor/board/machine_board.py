@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.host import SIMULATED
-from tfgpu_magic.monitor.board.directory import BoardDirectory, view
+from tfgpu_magic.monitor.board.directory import BoardDirectory, devices, view
 from tfgpu_magic.monitor.board.snapshot_file import BOARD, SnapshotReader
 from tfgpu_magic.monitor.driver.schedule import ASLEEP
 from tfgpu_magic.monitor.owners.pids import began, lives
@@ -187,7 +187,7 @@ class MachineBoard:
         if header.view == self._view:
             return seen
         if header.pid:  # somebody has written there
-            self.why_not = f"{self._place.path} is of other GPUs or other pids than are seen here."
+            self.why_not = f"{self._place.path} is of {_others(header)}."
         return None
 
     def _failed(self, seen: Look) -> bool:
@@ -200,6 +200,17 @@ class MachineBoard:
         if seen.age is not None and self._failed(seen):
             return False
         return now - header.beat < GIVEN_UP_AFTER or _writes(header, now)
+
+
+def _others(header: Header) -> str:
+    """Say of what GPUs and pids a board is whose writer sees others than this process."""
+    if began(header.pid) != header.began:
+        return "other GPUs or other pids than are seen here"
+    here = ", ".join(devices()) or "none"
+    return (
+        f"other GPUs than are seen here ({here}): the unit's DeviceAllow= hides one from the service, "
+        "or a container or a job hides one from you"
+    )
 
 
 def _writes(header: Header, now: float) -> bool:
