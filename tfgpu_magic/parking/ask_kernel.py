@@ -67,8 +67,7 @@ def ask(
 def connection_file(pid: int) -> Path | None:
     """Return the connection file of a kernel of this user's, which its command line names; None of what has none."""
     with contextlib.suppress(OSError):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="surrogateescape").split("\0")
-        return _connection_file(words)
+        return _connection_file(Path(f"/proc/{pid}/cmdline").read_text("utf-8", "surrogateescape").split("\0"))
     return None
 
 

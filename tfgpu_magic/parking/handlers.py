@@ -7,6 +7,7 @@ is room, and nobody calls that off by parking it again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -18,6 +19,7 @@ from tfgpu_magic.monitor.owners.pids import ancestors, began
 from tfgpu_magic.parking import ask_kernel, facts, reported
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.answers import reasons
+from tfgpu_magic.parking.messages import ParkOutcome
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.server.actions import ActionHandler, within
 
@@ -59,11 +61,9 @@ class ParkHandler(ActionHandler):
         return await (self._asked(pid, "stay", ask_kernel.BEGIN_TIMEOUT) if waits else self._asked(pid, "park"))
 
     async def _asked(self, pid: int, what: ask_kernel.What, seconds: float = math.inf) -> int:
-        """Ask a kernel on a thread, and return the answer's status."""
+        """Ask a kernel, and return the answer's status."""
         try:
-            outcome = await within(PARK_TIMEOUT, partial(ask_kernel.ask, pid, what, seconds))
-        except asyncio.TimeoutError:
-            return 202
+            outcome = await asked(pid, what, seconds)
         except MonitorError as error:
             return self._say(503, str(error))
         if outcome is None:
@@ -76,27 +76,24 @@ class ParkHandler(ActionHandler):
         return status
 
 
-async def park(pid: int) -> str:
-    """Have an idle kernel park itself, and return why it does not; empty where it does, or where it goes on.
+async def asked(pid: int, what: ask_kernel.What, seconds: float = math.inf) -> ParkOutcome | None:
+    """Ask a kernel on a thread, as `ask_kernel.ask`; None where it goes on."""
+    with contextlib.suppress(asyncio.TimeoutError):
+        return await within(PARK_TIMEOUT, partial(ask_kernel.ask, pid, what, seconds))
+    return None
 
-    Args:
-        pid: the kernel.
-    """
+
+async def park(pid: int) -> str:
+    """Have an idle kernel park itself, and return why it does not; empty where it does, or where it goes on."""
     try:
-        outcome = await within(PARK_TIMEOUT, partial(ask_kernel.ask, pid, "park"))
-    except asyncio.TimeoutError:
-        return ""
+        outcome = await asked(pid, "park")
     except MonitorError as error:
         return str(error)
-    return "" if outcome is None or outcome.done else reasons(outcome.refusals)
+    return "" if outcome is None else reasons(outcome.refusals)
 
 
 def parks_first(pid: int) -> bool | None:
-    """Tell whether a process has to park itself before it may be killed; None of one that was never parked.
-
-    Under the open kernel module the end of a live context that was restored may stop the machine, and that of a
-    suspended process has stopped none: asked to end, it parks itself. Source: NVIDIA/cuda-checkpoint#53.
-    """
+    """Tell whether a process has to park itself before it may be killed (`inside.ending`); None of one never parked."""
     entry = reported.parked(pid)
     if entry is None:
         return None

@@ -43,12 +43,8 @@ def reconcile(phase: Phase, found: CudaState, *, returned: bool = False) -> Phas
     One that was locked is unlocked before, whatever the phase: if its checkpoint was not begun, it goes on as it was;
     if its restore is done, it has everything again. A checkpointed one stays parked, since a restore is only begun when
     the room for it is taken. One that has failed stays so: after a restore without room the driver may still call it
-    checkpointed. Where nothing is known yet, the phase is the same.
-
-    Args:
-        phase: how far it had come.
-        found: what the driver says.
-        returned: whether it was away before that; else None is returned of one that was never away.
+    checkpointed. Where nothing is known yet, the phase is the same; one that has never been away, nor has `returned`
+    before, has none.
     """
     if found is CudaState.UNKNOWN or (found is CudaState.NO_CUDA and phase is not Phase.LOCKING):
         return phase

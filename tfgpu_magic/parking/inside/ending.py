@@ -26,21 +26,14 @@ _ENDS = frozenset({signal.SIGTERM, signal.SIGHUP})
 
 
 class Ending:
-    """The end of this process.
-
-    Args:
-        away: tells whether the GPU state is away, so that nothing may run that could use it.
-        restored: tells whether it is back, or on its way, and may not be at the end.
-        suspend: parks the process; it runs on any thread, and starts none.
-        save: writes what the process's own end would write.
-    """
+    """The end of this process."""
 
     def __init__(
         self,
-        away: Callable[[], bool],
-        restored: Callable[[], bool],
-        suspend: Callable[[], object],
-        save: Callable[[], object],
+        away: Callable[[], bool],  # tells whether the GPU state is away, so that nothing may run that could use it
+        restored: Callable[[], bool],  # tells whether it is back, or on its way, and may not be at the end
+        suspend: Callable[[], object],  # parks the process; it runs on any thread, and starts none
+        save: Callable[[], object],  # writes what the process's own end would write
     ) -> None:
         self._away, self._restored, self._suspend, self._save = away, restored, suspend, save
         self._mask = threading.local()
