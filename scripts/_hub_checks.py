@@ -102,11 +102,12 @@ def ceiling_holds(hub: Hub) -> str:
 
 def metrics_for_a_service(hub: Hub) -> str:
     """A service whose token may access servers reads how many notebooks each user has."""
-    for user in (hub.users["ann"], hub.users["bob"]):
-        answer = hub.ask(f"/user/{user.name}/metrics", hub.scraper)
-        if "\ntfgpu_magic_notebooks{" not in answer.text:
-            return f"{user.name}'s say nothing of notebooks"
-    return ""
+
+    def told(user: User) -> bool:
+        return "\ntfgpu_magic_notebooks{" in hub.ask(f"/user/{user.name}/metrics", hub.scraper).text
+
+    silent = [user.name for user in (hub.users["ann"], hub.users["bob"]) if not _within(30, partial(told, user))]
+    return f"those of {', '.join(silent)} say nothing of notebooks" if silent else ""
 
 
 def leave(hub: Hub) -> None:
