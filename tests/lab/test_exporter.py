@@ -290,7 +290,7 @@ def test_beside_the_service_it_tells_what_is_held_and_without_it_that_it_is_not_
                 hours = until(lambda: scraped(other).get("held_byte_seconds_total"))
             with neighbour:
                 pass  # its end
-            ended = until(lambda: scraped(url), lambda found: "held_bytes" not in found)
+            ended = until(lambda: scraped(url), lambda found: found["up"][()] and "held_bytes" not in found)
             service.kill()
             gone = until(lambda: scraped(url), lambda found: found["up"][()] == 0)
         assert process.poll() is None
@@ -337,11 +337,11 @@ def test_run_by_a_person_without_a_service_it_has_that_persons_board(
 def test_with_tls_it_answers_only_whom_the_authorities_know(machine: Machine, tmp_path: Path) -> None:
     key, cert = str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")
     subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", cert, *subject],
-        check=True,
-        capture_output=True,
-    )
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", cert, *subject]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("there is no openssl here")
     known, stranger = (ssl.create_default_context(cafile=cert) for _ in range(2))
     known.load_cert_chain(cert, key)
     with running(machine, "exporter", "--port", "0", "--cert", cert, "--key", key, "--client-ca", cert) as (_, url):
