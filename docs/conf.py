@@ -30,6 +30,7 @@ html_theme = "furo"
 html_title = "tfgpu_magic"
 html_static_path = ["_static"]
 html_css_files = ["tables.css"]
+html_js_files = ["reachable.js"]
 
 myst_enable_extensions = ["deflist", "substitution"]
 myst_heading_anchors = 3
