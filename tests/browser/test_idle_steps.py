@@ -31,7 +31,7 @@ async def run(self):
     while True:
         await asyncio.sleep(0.2)
         try:
-            await self.look()
+            policy.FILE.with_name("begin").exists() and await self.look()
         except steps._UnseenError:
             pass
 
@@ -60,6 +60,7 @@ def scene(site: Scene) -> Scene:
 def test_the_server_tells_once_and_its_owner_may_say_not_today(scene: Scene, page: Page) -> None:
     notebook = scene.notebook("train.ipynb", HOLD)
     unused(scene, notebook)
+    (scene.server.home / "begin").touch()
     until(lambda: told(scene.server, notebook.kernel), lambda one: one.get("told") is not None, seconds=60)
     visit(page, scene)
     toast = page.locator(

@@ -29,9 +29,18 @@ CONFIG = """
 import pathlib
 from tfgpu_magic import policy
 from tfgpu_magic.lab import steps
-policy.FILE = pathlib.Path({file!r})
+from tfgpu_magic.parking import ask_kernel
+policy.FILE, ask_kernel.BEGIN_TIMEOUT = pathlib.Path({file!r}), 60.0
 steps.LOOK_EVERY, steps.AT_WORK = 0.5, 1000.0  # a look stands for half a second; tests/lab has work of the CPU
+look = steps.IdleSteps.look
+
+async def look_then(self):
+    if policy.FILE.with_name("begin").exists():
+        await look(self)
+
+steps.IdleSteps.look = look_then
 """
+"""The configuration of a server which looks once there is a past: a collector that runs before would write over it."""
 FILE = '[idle]\nnotify = "1s"\npark = "2s"\nstop = "{stop}"\n'
 
 
@@ -41,15 +50,15 @@ def serving(serve: Serve, folder: Path, stop: str) -> Server:
     return serve(config=CONFIG.format(file=str(file)))
 
 
-def long_unused(machine: Machine, server: Server, *notebooks: Kernel) -> None:
-    """Leave the board of a collector that has seen an hour of each without use."""
+def long_unused(machine: Machine, server: Server, folder: Path, *notebooks: Kernel) -> None:
+    """Leave the board of a collector that has seen an hour of each without use, and have the server look."""
     end_collectors(machine)
     with (
         mock.patch.dict(os.environ, TFGPU_SIMGPU=str(machine.path)),
         BoardDirectory(server.home / "board") as place,
     ):
         published(place, machine, [(0, one.pid) for one in notebooks], since=time.time() - 3600)
-    end_collectors(machine)
+    (folder / "begin").touch()
 
 
 def told(server: Server, kernel: str) -> dict[str, Any]:
@@ -69,7 +78,7 @@ def test_an_idle_notebook_is_told_of_and_shut_down_and_one_in_use_is_not(
     idle, busy = (Notebook(server, f"{name}.ipynb", setup="") for name in ("idle", "busy"))
     busy.client.execute("import time; time.sleep(3600)")
     until(lambda: server.call(f"kernels/{busy.kernel}")["execution_state"] == "busy")
-    long_unused(machine, server, idle, busy)
+    long_unused(machine, server, tmp_path, idle, busy)
 
     until(lambda: "it was shut down" in server.log.read_text())
     assert kernels(server) == {busy.kernel}
@@ -86,7 +95,7 @@ def test_one_that_lets_itself_be_parked_is_parked_and_not_shut_down(
 ) -> None:
     server = serving(serve, tmp_path, "1h")
     notebook, other = Notebook(server, "train.ipynb", setup=ALLOWS), Notebook(server, "other.ipynb", setup="")
-    long_unused(machine, server, notebook, other)
+    long_unused(machine, server, tmp_path, notebook, other)
 
     def put_off() -> int:
         return post(server, "idle", {"kernel": other.kernel, "pid": other.pid})[0]
