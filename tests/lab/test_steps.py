@@ -99,7 +99,6 @@ def test_what_is_idle_is_told_and_then_shut_down(rig: Rig, caplog: pytest.LogCap
     holds = "tfgpu_magic: train.ipynb holds 5 GiB of GPU memory without use"
     assert [record.getMessage() for record in caplog.records] == [
         f"{holds} since 2 min. It will be shut down after 4 min more",
-        f"{holds}, and was asked to park itself: parking is off there",
         f"{holds} since 6 min: it was shut down, by the administrator's file",
     ]
 
@@ -108,6 +107,13 @@ def test_it_is_asked_to_park_itself_once_and_only_where_parking_is_on(rig: Rig) 
     rig.looks(2.5, replace(IDLE, parks=True))
     assert rig.told["due"] == {"park": 120.0, "stop": 240.0}
     rig.looks(3)
+
+    assert rig.asked == [PID]
+
+
+def test_it_is_asked_once_parking_is_turned_on(rig: Rig) -> None:
+    rig.looks(5)
+    rig.looks(1, replace(IDLE, parks=True))
 
     assert rig.asked == [PID]
 

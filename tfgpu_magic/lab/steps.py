@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -208,7 +209,7 @@ class IdleSteps:
         elif found.mark != line.found.mark or abs(found.cpu - line.found.cpu) > AT_WORK * self._every:
             used = True
         kept = line.kept if line else IdleState()
-        action, kept = step(self._rule, IdleLook(self._every, found.held, used), kept)
+        action, kept = step(_its(self._rule, found), IdleLook(self._every, found.held, used), kept)
         return action, IdleKernel(found._replace(used=used), kept)
 
     async def _act(self, action: Action, line: IdleKernel) -> None:
@@ -216,10 +217,10 @@ class IdleSteps:
         found, told = line.found, self._log.warning
         what = f"tfgpu_magic: {found.notebook.title} holds {rounded(found.held)} of GPU memory without use"
         if action == "tell":
-            told("%s since %s. %s", what, _hours(line.kept.idle), _announced(_due(line, self._rule)))
+            told("%s since %s. %s", what, _hours(line.kept.idle), _announced(line.kept.due(_its(self._rule, found))))
         elif action == "park":
-            asked = [await park(found.parks) for park in parts("park")] if found.parks else ["parking is off there"]
-            told("%s, and was asked to park itself%s", what, "".join(f": {why}" for why in asked if why))
+            refused = [why for park in parts("park") if (why := await park(found.parks))]
+            told("%s, and was asked to park itself%s", what, "".join(f": {why}" for why in refused))
         elif await self._kernels.shut_down(found.notebook, found.pid):
             told("%s since %s: it was shut down, by the administrator's file", what, _hours(line.kept.idle))
 
@@ -268,15 +269,15 @@ def _told(line: IdleKernel, rule: Rule) -> dict[str, Any]:
         "held": held,
         "idle": kept.idle,
         "told": None if kept.told is None else kept.idle - kept.told,
-        "due": _due(line, rule),
+        "due": kept.due(_its(rule, line.found)),
         "rests": kept.rests,
         "put_off": kept.put_off,
     }
 
 
-def _due(line: IdleKernel, rule: Rule) -> dict[str, float]:
-    """Return in how many seconds of idle time what can be done is done."""
-    return {step: time for step, time in line.kept.due(rule).items() if line.found.parks or step != "park"}
+def _its(rule: Rule, found: KernelLook) -> Rule:
+    """Return a kernel's rule: without parking, as long as it does not let itself be parked."""
+    return rule if found.parks else rule._replace(park=math.inf)
 
 
 def _announced(due: Mapping[str, float]) -> str:
