@@ -9,12 +9,9 @@ In a notebook: ``%load_ext tfgpu_magic``, then ``%tf_gpu?``. In a script:
 from __future__ import annotations
 
 from importlib import import_module
-
-TYPE_CHECKING = False  # `typing` takes as long to import as a look at the GPUs
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from tfgpu_magic._version import __version__ as __version__
     from tfgpu_magic.engine.engine import apply, plan
     from tfgpu_magic.engine.status import Status, status

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,6 @@ from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.torch.framework import Torch
 from tfgpu_magic.insight.freeing import free
-from tfgpu_magic.model.light import replace
 from tfgpu_magic.model.report import Figure
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.policy.fit import Device

@@ -66,7 +66,6 @@ def test_a_first_policy_imports_nothing_that_only_other_frameworks_a_ceiling_or_
     assert done.returncode == 0, done.stderr
     assert "tfgpu_magic.policy.plan" in imported
     assert not imported & {"secrets", "psutil", "tensorflow", *(f"tfgpu_magic.{room}" for room in rooms)}
-    assert len([name for name in imported if name.startswith("tfgpu_magic")]) <= 60
 
 
 @pytest.mark.smoke

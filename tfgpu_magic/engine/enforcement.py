@@ -9,7 +9,8 @@ import contextlib
 import random
 import sys
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from tfgpu_magic.engine import other_processes
 from tfgpu_magic.errors import PolicyError, Refused, TooLate
@@ -18,7 +19,6 @@ from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow import devices
 from tfgpu_magic.frameworks.tensorflow.devices import current_stage, frozen, importing, note_import
 from tfgpu_magic.host import here
-from tfgpu_magic.model.light import NamedTuple, replace
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
 from tfgpu_magic.monitor.driver.sources import makers

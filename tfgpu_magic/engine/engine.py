@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -22,7 +23,6 @@ from tfgpu_magic.frameworks.tensorflow.devices import current_stage
 from tfgpu_magic.host import host
 from tfgpu_magic.model import phrases
 from tfgpu_magic.model.answer import Document, grid, headline
-from tfgpu_magic.model.light import replace
 from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import look

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from tfgpu_magic.errors import PolicyError, Refused
 from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.registry import Framework
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.model import TENSORFLOW
-from tfgpu_magic.model.light import replace
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import fallback, refusal
 from tfgpu_magic.policy.fit import Device

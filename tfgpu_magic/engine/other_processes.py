@@ -6,12 +6,11 @@ import contextlib
 import fcntl
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.host import here, host
-from tfgpu_magic.model.light import NamedTuple
 from tfgpu_magic.model.parts import parts
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import ReportFiles

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic import policy
@@ -27,7 +28,6 @@ from tfgpu_magic.frameworks.tensorflow.devices import (
     too_old,
 )
 from tfgpu_magic.host import host
-from tfgpu_magic.model.light import replace
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.policy import CEILING
 from tfgpu_magic.policy.plan import Others, Plan

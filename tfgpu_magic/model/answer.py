@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.model import html, phrases
-from tfgpu_magic.model.light import NamedTuple, dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -69,7 +69,7 @@ _QUIET = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Code:
     """Source text to copy; a front end highlights it, and IPython's terminal shows it as it is.
 

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+import json
+from functools import partial
 from itertools import chain, groupby, repeat, starmap
 from operator import itemgetter
-
-from tfgpu_magic.model.light import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+    from collections.abc import Iterable, Mapping, Sequence, Set
     from typing import Any
 
 SIMULATED = "Simulated"
 """The prefix of the name of every GPU of a simulated machine."""
 
-
-@cache
-def _json() -> tuple[Callable[[Any], str], Callable[[str], Any]]:
-    """Return what writes JSON, and what reads it."""
-    import json  # the process of a look needs none, and lives no longer than this import takes
-
-    return json.JSONEncoder(separators=(",", ":")).encode, json.loads
+_JSON = json.JSONEncoder(separators=(",", ":"))
 
 
 class Gpu(NamedTuple):
@@ -175,18 +169,7 @@ class Snapshot(NamedTuple):
         gpus = {name: [getattr(gpu, name) for gpu in self.gpus] for name in Gpu._fields}
         processes = [_text(alike) for _, alike in groupby(self.processes, itemgetter(0, 2))]
         fields = {name: getattr(self, name) for name in self._fields} | {"gpus": gpus, "processes": processes}
-        return _json()[0](fields)
-
-    def to_plain(self) -> tuple[Any, ...]:
-        """Return the snapshot as tuples, numbers and texts alone, for a process of the same version."""
-        fields = self._asdict() | {"gpus": tuple(map(tuple, self.gpus)), "processes": tuple(map(tuple, self.processes))}
-        return tuple(fields.values())
-
-    @classmethod
-    def from_plain(cls, plain: tuple[Any, ...]) -> Snapshot:
-        """Return the snapshot of which `to_plain` returned this."""
-        made = cls(*plain)
-        return made._replace(gpus=tuple(starmap(Gpu, made.gpus)), processes=tuple(map(_process, made.processes)))
+        return _JSON.encode(fields)
 
     @classmethod
     def from_json(cls, text: str) -> Snapshot:
@@ -196,7 +179,7 @@ class Snapshot(NamedTuple):
             ValueError: the text is not a snapshot.
         """
         try:
-            fields: dict[str, Any] = _json()[1](text)
+            fields: dict[str, Any] = json.loads(text)
             gpus = fields["gpus"]
             gpus["capability"] = [one and tuple(one) for one in gpus["capability"]]
             return cls(**{name: fields[name] for name in cls._fields if name in fields} | {
@@ -225,7 +208,7 @@ def _text(alike: Iterable[Process]) -> str:
     """
     columns = dict(zip(Process._fields, zip(*alike, strict=True), strict=True))
     known = {name: column for name, column in columns.items() if any(value is not None for value in column)}
-    return _json()[0](known | {"gpu": columns["gpu"][0], "kind": columns["kind"][0]})
+    return _JSON.encode(known | {"gpu": columns["gpu"][0], "kind": columns["kind"][0]})
 
 
 class _Parsed:
@@ -245,7 +228,7 @@ _PARSED = _Parsed()
 
 
 def _alike(text: str) -> tuple[Process, ...]:
-    fields = _json()[1](text)
+    fields = json.loads(text)
     common = {name: repeat(fields[name], len(fields["pid"])) for name in ("gpu", "kind")}
     return tuple(map(_process, _columns(fields | common, Process, "pid")))
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from IPython.core import completer
 from IPython.core.interactiveshell import InteractiveShell
 
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.model.light import NamedTuple
 from tfgpu_magic.monitor.driver.look import look
 from tfgpu_magic.notebook.words import table
 from tfgpu_magic.notebook.words.line import module, parted

@@ -25,6 +25,7 @@ from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.frameworks import import_hook
 from tfgpu_magic.host import host, preload, starting
 from tfgpu_magic.host import magics as magics_of
+from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, PendingLook
 from tfgpu_magic.notebook.cell_watches import FailureWatch, FirstUseWatch, IdleRelease
 from tfgpu_magic.notebook.reporter import Reporter
 from tfgpu_magic.policy import CEILING, POLICY, settings
@@ -212,13 +213,6 @@ def _lines() -> Any:
     return line
 
 
-def _look() -> Any:
-    """Begin a look at the GPUs, by which a first line waits no longer for the words than for the driver."""
-    from tfgpu_magic.monitor.driver import look
-
-    return look.PendingLook(look.LOOK_TIMEOUT)
-
-
 def configuration() -> Any:
     """Return the module that does what few configurations and sessions ask for; loading the extension needs it not."""
     from tfgpu_magic.notebook import configuration
@@ -316,7 +310,7 @@ class TfGpuMagics(TfGpuSettings, Magics):
         """
         __tracebackhide__ = True  # as above
         first = cell is None and "tfgpu_magic.notebook.words.line" not in sys.modules
-        looking = _look() if first else None  # it goes on while the words are imported
+        looking = PendingLook(LOOK_TIMEOUT) if first else None  # it goes on while the words are imported
         lines = _lines()
         shell = self.shell
         assert shell is not None  # noqa: S101  # it was made with one

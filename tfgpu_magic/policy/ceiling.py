@@ -10,10 +10,10 @@ import contextlib
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from tfgpu_magic.errors import PolicyError, Refused
-from tfgpu_magic.model.light import dataclass
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.policy import arguments, parser
 from tfgpu_magic.policy.memory import Amount, Figures, Percentage, amount_bytes, amount_text, capacity
@@ -29,7 +29,7 @@ NO_GPU = Visible(())
 _Figured: TypeAlias = Callable[[Gpu], Figures]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Ceiling:
     """The most that each framework of a process may take of each GPU. Its text is read as the same ceiling.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import Refused, TooLate
-from tfgpu_magic.model.light import replace
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import fit, refusal
 from tfgpu_magic.policy.memory import context_bytes

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from tfgpu_magic.model.light import NamedTuple
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.policy.memory import LEAST_LIMIT, amount_bytes, capacity, context_bytes, reserve_bytes
 from tfgpu_magic.policy.policy import Choice, Memory, Policy, Request, Reset

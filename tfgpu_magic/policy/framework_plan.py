@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from types import MappingProxyType
 
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.model.light import dataclass, replace
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.memory import EXACT
@@ -18,7 +17,7 @@ _PLACES = 6
 """The places of a fraction: of a GPU of 100 GiB, the last is a tenth of a MiB."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FrameworkRequest:
     """What is asked of every framework beside TensorFlow.
 
@@ -76,7 +75,7 @@ class FrameworkRequest:
         return [f"{framework} has one limit for all GPUs, a part of each: it takes no more than {most}."] * bool(lower)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FrameworkState:
     """A framework in this process.
 
@@ -87,13 +86,13 @@ class FrameworkState:
         allocator: the name of its allocator, of one that tells it: ``pluggable``.
     """
 
-    environment: Mapping[str, str] = MappingProxyType({})
+    environment: Mapping[str, str] = field(default_factory=dict)
     version: tuple[int, ...] = ()
-    held: Mapping[str, int] = MappingProxyType({})
+    held: Mapping[str, int] = field(default_factory=dict)
     allocator: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FrameworkPlan:
     """What is done about one framework.
 
@@ -110,9 +109,9 @@ class FrameworkPlan:
     """
 
     framework: str
-    environment: Mapping[str, str | None] = MappingProxyType({})
-    limits: Mapping[str, int] = MappingProxyType({})
-    fractions: Mapping[str, Decimal] = MappingProxyType({})
+    environment: Mapping[str, str | None] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+    fractions: Mapping[str, Decimal] = field(default_factory=dict)
     gpus: frozenset[str] = frozenset()
     ceilings: frozenset[str] = frozenset()
     takes: str = ""

@@ -6,12 +6,12 @@ What a CUDA context takes is our estimate.
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from decimal import ROUND_DOWN, Context, Decimal
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tfgpu_magic import units
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.model.light import NamedTuple, dataclass
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.units import BINARY, MIB
 
@@ -19,7 +19,7 @@ EXACT = Context(prec=28)
 """The decimal context that percentages are written with: the program's own may round to any number of digits."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Percentage:
     """A fraction of a GPU's whole memory, in percent: more than 0, at most 100."""
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.model.light import NamedTuple, dataclass, replace
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.policy import fit, promises, refusal
 from tfgpu_magic.policy.fit import Device
@@ -53,7 +52,7 @@ class Others(NamedTuple):
 _NOT_TOLD = Others(told=False)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What applying a policy will do, all of it checked.
 
@@ -77,7 +76,7 @@ class Plan:
 
     asked: Policy = NOTHING
     settled: Policy = NOTHING
-    environment: Mapping[str, str | None] = MappingProxyType({})
+    environment: Mapping[str, str | None] = field(default_factory=dict)
     devices: tuple[Device, ...] = ()
     show: bool = False
     cpus: int | None = None

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar, NoReturn, Protocol, TypeAlias
 
-from tfgpu_magic.model.light import dataclass, replace
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.policy.memory import Amount, Figures
 from tfgpu_magic.units import rounded
@@ -309,7 +309,7 @@ def unknown(request: NoReturn) -> NoReturn:
     raise AssertionError(f"{request!r} is of no known nature")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Policy:
     """The requests, in the order in which they were made. Its text is parsed as the same policy.
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from tfgpu_magic.model.light import NamedTuple
 from tfgpu_magic.policy.policy import NOTHING, Policy
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ users' memory counts as what the driver shows, since nobody can see their polici
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from tfgpu_magic.model.light import NamedTuple
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy.memory import Figures, context_bytes
 from tfgpu_magic.units import rounded

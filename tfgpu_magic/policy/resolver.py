@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
-from tfgpu_magic.model.light import NamedTuple
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import refusal
 from tfgpu_magic.policy.fit import Device
@@ -27,6 +26,7 @@ POOLS_SINCE = (6, 0)
 """The least compute capability of a GPU on which CUDA has memory pools, by TensorFlow's own check of it."""
 
 
+@dataclass(slots=True)
 class Resolved:
     """A resolved policy. It exists only while a plan is made.
 
@@ -46,19 +46,19 @@ class Resolved:
         hidden: whether the ceiling hides all GPUs that would be seen.
     """
 
-    def __init__(self, seen: list[Gpu], limits: Mapping[str, tuple[int, ...]] = MappingProxyType({})) -> None:
-        self.seen, self.limits = seen, limits
-        self.choice: Choice | None = None
-        self.everywhere: Memory | None = None
-        self.by_gpu: dict[str, tuple[Gpu, Memory]] = {}
-        self.growth: bool | None = None
-        self.cpus: int | None = None
-        self.dropped: list[Request] = []
-        self.notes: list[str] = []
-        self.there: Sequence[Gpu] = ()
-        self.promises: Sequence[Promise] = ()
-        self.ceiling: Ceiling | None = None
-        self.hidden = False
+    seen: list[Gpu]
+    choice: Choice | None = None
+    everywhere: Memory | None = None
+    by_gpu: dict[str, tuple[Gpu, Memory]] = field(default_factory=dict)
+    growth: bool | None = None
+    cpus: int | None = None
+    limits: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    dropped: list[Request] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    there: Sequence[Gpu] = ()
+    promises: Sequence[Promise] = ()
+    ceiling: Ceiling | None = None
+    hidden: bool = False
 
     @property
     def memory(self) -> list[Memory]:

@@ -12,13 +12,12 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from traitlets import Bool, Dict, Float, TraitError, Unicode
 from traitlets.config import Config, Configurable
 
 from tfgpu_magic import policy
-from tfgpu_magic.model.light import NamedTuple
 
 CONFIGURATION = "the configuration"
 """The source of what `c.TfGpuMagics` says, as a phrase."""

@@ -17,11 +17,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import cuda
-from tfgpu_magic.model.light import NamedTuple
 from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.process_state import GROWTH, Stage
 from tfgpu_magic.units import MIB

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import marshal
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tfgpu_magic import probe
-from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.sources import checks, names
 from tfgpu_magic.probe import Probe, any_hangs
+
+if TYPE_CHECKING:
+    from tfgpu_magic.model.snapshot import Snapshot
 
 # -c and not the file's path: Python keeps the bytecode of what is imported, not of the script it runs.
 # No garbage collection: a child that lives 40 ms and imports 10,000 objects has none to collect (3 ms).
@@ -131,11 +133,17 @@ def _still_asking() -> Probe | None:
 def _read(out: str, err: str, code: int) -> Snapshot:
     lines = out.splitlines()[-1:]  # a library may print too, before the snapshot
     try:
-        return Snapshot.from_plain(marshal.loads(bytes.fromhex(lines[0] if lines else "")))  # noqa: S302  # it is ours
-    except (ValueError, EOFError, TypeError):
+        return _snapshots().from_json(lines[0] if lines else "")
+    except ValueError:
         why = (err.strip().splitlines() or [f"exit status {code}"])[-1]
         return _failed(f"{names()} gave no answer: the process that asked it ended without one ({why}).")
 
 
 def _failed(error: str) -> Snapshot:
-    return Snapshot(time=time.time(), error=error)
+    return _snapshots()(time=time.time(), error=error)
+
+
+def _snapshots() -> type[Snapshot]:
+    from tfgpu_magic.model.snapshot import Snapshot  # speed of a first `%tf_gpu` line: the child starts before
+
+    return Snapshot

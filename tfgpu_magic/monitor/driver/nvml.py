@@ -7,8 +7,8 @@ import os
 import struct
 import time
 from ctypes import byref, c_int, c_uint, c_ulonglong, create_string_buffer
+from typing import TYPE_CHECKING, NamedTuple
 
-from tfgpu_magic.model.light import TYPE_CHECKING, NamedTuple
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.driver import limits, nvml_calls
 from tfgpu_magic.monitor.driver.nvml_calls import (

@@ -10,8 +10,7 @@ import contextlib
 import os
 import struct
 from ctypes import CDLL, addressof, byref, c_uint, c_void_p, create_string_buffer
-
-from tfgpu_magic.model.light import TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,10 +5,9 @@ A reading that left out the expensive lists of processes is completed from the r
 
 from __future__ import annotations
 
-import marshal
 import os
+from typing import TYPE_CHECKING
 
-from tfgpu_magic.model.light import TYPE_CHECKING
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.driver.sources import SOURCES
 
@@ -133,6 +132,6 @@ def _with_graphics(fresh: Snapshot, drawing: Mapping[tuple[str, int], Process]) 
 
 
 def main() -> None:
-    """Print one snapshot as one line, and exit at once: the operating system cleans everything up."""
-    print(marshal.dumps(Readers().read().to_plain()).hex(), flush=True)
+    """Print one snapshot as one line of JSON, and exit at once: the operating system cleans everything up."""
+    print(Readers().read().to_json(), flush=True)
     os._exit(0)

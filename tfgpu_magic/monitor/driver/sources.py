@@ -6,8 +6,7 @@ Nothing is read here.
 from __future__ import annotations
 
 from importlib import import_module
-
-from tfgpu_magic.model.light import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.model.light import dataclass
 from tfgpu_magic.policy import arguments
 from tfgpu_magic.policy.policy import Reset
 from tfgpu_magic.policy.word import Word
@@ -22,7 +22,7 @@ WORD = Word(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Default(Reset):
     """The request to drop whatever was asked before."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.model import TENSORFLOW
-from tfgpu_magic.model.light import dataclass
 from tfgpu_magic.policy import arguments
 from tfgpu_magic.policy.memory import Figures
 from tfgpu_magic.policy.policy import GpuRef, Memory
@@ -30,7 +30,7 @@ WORD = Word(
 _ON, _OFF = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Growth(Memory):
     """Memory growth on every visible GPU, or on none: TensorFlow has no other scope."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.model.light import dataclass, replace
 from tfgpu_magic.policy import arguments
 from tfgpu_magic.policy.memory import Amount, Figures, Percentage, amount_text, whole
 from tfgpu_magic.policy.policy import GpuRef, Memory, Sized
@@ -30,7 +30,7 @@ WORD = Word(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Limit(Sized):
     """A memory limit on every visible GPU (`gpu` None) or on one; `grow` makes it a cap that is grown into."""
 
@@ -90,7 +90,7 @@ class Limit(Sized):
         return amount_text(self.amount)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FairLimit(Sized):
     """A fair part of every visible GPU (`gpu` None) or of one, as a limit; `grow` makes it a cap.
 

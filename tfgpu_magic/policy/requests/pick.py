@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tfgpu_magic.errors import PolicyError, Refused
-from tfgpu_magic.model.light import dataclass, replace
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.policy import arguments
 from tfgpu_magic.policy.memory import Amount, amount_bytes, amount_text, context_bytes
@@ -27,7 +27,7 @@ _LEAST_DIFFERENCE = 64 * MIB
 """Bytes by which free memory must differ to count: even the smallest context is larger."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Pick(Choice):
     """The `count` GPUs with most free memory, each with at least `need` free; with `or_cpu`, else none."""
 

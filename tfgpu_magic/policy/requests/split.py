@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.model.light import dataclass, replace
 from tfgpu_magic.policy import arguments, memory
 from tfgpu_magic.policy.memory import Amount, Figures, amount_text, part, whole
 from tfgpu_magic.policy.policy import Cpus, GpuRef, Sized
@@ -22,7 +22,7 @@ WORD = Word(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Split(Sized):
     """Logical GPUs on every visible GPU (`gpu` None) or on one: equal shares of what is free, or named sizes."""
 
@@ -76,7 +76,7 @@ class Split(Sized):
         return f"{' + '.join(map(amount_text, self.parts))} is {total}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SplitCpu(Cpus):
     """Logical CPUs, for trying a distribution strategy without a GPU."""
 

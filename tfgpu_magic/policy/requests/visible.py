@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.model.light import dataclass
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.policy import arguments
 from tfgpu_magic.policy.policy import Candidates, Choice, GpuRef
@@ -21,7 +21,7 @@ WORD = Word(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Visible(Choice):
     """Which GPUs TensorFlow sees, and in which order; None is all of them."""
 
