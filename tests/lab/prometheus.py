@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import shutil
+import socket
 import subprocess
 import urllib.parse
 import urllib.request
@@ -98,27 +98,38 @@ def prometheus(folder: Path, rules: Path) -> Iterator[Prometheus]:
         folder: of data.
         rules: a file of rules.
     """
-    config, log = folder / "prometheus.json", folder / "log"
+    config = folder / "prometheus.json"
     config.write_text(json.dumps({"rule_files": [str(rules)]}))  # all JSON is YAML
+    for last in (False, False, False, True):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]  # somebody else may take it meanwhile; not every version tells which it takes
+        with _running(folder, config, port) as process:
+
+            def ended_or_ready(url: str = f"http://127.0.0.1:{port}", ends: subprocess.Popen[bytes] = process) -> bool:
+                return ends.poll() is not None or urllib.request.urlopen(f"{url}/-/ready", timeout=10).status == 200
+
+            until(ended_or_ready, despite=OSError)
+            if process.poll() is None:
+                yield Prometheus(f"http://127.0.0.1:{port}")
+                return
+            log = (folder / "log").read_text()
+            assert not last, log
+            assert "address already in use" in log, log
+
+
+@contextlib.contextmanager
+def _running(folder: Path, config: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     options = {
         "--config.file": config,
         "--storage.tsdb.path": folder,
         "--storage.tsdb.retention.time": "100y",
-        "--web.listen-address": "127.0.0.1:0",
+        "--web.listen-address": f"127.0.0.1:{port}",
     }
-    with log.open("w") as file:
+    with (folder / "log").open("w") as log:
         words = [f"{name}={value}" for name, value in options.items()]
-        process = subprocess.Popen([program("prometheus"), *words], stdout=file, stderr=subprocess.STDOUT)
+        process = subprocess.Popen([program("prometheus"), *words], stdout=log, stderr=subprocess.STDOUT)
     try:
-
-        def address() -> str | None:
-            assert process.poll() is None, log.read_text()
-            found = re.search(r'msg="Listening on" address=(\S+)', log.read_text())
-            return found and found[1]
-
-        url = f"http://{until(address)}"
-        until(lambda: urllib.request.urlopen(f"{url}/-/ready").status == 200, despite=OSError)
-        yield Prometheus(url)
+        yield process
     finally:
         process.kill()
         process.wait()
