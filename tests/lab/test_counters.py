@@ -79,6 +79,14 @@ def test_the_minute_before_memory_is_known_to_be_unused_is_added_then() -> None:
     assert total(*readings, reading(170, row(2))) == Total(held=140, unused=140)
 
 
+def test_that_minute_is_added_by_what_was_held_in_it() -> None:
+    first, last = reading(100, row(1)), (reading(159, row(100)), reading(161, row(100, unused=100.0)))
+    untold = reading(110, row(None))
+
+    assert total(first, *last) == Total(held=59 + 200, unused=59 + 200)
+    assert total(first, untold, *last) == Total(held=10 + 200, unused=10 + 200, unknown=49)
+
+
 def test_another_process_with_the_same_pid_has_no_minute_before() -> None:
     other = row(2, unused=100.0)._replace(began=6)
 
@@ -100,17 +108,18 @@ def test_a_reading_that_failed_and_a_list_that_is_refused_change_nothing() -> No
 
 STEP = st.sampled_from((0.1, 2.0, 10.0, 59.9, LONGEST_GAP, 200.0))
 LIFE = st.tuples(
-    st.integers(0, 80 * GIB),
+    st.lists(st.integers(0, 80 * GIB), min_size=1, max_size=7).map(lambda sizes: (sizes * 61)[:61]),
     st.sampled_from((ANN, BEN, None)),
     st.lists(st.sampled_from((None, 0, 0, 0, 50)), max_size=60),  # None: it is not there
 )
 
 
-def exact(times: Sequence[float], held: int, use: Sequence[int | None]) -> tuple[Fraction, Fraction]:
-    """Return the byte-seconds of one process, and those without use, from its use at each reading alone."""
+def exact(times: Sequence[float], held: Sequence[int], use: Sequence[int | None]) -> tuple[Fraction, Fraction]:
+    """Return the byte-seconds of one process, and those without use, from what it is at each reading alone."""
     at = [Fraction(time) for time in times]
     lengths = [end - start if end - start <= LONGEST_GAP else Fraction(0) for start, end in pairwise(at)]
-    whole = sum((length for length, there in zip(lengths, use, strict=False) if there is not None), Fraction(0))
+    sizes = [size * length for size, length in zip(held, lengths, strict=False)]
+    whole = sum((size for size, there in zip(sizes, use, strict=False) if there is not None), Fraction(0))
     unused, number = Fraction(0), 0
     while number < len(use):
         if use[number] != 0:
@@ -122,14 +131,14 @@ def exact(times: Sequence[float], held: int, use: Sequence[int | None]) -> tuple
         if first and use[first - 1] is not None and lengths[first - 1]:
             first -= 1  # it was used at some time since
         if at[last] - at[first] >= AFTER:
-            unused += at[last] - at[first] + (lengths[last] if last < len(lengths) else 0)
+            unused += sum(sizes[first : last + 1])
         number = last + 1
-    return held * whole, held * unused
+    return whole, unused
 
 
 @given(st.lists(STEP, min_size=1, max_size=60), st.lists(LIFE, max_size=4), st.integers(1, 60))
 def test_over_any_day_it_counts_what_exact_sums_do(
-    steps: list[float], lives: list[tuple[int, int | None, list[int | None]]], restart: int
+    steps: list[float], lives: list[tuple[list[int], int | None, list[int | None]]], restart: int
 ) -> None:
     times = [1e6]
     for step in steps:
@@ -139,7 +148,7 @@ def test_over_any_day_it_counts_what_exact_sums_do(
     past: Snapshot | None = None
     for number, at in enumerate(times):
         rows = [
-            Process("0", 10 + pid, "C", held, use[number], uid=user, began=pid)
+            Process("0", 10 + pid, "C", held[number], use[number], uid=user, began=pid)
             for pid, (held, user, use) in enumerate(lives)
             if use[number] is not None
         ]

@@ -23,17 +23,17 @@ import json
 import math
 import os
 from collections import defaultdict
-from itertools import starmap
+from itertools import pairwise, starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.board.directory import boot
-from tfgpu_magic.monitor.board.unused import LONGEST_GAP
+from tfgpu_magic.monitor.board.unused import AFTER, LONGEST_GAP
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from tfgpu_magic.model.snapshot import Snapshot
+    from tfgpu_magic.model.snapshot import Process, Snapshot
     from tfgpu_magic.monitor.board.directory import BoardDirectory
 
 HOURS = "hours"
@@ -46,6 +46,10 @@ _COLUMNS = {
     "unknown": "unknown_process_seconds",
 }
 
+Holder = tuple[str, int, "int | None"]
+"""A GPU's UUID, or its label, and a process: its pid, and when it began."""
+Sizes = dict[Holder, tuple[tuple[float, int], ...]]
+"""What processes have held lately: since when, in seconds since the epoch, how many bytes."""
 Pair = tuple[str, int | None]
 """A GPU's UUID, or its label where it has none, and the number of a user, None where that is not known."""
 
@@ -83,6 +87,7 @@ class Hours:
         self.totals = dict(totals or {})
         self.since = since
         self._past = past
+        self._sizes = _sizes(past, {}) if past else {}
 
     @property
     def at(self) -> float | None:
@@ -93,11 +98,12 @@ class Hours:
         """Go on to a reading of the lists; one that failed, and one without lists of its own, change nothing."""
         if snapshot.listed_at is None or snapshot.error or snapshot.listed_at == self.at:
             return
-        for (uuid, user), more in between(self._past, snapshot).items() if self._past else ():
+        for (uuid, user), more in between(self._past, snapshot, self._sizes).items() if self._past else ():
             pair = (uuid, user) if (uuid, user) in self.totals or len(self.totals) < MOST else (uuid, None)
             self.totals[pair] = _sum(self.totals.get(pair, Total()), more)
         self.since = snapshot.listed_at if self.since is None else self.since
-        self._past = snapshot
+        seen = self._past is not None and 0 < _length(self._past, snapshot) <= LONGEST_GAP
+        self._past, self._sizes = snapshot, _sizes(snapshot, self._sizes if seen else {})
 
     def to_json(self) -> str:
         """Return the text of the file."""
@@ -130,46 +136,58 @@ class Hours:
             raise ValueError(f"no hours: {error}") from error
 
 
-def between(before: Snapshot, now: Snapshot) -> dict[Pair, Total]:
+def between(before: Snapshot, now: Snapshot, sizes: Sizes) -> dict[Pair, Total]:
     """Return what was held between two readings of the lists: until the second one all is as it was at the first.
 
-    Memory is known to be unused when it has been so for `unused.AFTER`; then the time since it was used is added.
+    Memory is known to be unused when it has been so for `unused.AFTER`; then what was held since its use is added.
     Nothing is known of a gap beyond `unused.LONGEST_GAP`.
 
     Args:
         before: the first reading.
         now: the second.
+        sizes: what the processes of the first one have held until it.
     """
-    start, end = before.listed_at or 0.0, now.listed_at or 0.0
-    length = end - start
+    length, end = _length(before, now), now.listed_at or 0.0
     found: defaultdict[Pair, Total] = defaultdict(Total)
     if not 0 < length <= LONGEST_GAP:
         return found
-    gpus = {gpu.label: gpu.uuid or gpu.label for gpu in before.gpus if gpu.listed}
-    later = _unused_since(now)
-    for row in before.processes:
-        if row.gpu not in gpus:
-            continue
-        if row.held is None:
-            more = Total(unknown=length)
-        elif row.unused is not None:
-            more = Total(row.held * length, row.held * length)
-        else:
-            since = later.get((gpus[row.gpu], row.pid, row.began))
-            more = Total(row.held * length, 0.0 if since is None else row.held * (end - since))
-        pair = gpus[row.gpu], row.uid
-        found[pair] = _sum(found[pair], more)
+    later = {holder: row.unused for holder, row in _holders(now) if row.unused is not None}
+    for holder, row in _holders(before):
+        held = unused = (row.held or 0) * length
+        if row.unused is None:
+            unused = _held_since(later[holder], end, sizes[holder]) if holder in later else 0.0
+        pair = holder[0], row.uid
+        found[pair] = _sum(found[pair], Total(held, unused, length if row.held is None else 0.0))
     return found
 
 
-def _unused_since(snapshot: Snapshot) -> dict[tuple[str, int, int | None], float]:
-    """Return since when processes hold memory without use, by the GPU's UUID, the pid and when the process began."""
+def _length(before: Snapshot, now: Snapshot) -> float:
+    return (now.listed_at or 0.0) - (before.listed_at or 0.0)
+
+
+def _holders(snapshot: Snapshot) -> Iterator[tuple[Holder, Process]]:
     gpus = {gpu.label: gpu.uuid or gpu.label for gpu in snapshot.gpus if gpu.listed}
-    return {
-        (gpus[row.gpu], row.pid, row.began): row.unused
-        for row in snapshot.processes
-        if row.unused is not None and row.gpu in gpus
-    }
+    for row in snapshot.processes:
+        if row.gpu in gpus:
+            yield (gpus[row.gpu], row.pid, row.began), row
+
+
+def _sizes(snapshot: Snapshot, earlier: Sizes) -> Sizes:
+    """Return what a reading's processes have held for as long as it may turn out later that they used none of it."""
+    at, found = snapshot.listed_at or 0.0, Sizes()
+    for holder, row in _holders(snapshot):
+        sizes, held = earlier.get(holder, ()), row.held or 0
+        if not sizes or sizes[-1][1] != held:
+            old = sum(until < at - AFTER - LONGEST_GAP for until, _ in sizes[1:])
+            sizes = (*sizes[old:], (at, held))
+        found[holder] = sizes
+    return found
+
+
+def _held_since(since: float, end: float, sizes: Sequence[tuple[float, int]]) -> float:
+    """Return the byte-seconds held from one time to another; before the first size that is known it was the same."""
+    parts = pairwise(((since, sizes[0][1]), *sizes[1:], (end, 0)))
+    return sum(held * max(0.0, until - max(since, start)) for (start, held), (until, _) in parts)
 
 
 def _sum(one: Total, other: Total) -> Total:
