@@ -157,6 +157,15 @@ def test_a_user_whose_name_does_not_come_has_a_number_until_it_does(monkeypatch:
     assert until(lambda: names.name(NOBODY), lambda name: name == "nobody")
 
 
+def test_who_has_no_name_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [str(NOBODY), "nobody"]
+    monkeypatch.setattr(users, "user_name", lambda _: answers.pop(0))
+    monkeypatch.setattr(users, "USER_TIMEOUT", 60.0)
+    names = Users()
+
+    assert [names.name(NOBODY) for _ in range(3)] == [str(NOBODY), "nobody", "nobody"]
+
+
 def test_my_further_processes_are_mine(start: Start) -> None:
     pid = start()
     found = Owners(kernel=ELSE).find([pid, -1], users={pid: os.geteuid(), -1: os.geteuid()})

@@ -116,6 +116,14 @@ def test_two_servers_in_one_process_say_it_once_and_leave_nothing(monkeypatch: p
     assert generate_latest(registry) == b""
 
 
+def test_a_server_that_starts_reads_nothing_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = CollectorRegistry(auto_describe=True)  # as the one of the server
+    monkeypatch.setattr(metrics, "_read", lambda: pytest.fail("it was read"))
+
+    metrics.start(registry)
+    metrics.stop(registry)
+
+
 def test_a_home_that_hangs_holds_up_no_server_and_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     never = threading.Event()
     monkeypatch.setattr(metrics, "READ_TIMEOUT", 0.01)

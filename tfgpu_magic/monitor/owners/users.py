@@ -18,7 +18,7 @@ USER_TIMEOUT = 0.25
 
 
 class Users:
-    """The names of users, each asked for once."""
+    """The names of users, each asked for until it is found: a directory service that is away knows nobody."""
 
     def __init__(self) -> None:
         self._known: dict[int, str] = {}
@@ -31,7 +31,8 @@ class Users:
             found = within(USER_TIMEOUT, partial(user_name, number), self._hanging)
             if found is None:
                 return str(number)
-            self._known[number] = found
+            if found != str(number):
+                self._known[number] = found
         return found
 
 
