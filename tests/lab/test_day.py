@@ -112,6 +112,7 @@ WHERE = {
     "tfgpu_magic:user_gib_hours:30d": ("username", 24, HELD),
     "tfgpu_magic:user_unused_gib_hours:30d": ("username", 24, UNUSED),
     "tfgpu_magic:pod_held_bytes": ("pod", NOON, {POD["pod"]: 8 * GIB}),
+    "TfGpuExporterAway": ("instance", NOON, {}),  # this Prometheus scrapes nothing
     "TfGpuCollectorAway": ("hostname", 4.5, {"lab2": 0}),
     "TfGpuReadingOld": ("hostname", NOON, {}),
     "TfGpuError": ("hostname", NIGHT, {"lab2": 1}),

@@ -5,26 +5,34 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pwd
+import socket
 import ssl
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.lab.units import judged
 from tests.monitor.boards import end_collectors
 from tests.processes import kill, ours
 from tests.sizes import GIB
+from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.lab import exporter
 from tfgpu_magic.lab.counters import Hours, Total
 from tfgpu_magic.lab.exporter import METRICS, UNKNOWN, LimitFacts, MachineSeen, UserNames, families
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.monitor.board.snapshot_file import Look, Published
+from tfgpu_magic.monitor.driver.schedule import ASLEEP
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
@@ -150,6 +158,26 @@ def test_containers_are_told_by_the_ids_of_their_cgroup_and_users_count_once() -
     assert sum(value for key, value in found.items() if key[0] == "held_bytes") == 15
 
 
+def test_of_processes_that_are_counted_together_and_of_unknown_bytes_no_number_and_no_container_is_told() -> None:
+    rows = (
+        row(ANN, 1, 7, unused=9e8, cgroup=POD),
+        row(ANN, 2, -1 - ANN),
+        row(BEN, 4, 8, cgroup=f"container:{'d' * 64}"),
+    )
+    more = (row(BEN, 8, 9, cgroup=f"container:{'e' * 64}"), row(BEN, None, 10, cgroup=f"container:{'e' * 64}"))
+    found = told(MachineSeen("lab1", board(*rows, *more), {}, NAMES))
+
+    assert {key[0] for key in found if key[-1] == "ann"} == {"held_bytes"}
+    assert [key[-1][0] for key in found if key[0] == "pod_held_bytes"] == ["d"]
+    assert found["processes", "GPU-0", "0", "ben"] == 3
+
+
+def test_while_the_gpus_sleep_the_time_of_a_reading_is_not_told() -> None:
+    asleep = Snapshot(time=1e9, error=ASLEEP)
+
+    assert {key[0] for key in told(MachineSeen("lab1", asleep))} == {"up", "info"}
+
+
 def test_who_has_no_name_yet_is_waited_for_and_all_who_have_none_have_one() -> None:
     rows = (row(ANN, 1, 7), row(70_000, 2, 8), row(70_001, 4, 9), row(None, 8, 10))
     hours: dict[Pair, Total] = {
@@ -186,6 +214,38 @@ def test_a_directory_of_users_that_hangs_holds_up_nothing_and_is_not_asked_again
     assert asked.count(ANN) == 1
 
 
+def test_a_directory_of_users_that_is_away_makes_nobody_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = {0: "root", ANN: "ann", BEN: "ben"}
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: type("User", (), {"pw_name": there[uid]}))
+    names = UserNames()
+    known = dict(there)
+
+    del there[ANN], there[BEN]
+    assert names.of({0, ANN, BEN}) == {0: "root"}
+    there |= known
+    assert names.of({ANN, 70_000}) == {ANN: "ann", 70_000: UNKNOWN}
+    del there[ANN], there[BEN]
+    assert names.of({ANN, BEN, 70_000}) == {ANN: "ann", 70_000: UNKNOWN}
+    there |= known
+    assert names.of({BEN}) == {BEN: "ben"}
+
+
+def test_what_has_counted_as_unknown_stays_so_when_its_user_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, at = exporter.Exporter(), time.time()
+    totals: dict[Pair, Total] = {("GPU-0", ANN): Total(9.0), ("GPU-0", BEN): Total(5.0)}
+    names = dict.fromkeys(NAMES, UNKNOWN)
+    look = Look(Published(1, board(at=at).to_json()), 0.0, None)
+    monkeypatch.setattr(made, "_read", lambda: (look, Hours(totals)))
+    monkeypatch.setattr(made._names, "of", lambda _: names)
+    before = of_users(made._see(at), at)
+    names[ANN] = "ann"
+    totals["GPU-0", ANN] = Total(11.0)
+    after = of_users(made._see(at), at)
+
+    assert before["held_byte_seconds_total", UNKNOWN] == after["held_byte_seconds_total", UNKNOWN] == 14
+    assert after["held_byte_seconds_total", "ann"] == 11
+
+
 def test_a_container_has_its_users_name_and_root_has_its_own(tmp_path: Path) -> None:
     file = tmp_path / "subuid"
     file.write_text("ann:100000:65536\n0:200000:1\nmalformed\n")
@@ -205,10 +265,22 @@ def test_what_runs_on_and_is_on_no_gpu_any_more_is_away() -> None:
 
     assert leavers.step(board(*both, row(BEN, 3, 8), row(BEN, 9, 9), gpus=gpus)) == {}
     assert leavers.step(board(row(BEN, 0, 8), gpus=gpus)) == {("GPU-0", ANN): 2, ("GPU-1", ANN): 2, ("GPU-0", BEN): 3}
-    assert leavers.step(board(gpus=(GPU._replace(listed=False),))) == {}
+    assert leavers.step(board(gpus=(GPU._replace(listed=False), gpus[1]))) == {}
     assert leavers.step(board(row(ANN, 1, 7), gpus=gpus)) == {("GPU-0", BEN): 3}
     starts.clear()
     assert leavers.step(board(gpus=gpus)) == {}
+
+
+def test_a_gpu_in_instances_and_one_without_a_list_hide_nobody_of_the_others() -> None:
+    leavers = exporter.Leavers(lambda _: 5)
+    instance = Gpu(index=2, instance=1, uuid="MIG-1")
+    gpus = (GPU, GPU._replace(index=1, uuid="GPU-1"), Gpu(index=2, uuid="GPU-2", mig=True, listed=False), instance)
+    refused = (gpus[0], gpus[1]._replace(listed=False), *gpus[2:])
+
+    assert leavers.step(board(row(ANN, 2), row(ANN, 3, gpu="1"), row(BEN, 4, 8), gpus=gpus)) == {}
+    assert leavers.step(board(row(ANN, 2), gpus=refused)) == {("GPU-0", BEN): 4}
+    assert leavers.step(board(gpus=refused)) == {("GPU-0", BEN): 4}  # Ann's process may be on GPU 1
+    assert leavers.step(board(gpus=gpus)) == {("GPU-0", ANN): 2, ("GPU-1", ANN): 3, ("GPU-0", BEN): 4}
 
 
 def test_limits_are_told_by_user_as_they_are_in_force(tmp_path: Path) -> None:
@@ -240,6 +312,26 @@ def test_a_counter_that_comes_up_begins_at_zero_and_one_that_was_there_does_not(
     assert made._from_zero(None, 1e9 + 30) == {}
     assert made._from_zero(two, 1e9 + 15 + exporter.NEW_FOR) == two.totals
     assert restarted._from_zero(two, 1e9 + 200) == two.totals
+
+
+def test_a_clock_that_is_set_back_takes_nothing_from_a_counter(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, clock = exporter.Exporter(), {"wall": time.time(), "mono": 1e6}
+    totals: dict[Pair, Total] = {}
+    look = Look(Published(1, board().to_json()), 0.0, None)
+    monkeypatch.setattr(made, "_read", lambda: (look, Hours(totals)))
+    monkeypatch.setattr(exporter, "time", SimpleNamespace(time=lambda: clock["wall"], monotonic=lambda: clock["mono"]))
+
+    def told_of_root() -> list[float]:
+        samples = [sample for family in made.collect() for sample in family.samples]
+        return [one.value for one in samples if one.name == "tfgpu_magic_held_byte_seconds_total"]
+
+    assert told_of_root() == []
+    totals["GPU-0", 0] = Total(9.0)
+    assert told_of_root() == [0]
+    clock = {"wall": clock["wall"] + exporter.NEW_FOR, "mono": clock["mono"] + exporter.NEW_FOR}
+    assert told_of_root() == [9]
+    clock["wall"] -= 3600
+    assert told_of_root() == [9]
 
 
 @pytest.fixture
@@ -279,6 +371,10 @@ def scraped(url: str, context: ssl.SSLContext | None = None) -> dict[str, dict[t
     return found
 
 
+service_only = pytest.mark.skipif(os.geteuid() != 0, reason="a person's exporter has that person's own board")
+
+
+@service_only
 def test_beside_the_service_it_tells_what_is_held_and_without_it_that_it_is_not_up(machine: Machine) -> None:
     neighbour, user = machine.add_neighbour("2GiB@1"), ("1", "root")
     with running(machine, "exporter", "--port", "0") as (process, url):
@@ -305,6 +401,7 @@ def test_beside_the_service_it_tells_what_is_held_and_without_it_that_it_is_not_
     assert list(gone) == ["up"]
 
 
+@service_only
 def test_it_asks_no_driver_and_starts_no_collector_where_it_is_a_service(machine: Machine, tmp_path: Path) -> None:
     with running(machine, "exporter", "--port", "0") as (_, url):
         scraped(url)
@@ -316,11 +413,9 @@ def test_it_asks_no_driver_and_starts_no_collector_where_it_is_a_service(machine
 def test_run_by_a_person_without_a_service_it_has_that_persons_board(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1001)
-    person = exporter.Exporter()
-    monkeypatch.undo()
-    for name, value in machine.environ().items():
-        monkeypatch.setenv(name, value)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "geteuid", lambda: 1001)
+        person = exporter.Exporter()
     neighbour = machine.add_neighbour("2GiB@1")
 
     def seen() -> Told:
@@ -332,6 +427,21 @@ def test_run_by_a_person_without_a_service_it_has_that_persons_board(
     person._live.close()
     with neighbour:
         pass
+
+
+def test_clients_that_say_nothing_are_left(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(client: socket.socket) -> bool:
+        with contextlib.suppress(ConnectionResetError):
+            return client.recv(1) == b""
+        return True
+
+    monkeypatch.setattr(exporter, "SILENT_FOR", 0.1)
+    server, _ = start_http_server(0, "127.0.0.1", CollectorRegistry())
+    exporter._bound(server)
+    with server, socket.create_connection(("127.0.0.1", server.server_port)) as client:
+        client.settimeout(60 * SLACK)
+        assert closed(client)
+        server.shutdown()
 
 
 def test_with_tls_it_answers_only_whom_the_authorities_know(machine: Machine, tmp_path: Path) -> None:
@@ -346,7 +456,9 @@ def test_with_tls_it_answers_only_whom_the_authorities_know(machine: Machine, tm
     known.load_cert_chain(cert, key)
     with running(machine, "exporter", "--port", "0", "--cert", cert, "--key", key, "--client-ca", cert) as (_, url):
         assert url.startswith("https://127.0.0.1:")
-        assert scraped(url, known) == {"up": {(): 0}}
+        host, port = url.removeprefix("https://").removesuffix("/metrics").split(":")
+        with socket.create_connection((host, int(port))):  # says nothing, and holds up nobody
+            assert scraped(url, known) == {"up": {(): 0}}
         with pytest.raises(OSError):  # what TLS says is the system's
             scraped(url, stranger)
 
@@ -358,6 +470,9 @@ def test_with_tls_it_answers_only_whom_the_authorities_know(machine: Machine, tm
         (["--client-ca", "/nowhere.pem"], "HTTPS needs both --cert and --key"),
         (["--cert", "/nowhere.pem", "--key", "/nowhere.pem"], "cannot listen"),
         (["--address", "192.0.2.1"], "cannot listen on 192.0.2.1"),
+        (["--address", "a..b"], "cannot listen on a..b"),
+        (["--port", "70000"], "port 70000"),
+        (["--port", "-1"], "port -1"),
     ],
 )
 def test_where_it_cannot_listen_it_says_why(words: list[str], why: str) -> None:

@@ -20,8 +20,8 @@ by a person where there is no such service, it has that person's figures, and no
 hours.
 
 Whoever reaches the port sees users' names and what each of them holds. So it
-listens on this machine alone, unless --address says otherwise; with --client-ca
-it answers only whom these authorities know."""
+listens on this machine alone, unless --address says otherwise. Each local user
+reaches it there: with --client-ca, it answers only whom these authorities know."""
 
 
 def prepare(parser: argparse.ArgumentParser) -> None:

@@ -13,6 +13,7 @@ import os
 import pwd
 import re
 import socket
+import ssl
 import threading
 import time
 from collections import Counter, defaultdict
@@ -37,6 +38,7 @@ from tfgpu_magic.probe import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+    from wsgiref.simple_server import WSGIServer
 
     from prometheus_client.core import Metric
 
@@ -49,6 +51,8 @@ NAMES_TIMEOUT = 0.25
 """Seconds to wait for users' names: a directory of users may hang. Until a user has one, the user's samples wait."""
 NEW_FOR = 75.0
 """Seconds for which a counter that has come up is 0: Prometheus adds what it grows by, not what it begins with."""
+SILENT_FOR = 10.0
+"""Seconds without a word from a client, after which its connection is closed."""
 LINGER, READING_EVERY = 150.0, 5.0
 """Of the board of a person: seconds that its collector stays after a scrape, and seconds between two readings."""
 UNKNOWN = "unknown"
@@ -59,7 +63,7 @@ _USER, _POD = (*_GPU, "username"), (*_GPU, "pod_uid", "container_id")
 
 METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
     "up": ("Whether the machine's figures are there and fresh; if not, there are no others.", _MACHINE),
-    "last_reading_timestamp_seconds": ("When the GPUs were last read.", _MACHINE),
+    "last_reading_timestamp_seconds": ("When the GPUs were last read; left out while they sleep.", _MACHINE),
     "info": ("Always 1: the versions of this package and of the driver.", (*_MACHINE, "version", "driver")),
     "limits_not_in_force": ("Limits of `tfgpu limits` that the driver does not enforce, and mistakes.", _MACHINE),
     "gpu_error": ("Whether a GPU's figures cannot be read.", _GPU),
@@ -109,6 +113,7 @@ class MachineSeen(NamedTuple):
         names: the users' names; of one that is not in it nothing is told yet.
         away: bytes that processes held which are on no GPU any more.
         limits: what the driver holds users to.
+        left: what counted as that of `UNKNOWN` of users who are not called so any more.
     """
 
     host: str
@@ -117,6 +122,7 @@ class MachineSeen(NamedTuple):
     names: Mapping[int, str] = {}
     away: Mapping[tuple[str, int], int] = {}
     limits: LimitFacts = LimitFacts()
+    left: Mapping[Pair, Total] = {}
 
     def named(self, uid: int | None) -> str | None:
         """Return a user's name; None where it has to be waited for."""
@@ -145,7 +151,7 @@ def _samples(seen: MachineSeen, now: float) -> Iterator[Sample]:
     yield "up", machine, board is not None
     if board is None:
         return
-    yield "last_reading_timestamp_seconds", machine, board.time
+    yield "last_reading_timestamp_seconds", machine, None if board.error else board.time
     yield "info", (*machine, __version__, board.driver or ""), 1
     yield "limits_not_in_force", machine, seen.limits.broken
     rows: defaultdict[str, list[Process]] = defaultdict(list)
@@ -172,27 +178,31 @@ def _figures(gpu: Gpu) -> Iterator[tuple[str, float | None]]:
 def _users(seen: MachineSeen, gpu: Gpu, rows: Sequence[Process], where: tuple[str, ...]) -> Iterator[Sample]:
     """Give what users hold of a GPU."""
     by_user: defaultdict[str, list[Process]] = defaultdict(list)
-    pods: Counter[tuple[str, str]] = Counter()
+    pods: defaultdict[tuple[str, str], list[Process]] = defaultdict(list)
+    folded = {row.uid for row in rows if row.pid <= 0}  # a row of the board's for many processes
     for row in rows:
         if (name := seen.named(row.uid)) is not None:
             by_user[name].append(row)
         kind, _, ids = (row.cgroup or "").partition(":")
-        if kind in ("pod", "container") and row.held is not None:
+        if kind in ("pod", "container"):
             pod, _, container = ids.rpartition("/")
-            pods[pod, container] += row.held
+            pods[pod, container].append(row)
     for name, theirs in by_user.items():
         user = (*where, name)
         computing = [row for row in theirs if row.kind != "G"]
         unused = [row for row in computing if row.unused is not None]
         told = all(row.utilisation is not None or row.unused is not None for row in computing)
         told = told or gpu.utilisation == 0 or len(rows) == 1  # as `unused.Ledger` finds it
+        apart = folded.isdisjoint(row.uid for row in theirs)
+        told = told and apart
         yield "held_bytes", user, _sum(theirs)
         yield "held_unused_bytes", user, _sum(unused) if told else None
-        yield "processes", user, len(theirs)
+        yield "processes", user, len(theirs) if apart else None
         yield "unused_processes", user, len(unused) if told else None
-        yield "unknown_processes", user, sum(row.held is None for row in theirs)
+        yield "unknown_processes", user, sum(row.held is None for row in theirs) if apart else None
     for (pod, container), held in pods.items():
-        yield "pod_held_bytes", (*where, pod, container), held
+        apart = folded.isdisjoint(row.uid for row in held)
+        yield "pod_held_bytes", (*where, pod, container), _sum(held) if apart else None
 
 
 def _sum(rows: Sequence[Process]) -> int | None:
@@ -211,7 +221,8 @@ def _kept(seen: MachineSeen, board: Snapshot) -> Iterator[Sample]:
 
     # Those whom the system has no name for have one together.
     sums: defaultdict[tuple[str, tuple[str, ...]], float] = defaultdict(float)
-    for pair, total in seen.hours.items():
+    unnamed = (((uuid, None), total) for (uuid, _), total in seen.left.items())  # a counter never goes back
+    for pair, total in (*seen.hours.items(), *unnamed):
         if (labels := user(*pair)) is not None:
             sums["held_byte_seconds_total", labels] += total.held
             sums["held_unused_byte_seconds_total", labels] += total.unused
@@ -226,7 +237,11 @@ def _kept(seen: MachineSeen, board: Snapshot) -> Iterator[Sample]:
 
 
 class UserNames:
-    """The users' names, which are kept: as long as a name is not known, it is asked for."""
+    """The users' names, which are kept: as long as a name is not known, it is asked for.
+
+    A directory of users that is away says of each that there is no such user. So nobody is called `UNKNOWN` unless
+    another person has a name at that time.
+    """
 
     def __init__(self) -> None:
         self._found: dict[int, str] = {}
@@ -239,8 +254,18 @@ class UserNames:
         return {uid: self._found[uid] for uid in uids if uid in self._found}
 
     def _find(self, uids: Sequence[int]) -> None:
-        for uid in uids:
-            self._found[uid] = user_name(uid)
+        found = {uid: user_name(uid) for uid in uids}
+        strangers = {uid for uid, name in found.items() if name == UNKNOWN}
+        self._found |= {uid: name for uid, name in found.items() if uid not in strangers}
+        people = [uid for uid in self._found.keys() - strangers if uid > SYSTEM_USERS]
+        if strangers and any(map(_is_there, people)):
+            self._found |= dict.fromkeys(strangers, UNKNOWN)
+
+
+def _is_there(uid: int) -> bool:
+    with contextlib.suppress(KeyError):
+        return bool(pwd.getpwuid(uid))
+    return False
 
 
 def user_name(uid: int, subordinates: Path = Path("/etc/subuid")) -> str:
@@ -263,19 +288,22 @@ class Leavers:
         self._held: dict[tuple[int, int], Away] = {}
 
     def step(self, board: Snapshot) -> Away:
-        """Go on to a reading, and return what such processes held; nothing where a list is missing."""
-        if not all(gpu.listed and not gpu.error for gpu in board.gpus):
-            return {}
+        """Go on to a reading, and return what such processes held; not of one that may be on a GPU without a list."""
+        lists = {gpu.uuid or gpu.label for gpu in board.gpus if gpu.listed and not (gpu.mig or gpu.error)}
         gpus = {gpu.label: gpu.uuid or gpu.label for gpu in board.gpus}
         here: defaultdict[tuple[int, int], Away] = defaultdict(dict)
         for row in board.processes:
             if row.held and row.pid and row.began is not None and row.uid is not None and row.gpu in gpus:
                 here[row.pid, row.began][gpus[row.gpu], row.uid] = row.held
-        away = {one: held for one, held in self._held.items() if one not in here and self._start(one[0]) == one[1]}
-        self._held = {**here, **away}
         sizes: Counter[tuple[str, int]] = Counter()
-        for held in away.values():
-            sizes.update(held)
+        for one, held in self._held.items():
+            hidden = {key: size for key, size in held.items() if key[0] not in lists}
+            if one in here:
+                here[one] = hidden | here[one]
+            elif self._start(one[0]) == one[1]:
+                here[one] = held
+                sizes.update({} if hidden else held)
+        self._held = dict(here)
         return dict(sizes)
 
 
@@ -329,6 +357,7 @@ class Exporter(Collector):
         self._live = Live(linger=LINGER, every=READING_EVERY) if person else None
         self._names, self._leavers, self._lock = UserNames(), Leavers(), threading.Lock()
         self._since: dict[Pair, float] | None = None
+        self._unknown: dict[Pair, Total] = {}
 
     def collect(self) -> list[Metric]:
         """Return the metrics as they are now."""
@@ -346,9 +375,15 @@ class Exporter(Collector):
             return MachineSeen(host, None)
         board, away = look.snapshot, self._leavers.step(look.snapshot)
         force = limits(board, now)
-        totals = self._from_zero(hours, now)
+        totals = self._from_zero(hours, time.monotonic())
         users = {row.uid for row in board.processes} | {uid for _, uid in (*totals, *away, *force.sizes)}
-        return MachineSeen(host, board, totals, self._names.of({uid for uid in users if uid is not None}), away, force)
+        names = self._names.of({uid for uid in users if uid is not None})
+        seen = MachineSeen(host, board, totals, names, away, force)
+        for pair, total in totals.items():
+            if pair[1] is not None and seen.named(pair[1]) == UNKNOWN:
+                self._unknown[pair] = total
+        named = [pair for pair in self._unknown if pair in totals and seen.named(pair[1]) != UNKNOWN]
+        return seen._replace(left={pair: self._unknown[pair] for pair in named})
 
     def _read(self) -> tuple[Look, Hours | None]:
         """Read the board, and what was counted.
@@ -363,12 +398,32 @@ class Exporter(Collector):
             return reader.look(), read(place)
 
     def _from_zero(self, hours: Hours | None, now: float) -> Mapping[Pair, Total]:
-        """Return the totals, but of one that has come up lately zero; not where it may have been there before."""
+        """Return the totals, but of one that has come up lately zero; not where it may have been there before.
+
+        Args:
+            hours: what was counted.
+            now: in seconds, by a clock that nobody sets.
+        """
         if hours is None:
             return {}
         before, totals = self._since, hours.totals
         self._since = {pair: 0.0 if before is None else before.get(pair, now) for pair in totals}
         return {pair: Total() if now - self._since[pair] < NEW_FOR else total for pair, total in totals.items()}
+
+
+def _bound(server: WSGIServer) -> None:
+    """Let no client that says nothing keep a thread, or, with TLS, all others."""
+
+    class Handler(server.RequestHandlerClass):  # type: ignore[name-defined, misc]
+        timeout = SILENT_FOR
+
+        def handle(self) -> None:
+            with contextlib.suppress(OSError):  # it said nothing, left, or is none whom the authorities know
+                super().handle()
+
+    server.RequestHandlerClass = Handler
+    if isinstance(server.socket, ssl.SSLSocket):
+        server.socket.do_handshake_on_connect = False  # type: ignore[attr-defined]  # the thread of a client makes it, and not the one for all
 
 
 class Encryption(NamedTuple):
@@ -404,8 +459,10 @@ def serve(address: str, port: int, encryption: Encryption | None = None) -> None
         files["client_auth_required"] = encryption.clients is not None
     try:
         server, thread = start_http_server(port, address, registry, **files)  # type: ignore[arg-type]
-    except OSError as error:
-        raise TfGpuError(f"the exporter cannot listen on {address}, port {port}: {error.strerror or error}.") from error
+    except (OSError, OverflowError, UnicodeError) as error:  # the latter two: no such port, or no such address, can be
+        why = getattr(error, "strerror", None) or error
+        raise TfGpuError(f"the exporter cannot listen on {address}, port {port}: {why}.") from error
+    _bound(server)
     host = f"[{address}]" if ":" in address else address
     print(f"http{'s' if encryption else ''}://{host}:{server.server_port}/metrics", flush=True)
     thread.join()
