@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +28,8 @@ ROW = ProcessRow(
     gpu="0", pid=PID, kind="C", who="mine", owner="train.ipynb", held=5 * GIB, notebook=NOTEBOOK, kernel=PID
 )
 IDLE = replace(ROW, unused=1000.0, utilisation=0)
+OTHER_PID, OTHER = os.getppid(), replace(NOTEBOOK, path="other.ipynb", kernel="other")
+OTHER_IDLE = replace(IDLE, pid=OTHER_PID, owner="other.ipynb", notebook=OTHER, kernel=OTHER_PID)
 FILE = '[idle]\nnotify = "2m"\npark = "4m"\nstop = "6m"\n'
 
 
@@ -35,13 +39,13 @@ class FakeKernels(Kernels):
     def __init__(self) -> None:
         self.there = {PID: NOTEBOOK}
         self.ended: list[str] = []
+        self._kernels = SimpleNamespace(shutdown_kernel=self.end)
 
     async def notebooks(self) -> dict[int, Notebook]:
-        return self.there
+        return dict(self.there)
 
-    async def shut_down(self, seen: Notebook, pid: int) -> bool:
-        self.ended += [seen.kernel] * (pid == PID)
-        return True
+    def end(self, kernel: str) -> None:
+        self.ended.append(kernel)
 
 
 class Rig:
@@ -57,7 +61,11 @@ class Rig:
 
     async def park(self, pid: int) -> str:
         self.asked.append(pid)
+        await self.meanwhile()
         return "not today"
+
+    async def meanwhile(self) -> None:
+        """What happens while a kernel is asked to park itself."""
 
     def looks(self, minutes: float, *rows: ProcessRow) -> None:
         """Look for so long, at these rows if any are given."""
@@ -69,10 +77,19 @@ class Rig:
 
         asyncio.run(look())
 
+    def read(self) -> dict[str, Any]:
+        return asyncio.run(self.steps.read())
+
     @property
     def told(self) -> Any:
-        (one,) = self.steps.read()["notebooks"]
+        (one,) = self.read()["notebooks"]
         return one
+
+    def stop_and_park(self) -> None:
+        """Look until one notebook is to be parked and the other one, in the same look, to be shut down."""
+        self.kernels.there = {PID: NOTEBOOK, OTHER_PID: OTHER}
+        self.looks(2, OTHER_IDLE)
+        self.looks(4.5, replace(IDLE, parks=True), OTHER_IDLE)
 
 
 @pytest.fixture
@@ -152,7 +169,7 @@ def test_work_of_the_cpu_is_use_whatever_the_kernel_says(rig: Rig) -> None:
         rig.cpu += 30.0 * steps.AT_WORK + 1.0
 
     assert rig.told["idle"] == 0.0
-    assert rig.steps.read()["busy"] is True
+    assert rig.read()["busy"] is True
 
 
 @pytest.mark.parametrize(
@@ -171,7 +188,7 @@ def test_what_cannot_be_seen_is_no_idle_time_and_nothing_is_done(rig: Rig, table
     for _ in range(20):
         with pytest.raises(steps._UnseenError):
             rig.looks(0.5)
-    assert rig.steps.read()["busy"] is None
+    assert rig.read()["busy"] is None
     assert rig.told["idle"] == 300.0
     assert rig.kernels.ended == []
     rig.table = seen
@@ -191,7 +208,7 @@ def test_what_is_unknown_of_it_is_no_idle_time(rig: Rig, unknown: tuple[ProcessR
     rig.looks(20, *unknown)
 
     assert rig.told["idle"] == 0.0
-    assert rig.steps.read()["busy"] is (False if unknown[0].held is None else None)
+    assert rig.read()["busy"] is (False if unknown[0].held is None else None)
 
 
 def test_not_today_is_said_once(rig: Rig) -> None:
@@ -228,7 +245,115 @@ def test_an_empty_manager_of_kernels_has_nothing_to_tell(rig: Rig) -> None:
     rig.kernels.there = {}
     rig.looks(1)
 
-    assert rig.steps.read() == {"known": True, "busy": False, "notebooks": []}
+    assert rig.read() == {"known": True, "busy": False, "notebooks": []}
     rig.cpu += 30.0  # a terminal of the server's
+    assert rig.read()["busy"] is True
     rig.looks(0.5)
-    assert rig.steps.read() == {"known": True, "busy": True, "notebooks": []}
+    assert rig.read() == {"known": True, "busy": True, "notebooks": []}
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        {PID: replace(NOTEBOOK, state="busy")},
+        {PID: replace(NOTEBOOK, active=901.0)},
+        {OTHER_PID: NOTEBOOK},
+        {PID: NOTEBOOK, OTHER_PID: OTHER},
+    ],
+)
+def test_busy_is_what_is_so_when_it_is_asked_for(rig: Rig, there: dict[int, Notebook]) -> None:
+    rig.looks(1)
+    assert rig.read()["busy"] is False
+    rig.kernels.there = there
+
+    assert rig.read()["busy"] is True
+
+
+def test_busy_is_not_known_while_processes_cannot_be_read(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.looks(1)
+    hangs = threading.Event()
+    monkeypatch.setattr(steps, "_cpu", lambda *_: hangs.wait() and 0.0)
+    monkeypatch.setattr(steps, "PROCESS_TIMEOUT", 0.01)
+    busy = rig.read()["busy"]
+    hangs.set()
+
+    assert busy is None
+
+
+def test_nothing_is_known_while_something_is_done(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = []
+
+    async def meanwhile() -> None:
+        told.append(await rig.steps.read())
+
+    monkeypatch.setattr(rig, "meanwhile", meanwhile)
+    rig.looks(4.5, replace(IDLE, parks=True))
+
+    assert [(one["known"], one["busy"]) for one in (*told, rig.read())] == [(False, None), (True, False)]
+
+
+def test_not_today_counts_while_another_one_is_parked(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = []
+
+    async def meanwhile() -> None:
+        said.append(rig.steps.not_today(OTHER_PID, "other"))
+
+    monkeypatch.setattr(rig, "meanwhile", meanwhile)
+    rig.stop_and_park()
+
+    assert (rig.asked, said, rig.kernels.ended) == ([PID], [True], [])
+
+
+@pytest.mark.parametrize(
+    "there",
+    [{PID: replace(NOTEBOOK, state="busy")}, {PID: replace(NOTEBOOK, active=901.0)}, {OTHER_PID: NOTEBOOK}],
+)
+@pytest.mark.parametrize("parks", [True, False])
+def test_one_that_is_used_after_a_look_is_left_alone(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, parks: bool, there: dict[int, Notebook]
+) -> None:
+    rig.looks(4 if parks else 6, replace(IDLE, parks=parks))
+
+    def see(_: object) -> Table:
+        rig.kernels.there = there
+        return rig.table
+
+    monkeypatch.setattr(rig.steps._watcher, "see", see)
+    rig.looks(0.5)
+
+    assert (rig.asked, rig.kernels.ended) == ([], [])
+
+
+def test_one_that_the_server_knows_to_be_busy_is_left_alone(rig: Rig) -> None:
+    rig.kernels.there = {PID: replace(NOTEBOOK, state="busy")}
+    rig.looks(8)
+
+    assert rig.kernels.ended == []
+
+
+def test_one_that_was_not_asked_to_park_since_it_was_renamed_is_asked_later(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.looks(4, replace(IDLE, parks=True))
+    sees = rig.steps._watcher.see
+
+    def see(notebooks: Any) -> Table:
+        rig.kernels.there = {PID: replace(NOTEBOOK, path="tried.ipynb")}
+        return sees(notebooks)
+
+    monkeypatch.setattr(rig.steps._watcher, "see", see)
+    rig.looks(0.5)
+    assert rig.asked == []
+    rig.looks(0.5)
+    assert rig.asked == [PID]
+
+
+def test_what_fails_for_one_is_done_for_the_others(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def meanwhile() -> None:
+        raise RuntimeError("of any make")
+
+    monkeypatch.setattr(rig, "meanwhile", meanwhile)
+    with pytest.raises(RuntimeError, match="of any make"):
+        rig.stop_and_park()
+    assert (rig.asked, rig.kernels.ended) == ([PID], ["other"])
+    assert rig.read()["known"] is True

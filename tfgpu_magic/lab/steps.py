@@ -22,7 +22,7 @@ from tfgpu_magic.model.parts import parts
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners.pids import began, descendants, is_call
 from tfgpu_magic.monitor.table.fetch import Watcher
-from tfgpu_magic.server.actions import IdleHandler
+from tfgpu_magic.server.actions import PROCESS_TIMEOUT, IdleHandler, within
 from tfgpu_magic.server.job_thread import JobThread
 from tfgpu_magic.units import rounded
 
@@ -155,23 +155,28 @@ class IdleSteps:
             for key, line in self._lines.items():
                 self._lines[key] = line._replace(kept=step(self._rule, IdleLook(self._every, None, None), line.kept)[1])
             raise
-        self._works, self._cpu = abs(cpu - self._cpu) > AT_WORK * self._every, cpu
+        self._works, self._cpu = self._differs(cpu), cpu
         stepped = {key: self._stepped(key, one) for key, one in found.items()}
-        self._known, self._lines = True, {key: line for key, (_, line) in stepped.items()}
-        for action, line in stepped.values():
-            if action:
-                await self._act(action, line)
+        self._lines, failed = {key: line for key, (_, line) in stepped.items()}, None
+        for key, (action, line) in stepped.items():
+            try:
+                await self._act(action, key, line)
+            except Exception as error:  # of managers of any make; what is due for the others is done
+                failed = error
+        self._known = True
+        if failed is not None:
+            raise failed
 
-    def read(self) -> dict[str, Any]:
+    async def read(self) -> dict[str, Any]:
         """Return what is known of the server's notebooks, as its pages and the Hub's culler get it; times in seconds.
 
         `busy` is whether a kernel, a terminal, or anything else that the server has started is at work, on a GPU or
-        not, and null where that is not known.
+        not, or was since the last look, and null where that is not known. While something is done, nothing is known.
         """
-        used = [line.found.used for line in self._lines.values()]
+        busy = await self._busy() if self._known else None
         return {
             "known": self._known,
-            "busy": None if None in used or not self._known else self._works or any(used),
+            "busy": busy,
             "notebooks": [_told(line, self._rule) for line in self._lines.values()],
         }
 
@@ -199,7 +204,23 @@ class IdleSteps:
         for pid, notebook in notebooks.items():
             with contextlib.suppress(psutil.Error, OSError):  # it has ended
                 found[f"{notebook.kernel} {pid} {began(pid)}"] = _found(pid, notebook, table)
-        return rule, found, _cpu(*descendants(os.getpid()))
+        return rule, found, _spent()
+
+    async def _busy(self) -> bool | None:
+        there = await self._kernels.notebooks()
+        try:
+            cpu = await within(PROCESS_TIMEOUT, _spent)
+        except asyncio.TimeoutError:
+            return None
+        found = {line.found.pid: line.found for line in self._lines.values()}
+        if any(one.used is None for one in found.values()):
+            return None
+        come = any(pid not in found or found[pid].notebook != one for pid, one in there.items())
+        return come or self._works or self._differs(cpu) or any(one.used for one in found.values())
+
+    def _differs(self, cpu: float) -> bool:
+        """Tell whether the CPU's seconds of all differ from those of the last look as they do after work."""
+        return abs(cpu - self._cpu) > AT_WORK * self._every
 
     def _stepped(self, key: str, found: KernelLook) -> tuple[Action, IdleKernel]:
         """Go on with a kernel: any difference to the look before is use."""
@@ -212,16 +233,23 @@ class IdleSteps:
         action, kept = step(_its(self._rule, found), IdleLook(self._every, found.held, used), kept)
         return action, IdleKernel(found._replace(used=used), kept)
 
-    async def _act(self, action: Action, line: IdleKernel) -> None:
-        """Do what is due, and log it."""
+    async def _act(self, action: Action, key: str, line: IdleKernel) -> None:
+        """Do what is due, and log it; nothing to one that was used or put off after the look."""
+        if not action:
+            return
         found, told = line.found, self._log.warning
         what = f"tfgpu_magic: {found.notebook.title} holds {rounded(found.held)} of GPU memory without use"
         if action == "tell":
             told("%s since %s. %s", what, _hours(line.kept.idle), _announced(line.kept.due(_its(self._rule, found))))
+        elif not (await self._kernels.unchanged(found.notebook, found.pid) and self._lines[key] is line):
+            if action == "park":
+                later = self._lines[key]
+                self._lines[key] = later._replace(kept=later.kept._replace(asked=False))
         elif action == "park":
             refused = [why for park in parts("park") if (why := await park(found.parks))]
             told("%s, and was asked to park itself%s", what, "".join(f": {why}" for why in refused))
-        elif await self._kernels.shut_down(found.notebook, found.pid):
+        else:
+            await self._kernels.shut_down(found.notebook.kernel)
             told("%s since %s: it was shut down, by the administrator's file", what, _hours(line.kept.idle))
 
     def _complain(self, flaw: str) -> None:
@@ -256,6 +284,11 @@ def _cpu(*pids: int) -> float:
         with contextlib.suppress(psutil.Error):  # one that has ended is missing in the sum, and so counts as work
             seconds += sum(psutil.Process(pid).cpu_times()[:4])
     return seconds
+
+
+def _spent() -> float:
+    """Return the CPU's seconds of all that the server has started."""
+    return _cpu(*descendants(os.getpid()))
 
 
 def _told(line: IdleKernel, rule: Rule) -> dict[str, Any]:

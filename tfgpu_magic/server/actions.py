@@ -190,7 +190,7 @@ class IdleHandler(ActionHandler):
     async def get(self) -> None:
         """Send what is known."""
         self.set_header("Cache-Control", "no-store")
-        await self.finish(self._idle.read())
+        await self.finish(await self._idle.read())
 
     async def do(self, pid: int, fields: Mapping[str, Any]) -> int:
         """Put the steps off."""

@@ -50,18 +50,18 @@ class Kernels:
         sessions = await self._of(frozenset(pids))
         return {pid: _notebook(one, kernels[one], sessions.get(one, [])) for one, pid in pids.items()}
 
-    async def shut_down(self, seen: Notebook, pid: int) -> bool:
-        """Shut a kernel down, if it is idle and nothing has come to it since it was seen; return whether it was.
+    async def unchanged(self, seen: Notebook, pid: int) -> bool:
+        """Tell whether a kernel is idle, and nothing has come to it since it was seen.
 
         Args:
             seen: what was known of it.
             pid: its process.
         """
-        known = await self.notebooks()
-        if seen.state != "idle" or known.get(pid) != seen:
-            return False
-        await ensure_async(self._kernels.shutdown_kernel(seen.kernel))
-        return True
+        return seen.state == "idle" and (await self.notebooks()).get(pid) == seen
+
+    async def shut_down(self, kernel: str) -> None:
+        """Shut a kernel down, whatever it does."""
+        await ensure_async(self._kernels.shutdown_kernel(kernel))
 
     async def _of(self, kernels: frozenset[str]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         """Return the sessions of each kernel, notebooks and then others, the oldest first.
