@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.model.snapshot import Snapshot
     from tfgpu_magic.monitor.board.snapshot_file import Look
     from tfgpu_magic.monitor.owners.attribution import Owner
-    from tfgpu_magic.monitor.table.limited import limited
-from tfgpu_magic.monitor.table.tabulate import RowFact
+    from tfgpu_magic.monitor.table.tabulate import RowFact
 
 PID_TRUSTED_FOR = 10.0
 """Seconds in which no pid is reused by another process on the same GPU."""
