@@ -174,7 +174,7 @@ class NvmlReader:
         if code != nvml_calls.OK or not count.value:
             return code or nvml_calls.NO_GPU
         before = {device.gpu.label: device.gpu for device in self._devices}
-        self._cgroups = limits.cgroups()
+        self._cgroups = limits.cgroups() if has("nvmlDeviceGetMemoryLimits_v1") else []
         self._devices = [device for index in range(count.value) for device in self._find(index, before)]
         self._recount_at = time.monotonic() + RECOUNT_EVERY
         return nvml_calls.OK
