@@ -72,6 +72,16 @@ def test_limits_are_asked_for_once_a_recount_where_there_are_none(
     assert held == none[0]._replace(limit=8 * GIB, free=8 * GIB - GIB - limits.DRIVERS_PART)
 
 
+def test_a_limit_beyond_the_gpus_memory_is_none(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "cgroups", lambda: ["/sys/fs/cgroup/own"])
+    driver.missing.remove(LIMITS)
+    driver.devices[0].hard = 60 * GIB
+    with NvmlReader() as reader:
+        gpu = reader.read().gpus[0]
+
+    assert (gpu.limit, gpu.free, gpu.most) == (None, 11 * GIB, gpu.total)
+
+
 def test_dear_lists_are_asked_only_when_wanted(driver: Driver) -> None:
     driver.devices[0].lists = {COMPUTE: [(10, GIB)], GRAPHICS: [(12, GIB)]}
 

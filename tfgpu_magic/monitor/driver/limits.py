@@ -30,14 +30,19 @@ def cgroups() -> list[str]:
     return [os.path.join(root, *names[:count]).rstrip("/") for count in range(len(names), -1, -1)]  # noqa: PTH118
 
 
-def left(limits: list[tuple[int, int]], free: int | None) -> dict[str, int | None]:
+def left(limits: list[tuple[int, int]], free: int | None, total: int | None) -> dict[str, int | None]:
     """Return what limits leave of a GPU, as fields of `Gpu`.
 
     Args:
         limits: of each cgroup that is limited, the hard limit and what is used there.
         free: bytes that are free of the GPU.
+        total: bytes of the GPU, as they are shown here; a limit beyond them is none.
     """
     if not limits:
         return {}
     room = max(0, min(hard - used for hard, used in limits) - DRIVERS_PART)
-    return {"limit": min(limits)[0], "free": room if free is None else min(free, room)}
+    limit = min(limits)[0]
+    return {
+        "limit": None if total is not None and total < limit else limit,
+        "free": room if free is None else min(free, room),
+    }

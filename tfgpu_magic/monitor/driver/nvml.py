@@ -248,7 +248,7 @@ class NvmlReader:
         bare = code == nvml_calls.NOT_SUPPORTED or (code == nvml_calls.OK and not figures["total"])
         total = _machine_memory() if bare else figures.get("total")
         limited = self._limits(handle, device.limited)
-        figures |= limits.left(limited, figures.get("free"))
+        figures |= limits.left(limited, figures.get("free"), total)
         lists = {kind: self._list(_LISTS[kind], handle) for kind in kinds}
         listing = lists["C"][0] if lists else nvml_calls.OK
         held_by, dropped = merge(
