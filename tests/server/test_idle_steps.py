@@ -83,6 +83,10 @@ def test_an_idle_notebook_is_told_of_and_shut_down_and_one_in_use_is_not(
     until(lambda: "it was shut down" in server.log.read_text())
     assert kernels(server) == {busy.kernel}
     assert told(server, busy.kernel)["idle"] == 0.0
+    with pytest.raises(urllib.error.HTTPError, match="409") as asked:  # no activity, as the Hub's proxy counts it
+        server.open("tfgpu-magic/idle?culler")
+    with asked.value as answer:
+        assert busy.kernel in [one["kernel"] for one in json.load(answer)["notebooks"]]
     log = server.log.read_text()
     assert re.search(r"idle\.ipynb holds \S+ GiB of GPU memory without use since 0 min\. It will be shut down", log)
     assert "busy.ipynb holds" not in log
