@@ -117,7 +117,7 @@ def test_a_command_is_a_file_and_a_line() -> None:
         (("dask", "distributed"), ["isolate/dask.py"]),
         (("tfgpu_magic.simgpu",), ["command", "simgpu"]),
         (("tfgpu_magic.simgpu.Machine",), ["simgpu"]),
-        (("jupyter_server", "tornado"), ["server"]),
+        (("jupyter_server", "tornado"), ["lab/culler.py", "server"]),
         (("prometheus_client",), ["lab/exporter.py", "server"]),
         (("tfgpu_magic.parking.driver.Driver",), []),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -19,6 +20,7 @@ import pytest
 
 from tests.sizes import GIB
 from tfgpu_magic import policy
+from tfgpu_magic.lab import culler
 from tfgpu_magic.lab.culler import arbiter
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.board.machine_board import MachineDirectory
@@ -32,24 +34,57 @@ ROW = Process("0", 77, "C", 5 * GIB, 0, uid=os.getuid(), began=5, unused=1e9)
 
 
 class FakeHub(BaseHTTPRequestHandler):
-    """A Hub with one user, whose server is there, as the culler and its hook ask them."""
+    """A Hub with one user, as the culler and its hook ask it, and that user's server behind its proxy."""
 
     told: Any = TOLD
+    status, asks, trickles = 201, "/user/root/tfgpu-magic/idle?culler", False
     ended: list[str]
-    activity = "2026-11-26T10:00:00Z"
+    ordered: list[Any]
+    at_servers: list[tuple[str, str | None]]
+    gone: threading.Event
 
     def do_GET(self) -> None:
+        if self.path.startswith("/hub/"):
+            self.of_hub()
+        else:
+            self.of_server()
+
+    def of_server(self) -> None:
+        """Answer as the user's own program, which keeps what it is told."""
+        self.at_servers.append((self.path, self.headers["Authorization"]))
+        if self.path != self.asks:
+            self.send_response(302)
+            self.send_header("Location", self.asks)
+            self.end_headers()
+            return
+        self.send_response(404 if self.told is None else 409)
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            while self.trickles:
+                self.wfile.write(b" ")
+                time.sleep(0.01)
+            self.wfile.write(json.dumps(self.told).encode())
+        self.gone.set()
+
+    def of_hub(self) -> None:
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         server = {"name": "", "url": "/user/root/", "ready": True, "started": now, "last_activity": now}
         users = [{"name": "root", "admin": False, "created": now, "last_activity": now, "servers": {"": server}}]
-        path = self.path.partition("?")[0]
-        found = {"/hub/api/": {"version": "5.4.0"}, "/hub/api/users": users, "/user/root/tfgpu-magic/idle": self.told}
-        if self.headers["Authorization"] != "token secret" or found.get(path) is None:
-            self.send_error(404)
-            return
-        self.send_response(200)
+        found = {"/hub/api/": {"version": "5.4.0"}, "/hub/api/users": users}
+        self.answer(200, found[self.path.partition("?")[0]])
+
+    def do_POST(self) -> None:
+        order = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.ordered.append((self.path, order))
+        self.answer(self.status, {"token": "of-root"})
+
+    def answer(self, status: int, found: Any) -> None:
+        if self.headers["Authorization"] != "token secret":
+            status = 403
+        self.send_response(status)
+        self.send_header("Location", "/user/root/moved")
         self.end_headers()
-        self.wfile.write(json.dumps(found[path]).encode())
+        self.wfile.write(json.dumps(found).encode())
 
     def do_DELETE(self) -> None:
         self.ended.append(self.path)
@@ -65,7 +100,9 @@ class Rig:
 
     def __init__(self, url: str, hub: type[FakeHub], writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
         self.url, self.hub, self.writer, self.later = url, hub, writer, 0.0
-        self.hook = arbiter(hub=url, token="secret")
+        self.hook = arbiter(hub=url)
+        monkeypatch.setenv("JUPYTERHUB_API_URL", f"{url}/hub/api")
+        monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "secret")
         now = time.monotonic
         monkeypatch.setattr(time, "monotonic", lambda: now() + self.later)
 
@@ -99,7 +136,8 @@ def rig(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Rig]:
     monkeypatch.setattr(policy, "FILE", tmp_path / "tfgpu_magic.toml")
     policy.FILE.write_text('[idle]\nnotify = "2h"\nstop = "24h"\n')
     monkeypatch.setattr(pwd, "getpwnam", lambda _: type("User", (), {"pw_uid": os.getuid(), "pw_gid": 0}))
-    hub = type("OneHub", (FakeHub,), {"ended": []})
+    kept = {"ended": [], "ordered": [], "at_servers": [], "gone": threading.Event()}
+    hub = type("OneHub", (FakeHub,), kept)
     server = ThreadingHTTPServer(("127.0.0.1", 0), hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     with tempfile.TemporaryDirectory() as run:
@@ -138,6 +176,42 @@ def test_one_that_is_at_work_has_told_nobody_or_does_not_answer_is_not(rig: Rig,
     rig.hub.told = told
 
     assert rig.rounds(30, ROW) == []
+
+
+def test_a_server_gets_a_token_for_its_own_user_alone_and_nothing_before_its_hours(rig: Rig) -> None:
+    """Who runs a server reads what is sent to it: the culler's own token opens everybody's."""
+    assert rig.rounds(23, ROW) == []
+    assert (rig.hub.ordered, rig.hub.at_servers) == ([], [])
+
+    assert rig.rounds(2, ROW)
+    assert set(rig.hub.at_servers) == {("/user/root/tfgpu-magic/idle?culler", "token of-root")}
+    where, order = rig.hub.ordered[0]
+    assert where == "/hub/api/users/root/tokens"
+    assert order["scopes"] == ["access:servers!user=root"]
+    assert order["expires_in"] <= 60
+    assert order["note"].startswith("Server at ")  # the Hub counts no use of such a token as its user's activity
+
+
+def test_no_redirect_is_followed(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    rig.hub.asks = "/elsewhere"
+    assert rig.rounds(25, ROW) == []
+    assert {path for path, _ in rig.hub.at_servers} == {"/user/root/tfgpu-magic/idle?culler"}
+
+    rig.hub.at_servers.clear()
+    rig.hub.status = 302
+    assert rig.rounds(1, ROW) == []
+    assert rig.hub.at_servers == []
+    assert "needs the scope tokens" in caplog.text
+
+
+def test_one_that_answers_byte_by_byte_is_left_when_its_time_is_over(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.rounds(23, ROW)
+    monkeypatch.setattr(culler, "ANSWER_TIMEOUT", 3.0)
+    rig.hub.trickles = True
+
+    assert rig.rounds(0.75, ROW) == []
+    assert rig.hub.at_servers
+    assert rig.hub.gone.wait(60)  # its connection is closed
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import pwd
 import time
-import urllib.request
-from datetime import timedelta
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import unquote, urljoin
+from urllib.parse import quote, unquote, urljoin
+
+from tornado.httpclient import AsyncHTTPClient
 
 from tfgpu_magic.lab import file
 from tfgpu_magic.lab.ladder import LEAST, Rule, rule_of
@@ -23,11 +25,16 @@ from tfgpu_magic.monitor.board import machine_board
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from datetime import timedelta
+
+    from tornado.httpclient import HTTPResponse
 
 LONGEST_GAP = 900.0
 """Seconds between two rounds of the culler that count as seen: what a process did meanwhile, its mark tells."""
-ANSWER_TIMEOUT = 10.0
-"""Seconds in which a server answers."""
+ANSWER_TIMEOUT = 5.0
+"""Seconds in which the Hub, and then a server, answers to the last byte."""
+TOKEN_LIFE = 60
+"""Seconds for which the token holds that a server is asked with."""
 LARGEST_ANSWER = 1 << 20
 
 
@@ -45,25 +52,24 @@ class Observed(NamedTuple):
     at: float
 
 
-def arbiter(
-    *, hub: str = "http://127.0.0.1:8000", users: str = "{name}", token: str | None = None
-) -> Callable[..., Coroutine[Any, Any, bool]]:
+def arbiter(*, hub: str = "http://127.0.0.1:8000", users: str = "{name}") -> Callable[..., Coroutine[Any, Any, bool]]:
     """Return a hook for `c.IdleCuller.cull_arbiter_hook`.
+
+    It takes the Hub's API and a token with the scope `tokens` from the environment, as the Hub gives them to a service.
 
     Args:
         hub: where the servers of users are reached: the Hub's proxy.
         users: the Unix user of a Hub's user, as a template.
-        token: with the scope `access:servers`; by default that of the culler's own service.
 
     Example:
         >>> c.IdleCuller.cull_arbiter_hook = arbiter()  # doctest: +SKIP
     """
-    culler = Arbiter(hub, users, token or os.environ.get("JUPYTERHUB_API_TOKEN", ""))
+    culler = Arbiter(hub, users)
 
     async def hook(*, inactive: timedelta | None = None, inactive_limit: float, server: Any, **_: object) -> bool:
         if inactive is not None and inactive.total_seconds() >= inactive_limit:
             return True
-        return await asyncio.to_thread(culler.stops, server)
+        return await culler.stops(server)
 
     return hook
 
@@ -71,18 +77,22 @@ def arbiter(
 class Arbiter:
     """What decides about servers beyond the culler's own limit, from round to round."""
 
-    def __init__(self, hub: str, users: str, token: str) -> None:
-        self._hub, self._users, self._token = hub, users, token
+    def __init__(self, hub: str, users: str) -> None:
+        self._hub, self._users = hub, users
         self._observed: dict[int, Observed] = {}
 
-    def stops(self, server: Any) -> bool:
+    async def stops(self, server: Any) -> bool:
         """Tell whether a server is to be stopped; False wherever anything is not known."""
         try:
-            user = self._users.format(name=unquote(server["url"].partition("/user/")[2].partition("/")[0]))
-            idle, rule = self._idle(pwd.getpwnam(user).pw_uid), rule_of(file.table("idle"), file.groups_of(user))
-            return idle >= rule.stop and _was_told(self._ask(server["url"]), rule)
+            name = unquote(server["url"].partition("/user/")[2].partition("/")[0])
+            idle, rule = await asyncio.to_thread(self._seen, self._users.format(name=name))
+            return idle >= rule.stop and _was_told(await self._ask(name, server["url"]), rule)
         except Exception:  # of the Hub's, the server's, or the file's making: nothing is stopped for it
             return False
+
+    def _seen(self, user: str) -> tuple[float, Rule]:
+        """Return for how long a Unix user's memory was seen unused, and the user's rule."""
+        return self._idle(pwd.getpwnam(user).pw_uid), rule_of(file.table("idle"), file.groups_of(user))
 
     def _idle(self, uid: int) -> float:
         """Return for how many seconds all that a user holds was seen unused; 0 where anything of that is unknown."""
@@ -101,12 +111,49 @@ class Arbiter:
         self._observed[uid] = Observed(mark, idle, now)
         return idle
 
-    def _ask(self, url: str) -> Any:
-        request = urllib.request.Request(  # noqa: S310  # the Hub's proxy
-            urljoin(self._hub, f"{url}tfgpu-magic/idle"), headers={"Authorization": f"token {self._token}"}
-        )
-        with urllib.request.urlopen(request, timeout=ANSWER_TIMEOUT) as answer:  # noqa: S310  # as above
-            return json.loads(answer.read(LARGEST_ANSWER))
+    async def _ask(self, name: str, url: str) -> Any:
+        """Ask a server, which belongs to its user: all that it gets is a token that opens this user's servers only."""
+        client = AsyncHTTPClient(force_instance=True, max_body_size=LARGEST_ANSWER)
+        try:
+            token = await _token(client, name, url)
+            # Asked so, it answers with an error's status: the Hub's proxy counts any other answer as activity.
+            answer = await _fetch(client, urljoin(self._hub, f"{url}tfgpu-magic/idle?culler"), token)
+            return json.loads(answer.body)
+        finally:
+            client.close()
+
+
+async def _token(client: AsyncHTTPClient, name: str, url: str) -> str:
+    """Return a new token for a user's servers.
+
+    Raises:
+        PermissionError: the Hub gives none.
+    """
+    order = {
+        "scopes": [f"access:servers!user={name}"],
+        "expires_in": TOKEN_LIFE,
+        "note": f"Server at {url} is asked whether it may be stopped",  # so begun, its use is no activity of the user
+    }
+    where = f"{os.environ['JUPYTERHUB_API_URL']}/users/{quote(name, safe='')}/tokens"
+    made = await _fetch(client, where, os.environ["JUPYTERHUB_API_TOKEN"], method="POST", body=json.dumps(order))
+    if made.code != HTTPStatus.CREATED:
+        why = f"the Hub gives no token for the servers of {name} (HTTP {made.code}): the culler needs the scope tokens"
+        logging.getLogger(__name__).warning("tfgpu_magic: %s", why)
+        raise PermissionError(why)
+    return str(json.loads(made.body)["token"])
+
+
+async def _fetch(client: AsyncHTTPClient, url: str, token: str, **more: Any) -> HTTPResponse:
+    """Return what is answered, of whatever status, in time; a token follows no redirect."""
+    return await client.fetch(
+        url,
+        raise_error=False,
+        headers={"Authorization": f"token {token}"},
+        request_timeout=ANSWER_TIMEOUT,
+        follow_redirects=False,
+        decompress_response=False,
+        **more,
+    )
 
 
 def _was_told(answer: Any, rule: Rule) -> bool:
