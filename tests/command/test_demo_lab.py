@@ -10,6 +10,8 @@ import subprocess
 import sys
 import textwrap
 import urllib.request
+import webbrowser
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ import pytest
 from jupyterlab_server.workspaces_handler import WorkspacesManager
 
 import tfgpu_magic
+from tests.waiting import until
+from tfgpu_magic.command import demo
 from tfgpu_magic.command.main import main
 from tfgpu_magic.simgpu.demo import lab
 
@@ -110,6 +114,40 @@ def test_the_demo_serves_the_tour_and_is_gone_when_told(
     assert list(own.rglob("*.jupyterlab-settings")) == []  # the user's own JupyterLab looks as before
     assert demo.returncode == status
     assert "tfgpu_magic/command" not in errors  # a kernel that is interrupted at its start has a traceback
+
+
+def test_a_browser_is_started_without_the_token_which_others_could_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    url, opened = "http://127.0.0.1:8888/lab/tree/tour.ipynb?token=secret", []
+    process = subprocess.Popen(["true"])
+
+    def browser(address: str) -> None:
+        page = Path(address.removeprefix("file://"))
+        opened.append((address, page.stat().st_mode & 0o777, page.parent.stat().st_mode & 0o777, page.read_text()))
+
+    monkeypatch.setattr(demo, "_machine", lambda *_, **__: nullcontext(("a machine", {})))
+    monkeypatch.setattr(lab, "check", lambda: None)
+    monkeypatch.setattr(lab, "touring", lambda *_: nullcontext((process, url)))
+    monkeypatch.setattr(webbrowser, "open", browser)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    assert main(["demo", "--lab"]) == 0
+    [(address, page, folder, text)] = opened
+
+    assert "secret" not in address
+    assert (page, folder) == (0o600, 0o700)
+    assert f'content="0; url={url}"' in text
+
+
+def test_a_jupyterlab_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python, deaf = tmp_path / "python", tmp_path / "deaf"
+    python.write_text(f"#!/bin/sh\ntrap '' TERM\ntouch {deaf}\nexec sleep 3600")
+    python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(lab, "address", lambda *_: until(deaf.exists))
+    monkeypatch.setattr(lab, "FAREWELL", 0.1)
+    with lab.touring(tmp_path, os.environ, 0) as (process, _):
+        pass
+
+    assert process.returncode == -signal.SIGKILL
 
 
 def test_jupyterlab_begins_with_the_panel(tmp_path: Path) -> None:

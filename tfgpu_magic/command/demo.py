@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import html
 import os
 import signal
 import subprocess
@@ -67,8 +68,16 @@ def _tour(options: argparse.Namespace, folder: Path) -> int:
     ):
         print(f"The tour, on {what}: {url}   (Ctrl-C ends it)", flush=True)
         if not options.no_browser:
-            webbrowser.open(url)
+            webbrowser.open(_redirect(folder, url).as_uri())
         return process.wait()
+
+
+def _redirect(folder: Path, url: str) -> Path:
+    """Return a page that leads to an address whose token no command line is to have, where others could read it."""
+    page = folder / ".open.html"
+    page.touch(mode=0o600)
+    page.write_text(f'<meta http-equiv="refresh" content="0; url={html.escape(url)}">')
+    return page
 
 
 @contextmanager

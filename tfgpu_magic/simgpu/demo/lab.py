@@ -22,6 +22,9 @@ TOUR = Path(__file__).with_name("tour.ipynb")
 PATIENCE = 300.0
 """Seconds in which JupyterLab must listen."""
 
+FAREWELL = 30.0
+"""Seconds in which JupyterLab ends its kernels and itself; those that a killed one leaves notice it, and end."""
+
 WORKSPACE = "default-37a8.jupyterlab-workspace"
 """The file of JupyterLab's workspace `default`."""
 
@@ -73,7 +76,11 @@ def touring(folder: Path, environment: Mapping[str, str], port: int) -> Iterator
         yield lab, address(lab, home / "runtime" / f"jpserver-{lab.pid}.json")
     finally:
         lab.terminate()
-        lab.wait()
+        try:
+            lab.wait(FAREWELL)
+        except subprocess.TimeoutExpired:
+            lab.kill()
+            lab.wait()
 
 
 def _copy_notebooks(folder: Path) -> None:
