@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,27 @@ def test_without_a_compiler_it_says_what_to_install(tmp_path: Path) -> None:
 
     assert "SimulatorError: the simulated GPU machine is made with a C compiler, and 'no-such-compiler'" in error
     assert "apt install gcc" in error
+
+
+@pytest.mark.parametrize("wrong", ["no lzma", "no archive", "cut short"])
+def test_an_archive_that_cannot_be_unpacked_is_compiled_instead(tmp_path: Path, wrong: str) -> None:
+    (tmp_path / "large").write_bytes(os.urandom(2**20))
+    with tarfile.open(archive := tmp_path / "archive", "w:xz") as made:
+        made.add(tmp_path / "large", "large")
+    if wrong != "no lzma":
+        archive.write_bytes(archive.read_bytes()[: 2**19] if wrong == "cut short" else b"nothing")
+    code = f"""
+import pathlib, sys
+{"sys.modules['lzma'] = None" if wrong == "no lzma" else ""}
+from tfgpu_magic.simgpu import build
+build.prebuilt_in = lambda _: pathlib.Path({str(archive)!r})
+build.libraries()
+"""
+    with start(tmp_path, code, CC="no-such-compiler") as process:
+        error = process.communicate()[1]
+
+    assert "SimulatorError: the simulated GPU machine is made with a C compiler, and 'no-such-compiler'" in error
+    assert list((tmp_path / "tfgpu_magic").iterdir()) == []
 
 
 def test_a_failing_compiler_is_quoted_and_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Compiles the C sources in `src`, once for each version of them, or unpacks what a wheel has; returns the folder."""
 
 import hashlib
+import logging
 import os
 import platform
 import shlex
@@ -10,8 +11,8 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
 
 from tfgpu_magic.errors import SimulatorError
@@ -75,8 +76,16 @@ def libraries() -> Path:
     Raises:
         SimulatorError: there is no C compiler, or it fails, or there is no folder for the result.
     """
-    prebuilt = prebuilt_in(Path(__file__).parent)
-    version = sources() if prebuilt else _digest(os.environ.get("CC"), sources())
+    if prebuilt := prebuilt_in(Path(__file__).parent):
+        try:
+            return _kept(sources(), partial(_unpack, prebuilt))
+        except Exception:  # this Python may lack lzma, or the archive be cut short
+            logging.getLogger(__name__).debug("%s cannot be unpacked", prebuilt, exc_info=True)
+    return _kept(_digest(os.environ.get("CC"), sources()), compile_into)
+
+
+def _kept(version: str, make: Callable[[Path], None]) -> Path:
+    """Return the folder of a version of the libraries, making them in a draft of it if there is none."""
     for parent in _caches():
         folder = parent / f"simgpu-{version}"
         if (folder / CORE).exists():
@@ -87,10 +96,7 @@ def libraries() -> Path:
         except OSError:
             continue
         try:
-            if prebuilt:
-                _unpack(prebuilt, draft)
-            else:
-                compile_into(draft)
+            make(draft)
             plugins = draft / PYTHON / "jax_plugins"  # a namespace package, which has no __init__.py
             plugins.mkdir(parents=True)
             shutil.copyfile(_JAX_PLUGIN, plugins / "tfgpu_simulated.py")
