@@ -89,6 +89,20 @@ def test_the_answer_of_a_front_end_keeps_the_table_alive_in_every_output(machine
     assert len(models) == 1
 
 
+def test_a_cell_within_a_cell_ends_no_cell(machine: Machine) -> None:
+    """No front end is heard while the outer one runs, so nothing is made of its silence."""
+    with kernel(machine) as here:
+        here.run("import threading\nfrom tfgpu_magic.notebook import widget\nwidget.ANSWER_WITHIN = 3600")
+        here.run(
+            "result = get_ipython().run_cell('%tf_gpu top')\n"
+            "assert result.success\n"
+            "assert not [one for one in threading.enumerate() if isinstance(one, threading.Timer)]\n"
+            "assert widget.MemoryTable._one._pages._running"
+        )
+        here.run("widget.ANSWER_WITHIN = 0.1")
+        until(here, widget=False)
+
+
 def test_a_front_end_that_answers_late_has_the_live_table_again(machine: Machine) -> None:
     with kernel(machine) as here:
         here.run("%tf_gpu top")

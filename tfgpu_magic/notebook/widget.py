@@ -10,6 +10,7 @@ import re
 import sys
 import threading
 import time
+import traceback
 import uuid
 from dataclasses import replace
 from functools import partial
@@ -177,6 +178,8 @@ class MemoryTable(anywidget.AnyWidget):
         _TICKER.go(self)
 
     def _ends(self, *_: object) -> None:
+        if any(frame.f_code.co_name == "run_cell_async" for frame, _ in traceback.walk_stack(None)):
+            return  # a cell that another one has run, and that goes on
         self._outputs.end()
         self._pages.end()
         _TICKER.go(self)
@@ -246,8 +249,8 @@ class Outputs:
         """Record that a front end draws the widget."""
         with self._lock:
             before, self._answered, self._without = self._without, True, False
-            for name in self._shown if before else ():
-                self._draw(name, update=True)
+            if before:
+                self._draw(*self._shown, update=True)
             self._shown.clear()
 
     def begin(self) -> None:
@@ -257,6 +260,7 @@ class Outputs:
 
     def end(self) -> None:
         """Wait for an answer, from the end of a cell on."""
+        self.begin()
         if self._shown and not self._without and host() == "kernel":
             self._timer = threading.Timer(ANSWER_WITHIN, self._wait_no_longer)
             self._timer.daemon = True
@@ -264,13 +268,14 @@ class Outputs:
 
     def _wait_no_longer(self) -> None:
         with self._lock:
-            self._without = not self._answered
-            for name in self._shown:
-                self._draw(name, update=True)
+            if not self._answered:
+                self._without = True
+                self._draw(*self._shown, update=True)
 
-    def _draw(self, name: str, *, update: bool = False) -> None:
+    def _draw(self, *names: str, update: bool = False) -> None:
         data, metadata = (self._still(), {}) if self._without else self._widget()
-        display(data, metadata=metadata, raw=True, display_id=name, update=update)  # type: ignore[no-untyped-call]
+        for name in names:
+            display(data, metadata=metadata, raw=True, display_id=name, update=update)  # type: ignore[no-untyped-call]
 
 
 class Pages:
