@@ -104,6 +104,21 @@ class Server:
         )
         return urllib.request.urlopen(request, timeout=30 * SLACK)
 
+    def delete(self, path: str) -> None:
+        """Delete a session or a kernel; again if Jupyter Server, which restarts a killed kernel just then, fails."""
+
+        def deleted() -> bool:
+            try:
+                self.open(path, method="DELETE").close()
+            except urllib.error.HTTPError as error:
+                error.close()
+                if error.code < 500:
+                    raise
+                return False
+            return True
+
+        waiting.until(deleted)
+
     def call(self, path: str, data: object = None, *, method: str | None = None) -> Any:
         """Call the REST interface, and return what it says."""
         with self.open(f"api/{path}", data, method=method) as answer:
@@ -141,7 +156,7 @@ class Notebook:
 
     def end(self) -> None:
         self.client.stop_channels()
-        self.server.open(f"api/kernels/{self.kernel}", method="DELETE").close()
+        self.server.delete(f"api/kernels/{self.kernel}")
 
 
 def configure(home: Path, **settings: object) -> None:

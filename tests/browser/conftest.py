@@ -91,4 +91,4 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 def scene(request: pytest.FixtureRequest, site: Scene) -> Iterator[Scene]:
     yield Scene(site.machine, site.server, request.param)
     for session in site.server.call("sessions"):
-        site.server.open(f"api/sessions/{session['id']}", method="DELETE").close()
+        site.server.delete(f"api/sessions/{session['id']}")

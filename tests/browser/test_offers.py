@@ -30,7 +30,7 @@ def full(scene: Scene) -> Iterator[None]:
     yield
     neighbour.stop()
     for kernel in scene.server.call("kernels"):  # what it was promised is offered to nobody else
-        scene.server.open(f"api/kernels/{kernel['id']}", method="DELETE").close()
+        scene.server.delete(f"api/kernels/{kernel['id']}")
 
 
 def run_all(page: Page) -> None:

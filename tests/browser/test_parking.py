@@ -35,7 +35,7 @@ IDLE = ("idle", "unused")
 def notebook(scene: Scene) -> Iterator[Notebook]:
     notebook = scene.notebook("train.ipynb", ASK, HOLD)
     yield notebook
-    scene.server.open(f"api/sessions/{notebook.session}", method="DELETE").close()
+    scene.server.delete(f"api/sessions/{notebook.session}")
     kill(*workers(scene.machine))
 
 
@@ -91,7 +91,7 @@ def test_a_notebook_that_does_not_allow_it_has_no_button(scene: Scene, page: Pag
 
     assert panel.root.locator('[data-do="restart"]').count() == 1
     assert panel.root.locator('[data-do="park"]').count() == 0
-    scene.server.open(f"api/sessions/{shy.session}", method="DELETE").close()
+    scene.server.delete(f"api/sessions/{shy.session}")
 
 
 @lab_only

@@ -52,7 +52,7 @@ def test_the_table_follows_a_busy_notebook_and_is_saved_with_it(scene: Scene, pa
     soon(lambda: "nobody" in [row.owner for row in table.rows()])
     before = table.rows()
     page.evaluate("jupyterapp.commands.execute('docmanager:save')")
-    scene.server.open(f"api/sessions/{notebook.session}", method="DELETE").close()
+    scene.server.delete(f"api/sessions/{notebook.session}")
     page.reload()
     restored(page)
     again = table_of(page)

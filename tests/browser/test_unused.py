@@ -38,7 +38,7 @@ def notebook(scene: Scene) -> Iterator[Notebook]:
 
 
 def end(scene: Scene, notebook: Notebook) -> None:
-    scene.server.open(f"api/sessions/{notebook.session}", method="DELETE").close()
+    scene.server.delete(f"api/sessions/{notebook.session}")
     soon(lambda: scene.held(notebook) == 0, 30)
 
 

@@ -218,4 +218,4 @@ def test_a_kernel_that_goes_takes_its_cells_along(book: Notebook, machine: Machi
     psutil.wait_procs(family, timeout=240)
     assert [child for child in family if child.is_running()] == []
     assert sum(process.held or 0 for process in machine.processes()) == 0
-    book.server.open(f"api/kernels/{one.kernel}", method="DELETE").close()
+    book.server.delete(f"api/kernels/{one.kernel}")

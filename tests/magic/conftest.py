@@ -20,4 +20,4 @@ def server(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def kernel(server: Server) -> Iterator[str]:
     kernel = server.call("kernels", {"name": "python3"})["id"]
     yield kernel
-    server.open(f"api/kernels/{kernel}", method="DELETE").close()
+    server.delete(f"api/kernels/{kernel}")

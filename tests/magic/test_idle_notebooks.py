@@ -65,7 +65,7 @@ def asking(server: Server) -> Iterator[Notebook]:
 
 def end(server: Server, made: Notebook) -> None:
     made.client.stop_channels()
-    server.open(f"api/sessions/{made.session}", method="DELETE").close()
+    server.delete(f"api/sessions/{made.session}")
 
 
 def said(asking: Notebook, line: str) -> str:

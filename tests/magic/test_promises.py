@@ -42,7 +42,7 @@ def notebooks(server: Server, *names: str) -> Iterator[list[Notebook]]:
     finally:
         for one in started:
             one.client.stop_channels()
-            server.open(f"api/sessions/{one.session}", method="DELETE").close()
+            server.delete(f"api/sessions/{one.session}")
 
 
 def heard(notebook: Notebook, code: str, part: str, *, seconds: float = 20.0) -> str:

@@ -62,7 +62,7 @@ class Site:
         finally:
             notebook.client.stop_channels()
             with contextlib.suppress(HTTPError):  # a test may have ended it
-                self.server.open(f"api/sessions/{notebook.session}", method="DELETE").close()
+                self.server.delete(f"api/sessions/{notebook.session}")
             until(lambda: self.machine.held(pid=notebook.pid) == 0)
 
     @contextmanager
@@ -110,7 +110,7 @@ def home(folder: Path, **settings: Any) -> Path:
 
 ENDS: dict[str, Callable[[Site, Notebook], object]] = {
     "restart": lambda site, notebook: site.server.call(f"kernels/{notebook.kernel}/restart", method="POST"),
-    "shutdown": lambda site, notebook: site.server.open(f"api/kernels/{notebook.kernel}", method="DELETE").close(),
+    "shutdown": lambda site, notebook: site.server.delete(f"api/kernels/{notebook.kernel}"),
     "exit": lambda _, notebook: notebook.client.execute("exit()"),
     "SIGTERM": lambda _, notebook: os.kill(notebook.pid, signal.SIGTERM),
     "SIGKILL": lambda _, notebook: os.kill(notebook.pid, signal.SIGKILL),
