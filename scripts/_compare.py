@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+from unittest import mock
 
 import psutil
 from tornado.httpclient import HTTPClientError, HTTPRequest
@@ -265,7 +266,7 @@ def ask(peer: Peer, python: Path, *, count: int = VIEWS, window: float = WINDOW)
         window: the seconds in which calls are counted.
     """
     with scratch() as folder, Machine.create("2x16GiB") as machine, ExitStack() as stack:
-        stack.enter_context(_variable("TFGPU_MAGIC_DIR", f"{folder}/board"))
+        stack.enter_context(mock.patch.dict(os.environ, TFGPU_MAGIC_DIR=f"{folder}/board"))
         with named(NOTEBOOK):
             machine.add_neighbour(f"{HELD}@0", name=KERNEL)
         if os.geteuid() == 0:
@@ -308,19 +309,6 @@ def _limit(peer: Peer, python: Path) -> str:
         if LIMIT.search(done.stdout):
             return " ".join(command[:-1])
     return ""
-
-
-@contextmanager
-def _variable(name: str, value: str) -> Iterator[None]:
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 def install(peer: Peer, folder: Path) -> Path:

@@ -22,8 +22,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.lab.units import judged
-from tests.monitor.boards import end_collectors
-from tests.processes import kill, ours
+from tests.processes import ours
 from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
@@ -332,17 +331,6 @@ def test_a_clock_that_is_set_back_takes_nothing_from_a_counter(monkeypatch: pyte
     assert told_of_root() == [9]
     clock["wall"] -= 3600
     assert told_of_root() == [9]
-
-
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    with Machine.create("2x16GiB") as machine:
-        for name, value in machine.environ().items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "own"))
-        yield machine
-        kill(*ours(machine, "tfgpu_magic"))
-        end_collectors(machine)
 
 
 @contextlib.contextmanager

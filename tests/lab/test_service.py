@@ -16,8 +16,7 @@ import pytest
 
 from tests.lab.units import judged
 from tests.lab.users import as_user, root_only
-from tests.monitor.boards import collectors, end_collectors, fresh
-from tests.processes import kill, ours
+from tests.monitor.boards import collectors, fresh
 from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.lab import service
@@ -27,7 +26,7 @@ from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 ROOT = Path(__file__).parents[2]
 ANN = 12345
@@ -47,19 +46,6 @@ finally:
     print(*sorted(opened), sep="\\n")
 """
 """A service that ends after a while, and prints which files it has opened."""
-
-
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    with Machine.create("2x16GiB") as machine:
-        for name, value in machine.environ().items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "own"))
-        machine.path.parent.chmod(0o755)
-        machine.path.chmod(0o666)
-        yield machine
-        kill(*ours(machine, "tfgpu_magic"))
-        end_collectors(machine)
 
 
 def start(machine: Machine) -> subprocess.Popen[str]:

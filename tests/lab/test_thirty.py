@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
-import pytest
 
 from tests.lab.hall import FIRST, STREAMS, USERS
 from tests.lab.users import root_only
@@ -27,7 +26,7 @@ from tfgpu_magic.monitor.board.snapshot_file import SnapshotReader
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 ROOT = Path(__file__).parents[2]
 LATER = """
@@ -108,18 +107,6 @@ class Lab:
 
 def streams(number: int) -> int:
     return STREAMS // USERS + (number < STREAMS % USERS)
-
-
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Machine]:
-    with Machine.create("2x16GiB") as machine:
-        for name, value in machine.environ().items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "own"))
-        machine.path.parent.chmod(0o755)
-        machine.path.chmod(0o666)
-        yield machine
-        kill(*ours(machine, "tfgpu_magic"))
 
 
 def serve(machine: Machine, *how: str) -> subprocess.Popen[bytes]:
