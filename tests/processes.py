@@ -36,13 +36,17 @@ def runs(process: psutil.Process) -> bool:
         return False
 
 
-def ours(machine: Machine, module: str) -> list[psutil.Process]:
-    """Return the living processes of a machine that run a module of ours, by the beginning of its name."""
+def ours(machine: Machine, module: str, name: str = "") -> list[psutil.Process]:
+    """Return the living processes of a machine that run a module of ours, by the beginning of its name.
+
+    Of them, only those that have called themselves by a name, where one is given.
+    """
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             there = process.environ().get("TFGPU_SIMGPU") == str(machine.path)
-            if there and any(module in word for word in process.cmdline()) and runs(process):
+            told = there and any(module in word for word in process.cmdline()) and name in ("", process.name())
+            if told and runs(process):
                 found.append(process)
     return found
 

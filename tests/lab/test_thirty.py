@@ -10,7 +10,7 @@ import tempfile
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 
@@ -24,9 +24,6 @@ from tfgpu_magic.monitor.board.lockfile import PROCESS_NAME
 from tfgpu_magic.monitor.board.machine_board import MachineDirectory
 from tfgpu_magic.monitor.board.snapshot_file import SnapshotReader
 from tfgpu_magic.simgpu import Machine
-
-if TYPE_CHECKING:
-    pass
 
 ROOT = Path(__file__).parents[2]
 LATER = """
@@ -97,7 +94,7 @@ class Lab:
 
     def collectors(self) -> int:
         """Return how many of the users have a collector of their own."""
-        return sum(process.name() == PROCESS_NAME for process in ours(self._machine, "tests.lab.hall"))
+        return len(ours(self._machine, "tests.lab.hall", PROCESS_NAME))
 
     def close(self) -> None:
         while left := ours(self._machine, "tests.lab.hall"):  # a fork may be on its way
