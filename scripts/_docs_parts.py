@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 
 from scripts import _matrix
@@ -23,27 +25,42 @@ FLAGS = table.ISOLATED.flags
 
 
 def words() -> str:
-    """Return the table of the words, as Markdown: docs/words.md has the same."""
-    rows = [f"| {' <br> '.join(f'`{form}`' for form in word.usage)} | {word.meaning} |" for word in WORDS]
-    return "\n".join(["| words | what they do |", "|---|---|", *rows])
+    """Return the words by group, a table each, as Markdown: docs/words.md has the same."""
+    return "\n\n".join(
+        _table(
+            f"## {group}\n\n| words | what they do |",
+            (f"| {' <br> '.join(f'`{form}`' for form in word.usage)} | {word.meaning} |" for word in some),
+        )
+        for group, some in groupby(WORDS, lambda word: word.group)
+    )
 
 
 def flags() -> str:
     """Return the table of the flags of an isolated cell, as Markdown."""
     rows = [f"| `{flag.usage}` | {flag.meaning} |" for flag in FLAGS]
-    return "\n".join(["| flag | what it does |", "|---|---|", *rows])
+    return _table("| flag | what it does |", rows)
 
 
 def commands() -> str:
-    """Return the table of the commands of `tfgpu`, as Markdown."""
-    rows = [f"| `{f'tfgpu {command.name} {command.usage}'.rstrip()}` | {command.meaning} |" for command in COMMANDS]
-    return "\n".join(["| command | what it does |", "|---|---|", *rows])
+    """Return the commands of `tfgpu` by group, a table each, as Markdown."""
+    return "\n\n".join(
+        _table(
+            f"**{group}**\n\n| command | what it does |",
+            (f"| `{f'tfgpu {command.name} {command.usage}'.rstrip()}` | {command.meaning} |" for command in some),
+        )
+        for group, some in groupby(COMMANDS, lambda command: command.group)
+    )
+
+
+def _table(head: str, rows: Iterable[str]) -> str:
+    """Return a table below its head, whose last line has as many columns as the rows."""
+    return "\n".join([head, "|---" * (head.count("|") - 1) + "|", *rows])
 
 
 def wheel() -> str:
     """Return the table of the kinds of files in the wheel, as Markdown."""
     rows = [f"| `{kind}` | {reason} |" for kind, reason in KINDS.items()]
-    return "\n".join(["| files | why they are there |", "|---|---|", *rows])
+    return _table("| files | why they are there |", rows)
 
 
 def matrix() -> str:
@@ -62,7 +79,7 @@ def metrics() -> str:
         f"| `{name}` | {', '.join(f'`{label}`' for label in labels)} | {text} |"
         for name, (text, labels) in METRICS.items()
     ]
-    return "\n".join(["| metric | labels | what it tells |", "|---|---|---|", *rows])
+    return _table("| metric | labels | what it tells |", rows)
 
 
 def alerts(file: Path = RULES) -> str:
@@ -70,7 +87,7 @@ def alerts(file: Path = RULES) -> str:
     said = re.findall(r'(alert|summary|description): "?(.*?)"?\n', re.sub(r"{{.*?}}", "…", file.read_text()))
     texts = iter(text for _, text in said)
     rows = [f"| `{name}` | {summary} | {more} |" for name, summary, more in zip(texts, texts, texts, strict=True)]
-    return "\n".join(["| alert | what it says | more |", "|---|---|---|", *rows])
+    return _table("| alert | what it says | more |", rows)
 
 
 def findings() -> str:
@@ -80,7 +97,7 @@ def findings() -> str:
         for title, check in CHECKS.items()
         for number, outcome in enumerate(outcomes(check))
     ]
-    return "\n".join(["| about | how serious | what is found | what to do next |", "|---|---|---|---|", *rows])
+    return _table("| about | how serious | what is found | what to do next |", rows)
 
 
 def seen(file: Path = SEEN) -> str:
@@ -109,7 +126,7 @@ def seen(file: Path = SEEN) -> str:
 def questions() -> str:
     """Return the table of what is asked of a real GPU, as Markdown."""
     rows = [f"| `{name}` | {question} |" for name, question in QUESTIONS.items()]
-    return "\n".join(["| Name | Question |", "|---|---|", *rows])
+    return _table("| Name | Question |", rows)
 
 
 def _dotted(text: str) -> str:

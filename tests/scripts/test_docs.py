@@ -7,8 +7,10 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,9 @@ import pytest
 
 import tfgpu_magic
 from scripts._docs_parts import FLAGS, PACKAGE, WORDS, first_line, modules, seen
+from tfgpu_magic.command.table import COMMANDS, Command
 from tfgpu_magic.parking.observation import Observation
+from tfgpu_magic.policy.word import Word
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,6 +100,13 @@ def test_every_word_and_flag_is_explained(built: Path) -> None:
     assert [form for word in WORDS for form in word.usage if form not in text] == []
     assert [word.name for word in WORDS if word.meaning.replace("`", "") not in text] == []
     assert [flag.name for flag in FLAGS if flag.meaning.replace("`", "") not in text] == []
+
+
+@pytest.mark.parametrize("table", [WORDS, COMMANDS])
+def test_what_the_help_lists_below_one_heading_stands_together(table: Sequence[Word | Command]) -> None:
+    headings = [heading for heading, _ in groupby(table, lambda entry: entry.group)]
+
+    assert len(headings) == len({entry.group for entry in table})
 
 
 def test_every_word_is_used_in_a_guide() -> None:

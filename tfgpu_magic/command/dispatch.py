@@ -8,12 +8,15 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Iterable
 from importlib import import_module
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from tfgpu_magic._version import __version__
-from tfgpu_magic.command.table import COMMANDS
+from tfgpu_magic.command.table import COMMANDS, Command
 from tfgpu_magic.errors import Refused, TfGpuError
 
 PROGRAM = "tfgpu"
@@ -41,20 +44,31 @@ def answer(words: list[str]) -> int | Callable[[], int]:
 
 def parser(chosen: str) -> argparse.ArgumentParser:
     """Return the parser; of the commands, only the chosen one has its arguments, since only its module is imported."""
-    made = argparse.ArgumentParser(PROGRAM, description="Share GPUs: run programs under a policy, see who holds what.")
+    made = argparse.ArgumentParser(
+        PROGRAM,
+        description="Share GPUs: run programs under a policy, see who holds what.",
+        epilog="\n\n".join(f"{group}:\n{_listed(some)}" for group, some in groupby(COMMANDS, attrgetter("group"))),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     made.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
-    commands = made.add_subparsers(dest="command", metavar="COMMAND", title="commands", required=True)
+    commands = made.add_subparsers(dest="command", metavar="COMMAND", help="one of those below", required=True)
     for command in COMMANDS:
         own = commands.add_parser(
             command.name,
             usage=f"{PROGRAM} {command.name} {command.usage}".rstrip(),
-            help=command.meaning,
             description=f"{command.meaning[0].upper()}{command.meaning[1:]}.",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if command.name == chosen:
             _module(command.name).prepare(own)
     return made
+
+
+def _listed(commands: Iterable[Command]) -> str:
+    """Return lines with the names of commands and their meanings, as argparse would align them."""
+    return "\n".join(
+        textwrap.fill(f"  {command.name:<10}{command.meaning}", 78, subsequent_indent=" " * 12) for command in commands
+    )
 
 
 def _outcome(words: list[str]) -> int | Callable[[], int]:

@@ -1,4 +1,4 @@
-"""Every command of `tfgpu`, in the order in which the help lists them; each is a module of its name, but `help`."""
+"""Every command of `tfgpu`, in the order of the help, by group; each is a module of its name, but `help`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ class Command:
         name: the command.
         usage: what follows the name.
         meaning: what it does.
+        group: the heading below which both list it: what people want who look for it.
     """
 
     name: str
     usage: str
     meaning: str
+    group: str
 
     @property
     def takes_program(self) -> bool:
@@ -28,25 +30,29 @@ class Command:
         return " -- " in self.usage
 
 
+RUN, SEE, TRY, ADMINISTER = "Run programs", "See who holds memory", "Try and check", "For administrators"
+
 COMMANDS = (
-    Command("run", '[--wait 10m] "POLICY" -- PROGRAM', "run an unchanged program under a policy"),
-    Command("status", "[--json]", "show who holds the memory of which GPU"),
-    Command("top", "", "show the same live in a terminal; q ends it"),
-    Command("demo", "[--lab]", "show the same on a simulated machine with neighbours, or the tour in JupyterLab"),
-    Command("plan", '"POLICY"', "show what a policy would do, GPU by GPU, and change nothing"),
-    Command("env", '"POLICY"', "print shell lines that do it, as far as environment variables can"),
-    Command("doctor", "[--quick] [--park] [--json]", "check what works here, what does not, and what to do next"),
-    Command("collect", "", "read the GPUs for all users of this machine, as a service"),
+    Command("run", '[--wait 10m] "POLICY" -- PROGRAM', "run an unchanged program under a policy", RUN),
+    Command("plan", '"POLICY"', "show what a policy would do, GPU by GPU, and change nothing", RUN),
+    Command("env", '"POLICY"', "print shell lines that do it, as far as environment variables can", RUN),
+    Command("status", "[--json]", "show who holds the memory of which GPU", SEE),
+    Command("top", "", "show the same live in a terminal; q ends it", SEE),
+    Command("demo", "[--lab]", "show `top` on a simulated machine with neighbours, or the tour in JupyterLab", TRY),
+    Command("doctor", "[--quick] [--park] [--json]", "check what works here, what does not, and what to do next", TRY),
+    Command("collect", "", "read the GPUs for all users of this machine, as a service", ADMINISTER),
     Command(
         "exporter",
         "[--port N] [--address HOST] [--cert FILE --key FILE]",
         "tell Prometheus what each user holds of the GPUs, and has held",
+        ADMINISTER,
     ),
     Command(
         "limits",
         "[--show] [--dry-run] [--once] [--watch] [--clear]",
         "have driver 615 hold each user to an administrator's limits",
+        ADMINISTER,
     ),
-    Command("probe", "[--within 30m]", "tell Kubeflow whether notebooks are at work, their GPUs too"),
-    Command("help", "[COMMAND]", "show this list, or more about one command"),
+    Command("probe", "[--within 30m]", "tell Kubeflow whether notebooks are at work, their GPUs too", ADMINISTER),
+    Command("help", "[COMMAND]", "show this list, or more about one command", "More"),
 )

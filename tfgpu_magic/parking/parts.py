@@ -16,6 +16,7 @@ PARK = Word(
     tried=("suspend", "pause", "hibernate", "checkpoint", "swap", "offload", "sleep"),
     instead="`%tf_gpu park` moves what this notebook holds of the GPUs to host memory, and keeps it.",
     home="tfgpu_magic.parking.words.park",
+    group="Park (experimental)",
 )
 UNPARK = Word(
     "unpark",
@@ -27,6 +28,7 @@ UNPARK = Word(
     tried=("resume", "wake", "restore", "unpause"),
     instead="`%tf_gpu unpark train.ipynb` brings a parked notebook back; its next cell does so by itself.",
     home="tfgpu_magic.parking.words.unpark",
+    group="Park (experimental)",
 )
 
 register("word", "tfgpu_magic.parking.parts:PARK")

@@ -132,7 +132,9 @@ def _aligned(entries: Sequence[tuple[tuple[str, ...], str]]) -> str:
     rows = [
         row
         for forms, meaning in entries
-        for row in itertools.zip_longest(forms, textwrap.wrap(meaning, WIDTH - margin), fillvalue="")
+        for row in itertools.zip_longest(
+            forms, textwrap.wrap(meaning, WIDTH - margin, break_on_hyphens=False), fillvalue=""
+        )
     ]
     return "\n".join(f"  {form:<{margin - 2}}{meaning}".rstrip() for form, meaning in rows)
 

@@ -39,6 +39,7 @@ class Word(NamedTuple):
         name: the word.
         usage: the forms in which it is written.
         meaning: what it does, for the help and for the table of the words in the documentation.
+        group: the heading below which both list it: what people want who look for it.
         flags: its flags, each with whether a value follows.
         apart: those of its flags that other policies cannot have, each with the reason, one sentence.
         takes: whether a value may stand behind it.
@@ -62,6 +63,7 @@ class Word(NamedTuple):
     restart: bool = False
     above: Above | None = None
     home: str = ""
+    group: str = "More"
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -6,5 +6,7 @@ completed. Loading the extension imports none of them.
 
 from tfgpu_magic.policy.parser import POLICY_WORDS
 
-POLICIES = tuple(word._replace(flags=(), takes=True, restart=True, home=".policy") for word in POLICY_WORDS)
+POLICIES = tuple(
+    word._replace(flags=(), takes=True, restart=True, home=".policy", group="Set memory") for word in POLICY_WORDS
+)
 """The words of a policy as a line says them: what follows is the policy's own."""

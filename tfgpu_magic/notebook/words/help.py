@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Sequence
 
@@ -28,7 +29,8 @@ def text(words: Sequence[Word]) -> str:
     above = {word.name: word.above for word in words if word.above is not None}
     lines = "\n".join([_LINE, *(_written(name, form) for name, form in above.items())])
     forms = [part for form in above.values() for part in (textwrap.fill(form.meaning, WIDTH), flags(form.flags))]
-    return "\n\n".join([lines, usage(words), _POLICY, *forms]) + "\n"
+    groups = [f"{group}:\n{usage(tuple(some))}" for group, some in itertools.groupby(words, lambda word: word.group)]
+    return "\n\n".join([lines, *groups, _POLICY, *forms]) + "\n"
 
 
 def _written(name: str, form: Above) -> str:

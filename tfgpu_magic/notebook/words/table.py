@@ -1,4 +1,4 @@
-"""Every word of `%tf_gpu`, in the order in which the help lists them; each is a module of its name, or `policy`."""
+"""Every word of `%tf_gpu`, in the order of the help, by group; each is a module of its name, or `policy`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,13 @@ MEASURED = Above(
 
 WORDS: tuple[Word, ...] = (
     *POLICIES,
-    Word("help", ("help",), "show this list; also `%tf_gpu?`", also=("--help", "-h", "?")),
+    Word(
+        "plan",
+        ("plan WORDS",),
+        "show what the words would do, GPU by GPU, and change nothing",
+        takes=True,
+        group="Set memory",
+    ),
     Word(
         "status",
         ("status",),
@@ -59,6 +65,7 @@ WORDS: tuple[Word, ...] = (
         also=("",),
         tried=("memory", "mem", "usage", "info", "nvidia-smi"),
         instead=f"Who holds what is `%tf_gpu status`. {limit.EXAMPLES}",
+        group="See who holds memory",
     ),
     Word(
         "top",
@@ -66,6 +73,7 @@ WORDS: tuple[Word, ...] = (
         "show the same as a live table in a notebook; it goes on while cells run",
         tried=("watch", "live", "monitor"),
         instead="The live table is `%tf_gpu top`.",
+        group="See who holds memory",
     ),
     Word(
         "measure",
@@ -75,6 +83,7 @@ WORDS: tuple[Word, ...] = (
         tried=("memit", "mprun", "profile", "peak", "time", "fit"),
         instead="What a cell takes is `%%tf_gpu measure` above it; how much to ask for is `%tf_gpu measure --fit`.",
         above=MEASURED,
+        group="Understand memory",
     ),
     Word(
         "track",
@@ -84,6 +93,7 @@ WORDS: tuple[Word, ...] = (
         takes=True,
         tried=("record", "history", "trace", "monitor", "chart", "timeline"),
         instead="What each cell does to memory is `%tf_gpu track on`; `%tf_gpu track` shows it.",
+        group="Understand memory",
     ),
     Word(
         "tensors",
@@ -92,6 +102,15 @@ WORDS: tuple[Word, ...] = (
         flags=(("--all", False),),
         tried=("arrays", "objects", "variables", "vars", "who", "whos", "live_arrays"),
         instead="What holds this notebook's memory is `%tf_gpu tensors`.",
+        group="Understand memory",
+    ),
+    Word(
+        "why",
+        ("why",),
+        "explain the last out-of-memory error, and show what would help; shown automatically below the error",
+        tried=("oom", "explain", "debug", "diagnose", "error"),
+        instead="Why a cell ran out of memory is `%tf_gpu why`.",
+        group="Understand memory",
     ),
     Word(
         "free",
@@ -101,15 +120,8 @@ WORDS: tuple[Word, ...] = (
         takes=True,
         tried=("release", "empty_cache", "gc", "collect", "del", "delete"),
         instead="`%tf_gpu free` lets go of what nobody needs, and of names: `%tf_gpu free x,model`.",
+        group="Get memory back",
     ),
-    Word(
-        "why",
-        ("why",),
-        "explain the last out-of-memory error, and show what would help; shown automatically below the error",
-        tried=("oom", "explain", "debug", "diagnose", "error"),
-        instead="Why a cell ran out of memory is `%tf_gpu why`.",
-    ),
-    *parts("word"),
     Word(
         "isolate",
         ("%%tf_gpu isolate", "%%tf_gpu isolate -o model limit 2GiB", "isolate --warm"),
@@ -118,6 +130,7 @@ WORDS: tuple[Word, ...] = (
         tried=("run", "exec", "background"),
         instead="Above a cell, `%%tf_gpu isolate` runs it in a process of its own.",
         above=ISOLATED,
+        group="Get memory back",
     ),
     Word(
         "jobs",
@@ -126,13 +139,22 @@ WORDS: tuple[Word, ...] = (
         takes=True,
         tried=("stop", "kill", "cancel"),
         instead="`%tf_gpu jobs stop 1` ends an isolated cell that runs in the background.",
+        group="Get memory back",
     ),
-    Word("plan", ("plan WORDS",), "show what the words would do, GPU by GPU, and change nothing", takes=True),
+    *parts("word"),
     Word(
         "code",
         ("code [WORDS]",),
         "print Python for a script that does what the words do, or what is set already",
         takes=True,
+        group="Use in scripts and shells",
     ),
-    Word("env", ("env [WORDS]",), "print shell lines that do it, as far as environment variables can", takes=True),
+    Word(
+        "env",
+        ("env [WORDS]",),
+        "print shell lines that do it, as far as environment variables can",
+        takes=True,
+        group="Use in scripts and shells",
+    ),
+    Word("help", ("help",), "show this list; also `%tf_gpu?`", also=("--help", "-h", "?")),
 )
