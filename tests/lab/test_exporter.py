@@ -245,17 +245,6 @@ def test_what_has_counted_as_unknown_stays_so_when_its_user_has_a_name(monkeypat
     assert after["held_byte_seconds_total", "ann"] == 11
 
 
-def test_a_container_has_its_users_name_and_root_has_its_own(tmp_path: Path) -> None:
-    file = tmp_path / "subuid"
-    file.write_text("ann:100000:65536\n0:200000:1\nmalformed\n")
-
-    assert exporter.user_name(0, file) == "root"
-    assert exporter.user_name(165_535, file) == "ann"
-    assert exporter.user_name(200_000, file) == "root"
-    assert exporter.user_name(165_536, file) == UNKNOWN
-    assert exporter.user_name(165_536, tmp_path / "none") == UNKNOWN
-
-
 def test_what_runs_on_and_is_on_no_gpu_any_more_is_away() -> None:
     starts = {7: 5, 8: 5, 9: 6}  # 9 is another process by now
     leavers = exporter.Leavers(starts.get)

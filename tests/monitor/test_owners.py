@@ -416,6 +416,20 @@ def test_of_another_users_holder_is_read_whose_it_is_when_it_began_its_cgroup_an
     assert users_holder(pid) == HolderFacts(NOBODY, began(pid), named(Path(f"/proc/{pid}/cgroup").read_text()))
 
 
+@needs_root
+def test_a_user_in_a_container_counts_for_whose_container_it_is(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(users, "SUBORDINATES", tmp_path / "subuid")
+    pid = start("/bin/sh", "-c", "echo; read line", user=165_535)
+    before = holder(pid).uid, users.user_name(165_535)
+    users.SUBORDINATES.write_text(f"nobody:100000:65536\n0:200000:1\n0:{NOBODY}:1\nstranger:300000:1\nmalformed\n")
+
+    assert before == (165_535, "165535")
+    assert (holder(pid).uid, users.user_name(165_535)) == (NOBODY, "nobody")
+    assert [users.account(number) for number in (200_000, NOBODY, 165_536, 300_000)] == [0, NOBODY, 165_536, 300_000]
+
+
 def test_what_has_ended_or_has_no_driver_open_is_not_what_the_driver_means(start: Start) -> None:
     holds, without, ended = start(), start(drives=False), start()
     psutil.Process(ended).kill()

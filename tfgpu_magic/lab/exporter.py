@@ -268,15 +268,10 @@ def _is_there(uid: int) -> bool:
     return False
 
 
-def user_name(uid: int, subordinates: Path = Path("/etc/subuid")) -> str:
-    """Return the name of a user, or of the one to whose containers the number belongs (subuid(5)), or `UNKNOWN`."""
+def user_name(uid: int) -> str:
+    """Return the name of a user, or `UNKNOWN`."""
     with contextlib.suppress(KeyError):
         return pwd.getpwuid(uid).pw_name
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        for line in subordinates.read_text().splitlines():
-            name, start, count = line.split(":")
-            if 0 <= uid - int(start) < int(count):
-                return pwd.getpwuid(int(name)).pw_name if name.isdecimal() else name
     return UNKNOWN
 
 

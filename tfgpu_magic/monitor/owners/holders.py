@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tfgpu_magic.model.snapshot import Process
 from tfgpu_magic.monitor.owners.cgroups import named
 from tfgpu_magic.monitor.owners.pids import began, user, whose
+from tfgpu_magic.monitor.owners.users import account
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,10 +40,10 @@ NOBODY = HolderFacts()
 
 
 def holder(pid: int) -> HolderFacts:
-    """Return what is known of a process of any user."""
+    """Return what is known of a process of any user; one in a user's container is that user's."""
     start = began(pid)
     try:
-        found = HolderFacts(user(pid), start, named(Path(f"/proc/{pid}/cgroup").read_text(errors="replace")))
+        found = HolderFacts(account(user(pid)), start, named(Path(f"/proc/{pid}/cgroup").read_text(errors="replace")))
     except (OSError, ValueError, IndexError):
         return NOBODY
     return found if start is not None and began(pid) == start else NOBODY  # else the pid was given anew meanwhile

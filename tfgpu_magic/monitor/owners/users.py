@@ -1,10 +1,12 @@
-"""Finds what users are called, by their numbers."""
+"""Finds what users are called, by their numbers, and whose are the users in their containers."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
-from functools import partial
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.host import SIMULATED, SIMULATED_USER
@@ -13,6 +15,8 @@ from tfgpu_magic.probe import within
 if TYPE_CHECKING:
     from threading import Thread
 
+SUBORDINATES = Path("/etc/subuid")
+"""The numbers that users may have in containers of their own. Source: subuid(5)."""
 USER_TIMEOUT = 0.25
 """Seconds to wait for a name: a directory service may be slow, or away."""
 
@@ -40,7 +44,25 @@ def user_name(number: int) -> str:
     """Return the name of a user, however long that takes; on a simulated machine it may be set by `SIMULATED_USER`."""
     if SIMULATED in os.environ and (simulated := os.environ.get(SIMULATED_USER)):
         return simulated
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)
+    for one in (number, account(number)):
+        with contextlib.suppress(KeyError):
+            return pwd.getpwuid(one).pw_name
+    return str(number)
+
+
+def account(number: int) -> int:
+    """Return the number of the user for whom another one counts: its own, but of one in a container its owner's."""
+    with contextlib.suppress(OSError, ValueError, KeyError):  # as long as nobody knows the owner, it is its own
+        return _account(number, SUBORDINATES.stat().st_mtime_ns)
+    return number
+
+
+@lru_cache(4096)
+def _account(number: int, _: int) -> int:
+    for line in SUBORDINATES.read_text().splitlines():
+        name, start, count = line.split(":")
+        if 0 <= number - int(start) < int(count):
+            with contextlib.suppress(KeyError):
+                return pwd.getpwuid(number).pw_uid  # no container's
+            return int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid
+    return number
