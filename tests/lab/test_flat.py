@@ -67,4 +67,4 @@ def test_hundreds_of_readings_keep_no_more_than_some(tmp_path: Path, monkeypatch
                 kept.append(len(gc.get_objects()))
 
     assert len(rows) == GPUS * USERS // 2  # of the users on a GPU, each has a row
-    assert abs(kept[1] - kept[0]) < THERE
+    assert kept[1] - kept[0] < THERE  # what another test has left may end meanwhile

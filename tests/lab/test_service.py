@@ -99,7 +99,7 @@ def test_killed_away_and_back_everybody_sees_what_is_true(machine: Machine) -> N
         until(lambda: not collectors(machine), every=0.5)
 
         assert alone is None
-        assert from_service(live)
+        assert until(lambda: from_service(live))
         again.kill()
         again.communicate()
 

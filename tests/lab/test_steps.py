@@ -57,6 +57,7 @@ class Rig:
         self.steps = IdleSteps(self.kernels, logging.getLogger("tests"), every=30.0)
         self.steps._watcher.see = lambda *_: self.table  # type: ignore[method-assign]
         monkeypatch.setattr(steps, "_cpu", lambda *_: self.cpu)
+        monkeypatch.setattr(steps, "PROCESS_TIMEOUT", 60.0)
         monkeypatch.setattr(
             steps, "descendants", lambda _: []
         )  # of the test's parent: the isolated cells of other tests
