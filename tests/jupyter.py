@@ -56,7 +56,7 @@ class Server:
         python: str = sys.executable,
     ) -> None:
         self.token = secrets.token_hex() if token is None else token
-        self.port = _free_port()
+        self.port = free_port()
         self.base = f"127.0.0.1:{self.port}{base}"
         self.home = home
         self.runtime = home / "runtime"
@@ -112,9 +112,10 @@ class Server:
                 self.open(path, method="DELETE").close()
             except urllib.error.HTTPError as error:
                 error.close()
-                if error.code < 500:
+                gone = error.code in (404, 410)  # the first try has ended it, and failed later
+                if error.code < 500 and not gone:
                     raise
-                return False
+                return gone
             return True
 
         waiting.until(deleted)
@@ -179,7 +180,7 @@ def serving(machine: Machine, home: Path, **options: Any) -> Iterator[Server]:
         server.stop()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Return a port that nobody listens at."""
     for port in _PORTS:
         with contextlib.suppress(OSError), socket.socket() as probe:

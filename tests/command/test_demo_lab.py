@@ -20,6 +20,7 @@ import pytest
 from jupyterlab_server.workspaces_handler import WorkspacesManager
 
 import tfgpu_magic
+from tests.jupyter import free_port
 from tests.waiting import until
 from tfgpu_magic.command import demo
 from tfgpu_magic.command.main import main
@@ -27,13 +28,6 @@ from tfgpu_magic.simgpu.demo import lab
 
 ROOT = Path(__file__).parents[2]
 THEMES = "@jupyterlab/apputils-extension:themes"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _call(server: str, path: str, token: str, *, method: str = "GET", data: bytes | None = None) -> Any:
@@ -73,7 +67,7 @@ def test_the_address_is_said_when_it_can_be_opened_and_not_before(tmp_path: Path
 def test_the_demo_serves_the_tour_and_is_gone_when_told(
     end: signal.Signals, status: int, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    port, own = _free_port(), tmp_path_factory.mktemp("own")
+    port, own = free_port(), tmp_path_factory.mktemp("own")
     with subprocess.Popen(
         [ROOT / "scripts" / "demo", "--no-browser", "--port", str(port)],
         cwd=tmp_path,

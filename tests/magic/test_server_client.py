@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.jupyter import free_port
 from tfgpu_magic.notebook import server_client
 from tfgpu_magic.notebook.server_client import Server
 
@@ -187,9 +188,7 @@ def test_another_server_of_the_same_user_hears_nothing(tmp_path: Path) -> None:
 
 def test_where_the_server_listens_no_longer_nobody_else_hears_the_token(tmp_path: Path) -> None:
     code = "import socket, sys; l = socket.socket(); l.bind(('127.0.0.1', int(sys.argv[1]))); l.listen(); input()"
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     with subprocess.Popen([sys.executable, "-c", code, str(port)], stdin=-1):  # a process that is not this one
         tell(tmp_path, port)  # and this one wrote that it would listen there
 
