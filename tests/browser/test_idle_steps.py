@@ -77,7 +77,7 @@ def test_the_server_tells_once_and_its_owner_may_say_not_today(scene: Scene, pag
 
     toast.get_by_text("Not Today").click()
     expect(page.locator(TOAST)).to_have_count(0)
-    assert told(scene.server, notebook.kernel)["put_off"] is True
+    until(lambda: told(scene.server, notebook.kernel)["put_off"])  # it is asked for beside that
     page.reload()
     expect(page.locator("#jp-main-dock-panel")).to_be_visible()
     assert told(scene.server, notebook.kernel)["rests"] > 0

@@ -55,7 +55,7 @@ def answer(here: Kernel) -> None:
 def test_a_client_that_knows_no_widgets_gets_the_table_as_html_and_text(machine: Machine) -> None:
     with kernel(machine) as here:
         here.run("%tf_gpu top")
-        (first,) = outputs(here).values()
+        (first,) = here.displayed()
         (then,) = until(here, widget=False)
 
     assert WIDGET in first

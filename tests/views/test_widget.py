@@ -17,6 +17,8 @@ from tests.machines import machine_of
 from tests.magic.shell import last
 from tests.processes import PATIENCE, run
 from tests.sizes import GIB, MIB
+from tests.slack import SLACK
+from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
 
@@ -33,7 +35,7 @@ class Kernel:
     def run(self, source: str) -> None:
         """Run a cell to its end; an error in it is the test's."""
         asked = self._client.execute(source)
-        for said in self._listen(60):
+        for said in self._listen(60 * SLACK):
             if said["parent_header"].get("msg_id") == asked:
                 assert said["msg_type"] != "error", "\n".join(said["content"]["traceback"])
                 if said["content"].get("execution_state") == "idle":
@@ -42,11 +44,11 @@ class Kernel:
 
     def until(self, promise: Callable[[dict[str, Any]], object], seconds: float = 15) -> dict[str, Any]:
         """Return the first state that keeps a promise, of those that are sent from now on."""
-        for said in self._listen(seconds):
+        for said in self._listen(seconds * SLACK):
             state = said["content"].get("data", {}).get("state", {}).get("state") if _of_a_comm(said) else None
             if state and promise(state):
                 return dict(state)
-        raise AssertionError(f"no such state within {seconds} s")
+        raise AssertionError(f"no such state within {seconds * SLACK:g} s")
 
     def rest(self, seconds: float) -> None:
         """Hear what is said in a time."""
@@ -114,7 +116,7 @@ def test_the_table_opens_with_figures_and_follows_while_a_cell_runs(machine: Mac
     with kernel(machine) as here:
         here.run("%tf_gpu limit 1GiB\n%tf_gpu top")
         (model,) = here.models()
-        here.start("import time; time.sleep(30)")
+        here.start("import time; time.sleep(3600)")
         neighbour = machine.add_neighbour("9GiB@1")
         seen = here.until(lambda state: used(state) == 9 * GIB and "1 " + str(neighbour.pid) in state["rows"])
 
@@ -127,7 +129,7 @@ def test_the_table_opens_with_figures_and_follows_while_a_cell_runs(machine: Mac
 
 
 def test_this_notebooks_own_figures_are_in_it_while_it_works(machine: Machine) -> None:
-    grow = "kept = []\nwhile len(kept) < 30: kept.append(tf.zeros(2**24)); time.sleep(.3)"
+    grow = "kept = []\nwhile len(kept) < 100: kept.append(tf.zeros(2**24)); time.sleep(.3)"
     with kernel(machine) as here:
         here.run("%tf_gpu visible 1; growth\nimport tensorflow as tf, time\n%tf_gpu top")
         here.start(grow)
@@ -153,6 +155,7 @@ def in_use(state: dict[str, Any]) -> int:
 
 def test_a_cell_that_is_run_again_shows_the_same_table(machine: Machine) -> None:
     with kernel(machine) as here:
+        here.run("from tfgpu_magic.notebook import widget; widget.ANSWER_WITHIN = 3600")
         here.run("%tf_gpu top")
         here.run("%tf_gpu top")
         shown = [data["application/vnd.jupyter.widget-view+json"]["model_id"] for data in here.displayed()]
@@ -211,18 +214,22 @@ def test_a_page_that_vanishes_is_sent_nothing_more_until_it_is_back(machine: Mac
         here.run("from tfgpu_magic.notebook import widget; widget.PRESENT_FOR = 5.0")
         here.run("%tf_gpu top")
         (model,) = here.models()
-        here.rest(8)
+        until(lambda: said_in(here, 4) == [])
         before = len(here.heard)
-        here.rest(4)
-        silence = here.heard[before:]
         machine.add_neighbour("9GiB@1")
         here.send(model["comm_id"], {"type": "drawn"})
         here.until(lambda state: used(state) == 9 * GIB)
         here.until(lambda state: used(state) == 9 * GIB)
         again = here.heard[before:]
 
-    assert silence == []
     assert any("history" in said["content"].get("data", {}).get("state", {}) for said in again)
+
+
+def said_in(here: Kernel, seconds: float) -> list[Any]:
+    """Return what is said in a time."""
+    before = len(here.heard)
+    here.rest(seconds)
+    return here.heard[before:]
 
 
 def test_while_a_cell_runs_a_page_that_cannot_be_heard_is_sent_less_and_less(machine: Machine) -> None:
