@@ -1,4 +1,4 @@
-"""What docs/administrators.md has administrators write: each file is read, and each figure is the planner's."""
+"""What the pages have administrators write: each file is read, and each figure is the planner's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from tfgpu_magic.policy.ceiling import read
 from tfgpu_magic.policy.settings import Settings
 from tfgpu_magic.server.extension import TfGpuServer
 
-PAGE, FAQ = ((Path(__file__).parents[2] / "docs" / name).read_text() for name in ("administrators.md", "faq.md"))
+ADMINISTRATORS, PARKING, FAQ = (
+    (Path(__file__).parents[2] / "docs" / f"{name}.md").read_text() for name in ("administrators", "parking", "faq")
+)
+PAGE = ADMINISTRATORS + PARKING
 FITS = re.findall(r"^\| `(pick; limit \d+%)` \| ([\d.]+) GiB \| (\d+) \| (\d+) \|$", PAGE, re.MULTILINE)
 CEILING = {policy.CEILING: "limit 40%"}
 _OWNERS: dict[str, Any] = {
