@@ -5,8 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
+from typing import Any
+
+from traitlets import TraitType
+from traitlets.config import Configurable
 
 from scripts import _matrix
 from scripts._contents import KINDS
@@ -15,6 +19,8 @@ from tfgpu_magic.doctor.checks.table import CHECKS, outcomes
 from tfgpu_magic.lab.exporter import METRICS
 from tfgpu_magic.notebook.words import table
 from tfgpu_magic.parking.observation import QUESTIONS, Observation
+from tfgpu_magic.policy.settings import TfGpuSettings
+from tfgpu_magic.server.extension import TfGpuServer
 from tfgpu_magic.units import rounded
 
 PACKAGE = Path(__file__).parents[1] / "tfgpu_magic"
@@ -22,6 +28,8 @@ SEEN = Path(__file__).parents[1] / "docs" / "seen.jsonl"
 RULES = Path(__file__).parents[1] / "grafana" / "rules.yml"
 WORDS = table.WORDS
 FLAGS = table.ISOLATED.flags
+_VARIABLE = re.compile("TFGPU_[A-Z_]+")
+_REQUEST = re.compile("((?:GET |POST |WebSocket )?)``((?:GET |POST )?<base>/tfgpu-magic/.*?)``: (.*)", re.DOTALL)
 
 
 def words() -> str:
@@ -55,6 +63,55 @@ def commands() -> str:
 def _table(head: str, rows: Iterable[str]) -> str:
     """Return a table below its head, whose last line has as many columns as the rows."""
     return "\n".join([head, "|---" * (head.count("|") - 1) + "|", *rows])
+
+
+def settings() -> str:
+    """Return the table of the settings of kernels, as Markdown."""
+    return _traits(TfGpuSettings)
+
+
+def server_settings() -> str:
+    """Return the table of the settings of servers, as Markdown."""
+    return _traits(TfGpuServer)
+
+
+def _traits(owner: type[Configurable]) -> str:
+    return _table(
+        "| setting | default | meaning |",
+        (
+            f"| `{name}` | `{_default(trait)}` | {trait.help} |"
+            for name, trait in vars(owner).items()  # in their order
+            if isinstance(trait, TraitType) and trait.metadata.get("config")
+        ),
+    )
+
+
+def _default(trait: TraitType[Any, Any]) -> str:
+    """Return a setting's default as a configuration file has it."""
+    value = trait.default()
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def variables() -> str:
+    """Return the table of the package's own environment variables, as Markdown: each constant with its docstring."""
+    found = {name: text for module in modules() for name, text in _constants(module) if _VARIABLE.fullmatch(name)}
+    return _table("| variable | meaning |", (f"| `{name}` | {text} |" for name, text in sorted(found.items())))
+
+
+def _constants(module: Path) -> Iterable[tuple[str, str]]:
+    """Return the strings that constants of a module are, each with the docstring below it in one line."""
+    for before, after in pairwise(ast.parse(module.read_text()).body):
+        match before, after:
+            case ast.Assign(value=ast.Constant(value=str(value))), ast.Expr(value=ast.Constant(value=str(text))):
+                yield value, " ".join(text.split())
+
+
+def http() -> str:
+    """Return what may be asked of a Jupyter server, as Markdown: the docstrings of the handlers that begin with it."""
+    classes = (node for module in modules() for node in ast.walk(ast.parse(module.read_text())))
+    texts = (ast.get_docstring(node) or "" for node in classes if isinstance(node, ast.ClassDef))
+    asked = sorted(found.groups() for text in texts if (found := _REQUEST.fullmatch(text)))
+    return "\n\n".join(f"### `{how}{path}`\n\n{text[0].upper()}{text[1:]}" for how, path, text in asked)
 
 
 def wheel() -> str:

@@ -10,9 +10,9 @@ Host: TypeAlias = Literal["kernel", "session", "cell", "program"]
 """What a process can be; only a kernel has a notebook, a menu to restart it from, and a server that can do so."""
 
 SIMULATED = "TFGPU_SIMGPU"
-"""The variable that puts a process on a simulated machine."""
+"""The file of the simulated machine on which a process is; `python -m tfgpu_magic.simgpu` sets it."""
 SIMULATED_USER = "TFGPU_SIMGPU_USER"
-"""The variable with the name of other users there; without it, the system's names are used."""
+"""The name of other users on a simulated machine; without it, the system's names are used."""
 
 in_worker = False
 """Whether this is the worker process of an isolated call; it sets this itself."""

@@ -20,7 +20,9 @@ import tfgpu_magic
 from scripts._docs_parts import FLAGS, PACKAGE, WORDS, first_line, modules, seen
 from tfgpu_magic.command.table import COMMANDS, Command
 from tfgpu_magic.parking.observation import Observation
+from tfgpu_magic.policy.settings import TfGpuSettings
 from tfgpu_magic.policy.word import Word
+from tfgpu_magic.server.extension import TfGpuServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,6 +109,24 @@ def test_what_the_help_lists_below_one_heading_stands_together(table: Sequence[W
     headings = [heading for heading, _ in groupby(table, lambda entry: entry.group)]
 
     assert len(headings) == len({entry.group for entry in table})
+
+
+def test_every_setting_variable_and_request_is_in_a_reference(built: Path) -> None:
+    code = "".join(path.read_text() for path in PACKAGE.rglob("*") if path.suffix in (".py", ".c", ".h"))
+    traits = {**TfGpuSettings.class_own_traits(config=True), **TfGpuServer.class_own_traits(config=True)}
+    variables = set(re.findall(r'"(TFGPU_[A-Z_]+)"', code))
+    requests = set(re.findall(r'\(r"(/tfgpu-magic/\w+)"', code))
+
+    assert _unlisted(built / "settings.html", traits.keys() | variables) == set()
+    assert _unlisted(built / "http.html", {f"<base>{path}" for path in requests}) == set()
+    assert len(variables) > 5
+    assert len(requests) > 5
+
+
+def _unlisted(page: Path, names: set[str]) -> set[str]:
+    """Return which names do not stand alone, as code, on a built page."""
+    code = " ".join(re.findall(r"<code[^>]*>(.*?)</code>", page.read_text(), re.DOTALL))
+    return names - set(html.unescape(re.sub(r"<[^>]+>", "", code)).split())
 
 
 def test_every_word_is_used_in_a_guide() -> None:

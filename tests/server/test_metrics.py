@@ -27,7 +27,7 @@ from tfgpu_magic.server import metrics
 from tfgpu_magic.server.metrics import KernelsFound, families
 from tfgpu_magic.simgpu import Machine
 
-PAGE = (Path(__file__).parents[2] / "docs" / "administrators.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
 (PROMETHEUS,) = yaml.safe_load(PAGE.partition("```yaml\n")[2].partition("```")[0])["scrape_configs"]
 """How the page has Prometheus ask a server."""
 GPUS = (Gpu(index=0, uuid="GPU-0"), Gpu(index=1, uuid="GPU-1"))

@@ -36,7 +36,7 @@ def handlers(kernels: Callable[[], Awaitable[Mapping[int, Notebook]]]) -> list[t
 
 
 class ParkHandler(ActionHandler):
-    """Parks a kernel, or brings it back.
+    """``POST <base>/tfgpu-magic/park``: parks a kernel of this server, or brings it back.
 
     The body is JSON: ``{"kernel": "...", "pid": 4711}``, with ``"back": true`` for the latter. 204: done; 202: it goes
     on; 400: the request is malformed; 404: it is no kernel of this server, or another process by now; 409: it cannot be

@@ -6,11 +6,11 @@ Here stands where a user or an administrator configures the policy and the ceili
 from pathlib import Path
 
 POLICY = "TFGPU_POLICY"
-"""The policy for every kernel that loads the extension; it outweighs configuration, also where it is empty, which is no
-policy."""
+"""The policy for every kernel that loads the extension; it replaces the configuration's, and an empty one is none."""
 
 CEILING = "TFGPU_CEILING"
-"""A ceiling for every process. On each GPU the lower holds of this one and the configuration's."""
+"""A ceiling for every kernel that loads the extension and every program that uses tfgpu_magic; on each GPU the lower
+holds of this one and the configuration's."""
 
 FILE = Path("/etc/tfgpu_magic.toml")
 """The administrator's file, with the settings of `c.TfGpuMagics`; its ceiling holds in every process that has ours."""

@@ -51,8 +51,9 @@ class TfGpuSettings(Configurable):
 
     policy = Words(
         "",
-        help="The policy, such as `growth`, that holds for TensorFlow, PyTorch and JAX until a line says another. It "
-        "is checked when one is imported; where it cannot be had in full, the nearest that can holds, at least growth.",
+        help="The policy, such as `growth`, that holds for TensorFlow, PyTorch and JAX until a `%gpu` line, or for "
+        "TensorFlow a `%tf_gpu` line, says another. It is checked when one is imported; where it cannot be had in "
+        "full, the nearest that can holds, at least growth.",
     ).tag(config=True)
 
     policies = ByGroup(
@@ -74,12 +75,15 @@ class TfGpuSettings(Configurable):
 
     quiet = Bool(
         False,
-        help="Whether nothing is said below the cell that imports TensorFlow where the policy is in force in full.",
+        help="Whether nothing is said below the cell that imports TensorFlow where the policy is in force in full; "
+        "warnings stay.",
     ).tag(config=True)
 
     quiet_tensorflow = Bool(
         False,
-        help="Whether TensorFlow logs errors only: TF_CPP_MIN_LOG_LEVEL is set to 2 where it is not set already.",
+        help="Whether TensorFlow logs errors only: TF_CPP_MIN_LOG_LEVEL is set to 2 where it is not set already, for "
+        "this kernel and for the processes that it starts. The few lines that TensorFlow writes before it reads that, "
+        "such as the note on oneDNN, are still shown.",
     ).tag(config=True)
 
     why = Bool(

@@ -103,7 +103,7 @@ async def within(seconds: float, job: Callable[[], T]) -> T:
 
 
 class StopHandler(ActionHandler):
-    """Interrupts a call as Ctrl-C does, or kills one that ignores interrupts.
+    """``POST <base>/tfgpu-magic/stop``: interrupts an isolated call as Ctrl-C does, or kills one that ignores that.
 
     The body is JSON: ``{"pid": 4711}``, with ``"kill": true`` for the latter. How the call ended is shown below its
     cell. 204: the signal was sent; 400: the request is malformed; 404: the pid is no call of these kernels; 504: the
@@ -139,7 +139,9 @@ def stop(pid: int, number: int, kernels: Collection[int]) -> bool:
 
 
 class EndHandler(ActionHandler):
-    """Asks a process that computes on a GPU to end, or kills one that does not; one that draws only, a desktop, stays.
+    """``POST <base>/tfgpu-magic/end``: asks a process of the user's own that computes on a GPU to end, or kills it.
+
+    One that draws only, a desktop, stays.
 
     The body is JSON: ``{"pid": 4711, "began": 123456}``, with ``"kill": true`` for the latter; `began` is the row's
     figure. 204: the signal was sent; 400: the request is malformed; 403: the process is the server, or one of its
@@ -170,7 +172,7 @@ class EndHandler(ActionHandler):
 
 
 class IdleHandler(ActionHandler):
-    """``GET <base>/tfgpu-magic/idle``: what is known of idle notebooks; a request with a kernel's pid puts steps off.
+    """``GET <base>/tfgpu-magic/idle``: what is known of idle notebooks; a POST with a kernel's pid puts steps off.
 
     Its body is JSON: ``{"pid": 4711, "kernel": "..."}``. 204: its steps are put off; 400: the request is malformed;
     404: it is no idle kernel of which its owner was told, or was put off before. ``GET .../idle?culler``, as the Hub's

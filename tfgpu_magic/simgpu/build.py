@@ -23,6 +23,9 @@ NEIGHBOUR = "tfgpusim-neighbour"
 PYTHON = "python"
 """The folder in that of the libraries that is put on PYTHONPATH."""
 
+COMPILE = "TFGPU_SIMGPU_COMPILE"
+"""If it is set, the simulated machine is compiled although the wheel has it compiled."""
+
 _FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-pthread")
 _JAX_PLUGIN = Path(__file__).with_name("jax_plugin.py")
 _LIBRARY = ("-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,defs")
@@ -114,7 +117,7 @@ def prebuilt_in(folder: Path) -> Path | None:
         folder: where it is looked for, by its name: `prebuilt-SOURCES-MACHINE-glibc-VERSION.tar.xz`. What is of other
             sources is never used.
     """
-    if os.environ.get("TFGPU_SIMGPU_COMPILE") or sys.platform != "linux":
+    if os.environ.get(COMPILE) or sys.platform != "linux":
         return None
     library, version = platform.libc_ver()
     for archive in folder.glob(f"{prebuilt_name('*')}.tar.xz"):

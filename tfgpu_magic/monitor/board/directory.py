@@ -17,6 +17,8 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.host import SIMULATED
 from tfgpu_magic.monitor.driver.sources import SOURCES
 
+PLACE = "TFGPU_MAGIC_DIR"
+"""The directory for what views share, in place of the user's own; the server and all kernels must have the same."""
 _OF_A_VIEW = ("board", "lock")
 """Prefixes of the files that belong to one view of the GPUs; all others belong to the whole machine."""
 _RUNTIME, _TEMPORARY = Path("/run/user"), Path("/tmp")  # noqa: S108  BoardDirectory checks the owner
@@ -33,7 +35,7 @@ def directories() -> tuple[Path, ...]:
     ``/tmp/tfgpu_magic-UID``, and ``~/.cache/tfgpu_magic``, whose path no other user can take. These follow from the
     user's number: the rest of the environment differs between a server, a login and a job.
     """
-    if chosen := os.environ.get("TFGPU_MAGIC_DIR"):
+    if chosen := os.environ.get(PLACE):
         return (Path(chosen).absolute(),)
     user = os.geteuid()
     found = [_TEMPORARY / f"tfgpu_magic-{user}"]

@@ -23,7 +23,7 @@ READING_TIMEOUT = 60.0
 """Seconds that a reading may take: a driver without persistence takes many to start, on many GPUs."""
 
 LIBRARIES = "TFGPU_MAGIC_LIBRARIES"
-"""The variable with the folders where a driver's library may be, for systems that do not find it by themselves."""
+"""Folders in which what asks the driver looks for its library, too; views set it to `LD_LIBRARY_PATH`."""
 PROCESS_NAME = "tfgpu-collector"
 """The process's name, also as a zombie; Linux keeps 15 characters."""
 PARKING_NAME = "tfgpu-parking"
