@@ -277,6 +277,7 @@ def ask(peer: Peer, python: Path, *, count: int = VIEWS, window: float = WINDOW)
         drawn = _soon(lambda: SHOWN.search(view.text()), PATIENCE if peer.view != "api/metrics/v1" else 5)
         first, memory = _cost(one for pid, one in _ours(f"{folder}/board").items() if pid not in before)
         time.sleep(2)
+        _soon(lambda: NOTEBOOK in view.text(), PATIENCE if drawn else 0)
         seen = view.text()
         more = [stack.enter_context(opened()) for _ in range(count - 1)]
         _soon(lambda: all(SHOWN.search(one.text()) for one in more), PATIENCE if drawn else 1)

@@ -21,6 +21,7 @@ from tests.isolate import deeds
 from tests.isolate.rig import Paper, belongings, call, prepare, run
 from tests.sizes import MIB
 from tests.slack import SLACK
+from tests.waiting import until
 from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
 
 pytestmark = pytest.mark.usefixtures("light")
@@ -152,15 +153,23 @@ def test_two_hundred_calls_leave_nothing_behind(tmp_path: Path, monkeypatch: pyt
     server = psutil.Process(FORK_SERVER.process().pid)
     array = np.zeros(4 * MIB, np.uint8)
 
+    def exact() -> tuple[object, ...]:
+        return belongings(), server.num_fds(), server.num_threads(), server.children(), list(tmp_path.iterdir())
+
+    def at_rest() -> tuple[object, ...]:
+        """Return what there is, once the fork server has closed its end of the last call; nothing before."""
+        found = exact()
+        time.sleep(0.2)
+        return found if not server.children() and found == exact() else ()
+
     def some(count: int) -> tuple[object, tuple[int, int, int]]:
         """Make calls; return what this process and the fork server have then, and memory, which may grow a little."""
         for number in range(count):
             value = array if number % 10 == 0 else number
             np.testing.assert_array_equal(run(deeds.echo, (value,), {}), value)
-        time.sleep(0.05)  # in which the fork server closes its end of the last one
-        exact = (belongings(), server.num_fds(), server.num_threads(), server.children(), list(tmp_path.iterdir()))
+        rest = until(at_rest)
         maps = len(Path("/proc/self/maps").read_text().splitlines())
-        return exact, (maps, psutil.Process().memory_info().rss, server.memory_info().rss)
+        return rest, (maps, psutil.Process().memory_info().rss, server.memory_info().rss)
 
     before, first = some(80)  # which make what the allocator keeps for ever
     between, second = some(100)

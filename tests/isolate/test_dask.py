@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from tests.isolate import on_cluster
+from tests.jupyter import free_port
 from tests.processes import PATIENCE, QUIET
 from tests.waiting import until
 from tfgpu_magic import Raised, Refused, TimedOut, Unpicklable, WorkerDied, isolated
@@ -58,9 +59,7 @@ def machines() -> Iterator[tuple[Machine, Machine]]:
 @pytest.fixture(scope="module")
 def client(machines: tuple[Machine, Machine], tmp_path_factory: pytest.TempPathFactory) -> Iterator[distributed.Client]:
     """A client of a scheduler and two warm workers, each of which names its machine in its environment."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     address = f"tcp://127.0.0.1:{port}"
     words = (address, "--resources", "GPU=1", "--nthreads", "4", "--preload", "tfgpu_magic.isolate.dask")
     one, two = (

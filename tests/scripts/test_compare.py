@@ -22,7 +22,7 @@ def test_the_page_has_every_program_in_the_version_that_is_asked_and_what_it_doe
 
 
 def test_ours_names_the_notebook_keeps_others_lines_to_itself_and_limits_before_the_first_use() -> None:
-    answers = ask(COMMAND, Path(sys.executable), count=2, window=1)
+    answers = ask(COMMAND, Path(sys.executable), count=2, window=5)
 
     assert answers.names
     assert answers.private is (True if os.geteuid() == 0 else None)

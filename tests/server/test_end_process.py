@@ -106,6 +106,7 @@ def follow(machine: Machine, first: subprocess.Popen[str]) -> subprocess.Popen[s
     """End a process, and start another one that gets its pid."""
     first.kill()
     first.communicate()
+    last = LAST_PID.read_text() if LAST_PID.exists() else ""
     for _ in range(20):  # another process may get it first, and most end soon
         try:
             LAST_PID.write_text(str(first.pid - 1))
@@ -113,6 +114,7 @@ def follow(machine: Machine, first: subprocess.Popen[str]) -> subprocess.Popen[s
             pytest.skip(f"no pid can be chosen here: {error}")
         second = script(machine)
         if second.pid == first.pid:
+            LAST_PID.write_text(last)  # no other test's processes get pids of those that have just ended
             return second
         second.kill()
         second.communicate()
