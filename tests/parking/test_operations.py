@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from functools import partial
 from io import StringIO
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -254,19 +255,24 @@ def test_figures_that_cannot_be_had_are_not_taken_for_a_gpu_that_is_gone(house: 
     assert "not there now" not in parking.progress(said[0], {})
 
 
-def test_room_that_is_not_given_is_said_and_tried_for_more_and_more_rarely(house: House) -> None:
-    said: list[Progress] = []
+def test_room_that_is_not_given_is_said_and_tried_for_more_and_more_rarely(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, pauses = list[Progress](), list[float]()
+
+    def pause(_: Asker, seconds: float) -> None:
+        pauses.append(seconds)
+        house.driver.kept = TOTAL if len(pauses) < 12 else 0
+
+    monkeypatch.setattr(Asker, "pause", pause)
     house.park()
     house.driver.kept = TOTAL
-    coming = Asking(house.unpark, Asker(said.append))
-    time.sleep(1)
-    until(lambda: house.driver.calls.count("take") >= 2)
-    tried = house.driver.calls.count("take")
-    house.driver.kept = 0
+    coming = house.unpark(Asker(said.append))
     waits = next(one for one in said if one.step == "waits")
 
-    assert coming.outcome().done
-    assert 1 < tried <= 8
+    assert coming.done
+    assert (len(pauses), pauses[-1]) == (12, transfers._AGAIN)
+    assert all(later >= min(2 * earlier, transfers._AGAIN) for earlier, later in pairwise(pauses))
     assert waits.trouble == why.NOT_GIVEN("cuMemAlloc_v2", OUT_OF_MEMORY)
     assert "not its turn" not in parking.progress(waits, {})
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -26,7 +27,7 @@ from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.monitor.owners.pids import notebook_of
 from tfgpu_magic.notebook.publisher import Publisher
-from tfgpu_magic.notebook.reporter import Reporter
+from tfgpu_magic.notebook.reporter import SHARE, Reporter
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.simgpu import Machine
 
@@ -130,10 +131,10 @@ def test_a_report_says_idle_only_of_figures_that_were_read_after_the_cell(monkey
 
 def test_a_report_that_is_slow_comes_less_often() -> None:
     with Machine.create("1x8GiB") as machine:
-        slow, quick = run(machine, _count_slow_reports, 0.05), run(machine, _count_slow_reports, 0.0)
+        slow, quick = run(machine, _between_reports, 0.05, 2), run(machine, _between_reports, 0.0, 4)
 
-    assert slow <= 2
-    assert quick >= 3
+    assert min(slow) >= 0.05 / SHARE
+    assert min(quick) < 0.05 / SHARE
 
 
 def test_pytorchs_figures_are_told_beside_tensorflows() -> None:
@@ -200,19 +201,20 @@ def _count_reports() -> int:
         return int(brief.call_count)
 
 
-def _count_slow_reports(cost: float) -> int:
+def _between_reports(cost: float, count: int) -> list[float]:
+    """Return the seconds from the end of a report that takes so long to the next one, of so many."""
     cells(KEEP)
-    publish = Publisher.publish
+    publish, times = Publisher.publish, list[tuple[float, float]]()
 
     def slow(self: Publisher, *, busy: bool, active: float) -> None:
+        begun = time.monotonic()
         time.sleep(cost)
-        counted.append(1)
         publish(self, busy=busy, active=active)
+        times.append((begun, time.monotonic()))
 
-    counted: list[int] = []
     with mock.patch.object(Publisher, "publish", slow):
-        time.sleep(4.5)
-    return len(counted)
+        until(lambda: len(times) > count)
+    return [begun - ended for (_, ended), (begun, _) in pairwise(times)]
 
 
 def _with_torch() -> tuple[tuple[Figure, ...], ...]:
