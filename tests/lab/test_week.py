@@ -105,6 +105,7 @@ looks = st.lists(
         stands_for=st.floats(0, 1e6),
         held=st.sampled_from([None, 0, 200 * MIB, 5 * GIB]),
         used=st.sampled_from([None, False, False, False, True]),
+        hurried=st.booleans(),
     ),
     max_size=60,
 )
@@ -121,7 +122,8 @@ def test_whatever_is_seen_no_step_comes_before_its_time_or_without_the_one_befor
             kept = kept.not_today()
             snoozed += kept.rests > 0 and kept.put_off
         action, kept = step(rule, now, kept)
-        idle = 0.0 if now.used or now.held in (0, 200 * MIB) else idle + min(now.stands_for, 60.0)
+        passed = min(now.stands_for, 60.0) * (1 + now.hurried)
+        idle = 0.0 if now.used or now.held in (0, 200 * MIB) else idle + passed
         if idle == 0.0 and not action:
             told = math.inf if now.used or now.held in (0, 200 * MIB) else told
         if action:
@@ -149,6 +151,46 @@ def test_a_look_that_is_missing_or_unknown_only_delays(rule: Rule, seen: list[Id
 
     assert last(less) == last(unknown)
     assert last(less).idle <= last(idle).idle
+
+
+HURRIED = IdleLook(LOOK, 5 * GIB, used=False, hurried=True)
+
+
+def stepped(looks: list[IdleLook]) -> list[tuple[float, str]]:
+    """Return the steps by the usual rule, each with the hour at whose end it comes."""
+    kept = IdleState()
+    done: list[tuple[float, str]] = []
+    for number, now in enumerate(looks, 1):
+        action, kept = step(USUAL, now, kept)
+        done += [(round(number * LOOK / HOUR, 2), action)] if action else []
+        if action == "stop":
+            break
+    return done
+
+
+def test_all_hours_are_halved_while_the_user_holds_more_than_the_bound() -> None:
+    assert stepped([HURRIED] * 1440) == [(1, "tell"), (3, "park"), (12, "stop")]
+
+
+def test_of_one_that_was_told_only_the_hours_that_are_left_are_halved() -> None:
+    looks = [HURRIED._replace(hurried=number >= 600) for number in range(1860)]  # from the hour 5 on
+
+    assert stepped(looks) == [(2, "tell"), (5.5, "park"), (14.5, "stop")]
+
+
+def test_a_sum_that_passes_the_bound_again_and_again_puts_nothing_off() -> None:
+    looks = [HURRIED._replace(hurried=number % 4 > 1) for number in range(1920)]
+
+    assert stepped(looks) == [(1.33, "tell"), (4.0, "park"), (16.0, "stop")]
+
+
+def test_the_times_that_are_told_are_those_of_the_clock() -> None:
+    kept = IdleState()
+    for _ in range(121):
+        _, kept = step(USUAL, HURRIED, kept)
+
+    assert (kept.idle, kept.told) == (HOUR + LOOK, HOUR)
+    assert kept.due(USUAL) == {"park": 2 * HOUR - LOOK, "stop": 11 * HOUR - LOOK}
 
 
 def test_what_is_due_is_counted_from_when_the_owner_was_told() -> None:

@@ -29,6 +29,20 @@ def table(name: str) -> Any:
         raise PolicyError(f"{policy.FILE} cannot be read: {type(error).__name__}: {error}.") from error
 
 
+def names_of(user: str | None = None) -> frozenset[str]:
+    """Return a user's name and number; by default those of this process.
+
+    Raises:
+        KeyError: no user has that name here.
+    """
+    if user is not None:
+        return frozenset({user, str(pwd.getpwnam(user).pw_uid)})
+    names = {str(os.geteuid())}
+    with contextlib.suppress(KeyError):
+        names.add(pwd.getpwuid(os.geteuid()).pw_name)
+    return frozenset(names)
+
+
 def groups_of(user: str | None = None) -> frozenset[str]:
     """Return the names and numbers of a user's Unix groups; by default those of this process.
 

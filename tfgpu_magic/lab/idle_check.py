@@ -1,4 +1,4 @@
-"""Whether idle notebooks of this user are told of, parked and shut down, and after how many hours: a doctor's check."""
+"""The doctor's check of idle notebooks: after which hours anything is done to this user's, and the bound on the sum."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ from tfgpu_magic import policy
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.lab import file
+from tfgpu_magic.lab import bound, file
 from tfgpu_magic.lab.ladder import Rule, rule_of
 
 HOLDS = Outcome(
     "idle.holds",
     Severity.GOOD,
     "By {file}, a notebook that holds GPU memory without use is {steps}. A notebook in use is left alone.",
+)
+BOUND = Outcome(
+    "idle.bound",
+    Severity.GOOD,
+    "By {file}, your processes together may hold {amount} of each GPU. If they hold more, you are told.",
 )
 FLAWED = Outcome(
     "idle.flawed",
@@ -28,10 +33,11 @@ _WORDS = {"notify": "reported to its owner", "park": "parked, if parking is on t
 
 
 def idle(machine: ThisMachine) -> Iterator[Finding]:  # noqa: ARG001  # the file is read as a server does
-    """Tell what the administrator's file says of idle notebooks."""
+    """Tell what the administrator's file says of idle notebooks, and of all that a user holds."""
     try:
         table = file.table("idle")
         rule = Rule() if table is None else rule_of(table, file.groups_of())
+        amount = bound.of_user()
     except PolicyError as error:
         yield FLAWED(flaw=str(error), file=str(policy.FILE))
         return
@@ -39,6 +45,8 @@ def idle(machine: ThisMachine) -> Iterator[Finding]:  # noqa: ARG001  # the file
     if hours:
         steps = ", ".join(f"{_WORDS[step]} after {time / 3600:g} h" for step, time in hours.items())
         yield HOLDS(file=str(policy.FILE), steps=steps)
+    if amount:
+        yield BOUND(file=str(policy.FILE), amount=amount)
 
 
 TITLED = ("Idle notebooks", idle)

@@ -44,11 +44,13 @@ class IdleLook(NamedTuple):
         stands_for: the seconds that it stands for, at most those since the look before.
         held: bytes of GPU memory; None where any of it is unknown.
         used: whether a cell or anything else of it has run since the look before; None where that is unknown.
+        hurried: whether its idle time counts double, since its user holds more than the bound.
     """
 
     stands_for: float
     held: int | None
     used: bool | None
+    hurried: bool = False
 
 
 class IdleState(NamedTuple):
@@ -60,6 +62,8 @@ class IdleState(NamedTuple):
         rests: seconds that are left of *Not Today*.
         put_off: whether that was said; it can be once.
         asked: whether it was asked to park itself.
+        ahead: seconds that count beyond those in `idle`, since it was told, or before that, from the first on.
+        hurried: whether they grew with the last look that counted.
     """
 
     idle: float = 0.0
@@ -67,12 +71,14 @@ class IdleState(NamedTuple):
     rests: float = 0.0
     put_off: bool = False
     asked: bool = False
+    ahead: float = 0.0
+    hurried: bool = False
 
     def due(self, rule: Rule) -> Mapping[str, float]:
-        """Return in how many seconds of idle time it is parked, and shut down, after its owner was told."""
-        since, rests = self.idle - (self.told or 0.0), self.rests
+        """Return in how many seconds it is parked, and shut down, after its owner was told."""
+        since, rests, pace = self.idle - (self.told or 0.0) + self.ahead, self.rests, 1 + self.hurried
         due = {"park": math.inf if self.asked else rule.park, "stop": rule.stop}
-        return {step: max(0.0, at - rule.notify - since) + rests for step, at in due.items() if at < math.inf}
+        return {step: max(0.0, at - rule.notify - since) / pace + rests for step, at in due.items() if at < math.inf}
 
     def not_today(self) -> IdleState:
         """Return it with all steps put off; unchanged if its owner was not told, or has said so before."""
@@ -83,7 +89,7 @@ def step(rule: Rule, now: IdleLook, kept: IdleState) -> tuple[Action, IdleState]
     """Go on to a look, and return what is to be done, and what is to be kept.
 
     Any use begins anew, and nothing is done or counted while anything is unknown. Between being told and each later
-    step lie at least the hours that the rule has between the two.
+    step lie at least the hours that the rule has between the two, half of them while idle time counts double.
 
     Args:
         rule: the hours.
@@ -97,10 +103,12 @@ def step(rule: Rule, now: IdleLook, kept: IdleState) -> tuple[Action, IdleState]
         return "", kept._replace(rests=max(0.0, kept.rests - passed))
     if now.used is None or now.held is None or rule.notify == math.inf:
         return "", kept
-    kept = kept._replace(idle=kept.idle + passed)
+    ahead = kept.ahead + passed * now.hurried
+    kept = kept._replace(idle=kept.idle + passed, ahead=ahead, hurried=now.hurried)
     if kept.told is None:
-        return ("tell", kept._replace(told=kept.idle)) if kept.idle >= rule.notify else ("", kept)
-    since = kept.idle - kept.told
+        tell = kept.idle + kept.ahead >= rule.notify
+        return ("tell", kept._replace(told=kept.idle, ahead=0.0)) if tell else ("", kept)
+    since = kept.idle - kept.told + kept.ahead
     if since >= rule.stop - rule.notify:
         return "stop", kept
     if since >= rule.park - rule.notify and not kept.asked:
@@ -126,15 +134,21 @@ def rule_of(table: Any, groups: Container[str]) -> Rule:
     Raises:
         PolicyError: anything in the table is wrong, of whatever group: then nothing of it is in force.
     """
-    everybody = dict(_entries(table, "[idle]"))
+    everybody = dict(entries(table, "[idle]"))
     rules = {"": everybody}
-    for group, entry in _entries(everybody.pop("groups", {}), "[idle] groups").items():
-        rules[group] = everybody | _entries(entry, f"[idle] groups.{group}")
+    for group, entry in entries(everybody.pop("groups", {}), "[idle] groups").items():
+        rules[group] = everybody | entries(entry, f"[idle] groups.{group}")
     checked = {group: _rule(entry, f"[idle] groups.{group}" if group else "[idle]") for group, entry in rules.items()}
     return next((rule for group, rule in checked.items() if group and group in groups), checked[""])
 
 
-def _entries(value: Any, where: str) -> dict[str, Any]:
+def entries(value: Any, where: str) -> dict[str, Any]:
+    """Return a table of the file; raise `PolicyError` if it is none.
+
+    Args:
+        value: what the file has there.
+        where: what it is called.
+    """
     if not isinstance(value, dict):
         raise PolicyError(f"{where} is {value!r}, and has to be a table.")
     return value

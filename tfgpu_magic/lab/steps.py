@@ -1,7 +1,8 @@
 """The idle ladder in a Jupyter server: it looks at the server's own kernels, tells, has them parked, shuts them down.
 
 What holds GPU memory for as long as the administrator's file says, without a cell, without use of the GPU by the
-driver's samples, and without work of any other kind, is idle; what is not known of it is no idle time.
+driver's samples, and without work of any other kind, is idle; what is not known of it is no idle time. If the user's
+processes together hold more than the bound, the time of the longest idle notebook counts double.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psutil
 
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.lab import file
+from tfgpu_magic.lab import bound, file
+from tfgpu_magic.lab.bound import OverBound
 from tfgpu_magic.lab.ladder import Action, IdleLook, IdleState, Rule, rule_of, step, trouble
 from tfgpu_magic.model.parts import parts
 from tfgpu_magic.monitor.live import Live
@@ -46,7 +48,9 @@ AT_WORK = 0.05
 AT_WORK_STATES = ("busy", "starting", "restarting", "autorestarting")
 """Jupyter's words for a kernel that is at work; what it calls otherwise, but idle, is not known."""
 PAGE_OPTION = "tfgpuMagicIdle"
-"""The option by which a page knows that it is told here, and not by its browser's own memory."""
+"""The option by which a page knows that it is told here; with ``idle`` not by its browser's own memory, too."""
+LOOKS_OVER = 2
+"""Looks in a row that find more held than the bound, from which on that counts."""
 
 
 class _UnseenError(Exception):
@@ -64,6 +68,7 @@ class KernelLook(NamedTuple):
         used: whether it is at work now; None where that is unknown.
         mark: a text that is another one after any use.
         cpu: seconds of the CPU that it has used, with all that it has started.
+        gpus: on which it holds memory.
     """
 
     notebook: Notebook
@@ -72,6 +77,23 @@ class KernelLook(NamedTuple):
     held: int | None
     used: bool | None
     mark: str
+    cpu: float
+    gpus: frozenset[str]
+
+
+class UserLook(NamedTuple):
+    """What a look has found.
+
+    Attributes:
+        rule: the hours.
+        over: the GPUs of which this user holds more than the bound.
+        kernels: what was found of each.
+        cpu: the CPU's seconds of all.
+    """
+
+    rule: Rule
+    over: dict[str, OverBound]
+    kernels: dict[str, KernelLook]
     cpu: float
 
 
@@ -83,18 +105,20 @@ class IdleKernel(NamedTuple):
 
 
 def start(kernels: Kernels, server: Any) -> tuple[list[tuple[object, ...]], Callable[[], None]]:
-    """Begin, where the administrator's file has a table `[idle]`; return a handler, and what ends it.
+    """Begin, where the administrator's file has a table `[idle]` or `[bound]`; return a handler, and what ends it.
 
     Args:
         kernels: the server's kernels.
         server: the application.
     """
+    tells = "idle"
     with contextlib.suppress(PolicyError):
-        if file.table("idle") is None:
-            return [], lambda: None
+        tells = next((name for name in ("idle", "bound") if file.table(name) is not None), "")
+    if not tells:
+        return [], lambda: None
     steps = IdleSteps(kernels, server.log, every=LOOK_EVERY)
     task = server.io_loop.asyncio_loop.create_task(steps.run())
-    server.web_app.settings.setdefault("page_config_data", {})[PAGE_OPTION] = "true"
+    server.web_app.settings.setdefault("page_config_data", {})[PAGE_OPTION] = tells
 
     def end() -> None:
         task.cancel()
@@ -115,8 +139,9 @@ class IdleSteps:
     def __init__(self, kernels: Kernels, log: Logger, *, every: float) -> None:
         self._kernels, self._log, self._every = kernels, log, every
         self._worker, self._watcher = JobThread(), Watcher(Live(linger=LINGER, every=READING_EVERY))
-        self._looking: asyncio.Future[tuple[Rule, dict[str, KernelLook], float]] | None = None
+        self._looking: asyncio.Future[UserLook] | None = None
         self._lines: dict[str, IdleKernel] = {}
+        self._over: dict[str, OverBound] = {}
         self._rule, self._flaw, self._known = Rule(), "", False
         self._cpu, self._works = 0.0, True
 
@@ -150,14 +175,19 @@ class IdleSteps:
         if not looking.done():
             return
         try:
-            self._rule, found, cpu = looking.result()
+            self._rule, self._over, found, cpu = looking.result()
         except _UnseenError:
+            self._over = {}
             for key, line in self._lines.items():
                 self._lines[key] = line._replace(kept=step(self._rule, IdleLook(self._every, None, None), line.kept)[1])
             raise
         self._works, self._cpu = self._differs(cpu), cpu
-        stepped = {key: self._stepped(key, one) for key, one in found.items()}
+        hurried = self._hurried(found)
+        stepped = {key: self._stepped(key, one, hurried=key == hurried) for key, one in found.items()}
         self._lines, failed = {key: line for key, (_, line) in stepped.items()}, None
+        for gpu, one in self._over.items():
+            if one.looks == LOOKS_OVER:
+                self._log.warning("tfgpu_magic: %s", bound.sentence(gpu, one))
         for key, (action, line) in stepped.items():
             try:
                 await self._act(action, key, line)
@@ -178,6 +208,7 @@ class IdleSteps:
             "known": self._known,
             "busy": busy,
             "notebooks": [_told(line, self._rule) for line in self._lines.values()],
+            "over": {gpu: {"held": one.held, "bound": one.bound} for gpu, one in self._counts().items()},
         }
 
     def not_today(self, pid: int, kernel: object) -> bool:
@@ -193,9 +224,19 @@ class IdleSteps:
         """Close the board."""
         self._worker.close(self._watcher.close)
 
-    def _see(self, notebooks: Mapping[int, Notebook]) -> tuple[Rule, dict[str, KernelLook], float]:
-        """Return the rule, what is found of each kernel, and the CPU's seconds of all; raise what `look` does."""
-        idle = file.table("idle")
+    def _counts(self) -> dict[str, OverBound]:
+        """Return the GPUs of which more than the bound has been held for long enough."""
+        return {gpu: one for gpu, one in self._over.items() if one.looks >= LOOKS_OVER}
+
+    def _hurried(self, found: Mapping[str, KernelLook]) -> str:
+        """Return the kernel that has been idle for the longest on such a GPU; empty if there is none."""
+        over = self._counts().keys()
+        idle = {key: line.kept.idle for key, line in self._lines.items() if key in found and over & found[key].gpus}
+        return max(idle, key=lambda key: idle[key], default="")
+
+    def _see(self, notebooks: Mapping[int, Notebook]) -> UserLook:
+        """Return what is found; raise what `look` does."""
+        idle, amount = file.table("idle"), bound.of_user()
         rule = Rule() if idle is None else rule_of(idle, file.groups_of())
         table = self._watcher.see(notebooks)
         if why := trouble(table):
@@ -204,7 +245,7 @@ class IdleSteps:
         for pid, notebook in notebooks.items():
             with contextlib.suppress(psutil.Error, OSError):  # it has ended
                 found[f"{notebook.kernel} {pid} {began(pid)}"] = _found(pid, notebook, table)
-        return rule, found, _spent()
+        return UserLook(rule, bound.over(table, amount, self._over), found, _spent())
 
     async def _busy(self) -> bool | None:
         there = await self._kernels.notebooks()
@@ -222,7 +263,7 @@ class IdleSteps:
         """Tell whether the CPU's seconds of all differ from those of the last look as they do after work."""
         return abs(cpu - self._cpu) > AT_WORK * self._every
 
-    def _stepped(self, key: str, found: KernelLook) -> tuple[Action, IdleKernel]:
+    def _stepped(self, key: str, found: KernelLook, *, hurried: bool) -> tuple[Action, IdleKernel]:
         """Go on with a kernel: any difference to the look before is use."""
         line, used = self._lines.get(key), found.used
         if line is None:
@@ -230,7 +271,7 @@ class IdleSteps:
         elif found.mark != line.found.mark or abs(found.cpu - line.found.cpu) > AT_WORK * self._every:
             used = True
         kept = line.kept if line else IdleState()
-        action, kept = step(_its(self._rule, found), IdleLook(self._every, found.held, used), kept)
+        action, kept = step(_its(self._rule, found), IdleLook(self._every, found.held, used, hurried), kept)
         return action, IdleKernel(found._replace(used=used), kept)
 
     async def _act(self, action: Action, key: str, line: IdleKernel) -> None:
@@ -274,6 +315,7 @@ def _found(pid: int, served: Notebook, table: Table) -> KernelLook:
         used=True if works else None if unknown else False,
         mark=repr((known.active, sorted((row.gpu, row.pid or 0, row.unused or 0.0) for row in rows))),
         cpu=_cpu(pid, *pids),
+        gpus=frozenset(row.gpu for row in rows if row.held),
     )
 
 
@@ -305,6 +347,7 @@ def _told(line: IdleKernel, rule: Rule) -> dict[str, Any]:
         "due": kept.due(_its(rule, line.found)),
         "rests": kept.rests,
         "put_off": kept.put_off,
+        "hurried": kept.hurried,
     }
 
 

@@ -26,8 +26,8 @@ SECTION = "TfGpuMagics"
 _CEILINGS = ("ceiling", "ceilings")
 _OTHERS = ("TfGpuServer",)
 """Sections of ours that are a server's."""
-_NOT_FOR_KERNELS = ("limits", "idle")
-"""The tables of the file that are for `tfgpu limits` and for servers."""
+_NOT_FOR_KERNELS = ("limits", "idle", "bound")
+"""The tables of the file that are for `tfgpu limits`, servers and views."""
 
 
 class Words(Unicode):  # type: ignore[type-arg]  # not generic in all releases of traitlets

@@ -1,20 +1,24 @@
-// Notifies of idle notebooks where an administrator's file has the server park or shut them down: the server tells which.
+// Notifies of what the server tells by an administrator's file: idle notebooks that are to be parked or shut down, and
+// more GPU memory than a user may hold.
 
 import { Notification } from '@jupyterlab/apputils';
 import { PageConfig, URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 import { canPark } from '../view/parking';
 import type { Row } from '../view/wire';
-import { sentence, type Idle } from './alerts';
+import { overBound, sentence, type Idle, type Told } from './alerts';
 import { rowOf } from './kernel-rows';
 import type { IGpuMemory } from './tokens';
 
 /** Milliseconds between two questions. */
 const EVERY = 60_000;
 
-/** Whether the server tells of idle notebooks here; else the browser does. */
-export function told(): boolean {
-  return PageConfig.getOption('tfgpuMagicIdle') === 'true';
+/** The key of the one notification of the bound. */
+const BOUND = 'bound';
+
+/** What the server tells of here: `idle` notebooks, which the browser does else, or the `bound` alone; or nothing. */
+export function tells(): string {
+  return PageConfig.getOption('tfgpuMagicIdle');
 }
 
 export class Ladder {
@@ -27,7 +31,7 @@ export class Ladder {
     try {
       const answer = await this.request();
       if (answer.ok) {
-        this.show(((await answer.json()) as { notebooks: Idle[] }).notebooks);
+        this.show((await answer.json()) as Told);
       }
     } catch {
       // The server does not answer: what was told stays, and the next question comes in a minute.
@@ -44,22 +48,31 @@ export class Ladder {
     );
   }
 
-  /** Show each notebook once, with the times as they are now, until nothing is to be told of it any more. */
-  private show(notebooks: readonly Idle[]): void {
-    const now = new Map(
-      notebooks.filter(one => one.told !== null && one.rests === 0).map(one => [`${one.kernel} ${one.pid}`, one])
+  /** Show each notebook, and the bound, once, with the figures as they are now, until there is nothing to tell of it. */
+  private show(told: Told): void {
+    const { settings, trans } = this.memory;
+    const now = new Map<string, { message: string; actions: Notification.IAction[] }>(
+      told.notebooks
+        .filter(one => one.told !== null && one.rests === 0)
+        .map(one => [
+          `${one.kernel} ${one.pid}`,
+          { message: sentence(one, settings.now.unit, trans), actions: this.actions(one) }
+        ])
     );
+    const message = overBound(told, settings.now.unit, trans);
+    if (message) {
+      now.set(BOUND, { message, actions: [] });
+    }
     for (const [key, id] of this.shown) {
-      if (!now.has(key)) {
+      if (!now.has(key) && (key !== BOUND || told.known)) {
         Notification.dismiss(id);
         this.shown.delete(key);
       }
     }
-    for (const [key, one] of now) {
-      const message = sentence(one, this.memory.settings.now.unit, this.memory.trans);
+    for (const [key, { message, actions }] of now) {
       const id = this.shown.get(key);
       if (id === undefined) {
-        this.shown.set(key, Notification.warning(message, { autoClose: false, actions: this.actions(one) }));
+        this.shown.set(key, Notification.warning(message, { autoClose: false, actions }));
       } else {
         Notification.update({ id, message }); // one that was closed stays so
       }
@@ -83,6 +96,6 @@ export class Ladder {
     ];
   }
 
-  /** The notification of each process that is told of. */
+  /** The notification of each process that is told of, and of the bound. */
   private shown = new Map<string, string>();
 }

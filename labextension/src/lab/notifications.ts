@@ -6,7 +6,7 @@ import { canPark } from '../view/parking';
 import type { Row, State } from '../view/wire';
 import { Alarm, Reminder } from './alerts';
 import { kernelRow, unused, type Held } from './kernel-rows';
-import { Ladder, told } from './ladder';
+import { Ladder, tells } from './ladder';
 import type { IGpuMemory } from './tokens';
 
 /** Characters of a name: JupyterLab shows 140 of a notification. */
@@ -24,7 +24,7 @@ const reminder = (): Reminder =>
 
 export class Notifications {
   constructor(private memory: IGpuMemory) {
-    if (this.byServer) {
+    if (tells()) {
       new Ladder(memory);
     }
     memory.settings.follow(({ threshold, unused }) =>
@@ -133,7 +133,7 @@ export class Notifications {
   }
 
   /** Whether the server tells of unused memory, and the browser's own settings do not count. */
-  private byServer = told();
+  private byServer = tells() === 'idle';
   private checked = 0;
   private alarm = new Alarm();
   private reminder = reminder();

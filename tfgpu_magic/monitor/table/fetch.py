@@ -105,10 +105,16 @@ def table(report: Callable[[Snapshot], Report] | None = None, *, timeout: float 
     if published is not None:
         snapshot = continued(snapshot, published)
     known = within(timeout, lambda: _read().known(Owners(), snapshot, {}))
-    made = make(snapshot, replace(known or Known(), own=report(snapshot) if report else None))
+    made = _noted(make(snapshot, replace(known or Known(), own=report(snapshot) if report else None)))
     if known is None:
         made = replace(made, notes=(*(note for note in made.notes if note != UNATTRIBUTED), HANGS))
     return made
+
+
+def _noted(made: Table) -> Table:
+    """Return a table with what upper rooms have to say below it."""
+    notes = [note for part in parts("note") for note in part(made)]
+    return replace(made, notes=(*made.notes, *notes)) if notes else made
 
 
 def owners(
@@ -186,7 +192,7 @@ class Watcher:
     def _table(self, look: Look, found: Posted, notebooks: Mapping[int, Notebook]) -> Table:
         snapshot = limited(look.snapshot)
         known = replace(found.known(self._owners, snapshot, notebooks), own=self._own(snapshot))
-        return replace(make(snapshot, known), stale_since=look.stale_since, every=look.every)
+        return replace(_noted(make(snapshot, known)), stale_since=look.stale_since, every=look.every)
 
     def _own(self, snapshot: Snapshot) -> Report | None:
         """Make this kernel's report, with the time since when the driver's lists should have it."""

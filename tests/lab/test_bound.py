@@ -1,0 +1,134 @@
+"""The bound on the sum, as data: how it is written, when more is held, and what is said of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sizes import GIB, MIB
+from tfgpu_magic import policy
+from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.lab import bound
+from tfgpu_magic.lab.bound import OverBound, bound_of, over
+from tfgpu_magic.model.rows import GpuRow, ProcessRow, Table
+from tfgpu_magic.root import file as limits_file
+
+FILE = {
+    "hard": "40%",
+    "groups": {"staff": {"hard": "90%"}, "guests": {"hard": "none"}},
+    "users": {"ann": {"hard": "60GiB"}, "1002": {}},
+}
+
+
+@pytest.mark.parametrize(
+    ("names", "groups", "amount"),
+    [
+        ({"cy", "1003"}, {"users"}, "40%"),
+        ({"cy", "1003"}, {"guests", "staff"}, "90%"),
+        ({"cy", "1003"}, {"guests"}, ""),
+        ({"ann", "1001"}, {"staff"}, "60GiB"),
+        ({"ben", "1002"}, {"staff"}, "90%"),
+        ({"root", "0"}, set(), ""),
+    ],
+)
+def test_a_user_has_the_entry_that_limits_would_take(names: set[str], groups: set[str], amount: str) -> None:
+    text = '[limits]\nhard="40%"\ngroups.staff={hard="90%"}\ngroups.guests={hard="none"}\nusers.ann={hard="60GiB"}'
+    rules = limits_file.parse(text.encode())
+
+    assert rules is not None
+    assert bound_of(FILE, names, groups) == amount
+    assert rules.of(frozenset(names), frozenset(groups)).hard in ((amount, "none") if not amount else (amount,)) or (
+        "0" in names
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda file: file | {"soft": "10%"},
+        lambda file: file | {"hard": 40},
+        lambda file: file | {"hard": "40"},
+        lambda file: file | {"hard": "0%"},
+        lambda file: file | {"hard": "101%"},
+        lambda file: file | {"hard": "4 gib"},
+        lambda file: file | {"hard": ""},
+        lambda file: file | {"paths": {}},
+        lambda file: file | {"groups": {"staff": "90%"}},
+        lambda file: file | {"users": {"ann": {"hard": "9000000TiB"}}},
+        lambda file: file | {"users": ["ann"]},
+        lambda _: "40%",
+    ],
+)
+def test_a_flawed_table_is_of_no_use_to_anybody(change: Callable[[object], object]) -> None:
+    with pytest.raises(PolicyError, match=r"^\[bound\].*\.$"):
+        bound_of(change(FILE), (), ())
+
+
+@pytest.mark.parametrize(
+    "amount", ["40%", "33.333%", "100%", "32GiB", "512MiB", "1.5TiB", "60GB", "999 MB", "1TB", "7KiB", "7", "none", ""]
+)
+def test_an_amount_is_what_it_is_in_limits(amount: str) -> None:
+    assert (bound.size(amount, 80 * GIB) or 0) == limits_file.size(amount, 80 * GIB)
+
+
+GPU = GpuRow(gpu="0", name="A100", total=16 * GIB)
+MINE = ProcessRow(gpu="0", pid=7, kind="C", who="mine", owner="a.ipynb", held=5 * GIB)
+THIS = replace(MINE, pid=8, who="this", held=3 * GIB)
+OTHERS = replace(MINE, pid=9, who="other", held=4 * GIB)
+
+
+def found(*rows: ProcessRow, gpu: GpuRow = GPU, amount: str = "40%", before: dict[str, OverBound] | None = None) -> Any:
+    return over(Table(time=1.0, gpus=(gpu,), processes=rows), amount, before or {})
+
+
+def test_all_processes_of_the_user_are_counted_together_by_gpu() -> None:
+    most = int(6.4 * 1024) * MIB
+
+    assert found(MINE, OTHERS) == {}
+    assert found(MINE, replace(THIS, gpu="1")) == {}
+    assert found(MINE, THIS, OTHERS) == {"0": OverBound(8 * GIB, most)}
+    assert found(MINE, THIS, before={"0": OverBound(7 * GIB, most, 2)}) == {"0": OverBound(8 * GIB, most, 3)}
+    assert found(MINE, THIS, amount="8GiB") == {}  # as much as may be held
+    assert found(MINE, THIS, amount="") == {}
+
+
+@pytest.mark.parametrize(
+    ("rows", "gpu"),
+    [
+        ((MINE, THIS, replace(MINE, pid=10, held=None)), GPU),
+        ((MINE, THIS), replace(GPU, total=None)),
+        ((MINE, THIS), replace(GPU, limit=4 * GIB)),
+    ],
+    ids=["bytes are unknown", "the total is unknown", "the driver limits the cgroup"],
+)
+def test_nothing_is_found_of_a_gpu(rows: tuple[ProcessRow, ...], gpu: GpuRow) -> None:
+    assert found(*rows, gpu=gpu, before={"0": OverBound(1, 1, 5)}) == {}
+
+
+@pytest.fixture
+def administrators_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setattr(policy, "FILE", tmp_path / "tfgpu_magic.toml")
+    bound._read.cache_clear()
+    return policy.FILE
+
+
+def test_every_view_says_it_below_its_table(administrators_file: Path) -> None:
+    administrators_file.write_text('[bound]\nhard = "8GiB"\n' + f'users.{os.geteuid()} = {{ hard = "6GiB" }}')
+    table = Table(time=1.0, gpus=(GPU,), processes=(MINE, THIS))
+
+    assert bound.notes(table) == [
+        f"Your processes together hold 8 GiB of GPU 0. {administrators_file} allows 6 GiB.",
+    ]
+    assert bound.notes(replace(table, processes=(MINE,))) == []
+
+
+@pytest.mark.parametrize("text", ["", "[bound", "[bound]\nsoft = 1", '[limits]\nhard = "1GiB"'])
+def test_no_view_says_anything_without_a_bound_that_is_in_force(administrators_file: Path, text: str) -> None:
+    administrators_file.write_text(text)
+
+    assert bound.notes(Table(time=1.0, gpus=(GPU,), processes=(MINE, THIS))) == []
