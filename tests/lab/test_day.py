@@ -74,6 +74,7 @@ EXPECTED: dict[str, tuple[float, Figures]] = {
         {"ann": 1, "ben": 1, "cy": 1, "ann, unused": 1, "ben, unused": 0, "cy, unused": 0},
     ),
     "What is held of what the driver allows": (NOON, {"ben lab1 GPU 0": 38 / 40}),
+    "What is held of the bound": (NOON, {"ann lab1 GPU 0": 40 / 32, "cy lab2 GPU 0": 8 / 8}),
     "GiB-hours by user": (24, HELD),
     "Unused GiB-hours by user": (24, UNUSED),
     "Unused part of each user's GiB-hours": (24, {user: UNUSED[user] / HELD[user] for user in HELD}),
@@ -118,6 +119,7 @@ WHERE = {
     "TfGpuError": ("hostname", NIGHT, {"lab2": 1}),
     "TfGpuFull": ("gpu", NOON, {"0": 78 / 80}),
     "TfGpuHeldUnused": ("username", NOON, {"ann": 40 * GIB}),
+    "TfGpuOverBound": ("username", NOON, {"ann": 40 * GIB}),
     "TfGpuLimitNotInForce": ("hostname", NOON, {"lab2": 3}),
 }
 """What each rule's expression is at an hour, by a label."""
