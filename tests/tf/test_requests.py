@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import tfgpu_magic
 from tests.policy import half
 from tests.processes import run
 from tests.sizes import CONTEXT, GIB, MIB
 from tests.tf.on_machine import first_op, held, touch_every_gpu
+from tests.waiting import until
 from tfgpu_magic.policy import requests
 from tfgpu_magic.simgpu import Machine
 
@@ -30,9 +34,9 @@ def test_later_growth_replaces_it() -> None:
     assert size < CONTEXT + 64 * MIB
 
 
-def test_isolated_calls_have_half_of_a_gpu_of_their_own() -> None:
+def test_isolated_calls_have_half_of_a_gpu_of_their_own(tmp_path: Path) -> None:
     with Machine.create("2x8GiB") as machine:
-        first, second = run(machine, _isolated)
+        first, second = run(machine, _isolated, tmp_path)
 
     assert sorted([first, second]) == [[0, HALF + CONTEXT], [HALF + CONTEXT, 0]]
 
@@ -44,16 +48,15 @@ def _held_with(*lines: str) -> list[int]:
     return first_op(lines[-1])
 
 
-def _isolated() -> list[list[int]]:
+def _isolated(folder: Path) -> list[list[int]]:
     requests.REQUESTS = (*requests.REQUESTS, half)
     call = tfgpu_magic.isolated(policy="half")(_take)
-    calls = [call.submit(), call.submit()]
+    calls = [call.submit(folder), call.submit(folder)]
     return [one.result() for one in calls]
 
 
-def _take() -> list[int]:
-    import time
-
+def _take(folder: Path) -> list[int]:
     touch_every_gpu()
-    time.sleep(2)  # so that the other call is there at the same time
+    (folder / str(os.getpid())).touch()
+    until(lambda: len(list(folder.iterdir())) == 2)  # the other call is there at the same time
     return held()
