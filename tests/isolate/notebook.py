@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,6 +114,14 @@ class Notebook(jupyter.Notebook):
     def family(self) -> list[psutil.Process]:
         """Return the kernel's descendants: the process that starts calls, and calls."""
         return psutil.Process(self.pid).children(recursive=True)
+
+    def calls(self) -> list[psutil.Process]:
+        """Return the processes of its calls, and what they started."""
+        found = []
+        for child in self.family():
+            with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+                found += [child] if child.ppid() != self.pid else []
+        return found
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -154,11 +153,13 @@ def test_a_value_is_shown_as_it_is_and_not_as_it_was(book: Notebook) -> None:
     assert job[0]["text/html"] == cell[0]["text/html"] == "['old', 'new']"
 
 
-def test_names_of_a_job_are_put_into_the_notebook_between_cells(book: Notebook) -> None:
+def test_names_of_a_job_are_put_into_the_notebook_between_cells(book: Notebook, tmp_path: Path) -> None:
+    go = tmp_path / "go"
     book.run("got, was = 'old', set()")
-    book.isolated("import time\ntime.sleep(0.5)\ngot = 'new'", "--detach -o got")
-    wait = "import concurrent.futures, time\nconcurrent.futures.wait([job], 60)\ntime.sleep(0.3)\n"
-    amid = book.run(f"job = _\n{wait}got").value
+    waits = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists(): time.sleep(0.01)\n"
+    book.isolated(f"{waits}got = 'new'", "--detach -o got")
+    ends = f"open({str(go)!r}, 'w').close()\nimport concurrent.futures, time\nconcurrent.futures.wait([job])\n"
+    amid = book.run(f"job = _\n{ends}time.sleep(0.3)\ngot").value
     after = book.run("got").value
 
     assert (amid, after) == ("'old'", "'new'")
@@ -196,7 +197,7 @@ def test_what_a_job_reads_is_let_go_of_when_it_is_sent(book: Notebook) -> None:
     before = int(book.run(memory).stream())
     book.isolated("print('has it')\nimport time\ntime.sleep(60)\nbig", "--detach")
     book.run("job = _")
-    until(lambda: any(child.ppid() != book.pid for child in book.family()))
+    until(book.calls)
     until(lambda: int(book.run(memory).stream()) < before + 100)  # MiB; a copy is 200
     state = book.run("job.done()").value
     book.run("job.stop(); big = None")
@@ -241,11 +242,11 @@ def test_names_in_a_query_are_sent_and_others_can_be_added(book: Notebook) -> No
 
 
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
-def test_a_job_whose_process_is_ended_from_outside_is_stopped(book: Notebook, number: str) -> None:
-    book.isolated("import time\nprint('begun')\nwhile True: time.sleep(0.1)", "--detach")
+def test_a_job_whose_process_is_ended_from_outside_is_stopped(book: Notebook, number: str, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    book.isolated(f"import time\nopen({str(begun)!r}, 'w').close()\nwhile True: time.sleep(0.1)", "--detach")
     book.run("job = _")
-    until(lambda: book.run("print(job.status().pid)").stream() != "None\n")
-    time.sleep(0.5)
+    until(begun.exists)
     book.run(f"import os, signal\nos.kill(job.status().pid, signal.{number})")
     said = book.run("job.exception(timeout=240)").value
     state = book.run("job.status().state").value

@@ -51,11 +51,6 @@ def making(path: Path) -> str:
     return f"open({str(path)!r}, 'w').close()"
 
 
-def calls(book: Notebook) -> list[psutil.Process]:
-    """Return the processes of the kernel's calls, and what they started."""
-    return [child for child in book.family() if child.ppid() != book.pid]
-
-
 def test_an_interrupt_reaches_the_cell(book: Notebook, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     ran, seconds = interrupted(book, f"got = 'so far'\nwhile True: {making(begun)}", begun, "-o got")
@@ -64,7 +59,7 @@ def test_an_interrupt_reaches_the_cell(book: Notebook, tmp_path: Path) -> None:
     assert "----> 3 while True: open" in ran.traceback
     assert seconds < 5 * SLACK
     assert book.run("got, kept").value == "('so far', 'still here')"  # what was bound by then is not lost
-    assert calls(book) == []
+    assert book.calls() == []
 
 
 def test_debugging_a_cell_that_raised_says_that_its_frames_are_gone(book: Notebook) -> None:
@@ -123,7 +118,7 @@ def test_a_cell_that_does_not_heed_an_interrupt_is_killed_by_the_next_when_a_lin
     assert "did not end, and was killed" in ran.error["evalue"]
     assert "The next interrupt kills it." in ran.stream("stderr")
     assert seconds < 10 * SLACK
-    assert calls(book) == []
+    assert book.calls() == []
     assert book.run("kept").value == "'still here'"
 
 
@@ -139,7 +134,7 @@ def test_a_timeout_ends_a_cell(book: Notebook, body: str) -> None:
     assert "longer than 0.5 s" in ran.error["evalue"]
     assert "tfgpu_magic/isolate" not in ran.traceback  # it is no fault of ours
     assert time.monotonic() - begin < 8 * SLACK
-    assert calls(book) == []
+    assert book.calls() == []
 
 
 @pytest.mark.parametrize(
@@ -160,7 +155,7 @@ def test_a_cell_that_dies_says_of_what_and_the_notebook_loses_nothing(book: Note
     assert "no GPU memory held any more" in ran.closing
     assert book.run("kept").value == "'still here'"
     assert book.isolated("kept").value == "'still here'"
-    assert calls(book) == []
+    assert book.calls() == []
 
 
 def test_too_late_in_a_cell_is_told_with_what_to_say_above_it(book: Notebook) -> None:
@@ -199,7 +194,7 @@ def test_what_a_cell_has_started_ends_with_it(book: Notebook) -> None:
 
     assert ran.status == "ok"
     until(lambda: not any(psutil.pid_exists(int(pid)) for pid in ran.stream().split()))
-    assert calls(book) == []
+    assert book.calls() == []
 
 
 @pytest.mark.parametrize("how", ["killed", "restarted"])

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from pathlib import Path
 
 import psutil
@@ -16,6 +15,7 @@ import pytest
 from tests.isolate import deeds
 from tests.isolate.rig import call, prepare, run, soon
 from tests.isolate.test_caller import told
+from tests.isolate.test_future import begun, wait_for
 from tests.waiting import until
 from tfgpu_magic.errors import WorkerDied
 from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
@@ -142,12 +142,10 @@ def test_a_fork_server_that_is_killed_takes_its_calls_along_and_the_next_call_wo
         run(deeds.leave_processes_and_loop, (str(tmp_path / "mark"), str(done)), {})
     thread.join()
     loop, plain, apart, daemon = map(int, done.read_text().split())
-    time.sleep(0.1)
-    alive = {pid for pid in (loop, plain, apart, daemon) if psutil.pid_exists(pid) and _lives(pid)}
-    for pid in alive & {apart, daemon}:  # what has cut itself off from its group is beyond our reach then
+    until(lambda: not (_lives(loop) or _lives(plain)))
+    for pid in filter(_lives, (apart, daemon)):  # what has cut itself off from its group is beyond our reach then
         os.kill(pid, signal.SIGKILL)
 
-    assert not alive & {loop, plain}
     assert run(deeds.nothing, (), {}) == 1
 
 
@@ -165,16 +163,19 @@ def test_an_interrupt_while_it_becomes_warm_ends_the_wait(tmp_path: Path) -> Non
         FORK_SERVER.stop()
 
 
-def test_a_variable_that_counts_at_tensorflows_import_gets_a_new_fork_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_counts_at_tensorflows_import_gets_a_new_fork_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, old = FORK_SERVER.process(), FORK_SERVER.process().pid
-    runs = threading.Thread(target=run, args=(time.sleep, (3,), {}))
+    runs = threading.Thread(target=run, args=(wait_for, (tmp_path / "go",), {}))
     runs.start()
-    time.sleep(0.2)
+    until(lambda: begun(tmp_path / "go"))
     monkeypatch.setenv("KERAS_BACKEND", "numpy")
 
     assert run(deeds.environment, ("KERAS_BACKEND",), {}) == "numpy"
     assert FORK_SERVER.process() is not one
     assert runs.is_alive()
+    (tmp_path / "go").touch()
     runs.join()
     assert not psutil.pid_exists(old)
 

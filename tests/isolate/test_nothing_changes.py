@@ -172,7 +172,7 @@ def test_forty_cells_calls_jobs_and_failures_change_nothing_that_was_not_asked_f
 @pytest.mark.parametrize("heeded", [True, False])
 def test_interrupted_cells_change_nothing(book: Notebook, heeded: bool) -> None:
     def interrupt() -> None:
-        until(lambda: any(child.ppid() != book.pid for child in book.family()))
+        until(book.calls)
         book.interrupt()
         while not ended.wait(6 * SLACK):  # a line has said that this one kills
             book.interrupt()
