@@ -20,7 +20,7 @@ ANSWERS = {
     "Who uses the GPU?": ("docs/monitoring.md", "Memory that nobody uses", "unused 2 h"),
     "Which variable is it?": ("docs/tensors.md", "By name", "%tf_gpu tensors"),
     "How do I use several GPUs?": (FAQ, "How do I use several GPUs", "%tf_gpu pick 2"),
-    "What of PyTorch beside TensorFlow?": ("docs/words.md", "Every framework", "`%gpu`"),
+    "What of PyTorch beside TensorFlow?": ("docs/how-limits-work.md", "Every framework", "`%gpu`"),
     "What of Keras 3 on JAX or PyTorch?": (FAQ, "Keras uses JAX", "%gpu limit 40%"),
     "JAX takes 75 %.": (FAQ, "JAX takes 75 %", "before JAX starts"),
     "What do I need in Docker?": (FAQ, "Docker", "NVIDIA_DRIVER_CAPABILITIES"),
