@@ -433,6 +433,7 @@ def _bound(server: WSGIServer) -> None:
                 super().handle()
 
     server.RequestHandlerClass = Handler
+    server.socket.listen(socket.SOMAXCONN)  # else five may wait, and who comes then for a second or three
     if isinstance(server.socket, ssl.SSLSocket):
         server.socket.do_handshake_on_connect = False  # type: ignore[attr-defined]  # the thread of a client makes it, and not the one for all
 
