@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import tempfile
 import time
@@ -90,35 +89,6 @@ def test_a_place_without_a_board_is_no_board_of_others() -> None:
     assert seen_now() == "nothing"
 
 
-@root_only
-@pytest.mark.processes
-def test_every_user_reads_it_and_none_can_write_make_or_remove_anything(folder: Path, writer: Writer) -> None:
-    attacks = {
-        "write": lambda: os.open(folder / BOARD, os.O_RDWR),
-        "truncate": lambda: os.truncate(folder / BOARD, 0),
-        "make": lambda: (folder / "mine").mkdir(),
-        "remove": lambda: (folder / BOARD).unlink(),
-        "replace": lambda: (folder / BOARD).rename(folder / "other"),
-        "lock": lambda: os.open(folder / "lock", os.O_RDONLY),
-    }
-    (folder / "lock").touch(mode=0o600)
-    failed = {name: type(as_user(ANN, attack)) for name, attack in attacks.items()}
-
-    assert as_user(ANN, seen_now) == READING
-    assert failed == dict.fromkeys(attacks, PermissionError)
-
-
-@root_only
-@pytest.mark.processes
-def test_a_user_who_locks_it_keeps_nobody_from_writing_or_reading(folder: Path, writer: Writer) -> None:
-    def locked() -> Snapshot | str:
-        fcntl.flock(os.open(folder / BOARD, os.O_RDONLY), fcntl.LOCK_EX)
-        writer.publish(READING._replace(time=2e9))  # by the descriptor that the service has
-        return seen_now()
-
-    assert as_user(ANN, locked) == READING._replace(time=2e9)
-
-
 def planted(folder: Path, board: Path, elsewhere: Path) -> dict[str, tuple[Callable[[], object], str]]:
     """Return what may be where a service's board is looked for: how it comes there, and why it is not read."""
 
@@ -138,7 +108,6 @@ def planted(folder: Path, board: Path, elsewhere: Path) -> dict[str, tuple[Calla
         "a person's parent": (lambda: os.chown(folder.parent, ANN, ANN), "can be written to by others than root"),
         "a person's board": (lambda: os.chown(board, ANN, ANN), "is not a plain file"),
         "a writable board": (lambda: board.chmod(0o664), "is not a plain file"),
-        "a hard link": (lambda: elsewhere.hardlink_to(board), "is not a plain file"),
         "a linked board": (lambda: link(board), "cannot be opened"),
         "a pipe": (pipe, "is not a plain file"),
         "a secret board": (lambda: board.chmod(0o600), "cannot be opened"),

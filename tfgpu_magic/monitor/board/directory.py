@@ -117,7 +117,7 @@ class BoardDirectory:
         except OSError as error:
             raise MonitorError(f"{path} cannot be opened ({error.strerror}). Remove it.") from error
         found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or not self._trusts(found):
+        if not (stat.S_ISREG(found.st_mode) and self._trusts(found)):
             os.close(fd)
             raise MonitorError(f"{path} is not a plain file of your own. Remove it.")
         return fd
@@ -128,7 +128,7 @@ class BoardDirectory:
 
     def _trusts(self, found: os.stat_result) -> bool:
         """Tell whether only who may write a file here has written it."""
-        return found.st_uid == os.geteuid()
+        return found.st_uid == os.geteuid() and found.st_nlink == 1
 
     def _trouble(self, found: os.stat_result) -> str:
         """Say why the directory is not to be trusted; return an empty text if it is."""

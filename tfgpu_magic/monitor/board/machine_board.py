@@ -90,6 +90,7 @@ class MachineDirectory(BoardDirectory):
         return 0o644 if name.startswith(BOARD) else 0o600  # no lock on what others can open: they could keep it
 
     def _trusts(self, found: os.stat_result) -> bool:
+        # Others cannot make a link here; one elsewhere, which any reader may make, must keep nobody from reading.
         return found.st_uid == self.owner and not found.st_mode & 0o022
 
     def _trouble(self, found: os.stat_result) -> str:

@@ -1,0 +1,522 @@
+"""What one user does to another and to the services, really and with that user's rights, and what becomes of it.
+
+Every attack shows first that it was made. While it lasts or after it, Ann's own figures are true.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+
+from tests.cgroups import cgroup2
+from tests.command.shell import tfgpu
+from tests.lab.attacks import ANN, CONTAINERS, EVE, HELD, TABLE, TOLD_APART, Lab, attack, laboratory
+from tests.lab.users import acting, as_user
+from tests.root.test_limits import FILE, limited, watching
+from tests.sizes import GIB, MIB
+from tests.waiting import until
+from tfgpu_magic.errors import SimulatorError
+from tfgpu_magic.lab.counters import HOURS
+from tfgpu_magic.model.report import Parking, Report
+from tfgpu_magic.monitor.board import directory, machine_board
+from tfgpu_magic.monitor.board.directory import BoardDirectory, checked
+from tfgpu_magic.monitor.board.machine_board import MachineBoard
+from tfgpu_magic.monitor.board.report_files import PREFIX
+from tfgpu_magic.monitor.board.snapshot_file import BOARD
+from tfgpu_magic.monitor.owners.cgroups import named
+from tfgpu_magic.monitor.owners.pids import began
+from tfgpu_magic.parking import reported
+from tfgpu_magic.simgpu import Machine, build
+
+ROOT = Path(__file__).parents[2]
+EVIL = '</td><script>alert(1)</script>"} 1 tfgpu_magic_up 0'
+"""What ends a cell of a table, a label, and a line of a metric."""
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[Lab]:
+    with laboratory() as lab:
+        yield lab
+
+
+@pytest.fixture
+def lab(made: Lab) -> Iterator[Lab]:
+    """Give the machine, where all that Ann sees is true before an attack and after it."""
+    until(made.true)
+    yield made
+    until(made.true)
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder that all users can reach, and only root can write to."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def refused(uid: int, **tries: Callable[[], object]) -> None:
+    """Have a user try things, and see the system refuse each."""
+    for name, one in tries.items():
+        answer = as_user(uid, one)
+        assert isinstance(answer, OSError), name
+        assert answer.errno in (errno.EPERM, errno.EACCES), name
+
+
+@attack(
+    "makes the board's directory, or a link in its place, before the service does",
+    "Only root can make it in `/run`. If others can, the board is not read, whatever is in it",
+)
+def test_a_board_that_a_user_made(lab: Lab, place: Path) -> None:
+    made = place / "machine.run"
+    refused(EVE, mkdir=made.mkdir, link=lambda: made.symlink_to(lab.board))
+    place.chmod(0o1777)
+
+    def copy() -> None:
+        made.mkdir()
+        shutil.copy(lab.board / BOARD, made)
+
+    def look() -> str:
+        os.environ["TFGPU_SIMGPU"] = str(place / "machine")
+        with closing(MachineBoard()) as board:
+            return "read" if board.look() else board.why_not
+
+    as_user(EVE, copy)
+    assert (made / BOARD).stat().st_uid == EVE
+    assert "can be written to by others than root" in as_user(ANN, look)
+    place.chmod(0o755)
+    assert f"belongs to user {EVE}" in as_user(ANN, look)
+    for path in (made, made / BOARD):
+        os.chown(path, 0, 0)
+    assert as_user(ANN, look) == "read"  # of root, it would be one
+    shutil.rmtree(made)
+    place.chmod(0o1777)
+    as_user(EVE, lambda: made.symlink_to(lab.board))
+    place.chmod(0o755)
+    assert made.lstat().st_uid == EVE
+    assert "not a directory that can be read" in as_user(ANN, look)
+
+
+@attack(
+    "writes to the board, truncates, removes or replaces it, or opens the service's lock",
+    "The system refuses this: the directory and its files are the service's",
+)
+def test_a_board_that_a_user_writes_to(lab: Lab) -> None:
+    board = lab.board / BOARD
+    refused(
+        EVE,
+        write=lambda: os.open(board, os.O_RDWR),
+        truncate=lambda: os.truncate(board, 0),
+        make=lambda: (lab.board / "mine").mkdir(),
+        remove=board.unlink,
+        replace=lambda: board.rename(lab.board / "other"),
+        lock=lambda: os.open(lab.board / "lock", os.O_RDONLY),
+        open_to_all=lambda: lab.board.chmod(0o777),
+    )
+
+
+@attack(
+    "locks the board for good",
+    "No process waits for a lock on a file that others can open",
+)
+def test_a_board_that_a_user_locks(lab: Lab) -> None:
+    board = lab.board / BOARD
+    with acting(EVE, lambda: fcntl.flock(os.open(board, os.O_RDONLY), fcntl.LOCK_EX)) as eve:
+        assert eve.answer is None
+        with board.open() as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        before = machine_board.published()
+        assert before
+        until(lambda: (seen := machine_board.published()) and seen.message.sequence > before.message.sequence)
+        until(lab.true)
+
+
+@attack(
+    "makes a hard link to the board",
+    "Most systems refuse this (`fs.protected_hardlinks`). If not, the service and all views go on",
+)
+def test_a_board_that_a_user_links_to(lab: Lab, place: Path) -> None:
+    place.chmod(0o1777)
+    link = place / "link"
+    answer = as_user(EVE, lambda: link.hardlink_to(lab.board / BOARD))
+    if isinstance(answer, PermissionError):
+        link.hardlink_to(lab.board / BOARD)  # as where the system lets her
+    assert (lab.board / BOARD).stat().st_nlink == 2
+    until(lab.true)
+
+
+@attack(
+    "takes the place of another user's own board in `/tmp`, with a directory, a link, or a pipe",
+    "It is not used. The board is in the home directory then, and `tfgpu doctor` names who is in the way",
+)
+def test_a_place_that_a_user_takes(lab: Lab, place: Path) -> None:
+    place.chmod(0o1777)
+    taken = place / f"tfgpu_magic-{ANN}"
+
+    def where() -> tuple[Path, str]:
+        os.environ.pop("TFGPU_MAGIC_DIR", None)
+        entry = SimpleNamespace(pw_dir=str(lab.home(ANN)))
+        folders = mock.patch.multiple(directory, _RUNTIME=place / "none", _TEMPORARY=place)
+        with folders, mock.patch("pwd.getpwuid", return_value=entry), BoardDirectory() as found:
+            return found.path, found.passed_over
+
+    for plant in (taken.mkdir, lambda: taken.symlink_to(lab.home(EVE)), lambda: os.mkfifo(taken)):
+        assert as_user(EVE, plant) is None
+        assert taken.lstat().st_uid == EVE
+        path, why = as_user(ANN, where)
+        assert path == lab.home(ANN) / ".cache/tfgpu_magic"
+        assert str(taken) in why
+        taken.rmdir() if taken.is_dir() and not taken.is_symlink() else taken.unlink()
+    assert list(lab.home(EVE).iterdir()) == []
+
+
+@attack(
+    "fills the board with processes, each of another user of a rootless container",
+    "They count for the container's owner, by `/etc/subuid`. Beyond 4,096 rows, whoever has the most shares one",
+)
+def test_a_board_that_a_user_floods(lab: Lab) -> None:
+    many = 2 * TOLD_APART
+    crowd = [lab.machine.add_neighbour("20MiB@1", user=CONTAINERS[0] + number) for number in range(many)]
+    told = {("1", "unknown"): many * 20 * MIB}
+    until(lab.told, lambda held: told.items() <= held.items())
+    assert len(lab.machine.processes()) > TOLD_APART
+    seen = machine_board.published()
+    assert seen
+    assert len(seen.snapshot.processes) <= TOLD_APART + 2
+    assert {row.uid for row in seen.snapshot.processes} == {ANN, EVE}
+    assert lab.told("processes") == {("0", "nobody"): 1}
+    until(lab.true)
+    for one in crowd:
+        one.stop()
+    until(lab.told, lambda held: told.keys().isdisjoint(held))
+
+
+@attack(
+    "stops, kills, traces or slows down the services, or reads their memory",
+    "The system refuses this: the services run as another user",
+)
+def test_services_that_a_user_signals(lab: Lab) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def trace(pid: int) -> None:
+        if libc.ptrace(16, pid, 0, 0):  # PTRACE_ATTACH
+            raise OSError(ctypes.get_errno(), "")
+
+    for pid in (lab.service.pid, lab.exporter.pid):
+        refused(
+            EVE,
+            kill=partial(os.kill, pid, signal.SIGKILL),
+            stop=partial(os.kill, pid, signal.SIGSTOP),
+            trace=partial(trace, pid),
+            read=partial(os.open, f"/proc/{pid}/mem", os.O_RDONLY),
+            environ=partial(os.open, f"/proc/{pid}/environ", os.O_RDONLY),
+            bound=partial(resource.prlimit, pid, resource.RLIMIT_NOFILE, (0, 0)),
+            slow=partial(os.setpriority, os.PRIO_PROCESS, pid, 19),
+            pin=partial(os.sched_setaffinity, pid, {0}),
+        )
+    assert (lab.service.poll(), lab.exporter.poll()) == (None, None)
+
+
+@attack(
+    "gets the pid of another user's process that has ended, and holds memory with it",
+    "Within ten seconds it counts for its user. No view of the other user shows it as theirs at any time",
+)
+def test_a_pid_that_a_user_gets(lab: Lab) -> None:
+    gone = lab.machine.add_neighbour("1GiB@1", user=ANN)
+    until(lab.told, lambda held: ("1", "nobody") in held)
+    gone.stop()
+    last = Path("/proc/sys/kernel/ns_last_pid")
+
+    def again() -> bool:
+        with suppress(OSError):
+            last.write_text(str(gone.pid - 1))
+        with acting(EVE, lambda: None) as eve:
+            if eve.pid != gone.pid:
+                return False
+            with lab.machine.add_row(eve.pid, 1, "3GiB"):
+                mine = [row.pid for row in lab.seen(ANN).processes if row.who == "mine"]
+                assert mine == [lab.ann.pid]
+                until(
+                    lab.told, lambda held: held.get(("1", "unknown")) == 3 * 1024 * MIB and ("1", "nobody") not in held
+                )
+        return True
+
+    if not os.access(last, os.W_OK):
+        pytest.skip("no pid can be chosen here")
+    until(again)
+
+
+@attack(
+    "names processes like labels, HTML, or the columns of `/proc/PID/stat`",
+    "No name of a process is on the service's board, in a metric, or in another user's view",
+)
+def test_names_that_a_user_gives(lab: Lab) -> None:
+    def call() -> int | None:
+        Path("/proc/self/comm").write_text(") S 1 1 1 1 1")
+        return began(os.getpid())
+
+    neighbour = lab.machine.add_neighbour("1GiB@1", name=f"'{EVIL}'", user=EVE)
+    assert EVIL in Path(f"/proc/{neighbour.pid}/cmdline").read_text()
+    with neighbour, acting(EVE, call) as eve, lab.machine.add_row(eve.pid, 1, "1GiB"):
+        assert Path(f"/proc/{eve.pid}/comm").read_text() == ") S 1 1 1 1 1\n"
+        until(lab.told, lambda held: held.get(("1", "unknown")) == 2 * GIB)
+        seen = machine_board.published()
+        assert seen
+        starts = {row.pid: (row.uid, row.began) for row in seen.snapshot.processes if row.gpu == "1"}
+        assert starts[eve.pid] == (EVE, eve.answer)
+        for text in ((lab.board / BOARD).read_bytes(), lab.scraped(), repr(lab.seen(ANN)).encode()):
+            assert str(neighbour.pid).encode() in text or text.startswith((b"#", b"Table"))
+            assert b"script" not in text
+        until(lab.true)
+
+
+@attack(
+    "runs in cgroups that are named like another user's container, pod, or unit",
+    "In a user's own slice, names of cgroups count for nothing",
+)
+def test_cgroups_that_a_user_names() -> None:
+    ident, pod = "d" * 64, "12345678-1234-1234-1234-123456789abc"
+    with cgroup2() as root, Machine.create() as machine:
+        slices = f"user.slice/user-{EVE}.slice/user@{EVE}.service"
+        hers = root / slices
+        hers.mkdir(parents=True)
+        os.chown(hers, EVE, EVE)  # as systemd gives it to her
+        for name, victim in (
+            (f"system.slice/docker-{ident}.scope", f"container:{ident}"),
+            (f"kubepods/pod{pod}/{ident}", f"pod:{pod}/{ident}"),
+            ("system.slice/jupyter-ann-singleuser.service", "unit:jupyter-ann-singleuser.service"),
+        ):
+            assert as_user(EVE, partial((hers / name).mkdir, parents=True)) is None
+            with machine.add_neighbour("1GiB@0", user=EVE, cgroup=hers / name) as neighbour:
+                text = Path(f"/proc/{neighbour.pid}/cgroup").read_text()
+                text = re.sub(r"(?m)^0::.*(?=/user\.slice)", "0::", text)  # the test's own folder, in which all this is
+            assert named(text) == f"unit:user-{EVE}.slice"
+            assert named(text.replace(f"/{slices}", "")) == victim  # but for where it is, it would be theirs
+        lines = as_user(EVE, (hers / f"x\n0::/system.slice/docker-{ident}.scope").mkdir)
+        assert isinstance(lines, OSError)
+
+
+@attack(
+    "keeps 1,000 silent connections to the exporter, or sends it 10 MB",
+    "Others are answered. A silent connection is closed after ten seconds, and a line that is too long is refused",
+)
+def test_an_exporter_that_a_user_holds_up(lab: Lab) -> None:
+    port = int(lab.url.rpartition(":")[2].partition("/")[0])
+    clients: list[socket.socket] = []
+
+    def connect() -> int:
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        clients.extend(socket.create_connection(("127.0.0.1", port)) for _ in range(1000))
+        return len(clients)
+
+    def flood(start: bytes) -> bytes:
+        answer = b""
+        with socket.create_connection(("127.0.0.1", port)) as client, suppress(ConnectionError):
+            client.sendall(start)
+            with suppress(ConnectionError):  # it has closed the connection before the end
+                client.sendall(b"x" * 10_000_000)
+            answer = client.recv(100)
+        return answer
+
+    with acting(EVE, connect) as eve:
+        assert eve.answer == 1000
+        until(lab.true)
+    for start in (b"GET /", b"GET /metrics HTTP/1.1\r\nX: "):
+        assert b" 200 " not in as_user(EVE, partial(flood, start))
+        until(lab.true)
+
+
+@attack(
+    "replaces the administrator's file, or the files of the services, by a file or a link",
+    "Only root can. If others can, a file that is not root's is refused, and the old limits stay",
+)
+def test_a_file_that_a_user_plants(place: Path) -> None:
+    with limited(place) as site, watching(site):
+        hers, state = place / "hers.toml", site.state
+        refused(
+            EVE,
+            write=lambda: os.open(site.file, os.O_WRONLY),
+            replace=lambda: site.file.rename(place / "before"),
+            limits=lambda: os.open(state, os.O_WRONLY),
+            limits_anew=lambda: state.with_suffix(".new").write_text("{}"),
+            lock=lambda: os.open(state.with_name("lock"), os.O_RDONLY),
+        )
+        place.chmod(0o777)
+
+        def file() -> None:
+            hers.write_text('[limits]\nhard = "90%"\n')
+            hers.rename(site.file)
+
+        def link() -> None:
+            hers.write_text('[limits]\nhard = "90%"\n')
+            (place / "link").symlink_to(hers)
+            (place / "link").rename(site.file)
+
+        for number, plant in enumerate((file, link)):
+            site.write(FILE)
+            until(lambda: not site.in_force()["flaw"])
+            assert as_user(EVE, plant) is None
+            assert site.file.lstat().st_uid == EVE
+            until(lambda: site.in_force()["flaw"])
+            late = site.make(f"user.slice/user-7001{number}.slice")
+            until(partial(site.limits, late), lambda limits: limits == (GIB, 8 * GIB))
+            assert site.limits(site.ann) == site.limits(site.bob) == (GIB, 8 * GIB)
+
+
+@attack(
+    "removes the cgroup that is limited, makes one like another user's, or one below the own one",
+    "Only cgroups that root has made are listed, and a limit holds for all that is below its cgroup",
+)
+def test_cgroups_that_a_user_makes(place: Path) -> None:
+    with limited(place) as site, watching(site):
+        bob, slices = site.bob, site.root / "user.slice"
+        hers = site.make(f"user.slice/{bob.name}/user@{EVE}.service")
+        os.chown(hers, EVE, EVE)  # as systemd gives it to her
+        foreign = site.make("user.slice/user-70009.slice")
+        os.chown(foreign, EVE, EVE)  # as if she had made it
+        refused(
+            EVE,
+            remove=bob.rmdir,
+            make=(slices / "user-70003.slice").mkdir,
+            unit=(site.root / "jupyter-ann.service").mkdir,
+            leave=lambda: (slices / "cgroup.procs").write_text("0"),
+        )
+        planted = [hers / name for name in ("user.slice/user-0.slice", "system.slice/jupyter-ann.service")]
+        for one in planted:
+            assert as_user(EVE, partial(one.mkdir, parents=True)) is None
+        site.write("".join([FILE, *(f'paths."{one}" = {{ hard = "90%" }}\n' for one in planted)]))
+        last = site.make("user.slice/user-70010.slice")
+        until(lambda: site.limits(last) == (GIB, 8 * GIB))
+        until(lambda: str(last) in site.in_force()["limits"])
+        assert not {*map(str, (*planted, hers, foreign))} & site.in_force()["limits"].keys()
+        with pytest.raises(SimulatorError, match="out of memory"):
+            site.machine.add_neighbour("9GiB@0", user=EVE, cgroup=planted[0])
+        with site.machine.add_neighbour("9GiB@0", user=EVE, cgroup=slices):  # elsewhere there is room
+            assert site.limits(site.ann) == (GIB, 8 * GIB)
+
+
+@attack(
+    "puts modules where root's Python may find them: the working directory, `PYTHONPATH`",
+    "What runs as root starts Python with `-I`, and refuses folders that others can change",
+)
+def test_a_path_for_roots_python(lab: Lab, place: Path) -> None:
+    place.chmod(0o1777)
+    for name in ("pynvml.py", "tomllib.py"):
+        as_user(EVE, partial((place / name).write_text, "print('planted')"))
+    environ = {**os.environ, "PYTHONPATH": str(place)}
+    hit = subprocess.run([sys.executable, "-c", "import pynvml"], env=environ, capture_output=True, text=True)
+    assert hit.stdout == "planted\n"
+    for user in ("--show", "--once"):
+        done = tfgpu(lab.machine, "limits", user, cwd=place, env={"PYTHONPATH": str(place)})
+        assert done.stdout.startswith(("No limit is set", "Nothing was done"))
+        assert "planted" not in done.stdout + done.stderr
+
+
+@attack(
+    "puts libraries where another user's are kept",
+    "A folder of another owner, or that others can enter, is not used",
+)
+def test_libraries_that_a_user_plants(place: Path) -> None:
+    (place / "file").touch()  # in the way of a cache of one's own
+    place.chmod(0o1777)
+    kept = place / f"tfgpu_magic-simgpu-{os.getuid()}"
+    planted = kept / build.libraries().name
+
+    def plant() -> None:
+        planted.mkdir(parents=True)
+        (planted / build.CORE).write_text("planted")
+        for folder in (kept, planted):
+            folder.chmod(0o755)
+
+    def found() -> str:
+        code = "from tfgpu_magic.simgpu.build import libraries; print(libraries())"
+        environ = {**os.environ, "XDG_CACHE_HOME": str(place / "file"), "TMPDIR": str(place)}
+        done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True)
+        return (done.stdout or done.stderr).splitlines()[-1]
+
+    assert as_user(EVE, plant) is None
+    assert kept.stat().st_uid == EVE
+    assert "there is nowhere to keep the simulator's libraries" in found()
+    os.chown(kept, 0, 0)
+    assert "there is nowhere to keep the simulator's libraries" in found()  # others may have put something there
+    kept.chmod(0o700)
+    assert found() == str(planted)
+
+
+@attack(
+    "writes a report, as if another user's notebook were parked",
+    "The directory is its owner's alone, or it is not used. A file of another owner in it is not read",
+)
+def test_a_report_that_a_user_plants(lab: Lab, place: Path) -> None:
+    board = place / "board"
+    board.mkdir(mode=0o700)
+    os.chown(board, ANN, ANN)
+    report = Report(pid=lab.ann.pid, summary="Planted.", parked=Parking(phase="parked", since=1.0))
+
+    def plant() -> str:
+        with BoardDirectory(lab.home(EVE) / "board") as own:
+            name = own.name(f"{PREFIX}{os.getpid()}-00000000")
+        fd = os.open(board / name, os.O_RDWR | os.O_CREAT)
+        os.fchmod(fd, 0o666)
+        fcntl.lockf(fd, fcntl.LOCK_EX)
+        os.pwrite(fd, checked(report.to_json().encode()), 0)
+        return name
+
+    def parked() -> dict[int, str]:
+        os.environ["TFGPU_MAGIC_DIR"] = str(board)
+        return {pid: entry.phase.value for pid, entry in reported.read().items()}
+
+    refused(EVE, make=plant, list=lambda: list(board.iterdir()))
+    board.chmod(0o777)
+    with acting(EVE, plant) as eve:
+        planted = board / eve.answer
+        assert planted.stat().st_uid == EVE
+        assert as_user(ANN, parked) == {}
+        board.chmod(0o700)
+        assert as_user(ANN, parked) == {}
+        os.chown(planted, ANN, ANN)
+        assert as_user(ANN, parked) == {eve.pid: "parked"}  # of Ann, it would be one
+
+
+@attack(
+    "reads what another user's notebook is called, or for how long that user has held memory",
+    "The system refuses this. The board and views show the user, pids, bytes, and times",
+)
+def test_what_a_user_reads(lab: Lab) -> None:
+    assert "secret" in repr(lab.seen(ANN))
+    (hers,) = (row for row in lab.seen(EVE).processes if row.gpu == "0")
+    assert (hers.owner, hers.held, hers.who) == ("nobody", HELD, "other")
+    assert hers.notebook is None
+    board = as_user(EVE, (lab.board / BOARD).read_bytes)
+    assert str(lab.ann.pid).encode() in board
+    assert b"nobody" in lab.scraped()
+    for text in (board, lab.scraped(), repr(lab.seen(EVE)).encode()):
+        assert b"secret" not in text
+    assert (lab.board / HOURS).exists()
+    refused(EVE, hours=(lab.board / HOURS).read_bytes, home=lambda: list(lab.home(ANN).iterdir()))
+
+
+def test_the_page_has_this_table() -> None:
+    page = (ROOT / "SECURITY.md").read_text()
+    rows = [f"| {tried} | {outcome} |" for tried, outcome in TABLE]
+
+    assert re.findall(r"(?m)^\| .* \|$", page.partition("## What one user may try on another")[2])[1:] == rows
