@@ -12,9 +12,11 @@ import pytest
 
 from tests.sizes import GIB, MIB
 from tfgpu_magic import policy
+from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.lab import bound
 from tfgpu_magic.lab.bound import OverBound, bound_of, over
+from tfgpu_magic.lab.idle_check import BOUND, FLAWED, idle
 from tfgpu_magic.model.rows import GpuRow, ProcessRow, Table
 from tfgpu_magic.root import file as limits_file
 
@@ -82,8 +84,8 @@ THIS = replace(MINE, pid=8, who="this", held=3 * GIB)
 OTHERS = replace(MINE, pid=9, who="other", held=4 * GIB)
 
 
-def found(*rows: ProcessRow, gpu: GpuRow = GPU, amount: str = "40%", before: dict[str, OverBound] | None = None) -> Any:
-    return over(Table(time=1.0, gpus=(gpu,), processes=rows), amount, before or {})
+def found(*rows: ProcessRow, gpu: GpuRow = GPU, amount: str = "40%") -> Any:
+    return over(Table(time=1.0, gpus=(gpu,), processes=rows), amount)
 
 
 def test_all_processes_of_the_user_are_counted_together_by_gpu() -> None:
@@ -92,7 +94,6 @@ def test_all_processes_of_the_user_are_counted_together_by_gpu() -> None:
     assert found(MINE, OTHERS) == {}
     assert found(MINE, replace(THIS, gpu="1")) == {}
     assert found(MINE, THIS, OTHERS) == {"0": OverBound(8 * GIB, most)}
-    assert found(MINE, THIS, before={"0": OverBound(7 * GIB, most, 2)}) == {"0": OverBound(8 * GIB, most, 3)}
     assert found(MINE, THIS, amount="8GiB") == {}  # as much as may be held
     assert found(MINE, THIS, amount="") == {}
 
@@ -107,7 +108,7 @@ def test_all_processes_of_the_user_are_counted_together_by_gpu() -> None:
     ids=["bytes are unknown", "the total is unknown", "the driver limits the cgroup"],
 )
 def test_nothing_is_found_of_a_gpu(rows: tuple[ProcessRow, ...], gpu: GpuRow) -> None:
-    assert found(*rows, gpu=gpu, before={"0": OverBound(1, 1, 5)}) == {}
+    assert found(*rows, gpu=gpu) == {}
 
 
 @pytest.fixture
@@ -132,3 +133,14 @@ def test_no_view_says_anything_without_a_bound_that_is_in_force(administrators_f
     administrators_file.write_text(text)
 
     assert bound.notes(Table(time=1.0, gpus=(GPU,), processes=(MINE, THIS))) == []
+
+
+def test_the_doctor_says_what_may_be_held_and_what_is_wrong(administrators_file: Path) -> None:
+    administrators_file.write_text(f'[bound]\nusers.{os.geteuid()} = {{ hard = "40%" }}')
+    (holds,) = idle(ThisMachine())
+    administrators_file.write_text('[bound]\nhard = "40 percent"')
+    (flawed,) = idle(ThisMachine())
+
+    assert (holds.outcome, holds.facts["amount"]) == (BOUND, "40%")
+    assert flawed.outcome == FLAWED
+    assert flawed.facts["flaw"] == """[bound]: hard is '40 percent'. Write "40%", "32GiB" or "none"."""

@@ -187,7 +187,7 @@ def test_users_bounds_are_those_of_the_file_and_stay_while_the_system_does_not_a
     monkeypatch.setattr(exporter, "NAMES_TIMEOUT", 60.0)
     monkeypatch.setattr(file, "names_of", lambda name: frozenset({name}))
     monkeypatch.setattr(file, "groups_of", groups_of)
-    assert made._see(at).bounds == {}
+    assert made._see(at).bounds == {"ann": "", "ben": ""}
     policy.FILE.write_text('[bound]\nhard = "40%"\ngroups.staff = { hard = "none" }')
     assert made._see(at).bounds == {"ann": "40%", "ben": ""}
     monkeypatch.setattr(exporter, "NAMES_TIMEOUT", 0.01)

@@ -448,11 +448,12 @@ def test_where_the_driver_limits_the_users_cgroup_nothing_is_counted(rig: Rig) -
 
 
 def test_a_flawed_bound_is_said_and_all_idle_notebooks_are_left_alone(rig: Rig) -> None:
-    rig.looks(5.5)
+    over_the_bound(rig, 1)
+    assert rig.read()["over"] != {}
     policy.FILE.write_text(FILE + '[bound]\nhard = "6"\n')
     with pytest.raises(PolicyError, match=r"\[bound\]: hard is '6'\. Write"):
         rig.looks(1)
-    assert rig.kernels.ended == []
+    assert (rig.read()["over"], rig.kernels.ended) == ({}, [])
 
 
 @pytest.mark.parametrize(("text", "told"), [(FILE, "idle"), (FILE + BOUND, "idle"), (BOUND, "bound"), ("[", "idle")])

@@ -10,7 +10,7 @@ import contextlib
 import re
 import threading
 import time
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -40,12 +40,10 @@ class OverBound(NamedTuple):
     Attributes:
         held: the bytes that all of the user's processes hold there.
         bound: the most that they may.
-        looks: how many looks in a row have found it so.
     """
 
     held: int
     bound: int
-    looks: int = 1
 
 
 def size(amount: str, total: int | None) -> int | None:
@@ -96,43 +94,27 @@ def _amount(entry: Any, where: str) -> str:
     return str(entry.get("hard", ""))
 
 
-def of_user() -> str:
-    """Return the amount of this process's user.
+def of_user(user: str | None = None) -> str:
+    """Return the amount of a user, by default of this process's.
 
     Raises:
         PolicyError: the file is wrong.
+        KeyError: no user has that name here.
     """
     table = file.table("bound")
-    return "" if table is None else bound_of(table, file.names_of(), file.groups_of())
+    return "" if table is None else bound_of(table, file.names_of(user), file.groups_of(user))
 
 
-def of_users(names: Iterable[str]) -> dict[str, str]:
-    """Return the amounts of users by their names, as far as the system knows these; none if the file is wrong."""
-    found = {}
-    with contextlib.suppress(PolicyError):
-        table = file.table("bound")
-        for name in names if table is not None else ():
-            with contextlib.suppress(KeyError):
-                found[name] = bound_of(table, file.names_of(name), file.groups_of(name))
-        return found
-    return {}
-
-
-def over(table: Table, amount: str, before: Mapping[str, OverBound]) -> dict[str, OverBound]:
-    """Return the GPUs of which this user holds more than the bound; none where that is not known, or the driver limits.
-
-    Args:
-        table: all GPUs, with whose each process is.
-        amount: the bound.
-        before: what the look before has found.
-    """
+def over(table: Table, amount: str) -> dict[str, OverBound]:
+    """Return the GPUs of which this user holds more than an amount; not one that is limited, or of unknown bytes."""
+    if not amount:
+        return {}
     found, rows = {}, by_gpu(row for row in table.processes if row.who in ("this", "mine"))
     for gpu in table.gpus:
         held = [row.held for row in rows.get(gpu.gpu, ())]
         known, most = [one for one in held if one is not None], size(amount, gpu.total)
         if most and gpu.limit is None and len(known) == len(held) and sum(known) > most:
-            looks = before[gpu.gpu].looks + 1 if gpu.gpu in before else 1
-            found[gpu.gpu] = OverBound(sum(known), most, looks)
+            found[gpu.gpu] = OverBound(sum(known), most)
     return found
 
 
@@ -144,7 +126,7 @@ def sentence(gpu: str, one: OverBound) -> str:
 def notes(table: Table) -> list[str]:
     """Return what each view says below its table."""
     with contextlib.suppress(PolicyError, TimeoutError):  # a server's log and the doctor say what is wrong
-        return [sentence(*one) for one in over(table, _read(int(time.monotonic() / READ_EVERY)), {}).items()]
+        return [sentence(*one) for one in over(table, _read(int(time.monotonic() / READ_EVERY))).items()]
     return []
 
 

@@ -26,7 +26,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from tfgpu_magic._version import __version__
-from tfgpu_magic.errors import MonitorError, TfGpuError
+from tfgpu_magic.errors import MonitorError, PolicyError, TfGpuError
 from tfgpu_magic.lab import bound
 from tfgpu_magic.lab.counters import Hours, Total, read
 from tfgpu_magic.monitor.board.machine_board import SYSTEM_USERS, MachineDirectory
@@ -394,7 +394,11 @@ class Exporter(Collector):
         return seen._replace(left={pair: self._unknown[pair] for pair in named})
 
     def _find_bounds(self, names: Set[str]) -> None:
-        self._bounds = bound.of_users(names)
+        found = {}
+        for name in names:
+            with contextlib.suppress(PolicyError, KeyError):
+                found[name] = bound.of_user(name)
+        self._bounds = found
 
     def _read(self) -> tuple[Look, Hours | None]:
         """Read the board, and what was counted.

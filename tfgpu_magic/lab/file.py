@@ -35,12 +35,10 @@ def names_of(user: str | None = None) -> frozenset[str]:
     Raises:
         KeyError: no user has that name here.
     """
-    if user is not None:
-        return frozenset({user, str(pwd.getpwnam(user).pw_uid)})
-    names = {str(os.geteuid())}
+    number = os.geteuid() if user is None else pwd.getpwnam(user).pw_uid
     with contextlib.suppress(KeyError):
-        names.add(pwd.getpwuid(os.geteuid()).pw_name)
-    return frozenset(names)
+        return frozenset({str(number), user or pwd.getpwuid(number).pw_name})
+    return frozenset({str(number)})
 
 
 def groups_of(user: str | None = None) -> frozenset[str]:

@@ -12,7 +12,7 @@ import contextlib
 import math
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import psutil
 
@@ -49,8 +49,6 @@ AT_WORK_STATES = ("busy", "starting", "restarting", "autorestarting")
 """Jupyter's words for a kernel that is at work; what it calls otherwise, but idle, is not known."""
 PAGE_OPTION = "tfgpuMagicIdle"
 """The option by which a page knows that it is told here; with ``idle`` not by its browser's own memory, too."""
-LOOKS_OVER = 2
-"""Looks in a row that find more held than the bound, from which on that counts."""
 
 
 class _UnseenError(Exception):
@@ -81,27 +79,15 @@ class KernelLook(NamedTuple):
     gpus: frozenset[str]
 
 
-class UserLook(NamedTuple):
-    """What a look has found.
-
-    Attributes:
-        rule: the hours.
-        over: the GPUs of which this user holds more than the bound.
-        kernels: what was found of each.
-        cpu: the CPU's seconds of all.
-    """
-
-    rule: Rule
-    over: dict[str, OverBound]
-    kernels: dict[str, KernelLook]
-    cpu: float
-
-
 class IdleKernel(NamedTuple):
     """What is kept of a kernel, with what was found last."""
 
     found: KernelLook
     kept: IdleState
+
+
+_Seen: TypeAlias = "tuple[Rule, dict[str, OverBound], dict[str, KernelLook], float]"
+"""The hours, the GPUs on which the user is over the bound, what was found of each kernel, and the CPU's seconds."""
 
 
 def start(kernels: Kernels, server: Any) -> tuple[list[tuple[object, ...]], Callable[[], None]]:
@@ -139,8 +125,9 @@ class IdleSteps:
     def __init__(self, kernels: Kernels, log: Logger, *, every: float) -> None:
         self._kernels, self._log, self._every = kernels, log, every
         self._worker, self._watcher = JobThread(), Watcher(Live(linger=LINGER, every=READING_EVERY))
-        self._looking: asyncio.Future[UserLook] | None = None
+        self._looking: asyncio.Future[_Seen] | None = None
         self._lines: dict[str, IdleKernel] = {}
+        self._over_once: dict[str, OverBound] = {}
         self._over: dict[str, OverBound] = {}
         self._rule, self._flaw, self._known = Rule(), "", False
         self._cpu, self._works = 0.0, True
@@ -175,19 +162,17 @@ class IdleSteps:
         if not looking.done():
             return
         try:
-            self._rule, self._over, found, cpu = looking.result()
-        except _UnseenError:
-            self._over = {}
+            self._rule, over, found, cpu = looking.result()
+        except (PolicyError, _UnseenError):
+            self._count({})
             for key, line in self._lines.items():
                 self._lines[key] = line._replace(kept=step(self._rule, IdleLook(self._every, None, None), line.kept)[1])
             raise
         self._works, self._cpu = self._differs(cpu), cpu
+        self._count(over)
         hurried = self._hurried(found)
         stepped = {key: self._stepped(key, one, hurried=key == hurried) for key, one in found.items()}
         self._lines, failed = {key: line for key, (_, line) in stepped.items()}, None
-        for gpu, one in self._over.items():
-            if one.looks == LOOKS_OVER:
-                self._log.warning("tfgpu_magic: %s", bound.sentence(gpu, one))
         for key, (action, line) in stepped.items():
             try:
                 await self._act(action, key, line)
@@ -208,7 +193,7 @@ class IdleSteps:
             "known": self._known,
             "busy": busy,
             "notebooks": [_told(line, self._rule) for line in self._lines.values()],
-            "over": {gpu: {"held": one.held, "bound": one.bound} for gpu, one in self._counts().items()},
+            "over": {gpu: {"held": one.held, "bound": one.bound} for gpu, one in self._over.items()},
         }
 
     def not_today(self, pid: int, kernel: object) -> bool:
@@ -224,17 +209,19 @@ class IdleSteps:
         """Close the board."""
         self._worker.close(self._watcher.close)
 
-    def _counts(self) -> dict[str, OverBound]:
-        """Return the GPUs of which more than the bound has been held for long enough."""
-        return {gpu: one for gpu, one in self._over.items() if one.looks >= LOOKS_OVER}
+    def _count(self, over: dict[str, OverBound]) -> None:
+        """Go on to what a look has found over the bound: what two looks in a row find counts, and is logged once."""
+        told, self._over = self._over, {gpu: one for gpu, one in over.items() if gpu in self._over_once}
+        self._over_once = over
+        for gpu in self._over.keys() - told.keys():
+            self._log.warning("tfgpu_magic: %s", bound.sentence(gpu, self._over[gpu]))
 
     def _hurried(self, found: Mapping[str, KernelLook]) -> str:
-        """Return the kernel that has been idle for the longest on such a GPU; empty if there is none."""
-        over = self._counts().keys()
-        idle = {key: line.kept.idle for key, line in self._lines.items() if key in found and over & found[key].gpus}
-        return max(idle, key=lambda key: idle[key], default="")
+        """Return the kernel that has been idle for the longest on a GPU that is over the bound; empty if none is."""
+        there = [key for key in self._lines if key in found and self._over.keys() & found[key].gpus]
+        return max(there, key=lambda key: self._lines[key].kept.idle, default="")
 
-    def _see(self, notebooks: Mapping[int, Notebook]) -> UserLook:
+    def _see(self, notebooks: Mapping[int, Notebook]) -> _Seen:
         """Return what is found; raise what `look` does."""
         idle, amount = file.table("idle"), bound.of_user()
         rule = Rule() if idle is None else rule_of(idle, file.groups_of())
@@ -245,7 +232,7 @@ class IdleSteps:
         for pid, notebook in notebooks.items():
             with contextlib.suppress(psutil.Error, OSError):  # it has ended
                 found[f"{notebook.kernel} {pid} {began(pid)}"] = _found(pid, notebook, table)
-        return UserLook(rule, bound.over(table, amount, self._over), found, _spent())
+        return rule, bound.over(table, amount), found, _spent()
 
     async def _busy(self) -> bool | None:
         there = await self._kernels.notebooks()
