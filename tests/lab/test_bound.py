@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.sizes import GIB, MIB
+from tests.waiting import until
 from tfgpu_magic import policy
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import PolicyError
@@ -19,6 +23,7 @@ from tfgpu_magic.lab.bound import OverBound, bound_of, over
 from tfgpu_magic.lab.idle_check import BOUND, FLAWED, idle
 from tfgpu_magic.model.rows import GpuRow, ProcessRow, Table
 from tfgpu_magic.root import file as limits_file
+from tfgpu_magic.simgpu import Machine
 
 FILE = {
     "hard": "40%",
@@ -115,6 +120,7 @@ def test_nothing_is_found_of_a_gpu(rows: tuple[ProcessRow, ...], gpu: GpuRow) ->
 def administrators_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(policy, "FILE", tmp_path / "tfgpu_magic.toml")
     bound._read.cache_clear()
+    monkeypatch.setattr(bound, "READ_TIMEOUT", 60.0)
     return policy.FILE
 
 
@@ -144,3 +150,29 @@ def test_the_doctor_says_what_may_be_held_and_what_is_wrong(administrators_file:
     assert (holds.outcome, holds.facts["amount"]) == (BOUND, "40%")
     assert flawed.outcome == FLAWED
     assert flawed.facts["flaw"] == """[bound]: hard is '40 percent'. Write "40%", "32GiB" or "none"."""
+
+
+STATUS = """
+import sys
+from pathlib import Path
+from tfgpu_magic import policy
+
+policy.FILE = Path(sys.argv[1])
+from tfgpu_magic.command.dispatch import answer
+
+sys.exit(answer(["status"]))
+"""
+
+
+def test_tfgpu_status_tells_it_of_all_processes_of_the_user(machine: Machine, tmp_path: Path) -> None:
+    file = tmp_path / "tfgpu_magic.toml"
+    file.write_text(f'[bound]\nusers.{os.geteuid()} = {{ hard = "25%" }}')
+    for _ in range(2):
+        machine.add_neighbour("3GiB@1")
+
+    def status() -> str:
+        command = [sys.executable, "-c", STATUS, str(file)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    said = rf"Your processes together hold 6\.?\d* GiB of GPU 1\. {file} allows 4 GiB\."
+    until(status, lambda text: re.search(said, text))
