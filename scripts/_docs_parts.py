@@ -37,10 +37,15 @@ def words() -> str:
     return "\n\n".join(
         _table(
             f"## {group}\n\n| words | what they do |",
-            (f"| {' <br> '.join(f'`{form}`' for form in word.usage)} | {word.meaning} |" for word in some),
+            (f"| {' <br> '.join(f'`{form}`' for form in word.usage)} | {_coded(word.meaning)} |" for word in some),
         )
         for group, some in groupby(WORDS, lambda word: word.group)
     )
+
+
+def _coded(meaning: str) -> str:
+    """Return a text with its flags as code: a line may not end within one."""
+    return re.sub(r"(?<![`\w-])--\w[\w-]*", r"`\g<0>`", meaning)
 
 
 def flags() -> str:
