@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,8 +59,13 @@ def test_a_third_at_40_percent_is_refused_and_told_who_holds_it(folder: Path) ->
         running(machine, "limit 40%", "--", "program_2.py", cwd=folder) as two,
     ):
         third = tfgpu(machine, "run", "limit 40%", "--", "program_3.py", cwd=folder)
+
+        def rows() -> list[Any]:
+            return [json.loads(tfgpu(machine, "status", "--json").stdout)["state"]["rows"][f"0 {pid}"] for pid in pids]
+
+        pids = one.pid, two.pid
+        row, _ = until(rows, lambda found: all("figures" in row for row in found), despite=KeyError)
         table = tfgpu(machine, "status").stdout
-        state = json.loads(tfgpu(machine, "status", "--json").stdout)["state"]
         held = _held(machine, one.pid), _held(machine, two.pid)
         two.process.send_signal(signal.SIGKILL)
         until(lambda: f"{two.pid}" not in tfgpu(machine, "status").stdout, seconds=3)
@@ -71,7 +77,6 @@ def test_a_third_at_40_percent_is_refused_and_told_who_holds_it(folder: Path) ->
     assert sorted(line[3:] for line in told if line[3:4] in (["program_1.py"], ["program_2.py"])) == [
         [name, "3.4", "GiB", "limit", "3.2", "GiB"] for name in ("program_1.py", "program_2.py")
     ]
-    row = state["rows"][f"0 {one.pid}"]
     assert (row["owner"], row["policy"], row["held"]) == ("program_1.py", "limit 3.2 GiB", LIMIT)
     assert row["figures"]["TensorFlow"]["in use"] > 0
 

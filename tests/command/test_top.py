@@ -45,12 +45,11 @@ def test_it_ends_and_the_terminal_is_as_it_was(machine: Machine, end: str | sign
         else:
             terminal.process.send_signal(end)
         assert terminal.process.wait(30) == status
-        until(lambda: OUT in terminal.said)
+        until(lambda: OUT in terminal.said and terminal.said.rfind(CURSOR) > terminal.said.rindex("live"))
 
         assert changed
         assert terminal.modes() == terminal.before
         assert terminal.said.count(IN) == terminal.said.count(OUT) == 1
-        assert terminal.said.rindex(CURSOR) > terminal.said.rindex("live")
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGHUP])
@@ -101,13 +100,14 @@ def test_stopped_it_gives_the_terminal_back_and_takes_it_again(machine: Machine)
         until(lambda: "live" in terminal.said)
         terminal.process.send_signal(signal.SIGTSTP)
         until(lambda: os.waitpid(terminal.process.pid, os.WUNTRACED | os.WNOHANG)[0])
-        given_back = OUT in terminal.said, terminal.modes() == terminal.before
+        until(lambda: OUT in terminal.said)
+        given_back = terminal.modes() == terminal.before
         stopped = len(terminal.said)
         terminal.process.send_signal(signal.SIGCONT)
         until(lambda: "live" in terminal.said[stopped:])
         terminal.press("q")
 
-        assert given_back == (True, True)
+        assert given_back
         assert terminal.process.wait(30) == 0
 
 
