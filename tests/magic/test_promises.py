@@ -64,14 +64,15 @@ def test_the_third_notebook_at_40_percent_is_told_by_name_while_all_is_free(hall
     with notebooks(server, "first.ipynb", "second.ipynb", "third.ipynb") as (first, second, third):
         first.run("%tf_gpu limit 40%")
         said = second.run("%tf_gpu limit 40%")
-        told = heard(third, "%tf_gpu plan limit 40%", "second.ipynb")
+        promises = "6.9 GiB to first.ipynb, 6.9 GiB to second.ipynb and 6.9 GiB to this"
+        told = heard(third, "%tf_gpu plan limit 40%", promises)
         asked = third.run("%tf_gpu limit 40%")
         status = third.run("%tf_gpu")
 
     assert "promised" not in said
     assert "20.7 GiB of its 15.8 GiB are promised: " in told
     for text in (told, asked):
-        assert "6.9 GiB to first.ipynb, 6.9 GiB to second.ipynb and 6.9 GiB to this" in text
+        assert promises in text
         assert "Not applied" not in text
     assert (
         "Memory of GPU 0 is promised and not taken yet: 6.9 GiB to first.ipynb and 6.9 GiB to second.ipynb." in status

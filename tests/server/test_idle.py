@@ -12,6 +12,7 @@ from tornado.websocket import websocket_connect
 from tests.jupyter import Server, execute, serving, until
 from tests.server.acting import Kernel
 from tests.server.streaming import end
+from tests.slack import SLACK
 from tfgpu_magic.model.report import Report
 from tfgpu_magic.model.rows import Notebook
 from tfgpu_magic.monitor.owners.attribution import together
@@ -34,11 +35,11 @@ def test_a_kernel_that_had_a_table_is_culled_and_one_with_a_detached_job_is_not(
         Machine.create("1x8GiB") as machine,
         serving(machine, tmp_path, options=CULLING, environment={"TFGPU_MAGIC_DIR": str(tmp_path / "board")}) as server,
     ):
-        table, job = Kernel(server, "table.ipynb"), Kernel(server, "job.ipynb")
-        for kernel in (table, job):
-            execute(kernel.client, f"%load_ext tfgpu_magic\n{BRIEF}")
+        job = Kernel(server, "job.ipynb")
+        execute(job.client, f"%load_ext tfgpu_magic\n{BRIEF}")
         execute(job.client, "%%tf_gpu isolate --detach\nimport time; time.sleep(600)")
-        execute(table.client, "%tf_gpu top")
+        table = Kernel(server, "table.ipynb")  # which no other's start keeps idle
+        execute(table.client, f"%load_ext tfgpu_magic\n{BRIEF}\n%tf_gpu top")
         culled = until(lambda: not any(one["id"] == table.kernel for one in server.call("kernels")), seconds=90)
         time.sleep(10)
         alive = [one["id"] for one in server.call("kernels")]
@@ -68,7 +69,7 @@ def page(server: Server, kernel: str, seconds: float) -> int:
 def test_a_page_that_comes_back_gets_no_heap_of_old_states(server: Server) -> None:
     kernel = Kernel(server, "table.ipynb")
     execute(kernel.client, f"%load_ext tfgpu_magic\n{BRIEF}\n%tf_gpu top")
-    seen = page(server, kernel.kernel, 2.5)
+    seen = page(server, kernel.kernel, 2.5 * SLACK)
     time.sleep(20)
     heap = page(server, kernel.kernel, 2.5)
     kernel.end()
@@ -90,7 +91,8 @@ def test_a_kernel_with_a_detached_job_says_that_it_is_busy_until_the_job_ends(se
     reports = REPORTS.format(pid=execute(kernel.client, "import os; print(os.getpid())").strip())
     execute(kernel.client, "%load_ext tfgpu_magic")
     execute(kernel.client, "%%tf_gpu isolate --detach\nimport time; time.sleep(600)")
-    time.sleep(3)
+    until(lambda: execute(other.client, reports) == "[True]\n")
+    time.sleep(3)  # it goes on to
     during = execute(other.client, reports)
     execute(kernel.client, "%tf_gpu jobs stop 1")
     after = until(lambda: "False" in execute(other.client, reports), seconds=20)

@@ -14,6 +14,7 @@ import pytest
 from tests.jupyter import Server, execute
 from tests.server.acting import Kernel, post, row_of
 from tests.server.conftest import Serve
+from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
@@ -94,9 +95,16 @@ def test_a_call_that_heeds_no_interrupt_is_killed(server: Server, kernel: Kernel
 
 def test_nothing_else_can_be_stopped(server: Server, kernel: Kernel) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        execute(kernel.client, "import subprocess, sys; other = subprocess.Popen(['sleep', '60'])")
+        execute(kernel.client, "import subprocess, sys; other = subprocess.Popen(['sleep', '600'])")
         pid = int(execute(kernel.client, "import os; print(os.getpid())"))
-        family = [process.pid for process in psutil.Process(pid).children(recursive=True)]
+
+        def last() -> list[int]:
+            """Return which are there for longer than a look; nothing while any come and go."""
+            before = psutil.Process(pid).children(recursive=True)
+            time.sleep(0.5)
+            return [one.pid for one in before] if psutil.Process(pid).children(recursive=True) == before else []
+
+        family = until(last)
         pids = [pid, *family, child.pid, os.getpid(), 1, 2**22 + 1]  # its fork server is among them, which is no call
 
         assert [stop(server, one, kill=True) for one in pids] == [404] * len(pids)
