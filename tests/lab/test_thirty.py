@@ -161,9 +161,9 @@ def calls_of_a_reading(machine: Machine) -> float:
     """
     with closing(MachineDirectory()) as place, closing(SnapshotReader(place)) as reader:
 
-        def now() -> tuple[int, int]:  # of any pause between the two, there are more readings, and not more calls
+        def now() -> tuple[int, int]:
             return machine.calls()["nvmlDeviceGetMemoryInfo_v2"], reader.look().message.sequence
 
-        before, first = now()
+        first, before = reader.look().message.sequence, now()[0]  # a pause between two looks makes it less
         after, last = until(now, lambda seen: seen[1] >= first + 5)
     return (after - before) / (last - first + 1)
