@@ -20,7 +20,7 @@ import tfgpu_magic
 from scripts._docs_parts import FLAGS, PACKAGE, WORDS, first_line, modules, seen
 from tfgpu_magic.command.table import COMMANDS, Command
 from tfgpu_magic.parking.observation import Observation
-from tfgpu_magic.policy.settings import TfGpuSettings
+from tfgpu_magic.policy import settings
 from tfgpu_magic.policy.word import Word
 from tfgpu_magic.server.extension import TfGpuServer
 
@@ -113,11 +113,12 @@ def test_what_the_help_lists_below_one_heading_stands_together(table: Sequence[W
 
 def test_every_setting_variable_and_request_is_in_a_reference(built: Path) -> None:
     code = "".join(path.read_text() for path in PACKAGE.rglob("*") if path.suffix in (".py", ".c", ".h"))
-    traits = {**TfGpuSettings.class_own_traits(config=True), **TfGpuServer.class_own_traits(config=True)}
+    traits = {**settings.TfGpuSettings.class_own_traits(config=True), **TfGpuServer.class_own_traits(config=True)}
     variables = set(re.findall(r'"(TFGPU_[A-Z_]+)"', code))
+    tables = {f"[{name}]" for name in settings._NOT_FOR_KERNELS}
     requests = set(re.findall(r'\(r"(/tfgpu-magic/\w+)"', code))
 
-    assert _unlisted(built / "settings.html", traits.keys() | variables) == set()
+    assert _unlisted(built / "settings.html", traits.keys() | variables | tables) == set()
     assert _unlisted(built / "http.html", {f"<base>{path}" for path in requests}) == set()
     assert len(variables) > 5
     assert len(requests) > 5
