@@ -113,7 +113,7 @@ def with_feed(
 def quick_feed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a feed count in hundredths of seconds, and look at what the test makes up."""
     monkeypatch.setattr(feeding, "LOOK_EVERY", 0.01)
-    monkeypatch.setattr(feeding, "LOOK_TIMEOUT", 0.2)
+    monkeypatch.setattr(feeding, "LOOK_TIMEOUT", 0.2 * SLACK)
     monkeypatch.setattr(feeding, "BoardReader", Counting)
 
 
