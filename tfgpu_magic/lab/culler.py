@@ -85,7 +85,7 @@ class Arbiter:
         """Tell whether a server is to be stopped; False wherever anything is not known."""
         try:
             name = unquote(server["url"].partition("/user/")[2].partition("/")[0])
-            idle, rule = await asyncio.to_thread(self._seen, self._users.format(name=name))
+            idle, rule = await asyncio.to_thread(self._seen, unix_user(self._users, name))
             return idle >= rule.stop and _was_told(await self._ask(name, server["url"]), rule)
         except Exception:  # of the Hub's, the server's, or the file's making: nothing is stopped for it
             return False
@@ -116,11 +116,27 @@ class Arbiter:
         client = AsyncHTTPClient(force_instance=True, max_body_size=LARGEST_ANSWER)
         try:
             token = await _token(client, name, url)
-            # Asked so, it answers with an error's status: the Hub's proxy counts any other answer as activity.
-            answer = await _fetch(client, urljoin(self._hub, f"{url}tfgpu-magic/idle?culler"), token)
-            return json.loads(answer.body)
+            return json.loads((await idle_answer(client, urljoin(self._hub, url), token)).body)
         finally:
             client.close()
+
+
+def unix_user(users: str, name: str) -> str:
+    """Return the Unix user of a Hub's user, by a template: what stands in it for `{name}` is the Hub's name."""
+    return users.format(name=name)
+
+
+async def idle_answer(client: AsyncHTTPClient, server: str, token: str) -> HTTPResponse:
+    """Ask a user's server for its idle notebooks; what it answers is of its user's making.
+
+    Asked so, it answers with an error's status: the Hub's proxy counts any other answer as activity.
+
+    Args:
+        client: takes `LARGEST_ANSWER` at the most.
+        server: the server's address, behind the Hub's proxy.
+        token: one that opens no more than this user's servers.
+    """
+    return await fetch(client, f"{server}tfgpu-magic/idle?culler", headers={"Authorization": f"token {token}"})
 
 
 async def _token(client: AsyncHTTPClient, name: str, url: str) -> str:
@@ -135,7 +151,8 @@ async def _token(client: AsyncHTTPClient, name: str, url: str) -> str:
         "note": f"Server at {url} is asked whether it may be stopped",  # so begun, its use is no activity of the user
     }
     where = f"{os.environ['JUPYTERHUB_API_URL']}/users/{quote(name, safe='')}/tokens"
-    made = await _fetch(client, where, os.environ["JUPYTERHUB_API_TOKEN"], method="POST", body=json.dumps(order))
+    own = {"Authorization": f"token {os.environ['JUPYTERHUB_API_TOKEN']}"}
+    made = await fetch(client, where, headers=own, method="POST", body=json.dumps(order))
     if made.code != HTTPStatus.CREATED:
         why = f"the Hub gives no token for the servers of {name} (HTTP {made.code}): the culler needs the scope tokens"
         logging.getLogger(__name__).warning("tfgpu_magic: %s", why)
@@ -143,12 +160,11 @@ async def _token(client: AsyncHTTPClient, name: str, url: str) -> str:
     return str(json.loads(made.body)["token"])
 
 
-async def _fetch(client: AsyncHTTPClient, url: str, token: str, **more: Any) -> HTTPResponse:
-    """Return what is answered, of whatever status, in time; a token follows no redirect."""
+async def fetch(client: AsyncHTTPClient, url: str, **more: Any) -> HTTPResponse:
+    """Return what is answered, of whatever status, in time; no redirect is followed, which could take a token along."""
     return await client.fetch(
         url,
         raise_error=False,
-        headers={"Authorization": f"token {token}"},
         request_timeout=ANSWER_TIMEOUT,
         follow_redirects=False,
         decompress_response=False,
