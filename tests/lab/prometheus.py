@@ -72,16 +72,16 @@ class Samples:
 class Prometheus:
     """One that runs.
 
-    Args:
+    Attributes:
         url: where it listens.
     """
 
     def __init__(self, url: str) -> None:
-        self._url = url
+        self.url = url
 
     def get(self, path: str, **parameters: Any) -> Any:
         """Return the data of an answer of its API."""
-        with urllib.request.urlopen(f"{self._url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}") as answer:
+        with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}") as answer:
             return json.load(answer)["data"]
 
     def ask(self, expression: str, at: float) -> Answer:

@@ -48,6 +48,12 @@ COMMANDS = (
         ADMINISTER,
     ),
     Command(
+        "hub",
+        "[--prometheus URL]",
+        "show each user of a JupyterHub what they hold and held, as a service of the Hub",
+        ADMINISTER,
+    ),
+    Command(
         "limits",
         "[--show] [--dry-run] [--once] [--watch] [--clear]",
         "have driver 615 hold each user to an administrator's limits",

@@ -160,12 +160,12 @@ async def _token(client: AsyncHTTPClient, name: str, url: str) -> str:
     return str(json.loads(made.body)["token"])
 
 
-async def fetch(client: AsyncHTTPClient, url: str, **more: Any) -> HTTPResponse:
+async def fetch(client: AsyncHTTPClient, url: str, timeout: float | None = None, **more: Any) -> HTTPResponse:
     """Return what is answered, of whatever status, in time; no redirect is followed, which could take a token along."""
     return await client.fetch(
         url,
         raise_error=False,
-        request_timeout=ANSWER_TIMEOUT,
+        request_timeout=timeout or ANSWER_TIMEOUT,
         follow_redirects=False,
         decompress_response=False,
         **more,

@@ -122,9 +122,9 @@ def owner(row: ProcessRow, now: float, *, longest: int) -> str:
     state = plain(notebook.state) if notebook is not None and row.who == "mine" else ""
     unused = now - row.unused if row.unused is not None else 0.0
     if unused >= 60:
-        return ", ".join([name, *([state] if state not in ("", "idle") else []), f"unused {_duration(unused)}"])
+        return ", ".join([name, *([state] if state not in ("", "idle") else []), f"unused {duration(unused)}"])
     idle = now - notebook.active if notebook is not None and notebook.active is not None and state == "idle" else 0.0
-    return ", ".join([name, *([f"{state} {_duration(idle)}" if idle >= 60 else state] if state else [])])
+    return ", ".join([name, *([f"{state} {duration(idle)}" if idle >= 60 else state] if state else [])])
 
 
 def parked(row: ProcessRow) -> list[str]:
@@ -161,7 +161,8 @@ def _clock(at: float) -> str:
     return time.strftime("%H:%M" if today else "%Y-%m-%d %H:%M", then)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Write a longer time for people, in one unit: ``5 min``, ``3 h``, ``4 d``."""
     minutes = int(seconds // 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h" if minutes < 48 * 60 else f"{minutes // 1440} d"
 
