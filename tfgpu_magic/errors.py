@@ -30,7 +30,7 @@ class TfGpuError(Exception):
     place = ""
 
     def __str__(self) -> str:
-        return self.text() + (f"\nThis was on {self.place}." if self.place else "")
+        return f"{self.text()}\nThis was on {self.place}." if self.place else self.text()
 
     def text(self) -> str:
         """Return the message without the machine."""

@@ -4,8 +4,11 @@ import type { Stream } from './lab/stream';
 import type { Store } from './view/store';
 import { VERSION } from './view/wire';
 
-/** What a table uses of the stream. It comes with the server's package, and the table with the kernel's. */
-export type Shared = Store & Pick<Stream, 'want'>;
+/**
+ * What a table uses of the stream. It comes with the server's package, and the table with the kernel's: an older one has no
+ * translation.
+ */
+export type Shared = Store & Pick<Stream, 'want'> & Partial<Pick<Stream, 'trans'>>;
 
 const NAME = Symbol.for(`tfgpu-magic/stream-${VERSION}`);
 

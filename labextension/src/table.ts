@@ -2,12 +2,17 @@
 
 import { ModelStore, type Model } from './model-store';
 import type { Shared } from './shared';
+import { ENGLISH, type Translation } from './view/format';
 import type { History } from './view/history';
+import { sentence, type Words } from './view/said';
 import { Listeners, reuse, type Link, type Store } from './view/store';
 import type { Row, State } from './view/wire';
 
 /** Milliseconds between two messages to the kernel that it is drawn; three may be lost (`notebook/widget.py`). */
 const BEAT = 8000;
+
+/** What a notebook is called in its own outputs (`monitor/owners/attribution.py`). */
+const THIS = 'this notebook';
 
 /** Milliseconds that a stream has to connect again, before the kernel is asked. */
 const GRACE = 2000;
@@ -18,7 +23,8 @@ export class Table implements Store {
     model: Model,
     private stream: Shared | null
   ) {
-    this.from = this.kernel = new ModelStore(model);
+    this.trans = stream?.trans ?? ENGLISH;
+    this.from = this.kernel = new ModelStore(model, this.trans);
     this.history = this.kernel.history;
     this.read();
     this.ends = [this.kernel.subscribe(this.settle)];
@@ -123,7 +129,7 @@ export class Table implements Store {
   private read(): void {
     const { from, kernel } = this;
     if (from !== kernel && from.state && kernel.state) {
-      this.state = reuse(this.state, asSeenBy(kernel.kernel, kernel.state, from.state)) as State;
+      this.state = reuse(this.state, asSeenBy(kernel.kernel, kernel.state, from.state, this.trans)) as State;
       this.history = from.history;
     } else if (kernel.answers || !this.state) {
       this.state = kernel.state;
@@ -135,6 +141,7 @@ export class Table implements Store {
     return this.from.link;
   }
 
+  readonly trans: Translation;
   state: State | null = null;
   history: History;
   private kernel: ModelStore;
@@ -160,7 +167,7 @@ function gpus(state: State | null): string {
  * @param said - the kernel's own state, of any time: its policy and its notes change with its cells alone.
  * @param kernel - the kernel's id on that server.
  */
-function asSeenBy(kernel: string, said: State, server: State): State {
+function asSeenBy(kernel: string, said: State, server: State, trans: Translation): State {
   const after: State = { ...server, gpus: { ...server.gpus }, rows: { ...server.rows } };
   for (const label of Object.keys(after.gpus)) {
     const { logical, policy } = (Object.hasOwn(said.gpus, label) && said.gpus[label]) || {};
@@ -169,17 +176,18 @@ function asSeenBy(kernel: string, said: State, server: State): State {
   for (const key of Object.keys(after.rows)) {
     const row = server.rows[key]!;
     if (row.kernel === kernel && row.who === 'mine') {
-      after.rows[key] = own(row);
+      after.rows[key] = own(row, trans);
     }
   }
   const notes = [...new Set([...(said.notes ?? []), ...(server.notes ?? [])])];
   return notes.length ? { ...after, notes } : after;
 }
 
-/** A row of the notebook itself; of a process that it started, what follows the notebook's name stays. */
-function own(row: Row): Row {
-  const child = (row.child && /.*('s .*)/su.exec(row.owner)?.[1]) ?? '';
-  const after: Row = { ...row, who: 'this', owner: `this notebook${child}` };
+/** A row of the notebook itself; of a process that it started, the notebook's name alone is another. */
+function own(row: Row, trans: Translation): Row {
+  const [template, , ...rest] = row.said?.['owner'] ?? [];
+  const words: Words = row.child ? [template ?? '', [THIS], ...rest] : [THIS];
+  const after: Row = { ...row, who: 'this', owner: sentence(words, trans) ?? row.owner };
   delete after.spare; // which is for other notebooks alone
   return after;
 }

@@ -28,7 +28,7 @@ export default function (): Widget {
     render({ model, el }) {
       const refresh = (): void => table.refresh();
       const button = (): { refresh: (() => void) | undefined } => ({ refresh: table.live ? undefined : refresh });
-      const view = mount(el, table, { ...button(), seen: seen => table.watch(el, seen) });
+      const view = mount(el, table, { trans: table.trans, ...button(), seen: seen => table.watch(el, seen) });
       const live = (): void => view.set(button());
       model.on('change:live', live);
       return () => {

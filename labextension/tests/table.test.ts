@@ -141,7 +141,15 @@ test('what only the kernel says of itself is in what the server sends', () => {
   model.set('state', state({ gpus: { 0: gpu({ logical: 'GPU:0', policy: 'growth' }) }, notes }));
   const rows = {
     '0 1': row({ pid: 1, kernel: 'k', owner: 'a.ipynb', path: 'a.ipynb', held: GIB, spare: true }),
-    '0 2': row({ pid: 2, kernel: 'k', owner: "a.ipynb's sleep", path: 'a.ipynb', child: true, held: GIB }),
+    '0 2': row({
+      pid: 2,
+      kernel: 'k',
+      owner: "a.ipynb's sleep",
+      path: 'a.ipynb',
+      child: true,
+      held: GIB,
+      said: { owner: ["%1's %2", 'a.ipynb', 'sleep'] }
+    }),
     '0 3': row({ pid: 3, kernel: 'other', owner: 'b.ipynb', held: GIB, spare: true })
   };
   network.last.say(full(1, state({ rows, notes: ['The driver is old.'] })));
@@ -169,13 +177,20 @@ test('a notebook with an apostrophe in its name is this notebook, and its proces
   const mine = { kernel: 'k', path: "Bob's x.ipynb", held: GIB };
   const rows = {
     '0 1': row({ ...mine, pid: 1, owner: "Bob's x.ipynb" }),
-    '0 2': row({ ...mine, pid: 2, owner: "Bob's x.ipynb's sleep", child: true })
+    '0 2': row({
+      ...mine,
+      pid: 2,
+      owner: "Bob's x.ipynb's sleep",
+      child: true,
+      said: { owner: ["%1's %2", "Bob's x.ipynb", 'sleep'] }
+    }),
+    '0 3': row({ ...mine, pid: 3, owner: "Bob's x.ipynb's wait", child: true }) // of an older server, which sends no words
   };
   network.last.say(full(1, state({ rows })));
 
   assert.deepEqual(
     Object.values(table.state!.rows).map(({ owner }) => owner),
-    ['this notebook', "this notebook's sleep"]
+    ['this notebook', "this notebook's sleep", "Bob's x.ipynb's wait"]
   );
 });
 

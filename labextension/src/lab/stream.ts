@@ -1,6 +1,7 @@
 // The store behind the panel: the server's stream of messages, which is connected as long as there are viewers.
 
 import { History } from '../view/history';
+import { worded } from '../view/said';
 import { Listeners, merge, type Link, type Store } from '../view/store';
 import { VERSION, type Message, type State } from '../view/wire';
 import type { Translation } from '../view/format';
@@ -39,7 +40,7 @@ const MISSING = 3;
 export class Stream implements Store {
   constructor(
     private network: Network,
-    private trans: Translation
+    readonly trans: Translation
   ) {}
 
   /** Set what a viewer shows, or that it shows nothing; without viewers there is no connection. */
@@ -140,11 +141,11 @@ export class Stream implements Store {
     if (message.type === 'full') {
       this.every = message.every ?? 1;
       this.history.fill(message.history);
-      this.state = message.state;
+      this.state = worded(message.state, this.trans) as State;
       this.told ??= true;
       this.tell();
     } else if (this.state && message.base === this.sequence) {
-      this.state = merge(this.state, message.patch) as State;
+      this.state = merge(this.state, worded(message.patch, this.trans)) as State;
     } else {
       this.retry();
       return;

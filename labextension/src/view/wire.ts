@@ -1,5 +1,8 @@
 // Types of the server's and the kernel's messages, version 4, as in `monitor/table/message.py`.
-// Unknown values are absent; sizes are bytes, times seconds since the epoch.
+// Unknown values are absent; sizes are bytes, times seconds since the epoch. Texts are English until `said.ts` has
+// put them in the page's language.
+
+import type { Words } from './said';
 
 /** The version of the messages that this code reads. */
 export const VERSION = 4;
@@ -36,6 +39,8 @@ export interface Gpu {
   rest?: string;
   /** The most that the driver lets the viewer's processes have together. */
   limit?: number;
+  /** The words of those of its texts that are sentences, by their names. */
+  said?: Record<string, Words>;
 }
 
 export interface Row {
@@ -88,6 +93,7 @@ export interface Row {
   policy?: string;
   /** The frameworks' figures: by framework, their names and bytes. */
   figures?: Record<string, Record<string, number>>;
+  said?: Record<string, Words>;
 }
 
 export interface State {
@@ -103,6 +109,8 @@ export interface State {
   notes?: string[];
   gpus: Record<string, Gpu>;
   rows: Record<string, Row>;
+  /** Of the notes, a list: a mere text there stands for itself. */
+  said?: Record<string, Words>;
 }
 
 /** The history: times, and the most that was used of each GPU until the next; null where it was not known. */

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.host import SIMULATED
 from tfgpu_magic.model.rows import Notebook, Who
+from tfgpu_magic.model.said import Said, say
 from tfgpu_magic.monitor.owners.pids import ISOLATED, ancestors, began, command, kernel_of, lives, notebook, user, whose
 from tfgpu_magic.monitor.owners.users import Users, user_name
 from tfgpu_magic.probe import within
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.model.report import Report
 
-FURTHER = "further processes"
+FURTHER = say("further processes")
 """What the smallest of my processes are called together, where they are too many to be told apart."""
-SILENT = "a process that does not answer"
+SILENT = say("a process that does not answer")
 """What a process is called that hangs, and of which nothing was known before."""
+THIS, OTHERS, ENDED = say("this notebook"), say("others"), say("a process that ended")
 
 READ_TIMEOUT = 0.5
 """Seconds to wait for what is read of a process: one that hangs in the driver does not let itself be read."""
@@ -72,7 +74,8 @@ class Owner:
     Attributes:
         pid: the process id.
         who: whose it is, as the viewing process sees it.
-        text: its name for people; as the process wrote it, so a view must escape it.
+        text: its name for people, a `Said` where it is more than a name; as the process wrote it, so a view must
+            escape it.
         notebook: what is known of the kernel that this process is, or is a child of; None if it is none.
         kernel: the pid of that kernel; its own where it is no kernel's child.
         call: whether it is one of the isolated cells and calls, which can be stopped without their kernel.
@@ -165,7 +168,7 @@ class Owners:
             if pid and pid not in here
         }
         if before.keys().isdisjoint(owners) and _foreign(owner.who for owner in owners.values()):
-            owners = {pid: Owner(pid=pid, who="unknown", text="others") for pid in owners}
+            owners = {pid: Owner(pid=pid, who="unknown", text=OTHERS) for pid in owners}
         known = {pid: self._find(pid, before.get(pid), notebooks or {}, reports=True) for pid in here}
         return _with_distinct_names({**owners, **known})
 
@@ -185,14 +188,14 @@ class Owners:
                 return self._silent(pid, before, notebooks)
             del self._hanging[pid]
             if read and not (read.other_user or read.drives or reports):  # the pid means another process, or is reused
-                return Owner(pid=pid, who="gone", text="a process that ended")
+                return Owner(pid=pid, who="gone", text=ENDED)
         if read is None:
             if lives(pid):  # and /proc, mounted with hidepid, hides it
-                return Owner(pid=pid, who="other", text="another user")
+                return Owner(pid=pid, who="other", text=say("another user"))
             if before is None:
-                return Owner(pid=pid, who="gone", text="a process that ended")
+                return Owner(pid=pid, who="gone", text=ENDED)
             self._seen[pid] = before
-            return Owner(pid=pid, who="gone", text=f"{before.text}, ended")
+            return Owner(pid=pid, who="gone", text=say("{name}, ended", name=before.text))
         owner = self._name(pid, read, notebooks)
         self._seen[pid] = _Seen(read, owner.text, now)
         return owner
@@ -203,7 +206,7 @@ class Owners:
             return Owner(pid=pid, who="unknown", text=SILENT)
         self._seen[pid] = before
         owner = self._name(pid, before.read, notebooks)
-        return replace(owner, text=f"{owner.text}, does not answer")
+        return replace(owner, text=say("{name}, does not answer", name=owner.text))
 
     def _name(self, pid: int, read: _Read, notebooks: Mapping[int, Notebook]) -> Owner:
         if read.other_user:
@@ -217,15 +220,19 @@ class Owners:
             if known is None or known.kernel != read.kernel_id:  # else the server knows its wrapper's pid
                 known = Notebook(path=self._names.get(read.kernel_id, read.notebook))
         if self._kernel in family:
-            text = "this notebook" if pid == self._kernel else f"this notebook's {read.command}"
+            text: str = THIS if pid == self._kernel else _child(THIS, read.command)
             return Owner(
                 pid=pid, who="this", text=text, notebook=known, kernel=self._kernel, call=call, began=read.began
             )
         name = known.title if known else ""
-        text = f"{name}'s {read.command}" if name and kernel != pid else name or read.command
+        text = _child(name, read.command) if name and kernel != pid else name or read.command
         if not kernel and read.notebook:  # the variable is inherited by all that a kernel starts, and leaves behind
-            text = f"{read.command}, started from {PurePath(read.notebook).name}"
+            text = say("{command}, started from {name}", command=read.command, name=PurePath(read.notebook).name)
         return Owner(pid=pid, who="mine", text=text, notebook=known, kernel=kernel or pid, call=call, began=read.began)
+
+
+def _child(name: str, command: str) -> Said:
+    return say("{name}'s {command}", name=name, command=command)
 
 
 def _foreign(found: Iterable[Who]) -> bool:
@@ -269,8 +276,13 @@ def _with_distinct_names(owners: dict[int, Owner]) -> dict[int, Owner]:
 def _with_folder(owner: Owner, ends: Mapping[tuple[str, ...], int]) -> Owner:
     """Name an owner by its path's shortest end that no other path has; `ends` counts those of paths that end alike."""
     path = PurePath(owner.notebook.path) if owner.notebook else PurePath()
-    if owner.who != "mine" or path.parts[-2:] not in ends or not owner.text.startswith(path.name):
+    if owner.who != "mine" or path.parts[-2:] not in ends:
         return owner
     length = next((n for n in range(2, len(path.parts)) if ends[path.parts[-n:]] == 1), None)
     shown = PurePath(*path.parts[-length:]) if length else path
-    return replace(owner, text=str(shown) + owner.text.removeprefix(path.name))
+
+    def named(text: str) -> str:
+        return f"{shown}{text.removeprefix(path.name)}" if text.startswith(path.name) else text
+
+    text = owner.text
+    return replace(owner, text=text.changed(named) if isinstance(text, Said) else named(text))

@@ -1,17 +1,20 @@
 """Writes rows as the JSON that live views draw: the whole state, and the changes since as a merge patch.
 
-Unknown values are left out, never null or 0; sizes are bytes, times seconds since the epoch. A tick has a JSON Merge
-Patch (RFC 7386), which makes the next state from the one before. `model.rows` decides what the rows have. The page's
-types are in `labextension/src/view/wire.ts`, which a test compares with the types here, field by field.
+Unknown values are left out, never null or 0; sizes are bytes, times seconds since the epoch. Texts are English; `said`
+has the words of those that are sentences, by their names, for the page to translate. A tick has a JSON Merge Patch (RFC
+7386), which makes the next state from the one before. `model.rows` decides what the rows have. The page's types are in
+`labextension/src/view/wire.ts`, which a test compares with the types here, field by field.
 """
 
 from __future__ import annotations
 
 import json
 from bisect import bisect_left
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from tfgpu_magic.model import phrases
+from tfgpu_magic.model.said import Said
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.model.report import Figure
     from tfgpu_magic.model.rows import GpuRow, ParkedState, ProcessRow, Table, Who
+    from tfgpu_magic.model.said import Words
     from tfgpu_magic.monitor.board.history import History
 
 VERSION = 4
@@ -48,6 +52,7 @@ class WireGpu(TypedDict):
     others: NotRequired[int]
     rest: NotRequired[str]
     limit: NotRequired[int]
+    said: NotRequired[dict[str, Words]]
 
 
 class WireRow(TypedDict):
@@ -80,6 +85,7 @@ class WireRow(TypedDict):
     disk: NotRequired[Literal[True]]
     policy: NotRequired[str]
     figures: NotRequired[dict[str, dict[str, int]]]
+    said: NotRequired[dict[str, Words]]
 
 
 class WireState(TypedDict):
@@ -94,6 +100,7 @@ class WireState(TypedDict):
     notes: NotRequired[list[str]]
     gpus: dict[str, WireGpu]
     rows: dict[str, WireRow]
+    said: NotRequired[dict[str, Words]]
 
 
 class Past(TypedDict):
@@ -130,10 +137,10 @@ def state(table: Table) -> WireState:
         "time": round(table.time, 3),
         "stale": None if table.stale_since is None else round(table.stale_since, 3),
         "every": every if (every := round(table.every)) > 1 else None,
-        "error": table.error and phrases.plain(table.error, longest=400),
+        "error": table.error and _plain(table.error, longest=400),
         "absent": table.absent or None,
         "simulated": table.simulated or None,
-        "notes": [phrases.plain(note, longest=400) for note in (table.summary, *table.notes) if note] or None,
+        "notes": [_plain(note, longest=400) for note in (table.summary, *table.notes) if note] or None,
         "gpus": {row.gpu: _gpu(row) for row in table.gpus},
         "rows": _rows(table),
     }))  # fmt: skip
@@ -204,14 +211,14 @@ def _gpu(row: GpuRow) -> WireGpu:
     others = next((share for share in row.shares if share.who == "others"), None)
     return cast("WireGpu", _known({
         "uuid": row.uuid,
-        "name": phrases.plain(row.name),
+        "name": _plain(row.name),
         "used": row.used,
         "total": row.total,
         "free": row.free,
         "utilisation": row.utilisation,
         "temperature": row.temperature,
         "power": None if row.power is None else round(row.power / 1000),
-        "error": row.error and phrases.plain(row.error, longest=100),
+        "error": row.error and _plain(row.error, longest=100),
         "mig": row.mig or None,
         "instance": row.instance or None,
         "unified": row.unified or None,
@@ -235,11 +242,11 @@ def _row(row: ProcessRow, now: float) -> WireRow:
         "pid": row.pid if row.pid and row.pid > 0 else None,
         "kind": row.kind or None,
         "who": row.who,
-        "owner": phrases.plain(row.owner, longest=LONGEST_NAME),
+        "owner": _plain(row.owner, longest=LONGEST_NAME),
         # A path on another server, or on none, leads to no file here.
         "path": (served.path or None) if served else None,
         "kernel": served.kernel if served else None,
-        "also": [phrases.plain(name, longest=LONGEST_NAME) for name in served.also] or None if served else None,
+        "also": [_plain(name, longest=LONGEST_NAME) for name in served.also] or None if served else None,
         "state": (notebook.state or None) if notebook else None,
         "active": round(notebook.active, 1) if notebook and notebook.active is not None else None,
         "child": row.child or None,
@@ -265,7 +272,7 @@ def _parking(row: ProcessRow) -> dict[str, Any]:
         "parking": one.state,
         "away": one.size,
         "since": round(one.since),
-        "behind": phrases.plain(one.behind, longest=LONGEST_NAME) or None,
+        "behind": _plain(one.behind, longest=LONGEST_NAME) or None,
         "trouble": one.trouble or None,
         "disk": one.disk or None,
     }
@@ -275,9 +282,24 @@ def _figures(figures: Iterable[Figure]) -> dict[str, dict[str, int]]:
     """Return figures by framework and name, since a merge patch would have all of a list when one has changed."""
     by_framework: dict[str, dict[str, int]] = {}
     for figure in figures:
-        by_framework.setdefault(phrases.plain(figure.framework), {})[phrases.plain(figure.what)] = figure.size
+        by_framework.setdefault(_plain(figure.framework), {})[_plain(figure.what)] = figure.size
     return by_framework
 
 
 def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
+    known = {name: value for name, value in fields.items() if value is not None}
+    said = {name: words for name, value in known.items() if (words := _words(value))}
+    return known | {"said": said} if said else known
+
+
+def _words(value: object) -> Words | None:
+    """Return the words of a sentence, or of a list in which there are any, where a mere text stands for itself."""
+    if isinstance(value, list) and any(isinstance(one, Said) for one in value):
+        return [one.words if isinstance(one, Said) else one for one in value]
+    return value.words if isinstance(value, Said) else None
+
+
+def _plain(text: str, *, longest: int = 40) -> str:
+    """Make a text safe to show; of a sentence, each of its fields."""
+    plain = partial(phrases.plain, longest=longest)
+    return text.changed(plain) if isinstance(text, Said) else plain(text)

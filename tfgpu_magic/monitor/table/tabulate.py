@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from tfgpu_magic.model.rows import GpuRow, ProcessRow, Share, Table, by_gpu
+from tfgpu_magic.model.said import say
 from tfgpu_magic.monitor.driver.sources import product
-from tfgpu_magic.monitor.owners.attribution import SILENT, Owner
+from tfgpu_magic.monitor.owners.attribution import OTHERS, SILENT, THIS, Owner
 from tfgpu_magic.units import BINARY
 
 if TYPE_CHECKING:
@@ -21,15 +22,15 @@ if TYPE_CHECKING:
 
     _Reported = Sequence[tuple[Report, Mapping[str, GpuUse]]]
 
-UNATTRIBUTED = (
+UNATTRIBUTED = say(
     "Attribution is not available here: the driver does not name this machine's processes, as in some containers. "
     "Notebooks that have loaded tfgpu_magic show their own figures, and all else is shown as others."
 )
 
-OWNER_UNKNOWN = "not told whose"
+OWNER_UNKNOWN = say("not told whose")
 """The owner of memory whose processes the driver could name and does not."""
 
-UNREAD = "the driver tells nothing of it; its notebooks do"
+UNREAD = say("the driver tells nothing of it; its notebooks do")
 
 _SHORT = 12  # characters of the UUID of a GPU whose number is not known
 
@@ -177,7 +178,7 @@ def _rows(
 ) -> Iterable[ProcessRow]:
     others: defaultdict[str, list[Process]] = defaultdict(list)
     for process in processes:
-        owner = known.owners.get(process.pid) or Owner(pid=process.pid, who="unknown", text="others")
+        owner = known.owners.get(process.pid) or Owner(pid=process.pid, who="unknown", text=OTHERS)
         if owner.who == "other":
             others[owner.text].append(process)
             continue
@@ -237,7 +238,7 @@ def _self_reported_rows(
             pid=one.pid,
             kind="",
             who="this" if this else "mine",
-            owner="this notebook" if this else (notebook and notebook.title) or "a kernel",
+            owner=THIS if this else (notebook and notebook.title) or say("a kernel"),
             held=None,
             use=use,
             notebook=notebook,
@@ -281,7 +282,7 @@ def _holds_unknown(rows: Sequence[ProcessRow]) -> bool:
 
 
 def _unlisted(gpu: Gpu, held: int) -> ProcessRow:
-    owner = "others" if gpu.listed else OWNER_UNKNOWN
+    owner = OTHERS if gpu.listed else OWNER_UNKNOWN
     return ProcessRow(gpu=gpu.label, pid=None, kind="", who="unknown", owner=owner, held=held, untold=not gpu.listed)
 
 
@@ -327,9 +328,9 @@ def _shares(gpu: Gpu, rows: Sequence[ProcessRow]) -> tuple[Share, ...]:
     rest = gpu.used - sizes["this"] - sizes["mine"]
     if gpu.total == gpu.limit:
         sizes["others"] = 0  # what is used in the cgroup is told, and others' rows may be of other cgroups
-    others = OWNER_UNKNOWN if _holds_unknown(rows) or not gpu.listed else "others"
+    others = OWNER_UNKNOWN if _holds_unknown(rows) or not gpu.listed else OTHERS
     found = (
-        Share(who="this", text="this notebook", size=sizes["this"]),
+        Share(who="this", text=THIS, size=sizes["this"]),
         Share(who="mine", text="yours, elsewhere", size=sizes["mine"]),
         Share(who="others", text=others, size=max(sizes["others"], rest)),
         Share(who="free", text="free", size=gpu.free if gpu.free is not None else max(0, gpu.total - gpu.used)),

@@ -1,0 +1,39 @@
+// Puts what server and kernel say in the page's language: their English comes with the words that it was made of.
+
+import { ENGLISH, type Translation } from './format';
+import { templates } from './templates';
+
+/** A template, in which `%1` is the first of the fields that follow: texts, which may be hostile, or sentences. */
+export type Words = (string | Words)[];
+
+const KNOWN = new Set(templates(ENGLISH));
+
+/** A state, its GPU or its row; or a patch of one, in which null removes a member. */
+type Part = Record<string, unknown> & { said?: Record<string, unknown> | null };
+
+/** Word the sentences of a state or a patch, in place: a patch that has a text has its words too, if they are others. */
+export function worded(message: unknown, trans: Translation): unknown {
+  const state = message as Part & Record<'gpus' | 'rows', Record<string, Part | null> | null | undefined>;
+  for (const part of [state, ...Object.values(state.gpus ?? {}), ...Object.values(state.rows ?? {})]) {
+    for (const [name, words] of Object.entries(part?.said ?? {})) {
+      const text = Object.hasOwn(part!, name) ? part![name] : undefined;
+      if (typeof text === 'string') {
+        part![name] = sentence(words, trans) ?? text;
+      } else if (Array.isArray(text) && Array.isArray(words)) {
+        part![name] = text.map((line: unknown, index) => sentence(words[index], trans) ?? line);
+      }
+    }
+  }
+  return message;
+}
+
+/** The sentence that has these words; undefined where this page does not know all of it. */
+export function sentence(words: unknown, trans: Translation): string | undefined {
+  const [template, ...fields] = Array.isArray(words) ? (words as unknown[]) : [];
+  if (typeof template !== 'string' || !KNOWN.has(template)) {
+    return undefined;
+  }
+  const texts = fields.map(field => (typeof field === 'string' ? field : sentence(field, trans)));
+  // eslint-disable-next-line jupyter/no-dynamic-translation -- `templates.ts` has each as JupyterLab's extractor wants it
+  return texts.includes(undefined) ? undefined : trans.__(template, ...texts);
+}

@@ -1,0 +1,69 @@
+"""A sentence is its English text to everybody, and its words to a page; pages have the templates of the package."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import re
+from dataclasses import replace
+
+import pytest
+
+from scripts import _said
+from tests.views.tables import BUSY, HOSTILE, process
+from tests.views.test_message import live
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.model.said import Said, of, say
+from tfgpu_magic.monitor.table import message
+
+CHILD = say("{name}'s {command}", name=HOSTILE, command="%1 {name} %%")
+ENDED = say("{name}, ended", name=CHILD)
+
+
+def test_a_sentence_is_its_text() -> None:
+    assert f"{HOSTILE}'s %1 {{name}} %%, ended" == ENDED
+    assert json.loads(json.dumps([ENDED])) == [ENDED]
+    assert len({ENDED, f"{ENDED} "[:-1]}) == 1
+
+
+def test_its_words_make_it_again() -> None:
+    assert ENDED.words == ["%1, ended", ["%1's %2", HOSTILE, "%1 {name} %%"]]
+    assert (again := of(json.loads(json.dumps(ENDED.words)))) == ENDED
+    assert again.words == ENDED.words
+
+
+@pytest.mark.parametrize(
+    "made", [str(ENDED), str(MonitorError(ENDED)), copy.copy(ENDED), pickle.loads(pickle.dumps(ENDED))]
+)
+def test_it_stays_a_sentence_on_its_way(made: str) -> None:
+    assert isinstance(made, Said)
+    assert made.words == ENDED.words
+
+
+def test_what_is_sent_has_each_sentence_with_its_words_safe_to_show() -> None:
+    rows = (process(owner=ENDED), process(owner="this notebook", pid=8))
+    state = message.state(
+        live(replace(BUSY, processes=rows, summary="", notes=("a note", say("others")), error=say("others")))
+    )
+    named, free = state["rows"].values()
+    name = named["owner"].removesuffix("'s %1 {name} %%, ended")
+
+    assert named["said"] == {"owner": ["%1, ended", ["%1's %2", name, "%1 {name} %%"]]}
+    assert re.search("[\u202e\n\x1b\ud800]", name) is None
+    assert "said" not in free  # a name that reads like a sentence is none
+    assert state["said"] == {"error": ["others"], "notes": ["a note", ["others"]]}
+
+
+def test_the_pages_list_of_templates_is_the_packages() -> None:
+    assert _said.text() == _said.TEMPLATES.read_text(), "python -m scripts._said"
+
+
+def test_no_template_has_what_a_page_would_take_for_a_field() -> None:
+    found = list(_said.templates())
+
+    assert found
+    for template in found:
+        places = re.findall(r"%(\d)", template)
+        assert places == [str(number + 1) for number in range(len(places))]
+        assert "%%" not in template  # which pages write as one

@@ -1,0 +1,74 @@
+"""Sentences that know what they were made of, so that a page can put them in its own language.
+
+To everything else a `Said` is its English text, which stands once, where it is made. Its template is the key of a
+page's translations, as in gettext; `scripts/_said.py` lists all templates for JupyterLab's extractor.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TypeAlias
+
+Words: TypeAlias = "list[str | Words]"
+"""A template, in which ``%1`` is the first of the fields that follow: texts, which may be hostile, or sentences."""
+
+
+class Said(str):
+    """An English text, with its template and fields in `words`; without these it is only a text."""
+
+    __slots__ = ("words",)
+
+    words: Words
+
+    def __str__(self) -> str:
+        return self  # so that what `str` makes of an error is a sentence too
+
+    def changed(self, change: Callable[[str], str]) -> Said:
+        """Return the sentence with each text among its fields changed."""
+        template, *fields = self.words
+        return of(
+            [template, *(change(one) if isinstance(one, str) else of(one).changed(change).words for one in fields)]
+        )
+
+
+def say(template: str, /, **fields: object) -> Said:
+    """Make a sentence.
+
+    Args:
+        template: English, with the names of the fields in braces. It has no other braces, and no ``%`` before a digit.
+        fields: texts, whole numbers or sentences.
+
+    Example:
+        >>> say("{name}'s {command}", name="train.ipynb", command="python3").words
+        ["%1's %2", 'train.ipynb', 'python3']
+    """
+    text, names = positional(template)
+    return of([text, *(_words(fields[name]) for name in names)])
+
+
+def positional(template: str) -> tuple[str, list[str]]:
+    """Return a template with the places of its fields in place of their names, and the names in this order."""
+    places = _Places()
+    return template.format_map(places), list(places)
+
+
+def of(words: Words) -> Said:
+    """Return the sentence that has these words."""
+    template, *fields = words
+    texts = [one if isinstance(one, str) else of(one) for one in fields]
+    made = Said(re.sub(r"%(\d)", lambda place: texts[int(place[1]) - 1], str(template)))
+    made.words = words
+    return made
+
+
+class _Places(dict[str, str]):
+    """The places of a template's fields, in the order in which it names them."""
+
+    def __missing__(self, name: str) -> str:
+        self[name] = place = f"%{len(self) + 1}"
+        return place
+
+
+def _words(field: object) -> str | Words:
+    return field.words if isinstance(field, Said) else str(field)
