@@ -7,6 +7,7 @@ import json
 import pickle
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,11 @@ from scripts import _said
 from tests.views.tables import BUSY, HOSTILE, process
 from tests.views.test_message import live
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.model.said import Said, of, say
+from tfgpu_magic.model.said import Said, known, of, say
+from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.driver import nvml_calls
+from tfgpu_magic.monitor.driver.schedule import ASLEEP
 from tfgpu_magic.monitor.table import message
 
 CHILD = say("{name}'s {command}", name=HOSTILE, command="%1 {name} %%")
@@ -53,6 +58,33 @@ def test_what_is_sent_has_each_sentence_with_its_words_safe_to_show() -> None:
     assert re.search("[\u202e\n\x1b\ud800]", name) is None
     assert "said" not in free  # a name that reads like a sentence is none
     assert state["said"] == {"error": ["others"], "notes": ["a note", ["others"]]}
+
+
+def test_a_board_carries_sentences_and_an_older_reader_their_texts() -> None:
+    note, why = say("{gpus} are others", gpus="0, 1"), say("others")
+    snapshot = Snapshot(time=1.0, error=why, notes=("a note", note), gpus=(Gpu(index=0), Gpu(index=1, error=why)))
+    read = Snapshot.from_json(snapshot.to_json())
+
+    assert read == snapshot
+    assert [isinstance(one, Said) for one in (read.error, *read.notes, read.gpus[1].error)] == [True, False, True, True]
+    assert json.loads(snapshot.to_json())["notes"] == ["a note", "0, 1 are others"]
+
+
+@pytest.mark.parametrize("words", [None, 7, "others", [], ["%1"], [7], ["others", "x", {}], ["another text"]])
+def test_words_of_another_version_leave_the_text(words: object) -> None:
+    said = known("others", words)
+
+    assert said == "others"
+    assert not isinstance(said, Said)
+
+
+def test_errors_of_the_board_and_the_driver_are_sentences(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir(mode=0o755)
+    with pytest.raises(MonitorError) as raised:
+        BoardDirectory(tmp_path / "open")
+    texts = (str(raised.value), nvml_calls.starting(12), nvml_calls.starting(77), nvml_calls.listing(15), ASLEEP)
+
+    assert all(isinstance(text, Said) for text in texts)
 
 
 def test_the_pages_list_of_templates_is_the_packages() -> None:

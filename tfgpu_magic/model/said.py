@@ -7,8 +7,9 @@ page's translations, as in gettext; `scripts/_said.py` lists all templates for J
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Iterable
+from functools import reduce
+from typing import Any, TypeAlias
 
 Words: TypeAlias = "list[str | Words]"
 """A template, in which ``%1`` is the first of the fields that follow: texts, which may be hostile, or sentences."""
@@ -51,6 +52,20 @@ def positional(template: str) -> tuple[str, list[str]]:
     """Return a template with the places of its fields in place of their names, and the names in this order."""
     places = _Places()
     return template.format_map(places), list(places)
+
+
+def in_a_row(sentences: Iterable[str]) -> str:
+    """Return sentences one after the other."""
+    return reduce(lambda one, other: say("{one} {other}", one=one, other=other), sentences)
+
+
+def known(text: str, words: Any) -> str:
+    """Return a text as the sentence that has these words; itself if it is none, or another version's."""
+    try:
+        found = of(words)
+    except (TypeError, ValueError, IndexError):
+        return text
+    return found if found == text else text
 
 
 def of(words: Words) -> Said:

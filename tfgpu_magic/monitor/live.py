@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.model.said import say
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.board import lockfile, machine_board
 from tfgpu_magic.monitor.board.directory import BoardDirectory
@@ -177,7 +178,9 @@ class Live:
             if needed:
                 launch(_CODE, self._options, place)
         except OSError as error:
-            raise MonitorError(f"no collector could be started in {place.path} ({error.strerror}).") from error
+            raise MonitorError(
+                say("no collector could be started in {path} ({why}).", path=place.path, why=error.strerror)
+            ) from error
 
     def _placed(self) -> BoardDirectory:
         """Return the directory, searched again now and then: a login brings a better one, and a driver other GPUs."""

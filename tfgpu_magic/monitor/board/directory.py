@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.host import SIMULATED
+from tfgpu_magic.model.said import in_a_row, say
 from tfgpu_magic.monitor.driver.sources import SOURCES
 
 PLACE = "TFGPU_MAGIC_DIR"
@@ -115,11 +116,13 @@ class BoardDirectory:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise MonitorError(f"{path} cannot be opened ({error.strerror}). Remove it.") from error
+            raise MonitorError(
+                say("{path} cannot be opened ({why}). Remove it.", path=path, why=error.strerror)
+            ) from error
         found = os.fstat(fd)
         if not (stat.S_ISREG(found.st_mode) and self._trusts(found)):
             os.close(fd)
-            raise MonitorError(f"{path} is not a plain file of your own. Remove it.")
+            raise MonitorError(say("{path} is not a plain file of your own. Remove it.", path=path))
         return fd
 
     def _mode(self, name: str) -> int:  # noqa: ARG002  another directory has others
@@ -132,7 +135,7 @@ class BoardDirectory:
 
     def _trouble(self, found: os.stat_result) -> str:
         """Say why the directory is not to be trusted; return an empty text if it is."""
-        return _trouble(found)
+        return _trouble(self.path, found)
 
     def replace(self, new: str, name: str) -> None:
         """Rename a file over another atomically, as `os.replace`."""
@@ -149,7 +152,9 @@ class BoardDirectory:
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise MonitorError(f"{self.path / self.name(name)} cannot be removed ({error.strerror}).") from error
+            raise MonitorError(
+                say("{path} cannot be removed ({why}).", path=self.path / self.name(name), why=error.strerror)
+            ) from error
 
     def has(self, name: str) -> bool:
         """Tell whether there is a file of that name."""
@@ -246,11 +251,13 @@ def _open_directory(path: Path) -> int:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         if os.path.islink(path):  # noqa: PTH114  as above
-            raise MonitorError(f"{path} is a link, and it could lead to anybody. {_advice(path)}") from error
-        raise MonitorError(f"{path} cannot be used ({error.strerror}). {_advice(path)}") from error
-    if trouble := _trouble(os.fstat(fd)):
+            why = say("{path} is a link, and it could lead to anybody.", path=path)
+        else:
+            why = say("{path} cannot be used ({why}).", path=path, why=error.strerror)
+        raise MonitorError(in_a_row((why, _advice(path)))) from error
+    if trouble := _trouble(path, os.fstat(fd)):
         os.close(fd)
-        raise MonitorError(f"{path} {trouble} {_advice(path)}")
+        raise MonitorError(in_a_row((trouble, _advice(path))))
     return fd
 
 
@@ -258,18 +265,24 @@ def _advice(path: Path) -> str:
     """Say what to do about a directory that cannot be used: another user's in /tmp can be removed by root alone."""
     with contextlib.suppress(OSError):
         if path.lstat().st_uid != os.geteuid():
-            return "Ask your administrator to remove it, or name another directory in TFGPU_MAGIC_DIR."
-    return "Remove it, or name another directory in TFGPU_MAGIC_DIR."
+            return say("Ask your administrator to remove it, or name another directory in TFGPU_MAGIC_DIR.")
+    return say("Remove it, or name another directory in TFGPU_MAGIC_DIR.")
 
 
-def _trouble(found: os.stat_result) -> str:
+def _trouble(path: Path, found: os.stat_result) -> str:
     """Say why a directory is not to be trusted; return an empty text if it is."""
     if not stat.S_ISDIR(found.st_mode):
-        return "is not a directory."
+        return say("{path} is not a directory.", path=path)
     if found.st_uid != os.geteuid():
-        return f"belongs to another user ({found.st_uid}, and you are {os.geteuid()})."
+        return say(
+            "{path} belongs to another user ({user}, and you are {you}).",
+            path=path,
+            user=found.st_uid,
+            you=os.geteuid(),
+        )
     if found.st_mode & 0o077:
-        return f"is open to other users (mode {stat.S_IMODE(found.st_mode):o}; chmod 700 closes it)."
+        mode = f"{stat.S_IMODE(found.st_mode):o}"
+        return say("{path} is open to other users (mode {mode}; chmod 700 closes it).", path=path, mode=mode)
     return ""
 
 

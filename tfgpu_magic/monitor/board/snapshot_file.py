@@ -28,6 +28,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.model.said import say
 from tfgpu_magic.model.snapshot import Process, Snapshot
 from tfgpu_magic.monitor.board import history
 from tfgpu_magic.monitor.board.directory import boot, view
@@ -109,7 +110,7 @@ class Published:
         return Snapshot.from_json(self.text)
 
 
-NOTHING = Published(0, Snapshot(time=0.0, error="The GPUs are being asked for the first time.").to_json())
+NOTHING = Published(0, Snapshot(time=0.0, error=say("The GPUs are being asked for the first time.")).to_json())
 """The message of a board on which nothing was published yet."""
 
 
@@ -230,7 +231,7 @@ class Writer:
         return fd
 
     def _trouble(self, error: OSError) -> MonitorError:
-        return MonitorError(f"{self._place.path} cannot be written to ({error.strerror}).")
+        return MonitorError(say("{path} cannot be written to ({why}).", path=self._place.path, why=error.strerror))
 
 
 def _folded(snapshot: Snapshot, most: int) -> Snapshot:

@@ -9,6 +9,7 @@ import time
 from ctypes import byref, c_int, c_uint, c_ulonglong, create_string_buffer
 from typing import TYPE_CHECKING, NamedTuple
 
+from tfgpu_magic.model.said import say
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.driver import limits, nvml_calls
 from tfgpu_magic.monitor.driver.nvml_calls import (
@@ -137,7 +138,7 @@ class NvmlReader:
             self._recount_at = 0.0  # a handle may be stale, and a lost GPU may come back
         notes = [] if not invalid else [nvml_calls.invalid(invalid)]
         if any(gpu.reserved is None and gpu.used is not None and not gpu.unified for gpu in gpus):
-            notes.append("This driver counts the memory that it reserves for itself as used.")
+            notes.append(say("This driver counts the memory that it reserves for itself as used."))
         now = time.time()
         return Snapshot(
             time=now,
@@ -266,7 +267,7 @@ class NvmlReader:
         if code != nvml_calls.OK:
             error = nvml_calls.reading(code)
         elif listing != nvml_calls.OK:
-            error = f"no list of processes: {nvml_calls.reading(listing)}"
+            error = nvml_calls.listing(listing)
         listed, refused = bool(lists) and listing == nvml_calls.OK, code == nvml_calls.OK != listing
         return gpu._replace(**figures, listed=listed, refused=refused, error=error), held_by, dropped
 

@@ -12,6 +12,8 @@ import struct
 from ctypes import CDLL, addressof, byref, c_uint, c_void_p, create_string_buffer
 from typing import TYPE_CHECKING
 
+from tfgpu_magic.model.said import say
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
@@ -33,23 +35,32 @@ ABSENT = (9, NO_LIBRARY, NO_GPU)
 """Codes that mean that there is nothing to read here, as opposed to a failure."""
 
 _START = {
-    4: "The NVIDIA driver refused: NVML was started without permission. Ask for access to /dev/nvidia*.",
-    9: "The NVIDIA driver is not loaded: its library was opened, and no kernel module answered. "
-    "Load it (modprobe nvidia) until nvidia-smi lists the GPUs.",
-    NO_LIBRARY: f"No NVIDIA driver was found: its library {LIBRARY} could not be opened. "
-    "Install the driver, or start the container with its GPUs (docker run --gpus all ...).",
-    18: "The NVIDIA driver changed under the running system: its library and its kernel module are of different "
-    "versions. Reload the module, or reboot.",
-    NO_GPU: "The NVIDIA driver answers, and lists no GPU. Check nvidia-smi, and that the container was given GPUs.",
+    4: say("The NVIDIA driver refused: NVML was started without permission. Ask for access to /dev/nvidia*."),
+    9: say(
+        "The NVIDIA driver is not loaded: its library was opened, and no kernel module answered. "
+        "Load it (modprobe nvidia) until nvidia-smi lists the GPUs."
+    ),
+    NO_LIBRARY: say(
+        "No NVIDIA driver was found: its library {library} could not be opened. "
+        "Install the driver, or start the container with its GPUs (docker run --gpus all ...).",
+        library=LIBRARY,
+    ),
+    18: say(
+        "The NVIDIA driver changed under the running system: its library and its kernel module are of different "
+        "versions. Reload the module, or reboot."
+    ),
+    NO_GPU: say(
+        "The NVIDIA driver answers, and lists no GPU. Check nvidia-smi, and that the container was given GPUs."
+    ),
 }
 
 _GPU = {
-    3: "the driver does not support it on this GPU",
-    4: "the driver gives no permission to read it",
-    10: "the driver's answer took too long",
-    15: "the GPU is lost. Others go on",
-    16: "the GPU needs a reset. Others go on",
-    999: "the driver does not know what is wrong (unknown error)",
+    3: say("the driver does not support it on this GPU"),
+    4: say("the driver gives no permission to read it"),
+    10: say("the driver's answer took too long"),
+    15: say("the GPU is lost. Others go on"),
+    16: say("the GPU needs a reset. Others go on"),
+    999: say("the driver does not know what is wrong (unknown error)"),
 }
 
 NOT_AVAILABLE = 2**64 - 1
@@ -182,17 +193,25 @@ def multiprocessors(of: object, capability: tuple[int, int] | None) -> int | Non
 
 def starting(code: int) -> str:
     """Say why NVML did not start or counts no GPUs, and what to do."""
-    return _START.get(code, f"NVML does not start: it answered with error {code}. Check that nvidia-smi works.")
+    return _START.get(code) or say(
+        "NVML does not start: it answered with error {code}. Check that nvidia-smi works.", code=code
+    )
 
 
 def reading(code: int) -> str:
     """Say why a figure of one GPU is missing, in half a sentence."""
-    return _GPU.get(code, f"the driver answers with error {code}")
+    return _GPU.get(code) or say("the driver answers with error {code}", code=code)
+
+
+def listing(code: int) -> str:
+    """Say why a GPU's list of processes is missing, in half a sentence."""
+    return say("no list of processes: {why}", why=reading(code))
 
 
 def invalid(labels: list[str]) -> str:
     """Say on which GPUs rows were left out."""
-    return (
-        f"The driver's list of processes is invalid on GPU {', '.join(labels)}: "
-        "rows that cannot be are left out. Another version of the driver may give them right."
+    return say(
+        "The driver's list of processes is invalid on GPU {gpus}: "
+        "rows that cannot be are left out. Another version of the driver may give them right.",
+        gpus=", ".join(labels),
     )

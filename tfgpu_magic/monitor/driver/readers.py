@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from tfgpu_magic.model.said import in_a_row
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.driver.sources import SOURCES
 
@@ -48,7 +49,7 @@ def joined(snapshots: Sequence[Snapshot]) -> Snapshot:
     reading = [one for one in here if one.error is None]
     if not reading:
         failed = here or snapshots
-        return failed[0] if len(failed) == 1 else failed[0]._replace(error=" ".join(one.error or "" for one in failed))
+        return failed[0] if len(failed) == 1 else failed[0]._replace(error=in_a_row(one.error or "" for one in failed))
     if len(here) == 1:
         return here[0]
     gpus: list[Gpu] = []
