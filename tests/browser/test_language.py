@@ -1,0 +1,92 @@
+"""The panel in another language: a pack whose letters are all strange leaves no English in it but names.
+
+The pack comes in place of the server's answer about languages, and translates what JupyterLab's extractor would find in
+the front end's sources: literals. So this sees what is not given to it, and what server and kernel say.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from typing import TYPE_CHECKING
+
+from scripts._frontend import SOURCES
+from tests import waiting
+from tests.browser.panel import View, open_panel, visit
+from tests.browser.scene import HOLD, playing, shot, soon
+from tests.slack import SLACK
+from tfgpu_magic.simgpu import Machine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Browser
+
+_LITERAL = r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+_STRANGE = str.maketrans(string.ascii_letters, "ж" * 52)
+_TEXTS = """view => [...view.querySelectorAll('*')].flatMap(one => [
+  ...[...one.childNodes].filter(node => node.nodeType === Node.TEXT_NODE).map(node => node.data),
+  one.getAttribute('title'), one.getAttribute('aria-label')
+]).filter(Boolean).join('\\n')"""
+
+NAMES = {"GiB", "Simulated", "GPU", "train", "ipynb", "neighbour", "python", "default", "no", "limit"}
+"""What is in no language: notebooks, programs, units, GPUs, and policies, which are the words of `%tf_gpu`."""
+COMMAND = {"tfgpu_magic", "simgpu", "gpus", "jupyter", "lab"}
+"""The line that tries the panel without a GPU."""
+CHILD = f"""import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", {f"{HOLD}; import sys; sys.stdin.read()"!r}], stdin=subprocess.PIPE)"""
+"""A cell that starts a process, which holds memory and ends with its kernel."""
+NOBODY = 2**22 - 1
+"""A pid that no process has: Linux gives those below the largest first."""
+
+
+def pack() -> dict[str, object]:
+    """Return a language pack, as JupyterLab's server sends it."""
+    found: dict[str, object] = {}
+    for file in (SOURCES / "src").rglob("*.ts"):
+        source = file.read_text()
+        for one, many in re.findall(rf"trans\._n\({_LITERAL},{_LITERAL}", source):
+            found[_text(one)] = [_text(one).translate(_STRANGE), _text(many).translate(_STRANGE)]
+        for literal in re.findall(rf"trans\.__\({_LITERAL}", source):
+            found[_text(literal)] = [_text(literal).translate(_STRANGE)]
+    head = {"domain": "tfgpu_magic", "language": "eo", "plural_forms": "nplurals=2; plural=(n != 1);"}
+    return {"data": {"tfgpu_magic": {"": head, **found}}, "message": ""}
+
+
+def _text(literal: str) -> str:
+    return re.sub(r"\\(.)", r"\1", literal[1:-1])
+
+
+def english(view: View) -> set[str]:
+    """Return the English words of a view, of its titles and of what a screen reader is told."""
+    return set(re.findall(r"[A-Za-z_]{2,}", view.root.evaluate(_TEXTS))) - NAMES
+
+
+def test_no_english_is_left_in_the_panel(browser: Browser, tmp_path: Path) -> None:
+    answer = pack()
+    page = browser.new_page(viewport={"width": 1300, "height": 900})
+    page.route("**/lab/api/translations/**", lambda route: route.fulfill(json=answer))
+    with Machine.create("3x16GiB") as machine, playing(machine, tmp_path) as scene:
+        scene.notebook("train.ipynb", HOLD, CHILD)
+        machine.add_neighbour("2GiB@1")
+        machine.add_row(NOBODY, 1, "1GiB")
+        machine.lose(2)
+        visit(page, scene)
+        panel = open_panel(page)
+        soon(lambda: len(panel.rows()) == 4, 60)
+        waiting.until(lambda: english(panel), lambda left: not left, seconds=20)
+        owners = {row.owner for row in panel.rows()}
+        shot(page, "strange")
+        machine.remove_driver()
+        notice = panel.root.locator(".tfgpu-view-notice").first
+        notice.wait_for(timeout=60_000 * SLACK)
+        waiting.until(lambda: english(panel) - COMMAND, lambda left: not left, seconds=20)
+        shot(page, "strange-absent")
+        page.close()
+
+    assert {re.sub(r"python[\d.]*", "python", owner) for owner in owners} == {
+        "train.ipynb",
+        "train.ipynb'ж python",
+        "neighbour",
+        "ж жжжжжжж жжжж жжжжж",
+    }
