@@ -6,6 +6,7 @@ Run it as `python -m scripts._said` when sentences have changed, and commit what
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,9 +43,12 @@ def templates(folder: Path = ROOT / "tfgpu_magic") -> Iterator[str]:
     """
     for file in sorted(folder.rglob("*.py")):
         source = file.read_text()
-        for node in ast.walk(ast.parse(source)) if "model.said import" in source else ():
+        for node in ast.walk(ast.parse(source)) if re.search(r"model.said import|= Reason\(", source) else ():
             match node:
-                case ast.Call(func=ast.Name(id="say"), args=[ast.Constant(value=str(template))]):
+                case (
+                    ast.Call(func=ast.Name(id="say"), args=[ast.Constant(value=str(template))])
+                    | ast.Call(func=ast.Name(id="Reason"), args=[_, ast.Constant(value=str(template))])
+                ):
                     yield positional(template)[0]
                 case ast.Call(func=ast.Name(id="say")):
                     raise SystemExit(f"{file}:{node.lineno}: write the template here, for translators to find")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.model import TENSORFLOW
+from tfgpu_magic.model.said import say
 from tfgpu_magic.units import BINARY, rounded
 
 if TYPE_CHECKING:
@@ -191,11 +192,11 @@ def words(facts: Mapping[str, object]) -> dict[str, str]:
 
 def _word(name: str, fact: object) -> str:
     if fact is None or fact == "":
-        return "unknown"
+        return say("unknown")
     if name.endswith("_bytes") and isinstance(fact, int):
         return rounded(fact)
     if isinstance(fact, (list, tuple)):
-        return ", ".join(_word(name, one) for one in fact) or "none"
+        return ", ".join(_word(name, one) for one in fact) or say("none")
     return plain(str(fact), longest=_LONGEST_FACT)
 
 

@@ -7,7 +7,7 @@ page's translations, as in gettext; `scripts/_said.py` lists all templates for J
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from typing import Any, TypeAlias
 
@@ -44,6 +44,11 @@ def say(template: str, /, **fields: object) -> Said:
         >>> say("{name}'s {command}", name="train.ipynb", command="python3").words
         ["%1's %2", 'train.ipynb', 'python3']
     """
+    return filled(template, fields)
+
+
+def filled(template: str, fields: Mapping[str, object]) -> Said:
+    """Make a sentence, as `say`, of a template that stands in a table."""
     text, names = positional(template)
     return of([text, *(_words(fields[name]) for name in names)])
 
@@ -56,7 +61,7 @@ def positional(template: str) -> tuple[str, list[str]]:
 
 def in_a_row(sentences: Iterable[str]) -> str:
     """Return sentences one after the other."""
-    return reduce(lambda one, other: say("{one} {other}", one=one, other=other), sentences)
+    return reduce(lambda one, other: say("{one} {other}", one=one, other=other) if one else other, sentences, "")
 
 
 def known(text: str, words: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tfgpu_magic.model.phrases import plain, seconds, words
+from tfgpu_magic.model.said import Said, filled, in_a_row
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.messages import ParkOutcome, Progress, Room
 from tfgpu_magic.parking.refusals import Refusal
@@ -35,7 +36,7 @@ _MOST_HOLDERS = 3
 def progress(progress: Progress, names: Mapping[int, str]) -> str:
     """Say how a parking or a return gets on; the processes that it names are called as `names` has them by pid."""
     size, time = rounded(progress.size), "" if progress.seconds is None else f", about {seconds(progress.seconds)}"
-    lines = [] if progress.trouble is None else [reason(progress.trouble)]
+    lines: list[str] = [] if progress.trouble is None else [reason(progress.trouble)]
     lines += [_room(room, names) for room in progress.rooms if room.short or room.free is None]
     lines += [f"{_called(pid, names)} is first." for pid in progress.ahead]
     first = " ".join(lines) or "It is not its turn yet."
@@ -120,14 +121,14 @@ def lost(here: str) -> str:
     )
 
 
-def reason(refusal: Refusal) -> str:
+def reason(refusal: Refusal) -> Said:
     """Say one reason, and what to do."""
-    return refusal.reason.sentence.format_map(words(refusal.facts))
+    return filled(refusal.reason.sentence, words(refusal.facts))
 
 
 def reasons(refusals: Iterable[Refusal]) -> str:
     """Say why, and what to do: a sentence or two for each reason."""
-    return " ".join(map(reason, refusals))
+    return in_a_row(map(reason, refusals))
 
 
 def _with_notes(text: str, outcome: ParkOutcome) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.model.said import say
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.messages import ANSWER, ParkOutcome
@@ -100,6 +101,6 @@ def _answers(pid: int, question: str) -> Iterator[ParkOutcome | None]:
                     return
             yield None
     except Exception as error:  # whatever is in that file, or is said by a kernel of another version
-        raise MonitorError(f"The kernel with pid {pid} cannot be asked: {error}") from error
+        raise MonitorError(say("The kernel with pid {pid} cannot be asked: {error}", pid=pid, error=error)) from error
     finally:
         client.stop_channels()

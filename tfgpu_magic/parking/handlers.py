@@ -15,18 +15,19 @@ from typing import Any
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.rows import Notebook
+from tfgpu_magic.model.said import say
 from tfgpu_magic.monitor.owners.pids import ancestors, began
 from tfgpu_magic.parking import ask_kernel, facts, reported
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.answers import reasons
 from tfgpu_magic.parking.messages import ParkOutcome
 from tfgpu_magic.parking.states import Phase
-from tfgpu_magic.server.actions import ActionHandler, within
+from tfgpu_magic.server.actions import ActionHandler, ActionRefused, within
 
 PARK_TIMEOUT = ask_kernel.BEGIN_TIMEOUT + ask_kernel.ANSWER_TIMEOUT  # seconds: then it goes, or has said why not
 RETURN_TIMEOUT = 5.0  # seconds: one that waits for room goes on, and the panel shows how it gets on
 
-WAITED_FOR = "A cell waits for it, or what a page has asked: interrupt its kernel."
+WAITED_FOR = say("A cell waits for it, or what a page has asked: interrupt its kernel.")
 """Why one that waits to come back is not told to stay parked: it hears nothing meanwhile."""
 
 
@@ -47,17 +48,17 @@ class ParkHandler(ActionHandler):
         """Park it, or bring it back."""
         kernel = fields.get("kernel")
         if not isinstance(kernel, str):
-            return self._say(400, "kernel is no kernel")
+            raise ActionRefused(400, "kernel is no kernel")
         above = ancestors(pid)  # the server has started the kernel, or a wrapper that did
         known = next((one for at, one in (await self._kernels()).items() if one.kernel == kernel and at in above), None)
         if known is None or began(pid) is None:
-            return self._say(404, f"process {pid} is no kernel of this server")
+            raise ActionRefused(404, say("process {pid} is no kernel of this server", pid=pid))
         if fields.get("back") is True:
             return await self._asked(pid, "back", RETURN_TIMEOUT)
         entry = reported.parked(pid)
         waits = entry is not None and entry.wanted
         if known.state == "busy":
-            return self._say(409, WAITED_FOR if waits else reasons((why.BUSY(),)))
+            raise ActionRefused(409, WAITED_FOR if waits else reasons((why.BUSY(),)))
         return await (self._asked(pid, "stay", ask_kernel.BEGIN_TIMEOUT) if waits else self._asked(pid, "park"))
 
     async def _asked(self, pid: int, what: ask_kernel.What, seconds: float = math.inf) -> int:
@@ -65,15 +66,10 @@ class ParkHandler(ActionHandler):
         try:
             outcome = await asked(pid, what, seconds)
         except MonitorError as error:
-            return self._say(503, str(error))
-        if outcome is None:
-            return 202
-        return 204 if outcome.done else self._say(409, reasons(outcome.refusals))
-
-    def _say(self, status: int, message: str) -> int:
-        """Write a message as it is, and return the status: an `HTTPError` would double its per cent signs."""
-        self.write({"message": message})
-        return status
+            raise ActionRefused(503, str(error)) from error
+        if outcome is not None and not outcome.done:
+            raise ActionRefused(409, reasons(outcome.refusals))
+        return 202 if outcome is None else 204
 
 
 async def asked(pid: int, what: ask_kernel.What, seconds: float = math.inf) -> ParkOutcome | None:

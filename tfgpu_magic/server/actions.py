@@ -20,6 +20,7 @@ from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
 from tfgpu_magic.model.parts import parts
+from tfgpu_magic.model.said import Said, say
 from tfgpu_magic.monitor.owners.pids import ancestors, began, family, is_call, opens_driver, user
 from tfgpu_magic.server.handlers import RESOURCE
 from tfgpu_magic.server.job_thread import JobThread
@@ -37,6 +38,14 @@ PROCESS_TIMEOUT = 5.0
 
 PARK_TIMEOUT = 600.0
 """Seconds in which a process parks itself that is to be killed."""
+
+
+class ActionRefused(Exception):
+    """What was asked is not done: the answer's status, and why. An `HTTPError` would double its per cent signs."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
 
 
 class ActionHandler(APIHandler):
@@ -57,7 +66,12 @@ class ActionHandler(APIHandler):
         pid = number(fields.get("pid"))
         if pid is None:
             raise web.HTTPError(400, "pid is no process id")
-        self.set_status(await self.do(pid, fields))
+        try:
+            self.set_status(await self.do(pid, fields))
+        except ActionRefused as error:
+            self.set_status(error.status)
+            why = str(error)
+            self.write({"message": why} | ({"said": why.words} if isinstance(why, Said) else {}))
         await self.finish()
 
     async def do(self, pid: int, fields: Mapping[str, Any]) -> int:
@@ -68,7 +82,8 @@ class ActionHandler(APIHandler):
             fields: the body.
 
         Raises:
-            web.HTTPError: it is not done.
+            ActionRefused: it is not done.
+            web.HTTPError: the request is malformed.
         """
         raise NotImplementedError
 
@@ -82,12 +97,14 @@ async def read(pid: int, job: Callable[[], T]) -> T:
     """Run a job that reads a process's facts on a thread of its own, and return its result.
 
     Raises:
-        web.HTTPError: 504, it takes too long.
+        ActionRefused: 504, it takes too long.
     """
     try:
         return await within(PROCESS_TIMEOUT, job)
     except asyncio.TimeoutError:
-        raise web.HTTPError(504, f"process {pid} cannot be read: it hangs in the driver, as it seems") from None
+        raise ActionRefused(
+            504, say("process {pid} cannot be read: it hangs in the driver, as it seems", pid=pid)
+        ) from None
 
 
 async def within(seconds: float, job: Callable[[], T]) -> T:
@@ -115,7 +132,7 @@ class StopHandler(ActionHandler):
         sent = signal.SIGKILL if fields.get("kill") is True else signal.SIGINT
         kernels = set(await self._kernels())
         if not await read(pid, partial(stop, pid, sent, kernels)):
-            raise web.HTTPError(404, f"process {pid} is no isolated call of a kernel of this server")
+            raise ActionRefused(404, say("process {pid} is no isolated call of a kernel of this server", pid=pid))
         return 204
 
 
@@ -167,7 +184,7 @@ class EndHandler(ActionHandler):
         kernels = set(await self._kernels())
         computes = any("C" in kind for kind in await self._kinds(pid))
         if (status := await read(pid, partial(end, pid, start, sent, kernels, computes=computes))) != 204:
-            raise web.HTTPError(status, f"process {pid} is not ended")
+            raise ActionRefused(status, say("process {pid} is not ended", pid=pid))
         return status
 
 
@@ -200,7 +217,7 @@ class IdleHandler(ActionHandler):
     async def do(self, pid: int, fields: Mapping[str, Any]) -> int:
         """Put the steps off."""
         if not self._idle.not_today(pid, fields.get("kernel")):
-            raise web.HTTPError(404, f"the notebook with pid {pid} has nothing to put off")
+            raise ActionRefused(404, say("the notebook with pid {pid} has nothing to put off", pid=pid))
         return 204
 
 

@@ -1,7 +1,9 @@
-// The stream's network: this page's Jupyter server, which is asked over HTTP why it opens no stream; and timers.
+// This page's Jupyter server: the stream's network, with timers; why it opens no stream; and why it refuses a request.
 
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
+import type { Translation } from '../view/format';
+import { sentence } from '../view/said';
 import type { Network, Refusal } from './stream';
 
 export function network(settings: ServerConnection.ISettings): Network {
@@ -48,4 +50,15 @@ export async function refusal(
   } catch {
     return null; // there is no server, or it does not answer: the stream tries again
   }
+}
+
+/** The error of a request that was refused, with the server's sentence in the page's language. */
+export async function refused(answer: Response, trans: Translation): Promise<Error> {
+  const body = (await answer
+    .clone()
+    .json()
+    .catch(() => null)) as { said?: unknown } | null;
+  const error = await ServerConnection.ResponseError.create(answer);
+  error.message = sentence(body?.said, trans) ?? error.message;
+  return error;
 }
