@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import json
 import os
 import re
 import resource
@@ -17,20 +18,29 @@ import socket
 import subprocess
 import sys
 import tempfile
+import urllib.error
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import pytest
+from jupyter_client.blocking.client import BlockingKernelClient
 
 from tests.cgroups import cgroup2
 from tests.command.shell import tfgpu
+from tests.jupyter import Notebook, serving
 from tests.lab.attacks import ANN, CONTAINERS, EVE, HELD, TABLE, TOLD_APART, Lab, attack, laboratory
 from tests.lab.users import acting, as_user
+from tests.monitor.boards import end_collectors
+from tests.parking.notebooks import Site
+from tests.parking.notebooks import home as configured
 from tests.root.test_limits import FILE, limited, watching
+from tests.server import streaming
+from tests.server.acting import post, row_of
 from tests.sizes import GIB, MIB
 from tests.waiting import until
 from tfgpu_magic.errors import SimulatorError
@@ -50,6 +60,14 @@ ROOT = Path(__file__).parents[2]
 EVIL = '</td><script>alert(1)</script>"} 1 tfgpu_magic_up 0'
 """What ends a cell of a table, a label, and a line of a metric."""
 
+SERVER = """
+import pathlib
+from tfgpu_magic import policy
+from tfgpu_magic.parking import ask_kernel
+policy.FILE, ask_kernel.BEGIN_TIMEOUT = pathlib.Path({file!r}), 60.0
+"""
+"""The configuration of a server with an administrator's file."""
+
 
 @pytest.fixture(scope="module")
 def made() -> Iterator[Lab]:
@@ -63,6 +81,27 @@ def lab(made: Lab) -> Iterator[Lab]:
     until(made.true)
     yield made
     until(made.true)
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[Site, Notebook]]:
+    """Give a server of root's, in a home that all users can enter, and a notebook there that lets itself be parked."""
+    with tempfile.TemporaryDirectory() as folder, Machine.create("1x8GiB", shared=True) as machine:
+        home, file = Path(folder), Path(folder, "tfgpu_magic.toml")
+        home.chmod(0o755)
+        file.write_text('[idle]\nnotify = "2h"\nstop = "24h"\n')
+        configured(home).joinpath(".jupyter").mkdir()
+        (home / ".jupyter/jupyter_server_config.py").write_text(SERVER.format(file=str(file)))
+        environment = {"TFGPU_MAGIC_DIR": f"{folder}/board", "PYTHONPATH": str(ROOT)}
+        enabled = "--ServerApp.jpserver_extensions=tfgpu_magic.server=True"
+        with serving(machine, home, options=[enabled], environment=environment) as server:
+            site = Site(machine, server)
+            with site.holding("train.ipynb") as notebook:
+                until(lambda: row_of(server, lambda row: row.get("kernel") == notebook.kernel))
+                yield site, notebook
+                assert "True" in notebook.run("print(intact())")  # which brings back what its owner had parked
+                assert site.holds(notebook)
+        end_collectors(machine)
 
 
 @pytest.fixture
@@ -514,6 +553,81 @@ def test_what_a_user_reads(lab: Lab) -> None:
         assert b"secret" not in text
     assert (lab.board / HOURS).exists()
     refused(EVE, hours=(lab.board / HOURS).read_bytes, home=lambda: list(lab.home(ANN).iterdir()))
+
+
+@attack(
+    "asks another user's Jupyter server, without its token, for figures or an action, or sends it 10 MB",
+    "It answers 403, whatever is asked",
+)
+def test_a_server_that_a_user_asks(served: tuple[Site, Notebook]) -> None:
+    site, notebook = served
+    server, target = site.server, {"pid": notebook.pid, "kernel": notebook.kernel, "began": began(notebook.pid)}
+
+    def seen(path: str, **options: Any) -> int:
+        try:
+            with server.open(f"tfgpu-magic/{path}", **options) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            error.close()
+            return error.code
+
+    def ask(headers: dict[str, str]) -> list[int]:
+        acted = [post(server, action, target, headers=headers)[0] for action in ("park", "stop", "end", "idle")]
+        large = post(server, "park", {"pid": "x" * 10_000_000}, headers=headers)[0]
+        found = [seen(path, headers=headers) for path in ("snapshot", "idle", "idle?culler")]
+        return [*acted, large, *found, streaming.refused(server, headers=headers)]
+
+    assert (seen("snapshot"), seen("idle"), streaming.refused(server)) == (200, 200, 101)
+    for headers in ({}, {"Authorization": f"token {'0' * 48}"}):
+        assert as_user(EVE, partial(ask, headers)) == [403] * 9
+    assert site.holds(notebook)
+
+
+@attack(
+    "sends another user's kernel a message, so that it parks itself, ends, or runs code",
+    "The kernel's key is in a file that only its owner can read. A message with another key is dropped",
+)
+def test_a_kernel_that_a_user_asks(served: tuple[Site, Notebook]) -> None:
+    site, notebook = served
+    file = site.server.runtime / f"kernel-{notebook.kernel}.json"
+    refused(EVE, key=file.read_text)
+
+    def say() -> None:
+        client.load_connection_info(json.loads(told) | {"key": "guessed"})  # /proc/net/tcp has the ports
+        client.start_channels(iopub=False, stdin=False, hb=False)
+        park = "__import__('tfgpu_magic.parking.inside.notebook', fromlist=['of']).answer('park', None)"
+        client.execute("import os; os._exit(1)", user_expressions={"answer": park})
+        client.shutdown()
+
+    client = BlockingKernelClient()  # it is there as long as Eve's process: what is sent comes
+    told = file.read_text()
+    with acting(EVE, say) as eve:
+        assert eve.answer is None
+        until(lambda: site.server.log.read_text().count("Invalid Signature") >= 2)
+    assert site.holds(notebook)
+    assert notebook.run("print(intact())") == "True\n"
+    parked = post(site.server, "park", {"pid": notebook.pid, "kernel": notebook.kernel})
+    assert parked == (204, "")  # its owner may
+    assert site.machine.held(pid=notebook.pid) == 0
+
+
+@attack(
+    "has the own server park, stop or end another user's process, or put its idle steps off",
+    "It answers 404, even if it runs as root: it acts on its user's own processes only",
+)
+def test_a_process_that_a_users_own_server_is_asked_to_end(served: tuple[Site, Notebook]) -> None:
+    site, notebook = served
+    server = site.server
+    with site.machine.add_neighbour("1GiB@0", user=ANN) as ann, site.machine.add_neighbour("1GiB@0") as own:
+        row_of(server, lambda row: row.get("pid") == own.pid)
+        row_of(server, lambda row: row.get("owner") == "nobody")
+        target = {"pid": ann.pid, "kernel": notebook.kernel, "began": began(ann.pid)}
+        for action in ("park", "stop", "end", "idle"):
+            assert [post(server, action, target | {"kill": kill})[0] for kill in (False, True)] == [404, 404]
+        assert site.machine.held(pid=ann.pid) == GIB
+        assert post(server, "end", {"pid": own.pid, "began": began(own.pid), "kill": True})[0] == 204
+        until(lambda: site.machine.held(pid=own.pid) == 0)
+        ann.resize("2GiB")  # it lives
 
 
 def test_the_page_has_this_table() -> None:
