@@ -60,7 +60,7 @@ def rows(state: State) -> list[State]:
 
 
 def fresh(state: State) -> bool:
-    return "stale" not in state and "error" not in state and time.time() - state["time"] < 2.5
+    return "stale" not in state and "error" not in state and time.time() - state["time"] < 2.5 * SLACK
 
 
 @contextmanager

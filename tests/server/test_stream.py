@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +65,10 @@ def test_a_stream_begins_with_all_and_goes_on_with_what_changes(machine: Machine
 
 def test_a_quiet_machine_still_ticks_every_second_with_the_time(server: Server) -> None:
     with streaming(server) as stream:
-        stream.until(lambda _: len(stream.messages) > 4, 10)
+        stream.until(lambda _: len(stream.messages) > 8, 20)
     patches = [message["patch"] for _, message, _ in stream.messages if message["type"] == "tick"]
 
-    assert all(later["time"] - earlier["time"] > 0.7 for earlier, later in pairwise(patches))
+    assert patches[-1]["time"] - patches[0]["time"] > 0.7 * (len(patches) - 1)
     assert {tuple(patch) for patch in patches} == {("time",)}
 
 
