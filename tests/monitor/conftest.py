@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.monitor.boards import PATIENCE, end_collectors
+from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic import probe
 from tfgpu_magic.monitor.board import directory
@@ -102,4 +103,4 @@ def own_looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Call a driver hung that takes longer than a second."""
-    monkeypatch.setattr(probe, "PATIENCE", 1.0)
+    monkeypatch.setattr(probe, "PATIENCE", 1.0 * SLACK)

@@ -196,7 +196,7 @@ def test_while_a_child_cannot_be_killed_no_other_joins_it(machine: Machine, monk
     stuck: list[subprocess.Popen[str]] = []
     monkeypatch.setattr(subprocess.Popen, "kill", lambda process: stuck.append(process))  # as in uninterruptible sleep
     machine.hang("nvmlDeviceGetMemoryInfo", 60)
-    look(timeout=5)
+    look(timeout=5 * SLACK)
     start = time.monotonic()
     snapshot = look()
 
