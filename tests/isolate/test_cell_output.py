@@ -8,6 +8,7 @@ import pytest
 
 from tests.isolate.notebook import LIGHT, Notebook, Ran
 from tests.isolate.test_jobs import later
+from tests.slack import SLACK
 
 
 def pieces(ran: Ran) -> list[tuple[str, str]]:
@@ -27,7 +28,7 @@ def test_a_training_bar_moves_while_it_runs(book: Notebook) -> None:
     ran = book.isolated(
         "import numpy as np, time, keras\n"
         "class Slow(keras.callbacks.Callback):\n"
-        "    def on_train_batch_end(self, batch, logs=None): time.sleep(0.1)\n"
+        f"    def on_train_batch_end(self, batch, logs=None): time.sleep({0.1 * SLACK})\n"
         "model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])\n"
         "model.compile(loss='mse', optimizer='sgd')\n"
         "history = model.fit(np.ones((320, 3)), np.ones((320, 4)), batch_size=32, callbacks=[Slow()])",
@@ -47,7 +48,7 @@ def test_output_of_c_arrives_in_its_own_cell(book: Notebook) -> None:
     first = book.isolated(
         "import os, ctypes\nos.write(2, b'first: error of C\\n')\n"
         "libc = ctypes.CDLL(None)\nlibc.puts(b'first: line of C')\nimport subprocess\n"
-        "subprocess.run(['sh', '-c', 'echo first: a child'])\nimport time; time.sleep(1); print('late')"
+        f"subprocess.run(['sh', '-c', 'echo first: a child'])\nimport time; time.sleep({1 + SLACK}); print('late')"
     )
     second = book.isolated("import os\nos.write(2, b'second\\n');")
 
