@@ -1,0 +1,90 @@
+"""Runs the commands of docs/lab.md on a machine of its own, without a Hub, and prints what they have brought about."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+from traitlets.config import Config
+
+from scripts._hub_users import User, unix_user
+from scripts._lab import CONFIG, HOME, PROMETHEUS, Lab, lab, walk
+from scripts._systemctl import RUNNING
+from tests.lab.prometheus import Prometheus
+from tests.waiting import until
+from tfgpu_magic.errors import SimulatorError
+
+READERS = "c.JupyterHub.services = []\nc.JupyterHub.load_roles = []\n"
+SERVICES = ("tfgpu-collector", "tfgpu-exporter", "tfgpu-limits", "prometheus")
+FIGURES = ("tfgpu_magic_up", 'tfgpu_magic_held_bytes{username="ann"}', 'tfgpu_magic_limit_hard_bytes{username="ann"}')
+CULLER = """
+import sys
+from jupyterhub_idle_culler import IdleCuller
+app = IdleCuller()
+app.parse_command_line(sys.argv[1:])
+app.load_config_file(app.config_file)
+print(app.cull_arbiter_hook.__module__)
+"""
+
+
+def main() -> None:
+    """Have ann hold memory, follow the page, and print a line of JSON."""
+    with lab() as here, contextlib.ExitStack() as stack:
+        HOME.mkdir()
+        (CONFIG / "jupyterhub_config.py").write_text(READERS)
+        ann = stack.enter_context(unix_user("ann", HOME))
+        own = Path(f"/sys/fs/cgroup/user.slice/user-{ann.uid}.slice")
+        own.mkdir(parents=True)
+        here.machine.add_neighbour("3GiB@0", user=ann.uid, cgroup=own)
+        walk(here, alone=True)
+        found = {
+            "users": {name: psutil.Process(int((RUNNING / f"{name}.pid").read_text())).username() for name in SERVICES},
+            "figures": _figures(),
+            "culler": _culler(here),
+            "beyond": _beyond(here, ann, own),
+            "dashboard": json.loads(Path("/var/lib/grafana/dashboards/dashboard.json").read_text())["title"],
+        }
+        print(json.dumps(found), flush=True)
+
+
+def _figures() -> dict[str, float]:
+    """Return what Prometheus has of the machine and of ann, and how many alerts it watches for."""
+    asked = Prometheus(f"http://127.0.0.1:{PROMETHEUS}")
+    found = {}
+    for figure in FIGURES:
+        (found[figure],) = until(partial(_answers, asked, f"max({figure})"), despite=OSError, seconds=60)
+    groups = asked.get("rules")["groups"]
+    return found | {"alerts": len([rule for group in groups for rule in group["rules"] if rule["type"] == "alerting"])}
+
+
+def _answers(asked: Prometheus, expression: str) -> list[float]:
+    return list(asked.ask(expression, time.time()).values())
+
+
+def _culler(here: Lab) -> str:
+    """Return which module the hook is from that the culler has, as the Hub starts it."""
+    names: dict[str, Any] = {"c": Config()}
+    exec((CONFIG / "jupyterhub_config.py").read_text(), names)
+    (service,), (role,) = names["c"].JupyterHub.services, names["c"].JupyterHub.load_roles
+    assert role["services"] == [service["name"]]
+    python, _, module, *options = service["command"]
+    assert module == "jupyterhub_idle_culler"
+    return here.do(shlex.join([python, "-c", CULLER, *options])).strip()
+
+
+def _beyond(here: Lab, ann: User, cgroup: Path) -> bool:
+    """Tell whether the driver gives ann more than her limit."""
+    with contextlib.suppress(SimulatorError):
+        here.machine.add_neighbour("6GiB@0", user=ann.uid, cgroup=cgroup)
+        return True
+    return False
+
+
+if __name__ == "__main__":
+    main()
