@@ -9,7 +9,6 @@ import contextlib
 import http.client
 import json
 import re
-import socket
 import subprocess
 import sys
 import threading
@@ -21,6 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from tests.jupyter import free_port
 from tests.waiting import until
 
 PAGE = (Path(__file__).parents[2] / "docs" / "administrators.md").read_text()
@@ -163,12 +163,6 @@ class Visitor:
         status, text = self.open("/hub/login", "POST", urllib.parse.urlencode(form), **kind)
         assert "jupyterhub-session-id" in self.cookies, (status, text)
         return self
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
 
 
 @contextlib.contextmanager

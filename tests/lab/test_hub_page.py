@@ -33,7 +33,8 @@ from tfgpu_magic.monitor.board.machine_board import SYSTEM_USERS, MachineDirecto
 from tfgpu_magic.monitor.board.snapshot_file import Writer
 
 pytest.importorskip("jupyterhub", reason="the group `test` has it")
-from tests.lab.hub import Hub, Visitor, free_port, running
+from tests.jupyter import free_port
+from tests.lab.hub import Hub, Visitor, running
 from tfgpu_magic.lab import hub_page
 
 HOUR, DAY = 3600, 24 * 3600
