@@ -22,6 +22,7 @@ from tfgpu_magic.lab import bound
 from tfgpu_magic.lab.bound import OverBound, bound_of, over
 from tfgpu_magic.lab.idle_check import BOUND, FLAWED, idle
 from tfgpu_magic.model.rows import GpuRow, ProcessRow, Table
+from tfgpu_magic.model.said import Said
 from tfgpu_magic.root import file as limits_file
 from tfgpu_magic.simgpu import Machine
 
@@ -128,9 +129,10 @@ def test_every_view_says_it_below_its_table(administrators_file: Path) -> None:
     administrators_file.write_text('[bound]\nhard = "8GiB"\n' + f'users.{os.geteuid()} = {{ hard = "6GiB" }}')
     table = Table(time=1.0, gpus=(GPU,), processes=(MINE, THIS))
 
-    assert bound.notes(table) == [
-        f"Your processes together hold 8 GiB of GPU 0. {administrators_file} allows 6 GiB.",
-    ]
+    (note,) = bound.notes(table)
+
+    assert note == f"Your processes together hold 8 GiB of GPU 0. {administrators_file} allows 6 GiB."
+    assert isinstance(note, Said)  # a page puts it in its own language
     assert bound.notes(replace(table, processes=(MINE,))) == []
 
 

@@ -20,6 +20,7 @@ from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.lab import file
 from tfgpu_magic.lab.ladder import entries
 from tfgpu_magic.model.rows import Table, by_gpu
+from tfgpu_magic.model.said import say
 from tfgpu_magic.probe import within
 from tfgpu_magic.units import BINARY, DECIMAL, LARGEST, rounded
 
@@ -46,6 +47,7 @@ class OverBound(NamedTuple):
     bound: int
 
 
+@lru_cache(64)
 def size(amount: str, total: int | None) -> int | None:
     """Return an amount of the file in bytes, in whole MiB as for `[limits]`; None if it is none, or not known.
 
@@ -120,7 +122,13 @@ def over(table: Table, amount: str) -> dict[str, OverBound]:
 
 def sentence(gpu: str, one: OverBound) -> str:
     """Return what is held beyond the bound, as a sentence for the user."""
-    return f"Your processes together hold {rounded(one.held)} of GPU {gpu}. {policy.FILE} allows {rounded(one.bound)}."
+    return say(
+        "Your processes together hold {held} of GPU {gpu}. {file} allows {bound}.",
+        held=rounded(one.held),
+        gpu=gpu,
+        file=policy.FILE,
+        bound=rounded(one.bound),
+    )
 
 
 def notes(table: Table) -> list[str]:

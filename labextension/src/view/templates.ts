@@ -115,6 +115,7 @@ export const templates = (trans: Translation): string[] => [
   trans.__(
     'Your parked processes may fill %1 of host memory together, an administrator says, and %2 are filled: bring one back first.'
   ),
+  trans.__('Your processes together hold %1 of GPU %2. %3 allows %4.'),
   trans.__('a kernel'),
   trans.__('a process that does not answer'),
   trans.__('a process that ended'),
