@@ -32,9 +32,14 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphin
 smartquotes = False  # `--grow` is two hyphens
 html_theme = "furo"
 html_title = "tfgpu_magic"
-html_static_path = ["_static"]
-html_css_files = ["tables.css"]
-html_js_files = ["reachable.js"]
+html_static_path = [
+    "_static",
+    "../tfgpu_magic/notebook/static/widget.js",  # the front page draws the live table itself
+    "../tfgpu_magic/notebook/static/widget.css",
+    "../labextension/tests/page/states.mjs",
+]
+html_css_files = ["tables.css", "widget.css", "live.css"]
+html_js_files = ["reachable.js", "live.js"]
 
 myst_enable_extensions = ["deflist", "substitution"]
 myst_heading_anchors = 3

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
@@ -19,12 +23,22 @@ WIDTHS = (400, 800, 1400)
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the site, from a server of its own: a browser loads no module from a file."""
     folder = tmp_path_factory.mktemp("site")
     built = _run("build", ROOT / "docs", folder)
 
     assert (built.returncode, built.stderr) == (0, "")
-    return folder / "html"
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder / "html"))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None: ...
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +50,11 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_and_no_page_is_wider_than_its_window(browser: Browser, site: Path, theme: str) -> None:
+def test_axe_finds_nothing_and_no_page_is_wider_than_its_window(browser: Browser, site: str, theme: str) -> None:
     found, wide = {}, []
     page = browser.new_page(color_scheme="light" if theme == "light" else "dark")
     for name in READ:
-        page.goto((site / f"{name}.html").as_uri())
+        page.goto(f"{site}/{name}.html")
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 900})
             shot(page, f"site-{name}-{width}-{theme}")
@@ -52,3 +66,20 @@ def test_axe_finds_nothing_and_no_page_is_wider_than_its_window(browser: Browser
 
     assert {where: what for where, what in found.items() if what} == {}
     assert wide == []
+
+
+@pytest.mark.parametrize(("motion", "button"), [("no-preference", 0), ("reduce", 1)])
+def test_the_front_page_draws_the_live_table_and_asks_no_other_server(
+    browser: Browser, site: str, motion: Literal["no-preference", "reduce"], button: int
+) -> None:
+    page = browser.new_page(reduced_motion=motion)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"{site}/index.html")
+    table = page.locator("#live")
+    table.get_by_text("eval.ipynb").first.wait_for()
+    buttons = table.get_by_role("button", name="Refresh").count()
+    page.close()
+
+    assert [url for url in asked if not url.startswith((site, "data:"))] == []
+    assert buttons == button
