@@ -121,6 +121,21 @@ def test_the_board_of_all_users_is_told(machine: Machine, tmp_path: Path, monkey
     assert "by others" in unread.facts("board.machine-unread")["why"]
 
 
+@pytest.mark.usefixtures("folder")
+def test_a_service_that_is_to_run_and_does_not_is_told(tmp_path: Path) -> None:
+    enabled, running = tmp_path / "etc/systemd/system/multi-user.target.wants", tmp_path / "sys/fs/cgroup/system.slice"
+    enabled.mkdir(parents=True)
+    for unit in ("tfgpu-collector.service", "tfgpu-exporter.service"):
+        (enabled / unit).symlink_to(f"/etc/systemd/system/{unit}")
+    in_a_container = look("board", here=Here(tmp_path, {}))
+    (running / "tfgpu-collector.service").mkdir(parents=True)
+    report = look("board", here=Here(tmp_path, {}))
+
+    assert in_a_container.of("warning") == []
+    assert report.of("warning") == ["board.service-away"]
+    assert report.facts("board.service-away") == {"unit": "tfgpu-exporter.service"}
+
+
 def test_a_directory_that_others_can_read_is_a_fault(folder: Path) -> None:
     folder.mkdir(mode=0o755)
     folder.chmod(0o755)

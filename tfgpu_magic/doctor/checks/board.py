@@ -45,12 +45,26 @@ MACHINE_UNREAD = Outcome(
     "There is a board for all users, which is not read: {why}",
     "Your views have a collector of their own. An administrator can set it right: see docs/administrators.md.",
 )
+AWAY = Outcome(
+    "board.service-away",
+    Severity.WARNING,
+    "The service {unit} is to run on this machine, and does not.",
+    "An administrator can see why:\n  systemctl status {unit}",
+)
 STARTING = Outcome("board.starting", Severity.NOTE, "A collector is there, and has not read the GPUs yet.")
 FAILED = Outcome("board.failed", Severity.FAULT, "No collector could begin: {why}")
 
+UNITS = "tfgpu-collector.service", "tfgpu-exporter.service"
+_ENABLED, _RUNNING = "etc/systemd/system/multi-user.target.wants", "sys/fs/cgroup/system.slice"
+"""Where systemd has a link to each unit that is to run, and a cgroup of each one that runs."""
 
-def board(machine: ThisMachine) -> Iterator[Finding]:  # noqa: ARG001  # the board is this user's
-    """Tell where it is, and who writes to it; no collector is started."""
+
+def board(machine: ThisMachine) -> Iterator[Finding]:
+    """Tell where it is, who writes to it, and which service of it is away; no collector is started."""
+    enabled, running = machine.root / _ENABLED, machine.root / _RUNNING
+    for unit in UNITS if running.exists() else ():
+        if os.path.lexists(enabled / unit) and not (running / unit).exists():
+            yield AWAY(unit=unit)
     try:
         with BoardDirectory() as place:
             directory = str(place.path)
