@@ -20,7 +20,7 @@ import sys
 import tempfile
 import urllib.error
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,6 +32,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 
 from tests.cgroups import cgroup2
 from tests.command.shell import tfgpu
+from tests.containers import container
 from tests.jupyter import Notebook, serving
 from tests.lab.attacks import ANN, CONTAINERS, EVE, HELD, TABLE, TOLD_APART, Lab, attack, laboratory
 from tests.lab.users import acting, as_user
@@ -233,18 +234,19 @@ def test_a_place_that_a_user_takes(lab: Lab, place: Path) -> None:
 )
 def test_a_board_that_a_user_floods(lab: Lab) -> None:
     many = 2 * TOLD_APART
-    crowd = [lab.machine.add_neighbour("20MiB@1", user=CONTAINERS[0] + number) for number in range(many)]
     told = {("1", "unknown"): many * 20 * MIB}
-    until(lab.told, lambda held: told.items() <= held.items())
-    assert len(lab.machine.processes()) > TOLD_APART
-    seen = machine_board.published()
-    assert seen
-    assert len(seen.snapshot.processes) <= TOLD_APART + 2
-    assert {row.uid for row in seen.snapshot.processes} == {ANN, EVE}
-    assert lab.told("processes") == {("0", "nobody"): 1}
-    until(lab.true)
-    for one in crowd:
-        one.stop()
+    ranges = f"0 {EVE} 1\n1 {CONTAINERS[0]} {CONTAINERS[1]}\n"
+    with container(ranges, *range(1, many + 1)) as pids, ExitStack() as rows:
+        for pid in pids:
+            rows.enter_context(lab.machine.add_row(pid, 1, "20MiB"))
+        until(lab.told, lambda held: told.items() <= held.items())
+        assert len(lab.machine.processes()) > TOLD_APART
+        seen = machine_board.published()
+        assert seen
+        assert len(seen.snapshot.processes) <= TOLD_APART + 2
+        assert {row.uid for row in seen.snapshot.processes} == {ANN, EVE}
+        assert lab.told("processes") == {("0", "nobody"): 1}
+        until(lab.true)
     until(lab.told, lambda held: told.keys().isdisjoint(held))
 
 

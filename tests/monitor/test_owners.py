@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import pwd
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from tests.containers import container
 from tests.waiting import until
 from tfgpu_magic.host import SIMULATED_USER
 from tfgpu_magic.model.report import Report
@@ -416,18 +418,60 @@ def test_of_another_users_holder_is_read_whose_it_is_when_it_began_its_cgroup_an
     assert users_holder(pid) == HolderFacts(NOBODY, began(pid), named(Path(f"/proc/{pid}/cgroup").read_text()))
 
 
-@needs_root
-def test_a_user_in_a_container_counts_for_whose_container_it_is(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def subordinates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(users, "SUBORDINATES", tmp_path / "subuid")
-    pid = start("/bin/sh", "-c", "echo; read line", user=165_535)
-    before = holder(pid).uid, users.user_name(165_535)
-    users.SUBORDINATES.write_text(f"nobody:100000:65536\n0:200000:1\n0:{NOBODY}:1\nstranger:300000:1\nmalformed\n")
+    monkeypatch.setattr(users, "_owners", {})
+    monkeypatch.setattr(users, "USER_TIMEOUT", 60.0)
+    users.SUBORDINATES.write_text("# comment\n\nmalformed\nnobody:100000:65536\n70001:300000:65536\n")
+    return users.SUBORDINATES
 
-    assert before == (165_535, "165535")
-    assert (holder(pid).uid, users.user_name(165_535)) == (NOBODY, "nobody")
-    assert [users.account(number) for number in (200_000, NOBODY, 165_536, 300_000)] == [0, NOBODY, 165_536, 300_000]
+
+@needs_root
+@pytest.mark.parametrize(
+    ("users_map", "inside", "counts_for"),
+    [
+        (f"0 {NOBODY} 1\n1 100000 65536\n", 500, NOBODY),
+        ("0 300000 65536\n", 0, 70001),
+        ("100000 100000 2\n", 100_001, NOBODY),
+        ("0 100500 1\n", 0, 100_500),  # each user can make it of the own number
+        ("0 0 4294967295\n", 100_500, 100_500),  # a service with `PrivateUsers=full`
+        ("0 900000 65536\n", 5, 900_005),
+    ],
+)
+@pytest.mark.usefixtures("subordinates")
+def test_a_process_counts_for_whose_container_it_is_in(users_map: str, inside: int, counts_for: int) -> None:
+    with container(users_map, inside) as (pid,):
+        assert holder(pid).uid == counts_for
+
+
+@needs_root
+@pytest.mark.usefixtures("subordinates")
+def test_a_user_of_a_directory_that_is_away_counts_for_nobody_else(start: Start) -> None:
+    pid = start("/bin/sh", "-c", "echo; read line", user=100_500)
+
+    assert holder(pid).uid == 100_500  # whom the system does not know now, nor knows that there is no such user
+
+
+@needs_root
+@pytest.mark.usefixtures("subordinates")
+def test_of_many_in_a_container_whose_owner_is_not_told_one_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, end = list[str](), threading.Event()
+
+    def getpwnam(name: str) -> pwd.struct_passwd:
+        asked.append(name)
+        end.wait()
+        return known
+
+    known = pwd.getpwuid(NOBODY)
+    monkeypatch.setattr(pwd, "getpwnam", getpwnam)
+    monkeypatch.setattr(users, "USER_TIMEOUT", 0.01)
+    with container("0 100000 65536\n", *range(12)) as pids:
+        assert {holder(pid).uid for pid in pids} == set(range(100_000, 100_012))
+        assert asked == ["nobody"]
+        end.set()
+        until(lambda: {holder(pid).uid for pid in pids}, lambda found: found == {NOBODY})
+    assert asked == ["nobody"]
 
 
 def test_what_has_ended_or_has_no_driver_open_is_not_what_the_driver_means(start: Start) -> None:

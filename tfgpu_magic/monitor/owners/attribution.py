@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.host import SIMULATED
 from tfgpu_magic.model.rows import Notebook, Who
 from tfgpu_magic.model.said import Said, say
-from tfgpu_magic.monitor.owners.pids import ISOLATED, ancestors, began, command, kernel_of, lives, notebook, user, whose
-from tfgpu_magic.monitor.owners.users import Users, user_name
+from tfgpu_magic.monitor.owners.pids import ISOLATED, ancestors, began, command, kernel_of, lives, notebook, whose
+from tfgpu_magic.monitor.owners.users import Users, account, user_name
 from tfgpu_magic.probe import within
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ def _read(pid: int, before: _Read | None) -> _Read | None:
             return before if before.other_user else replace(before, command=command(pid))
         who = whose(pid)
         if who == "other":
-            return _Read(start, other_user=user_name(user(pid)))
+            return _Read(start, other_user=user_name(account(pid)))
         line, path = ancestors(pid), notebook(pid)
         kernel, its = kernel_of(line) if path else (0, "")
         return _Read(start, line[1:], command(pid), path, kernel, its, drives=who == "mine")

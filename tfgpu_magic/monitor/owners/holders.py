@@ -1,7 +1,7 @@
 """Reads of the processes that a driver lists whose they are, when they began and which cgroup they are in.
 
-The collector does so once for all views. Of a process it reads stat, status and cgroup; only of the user's own also
-whether it has the driver open.
+The collector does so once for all views. Of a process it reads stat, status, cgroup and uid_map; only of the user's
+own also whether it has the driver open.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.model.snapshot import Process
 from tfgpu_magic.monitor.owners.cgroups import named
-from tfgpu_magic.monitor.owners.pids import began, user, whose
+from tfgpu_magic.monitor.owners.pids import began, whose
 from tfgpu_magic.monitor.owners.users import account
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def holder(pid: int) -> HolderFacts:
     """Return what is known of a process of any user; one in a user's container is that user's."""
     start = began(pid)
     try:
-        found = HolderFacts(account(user(pid)), start, named(Path(f"/proc/{pid}/cgroup").read_text(errors="replace")))
+        found = HolderFacts(account(pid), start, named(Path(f"/proc/{pid}/cgroup").read_text(errors="replace")))
     except (OSError, ValueError, IndexError):
         return NOBODY
     return found if start is not None and began(pid) == start else NOBODY  # else the pid was given anew meanwhile

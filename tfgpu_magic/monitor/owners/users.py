@@ -1,4 +1,4 @@
-"""Finds what users are called, by their numbers, and whose are the users in their containers."""
+"""Finds what users are called, by their numbers, and for whom a process in a container counts."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import os
 import pwd
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from threading import Thread
 
 from tfgpu_magic.host import SIMULATED, SIMULATED_USER
+from tfgpu_magic.monitor.owners.pids import user
 from tfgpu_magic.probe import within
-
-if TYPE_CHECKING:
-    from threading import Thread
 
 SUBORDINATES = Path("/etc/subuid")
 """The numbers that users may have in containers of their own. Source: subuid(5)."""
 USER_TIMEOUT = 0.25
 """Seconds to wait for a name: a directory service may be slow, or away."""
+
+_owners: dict[str, int] = {}
+_hanging: list[Thread] = []
 
 
 class Users:
@@ -44,25 +45,57 @@ def user_name(number: int) -> str:
     """Return the name of a user, however long that takes; on a simulated machine it may be set by `SIMULATED_USER`."""
     if SIMULATED in os.environ and (simulated := os.environ.get(SIMULATED_USER)):
         return simulated
-    for one in (number, account(number)):
-        with contextlib.suppress(KeyError):
-            return pwd.getpwuid(one).pw_name
+    with contextlib.suppress(KeyError):
+        return pwd.getpwuid(number).pw_name
     return str(number)
 
 
-def account(number: int) -> int:
-    """Return the number of the user for whom another one counts: its own, but of one in a container its owner's."""
-    with contextlib.suppress(OSError, ValueError, KeyError):  # as long as nobody knows the owner, it is its own
-        return _account(number, SUBORDINATES.stat().st_mtime_ns)
+def account(pid: int) -> int:
+    """Return the number of the user for whom a process counts: its own user, but in a rootless container its owner.
+
+    A number of /etc/subuid may be a user's of a directory, too. So a process is in a container only if the map of its
+    user namespace has the number in a range that /etc/subuid gives to the owner: nobody else can have made it. A range
+    of one number is nobody's proof: each user can map the own one. Source: user_namespaces(7), newuidmap(1).
+
+    Raises:
+        OSError: the process has ended, or is hidden.
+    """
+    number = user(pid)
+    for name, start, count in _ranges():
+        if 0 <= number - start < count:
+            for line in Path(f"/proc/{pid}/uid_map").read_text().splitlines():
+                _, first, size = map(int, line.split())
+                if size > 1 and 0 <= number - first < size and start <= first and first + size <= start + count:
+                    return _owner(name, number)
     return number
 
 
-@lru_cache(4096)
-def _account(number: int, _: int) -> int:
-    for line in SUBORDINATES.read_text().splitlines():
-        name, start, count = line.split(":")
-        if 0 <= number - int(start) < int(count):
-            with contextlib.suppress(KeyError):
-                return pwd.getpwuid(number).pw_uid  # no container's
-            return int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid
-    return number
+def _ranges() -> tuple[tuple[str, int, int], ...]:
+    try:
+        return _read_ranges(SUBORDINATES, SUBORDINATES.stat().st_mtime_ns)
+    except OSError:
+        return ()
+
+
+@lru_cache(1)
+def _read_ranges(file: Path, _: int) -> tuple[tuple[str, int, int], ...]:
+    found = []
+    for line in file.read_text(errors="replace").splitlines():
+        with contextlib.suppress(ValueError):  # a comment, or an empty line
+            name, start, count = line.split(":")
+            found.append((name, int(start), int(count)))
+    return tuple(found)
+
+
+def _owner(name: str, number: int) -> int:
+    """Return the number of who has a range; as long as it cannot be had, the one that is in it."""
+    if name.isdecimal():
+        return int(name)
+    if name not in _owners:
+        within(USER_TIMEOUT, partial(_find_owner, name), _hanging)
+    return _owners.get(name, number)
+
+
+def _find_owner(name: str) -> None:
+    with contextlib.suppress(KeyError):  # a directory that is away knows nobody: it is asked again
+        _owners[name] = pwd.getpwnam(name).pw_uid
