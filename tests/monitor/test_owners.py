@@ -454,6 +454,18 @@ def test_a_user_of_a_directory_that_is_away_counts_for_nobody_else(start: Start)
 
 
 @needs_root
+def test_what_runs_in_a_container_of_mine_is_mine_and_nothing_is_read_of_it(
+    subordinates: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subordinates.write_text("root:100000:65536\n")
+    monkeypatch.setattr(owning, "command", None)
+    with container("0 0 1\n1 100000 65536\n", 7) as (pid,):
+        view, own = Owners(kernel=ELSE), Owner(pid=pid, who="mine", text="a process in a container of yours")
+        for told in ({pid: holder(pid).uid}, {}, {pid: holder(pid).uid}):  # by a board of all users, and by one's own
+            assert view.find([pid], users=told)[pid] == own
+
+
+@needs_root
 @pytest.mark.usefixtures("subordinates")
 def test_of_many_in_a_container_whose_owner_is_not_told_one_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, end = list[str](), threading.Event()

@@ -117,6 +117,7 @@ export const templates = (trans: Translation): string[] => [
   ),
   trans.__('Your processes together hold %1 of GPU %2. %3 allows %4.'),
   trans.__('a kernel'),
+  trans.__('a process in a container of yours'),
   trans.__('a process that does not answer'),
   trans.__('a process that ended'),
   trans.__('another user'),

@@ -27,6 +27,8 @@ FURTHER = say("further processes")
 """What the smallest of my processes are called together, where they are too many to be told apart."""
 SILENT = say("a process that does not answer")
 """What a process is called that hangs, and of which nothing was known before."""
+CONTAINED = say("a process in a container of yours")
+"""What a process is called that counts for this user, but is of another one in a rootless container."""
 THIS, OTHERS, ENDED = say("this notebook"), say("others"), say("a process that ended")
 
 READ_TIMEOUT = 0.5
@@ -94,7 +96,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What was read of a process: its name, its ancestors, whether it has the driver open.
+    """What was read of a process: its name, its ancestors, whether it is this user's and may have the driver open.
 
     And the path of the notebook whose kernel it, or what started it, once was; that kernel's pid and its id, as long as
     it is among them.
@@ -209,8 +211,8 @@ class Owners:
         return replace(owner, text=say("{name}, does not answer", name=owner.text))
 
     def _name(self, pid: int, read: _Read, notebooks: Mapping[int, Notebook]) -> Owner:
-        if read.other_user:
-            return Owner(pid=pid, who="other", text=read.other_user)
+        if read.other_user:  # nothing is read of it, and so nothing offered for it
+            return Owner(pid=pid, who="mine" if read.drives else "other", text=read.other_user)
         family = (pid, *read.parents)
         call = read.command == ISOLATED  # a call has a report of its own too, and is no notebook
         kernel = next((one for one in family[call:] if one in notebooks), 0)
@@ -257,7 +259,8 @@ def _read(pid: int, before: _Read | None) -> _Read | None:
             return before if before.other_user else replace(before, command=command(pid))
         who = whose(pid)
         if who == "other":
-            return _Read(start, other_user=user_name(account(pid)))
+            mine = (user := account(pid)) == os.getuid()
+            return _Read(start, other_user=CONTAINED if mine else user_name(user), drives=mine)
         line, path = ancestors(pid), notebook(pid)
         kernel, its = kernel_of(line) if path else (0, "")
         return _Read(start, line[1:], command(pid), path, kernel, its, drives=who == "mine")
