@@ -71,9 +71,9 @@ def _culler(here: Lab) -> str:
     """Return which module the hook is from that the culler has, as the Hub starts it."""
     names: dict[str, Any] = {"c": Config()}
     exec((CONFIG / "jupyterhub_config.py").read_text(), names)
-    (service,), (role,) = names["c"].JupyterHub.services, names["c"].JupyterHub.load_roles
-    assert role["services"] == [service["name"]]
-    python, _, module, *options = service["command"]
+    services = {service["name"]: service for service in names["c"].JupyterHub.services}
+    assert services.keys() == {"culler", "gpus"}
+    python, _, module, *options = services["culler"]["command"]
     assert module == "jupyterhub_idle_culler"
     return here.do(shlex.join([python, "-c", CULLER, *options])).strip()
 
