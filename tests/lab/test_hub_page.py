@@ -435,6 +435,10 @@ def told(notebook: object, *, known: object = True, status: int = 409) -> tuple[
     return status, {"known": known, "busy": False, "notebooks": [notebook]}
 
 
+def over(one: object) -> tuple[int, object]:
+    return 409, {"known": True, "busy": False, "notebooks": [], "over": {"0": one}}
+
+
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
@@ -456,6 +460,8 @@ def told(notebook: object, *, known: object = True, status: int = 409) -> tuple[
         (told(DUE | {"idle": 0.0}), "No notebook of your server holds GPU memory idly."),
         (told(DUE, known=False), "Your server does not know now what is idle."),
         (told(DUE, known="yes"), "Your server does not know now what is idle."),
+        (over({"held": 5 * GIB, "bound": 4 * GIB}), "Your processes together hold 5 GiB of GPU 0. "),
+        (over({"held": "&lt;", "bound": 1}), "No server of yours tells of idle notebooks now."),
         ((404, "no such page"), "Your server takes no steps with idle notebooks."),
         (told(DUE, status=302), "No server of yours tells of idle notebooks now."),
         (told("a text"), "No server of yours tells of idle notebooks now."),

@@ -22,6 +22,7 @@ from tornado.httpclient import AsyncHTTPClient
 from tornado.web import Application, HTTPError, RequestHandler, authenticated
 
 from tfgpu_magic.errors import TfGpuError
+from tfgpu_magic.lab import bound
 from tfgpu_magic.lab.culler import LARGEST_ANSWER, idle_answer, unix_user
 from tfgpu_magic.lab.exporter import UNKNOWN
 from tfgpu_magic.lab.ladder import LEAST
@@ -39,7 +40,7 @@ ALL_USERS = "list:users"
 KEPT_FOR = 10.0
 """Seconds for which figures are shown again: nobody can have Prometheus asked more often."""
 MOST_NOTEBOOKS = 100
-"""Notebooks of a user that are shown."""
+"""Notebooks of a user that are shown, and GPUs on which a user holds more than the bound."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 """Nothing runs, and nothing is loaded."""
 UNITS = "Unused memory was not used for a minute or longer. 8 GiB held for an hour are 8 GiB-hours."
@@ -174,7 +175,9 @@ def _everybody(usage: Usage) -> Iterator[Part | str]:
 
 
 def _notebooks(told: Any) -> Iterator[Part | str]:
-    """Draw what a server says of its idle notebooks; whatever is wrong with that is raised."""
+    """Draw what a server says of its idle notebooks and of the bound; whatever is wrong with that is raised."""
+    for gpu, one in list(told.get("over", {}).items())[:MOST_NOTEBOOKS]:
+        yield f"Warning: {bound.sentence(phrases.plain(gpu), bound.OverBound(one['held'], one['bound']))}"
     rows = []
     for one in told["notebooks"][:MOST_NOTEBOOKS]:
         if one["idle"] > 0 and (one["held"] is None or one["held"] >= LEAST):
