@@ -461,7 +461,9 @@ def test_what_runs_in_a_container_of_mine_is_mine_and_nothing_is_read_of_it(
     monkeypatch.setattr(owning, "command", None)
     with container("0 0 1\n1 100000 65536\n", 7) as (pid,):
         view, own = Owners(kernel=ELSE), Owner(pid=pid, who="mine", text="a process in a container of yours")
-        for told in ({pid: holder(pid).uid}, {}, {pid: holder(pid).uid}):  # by a board of all users, and by one's own
+        uid = holder(pid).uid
+        assert uid is not None
+        for told in ({pid: uid}, {}, {pid: uid}):  # by a board of all users, and by one's own
             assert view.find([pid], users=told)[pid] == own
 
 
