@@ -482,9 +482,10 @@ def test_of_many_in_a_container_whose_owner_is_not_told_one_is_asked_for(monkeyp
     monkeypatch.setattr(users, "USER_TIMEOUT", 0.01)
     with container("0 100000 65536\n", *range(12)) as pids:
         assert {holder(pid).uid for pid in pids} == set(range(100_000, 100_012))
-        assert asked == ["nobody"]
+        until(lambda: asked)
         end.set()
-        until(lambda: {holder(pid).uid for pid in pids}, lambda found: found == {NOBODY})
+        until(lambda: not any(thread.is_alive() for thread in users._hanging))
+        assert {holder(pid).uid for pid in pids} == {NOBODY}
     assert asked == ["nobody"]
 
 
