@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -18,9 +21,10 @@ from tests.waiting import until
 from tfgpu_magic import policy
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.lab import bound
+from tfgpu_magic.lab import bound, file
 from tfgpu_magic.lab.bound import OverBound, bound_of, over
 from tfgpu_magic.lab.idle_check import BOUND, FLAWED, idle
+from tfgpu_magic.lab.ladder import rule_of
 from tfgpu_magic.model.rows import GpuRow, ProcessRow, Table
 from tfgpu_magic.model.said import Said
 from tfgpu_magic.root import file as limits_file
@@ -154,6 +158,32 @@ def test_the_doctor_says_what_may_be_held_and_what_is_wrong(administrators_file:
     assert flawed.facts["flaw"] == """[bound]: hard is '40 percent'. Write "40%", "32GiB" or "none"."""
 
 
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ('[bound]\nhard = "40%"', True),
+        ('[bound]\nusers.ann = { hard = "none" }', False),
+        ('[bound]\ngroups.staff = { hard = "90%" }', False),
+        (f'[bound]\nusers.{os.geteuid()} = {{ hard = "9GiB" }}\ngroups.staff = {{ hard = "90%" }}', True),
+        (f'[bound]\ngroups.{os.getegid()} = {{ hard = "9GiB" }}\ngroups.staff = {{ hard = "90%" }}', True),
+        ('[idle]\nnotify = "2h"\nstop = "24h"', True),
+        ('[idle]\nnotify = "2h"\nstop = "24h"\ngroups.staff = { stop = "never" }', False),
+    ],
+)
+def test_while_the_directory_of_users_is_away_nobody_falls_to_what_is_for_everybody(
+    administrators_file: Path, monkeypatch: pytest.MonkeyPatch, text: str, known: bool
+) -> None:
+    def away(number: int) -> NoReturn:
+        raise KeyError(number)
+
+    monkeypatch.setattr(pwd, "getpwuid", away)
+    monkeypatch.setattr(grp, "getgrgid", away)
+    administrators_file.write_text(text)
+    with nullcontext() if known else pytest.raises(PolicyError, match=r"names '(ann|staff)', and .* has no name now"):
+        bound.of_user()
+        rule_of(file.table("idle") or {}, file.groups_of())
+
+
 STATUS = """
 import sys
 from pathlib import Path
@@ -167,14 +197,14 @@ sys.exit(answer(["status"]))
 
 
 def test_tfgpu_status_tells_it_of_all_processes_of_the_user(machine: Machine, tmp_path: Path) -> None:
-    file = tmp_path / "tfgpu_magic.toml"
-    file.write_text(f'[bound]\nusers.{os.geteuid()} = {{ hard = "25%" }}')
+    place = tmp_path / "tfgpu_magic.toml"
+    place.write_text(f'[bound]\nusers.{os.geteuid()} = {{ hard = "25%" }}')
     for _ in range(2):
         machine.add_neighbour("3GiB@1")
 
     def status() -> str:
-        command = [sys.executable, "-c", STATUS, str(file)]
+        command = [sys.executable, "-c", STATUS, str(place)]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
-    said = rf"Your processes together hold 6\.?\d* GiB of GPU 1\. {file} allows 4 GiB\."
+    said = rf"Your processes together hold 6\.?\d* GiB of GPU 1\. {place} allows 4 GiB\."
     until(status, lambda text: re.search(said, text))

@@ -80,9 +80,9 @@ def bound_of(table: Any, names: Container[str], groups: Container[str]) -> str:
         for kind in ("users", "groups")
     )
     everybody = _amount(rest, "[bound]")
-    own = next((amount for name, amount in users.items() if name in names), "")
-    group = next((amount for name, amount in by_group.items() if name in groups), "")
-    found = own or group or ("" if "0" in names else everybody)
+    found = next((amount for name, amount in users.items() if name in names), "")
+    found = found or next((amount for name, amount in by_group.items() if name in groups), "")
+    found = found or ("" if "0" in names else everybody)
     return "" if found == NONE else found
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import grp
 import importlib
 import os
 import pwd
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfgpu_magic import policy
@@ -29,19 +29,33 @@ def table(name: str) -> Any:
         raise PolicyError(f"{policy.FILE} cannot be read: {type(error).__name__}: {error}.") from error
 
 
-def names_of(user: str | None = None) -> frozenset[str]:
+class KnownNames(frozenset[str]):
+    """The names and numbers of a user, or of the user's groups, that the system knows.
+
+    A directory of users that is away knows nobody. So where a number has no name, it is unknown whether another name is
+    among them, and to ask for one raises PolicyError.
+    """
+
+    nameless: str = ""
+
+    def __contains__(self, name: object) -> bool:
+        found = super().__contains__(name)
+        if self.nameless and not found and not str(name).isdecimal():
+            raise PolicyError(f"{policy.FILE} names {name!r}, and {self.nameless} has no name now.")
+        return found
+
+
+def names_of(user: str | None = None) -> KnownNames:
     """Return a user's name and number; by default those of this process.
 
     Raises:
         KeyError: no user has that name here.
     """
     number = os.geteuid() if user is None else pwd.getpwnam(user).pw_uid
-    with contextlib.suppress(KeyError):
-        return frozenset({str(number), user or pwd.getpwuid(number).pw_name})
-    return frozenset({str(number)})
+    return _known("the user", [number], lambda number: user or pwd.getpwuid(number).pw_name)
 
 
-def groups_of(user: str | None = None) -> frozenset[str]:
+def groups_of(user: str | None = None) -> KnownNames:
     """Return the names and numbers of a user's Unix groups; by default those of this process.
 
     Raises:
@@ -49,8 +63,16 @@ def groups_of(user: str | None = None) -> frozenset[str]:
     """
     own = [os.getegid(), *os.getgroups()]
     numbers = own if user is None else os.getgrouplist(user, pwd.getpwnam(user).pw_gid)
-    names = set(map(str, numbers))
+    return _known("the group", numbers, lambda number: grp.getgrgid(number).gr_name)
+
+
+def _known(what: str, numbers: Sequence[int], name: Callable[[int], str]) -> KnownNames:
+    names, nameless = set(map(str, numbers)), ""
     for number in numbers:
-        with contextlib.suppress(KeyError):
-            names.add(grp.getgrgid(number).gr_name)
-    return frozenset(names)
+        try:
+            names.add(name(number))
+        except KeyError:
+            nameless = f"{what} {number}"
+    found = KnownNames(names)
+    found.nameless = nameless
+    return found
