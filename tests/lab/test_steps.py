@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ import pytest
 
 from tests.sizes import GIB
 from tfgpu_magic import policy
-from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.errors import MonitorError, PolicyError
 from tfgpu_magic.lab import steps
 from tfgpu_magic.lab.steps import IdleSteps
 from tfgpu_magic.model.rows import GpuRow, Notebook, ProcessRow, Table
@@ -447,13 +448,46 @@ def test_where_the_driver_limits_the_users_cgroup_nothing_is_counted(rig: Rig) -
     assert rig.read()["over"] == {}
 
 
-def test_a_flawed_bound_is_said_and_all_idle_notebooks_are_left_alone(rig: Rig) -> None:
+def test_a_flawed_bound_is_none_and_said_once_and_the_hours_go_on(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     over_the_bound(rig, 1)
     assert rig.read()["over"] != {}
     policy.FILE.write_text(FILE + '[bound]\nhard = "6"\n')
-    with pytest.raises(PolicyError, match=r"\[bound\]: hard is '6'\. Write"):
-        rig.looks(1)
-    assert (rig.read()["over"], rig.kernels.ended) == ({}, [])
+    rig.looks(20)
+    assert (rig.read()["over"], set(rig.kernels.ended)) == ({}, {"k", "other"})
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert said == ["""tfgpu_magic: no bound is in force: [bound]: hard is '6'. Write "40%", "32GiB" or "none"."""]
+
+
+def test_one_that_is_put_off_is_not_hurried_and_another_one_is(rig: Rig) -> None:
+    over_the_bound(rig, 1.5)
+    assert rig.steps.not_today(OTHER_PID, "other")
+    assert not told_of(rig)["other"]["hurried"]
+    rig.looks(0.5)
+    assert {kernel: one["hurried"] for kernel, one in told_of(rig).items()} == {"k": True, "other": False}
+
+
+@pytest.mark.parametrize("fails", [True, False], ids=["fails", "takes too long"])
+def test_two_looks_in_a_row_have_no_other_between_them(rig: Rig, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    def see(*_: object) -> Table:
+        if fails:
+            raise MonitorError("the board cannot be read")
+        end.wait()
+        return rig.table
+
+    over_the_bound(rig, 1)
+    end = threading.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.steps._watcher, "see", see)
+        patch.setattr(steps, "LOOK_TIMEOUT", 60.0 if fails else 0.01)
+        with pytest.raises(MonitorError) if fails else nullcontext():
+            rig.looks(0.5)
+        end.set()
+        assert rig.read()["over"] == {}
+    rig.steps._looking = None  # its loop has ended
+    rig.looks(0.5)
+    assert rig.read()["over"] == {}
+    rig.looks(0.5)
+    assert rig.read()["over"] != {}
 
 
 @pytest.mark.parametrize(("text", "told"), [(FILE, "idle"), (FILE + BOUND, "idle"), (BOUND, "bound"), ("[", "idle")])

@@ -82,7 +82,8 @@ class IdleState(NamedTuple):
 
     def not_today(self) -> IdleState:
         """Return it with all steps put off; unchanged if its owner was not told, or has said so before."""
-        return self if self.told is None or self.put_off else self._replace(rests=NOT_TODAY, put_off=True)
+        put_off = self.told is not None and not self.put_off
+        return self._replace(rests=NOT_TODAY, put_off=True, hurried=False) if put_off else self
 
 
 def step(rule: Rule, now: IdleLook, kept: IdleState) -> tuple[Action, IdleState]:

@@ -86,8 +86,11 @@ class IdleKernel(NamedTuple):
     kept: IdleState
 
 
-_Seen: TypeAlias = "tuple[Rule, dict[str, OverBound], dict[str, KernelLook], float]"
-"""The hours, the GPUs on which the user is over the bound, what was found of each kernel, and the CPU's seconds."""
+_Seen: TypeAlias = "tuple[Rule, dict[str, OverBound], dict[str, KernelLook], float, str]"
+"""The hours, the GPUs on which the user is over the bound, what was found of each kernel, and the CPU's seconds.
+
+And why no bound is in force, if there is a mistake in it.
+"""
 
 
 def start(kernels: Kernels, server: Any) -> tuple[list[tuple[object, ...]], Callable[[], None]]:
@@ -129,7 +132,8 @@ class IdleSteps:
         self._lines: dict[str, IdleKernel] = {}
         self._over_once: dict[str, OverBound] = {}
         self._over: dict[str, OverBound] = {}
-        self._rule, self._flaw, self._known = Rule(), "", False
+        self._rule, self._known = Rule(), False
+        self._flaw = self._bound_flaw = ""
         self._cpu, self._works = 0.0, True
 
     async def run(self) -> None:
@@ -160,14 +164,16 @@ class IdleSteps:
         await asyncio.wait({looking}, timeout=LOOK_TIMEOUT)
         self._known = False
         if not looking.done():
+            self._count({})
             return
         try:
-            self._rule, over, found, cpu = looking.result()
-        except (PolicyError, _UnseenError):
+            self._rule, over, found, cpu, flaw = looking.result()
+        except Exception:
             self._count({})
             for key, line in self._lines.items():
                 self._lines[key] = line._replace(kept=step(self._rule, IdleLook(self._every, None, None), line.kept)[1])
             raise
+        self._complain_of_bound(flaw)
         self._works, self._cpu = self._differs(cpu), cpu
         self._count(over)
         hurried = self._hurried(found)
@@ -218,12 +224,17 @@ class IdleSteps:
 
     def _hurried(self, found: Mapping[str, KernelLook]) -> str:
         """Return the kernel that has been idle for the longest on a GPU that is over the bound; empty if none is."""
-        there = [key for key in self._lines if key in found and self._over.keys() & found[key].gpus]
-        return max(there, key=lambda key: self._lines[key].kept.idle, default="")
+        there = {key: line.kept for key, line in self._lines.items() if key in found and not line.kept.rests}
+        over = [key for key in there if self._over.keys() & found[key].gpus]
+        return max(over, key=lambda key: there[key].idle, default="")
 
     def _see(self, notebooks: Mapping[int, Notebook]) -> _Seen:
         """Return what is found; raise what `look` does."""
-        idle, amount = file.table("idle"), bound.of_user()
+        idle, amount, flaw = file.table("idle"), "", ""
+        try:
+            amount = bound.of_user()
+        except PolicyError as error:
+            flaw = str(error)
         rule = Rule() if idle is None else rule_of(idle, file.groups_of())
         table = self._watcher.see(notebooks)
         if why := trouble(table):
@@ -232,7 +243,7 @@ class IdleSteps:
         for pid, notebook in notebooks.items():
             with contextlib.suppress(psutil.Error, OSError):  # it has ended
                 found[f"{notebook.kernel} {pid} {began(pid)}"] = _found(pid, notebook, table)
-        return rule, bound.over(table, amount), found, _spent()
+        return rule, bound.over(table, amount), found, _spent(), flaw
 
     async def _busy(self) -> bool | None:
         there = await self._kernels.notebooks()
@@ -284,6 +295,11 @@ class IdleSteps:
         if flaw not in ("", self._flaw):
             self._log.error("tfgpu_magic: idle notebooks are left alone: %s", flaw)
         self._flaw = flaw
+
+    def _complain_of_bound(self, flaw: str) -> None:
+        if flaw not in ("", self._bound_flaw):
+            self._log.error("tfgpu_magic: no bound is in force: %s", flaw)
+        self._bound_flaw = flaw
 
 
 def _found(pid: int, served: Notebook, table: Table) -> KernelLook:
