@@ -23,7 +23,7 @@ from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.lab import bound, file
 from tfgpu_magic.lab.bound import OverBound, bound_of, over
-from tfgpu_magic.lab.idle_check import BOUND, FLAWED, idle
+from tfgpu_magic.lab.idle_check import BOUND, BOUND_FLAWED, HOLDS, idle
 from tfgpu_magic.lab.ladder import rule_of
 from tfgpu_magic.model.rows import GpuRow, ProcessRow, Table
 from tfgpu_magic.model.said import Said
@@ -152,9 +152,12 @@ def test_the_doctor_says_what_may_be_held_and_what_is_wrong(administrators_file:
     (holds,) = idle(ThisMachine())
     administrators_file.write_text('[bound]\nhard = "40 percent"')
     (flawed,) = idle(ThisMachine())
+    administrators_file.write_text('[idle]\nnotify = "2h"\n[bound]\nhard = 40')
+    both = [finding.outcome for finding in idle(ThisMachine())]
 
     assert (holds.outcome, holds.facts["amount"]) == (BOUND, "40%")
-    assert flawed.outcome == FLAWED
+    assert both == [HOLDS, BOUND_FLAWED]
+    assert flawed.outcome == BOUND_FLAWED
     assert flawed.facts["flaw"] == """[bound]: hard is '40 percent'. Write "40%", "32GiB" or "none"."""
 
 

@@ -166,7 +166,7 @@ def test_the_bound_of_a_user_is_told_where_no_hard_limit_holds() -> None:
 
 
 def test_users_bounds_are_those_of_the_file_and_stay_while_the_system_does_not_answer(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(policy, "FILE", tmp_path / "tfgpu_magic.toml")
     at = time.time()
@@ -198,6 +198,10 @@ def test_users_bounds_are_those_of_the_file_and_stay_while_the_system_does_not_a
     until(lambda: made._see(at).bounds, lambda bounds: bounds == {"ann": "40%", "ben": "40%"})
     policy.FILE.write_text("[bound]\nhard = 40")
     until(lambda: made._see(at).bounds, lambda bounds: bounds == {})
+    monkeypatch.setattr(exporter, "NAMES_TIMEOUT", 60.0)
+    made._see(at)
+    said = """tfgpu_magic: a bound is not known: [bound]: hard is 40. Write "40%", "32GiB" or "none"."""
+    assert [record.getMessage() for record in caplog.records] == [said]
 
 
 def test_containers_are_told_by_the_ids_of_their_cgroup_and_users_count_once() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import pwd
 import re
@@ -364,6 +365,7 @@ class Exporter(Collector):
         self._since: dict[Pair, float] | None = None
         self._unknown: dict[Pair, Total] = {}
         self._bounds: Mapping[str, str] = {}
+        self._flaw = ""
         self._hanging: list[threading.Thread] = []
 
     def collect(self) -> list[Metric]:
@@ -394,11 +396,17 @@ class Exporter(Collector):
         return seen._replace(left={pair: self._unknown[pair] for pair in named})
 
     def _find_bounds(self, names: Set[str]) -> None:
-        found = {}
+        found, flaw = {}, ""
         for name in names:
-            with contextlib.suppress(PolicyError, KeyError):
+            try:
                 found[name] = bound.of_user(name)
-        self._bounds = found
+            except PolicyError as error:
+                flaw = str(error)
+            except KeyError:  # a name that the system does not know any more
+                continue
+        if flaw not in ("", self._flaw):
+            logging.getLogger(__name__).error("tfgpu_magic: a bound is not known: %s", flaw)
+        self._bounds, self._flaw = found, flaw
 
     def _read(self) -> tuple[Look, Hours | None]:
         """Read the board, and what was counted.

@@ -28,6 +28,12 @@ FLAWED = Outcome(
     "Idle notebooks are left alone: {flaw}",
     "Mend {file}, and run `tfgpu doctor` again.",
 )
+BOUND_FLAWED = Outcome(
+    "idle.bound_flawed",
+    Severity.FAULT,
+    "No bound on what a user holds is in force: {flaw}",
+    "Mend {file}, and run `tfgpu doctor` again.",
+)
 
 _WORDS = {"notify": "reported to its owner", "park": "parked, if parking is on there,", "stop": "shut down"}
 
@@ -37,7 +43,6 @@ def idle(machine: ThisMachine) -> Iterator[Finding]:  # noqa: ARG001  # the file
     try:
         table = file.table("idle")
         rule = Rule() if table is None else rule_of(table, file.groups_of())
-        amount = bound.of_user()
     except PolicyError as error:
         yield FLAWED(flaw=str(error), file=str(policy.FILE))
         return
@@ -45,6 +50,11 @@ def idle(machine: ThisMachine) -> Iterator[Finding]:  # noqa: ARG001  # the file
     if hours:
         steps = ", ".join(f"{_WORDS[step]} after {time / 3600:g} h" for step, time in hours.items())
         yield HOLDS(file=str(policy.FILE), steps=steps)
+    try:
+        amount = bound.of_user()
+    except PolicyError as error:
+        yield BOUND_FLAWED(flaw=str(error), file=str(policy.FILE))
+        return
     if amount:
         yield BOUND(file=str(policy.FILE), amount=amount)
 
