@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ENGLISH } from '../src/view/format';
+import { ENGLISH, type Translation } from '../src/view/format';
 import { canEnd, facts, stateText, unusedText } from '../src/view/row';
 import type { Row } from '../src/view/wire';
 import { GIB, row } from './make';
@@ -78,4 +78,14 @@ test('a framework that nobody had heard of says what it says under its own name'
   const figures = { Novum: { pooled: 3 * GIB, 'handed out': GIB }, Idle: { pooled: 0 } };
 
   assert.equal(line({ figures }), 'Novum pooled 3.0, handed out 1.0, Idle never used');
+});
+
+test("the names of frameworks' figures are translated, and a name that is none of theirs is not", () => {
+  const trans: Translation = { ...ENGLISH, __: (text, ...args) => `[${ENGLISH.__(text, ...args)}]` };
+  const figures = { PyTorch: { allocated: GIB, 'a %1': GIB } };
+
+  assert.deepEqual(facts(row({ figures }), 'GiB', trans), [
+    ['PyTorch [allocated]', '1.0'],
+    ['a %1', '1.0']
+  ]);
 });

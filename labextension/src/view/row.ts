@@ -6,6 +6,7 @@ import { ago, cut, figure, step, withUnit, type Translation, type Unit } from '.
 import { toneClass, type Actions, type Look } from './options';
 import { own, type Entry } from './model';
 import { canPark, canStay, canUnpark, parkedDetail, parkedText } from './parking';
+import { sentence } from './said';
 import type { Row } from './wire';
 
 /** Characters of a name that are shown, and that are in its title. */
@@ -208,8 +209,7 @@ function said(name: string, figures: Record<string, number>, unit: Unit, trans: 
   if (allZero(Object.values(figures))) {
     return [[name + trans.__('never used'), '']]; // as on the other GPUs of a TensorFlow without a policy
   }
-  // eslint-disable-next-line jupyter/no-dynamic-translation -- frameworks name their figures; a catalogue may have them
-  return all.map(([what, size], index) => [(index ? '' : name) + trans.__(what), small(size, unit)]);
+  return all.map(([what, size], index) => [(index ? '' : name) + (sentence([what], trans) ?? what), small(size, unit)]);
 }
 
 /** A figure in the unit that stands above; what is too small for that has one of its own. */

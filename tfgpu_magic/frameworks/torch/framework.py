@@ -25,6 +25,7 @@ from tfgpu_magic.frameworks.objects import derived_from, of_kinds
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library
+from tfgpu_magic.model.said import say
 from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkRequest, FrameworkState, fraction_in, phrase
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.units import rounded
@@ -76,7 +77,7 @@ class Torch(Framework):
     module = package = "torch"
     # "CUDA out of memory. Tried to allocate 2.00 GiB."; "CUDA error: out of memory".
     out_of_memory = re.compile(r"CUDA (error: )?out of memory", re.IGNORECASE)
-    words = ("allocated", "reserved", "limit")
+    words = (say("allocated"), say("reserved"), say("limit"))
     resets = True
     # PyTorch's own functions look for them in the second module, and people in the first. All figures of `torch.cuda`
     # come from the one function, and all its resets of peaks go to the other; `torch.accelerator` asks the allocator by

@@ -288,18 +288,15 @@ def _figures(figures: Iterable[Figure]) -> dict[str, dict[str, int]]:
 
 def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
     known = {name: value for name, value in fields.items() if value is not None}
-    said = {name: words for name, value in known.items() if (words := _words(value))}
+    said = {name: value.words for name, value in known.items() if type(value) is Said}
+    notes = known.get("notes")
+    if notes and any(isinstance(note, Said) for note in notes):
+        said["notes"] = [note.words if isinstance(note, Said) else note for note in notes]
     return known | {"said": said} if said else known
-
-
-def _words(value: object) -> Words | None:
-    """Return the words of a sentence, or of a list in which there are any, where a mere text stands for itself."""
-    if isinstance(value, list) and any(isinstance(one, Said) for one in value):
-        return [one.words if isinstance(one, Said) else one for one in value]
-    return value.words if isinstance(value, Said) else None
 
 
 def _plain(text: str, *, longest: int = 40) -> str:
     """Make a text safe to show; of a sentence, each of its fields."""
-    plain = partial(phrases.plain, longest=longest)
-    return text.changed(plain) if isinstance(text, Said) else plain(text)
+    if isinstance(text, Said):
+        return text.changed(partial(phrases.plain, longest=longest))
+    return phrases.plain(text, longest=longest)
