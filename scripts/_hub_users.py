@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import secrets
 import shutil
 import subprocess
 import sys
@@ -100,7 +101,9 @@ class Kernel:
 def unix_user(name: str, folder: Path) -> Iterator[User]:
     """Make a Unix user with a home in a folder; at the end all processes and files of the user are gone too."""
     home = folder / name
-    subprocess.run(["useradd", "--create-home", "--home-dir", home, "--shell", "/bin/sh", name], check=True)
+    number = 10_000 + secrets.randbelow(40_000)  # another one than that of a rig beside this one, of other users
+    account = ["--uid", str(number), "--create-home", "--home-dir", str(home), "--shell", "/bin/sh", name]
+    subprocess.run(["useradd", *account], check=True)
     try:
         user = User(name, pwd.getpwnam(name).pw_uid, home)
         home.chmod(0o700)
