@@ -20,6 +20,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from tests.jupyter import free_port
 from tests.waiting import until
 
@@ -210,11 +212,16 @@ def running(
         until(ready, seconds=120, every=0.2)
         yield hub
     finally:
-        process.terminate()  # it ends its services
-        try:
+        # It ends its services, unless it is still about to start the last one.
+        started = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(60)
-        finally:
-            process.kill()
-            process.wait()
-            front.shutdown()
-            front.server_close()
+        process.kill()
+        process.wait()
+        for service in started:
+            with contextlib.suppress(psutil.Error):
+                service.kill()
+        psutil.wait_procs(started)
+        front.shutdown()
+        front.server_close()
