@@ -8,6 +8,7 @@ import pwd
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -124,7 +125,7 @@ def test_nothing_is_found_of_a_gpu(rows: tuple[ProcessRow, ...], gpu: GpuRow) ->
 @pytest.fixture
 def administrators_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(policy, "FILE", tmp_path / "tfgpu_magic.toml")
-    bound._read.cache_clear()
+    monkeypatch.setattr(bound, "_own", bound._Own())
     monkeypatch.setattr(bound, "READ_TIMEOUT", 60.0)
     return policy.FILE
 
@@ -138,6 +139,26 @@ def test_every_view_says_it_below_its_table(administrators_file: Path) -> None:
     assert note == f"Your processes together hold 8 GiB of GPU 0. {administrators_file} allows 6 GiB."
     assert isinstance(note, Said)  # a page puts it in its own language
     assert bound.notes(replace(table, processes=(MINE,))) == []
+
+
+def test_a_directory_of_users_that_is_slow_is_asked_once_and_its_late_answer_counts(
+    administrators_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    administrators_file.write_text(f'[bound]\nusers.{os.geteuid()} = {{ hard = "6GiB" }}')
+    table, asked, end = Table(time=1.0, gpus=(GPU,), processes=(MINE, THIS)), list[object](), threading.Event()
+
+    def slow(user: object = None) -> frozenset[str]:
+        asked.append(user)
+        end.wait()
+        return frozenset({str(os.geteuid())})
+
+    monkeypatch.setattr(file, "names_of", slow)
+    monkeypatch.setattr(bound, "READ_TIMEOUT", 0.01)
+    monkeypatch.setattr(bound, "READ_EVERY", 1e9)
+    assert [bound.notes(table), bound.notes(table)] == [[], []]
+    end.set()
+    assert len(until(lambda: bound.notes(table))) == 1
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize("text", ["", "[bound", "[bound]\nsoft = 1", '[limits]\nhard = "1GiB"'])

@@ -7,6 +7,7 @@ limits the user's cgroup, nothing is counted.
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import threading
 import time
@@ -33,6 +34,16 @@ READ_TIMEOUT = 0.25
 _UNITS = {unit: size for unit, size in (BINARY | DECIMAL).items() if unit[0] in "MGT"}
 _AMOUNT = re.compile(rf"(\d{{1,9}}(?:\.\d{{1,3}})?)\s?(%|{'|'.join(_UNITS)})", re.ASCII)
 _hanging: list[threading.Thread] = []
+
+
+class _Own:
+    """This user's amount, and when it was read on the monotonic clock."""
+
+    at: float = -math.inf
+    amount: str = ""
+
+
+_own = _Own()
 
 
 class OverBound(NamedTuple):
@@ -133,15 +144,14 @@ def sentence(gpu: str, one: OverBound) -> str:
 
 def notes(table: Table) -> list[str]:
     """Return what each view says below its table."""
-    with contextlib.suppress(PolicyError, TimeoutError):  # a server's log and the doctor say what is wrong
-        return [sentence(*one) for one in over(table, _read(int(time.monotonic() / READ_EVERY))).items()]
-    return []
+    if time.monotonic() - _own.at > READ_EVERY:
+        within(READ_TIMEOUT, _read, _hanging)
+    return [sentence(*one) for one in over(table, _own.amount).items()]
 
 
-@lru_cache(1)
-def _read(at: int) -> str:
-    """Return this user's amount; raise `PolicyError` or `TimeoutError` if it is not known."""
-    del at
-    if (found := within(READ_TIMEOUT, of_user, _hanging)) is None:
-        raise TimeoutError
-    return found
+def _read() -> None:
+    """Read this user's amount; a late answer counts as well, from then on."""
+    amount = ""
+    with contextlib.suppress(PolicyError):  # a server's log and the doctor say what is wrong
+        amount = of_user()
+    _own.at, _own.amount = time.monotonic(), amount
