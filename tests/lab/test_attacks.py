@@ -27,6 +27,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import psutil
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 
@@ -200,6 +201,9 @@ def test_a_board_that_a_user_links_to(lab: Lab, place: Path) -> None:
     if isinstance(answer, PermissionError):
         link.hardlink_to(lab.board / BOARD)  # as where the system lets her
     assert (lab.board / BOARD).stat().st_nlink == 2
+    before = machine_board.published()
+    assert before
+    until(lambda: (seen := machine_board.published()) and seen.message.sequence > before.message.sequence)
     until(lab.true)
 
 
@@ -209,7 +213,8 @@ def test_a_board_that_a_user_links_to(lab: Lab, place: Path) -> None:
 )
 def test_a_place_that_a_user_takes(lab: Lab, place: Path) -> None:
     place.chmod(0o1777)
-    taken = place / f"tfgpu_magic-{ANN}"
+    taken, hers = place / f"tfgpu_magic-{ANN}", place / "hers"
+    assert as_user(EVE, hers.mkdir) is None
 
     def where() -> tuple[Path, str]:
         os.environ.pop("TFGPU_MAGIC_DIR", None)
@@ -218,14 +223,14 @@ def test_a_place_that_a_user_takes(lab: Lab, place: Path) -> None:
         with folders, mock.patch("pwd.getpwuid", return_value=entry), BoardDirectory() as found:
             return found.path, found.passed_over
 
-    for plant in (taken.mkdir, lambda: taken.symlink_to(lab.home(EVE)), lambda: os.mkfifo(taken)):
+    for plant in (taken.mkdir, lambda: taken.symlink_to(hers), lambda: os.mkfifo(taken)):
         assert as_user(EVE, plant) is None
         assert taken.lstat().st_uid == EVE
         path, why = as_user(ANN, where)
         assert path == lab.home(ANN) / ".cache/tfgpu_magic"
         assert str(taken) in why
         taken.rmdir() if taken.is_dir() and not taken.is_symlink() else taken.unlink()
-    assert list(lab.home(EVE).iterdir()) == []
+    assert list(hers.iterdir()) == []
 
 
 @attack(
@@ -376,9 +381,15 @@ def test_an_exporter_that_a_user_holds_up(lab: Lab) -> None:
             answer = client.recv(100)
         return answer
 
-    with acting(EVE, connect) as eve:
-        assert eve.answer == 1000
-        until(lab.true)
+    def answered() -> bool:
+        """Scrape, and tell whether Eve's connections have stayed open until then: none has made room."""
+        with acting(EVE, connect) as eve:
+            assert eve.answer == 1000
+            told = lab.told()
+            return ("0", "nobody") in told and psutil.Process(lab.exporter.pid).num_fds() > 1000
+
+    until(answered)
+    until(lab.true)
     for start in (b"GET /", b"GET /metrics HTTP/1.1\r\nX: "):
         assert b" 200 " not in as_user(EVE, partial(flood, start))
         until(lab.true)
