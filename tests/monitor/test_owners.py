@@ -168,6 +168,29 @@ def test_who_has_no_name_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> 
     assert [names.name(NOBODY) for _ in range(3)] == [str(NOBODY), "nobody", "nobody"]
 
 
+@needs_root
+def test_a_view_that_is_open_takes_no_other_process_for_what_had_its_pid(start: Start) -> None:
+    view, last = Owners(kernel=ELSE, trust=1e9), Path("/proc/sys/kernel/ns_last_pid")
+    if not os.access(last, os.W_OK):
+        pytest.skip("no pid can be chosen here")
+
+    def again() -> bool:
+        gone = subprocess.Popen(["/bin/sh", "-c", "read line"], stdin=subprocess.PIPE)
+        view._seen[gone.pid] = owning._Seen(owning._Read(began(gone.pid) or 0, drives=True), "mine", time.monotonic())
+        assert view.find([gone.pid])[gone.pid].who == "mine"
+        gone.communicate(b"\n")
+        before = last.read_text()
+        last.write_text(str(gone.pid - 1))
+        pid = start("/bin/sh", "-c", "echo; read line", user=NOBODY)
+        last.write_text(before)
+        if pid != gone.pid:
+            return False
+        assert view.find([pid], users={pid: os.geteuid()})[pid].who == "other"
+        return True
+
+    until(again)
+
+
 def test_my_further_processes_are_mine(start: Start) -> None:
     pid = start()
     found = Owners(kernel=ELSE).find([pid, -1], users={pid: os.geteuid(), -1: os.geteuid()})
@@ -263,8 +286,7 @@ def test_a_process_that_is_trusted_is_not_read_again_and_its_end_is_seen_at_once
     owners = Owners(kernel=ELSE, trust=60)
     first = owners.find([pid])
     with monkeypatch.context() as patch:
-        patch.delattr(owning, "began")
-        patch.delattr(owning, "notebook")
+        patch.delattr(owning, "_read")
         again = owners.find([pid])
     psutil.Process(pid).kill()
     os.waitpid(pid, 0)

@@ -126,8 +126,8 @@ class Owners:
 
     Args:
         kernel: the pid that is "this notebook"; by default this process, and 0 is none.
-        trust: seconds in which an existing pid is taken for the process that it was: to read what it is called takes
-            longer than to see that it exists.
+        trust: seconds in which a process is called what it was: to read that takes longer than to see that it is the
+            same.
     """
 
     def __init__(self, kernel: int | None = None, *, trust: float = 0.0) -> None:
@@ -181,7 +181,7 @@ class Owners:
             return Owner(pid=pid, who="mine", text=FURTHER)
         now = time.monotonic()
         read: _Read | None
-        if before and now - before.at < self._trust and os.path.exists(f"/proc/{pid}"):  # noqa: PTH110  1000 a look
+        if before and now - before.at < self._trust and began(pid) == before.read.began:
             read, now = before.read, before.at
         else:
             hanging = self._hanging.setdefault(pid, [])
