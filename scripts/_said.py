@@ -15,6 +15,7 @@ from tfgpu_magic.model.said import positional
 ROOT = Path(__file__).parents[1]
 TEMPLATES = ROOT / "labextension" / "src" / "view" / "templates.ts"
 
+_MAKES = re.compile(r"model\.said import|def say\(template|= Reason\(")  # in a file that makes sentences
 _WIDTH = 120  # of a line, as prettier has it
 _HEAD = """\
 // The templates of the sentences that server and kernel send: made by scripts/_said.py from the package's own.
@@ -43,7 +44,7 @@ def templates(folder: Path = ROOT / "tfgpu_magic") -> Iterator[str]:
     """
     for file in sorted(folder.rglob("*.py")):
         source = file.read_text()
-        for node in ast.walk(ast.parse(source)) if re.search(r"model.said import|= Reason\(", source) else ():
+        for node in ast.walk(ast.parse(source)) if _MAKES.search(source) else ():
             match node:
                 case (
                     ast.Call(func=ast.Name(id="say"), args=[ast.Constant(value=str(template))])

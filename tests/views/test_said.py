@@ -15,7 +15,7 @@ from scripts import _said
 from tests.views.tables import BUSY, HOSTILE, process
 from tests.views.test_message import live
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.model.said import Said, known, of, say
+from tfgpu_magic.model.said import Said, Words, known, of, say
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.driver import nvml_calls
@@ -83,8 +83,17 @@ def test_errors_of_the_board_and_the_driver_are_sentences(tmp_path: Path) -> Non
     with pytest.raises(MonitorError) as raised:
         BoardDirectory(tmp_path / "open")
     texts = (str(raised.value), nvml_calls.starting(12), nvml_calls.starting(77), nvml_calls.listing(15), ASLEEP)
+    known_to_pages = set(_said.templates())
 
-    assert all(isinstance(text, Said) for text in texts)
+    for text in texts:
+        assert isinstance(text, Said)
+        assert used(text.words) <= known_to_pages
+
+
+def used(words: Words) -> set[str]:
+    """Return the templates of a sentence and of those in it."""
+    template, *fields = words
+    return {str(template)}.union(*(used(field) for field in fields if isinstance(field, list)))
 
 
 def test_the_pages_list_of_templates_is_the_packages() -> None:

@@ -4,6 +4,7 @@ import type { Translation } from './format';
 
 export const templates = (trans: Translation): string[] => [
   trans.__('%1'),
+  trans.__('%1 %2'),
   trans.__('%1 belongs to another user (%2, and you are %3).'),
   trans.__('%1 cannot be opened (%2). Remove it.'),
   trans.__('%1 cannot be removed (%2).'),
