@@ -185,9 +185,13 @@ function asSeenBy(kernel: string, said: State, server: State, trans: Translation
 
 /** A row of the notebook itself; of a process that it started, the notebook's name alone is another. */
 function own(row: Row, trans: Translation): Row {
-  const [template, , ...rest] = row.said?.['owner'] ?? [];
-  const words: Words = row.child ? [template ?? '', [THIS], ...rest] : [THIS];
+  const words = row.child ? inside(row.said?.['owner'] ?? []) : [THIS];
   const after: Row = { ...row, who: 'this', owner: sentence(words, trans) ?? row.owner };
   delete after.spare; // which is for other notebooks alone
   return after;
+}
+
+/** A sentence whose first field, or that one's own, is this notebook: of a process that does not answer, and is its. */
+function inside([template, first, ...rest]: Words): Words {
+  return [template ?? '', Array.isArray(first) ? inside(first) : [THIS], ...rest];
 }

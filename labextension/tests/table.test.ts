@@ -184,13 +184,20 @@ test('a notebook with an apostrophe in its name is this notebook, and its proces
       child: true,
       said: { owner: ["%1's %2", "Bob's x.ipynb", 'sleep'] }
     }),
-    '0 3': row({ ...mine, pid: 3, owner: "Bob's x.ipynb's wait", child: true }) // of an older server, which sends no words
+    '0 3': row({ ...mine, pid: 3, owner: "Bob's x.ipynb's wait", child: true }), // of an older server, which sends no words
+    '0 4': row({
+      ...mine,
+      pid: 4,
+      owner: "Bob's x.ipynb's python3, does not answer",
+      child: true,
+      said: { owner: ['%1, does not answer', ["%1's %2", "Bob's x.ipynb", 'python3']] }
+    })
   };
   network.last.say(full(1, state({ rows })));
 
   assert.deepEqual(
     Object.values(table.state!.rows).map(({ owner }) => owner),
-    ['this notebook', "this notebook's sleep", "Bob's x.ipynb's wait"]
+    ['this notebook', "this notebook's sleep", "Bob's x.ipynb's wait", "this notebook's python3, does not answer"]
   );
 });
 
