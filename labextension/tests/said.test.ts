@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { Gettext } from '@jupyterlab/translation/lib/gettext';
 import { Stream } from '../src/lab/stream';
 import { Table } from '../src/table';
 import { ENGLISH, type Translation } from '../src/view/format';
@@ -30,7 +31,11 @@ test('a sentence is translated with its fields, which may be sentences', () => {
 });
 
 test('a name that looks like a template, or like a sentence, stays as it is', () => {
-  assert.equal(sentence([CHILD, '%2 %1 %%', 'others'], PSEUDO), "[%2 %1 %%'s others]");
+  const lab: Translation = { ...ENGLISH, __: (text, ...args) => Gettext.strfmt(text, ...(args as string[])) };
+  for (const trans of [ENGLISH, lab]) {
+    assert.equal(sentence([CHILD, '%2 %1 %% $1 %%', 'others'], trans), "%2 %1 %% $1 %%'s others");
+  }
+  assert.equal(sentence(['%1'], PSEUDO), undefined); // a figure's name
 });
 
 test('what a page does not know stays English, and does no harm', () => {

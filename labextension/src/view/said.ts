@@ -6,7 +6,8 @@ import { templates } from './templates';
 /** A template, in which `%1` is the first of the fields that follow: texts, which may be hostile, or sentences. */
 export type Words = (string | Words)[];
 
-const KNOWN = new Set(templates(ENGLISH));
+/** The templates, with how many fields each has. */
+const KNOWN = new Map(templates(ENGLISH).map(template => [template, template.split(/%\d/).length - 1]));
 
 /** A state, its GPU or its row; or a patch of one, in which null removes a member. */
 type Part = Record<string, unknown> & { said?: Record<string, unknown> | null };
@@ -30,10 +31,11 @@ export function worded(message: unknown, trans: Translation): unknown {
 /** The sentence that has these words; undefined where this page does not know all of it. */
 export function sentence(words: unknown, trans: Translation): string | undefined {
   const [template, ...fields] = Array.isArray(words) ? (words as unknown[]) : [];
-  if (typeof template !== 'string' || !KNOWN.has(template)) {
+  if (typeof template !== 'string' || KNOWN.get(template) !== fields.length) {
     return undefined;
   }
   const texts = fields.map(field => (typeof field === 'string' ? field : sentence(field, trans)));
+  const places = fields.map((_, index) => `%${index + 1}`); // are filled here: JupyterLab makes `%% ` of a name a `%`
   // eslint-disable-next-line jupyter/no-dynamic-translation -- `templates.ts` has each as JupyterLab's extractor wants it
-  return texts.includes(undefined) ? undefined : trans.__(template, ...texts);
+  return texts.includes(undefined) ? undefined : ENGLISH.__(trans.__(template, ...places), ...texts);
 }
