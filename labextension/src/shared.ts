@@ -6,9 +6,9 @@ import { VERSION } from './view/wire';
 
 /**
  * What a table uses of the stream. It comes with the server's package, and the table with the kernel's: an older one has no
- * translation.
+ * language, and its sentences are English.
  */
-export type Shared = Store & Pick<Stream, 'want'> & Partial<Pick<Stream, 'trans'>>;
+export type Shared = Store & Pick<Stream, 'want'> & Partial<Pick<Stream, 'language'>>;
 
 const NAME = Symbol.for(`tfgpu-magic/stream-${VERSION}`);
 

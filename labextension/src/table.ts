@@ -23,7 +23,7 @@ export class Table implements Store {
     model: Model,
     private stream: Shared | null
   ) {
-    this.trans = stream?.trans ?? ENGLISH;
+    this.trans = stream?.language ?? ENGLISH;
     this.from = this.kernel = new ModelStore(model, this.trans);
     this.history = this.kernel.history;
     this.read();

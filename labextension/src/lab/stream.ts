@@ -40,8 +40,13 @@ const MISSING = 3;
 export class Stream implements Store {
   constructor(
     private network: Network,
-    readonly trans: Translation
+    private trans: Translation
   ) {}
+
+  /** The language of its sentences, under a name that no stream has which does not translate them. */
+  get language(): Translation {
+    return this.trans;
+  }
 
   /** Set what a viewer shows, or that it shows nothing; without viewers there is no connection. */
   want(who: unknown, what: Looks | false): void {
