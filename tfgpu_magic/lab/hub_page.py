@@ -72,11 +72,10 @@ class SharedUsage:
     async def of(self, user: str | None) -> Usage:
         """Return those of a Unix user; None is all users."""
         user, now = (user if isinstance(self._source, Prometheus) else None), time.monotonic()
-        since, task = self._kept.get(user, (-KEPT_FOR, None))
-        if task is None or now - since >= KEPT_FOR:
-            task = asyncio.create_task(self._source.read(user))
-            self._kept[user] = now, task
-        return await task
+        self._kept = {one: kept for one, kept in self._kept.items() if now - kept[0] < KEPT_FOR}
+        if user not in self._kept:
+            self._kept[user] = now, asyncio.create_task(self._source.read(user))
+        return await asyncio.shield(self._kept[user][1])  # who leaves takes it from nobody else
 
 
 class UsagePage(HubOAuthenticated, RequestHandler):  # type: ignore[misc]  # JupyterHub has no types
@@ -165,9 +164,10 @@ def _everybody(usage: Usage) -> Iterator[Part | str]:
     rows = []
     for user in sorted(users, key=order):
         own = holds.get(user, ())
-        held = (_total(one.held for one in own), _total(one.unused for one in own)) if own else ("-", "-")
+        nothing = ("N/A", "N/A") if usage.holds is None or usage.flaws else ("-", "-")
+        held = (_total(one.held for one in own), _total(one.unused for one in own)) if own else nothing
         hours = (figure for spent in spans.values() for figure in _hours(spent, user))
-        rows.append((phrases.plain(user), _places(own), *(("N/A", "N/A") if usage.holds is None else held), *hours))
+        rows.append((phrases.plain(user), _places(own), *held, *hours))
     heads = [head for span in spans for head in (f">{span}", ">unused")]
     yield grid(("<User", "<GPUs", ">Held now", ">unused", *heads), rows, "All users, and their GiB-hours", long=True)
     if not rows and not usage.flaws:
