@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
 import pwd
 import re
@@ -102,6 +103,9 @@ def scraped() -> Samples:
                         gauge("held_unused_bytes", {(*ON_0, ANN): HELD[ANN] * GIB, (*ON_0, BEN): 0}),
                         gauge("unknown_processes", {(*ON_0, ANN): 0, (*ON_1, BEN): 1}),
                         gauge("gpu_error", {ON_0: 0, ON_1: 1}),
+                        # What a user's own server may answer, if it is scraped as well:
+                        gauge("up", {("lab3",): 0}, "servers"),
+                        gauge("held_bytes", {(*ON_0, BEN): 1e15, (*ON_1, ANN): math.nan}, "servers"),
                     ],
                     at,
                 )
@@ -110,18 +114,19 @@ def scraped() -> Samples:
 
 def counters(now: int, at: int) -> Iterator[Metric]:
     for column, name in enumerate(("held", "held_unused")):
-        family = CounterMetricFamily(f"tfgpu_magic_{name}_byte_seconds_total", "", labels=LABELS)
+        family = CounterMetricFamily(f"tfgpu_magic_{name}_byte_seconds_total", "", labels=("job", *LABELS))
         for user in HELD:
             parts = ((both[column], (at - now + days * DAY) / HOUR) for days, one, *both in GROWTH if one == user)
             hours = sum(most * min(1.0, max(0.0, done)) for most, done in parts)
-            family.add_metric([*ON_0, user], hours * GIB * HOUR)
+            family.add_metric(["tfgpu", *ON_0, user], hours * GIB * HOUR)
+            family.add_metric(["servers", *ON_0, user], 1000 * hours * GIB * HOUR)
         yield family
 
 
-def gauge(name: str, values: Mapping[tuple[str, ...], float]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(f"tfgpu_magic_{name}", "", labels=LABELS[: len(next(iter(values)))])
+def gauge(name: str, values: Mapping[tuple[str, ...], float], job: str = "tfgpu") -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"tfgpu_magic_{name}", "", labels=("job", *LABELS[: len(next(iter(values)))]))
     for labels, value in values.items():
-        family.add_metric(labels, value)
+        family.add_metric((job, *labels), value)
     return family
 
 
@@ -208,9 +213,19 @@ class Nonsense(BaseHTTPRequestHandler):
         pass
 
 
-def vector(value: object) -> bytes:
-    metric = {"__name__": "tfgpu_magic_up", "hostname": "lab1"}
-    return json.dumps({"status": "success", "data": {"result": [{"metric": metric, "value": [1, value]}]}}).encode()
+def vector(*values: object) -> bytes:
+    """Return an answer: the last value is of a machine, each other one of a user's hold on a GPU."""
+    names = (*["held_bytes"] * (len(values) - 1), "up")
+    result = [
+        {
+            "metric": {
+                "__name__": f"tfgpu_magic_{name}", "hostname": "lab1", "gpu": "0", "uuid": f"GPU-{at}", "username": ANN,
+            },
+            "value": [1, value],
+        }
+        for at, (name, value) in enumerate(zip(names, values, strict=True))
+    ]  # fmt: skip
+    return json.dumps({"status": "success", "data": {"result": result}}).encode()
 
 
 @contextlib.contextmanager
@@ -232,10 +247,8 @@ def answering(**more: Any) -> Iterator[str]:
         {"text": b"<!doctype html>"},
         {"text": b"[1]"},
         {"text": b"null"},
-        {"text": vector("NaN")},
-        {"text": vector("+Inf")},
-        {"text": vector("-1")},
         {"text": vector(None)},
+        {"text": vector("x")},
         {"text": b"[" * 100_000},
         {"text": b" " * (usage.MOST_BYTES + 1)},
         {"slow": True},
@@ -250,6 +263,22 @@ def test_one_that_is_slow_or_says_nonsense_tells_nothing(more: dict[str, Any], m
     assert found.holds is None
     assert found.spent == {"7 days": None, "30 days": None}
     assert found.flaws == ["Prometheus does not answer as it should."]
+
+
+@pytest.mark.parametrize("wrong", ["NaN", "+Inf", "-1"])
+def test_a_figure_that_cannot_be_is_left_out_alone_and_told_of(wrong: str) -> None:
+    with answering(text=vector(str(GIB), wrong, "1")) as url:
+        found = read(url, None)
+
+    assert found.holds == {ANN: [Hold("lab1", "0", GIB, None)]}
+    assert found.flaws == ["Prometheus has figures that cannot be: they are left out."]
+
+
+def test_two_machines_of_one_name_have_gpus_of_their_own() -> None:
+    with answering(text=vector(str(8 * GIB), str(2 * GIB), "1")) as url:
+        found = read(url, None)
+
+    assert found.holds == {ANN: [Hold("lab1", "0", 8 * GIB, None), Hold("lab1", "0", 2 * GIB, None)]}
 
 
 def test_one_that_is_not_there_tells_nothing() -> None:
@@ -530,6 +559,36 @@ def test_figures_are_read_once_for_all_who_look_at_the_same_time() -> None:
         return source.reads, {one.flaws[0] for one in found}
 
     assert asyncio.run(look()) == (2, {ANN, BEN})
+
+
+def test_who_leaves_takes_no_figures_from_others_and_none_are_kept_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(Prometheus):
+        async def read(self, user: str | None) -> Usage:
+            await asyncio.sleep(0.01)
+            return Usage(None, {}, [str(user)])
+
+    async def look() -> tuple[list[str], int]:
+        figures = hub_page.SharedUsage(Slow("http://127.0.0.1:1"))
+        leaves, stays = (asyncio.create_task(figures.of(ANN)) for _ in range(2))
+        await asyncio.sleep(0)
+        leaves.cancel()
+        seen = list((await stays).flaws)
+        monkeypatch.setattr(hub_page, "KEPT_FOR", 0.0)
+        for name in (BEN, BOSS):
+            seen += (await figures.of(name)).flaws
+        return seen, len(figures._kept)
+
+    assert asyncio.run(look()) == ([ANN, BEN, BOSS], 1)
+
+
+def test_nothing_is_what_nobody_holds_and_not_what_is_not_known() -> None:
+    spent = {"7 days": {ANN: Spent(8.0 * GIB * HOUR, 0.0)}}
+    away, there = (
+        rows("".join(map(str, hub_page._everybody(Usage({}, spent, flaws)))))[EVERYBODY][0]
+        for flaws in (["lab2 does not tell its figures now."], [])
+    )
+
+    assert (away[-4:], there[-4:]) == (["N/A", "N/A", "8.0", "0.0"], ["-", "-", "8.0", "0.0"])
 
 
 @pytest.mark.parametrize("users", ["hub-{nam}", "{", "everybody", "{}", "{name.x}"])

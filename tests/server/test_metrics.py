@@ -19,6 +19,7 @@ from tests.jupyter import Server, until
 from tests.server.conftest import Serve
 from tests.server.test_refused import NOT_THE_GPUS
 from tests.sizes import GIB
+from tfgpu_magic.lab.exporter import METRICS
 from tfgpu_magic.model.report import GpuUse, HeldMemory, Parking, Report
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.monitor.table.fetch import Posted
@@ -66,6 +67,16 @@ def test_notebooks_are_told_as_numbers_and_what_they_use_by_gpu() -> None:
         ("notebooks", "busy"): 1, ("notebooks", "idle"): 0, ("notebooks", "unknown"): 1,
         ("gpu_in_use_bytes", "0", "GPU-0"): 3 * GIB, ("gpu_in_use_bytes", "1", "GPU-1"): 3,
     }  # fmt: skip
+
+
+def test_the_page_has_prometheus_keep_what_a_server_tells_and_nothing_of_the_exporters() -> None:
+    (kept,) = PROMETHEUS["metric_relabel_configs"]
+    names = {family.name for family in families(KernelsFound(Posted((report(7, use("0")),)), GPUS), 2e9)}
+
+    assert kept["action"] == "keep"
+    assert len(names) == 3
+    assert all(re.fullmatch(kept["regex"], name) for name in names)
+    assert not [name for name in METRICS if re.fullmatch(kept["regex"], f"tfgpu_magic_{name}")]
 
 
 def test_several_frameworks_add_up_and_what_none_tells_is_left_out() -> None:

@@ -32,6 +32,8 @@ MACHINE_TIMEOUT = 10.0
 """Seconds in which this machine's figures have to be read."""
 SPANS = {"7 days": "7d", "30 days": "30d"}
 """The times of which Prometheus is asked, as it writes them."""
+JOB = 'job="tfgpu"'
+"""Selects what the exporter has told, as the pages and the rules call its job; a user's server may tell anything."""
 _HOURS = {"held": "tfgpu_magic_held_byte_seconds_total", "unused": "tfgpu_magic_held_unused_byte_seconds_total"}
 
 Sample = tuple["Mapping[str, str]", float]
@@ -128,29 +130,33 @@ class Prometheus:
 
     async def read(self, user: str | None) -> Usage:
         """Return those of a user; None is all users."""
-        whose = 'username!=""' if user is None else f"username={_quoted(user)}"
-        held, flawed, lately, *hours = await asyncio.gather(
+        whose = f"{JOB}, username" + ('!=""' if user is None else f"={_quoted(user)}")
+        told = await asyncio.gather(
             self._ask(f'{{__name__=~"tfgpu_magic_(held_bytes|held_unused_bytes|unknown_processes)", {whose}}}'),
-            self._ask('{__name__=~"tfgpu_magic_(up|gpu_error)"}'),
-            self._ask("last_over_time(tfgpu_magic_up[7d])"),  # a machine that is not up any more is one that is away
+            self._ask(f'{{__name__=~"tfgpu_magic_(up|gpu_error)", {JOB}}}'),
+            self._ask(f"last_over_time(tfgpu_magic_up{{{JOB}}}[7d])"),  # who is not up any more is away
             *(
                 self._ask(" or ".join(_increase(name, f"{{{whose}}}[{span}]") for name in _HOURS.values()))
                 for span in SPANS.values()
             ),
         )
-        spent = {name: None if told is None else _spent(told) for name, told in zip(SPANS, hours, strict=True)}
+        (held, flawed, lately, *hours) = (_possible(samples) for samples in told)
+        spent = {name: None if grown is None else _spent(grown) for name, grown in zip(SPANS, hours, strict=True)}
         if held is None or flawed is None or lately is None:
             return Usage(None, spent, ["Prometheus does not answer as it should."])
         away = [({**labels, "__name__": "tfgpu_magic_up"}, 0.0) for labels, _ in lately]
         holds, flaws = _now([*away, *flawed, *held])
-        lacking = [name for name, told in spent.items() if told is None]
-        return Usage(holds, spent, [*flaws, *(f"Prometheus does not tell the hours of {name}." for name in lacking)])
+        flaws += [f"Prometheus does not tell the hours of {name}." for name, grown in spent.items() if grown is None]
+        if any(len(samples or ()) > len(_possible(samples) or ()) for samples in told):
+            flaws.append("Prometheus has figures that cannot be: they are left out.")
+        return Usage(holds, spent, flaws)
 
     async def _ask(self, query: str) -> list[Sample] | None:
         """Return what an expression is now; None where that is not answered, or not as it should be."""
         try:
             answer = await fetch(self._client, f"{self._url}?{urlencode({'query': query})}", QUERY_TIMEOUT)
-            return [_sample(one["metric"], one["value"][1]) for one in json.loads(answer.body)["data"]["result"]]
+            found = [(one["metric"], one["value"][1]) for one in json.loads(answer.body)["data"]["result"]]
+            return [({str(name): str(label) for name, label in one.items()}, float(text)) for one, text in found]
         except Exception as error:  # whatever is wrong with it, nothing is known
             logging.getLogger(__name__).warning("tfgpu_magic: Prometheus, asked for %s: %r", query, error)
             return None
@@ -166,33 +172,26 @@ def _increase(metric: str, selected: str) -> str:
     return f'label_replace(sum by (username) (increase({metric}{selected})), "metric", "{metric}", "", "")'
 
 
-def _sample(labels: dict[str, str], text: str) -> Sample:
-    """Return a sample of an answer.
-
-    Raises:
-        ValueError: the value is none that can be.
-    """
-    value = float(text)
-    if not 0 <= value < math.inf:
-        raise ValueError(f"no figure: {text!r}")
-    return {str(name): str(label) for name, label in labels.items()}, value
+def _possible(samples: list[Sample] | None) -> list[Sample] | None:
+    """Return the samples whose values can be."""
+    return None if samples is None else [one for one in samples if 0 <= one[1] < math.inf]
 
 
 def _now(samples: Sequence[Sample]) -> tuple[Mapping[str, Sequence[Hold]] | None, list[str]]:
     """Return what is held now by user, and what is not known of it; of equal samples the last one counts."""
-    found: defaultdict[str, dict[tuple[str, str, str], float]] = defaultdict(dict)
+    found: defaultdict[str, dict[tuple[str, ...], float]] = defaultdict(dict)
     for labels, value in samples:
-        where = (labels.get("hostname", ""), labels.get("gpu", ""), labels.get("username", ""))
+        where = tuple(labels.get(name, "") for name in ("hostname", "gpu", "username", "uuid"))
         found[labels.get("__name__", "").removeprefix("tfgpu_magic_")][where] = value
     up = {host: value for (host, *_), value in found["up"].items()}
     flaws = [f"{host} does not tell its figures now." for host, value in sorted(up.items()) if not value]
-    flaws += [f"GPU {gpu} of {host} cannot be read." for (host, gpu, _), value in found["gpu_error"].items() if value]
+    flaws += [f"GPU {gpu} of {host} cannot be read." for (host, gpu, *_), value in found["gpu_error"].items() if value]
     if not any(up.values()):
         return None, flaws or ["No machine tells its figures."]
     unknown = {where for where, count in found["unknown_processes"].items() if count}
     holds: defaultdict[str, list[Hold]] = defaultdict(list)
     for where in sorted({where for where, held in found["held_bytes"].items() if held} | unknown):
-        host, gpu, user = where
+        host, gpu, user, _ = where
         held = None if where in unknown else found["held_bytes"][where]
         holds[user].append(Hold(host, gpu, held, found["held_unused_bytes"].get(where)))
     return holds, flaws
