@@ -21,9 +21,20 @@ TOOLS = Path("/run/tools")
 """What stands in for programs of a real machine, there."""
 PACKAGES = Path("/opt/packages")
 """The packages of this Python's environment, there."""
+SPACES = ("--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--cgroup")
+"""What `unshare` gives that machine of its own."""
+_TRY = """mount -t tmpfs tmpfs /mnt && mkdir /mnt/upper /mnt/work &&
+mount -t overlay -o lowerdir=/etc,upperdir=/mnt/upper,workdir=/mnt/work overlay /etc &&
+mount -t cgroup2 none /mnt/upper"""
 _UP = struct.pack("16sH14x", b"lo", 1)
 _SIOCSIFFLAGS = 0x8914
 _CLONE_NEWNET = 0x40000000
+
+
+def why_not() -> str:
+    """Return why no machine of one's own can be made here, as in a container without CAP_SYS_ADMIN, or nothing."""
+    done = subprocess.run(["unshare", *SPACES, "sh", "-c", _TRY], check=False, capture_output=True, text=True)
+    return f"no machine of its own can be mounted here: {done.stderr.strip()}" if done.returncode else ""
 
 
 @contextmanager
@@ -34,10 +45,9 @@ def started(*command: str, **options: object) -> Iterator[subprocess.Popen[str]]
         command: a module, which calls `furnish` first, and its arguments.
         options: more for `subprocess.Popen`.
     """
-    spaces = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--cgroup"]
     program = [sys.executable, "-m", *command]
     # A shell is the first process: it waits also for those whose parents have ended.
-    first = ["unshare", *spaces, "sh", "-c", '"$@"; exit $?', "sh", *program]
+    first = ["unshare", *SPACES, "sh", "-c", '"$@"; exit $?', "sh", *program]
     with cgroup2() as group:
         join = ["sh", "-c", 'echo $$ >"$0/cgroup.procs"; exec "$@"', str(group), *first]
         process = subprocess.Popen(join, cwd=ROOT, text=True, **options)  # type: ignore[call-overload]
@@ -50,14 +60,18 @@ def started(*command: str, **options: object) -> Iterator[subprocess.Popen[str]]
 
 def furnish() -> None:
     """Make of this process's view, which `started` made, a machine that has Debian's Prometheus and no tfgpu_magic."""
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    given = {found[1]: os.open(found[1], os.O_PATH) for found in mounts if found[1].startswith("/etc/")}
     mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", "/mnt")
     for name in ("etc", "opt", "var"):  # what is written there goes into memory
         upper, work = (Path(f"/mnt/{name}.{part}") for part in ("upper", "work"))
         upper.mkdir()
         work.mkdir()
         mount("-t", "overlay", "-o", f"lowerdir=/{name},upperdir={upper},workdir={work}", "overlay", f"/{name}")
+    for place, descriptor in given.items():  # a container's resolv.conf, which the overlay hides
+        mount("--no-canonicalize", "--bind", f"/proc/{os.getpid()}/fd/{descriptor}", place)
+        os.close(descriptor)
     mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")
-    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     for place in [found[1] for found in mounts if found[2] == "cgroup2"]:
         subprocess.run(["umount", "--lazy", place], check=True)
     mount("-t", "cgroup2", "none", "/sys/fs/cgroup")

@@ -11,7 +11,7 @@ import pytest
 
 from scripts._hub_view import ROOT
 from scripts._lab import commands
-from scripts._lab_view import started
+from scripts._lab_view import started, why_not
 from tests.lab.users import root_only
 from tests.sizes import GIB
 from tfgpu_magic import policy
@@ -43,6 +43,8 @@ def test_the_page_has_ten_commands_and_a_file_without_a_mistake(
 @root_only
 @pytest.mark.timeout(1200)
 def test_the_commands_of_the_page_bring_about_what_it_says() -> None:
+    if why := why_not():
+        pytest.skip(why)
     with started("tests.scripts.lab_page", stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         said, _ = process.communicate()
         assert process.returncode == 0, said
