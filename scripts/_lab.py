@@ -79,8 +79,7 @@ class Lab:
         self.machine = machine
         path = f"{TOOLS}:{UNPACKED}:{sys.base_prefix}/bin:{os.defpath}:/usr/sbin:/sbin"
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "JUPYTER"))}
-        # Without hooks: pip builds no front end, which nothing on the page needs.
-        self._variables = machine.environ(kept | {"PATH": path, "HATCH_BUILD_NO_HOOKS": "true"})
+        self._variables = machine.environ(kept | {"PATH": path})
 
     def do(self, command: str) -> str:
         """Run a command as root in the clone, and return what it says.

@@ -8,19 +8,19 @@ import shlex
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import psutil
-from traitlets.config import Config
+from traitlets.config.loader import PyFileConfigLoader
 
 from scripts._hub_users import User, unix_user
-from scripts._lab import CONFIG, HOME, PROMETHEUS, Lab, lab, walk
+from scripts._lab import CONFIG, HOME, PROMETHEUS, Lab, commands, lab, walk
 from scripts._systemctl import RUNNING
 from tests.lab.prometheus import Prometheus
 from tests.waiting import until
 from tfgpu_magic.errors import SimulatorError
 
-READERS = "c.JupyterHub.services = []\nc.JupyterHub.load_roles = []\n"
+READERS = "c.JupyterHub.services = []\nc.JupyterHub.load_roles = []"
+"""It ends without a newline."""
 SERVICES = ("tfgpu-collector", "tfgpu-exporter", "tfgpu-limits", "prometheus")
 FIGURES = ("tfgpu_magic_up", 'tfgpu_magic_held_bytes{username="ann"}', 'tfgpu_magic_limit_hard_bytes{username="ann"}')
 CULLER = """
@@ -43,9 +43,12 @@ def main() -> None:
         own.mkdir(parents=True)
         here.machine.add_neighbour("3GiB@0", user=ann.uid, cgroup=own)
         walk(here, alone=True)
+        for number in (6, 9):
+            here.do(commands()[number - 1])  # once more: nothing is there twice
         found = {
             "users": {name: psutil.Process(int((RUNNING / f"{name}.pid").read_text())).username() for name in SERVICES},
             "figures": _figures(),
+            "kept": _asked().get("status/flags")["storage.tsdb.retention.time"],
             "culler": _culler(here),
             "beyond": _beyond(here, ann, own),
             "dashboard": json.loads(Path("/var/lib/grafana/dashboards/dashboard.json").read_text())["title"],
@@ -55,12 +58,15 @@ def main() -> None:
 
 def _figures() -> dict[str, float]:
     """Return what Prometheus has of the machine and of ann, and how many alerts it watches for."""
-    asked = Prometheus(f"http://127.0.0.1:{PROMETHEUS}")
-    found = {}
+    asked, found = _asked(), {}
     for figure in FIGURES:
         (found[figure],) = until(partial(_answers, asked, f"max({figure})"), any, despite=OSError, seconds=60)
     groups = asked.get("rules")["groups"]
     return found | {"alerts": len([rule for group in groups for rule in group["rules"] if rule["type"] == "alerting"])}
+
+
+def _asked() -> Prometheus:
+    return Prometheus(f"http://127.0.0.1:{PROMETHEUS}")
 
 
 def _answers(asked: Prometheus, expression: str) -> list[float]:
@@ -69,10 +75,10 @@ def _answers(asked: Prometheus, expression: str) -> list[float]:
 
 def _culler(here: Lab) -> str:
     """Return which module the hook is from that the culler has, as the Hub starts it."""
-    names: dict[str, Any] = {"c": Config()}
-    exec((CONFIG / "jupyterhub_config.py").read_text(), names)
-    services = {service["name"]: service for service in names["c"].JupyterHub.services}
-    assert services.keys() == {"culler", "gpus"}
+    hub = PyFileConfigLoader("jupyterhub_config.py", str(CONFIG)).load_config().JupyterHub
+    services = {service["name"]: service for service in hub.services}
+    assert [len(hub.services), len(hub.load_roles)] == [2, 2]
+    assert {name: service["user"] for name, service in services.items()} == {"culler": "tfgpu", "gpus": "tfgpu"}
     python, _, module, *options = services["culler"]["command"]
     assert module == "jupyterhub_idle_culler"
     return here.do(shlex.join([python, "-c", CULLER, *options])).strip()

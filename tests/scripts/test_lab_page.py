@@ -60,6 +60,7 @@ def test_the_commands_of_the_page_bring_about_what_it_says() -> None:
             'tfgpu_magic_limit_hard_bytes{username="ann"}': 8 * GIB,
             "alerts": len(re.findall("alert: ", (ROOT / "grafana/rules.yml").read_text())),
         },
+        "kept": "31d",
         "culler": "tfgpu_magic.lab.culler",
         "beyond": False,
         "dashboard": "GPU memory by user",
