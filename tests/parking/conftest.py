@@ -42,7 +42,6 @@ def turns(times):
     return [back() and intact() and away() for _ in range(times)]
 """
 """What makes a program able to park itself, as kernels do; a file tells its phase."""
-WORKER = "tfgpu_magic.parking.driver"  # what a worker runs
 PATIENT = Timeouts(look=15 * SLACK, state=5 * SLACK, copy=30 * SLACK)  # as long as a busy machine takes
 Tell = Callable[[Progress], object]
 Start = Callable[..., Talker]  # starts a program that holds a GiB, or so much, and ends with the test
@@ -126,7 +125,7 @@ def programs(machine: Machine) -> Iterator[Start]:
 
 
 def workers(machine: Machine) -> list[psutil.Process]:
-    return ours(machine, WORKER)
+    return ours(machine, "tfgpu_magic.parking.driver")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import time
 from random import Random
 from typing import Any
 
-from tests.jupyter import Notebook, execute, reply_to
+from tests.jupyter import execute, reply_to
 from tests.magic.shell import cells, last
 from tests.parking.notebooks import TRAIN, Site, digest_in, heard, is_parked, park
 from tests.processes import program
@@ -111,8 +111,12 @@ def test_three_notebooks_take_turns_on_a_gpu_that_has_room_for_one(site: Site) -
             park(notebooks[-1])
         for notebook in notebooks:  # each comes back for this, when the one before lets it
             notebook.run("%tf_gpu park --auto 1s --when-needed")
+
+        def returns() -> int:
+            return sum(entry.returns for one in notebooks if (entry := reported.parked(one.pid)))
+
         end, chance, answers = time.monotonic() + 25.0, Random(1), list[Any]()
-        while time.monotonic() < end or len(answers) < 3 or returns(notebooks) < 4:  # each came back for its line, too
+        while time.monotonic() < end or len(answers) < 3 or returns() < 4:  # each came back for its line, too
             some = chance.sample(notebooks, chance.randint(1, 3))  # which wait for one another
             asked = [one.client.execute("same = intact()", user_expressions={"same": "same"}) for one in some]
             answers += [reply_to(one.client, number) for one, number in zip(some, asked, strict=True)]
@@ -122,11 +126,6 @@ def test_three_notebooks_take_turns_on_a_gpu_that_has_room_for_one(site: Site) -
 
     assert [one for one in answers if "'True'" not in str(one)] == []
     assert Phase.FAILED not in [entry.phase for entry in entries if entry is not None]
-
-
-def returns(notebooks: list[Notebook]) -> int:
-    """Return how often notebooks have come back, all together."""
-    return sum(entry.returns for one in notebooks if (entry := reported.parked(one.pid)))
 
 
 def test_in_a_terminal_it_parks_and_comes_back() -> None:

@@ -31,11 +31,6 @@ STEPS = [
 until it is over, or in the middle of a copy. `test_any_step` has every call."""
 
 
-def slow_down(machine: Machine, slow: str) -> None:
-    """Have a call of the driver hang, or copies take half a minute, until `go_on`."""
-    machine.hang(slow, 600.0) if slow else machine.set_checkpoints(out=0.05, back=0.05)
-
-
 def go_on(machine: Machine) -> None:
     machine.clear_faults()
     machine.set_checkpoints(out=0.0, back=0.0)
@@ -48,7 +43,7 @@ def test_nothing_is_lost_or_locked_where_a_worker_is_killed(
     program = programs(GIB)
     if deed == "unpark":
         assert park(program.pid).done
-    slow_down(machine, slow)
+    machine.hang(slow, 600.0) if slow else machine.set_checkpoints(out=0.05, back=0.05)  # until `go_on`
     said: list[str] = []
     asking = Asking(park if deed == "park" else unpark, program.pid, tell=lambda progress: said.append(progress.step))
     until(lambda: step in said or phase(program.pid) == step, every=0.01)

@@ -94,8 +94,7 @@ def test_the_debugger_finds_the_state_back(notebook: Notebook, digest: str) -> N
 TASK = "import asyncio\nover = asyncio.Event()\ntask = asyncio.get_event_loop().create_task(over.wait(), name='later')"
 TIMER = "import threading\ntimer = threading.Timer(600, print); timer.name = 'timer'; timer.start()"
 THREAD = (
-    "import threading\n"
-    "over = threading.Event()\n"
+    "import threading; over = threading.Event()\n"
     "def synchronises():\n"
     "    while not over.wait(0.05): digest()\n"
     "thread = threading.Thread(target=synchronises, name='synchroniser'); thread.start()"
