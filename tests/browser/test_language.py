@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import string
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from scripts._frontend import SOURCES
@@ -36,8 +37,8 @@ COMMAND = {"tfgpu_magic", "simgpu", "gpus", "jupyter", "lab"}
 CHILD = f"""import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", {f"{HOLD}; import sys; sys.stdin.read()"!r}], stdin=subprocess.PIPE)"""
 """A cell that starts a process, which holds memory and ends with its kernel."""
-NOBODY = 2**22 - 1
-"""A pid that no process has: Linux gives those below the largest first."""
+NOBODY = 2**22 + 1
+"""A pid that no process has: Linux gives those below 2**22."""
 
 
 def pack() -> dict[str, object]:
@@ -64,9 +65,12 @@ def english(view: View) -> set[str]:
 
 def test_no_english_is_left_in_the_panel(browser: Browser, tmp_path: Path) -> None:
     answer = pack()
-    page = browser.new_page(viewport={"width": 1300, "height": 900})
-    page.route("**/lab/api/translations/**", lambda route: route.fulfill(json=answer))
-    with Machine.create("3x16GiB") as machine, playing(machine, tmp_path) as scene:
+    with (
+        Machine.create("3x16GiB") as machine,
+        playing(machine, tmp_path) as scene,
+        closing(browser.new_page(viewport={"width": 1300, "height": 900})) as page,
+    ):
+        page.route("**/lab/api/translations/**", lambda route: route.fulfill(json=answer))
         scene.notebook("train.ipynb", HOLD, CHILD)
         machine.add_neighbour("2GiB@1")
         machine.add_row(NOBODY, 1, "1GiB")
@@ -82,7 +86,6 @@ def test_no_english_is_left_in_the_panel(browser: Browser, tmp_path: Path) -> No
         notice.wait_for(timeout=60_000 * SLACK)
         waiting.until(lambda: english(panel) - COMMAND, lambda left: not left, seconds=20)
         shot(page, "strange-absent")
-        page.close()
 
     assert {re.sub(r"python[\d.]*", "python", owner) for owner in owners} == {
         "train.ipynb",
