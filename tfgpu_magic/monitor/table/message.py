@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 VERSION = 4
 """The version of the messages; a view of another version shows a notice."""
 LONGEST_NAME = 120
-"""Characters of a name that are sent; views show fewer."""
+"""Characters of each name that are sent, also of those in a sentence; views show fewer."""
 
 
 class WireGpu(TypedDict):
