@@ -37,8 +37,8 @@ COMMAND = {"tfgpu_magic", "simgpu", "gpus", "jupyter", "lab"}
 CHILD = f"""import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", {f"{HOLD}; import sys; sys.stdin.read()"!r}], stdin=subprocess.PIPE)"""
 """A cell that starts a process, which holds memory and ends with its kernel."""
-NOBODY = 2**22 + 1
-"""A pid that no process has: Linux gives those below 2**22."""
+NOBODY = 2**22 - 1
+"""A pid that no process has, but for the last that Linux gives before it begins anew."""
 
 
 def pack() -> dict[str, object]:
