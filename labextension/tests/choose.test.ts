@@ -21,6 +21,8 @@ class Scene {
   /** What applying leads to, where it is in time. */
   outcome: Outcome = { ...PLANNED, outcome: 'applied', standing: '`growth` waits for TensorFlow.' };
   restarts = 0;
+  /** Called with each answer. */
+  answered: () => unknown = () => undefined;
   model: ChooserModel;
 
   constructor(private test: TestContext) {
@@ -42,7 +44,10 @@ class Scene {
   requestExecute({ user_expressions }: { user_expressions: { answer: string } }): object {
     const call = user_expressions.answer.replace('__import__("tfgpu_magic.notebook.chooser").notebook.chooser.', '');
     this.asked.push(call);
-    const reply = (): object => ({ status: 'ok', data: { [MIME]: this.answer(call) } });
+    const reply = (): object => {
+      this.answered();
+      return { status: 'ok', data: { [MIME]: this.answer(call) } };
+    };
     const done = this.held.then(() => ({ content: { status: 'ok', user_expressions: { answer: reply() } } }));
     return { done, dispose: () => undefined };
   }
@@ -105,6 +110,20 @@ test('what is chosen is applied however long the dialog is open, also while an a
 
   assert.deepEqual(await applying, { applied: true, said: '`growth` waits for TensorFlow.' });
   assert.equal(scene.asked.at(-1)?.slice(0, 18), 'apply("limit 40%",');
+});
+
+test('Apply is heard at once after an answer, which comes before the kernel says that it is idle', async t => {
+  const scene = new Scene(t);
+  await scene.open();
+  scene.answered = () => (scene.status = 'busy');
+  scene.model.choose({ memory: 'limit' });
+  await scene.pass(0.3);
+  const { applied } = await scene.model.apply();
+  scene.model.resume(); // it was idle, and runs a cell now
+  const behind = await scene.model.apply();
+
+  assert.deepEqual([applied, behind.applied], [true, false]);
+  assert.match(behind.said, /^The kernel is busy/);
 });
 
 test('where the clocks have parted it is said that nothing was changed, and the next Apply is in time', async t => {

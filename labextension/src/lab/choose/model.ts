@@ -76,6 +76,7 @@ export class ChooserModel {
     this.pending += 1;
     const reply = await ask(kernel, 'state', [text]);
     this.pending -= 1;
+    this.heard(reply, kernel);
     if (number !== this.asked) {
       return; // another question was asked meanwhile
     }
@@ -113,6 +114,7 @@ export class ChooserModel {
     this.pending += 1;
     try {
       const reply = await (how === 'restart' ? this.anew(kernel, text) : this.here(kernel, text, facts));
+      this.heard(reply, kernel);
       if (reply.kind !== 'answer') {
         return { applied: false, said: this.excuse(reply) };
       }
@@ -172,6 +174,7 @@ export class ChooserModel {
 
   /** Go on when a kernel that was busy is idle; the end of a question of ours is no news. */
   resume(): void {
+    this.ending = false;
     if (this.form.notice && !this.timer && !this.pending) {
       this.later();
     }
@@ -212,7 +215,7 @@ export class ChooserModel {
   /** The kernel, if it would answer now; else why not is shown. */
   private kernel(): Connection | null {
     const kernel = this.disposed ? null : this.around.kernel();
-    if (kernel && (isFree(kernel) || this.pending)) {
+    if (kernel && (isFree(kernel) || this.pending || this.ending)) {
       return kernel;
     }
     if (kernel) {
@@ -221,6 +224,11 @@ export class ChooserModel {
       this.set({ notice: this.around.trans.__('This notebook has no kernel.') });
     }
     return null;
+  }
+
+  /** A kernel answers before it says that it is idle: until then it is busy with our question, and with no cell. */
+  private heard(reply: Reply<object>, kernel: Connection): void {
+    this.ending = reply.kind === 'answer' && !isFree(kernel);
   }
 
   /** Show why there is no answer, and return it. A kernel that is idle all the same is asked again. */
@@ -266,6 +274,8 @@ export class ChooserModel {
   private asked = 0;
   /** Questions of ours for which the kernel may be busy. */
   private pending = 0;
+  /** Whether the kernel has answered one, and may be busy with it still. */
+  private ending = false;
   /** When the facts were asked for, by this page's clock in milliseconds. */
   private at = 0;
   private timer: ReturnType<typeof setTimeout> | undefined;
