@@ -16,6 +16,7 @@ import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 from prometheus_client import CollectorRegistry, start_http_server
@@ -189,7 +190,10 @@ def test_users_bounds_are_those_of_the_file_and_stay_while_the_system_does_not_a
     monkeypatch.setattr(file, "groups_of", groups_of)
     assert made._see(at).bounds == {"ann": "", "ben": ""}
     policy.FILE.write_text('[bound]\nhard = "40%"\ngroups.staff = { hard = "none" }')
-    assert made._see(at).bounds == {"ann": "40%", "ben": ""}
+    with monkeypatch.context() as patch:
+        patch.setattr(policy, "FILE", watched := mock.Mock(wraps=policy.FILE))
+        assert made._see(at).bounds == {"ann": "40%", "ben": ""}
+        assert watched.read_text.call_count == 1
     monkeypatch.setattr(exporter, "NAMES_TIMEOUT", 0.01)
     monkeypatch.setattr(file, "groups_of", hang)
     assert made._see(at).bounds == {"ann": "40%", "ben": ""}

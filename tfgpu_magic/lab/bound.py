@@ -11,7 +11,7 @@ import math
 import re
 import threading
 import time
-from collections.abc import Container
+from collections.abc import Callable, Container
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -107,14 +107,18 @@ def _amount(entry: Any, where: str) -> str:
     return str(entry.get("hard", ""))
 
 
-def of_user(user: str | None = None) -> str:
+def of_user(user: str | None = None, read: Callable[[str], Any] = file.table) -> str:
     """Return the amount of a user, by default of this process's.
+
+    Args:
+        user: the user's name.
+        read: returns a table of the administrator's file by its name.
 
     Raises:
         PolicyError: the file is wrong.
         KeyError: no user has that name here.
     """
-    table = file.table("bound")
+    table = read("bound")
     return "" if table is None else bound_of(table, file.names_of(user), file.groups_of(user))
 
 

@@ -18,7 +18,7 @@ import ssl
 import threading
 import time
 from collections import Counter, defaultdict
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,6 +30,7 @@ from tfgpu_magic._version import __version__
 from tfgpu_magic.errors import MonitorError, PolicyError, TfGpuError
 from tfgpu_magic.lab import bound
 from tfgpu_magic.lab.counters import Hours, Total, read
+from tfgpu_magic.lab.file import table
 from tfgpu_magic.monitor.board.machine_board import SYSTEM_USERS, MachineDirectory
 from tfgpu_magic.monitor.board.snapshot_file import SnapshotReader
 from tfgpu_magic.monitor.board.unused import LONGEST_GAP
@@ -396,10 +397,10 @@ class Exporter(Collector):
         return seen._replace(left={pair: self._unknown[pair] for pair in named})
 
     def _find_bounds(self, names: Set[str]) -> None:
-        found, flaw = {}, ""
+        found, flaw, read_once = {}, "", cache(table)
         for name in names:
             try:
-                found[name] = bound.of_user(name)
+                found[name] = bound.of_user(name, read_once)
             except PolicyError as error:
                 flaw = str(error)
             except KeyError:  # a name that the system does not know any more
