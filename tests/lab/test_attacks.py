@@ -114,6 +114,12 @@ def place() -> Iterator[Path]:
         yield Path(folder)
 
 
+def until_read_anew() -> None:
+    before = machine_board.published()
+    assert before
+    until(lambda: (seen := machine_board.published()) and seen.message.sequence > before.message.sequence)
+
+
 def refused(uid: int, **tries: Callable[[], object]) -> None:
     """Have a user try things, and see the system refuse each."""
     for name, one in tries.items():
@@ -184,9 +190,7 @@ def test_a_board_that_a_user_locks(lab: Lab) -> None:
         assert eve.answer is None
         with board.open() as file, pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        before = machine_board.published()
-        assert before
-        until(lambda: (seen := machine_board.published()) and seen.message.sequence > before.message.sequence)
+        until_read_anew()
         until(lab.true)
 
 
@@ -201,9 +205,7 @@ def test_a_board_that_a_user_links_to(lab: Lab, place: Path) -> None:
     if isinstance(answer, PermissionError):
         link.hardlink_to(lab.board / BOARD)  # as where the system lets her
     assert (lab.board / BOARD).stat().st_nlink == 2
-    before = machine_board.published()
-    assert before
-    until(lambda: (seen := machine_board.published()) and seen.message.sequence > before.message.sequence)
+    until_read_anew()
     until(lab.true)
 
 
