@@ -173,11 +173,15 @@ def test_the_doctor_says_what_may_be_held_and_what_is_wrong(administrators_file:
     (holds,) = idle(ThisMachine())
     administrators_file.write_text('[bound]\nhard = "40 percent"')
     (flawed,) = idle(ThisMachine())
-    administrators_file.write_text('[idle]\nnotify = "2h"\n[bound]\nhard = 40')
-    both = [finding.outcome for finding in idle(ThisMachine())]
+    administrators_file.write_text('[idle]\nnotify = "1m"\nstop = "2.5h"\n[bound]\nhard = 40')
+    hours, broken = idle(ThisMachine())
 
     assert (holds.outcome, holds.facts["amount"]) == (BOUND, "40%")
-    assert both == [HOLDS, BOUND_FLAWED]
+    assert (hours.outcome, hours.facts["steps"]) == (
+        HOLDS,
+        "reported to its owner after 1 min, shut down after 2 h 30 min",
+    )
+    assert broken.outcome == BOUND_FLAWED
     assert flawed.outcome == BOUND_FLAWED
     assert flawed.facts["flaw"] == """[bound]: hard is '40 percent'. Write "40%", "32GiB" or "none"."""
 

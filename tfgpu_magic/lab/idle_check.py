@@ -11,6 +11,7 @@ from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.lab import bound, file
 from tfgpu_magic.lab.ladder import Rule, rule_of
+from tfgpu_magic.model import phrases
 
 HOLDS = Outcome(
     "idle.holds",
@@ -48,7 +49,7 @@ def idle(machine: ThisMachine) -> Iterator[Finding]:  # noqa: ARG001  # the file
         return
     hours = {step: time for step, time in rule._asdict().items() if time < math.inf}
     if hours:
-        steps = ", ".join(f"{_WORDS[step]} after {time / 3600:g} h" for step, time in hours.items())
+        steps = ", ".join(f"{_WORDS[step]} after {phrases.seconds(time)}" for step, time in hours.items())
         yield HOLDS(file=str(policy.FILE), steps=steps)
     try:
         amount = bound.of_user()

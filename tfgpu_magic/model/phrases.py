@@ -38,11 +38,12 @@ def with_unit(size: int | None) -> str:
 
 
 def seconds(length: float) -> str:
-    """Write a time for people: ``0.8 s``, ``2 min 5 s``, ``3 h 20 min``."""
+    """Write a time for people: ``0.8 s``, ``2 min``, ``2 min 5 s``, ``3 h 20 min``."""
     if length < 60:
         return f"{length:.1f} s"
     minutes, rest = divmod(round(length), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    parts = {"min": minutes, "s": rest} if minutes < 60 else {"h": minutes // 60, "min": minutes % 60}
+    return " ".join(f"{number} {unit}" for unit, number in parts.items() if number)
 
 
 def held(row: GpuRow) -> str:
