@@ -63,6 +63,16 @@ def test_what_is_applied_is_in_force_and_the_extension_is_loaded_for_it(client: 
     assert (again["loaded"], again["policy"], again["chooses"]) == (True, "visible 1; limit 1GiB", True)
 
 
+def test_where_the_driver_was_slow_it_is_not_said_afterwards(client: BlockingKernelClient, machine: Machine) -> None:
+    machine.hang("nvmlInit", 2.5)
+    try:
+        facts = ask(client, "apply('limit 1GiB', float('inf'))")
+    finally:
+        machine.clear_faults()
+
+    assert (facts["outcome"], facts["said"]) == ("applied", "")
+
+
 def test_a_request_that_waited_too_long_does_nothing(client: BlockingKernelClient) -> None:
     facts = ask(client, f"apply('growth', {ask(client, 'state()')['now']})")
 

@@ -11,6 +11,7 @@ import io
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tfgpu_magic.engine import enforcement, engine
@@ -19,7 +20,7 @@ from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.self_report import after_exit
 from tfgpu_magic.host import magics, shell
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
-from tfgpu_magic.monitor.driver.look import look, still_asked
+from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look, still_asked
 from tfgpu_magic.notebook import configuration
 from tfgpu_magic.policy import refusal
 from tfgpu_magic.policy.plan import Plan
@@ -97,7 +98,8 @@ def apply(words: str, before: float) -> ChooserAnswer:
     """
     if time.monotonic() > before:
         return ChooserAnswer({"outcome": "expired"})
-    return _apply(lambda: engine.apply(words, frameworks=_frameworks(words)))
+    see = partial(look, LOOK_TIMEOUT)  # and not a word of a driver that is slow: it is heard when it has answered
+    return _apply(lambda: engine.apply(words, frameworks=_frameworks(words), see=see))
 
 
 def _frameworks(words: str) -> engine.Frameworks:
