@@ -14,6 +14,7 @@ import psutil
 from tests import jupyter
 from tests.jupyter import Server, serving
 from tests.processes import QUIET
+from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
@@ -94,7 +95,7 @@ class Notebook(jupyter.Notebook):
         def hear(message: dict[str, Any]) -> None:
             ran.messages.append((time.monotonic() - begin, message["msg_type"], message["content"]))
 
-        reply = self.client.execute_interactive(source, timeout=120, output_hook=hear, stop_on_error=False)
+        reply = self.client.execute_interactive(source, timeout=120 * SLACK, output_hook=hear, stop_on_error=False)
         return Ran(reply["content"]["status"], ran.messages)
 
     def isolated(self, body: str, line: str = "") -> Ran:

@@ -56,7 +56,8 @@ def test_an_interrupt_while_the_names_are_pickled_loses_none(book: Notebook, tmp
     class Slow:
         def __reduce__(self):
             pathlib.Path({str(tmp_path / "mark")!r}).touch()
-            time.sleep(1)
+            while not pathlib.Path({str(tmp_path / "interrupted")!r}).exists(): time.sleep(0.01)
+            time.sleep(0.5)
             return str, ("made in hours",)
     made = Slow()
     """
@@ -64,6 +65,7 @@ def test_an_interrupt_while_the_names_are_pickled_loses_none(book: Notebook, tmp
     def interrupt() -> None:
         until(lambda: (tmp_path / "mark").exists())
         book.interrupt()
+        (tmp_path / "interrupted").touch()
 
     thread = threading.Thread(target=interrupt)
     thread.start()

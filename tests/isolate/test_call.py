@@ -19,8 +19,8 @@ import pytest
 
 from tests.isolate import deeds
 from tests.isolate.rig import Paper, belongings, call, prepare, run
+from tests.isolate.test_future import begun, wait_for
 from tests.sizes import MIB
-from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
 
@@ -126,11 +126,12 @@ def test_when_memory_runs_out_a_call_dies_before_its_caller() -> None:
 
 
 def test_processes_that_a_call_leaves_behind_are_gone_also_while_other_calls_run(tmp_path: Path) -> None:
-    other = threading.Thread(target=run, args=(time.sleep, (3 * SLACK,), {}))
+    other = threading.Thread(target=run, args=(wait_for, (tmp_path / "go",), {}))
     other.start()
-    time.sleep(0.2)
+    until(lambda: begun(tmp_path / "go"))
     pids = run(deeds.leave_processes, (str(tmp_path / "mark"),), {})
     left, runs = [pid for pid in pids if psutil.pid_exists(pid)], other.is_alive()
+    (tmp_path / "go").touch()
     other.join()
 
     assert (left, runs) == ([], True)

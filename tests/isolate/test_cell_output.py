@@ -146,7 +146,7 @@ def test_what_forked_workers_display_is_shown_and_nothing_waits_for_another(book
         "    pool.close()\n"
         "    pool.join()\n"
         "display('after')",
-        "--timeout 30s",
+        f"--timeout {30 * SLACK}s",
     )
 
     assert ran.status == "ok"

@@ -21,6 +21,7 @@ import pytest
 from tests.isolate import on_cluster
 from tests.jupyter import free_port
 from tests.processes import PATIENCE, QUIET
+from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic import Raised, Refused, TimedOut, Unpicklable, WorkerDied, isolated
 from tfgpu_magic.isolate.dask import Task
@@ -214,8 +215,8 @@ def test_a_crash_and_a_refusal_name_the_machine(client: distributed.Client) -> N
 
 
 def test_a_call_that_takes_too_long_is_ended(client: distributed.Client, tmp_path: Path) -> None:
-    slow = isolated(gpus=0, timeout="1s")(on_cluster.wait_for)
-    with pytest.raises(TimedOut, match="took longer than 1 s"):
+    slow = isolated(gpus=0, timeout=1.0 * SLACK)(on_cluster.wait_for)
+    with pytest.raises(TimedOut, match=f"took longer than {SLACK:g} s"):
         submitted(client, slow, tmp_path / "never", tmp_path / "begun").result(PATIENCE)
 
     assert is_gone(pids(tmp_path / "begun")[0])

@@ -317,6 +317,7 @@ def ended_while_it_waits_for_a_gpu() -> tuple[str, float]:
             end.callback(Path(folder, f"{what}-other").touch)
         until(lambda: any(Path(folder).iterdir()), every=0.01)
         waits = second.submit(hold)
+        until(waits.running)  # it has been given to a thread, and is no longer cancelled
         time.sleep(0.3)
         began = time.monotonic()
         second.kill_workers()

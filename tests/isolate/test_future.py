@@ -75,10 +75,10 @@ def test_a_submitted_call_can_be_stopped_and_the_executor_goes_on(tmp_path: Path
         waits.stop()
 
         with pytest.raises(WorkerDied, match="The call was stopped") as caught:
-            runs.result(30)
+            runs.result(30 * SLACK)
         assert caught.value.stopped
         assert waits.cancelled()
-        assert executor.submit(abs, -2).result(30) == 2
+        assert executor.submit(abs, -2).result(30 * SLACK) == 2
 
 
 @pytest.mark.parametrize("how", ["kill_workers", "terminate_workers"])

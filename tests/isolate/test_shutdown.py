@@ -102,7 +102,7 @@ def no_tracker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_tracker")
-@pytest.mark.parametrize("timeout", [None, 3.0])
+@pytest.mark.parametrize("timeout", [None, 2.0 * SLACK])
 def test_shared_memory_that_a_call_has_made_and_not_freed_is_gone_however_it_ends(
     timeout: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,14 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(calls, patience, 0.5 * SLACK)
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have nothing come of time alone."""
+    for patience in ("GRACE", "PATIENCE"):
+        monkeypatch.setattr(calls, patience, 3600.0)
+
+
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize(
     ("function", "args", "status", "told"),
     [
@@ -58,14 +67,12 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_process_that_dies_is_told_how(
     function: Callable[..., Any], args: tuple[Any, ...], status: int, told: str
 ) -> None:
-    begin = time.monotonic()
     with pytest.raises(WorkerDied) as caught:
         run(function, args, {})
 
     assert f"The call's process ended without an answer: {told}" in str(caught.value)
     assert (caught.value.status, caught.value.signal) == (status, -status if status < 0 else None)
     assert not caught.value.stopped
-    assert time.monotonic() - begin < 1 * SLACK
     assert run(deeds.nothing, (), {}) == 1
 
 
@@ -101,10 +108,10 @@ def test_an_endless_loop_is_ended_by_its_timeout(loop: Callable[..., Any]) -> No
 def test_an_endless_loop_is_ended_by_interrupts(
     loop: Callable[..., Any], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    if loop in DEAF:  # one that heeds has the time of a busy machine
+    if loop in DEAF:  # one that heeds has the time of a busy machine, also to end
         request.getfixturevalue("impatient")
     one, paper = call(loop, str(tmp_path / "mark"))
-    thread = soon(tmp_path / "mark", lambda: interrupt_to_the_end(one))
+    thread = soon(tmp_path / "mark", partial(interrupt_to_the_end, one) if loop in DEAF else one.interrupt)
     with pytest.raises(KeyboardInterrupt) as caught:
         one.run(prepare()).value()
     thread.join()
@@ -113,16 +120,15 @@ def test_an_endless_loop_is_ended_by_interrupts(
     assert ("The next interrupt kills it." in paper.text["stderr"]) == (loop in DEAF)
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("loop", DEAF)
 def test_a_call_can_be_killed_at_once(loop: Callable[..., Any], tmp_path: Path) -> None:
     one, paper = call(loop, str(tmp_path / "mark"))
     thread = soon(tmp_path / "mark", one.kill)
-    begin = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match="was killed"):
         one.run(prepare())
     thread.join()
 
-    assert time.monotonic() - begin < calls.PATIENCE
     assert paper.text["stderr"] == ""
 
 
@@ -170,19 +176,19 @@ def test_ctrl_c_that_comes_when_the_call_has_answered_is_noted_and_takes_nothing
     assert isolated(MadeSlowly)(os.getpid()).home == os.getpid()
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("delay", [-1, *(n * 0.004 for n in range(10))])
 def test_an_interrupt_at_any_moment_is_heeded(delay: float) -> None:
-    one, _ = call(deeds.loop_in_python)
+    one, paper = call(deeds.loop_in_python)
     timer = threading.Timer(delay, one.interrupt)
     timer.start()
     if delay < 0:
         timer.join()
-    begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         one.run(prepare()).value()
     timer.join()
 
-    assert time.monotonic() - begin < calls.PATIENCE
+    assert paper.text["stderr"] == ""
 
 
 def test_descriptors_that_are_closed_are_told() -> None:
