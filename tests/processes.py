@@ -13,11 +13,13 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest import mock
 
 import psutil
+import pytest
 
 from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine
@@ -49,6 +51,24 @@ def ours(machine: Machine, module: str, name: str = "") -> list[psutil.Process]:
             if told and runs(process):
                 found.append(process)
     return found
+
+
+@contextmanager
+def next_pid(pid: int = 0) -> Iterator[None]:
+    """Have the first process of the block get a pid, unless another one gets it meanwhile; by default a far one.
+
+    Afterwards all get theirs as before: a test that looks whether its process has ended finds no other one there.
+    """
+    last, most = Path("/proc/sys/kernel/ns_last_pid"), int(Path("/proc/sys/kernel/pid_max").read_text())
+    before = int(last.read_text()) if last.exists() else 0
+    try:
+        last.write_text(str(pid - 1 if pid else (before + most // 2) % most))
+    except OSError as error:
+        pytest.skip(f"no pid can be chosen here: {error}")
+    try:
+        yield
+    finally:
+        last.write_text(str(before))
 
 
 def kill(*processes: psutil.Process) -> None:

@@ -40,6 +40,7 @@ from tests.lab.users import acting, as_user
 from tests.monitor.boards import end_collectors
 from tests.parking.notebooks import Site
 from tests.parking.notebooks import home as configured
+from tests.processes import next_pid
 from tests.root.test_limits import FILE, limited, watching
 from tests.server import streaming
 from tests.server.acting import post, row_of
@@ -288,17 +289,15 @@ def test_services_that_a_user_signals(lab: Lab) -> None:
     "Within ten seconds it counts for its user. No view of the other user shows it as theirs at any time",
 )
 def test_a_pid_that_a_user_gets(lab: Lab) -> None:
-    last = Path("/proc/sys/kernel/ns_last_pid")
 
     def again() -> bool:
-        gone = lab.machine.add_neighbour("1GiB@1", user=ANN)
+        with next_pid():
+            gone = lab.machine.add_neighbour("1GiB@1", user=ANN)
         until(lab.told, lambda held: ("1", "nobody") in held)
         gone.stop()
-        try:
-            last.write_text(str(gone.pid - 1))
-        except OSError as error:
-            pytest.skip(f"no pid can be chosen here: {error}")
-        with acting(EVE, lambda: None) as eve:
+        with ExitStack() as over:
+            with next_pid(gone.pid):
+                eve = over.enter_context(acting(EVE, lambda: None))
             if eve.pid != gone.pid:  # somebody else has it
                 return False
             with lab.machine.add_row(eve.pid, 1, "3GiB"):

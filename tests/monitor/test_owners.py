@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from tests.containers import container
+from tests.processes import next_pid
 from tests.waiting import until
 from tfgpu_magic.host import SIMULATED_USER
 from tfgpu_magic.model.report import Report
@@ -170,19 +171,16 @@ def test_who_has_no_name_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> 
 
 @needs_root
 def test_a_view_that_is_open_takes_no_other_process_for_what_had_its_pid(start: Start) -> None:
-    view, last = Owners(kernel=ELSE, trust=1e9), Path("/proc/sys/kernel/ns_last_pid")
-    if not os.access(last, os.W_OK):
-        pytest.skip("no pid can be chosen here")
+    view = Owners(kernel=ELSE, trust=1e9)
 
     def again() -> bool:
-        gone = subprocess.Popen(["/bin/sh", "-c", "read line"], stdin=subprocess.PIPE)
+        with next_pid():
+            gone = subprocess.Popen(["/bin/sh", "-c", "read line"], stdin=subprocess.PIPE)
         view._seen[gone.pid] = owning._Seen(owning._Read(began(gone.pid) or 0, drives=True), "mine", time.monotonic())
         assert view.find([gone.pid])[gone.pid].who == "mine"
         gone.communicate(b"\n")
-        before = last.read_text()
-        last.write_text(str(gone.pid - 1))
-        pid = start("/bin/sh", "-c", "echo; read line", user=NOBODY)
-        last.write_text(before)
+        with next_pid(gone.pid):
+            pid = start("/bin/sh", "-c", "echo; read line", user=NOBODY)
         if pid != gone.pid:
             return False
         assert view.find([pid], users={pid: os.geteuid()})[pid].who == "other"
