@@ -15,7 +15,7 @@ from tests.sizes import MIB
 from tfgpu_magic.simgpu import Machine
 
 Marked = Callable[[str], AbstractContextManager[object]]
-PATIENCE = 30.0
+PATIENCE = 240.0
 
 unit = MIB
 """Bytes for each MiB of a program: fewer in a rehearsal."""

@@ -133,6 +133,7 @@ class Rig:
 
 @pytest.fixture
 def rig(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Rig]:
+    monkeypatch.setattr(culler, "ANSWER_TIMEOUT", 60.0)
     monkeypatch.setattr(policy, "FILE", tmp_path / "tfgpu_magic.toml")
     policy.FILE.write_text('[idle]\nnotify = "2h"\nstop = "24h"\n')
     monkeypatch.setattr(pwd, "getpwnam", lambda _: type("User", (), {"pw_uid": os.getuid(), "pw_gid": 0}))

@@ -12,6 +12,7 @@ from tests import waiting
 from tests.jupyter import Server, execute, reply_to
 from tests.machines import machine_of
 from tests.sizes import GIB
+from tests.slack import SLACK
 from tfgpu_magic.model.answer import OFFERS
 from tfgpu_magic.notebook.chooser import MIME
 from tfgpu_magic.simgpu import Machine
@@ -175,7 +176,7 @@ def refused(client: BlockingKernelClient, *cells: str) -> tuple[str, list[dict[s
         if message["msg_type"] not in ("status", "execute_input"):
             outputs.append(message["content"])
 
-    reply = client.execute_interactive(cells[-1], timeout=120, output_hook=hear)
+    reply = client.execute_interactive(cells[-1], timeout=120 * SLACK, output_hook=hear)
     return reply["content"]["status"], outputs
 
 

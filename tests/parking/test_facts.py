@@ -253,10 +253,10 @@ def test_what_others_claim_of_the_hosts_memory_is_what_the_driver_lists_of_who_c
         big.ask(enter)
         empty.ask(enter)
         assert host_memory_claims.of_others(snapshot) == snapshot.held_by(big.pid)["0"]
-        room = facts.host_room(os.getpid()) or 0
-        read = facts.read(silent.pid, snapshot, IDLE).host
-        assert read is not None
-        assert abs(room - snapshot.held_by(big.pid)["0"] - read) < GIB // 8
+        until(
+            lambda: (facts.host_room(os.getpid()) or 0) - (facts.read(silent.pid, snapshot, IDLE).host or 0),
+            lambda less: abs(less - snapshot.held_by(big.pid)["0"]) < GIB // 8,  # others use memory meanwhile, too
+        )
     assert host_memory_claims.of_others(snapshot) == 0
 
 

@@ -145,7 +145,7 @@ def test_a_thread_on_which_jupyter_waits_is_harmless() -> None:
 
     loop.run_until_complete(ask())
     loop.close()
-    assert found() == before
+    until(lambda: found() == before)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_timer_by_signals_and_a_handler_are_named(change: Any, number: int, to
     before = found()
     change(number, to)
     try:
-        assert set(found()) - set(before) == {named}
+        until(lambda: set(found()) - set(before) == {named})
     finally:
         change(number, back)
 

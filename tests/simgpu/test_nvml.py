@@ -191,7 +191,7 @@ def test_a_hang_holds_up_nobody_else_and_a_kill_ends_it() -> None:
         assert run(machine, timed, COMPUTE, 0) < 30
         assert stuck.poll() is None
         stuck.kill()
-        assert stuck.wait(5) == -9
+        assert stuck.wait(240) == -9
 
         machine.hang("nvmlDeviceGetName", 3)
         assert run(machine, timed, "nvmlDeviceGetName", 0) >= 3
