@@ -3,11 +3,12 @@
     python -m tests.isolate.cpython
 
 They are those of a process pool. Their classes are taken as they are; what an executor of theirs would be called, and
-what it would raise, is put into their module.
+what it would raise, is put into their module, and so is the time that a busy machine takes.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
 import importlib
 import importlib.util
 import io
@@ -19,11 +20,12 @@ import unittest
 import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import cloudpickle
 
+from tests.slack import SLACK
 from tfgpu_magic import IsolatedExecutor, Unpicklable, WorkerDied
 
 MODULE = "test.test_concurrent_futures"
@@ -35,6 +37,16 @@ OURS = {"BrokenProcessPool": WorkerDied, "PicklingError": Unpicklable}
 
 AT_ONCE = 8
 """Most tests sleep."""
+
+
+def sleep(seconds: float) -> None:
+    """Sleep longer, as all else may take longer, too."""
+    time.sleep(seconds * SLACK)
+
+
+def wait(futures: Any, timeout: float | None = None, **options: Any) -> Any:
+    """Wait longer."""
+    return concurrent.futures.wait(futures, timeout and timeout * SLACK, **options)
 
 
 class Executor(IsolatedExecutor):
@@ -49,6 +61,9 @@ class Executor(IsolatedExecutor):
         future = super().submit(function, *arguments, **keywords)
         self._asked.add(future)
         return future
+
+    def map(self, function: Any, *arguments: Any, timeout: float | None = None, **options: Any) -> Any:
+        return super().map(function, *arguments, timeout=timeout and timeout * SLACK, **options)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         # Theirs count on one that has begun by then; here seven other tests may have the interpreter.
@@ -101,6 +116,8 @@ def main() -> None:
     cloudpickle.register_pickle_by_value(theirs)  # calls need not import it each anew
     for name, error in OURS.items():
         setattr(theirs, name, error)
+    theirs.time = SimpleNamespace(sleep=sleep, monotonic=lambda: time.monotonic() / SLACK)  # all that they use of it
+    theirs.futures = SimpleNamespace(**{**vars(concurrent.futures), "wait": wait})
     cases: list[Any] = [
         case for kind in classes(theirs) for case in unittest.defaultTestLoader.loadTestsFromTestCase(kind)
     ]
