@@ -62,8 +62,8 @@ class Executor(IsolatedExecutor):
         self._asked.add(future)
         return future
 
-    def map(self, function: Any, *arguments: Any, timeout: float | None = None, **options: Any) -> Any:
-        return super().map(function, *arguments, timeout=timeout and timeout * SLACK, **options)
+    def map(self, fn: Any, *iterables: Any, timeout: float | None = None, chunksize: int = 1) -> Any:
+        return super().map(fn, *iterables, timeout=timeout and timeout * SLACK, chunksize=chunksize)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         # Theirs count on one that has begun by then; here seven other tests may have the interpreter.
@@ -112,7 +112,7 @@ def run(case: Any) -> str:
 
 def main() -> None:
     """Run all tests, several at once, and print how they ended."""
-    theirs = find()
+    theirs: Any = find()
     cloudpickle.register_pickle_by_value(theirs)  # calls need not import it each anew
     for name, error in OURS.items():
         setattr(theirs, name, error)
