@@ -30,8 +30,7 @@ def cgroup_of(size: int) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        until(lambda: not (folder / "cgroup.procs").read_text())  # what was killed leaves it a moment later
-        folder.rmdir()
+        _remove(folder)  # what was killed leaves it a moment later
 
 
 _NUMBERS = itertools.count()

@@ -88,7 +88,7 @@ def test_the_second_cap_of_60_percent_is_told_and_a_killed_kernel_promises_nothi
         first.run("%tf_gpu limit 60% --grow")
         told = heard(second, "%tf_gpu plan limit 60% --grow", "first.ipynb")
         kill(first)
-        until(lambda: second.run("%tf_gpu plan limit 60% --grow"), lambda said: "promised" not in said, seconds=3)
+        until(lambda: second.run("%tf_gpu plan limit 60% --grow"), lambda said: "promised" not in said)
 
     assert "20.2 GiB of its 15.8 GiB are promised: 10.1 GiB to first.ipynb and 10.1 GiB to this" in told
 
