@@ -157,7 +157,7 @@ def _named(statement: ast.stmt) -> set[str]:
             case ast.Call() if magic := meaning(part):
                 function = "def timed():\n pass\n" + textwrap.indent(magic.source, " ")
                 found |= names(function if magic.apart else magic.source).reads
-    for table in _family([symtable.symtable(ast.unparse(_Generators().visit(statement)), "<cell>", "exec")]):
+    for table in _family([symtable.symtable(ast.unparse(_ForTables().visit(statement)), "<cell>", "exec")]):
         kind = table.get_type()
         for symbol in table.get_symbols():
             # A class body reads the module's name while it has not bound its own.
@@ -167,8 +167,12 @@ def _named(statement: ast.stmt) -> set[str]:
     return found
 
 
-class _Generators(ast.NodeTransformer):
-    """Writes comprehensions as generators, which have tables of their own, also from Python 3.12 on (PEP 709)."""
+class _ForTables(ast.NodeTransformer):
+    """Writes code whose names are the same so that Python has all the symbol tables for it.
+
+    Comprehensions become generators, which have tables of their own from Python 3.12 on, too (PEP 709). What waits
+    becomes what does not, as there are no tables of `await` outside a function from Python 3.14 on.
+    """
 
     def visit(self, node: ast.AST) -> ast.AST:
         self.generic_visit(node)
@@ -177,6 +181,14 @@ class _Generators(ast.NodeTransformer):
                 return ast.GeneratorExp(element, node.generators)
             case ast.DictComp(key=key, value=value):
                 return ast.GeneratorExp(ast.Tuple([key, value], ast.Load()), node.generators)
+            case ast.comprehension():
+                node.is_async = 0
+            case ast.Await(value=value):
+                return value
+            case ast.AsyncFor():
+                return ast.copy_location(ast.For(**dict(ast.iter_fields(node))), node)
+            case ast.AsyncWith():
+                return ast.copy_location(ast.With(**dict(ast.iter_fields(node))), node)
         return node
 
 
