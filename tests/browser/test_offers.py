@@ -101,6 +101,19 @@ def test_the_text_is_saved_with_its_lines_and_is_only_text_where_it_is_not_trust
 
 @lab_only
 @pytest.mark.usefixtures("full")
+def test_a_line_that_is_pressed_before_its_cell_has_ended_is_run_once_it_has(scene: Scene, page: Page) -> None:
+    made = scene.notebook("early.ipynb", more=(REFUSED,))
+    made.run("get_ipython().events.register('post_run_cell', lambda _: __import__('time').sleep(3))")
+    visit(page, scene, made.path)
+    run_all(page)
+    offered(page).first.dblclick(timeout=30_000 * SLACK)
+
+    expect(page.locator(".jp-NotebookPanel:visible .jp-OutputArea")).to_contain_text("waits for TensorFlow's import")
+    assert sources(page) == ["%tf_gpu pick --need 12GiB; limit 12GiB"]
+
+
+@lab_only
+@pytest.mark.usefixtures("full")
 def test_a_line_that_is_not_in_its_cell_comes_below_it(scene: Scene, page: Page) -> None:
     made = scene.notebook("below.ipynb", more=("size = '12GiB'\n%tf_gpu visible 0; limit {size}",))
     visit(page, scene, made.path)

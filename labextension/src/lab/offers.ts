@@ -29,7 +29,10 @@ export function addOffers(memory: IGpuMemory, registry: IRenderMimeRegistry): vo
   });
 }
 
-type Cell = NotebookPanel['content']['widgets'][number];
+/** A cell, with its run if it has one in this page. */
+type Cell = NotebookPanel['content']['widgets'][number] & {
+  outputArea?: { future?: { done: Promise<unknown> } | null };
+};
 
 class OffersView extends Widget implements IRenderMime.IRenderer {
   constructor(private memory: IGpuMemory) {
@@ -84,7 +87,9 @@ class OffersView extends Widget implements IRenderMime.IRenderer {
       ? trans.__('Put this line into a cell and run it: it restarts the kernel')
       : trans.__('Put this line into a cell and run it');
     button.dataset['lmSuppressShortcuts'] = 'true'; // Enter presses it, and does not edit the cell
-    button.addEventListener('click', () => void this.take(said, line));
+    button.addEventListener('click', () => {
+      this.taken ??= this.take(said, line).finally(() => (this.taken = undefined)); // a second click changes nothing
+    });
     return button;
   }
 
@@ -93,6 +98,7 @@ class OffersView extends Widget implements IRenderMime.IRenderer {
     if (!notebook || (line.endsWith(RESTART) && !(await confirmRestart(notebook, this.memory)))) {
       return;
     }
+    await this.ended();
     const cell = this.place()?.cell; // it may have been deleted meanwhile
     if (!cell) {
       return;
@@ -110,6 +116,13 @@ class OffersView extends Widget implements IRenderMime.IRenderer {
     content.activate(); // the button that had the focus goes with the output
     await this.memory.app.commands.execute('notebook:run-cell');
   }
+
+  /** Wait until the cell has ended: a kernel drops what it is sent before the end of a cell that fails. */
+  private async ended(): Promise<void> {
+    await this.place()?.cell.outputArea?.future?.done.catch(() => undefined); // a kernel that was restarted
+  }
+
+  private taken: Promise<void> | undefined;
 
   /** The notebook and the cell whose output this is; null elsewhere. */
   private place(): { notebook: NotebookPanel; cell: Cell } | null {
