@@ -181,7 +181,7 @@ class ChooserDialog extends Dialog<unknown> {
         } else {
           await tell(this.trans.__('The GPU memory of %1 is set', short), said, this.trans);
         }
-      } else if (this.isDisposed) {
+      } else if (this.isDisposed && said) {
         await tell(title, said, this.trans);
       }
     } catch (error) {

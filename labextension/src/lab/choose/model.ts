@@ -19,6 +19,9 @@ import type { Form } from './form';
 /** Milliseconds after a change until the kernel is asked. */
 const PAUSE = 250;
 
+/** Milliseconds for which a kernel is busy with the work of another page or tool, and with no cell to speak of. */
+const MOMENT = 1000;
+
 /** Seconds that a kernel may take to apply a policy, which waits for a slow driver. */
 const APPLY = 30;
 
@@ -102,6 +105,10 @@ export class ChooserModel {
   /** Apply what is chosen; where that cannot be, the form shows how it stands now. */
   async apply(): Promise<Done> {
     const { trans } = this.around;
+    const now = this.around.kernel();
+    if (now && !this.answers(now)) {
+      await this.moment();
+    }
     const { facts, words: text } = this.form;
     const how = this.ready;
     const kernel = how && this.kernel();
@@ -175,6 +182,7 @@ export class ChooserModel {
   /** Go on when a kernel that was busy is idle; the end of a question of ours is no news. */
   resume(): void {
     this.ending = false;
+    this.rested();
     if (this.form.notice && !this.timer && !this.pending) {
       this.later();
     }
@@ -212,10 +220,23 @@ export class ChooserModel {
     return [standing, loaded, ...notes.filter(note => !known.includes(note)), said].filter(Boolean).join('\n');
   }
 
+  /** Wait for a kernel that is busy, but no longer than for a moment. */
+  private moment(): Promise<void> {
+    return new Promise(resolve => {
+      this.rested = resolve;
+      setTimeout(resolve, MOMENT);
+    });
+  }
+
+  /** Whether a kernel would answer now: it is idle, or busy with questions of ours alone. */
+  private answers(kernel: Connection): boolean {
+    return isFree(kernel) || this.pending > 0 || this.ending;
+  }
+
   /** The kernel, if it would answer now; else why not is shown. */
   private kernel(): Connection | null {
     const kernel = this.disposed ? null : this.around.kernel();
-    if (kernel && (isFree(kernel) || this.pending || this.ending)) {
+    if (kernel && this.answers(kernel)) {
       return kernel;
     }
     if (kernel) {
@@ -276,6 +297,8 @@ export class ChooserModel {
   private pending = 0;
   /** Whether the kernel has answered one, and may be busy with it still. */
   private ending = false;
+  /** Called when the kernel is idle. */
+  private rested: () => void = () => undefined;
   /** When the facts were asked for, by this page's clock in milliseconds. */
   private at = 0;
   private timer: ReturnType<typeof setTimeout> | undefined;
