@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, Locator, Page, Route, expect
+from playwright.sync_api import Browser, Error, Locator, Page, Route, expect
 
 from scripts._frontend import ROOT
 from tests.browser.scene import Scene
 from tests.slack import SLACK
+from tests.waiting import until
 
 ID = "tfgpu-magic-panel"
 SETTINGS = "tfgpu-magic:plugin"
@@ -70,11 +71,16 @@ class View:
         return str(self.root.inner_text())
 
     def press(self, what: str, owner: str, gpu: str = "0") -> None:
-        """Hover over a row, and press one of its buttons."""
+        """Hover over a row, and press one of its buttons; again if the row has moved meanwhile."""
         section = self.root.locator(f'[role="group"][aria-label="GPU {gpu}"]')
         row = section.locator(".tfgpu-view-row", has=self.page.get_by_text(owner, exact=True))
-        row.hover()
-        row.locator(f'[data-do="{what}"]').click()
+
+        def hovered() -> bool:
+            row.hover()
+            row.locator(f'[data-do="{what}"]').click(timeout=10_000 * SLACK)
+            return True
+
+        until(hovered, despite=Error)
 
 
 def visit(page: Page, scene: Scene, path: str = "") -> None:
@@ -129,6 +135,7 @@ def recorded(browser: Browser, state: str) -> Page:
 
 def show(page: Page, state: str) -> str:
     """Show a recorded state in a page, and return its text, with a space between any two elements."""
+    page.set_default_timeout(30_000 * SLACK)
     page.route("http://view.test/**", _file)
     page.goto(f"http://view.test/labextension/tests/page/index.html?state={state}")
     page.wait_for_selector(".tfgpu-view-head")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+from tests import waiting
 from tests.browser.panel import View, table_of, visit
 from tests.browser.scene import Scene, lab_only, shot, soon
 from tests.jupyter import Notebook
@@ -83,7 +84,7 @@ def test_a_table_that_is_seen_draws_with_an_idle_kernel_and_one_in_a_hidden_tab_
     neighbour = scene.machine.add_neighbour("5GiB@1")
     soon(lambda: view.row("neighbour", "1"))
     heard = said(notebook, 6)
-    live = view.link()
+    soon(lambda: view.link().startswith("live"))
     shot(page, f"{scene.application}-top-live")
     since = idle(scene, notebook)
     neighbour.stop()
@@ -96,7 +97,6 @@ def test_a_table_that_is_seen_draws_with_an_idle_kernel_and_one_in_a_hidden_tab_
 
     assert heard == []
     assert since > 5
-    assert live.startswith("live")
 
 
 @lab_only
@@ -107,9 +107,14 @@ def test_when_the_page_is_closed_everything_rests_and_a_new_page_is_live(
     page.evaluate("jupyterapp.commands.execute('docmanager:save')")
     page.close()
     quiet(notebook)
-    size = psutil.Process(scene.server.process.pid).memory_info().rss
-    heard = said(notebook, 6)
-    grown = psutil.Process(scene.server.process.pid).memory_info().rss - size
+    heard: list[str] = []
+
+    def grown() -> int:  # what is kept for a page that is gone grows without end; else the server may, once
+        size = psutil.Process(scene.server.process.pid).memory_info().rss
+        heard.extend(said(notebook, 6))
+        return psutil.Process(scene.server.process.pid).memory_info().rss - size
+
+    waiting.until(grown, lambda size: size < 2 * MIB)
     since, server_since = idle(scene, notebook), server_idle(scene)
     soon(lambda: not collectors(scene), 60)
     neighbour = scene.machine.add_neighbour("5GiB@1")
@@ -122,7 +127,6 @@ def test_when_the_page_is_closed_everything_rests_and_a_new_page_is_live(
     again.close()
 
     assert heard == []
-    assert grown < 2 * MIB
     assert since > 5
     assert server_since > 5
 

@@ -23,6 +23,8 @@ PATIENCE = 20_000 * SLACK
 STREAM = "globalThis[Symbol.for('tfgpu-magic/stream-4')]"
 ASKED = "from tfgpu_magic.engine import engine; print(engine.current().asked)"
 PID = "import os; print(os.getpid())"
+HEARD = "jupyterapp.shell.currentWidget.sessionContext.session.kernel.requestExecute({ code: '' }).done.then(() => 0)"
+"""Has the page ask its kernel something: with the end of that it has heard of all that others have asked before."""
 TAKE = "import tensorflow as tf; kept = tf.zeros(256 * 2**20 // 4)"
 
 
@@ -172,6 +174,7 @@ def test_too_late_says_the_cell_and_what_is_lost_and_restarts_into_the_policy(sc
     page.keyboard.press("Enter")  # gives no kernel up
     idle = accept(dialog).is_enabled()  # while it works, it is not
     alive = scene.held(made), made.run(PID) == pid
+    page.evaluate(HEARD)
     shot(page, f"{scene.application}-choose-late")
     accept(dialog).click()
     expect(dialog).to_have_count(0, timeout=3 * PATIENCE)
@@ -222,7 +225,7 @@ def test_a_busy_kernel_is_said_to_be_and_asked_when_its_cell_has_ended(scene: Sc
     open_panel(page)
     page.locator(".tfgpu-panel-offer").click()
     dialog = page.locator(".tfgpu-choose-dialog")
-    expect(dialog.locator(".tfgpu-choose-notice")).to_contain_text("The kernel is busy")
+    expect(dialog.locator(".tfgpu-choose-notice")).to_contain_text("The kernel is busy", timeout=PATIENCE)
     disabled = accept(dialog).is_disabled()
     expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
     shot(page, f"{scene.application}-choose-busy")
