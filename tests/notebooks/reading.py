@@ -52,4 +52,4 @@ def _text(output: Any) -> str:
     if output["output_type"] == "error":
         return f"{output['ename']}: {output['evalue']}"
     text: str = output.get("text") or output.get("data", {}).get("text/plain", "")
-    return text
+    return re.sub("Waiting for the NVIDIA driver, which is slow to answer…\n", "", text)  # as on a busy machine

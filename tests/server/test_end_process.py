@@ -18,6 +18,7 @@ import pytest
 
 from tests.jupyter import Server, execute
 from tests.server.acting import Kernel, post, row_of
+from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking import reported
@@ -77,7 +78,7 @@ def test_a_script_is_asked_to_end_and_ends(server: Server, orphan: subprocess.Po
     assert [end(server, {"pid": orphan.pid, "began": row["began"] + off}) for off in (-1, 1)] == [404, 404]
     assert orphan.poll() is None  # one that began at another time is another
     assert end(server, {"pid": orphan.pid, "began": row["began"]}) == 204
-    assert orphan.wait(30) == -15
+    assert orphan.wait(30 * SLACK) == -15
 
 
 def test_one_that_does_not_end_is_killed_when_that_is_asked(server: Server, machine: Machine) -> None:
@@ -87,7 +88,7 @@ def test_one_that_does_not_end_is_killed_when_that_is_asked(server: Server, mach
     assert end(server, asked) == 204
     assert process.poll() is None
     assert end(server, asked | {"kill": True}) == 204
-    assert process.wait(30) == -9
+    assert process.wait(30 * SLACK) == -9
     process.communicate()
 
 
@@ -149,7 +150,7 @@ def test_what_was_brought_back_under_the_open_module_is_asked_to_end_and_killed_
         assert end(server, asked | {"kill": True}) == 204
         assert orphan.stdout
         assert orphan.stdout.readline() == "None\n"  # it was asked first
-        assert orphan.wait(30) == -9
+        assert orphan.wait(30 * SLACK) == -9
 
 
 LAST_PARK = """
@@ -164,23 +165,26 @@ Reporter(name="train.py").start()
 reported.post(ParkedProcess(pid=os.getpid(), began=1, phase=Phase.BACK, since=1.0, returns=1))
 def suspend():
     print("suspends", flush=True)
-    time.sleep(3.0)
+    while not os.path.exists({go!r}):
+        time.sleep(0.05)
     print("suspended", flush=True)
 Ending(lambda: False, lambda: True, suspend, lambda: None).arrange(last_act=True)
 """
 
 
 def test_what_parks_as_its_last_act_is_not_killed_meanwhile(
-    machine: Machine, server: Server, open_module: None
+    machine: Machine, server: Server, open_module: None, tmp_path: Path
 ) -> None:
-    with script(machine, LAST_PARK.format(board=str(server.home / "board")) + SCRIPT) as process:
+    board, go = str(server.home / "board"), tmp_path / "go"
+    with script(machine, LAST_PARK.format(board=board, go=str(go)) + SCRIPT) as process:
         asked = {"pid": process.pid, "began": row_of(server, lambda row: row.get("pid") == process.pid)["began"]}
 
         assert end(server, asked | {"kill": True}) == 204
         assert process.stdout
         assert process.stdout.readline() == "suspends\n"
         assert end(server, asked | {"kill": True}) == 204  # its exit functions have run
-        assert (process.stdout.readline(), process.wait(30)) == ("suspended\n", 128 + signal.SIGTERM)
+        go.touch()
+        assert (process.stdout.readline(), process.wait(30 * SLACK)) == ("suspended\n", 128 + signal.SIGTERM)
 
 
 def test_what_is_parked_is_ended_though_it_has_left_the_driver(
@@ -196,7 +200,7 @@ def test_what_is_parked_is_ended_though_it_has_left_the_driver(
     parked = ParkedProcess(pid=orphan.pid, began=start, phase=Phase.PARKED, since=1.0)
     monkeypatch.setattr(reported, "parked", lambda _: parked)
     assert actions.end(orphan.pid, start, signal.SIGKILL, set()) == 204
-    assert orphan.wait(30) == -9
+    assert orphan.wait(30 * SLACK) == -9
 
 
 @pytest.fixture(params=[True, False], ids=["descriptors", "no descriptors"])
@@ -235,7 +239,7 @@ def test_a_process_is_ended_and_not_one_that_began_later(
 
     assert ends(orphan.pid, start + 1, signal.SIGTERM, set()) == 404
     assert ends(orphan.pid, start, signal.SIGTERM, set()) == 204
-    assert orphan.wait(30) == -15
+    assert orphan.wait(30 * SLACK) == -15
 
 
 def test_what_has_ended_and_what_holds_no_gpu_is_not_there(server: Server) -> None:

@@ -41,14 +41,14 @@ class Counting:
         self.processes: list[bool] = []
 
     def see(self, notebooks: Mapping[int, Notebook], *, processes: bool) -> message.WireState:
-        self.go.wait(10)
+        self.go.wait(60 * SLACK)
         self.count += 1
         self.processes.append(processes)
         self.asked.append(notebooks)
         return {"time": float(self.count), "gpus": {}, "rows": {}}
 
     def full(self, sequence: int, state: message.WireState, every: float) -> bytes:
-        self.go.wait(10)
+        self.go.wait(60 * SLACK)
         return json.dumps({"type": "full", "sequence": sequence, "state": state, "every": every}).encode()
 
     def close(self) -> None:
@@ -203,7 +203,7 @@ async def test_a_look_that_hangs_is_stale_holds_up_nothing_and_heals(feed: Feed)
     answer = json.loads(await feed.full())
     await page.until(lambda: late.texts)
 
-    assert time.monotonic() - begun < 0.5 * SLACK
+    assert time.monotonic() - begun < 5 * SLACK
     await page.until(lambda: len(page.texts) > sent)  # it is told that we live
     assert abs(time.time() - stale) < 2 * SLACK
     assert "stale" in answer["state"]
@@ -287,6 +287,6 @@ def test_a_worker_hands_on_what_fails_and_ends_after_its_last_job() -> None:
             await worker.do(lambda: 1 / 0)
         done = await worker.do(lambda: threading.current_thread().daemon)
         worker.close(ended.set)
-        return [done, ended.wait(5)]
+        return [done, ended.wait(5 * SLACK)]
 
     assert asyncio.run(run()) == [True, True]

@@ -12,7 +12,6 @@ from tests.jupyter import Server, execute
 from tests.server.acting import Kernel
 from tests.server.streaming import rows, streaming
 from tests.sizes import GIB, MIB
-from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.simgpu.demo.machine import named
@@ -63,8 +62,9 @@ def test_whether_a_kernel_is_busy_shows(server: Server, kernels: list[Kernel]) -
     execute(kernel.client, HOLD)
     with streaming(server) as stream:
         stream.until(kernel.row, 4)
-        kernel.client.execute(f"import time; time.sleep({2 + 2 * SLACK})")
+        kernel.client.execute("import time; time.sleep(3600)")
         stream.until(lambda state: (kernel.row(state) or {}).get("state") == "busy", 4)
+        server.open(f"api/kernels/{kernel.kernel}/interrupt", {}, method="POST").close()
         stream.until(lambda state: (kernel.row(state) or {}).get("state") == "idle", 15)
 
 

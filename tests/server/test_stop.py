@@ -14,6 +14,7 @@ import pytest
 from tests.jupyter import Server, execute
 from tests.server.acting import Kernel, post, row_of
 from tests.server.conftest import Serve
+from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
@@ -35,7 +36,7 @@ DEAF = JOB.replace("while True:\n    time", "import signal; signal.signal(2, sig
 HANGING = """
 import threading
 from tfgpu_magic.server import actions
-actions.stop = lambda *_: threading.Event().wait(60)
+actions.stop = lambda *_: threading.Event().wait()
 """
 """Reads a process that a driver holds."""
 SILENT = """
@@ -115,13 +116,11 @@ def test_nothing_else_can_be_stopped(server: Server, kernel: Kernel) -> None:
 
 def test_a_call_that_hangs_where_it_is_read_is_said_to_and_holds_no_server_up(machine: Machine, serve: Serve) -> None:
     server = serve(config=HANGING)
-    begun = time.monotonic()
 
     assert stop(server, 1) == 504
     assert server.call("status")
     server.process.terminate()
-    server.process.wait(40)
-    assert time.monotonic() - begun < 50  # and not the 60 of the hang
+    server.process.wait(40 * SLACK)
 
 
 def test_where_the_managers_of_kernels_hang_a_call_of_one_that_is_known_is_stopped(serve: Serve) -> None:

@@ -36,7 +36,7 @@ def stream(machine: Machine, server: Server) -> Iterator[Stream]:
 
 
 def test_a_hang_of_nvml_is_stale_and_hinders_no_page(machine: Machine, server: Server, stream: Stream) -> None:
-    machine.hang("nvmlDeviceGetMemoryInfo", 60)
+    machine.hang("nvmlDeviceGetMemoryInfo", 60 * SLACK)
     hung = time.monotonic()
     stale = stream.until(lambda state: "stale" in state, 3.5)
     begun = time.monotonic()
@@ -44,7 +44,7 @@ def test_a_hang_of_nvml_is_stale_and_hinders_no_page(machine: Machine, server: S
     with server.open("tfgpu-magic/snapshot") as answer:
         assert b'"stale":' in answer.read()
 
-    assert time.monotonic() - begun < 0.5 * SLACK
+    assert time.monotonic() - begun < 5 * SLACK
     assert abs(stale["stale"] - time.time()) < 5 * SLACK
     assert stale["gpus"]["0"]["total"]  # the last figures, and since when they are old
     quiet = len(stream.messages)
