@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from tests.jupyter import Server, execute
+from tests.processes import next_pid
 from tests.server.acting import Kernel, post, row_of
 from tests.slack import SLACK
 from tests.waiting import until
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.simgpu import Machine
 
-LAST_PID = Path("/proc/sys/kernel/ns_last_pid")
-"""After which pid the next process gets its own; only root may write it."""
 HOLDS = "from tests.simgpu.on_machine import allocate; allocate(2**28)"
 SCRIPT = f"{HOLDS}; print('ready', flush=True); import time; time.sleep(600)"
 DRAWS = "import os, time; f = open(os.environ['TFGPU_SIMGPU']); print('ready', flush=True); time.sleep(600)"
@@ -107,15 +106,10 @@ def follow(machine: Machine, first: subprocess.Popen[str]) -> subprocess.Popen[s
     """End a process, and start another one that gets its pid."""
     first.kill()
     first.communicate()
-    last = LAST_PID.read_text() if LAST_PID.exists() else ""
     for _ in range(20):  # another process may get it first, and most end soon
-        try:
-            LAST_PID.write_text(str(first.pid - 1))
-        except OSError as error:
-            pytest.skip(f"no pid can be chosen here: {error}")
-        second = script(machine)
+        with next_pid(first.pid):
+            second = script(machine)
         if second.pid == first.pid:
-            LAST_PID.write_text(last)  # no other test's processes get pids of those that have just ended
             return second
         second.kill()
         second.communicate()
@@ -124,7 +118,8 @@ def follow(machine: Machine, first: subprocess.Popen[str]) -> subprocess.Popen[s
 
 
 def test_a_pid_that_another_process_has_meanwhile_ends_nothing(server: Server, machine: Machine) -> None:
-    first = script(machine)
+    with next_pid():
+        first = script(machine)
     asked = {"pid": first.pid, "began": row_of(server, lambda row: row.get("pid") == first.pid)["began"]}
     with follow(machine, first) as second:
         assert [end(server, asked | {"kill": kill}) for kill in (False, True)] == [404, 404]
@@ -215,7 +210,8 @@ def ends(machine: Machine, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
 def test_a_pid_that_another_process_gets_after_the_last_look_ends_nothing(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, ends: Callable[..., int]
 ) -> None:
-    first = script(machine)
+    with next_pid():
+        first = script(machine)
     start = began(first.pid)
     assert start
     later: list[subprocess.Popen[str]] = []
