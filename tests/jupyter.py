@@ -25,6 +25,13 @@ from tfgpu_magic.simgpu import Machine
 
 T = TypeVar("T")
 
+LEAN = Path(__file__).with_name("lean")
+"""Hides what takes long to import, where it is on the path.
+
+These are pandas and matplotlib, which Keras imports, a fifth of TensorFlow's import; and rfc3987_syntax, which makes
+parsers each time, two thirds of Jupyter Server's.
+"""
+
 # Below those that the system gives to whoever asks for any, as kernels do meanwhile; each worker of pytest has its own.
 _PORTS = itertools.count(10_000 + 1000 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) + os.getpid() % 500)
 
@@ -66,6 +73,7 @@ class Server:
             "HOME": str(home),
             "IPYTHONDIR": str(home / ".ipython"),
             "JUPYTER_CONFIG_DIR": str(home / ".jupyter"),
+            "PYTHONPATH": str(LEAN),
             **(environment or {}),
         }
         command = [

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, Playwright
 
 from scripts._frontend import ROOT
 from tests import waiting
-from tests.jupyter import Notebook, Server, until
+from tests.jupyter import LEAN, Notebook, Server, until
 from tests.sizes import MIB
 from tfgpu_magic.simgpu import Machine
 
@@ -80,13 +80,14 @@ def playing(machine: Machine, home: Path, **options: Any) -> Iterator[Scene]:
     """Have a scene; at its end the server and its kernels are gone."""
     config = home / ".jupyter"
     (config / "labconfig").mkdir(parents=True)
-    disabled = {"disabledExtensions": dict.fromkeys(DISABLED, True)}
-    (config / "labconfig" / "page_config.json").write_text(json.dumps(disabled))
+    # For the check of the build the server would run Node.js when a page is loaded.
+    page = {"disabledExtensions": dict.fromkeys(DISABLED, True), "buildCheck": False}
+    (config / "labconfig" / "page_config.json").write_text(json.dumps(page))
     environment = {
         "JUPYTER_CONFIG_PATH": str(config),
         "JUPYTER_PREFER_ENV_PATH": "1",
         "TFGPU_MAGIC_DIR": str(home / "board"),
-        "PYTHONPATH": str(ROOT),  # a kernel finds the tests, which hold memory for it
+        "PYTHONPATH": f"{ROOT}:{LEAN}",  # a kernel finds the tests, which hold memory for it
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "JUPYTERLAB_SETTINGS_DIR": str(config / "settings"),
         "JUPYTERLAB_WORKSPACES_DIR": str(config / "workspaces"),

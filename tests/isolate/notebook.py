@@ -129,7 +129,8 @@ class Notebook(jupyter.Notebook):
 def notebook(machine: Machine, home: Path, *lines: str) -> Iterator[Notebook]:
     temporary = home / "tmp"
     temporary.mkdir()
-    with serving(machine, home, environment={**QUIET, "TMPDIR": str(temporary)}) as server:
+    whole = {"PYTHONPATH": ""}  # with pandas and matplotlib
+    with serving(machine, home, environment={**QUIET, **whole, "TMPDIR": str(temporary)}) as server:
         one = Notebook(server, *lines)
         try:
             yield one

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.jupyter import Notebook, Server, serving
+from tests.jupyter import LEAN, Notebook, Server, serving
 from tests.parking.notebooks import PATIENT
 from tests.server.conftest import ENABLED, ROOT
 from tests.sizes import GIB
@@ -37,7 +37,7 @@ def machine() -> Iterator[Machine]:
 @pytest.fixture(scope="module")
 def server(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     home: Path = tmp_path_factory.mktemp("home")
-    environment = {"TFGPU_MAGIC_DIR": str(home / "board"), "PYTHONPATH": str(ROOT)}
+    environment = {"TFGPU_MAGIC_DIR": str(home / "board"), "PYTHONPATH": f"{ROOT}:{LEAN}"}
     with serving(machine, home, options=[ENABLED], environment=environment) as server:
         yield server
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.jupyter import Notebook, execute, reply_to
+from tests.jupyter import LEAN, Notebook, execute, reply_to
 from tests.parking.conftest import phase, workers
 from tests.parking.notebooks import AT_EXIT, ENDS, SIZE, Site, digest_in, heard, is_parked, park, runs_again
 from tests.processes import kill
@@ -207,6 +207,7 @@ def python(trained: tuple[Notebook, str], tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "python").symlink_to(path)
     monkeypatch.setenv("PARKED_PYTHON", str(tmp_path / "python"))
     trained[0].run(f"sys.executable = {str(tmp_path / 'python')!r}")
+    trained[0].run(f"sys.path[:] = [one for one in sys.path if one != {str(LEAN)!r}]")  # so that there is pandas
     yield
     trained[0].run(f"sys.executable = {path!r}")
 

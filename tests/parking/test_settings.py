@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.jupyter import Notebook, configure, serving
+from tests.jupyter import LEAN, Notebook, configure, serving
 from tests.machines import machine_of
 from tests.magic.shell import cells, loading
 from tests.processes import run
@@ -74,7 +74,7 @@ def test_a_session_in_a_terminal_is_not_called_a_notebook(machine: Machine, line
 def test_a_kernel_whose_administrator_says_so_parks_itself(machine: Machine, tmp_path: Path) -> None:
     home = tmp_path / "home"
     configure(home, parking="auto 2s")
-    environment = {"TFGPU_MAGIC_DIR": str(home / "board"), "PYTHONPATH": str(ROOT)}
+    environment = {"TFGPU_MAGIC_DIR": str(home / "board"), "PYTHONPATH": f"{ROOT}:{LEAN}"}
     with serving(machine, home, options=[ENABLED], environment=environment) as server:
         notebook = Notebook(server, "train.ipynb")
         notebook.run(f"from tests.simgpu.on_machine import allocate; allocate({GIB})")

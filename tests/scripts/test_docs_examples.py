@@ -14,6 +14,7 @@ import nbformat
 import pytest
 
 from scripts._notebooks import run
+from tests.jupyter import LEAN
 from tests.notebooks.reading import shown
 from tfgpu_magic.command import dispatch
 from tfgpu_magic.command.table import COMMANDS
@@ -64,6 +65,7 @@ def _same(wanted: str, got: str) -> bool:
 def test_cells_show_what_the_page_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    monkeypatch.setenv("PYTHONPATH", str(LEAN))
     cells = _cells(page)
     made = [nbformat.v4.new_code_cell(source, metadata={"tags": ["raises-exception"]}) for source, _ in cells]  # type: ignore[no-untyped-call]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
@@ -81,6 +83,7 @@ def test_cells_show_what_the_page_says(page: Path, tmp_path: Path, monkeypatch: 
 def test_examples_give_what_the_page_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    monkeypatch.setenv("PYTHONPATH", str(LEAN))
     examples = tmp_path / "examples.txt"
     examples.write_text("\n".join(_blocks(page, "pycon")))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.jupyter import Server, serving
+from tests.jupyter import LEAN, Server, serving
 from tests.monitor.boards import end_collectors
 from tfgpu_magic.simgpu import Machine
 
@@ -36,7 +36,7 @@ def serve(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             access = f"--ServerApp.allow_unauthenticated_access={strangers}"
             home = tmp_path_factory.mktemp(f"home-{secrets.token_hex(2)}")
             # A kernel finds the tests, which hold memory for it.
-            environment = {"TFGPU_MAGIC_DIR": str(home / "board"), "PYTHONPATH": str(ROOT)}
+            environment = {"TFGPU_MAGIC_DIR": str(home / "board"), "PYTHONPATH": f"{ROOT}:{LEAN}"}
             if config := more.pop("config", ""):
                 (home / ".jupyter").mkdir()
                 (home / ".jupyter" / "jupyter_server_config.py").write_text(config)

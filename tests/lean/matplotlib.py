@@ -1,0 +1,3 @@
+"""Stands before matplotlib, as if it were not installed; see `tests.jupyter.LEAN`."""
+
+raise ImportError
