@@ -241,17 +241,18 @@ def test_a_gpu_that_is_lost_meanwhile_is_the_end() -> None:
 
 
 def test_fifty_cycles_leave_nothing_behind() -> None:
-    with Machine.create() as machine, talker(machine, "hold(256 * MIB)") as held, talker(machine) as caller:
+    with Machine.create() as machine, talker(machine, "hold(64 * MIB)") as held, talker(machine) as caller:
         machine.set_checkpoints(host_memory=True)
         assert caller.ask(f"cycle({held.pid}, 2)") == 0
         before = descriptors(held.pid) + descriptors(caller.pid)
         size = resident(held.pid)
-        assert caller.ask(f"cycle({held.pid}, 50)") == 0
+        for _ in range(10):  # a busy machine has time for each
+            assert caller.ask(f"cycle({held.pid}, 5)") == 0
         # The last answer's socket may be closed a moment later than it is heard.
         until(lambda: descriptors(held.pid) + descriptors(caller.pid) <= before)
         assert abs(resident(held.pid) - size) < 8 * MIB
         assert held.ask("intact()")
-        assert machine.held() == 256 * MIB + CONTEXT
+        assert machine.held() == 64 * MIB + CONTEXT
 
 
 def test_programs_that_work_in_threads_lose_nothing_in_twenty_cycles() -> None:
