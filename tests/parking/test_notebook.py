@@ -247,7 +247,6 @@ def test_whatever_keeps_the_state_away_what_is_in_host_memory_can_be_saved(
 
 
 def test_the_line_stands_in_a_cell_of_its_own_and_says_where_nothing_is_parked(notebook: Notebook, digest: str) -> None:
-
     assert "is not parked" in notebook.run(LINE)
     park(notebook)
     assert digest_in(notebook.run(f"print(digest())\n{LINE}")) == digest
