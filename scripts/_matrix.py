@@ -36,6 +36,10 @@ class Environment:
     variables: dict[str, str] = field(default_factory=dict)
 
 
+_SHOWS = ("tests/views/test_widget.py", "tests/browser/test_panel.py")
+"""The tests of TensorFlow in kernels, and of the table and the panel that show it."""
+
+
 def _python(version: str, what: str = "what a version of Python may change") -> Environment:
     return Environment(what, f".venv-{version}", ("scripts/pythons",), {"PYTHONS": version})
 
@@ -45,12 +49,16 @@ ENVIRONMENTS = {
     "python-3.12": _python("3.12"),
     "python-3.13": _python("3.13"),
     "python-3.14": _python("3.14"),
-    "oldest": Environment("the oldest TensorFlow", ".venv-oldest", ("scripts/oldest",)),
+    "oldest": Environment(
+        "the oldest TensorFlow, JupyterLab and IPython, in a kernel and in a browser",
+        ".venv-oldest",
+        ("scripts/oldest", "-q", *_SHOWS, "tests/simgpu/test_tensorflow.py"),
+    ),
     "frameworks": Environment("JAX on a simulated GPU, and PyTorch", ".venv-frameworks", ("scripts/frameworks",)),
     "newest": Environment(
         "the newest TensorFlow and JupyterLab, in a kernel and in a browser",
         ".venv",
-        ("scripts/test", "-q", "tests/views/test_widget.py", "tests/browser/test_panel.py"),
+        ("scripts/test", "-q", *_SHOWS),
     ),
 }
 
@@ -60,7 +68,6 @@ def main() -> int:
     parser = argparse.ArgumentParser("scripts/matrix", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ENVIRONMENTS)}; without any, all")
     names = parser.parse_args().names or list(ENVIRONMENTS)
-    seen = read()
     status = 0
     for name in names:
         environment = ENVIRONMENTS[name]
@@ -72,9 +79,9 @@ def main() -> int:
             if done.returncode not in (0, 1) or not report.exists():  # pytest's for all passed, and for some failed
                 print(f"scripts/matrix: {name} was not run to its end, and so is not written down", file=sys.stderr)
                 continue
-            seen[name] = {"date": str(dt.datetime.now(dt.timezone.utc).date())}
-            seen[name] |= _versions(ROOT / environment.folder / "bin" / "python") | _counts(report)
-        SEEN.write_text(written(seen))
+            run: dict[str, Any] = {"date": str(dt.datetime.now(dt.timezone.utc).date())}
+            run |= _versions(ROOT / environment.folder / "bin" / "python") | _counts(report)
+        SEEN.write_text(written(read() | {name: run}))  # read now: another may have run beside this one
     return status
 
 
