@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,19 @@ def test_the_committed_runs_are_of_environments_that_there_are() -> None:
 
     assert seen
     assert (ROOT / "tests" / "matrix.toml").read_text() == _matrix.written(seen)
+
+
+def test_the_oldest_that_are_run_are_the_oldest_that_are_promised() -> None:
+    project, constraints, environment = (
+        (ROOT / name).read_text()
+        for name in ("pyproject.toml", "scripts/constraints/oldest.txt", "scripts/_environment")
+    )
+    promised = dict(re.findall(r'"([\w-]+)>=([\d.]+)"', project))
+    own = project.partition("\ndependencies = [")[2].partition("]")[0]
+    needed = set(re.findall(r'^    "([\w-]+)>=[\d.]+"', own, re.M))
+    run = dict(re.findall(r"([\w-]+)[=~]=([\d.]+)\.\d", environment.partition("\noldest='")[2].partition("'")[0]))
+
+    assert set(run) == needed | {"jupyterlab", "notebook", "tensorflow"}
+    for name, version in run.items():
+        assert version == promised[name] or version == f"{promised[name]}.0"
+        assert f"\n{name}=={version}." in constraints
