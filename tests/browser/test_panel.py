@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SECRETS = ("/opt/secret-tool", "--password=hunter2", "theirs.ipynb")
 KEEP = "import tensorflow as tf; kept = [tf.zeros(256 * 2**20 // 4)]"
+QUIET = re.compile(r"idle|unused \d+ min")
 MORE = "kept.append(tf.zeros(256 * 2**20 // 4))"
 UNTIL = "while not os.path.exists({path!r}): time.sleep(0.1)"
 
@@ -74,8 +75,8 @@ def test_each_notebook_has_the_drivers_figure_to_the_mib_and_tensorflows_own(
 ) -> None:
     soon(lambda: panel.held("train.ipynb") == scene.held(train) // MIB)
     soon(lambda: panel.held("eval.ipynb") == scene.held(eval_) // MIB)
-    # A page that attaches makes a kernel busy for a moment.
-    soon(lambda: (row := panel.row("train.ipynb")) and row.state == "idle")
+    # A page that attaches makes a kernel busy for a moment; where all that takes a minute, it is unused by then.
+    soon(lambda: (row := panel.row("train.ipynb")) and QUIET.fullmatch(row.state))
     in_use = int(eval_.run("print(tf.config.experimental.get_memory_info('GPU:0')['current'])")) // MIB
     soon(lambda: (row := panel.row("eval.ipynb")) and f"in use {in_use} " in row.detail)
     rows = {row.owner: row for row in panel.rows()}
@@ -83,7 +84,7 @@ def test_each_notebook_has_the_drivers_figure_to_the_mib_and_tensorflows_own(
 
     assert rows["train.ipynb"].detail.startswith("in use 256 peak 256 limit 4 GiB")
     assert "growth" in rows["eval.ipynb"].detail
-    assert rows["train.ipynb"].state == "idle"
+    assert QUIET.fullmatch(rows["train.ipynb"].state)
     assert rows["nobody"].held == "3072 MiB"
     assert rows["nobody"].detail == ""
 
