@@ -85,7 +85,7 @@ def test_a_policy_that_can_be_had_is_not_spoken_of() -> None:
 def test_a_driver_that_is_slow_to_start_is_waited_for() -> None:
     with Machine.create("8x8GiB") as machine:
         machine.add_neighbour("7.8GiB@7")
-        machine.hang("nvmlInit", 2.5)
+        machine.hang("nvmlInit", 5)
         said, sizes = run(machine, _use_every_gpu, env={"TFGPU_POLICY": "limit 40%"}, imported=False)
 
     assert "Waiting for the NVIDIA driver" in said
@@ -95,7 +95,7 @@ def test_a_driver_that_is_slow_to_start_is_waited_for() -> None:
 @pytest.mark.parametrize("words", ["limit 1GiB", "pick", "split 2"])
 def test_words_wait_for_a_driver_that_is_slow_to_start(words: str) -> None:
     with Machine.create("2x8GiB") as machine:
-        machine.hang("nvmlInit", 2.5)
+        machine.hang("nvmlInit", 5)
         first, again = run(machine, _say, f"%tf_gpu {words}", f"%tf_gpu {words}")
 
     assert first.startswith("Waiting for the NVIDIA driver, which is slow to answer…")

@@ -29,7 +29,7 @@ LOOK_TIMEOUT = probe.PATIENCE
 SHOW_LATE_FOR = 30.0
 """Seconds for which a snapshot that came too late is shown, while a new one is on its way."""
 
-_SLOW_AFTER = 1.0  # seconds
+_SLOW_AFTER = 3.0  # seconds: a machine that is busy may take one to start a process, and that is no driver's fault
 
 _late: Probe | None = None
 """A process that did not answer in time, and may yet; the next look waits for it too, and not for another."""
@@ -42,7 +42,7 @@ def look(timeout: float = 1.5, *, slow: Callable[[], None] | None = None) -> Sna
 
     Args:
         timeout: seconds to wait, the start of the child process included.
-        slow: called once where it takes more than a second.
+        slow: called once where it takes more than three seconds.
 
     Returns:
         The snapshot; its `error` says in words why there is none. Nothing that the driver does raises. A process that
@@ -86,7 +86,7 @@ class PendingLook:
         """Wait for the snapshot until the timeout, and return it; its `error` says in words why there is none.
 
         Args:
-            slow: called once where it takes more than a second.
+            slow: called once where it takes more than three seconds.
         """
         global _late
         asked = self._child
