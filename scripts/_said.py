@@ -57,7 +57,7 @@ def templates(folder: Path = ROOT / "tfgpu_magic") -> Iterator[str]:
 
 def _call(template: str) -> str:
     quote = '"' if template.count("'") > template.count('"') else "'"
-    literal = quote + template.replace("\\", "\\\\").replace(quote, f"\\{quote}") + quote
+    literal = quote + template.replace("\\", "\\\\").replace("\n", "\\n").replace(quote, f"\\{quote}") + quote
     line = f"  trans.__({literal})"
     return line if len(line) < _WIDTH else f"  trans.__(\n    {literal}\n  )"
 

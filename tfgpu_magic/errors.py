@@ -16,7 +16,10 @@ TfGpuError
 from collections.abc import Callable, Sequence
 from typing import Any
 
-NOT_STARTED = "Not started."
+from tfgpu_magic.model.said import in_a_row, say
+
+NOT_APPLIED = say("Not applied.")
+NOT_STARTED = say("Not started.")
 """The verdict on an isolated call that cannot have what it needs."""
 
 
@@ -69,7 +72,7 @@ class Refused(TfGpuError, RuntimeError):
         self,
         reason: str = "",
         *,
-        verdict: str = "Not applied.",
+        verdict: str = NOT_APPLIED,
         more: str = "",
         lead: str = "",
         ways: Sequence[str] = (),
@@ -82,7 +85,7 @@ class Refused(TfGpuError, RuntimeError):
     @property
     def beginning(self) -> str:
         """The verdict and the reason, with which the text begins."""
-        return f"{self.verdict} {self.reason}" if self.verdict else self.reason
+        return in_a_row(filter(None, (self.verdict, self.reason)))
 
     def rest(self, magic: str = "%tf_gpu") -> str:
         """Return what follows the reason, with the ways out as lines of this magic."""

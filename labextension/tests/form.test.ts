@@ -15,14 +15,21 @@ function text(drawn: unknown): string {
   return values ? text(values) : typeof drawn === 'string' ? drawn : '';
 }
 
-function drawn(notes: string[]): string {
+function drawn(notes: string[], warns?: boolean): string {
   const facts = {
     ...{ now: 0, loaded: true, late: '', policy: '', chooses: true, error: '', asking: false },
     gpus: [{ label: '0', total: 2 ** 34, free: 2 ** 34 }]
   };
   const choice = { gpu: ALL, memory: 'limit', amount: 90, unit: '%', grow: false, release: false } as const;
   const takes = [{ gpu: '0', takes: 'limit 14.4 GiB' }];
-  const outcome = { outcome: 'fits', policy: 'limit 90%', others: '', takes, notes } as const;
+  const outcome = {
+    outcome: 'fits',
+    policy: 'limit 90%',
+    others: '',
+    takes,
+    notes,
+    ...(warns === undefined ? {} : { warns })
+  } as const;
   const state = { facts, choice, outcome, words: 'limit 90%', notice: '', loss: '', done: '' };
   return text(form(state, {} as Hands, 'GiB', ENGLISH));
 }
@@ -30,5 +37,7 @@ function drawn(notes: string[]): string {
 test('that it fits is not said above a warning', () => {
   assert.match(drawn(['TensorFlow is not imported yet.']), /It fits\.GPU 0: limit 14\.4 GiB/);
   assert.match(drawn(['Warning: of GPU 0 this leaves little.']), /GPU 0: limit 14\.4 GiBWarning: of GPU 0/);
-  assert.doesNotMatch(drawn(['Warning: of GPU 0 this leaves little.']), /It fits/);
+  assert.doesNotMatch(drawn(['Warning: of GPU 0 this leaves little.']), /It fits/); // of an older kernel
+  assert.doesNotMatch(drawn(['Attention: GPU 0.'], true), /It fits/);
+  assert.match(drawn(['Attention: GPU 0.'], false), /It fits/);
 });

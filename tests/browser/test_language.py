@@ -9,19 +9,23 @@ from __future__ import annotations
 import re
 import string
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING
+
+from playwright.sync_api import expect
 
 from scripts._frontend import SOURCES
 from tests import waiting
-from tests.browser.panel import View, open_panel, visit
+from tests.browser.panel import open_panel, visit
 from tests.browser.scene import HOLD, playing, shot, soon
+from tests.browser.test_choose import PATIENCE
 from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Locator, Page
 
 _LITERAL = r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 _STRANGE = str.maketrans(string.ascii_letters, "ж" * 52)
@@ -30,13 +34,17 @@ _TEXTS = """view => [...view.querySelectorAll('*')].flatMap(one => [
   one.getAttribute('title'), one.getAttribute('aria-label')
 ]).filter(Boolean).join('\\n')"""
 
-NAMES = {"GiB", "Simulated", "GPU", "train", "ipynb", "neighbour", "python", "default", "no", "limit"}
+NAMES = {"GiB", "MiB", "Simulated", "GPU", "train", "ipynb", "neighbour", "python", "default", "no", "limit"}
 """What is in no language: notebooks, programs, units, GPUs, and policies, which are the words of `%tf_gpu`."""
 COMMAND = {"tfgpu_magic", "simgpu", "gpus", "jupyter", "lab"}
 """The line that tries the panel without a GPU."""
 CHILD = f"""import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", {f"{HOLD}; import sys; sys.stdin.read()"!r}], stdin=subprocess.PIPE)"""
 """A cell that starts a process, which holds memory and ends with its kernel."""
+WORDS = {"gpu", "visible", "limit", "growth", "pick", "need", "grow", "release", "In"}
+"""The language of the magics, and how notebooks number cells."""
+USES = "import tensorflow as tf; kept = tf.zeros(9)"
+"""A cell after which only a restart changes anything."""
 NOBODY = 2**22 - 1
 """A pid that no process has, but for the last that Linux gives before it begins anew."""
 
@@ -55,12 +63,12 @@ def pack() -> dict[str, object]:
 
 
 def _text(literal: str) -> str:
-    return re.sub(r"\\(.)", r"\1", literal[1:-1])
+    return re.sub(r"\\(.)", r"\1", literal[1:-1].replace("\\n", "\n"))
 
 
-def english(view: View) -> set[str]:
+def english(view: Locator) -> set[str]:
     """Return the English words of a view, of its titles and of what a screen reader is told."""
-    return set(re.findall(r"[A-Za-z_]{2,}", view.root.evaluate(_TEXTS))) - NAMES
+    return set(re.findall(r"[A-Za-z_]{2,}", view.evaluate(_TEXTS))) - NAMES
 
 
 def test_no_english_is_left_in_the_panel(browser: Browser, tmp_path: Path) -> None:
@@ -78,13 +86,13 @@ def test_no_english_is_left_in_the_panel(browser: Browser, tmp_path: Path) -> No
         visit(page, scene)
         panel = open_panel(page)
         soon(lambda: len(panel.rows()) == 4, 60)
-        waiting.until(lambda: english(panel), lambda left: not left, seconds=20)
+        waiting.until(lambda: english(panel.root), lambda left: not left, seconds=20)
         owners = {row.owner for row in panel.rows()}
         shot(page, "strange")
         machine.remove_driver()
         notice = panel.root.locator(".tfgpu-view-notice").first
         notice.wait_for(timeout=60_000 * SLACK)
-        waiting.until(lambda: english(panel) - COMMAND, lambda left: not left, seconds=20)
+        waiting.until(lambda: english(panel.root) - COMMAND, lambda left: not left, seconds=20)
         shot(page, "strange-absent")
 
     assert {re.sub(r"python[\d.]*", "python", owner) for owner in owners} == {
@@ -93,3 +101,49 @@ def test_no_english_is_left_in_the_panel(browser: Browser, tmp_path: Path) -> No
         "neighbour",
         "ж жжжжжжж жжжж жжжжж",
     }
+
+
+def test_no_english_is_left_in_the_chooser(browser: Browser, tmp_path: Path) -> None:
+    answer = pack()
+    with (
+        Machine.create("2x16GiB") as machine,
+        playing(machine, tmp_path) as scene,
+        closing(browser.new_page(viewport={"width": 1300, "height": 900})) as page,
+    ):
+        page.route("**/lab/api/translations/**", lambda route: route.fulfill(json=answer))
+        made = scene.notebook("train.ipynb")
+        machine.add_neighbour("14GiB@0")
+        visit(page, scene, made.path)
+        open_panel(page)
+        dialog = opened(page)
+        for gpu, memory, state in (("1", "growth", "fits"), ("0", "limit", "refused"), ("1", "limit", "limit")):
+            dialog.locator(f'[name="tfgpu-choose-gpu"][value="{gpu}"]').check()
+            dialog.locator(f'[name="tfgpu-choose-memory"][value="{memory}"]').check()
+            part = dialog.locator(".tfgpu-choose-refused" if state == "refused" else ".tfgpu-choose-note")
+            expect(part.first).to_be_visible(timeout=PATIENCE)
+            soon(partial(worded, dialog, part), 30)
+            shot(page, f"strange-{state}")
+        page.keyboard.press("Escape")
+        made.run(USES)
+        dialog = opened(page)
+        expect(dialog.locator(".tfgpu-choose-late")).to_contain_text("ж", timeout=PATIENCE)
+        soon(lambda: worded(dialog, dialog.locator(".tfgpu-choose-late"), USES), 30)
+        shot(page, "strange-late")
+        machine.remove_driver()
+        dialog.locator('[name="tfgpu-choose-memory"][value="growth"]').check()
+        soon(lambda: worded(dialog, dialog.locator(".tfgpu-choose-notice"), USES), 60)
+        shot(page, "strange-error")
+
+
+def opened(page: Page) -> Locator:
+    """Open the chooser, by its button below the panel."""
+    page.locator(".tfgpu-panel-offer").click()
+    return page.locator(".jp-Dialog.tfgpu-choose-dialog")
+
+
+def worded(dialog: Locator, part: Locator, cell: str = "") -> bool:
+    """See that a part of the chooser says something, and no English is left in it but in a cell that it quotes."""
+    expect(part.first).to_contain_text("ж")
+    left = english(dialog) - WORDS - set(re.findall(r"[A-Za-z_]{2,}", cell))
+    assert not left
+    return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import pickle
 import re
 from dataclasses import replace
@@ -17,6 +18,7 @@ from tests.views.test_message import live
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.said import Said, Words, known, of, say
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.monitor.board import lockfile
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.driver import nvml_calls
 from tfgpu_magic.monitor.driver.schedule import ASLEEP
@@ -90,6 +92,26 @@ def test_errors_of_the_board_and_the_driver_are_sentences(tmp_path: Path) -> Non
         assert used(text.words) <= known_to_pages
 
 
+def test_why_no_collector_began_is_a_sentence_and_of_another_version_its_text(tmp_path: Path) -> None:
+    why = say("{name} is not a folder", name=HOSTILE.encode(errors="replace").decode())
+    fd = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    try:
+        lockfile.fail(fd, why)
+        sentence = lockfile.reason(fd)
+        os.pwrite(fd, b"An older text.".ljust(300, b"\0"), lockfile._REASON_AT)
+        older = lockfile.reason(fd)
+        lockfile.fail(fd, say("{name} is not a folder", name="x" * 2000))
+        long = lockfile.reason(fd)
+        lockfile.succeed(fd)
+
+        assert isinstance(sentence, Said)
+        assert (sentence, sentence.words) == (why, why.words)
+        assert [type(text) for text in (older, long, lockfile.reason(fd))] == [str, str, str]
+        assert (older, long, lockfile.reason(fd)) == ("An older text.", "x" * 300, "")
+    finally:
+        os.close(fd)
+
+
 def used(words: Words) -> set[str]:
     """Return the templates of a sentence and of those in it."""
     template, *fields = words
@@ -106,5 +128,5 @@ def test_no_template_has_what_a_page_would_take_for_a_field() -> None:
     assert found
     for template in found:
         places = re.findall(r"%(\d)", template)
-        assert places == [str(number + 1) for number in range(len(places))]
+        assert list(dict.fromkeys(places)) == [str(number + 1) for number in range(len(set(places)))]
         assert "%%" not in template  # which pages write as one

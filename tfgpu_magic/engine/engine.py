@@ -24,6 +24,7 @@ from tfgpu_magic.host import host
 from tfgpu_magic.model import phrases
 from tfgpu_magic.model.answer import Document, grid, headline
 from tfgpu_magic.model.parts import parts
+from tfgpu_magic.model.said import say
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import look
 from tfgpu_magic.policy import fallback, parser
@@ -193,21 +194,27 @@ def standing(plan: Plan, frameworks: Frameworks = "tensorflow") -> str:
         return str(enforcement.every_framework().standing(plan))
     stage = current_stage()
     if not plan.judged:
-        return f"`{plan.asked}` waits for TensorFlow's import, and is checked against the GPUs again then."
+        return say(
+            "`{policy}` waits for TensorFlow's import, and is checked against the GPUs again then.", policy=plan.asked
+        )
+    if not plan.asked.requests and plan.devices:
+        return say(
+            "No policy is set: TensorFlow's own defaults hold, and it takes nearly all that is free of each GPU it "
+            "uses, and a CUDA context on each it sees."
+        )
     if not plan.asked.requests:
-        takes = "takes nearly all that is free of each GPU it uses, and a CUDA context on each it sees"
-        return f"No policy is set: TensorFlow's own defaults hold{f', and it {takes}' if plan.devices else ''}."
+        return say("No policy is set: TensorFlow's own defaults hold.")
     if plan.acts_on_nothing:
-        return f"`{plan.asked}` has no effect here: TensorFlow sees no GPU."
+        return say("`{policy}` has no effect here: TensorFlow sees no GPU.", policy=plan.asked)
     if plan.in_force:
-        return f"`{plan.asked}` is in force already."
+        return say("`{policy}` is in force already.", policy=plan.asked)
     if stage is Stage.READY:
-        return f"`{plan.asked}` is in force."
+        return say("`{policy}` is in force.", policy=plan.asked)
     if stage is not Stage.ABSENT:
-        return f"`{plan.asked}` is in force from TensorFlow's first op on."
+        return say("`{policy}` is in force from TensorFlow's first op on.", policy=plan.asked)
     if plan.needs_tensorflow:
-        return f"`{plan.asked}` waits for TensorFlow's import."
-    return f"`{plan.asked}` is in force, also for programs that are started from here."
+        return say("`{policy}` waits for TensorFlow's import.", policy=plan.asked)
+    return say("`{policy}` is in force, also for programs that are started from here.", policy=plan.asked)
 
 
 def answer(plan: Plan, standing: str) -> Document:

@@ -11,6 +11,7 @@ from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.registry import Framework
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.model import TENSORFLOW
+from tfgpu_magic.model.said import in_a_row, listed, say
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import fallback, refusal
 from tfgpu_magic.policy.fit import Device
@@ -43,7 +44,7 @@ def plan(
     now = Policy(tuple(request for request in asked if isinstance(request, Memory | Reset)))
     words = RUNTIME.current.others.asked.then(now)
     if words.divides:
-        alone = alone._replace(fixed_by="a framework" if process.anew or not registry.imported() else "")
+        alone = alone._replace(fixed_by=say("a framework") if process.anew or not registry.imported() else "")
     before = _before(process)
 
     def extended(made: Plan) -> Plan:
@@ -91,7 +92,7 @@ def with_others(made: Plan, snapshot: Snapshot, process: ProcessState) -> Plan:
         try:
             parts.append(_nearest(one, made, before.get(one.name), snapshot, process))
         except Exception as error:  # whatever it is, the others have their share, and it keeps what it has
-            why = f"{one.name} is NOT held: {type(error).__name__}: {error}"
+            why = say("{name} is NOT held: {error}", name=one.name, error=f"{type(error).__name__}: {error}")
             kept = before.get(one.name) or FrameworkPlan(framework=one.name, environment=growth([one]))
             hidden = {} if process.ceiling is None else showing(())
             parts.append(replace(kept, environment={**kept.environment, **hidden}, unmet=why))
@@ -141,8 +142,11 @@ def _for_tensorflow(policy: Policy) -> Policy:
     for request in policy.memory:
         if not request.of_any_framework:
             raise PolicyError(
-                f"Only TensorFlow has logical GPUs: say `{request}` with its own magic, `tf_gpu`. Every framework "
-                "takes a `limit`."
+                say(
+                    "Only TensorFlow has logical GPUs: say `{request}` with its own magic, `tf_gpu`. Every framework "
+                    "takes a `limit`.",
+                    request=request,
+                )
             )
     return policy.for_framework(TENSORFLOW)
 
@@ -172,8 +176,8 @@ def _nearest(
     if kept.is_within(part):
         return kept
     late = refusal.framework_too_late(framework.name, framework.since, NOTHING, process).reason
-    held = f" The ceiling `{process.ceiling}` does not hold it. Restart for that." if process.ceiling else ""
-    return replace(kept, takes="", notes=(), unmet=f"{late}{held}")
+    held = say("The ceiling `{ceiling}` does not hold it. Restart for that.", ceiling=process.ceiling)
+    return replace(kept, takes="", notes=(), unmet=in_a_row((late, held)) if process.ceiling else late)
 
 
 def _possible(
@@ -190,7 +194,8 @@ def _possible(
         except Refused as error:
             why = why or error.reason
             continue
-        unmet = f"{framework.name} is not held to all of `{plan.others.settled}`. {why}"
+        kept = say("{name} is not held to all of `{policy}`.", name=framework.name, policy=plan.others.settled)
+        unmet = in_a_row((kept, why))
         return replace(part, unmet=unmet) if why else part
     known = {gpu.uuid: gpu for gpu in snapshot.gpus}
     gpus = [known.get(uuid, Gpu(index=0, uuid=uuid)) for uuid in process.shown or ()]
@@ -201,7 +206,7 @@ def _possible(
         environment={**part.environment, **showing(())},
         takes="",
         notes=(),
-        unmet=f"{framework.name} gets no GPU. {why}" if why else part.unmet,
+        unmet=in_a_row((say("{name} gets no GPU.", name=framework.name), why)) if why else part.unmet,
     )
 
 
@@ -224,7 +229,7 @@ def tell(parts: Sequence[FrameworkPlan], before: Sequence[FrameworkPlan]) -> Ite
         try:
             framework.configure(part)
         except Exception as error:  # a framework's errors have no common root
-            refused = Refused(f"{framework.name} did not take it: {error}")
+            refused = Refused(say("{name} did not take it: {error}", name=framework.name, error=error))
             refused.__cause__ = error
             yield refused
 
@@ -234,9 +239,11 @@ def _without_gpus(plan: Plan, process: ProcessState) -> Plan:
     if process.keras is None or not plan.devices or process.stage is Stage.READY:
         return plan
     own = 'tfgpu_magic.apply("limit 2GiB")' if process.host == "program" else "%tf_gpu limit 2GiB"
-    note = (
-        f"Keras computes with {process.keras} here and may import TensorFlow too, which is kept from the GPUs; for "
-        f"TensorFlow's own use of them say what it may take, as in `{own}`."
+    note = say(
+        "Keras computes with {backend} here and may import TensorFlow too, which is kept from the GPUs; for "
+        "TensorFlow's own use of them say what it may take, as in `{line}`.",
+        backend=process.keras,
+        line=own,
     )
     return replace(plan.hiding_all(), notes=(*plan.notes, note))
 
@@ -283,11 +290,14 @@ def noted(plan: Plan, process: ProcessState) -> Plan:
 def standing(plan: Plan) -> str:
     """Return one sentence on what an applied plan does for every framework."""
     tensorflow = [TENSORFLOW] if registry.installed("tensorflow") else []
-    names = _listed([*([] if plan.hidden else tensorflow), *(part.framework for part in plan.others.parts)])
+    there = [*([] if plan.hidden else tensorflow), *(part.framework for part in plan.others.parts)]
+    names = listed(there) if there else say("every framework")
     if not plan.others.asked.requests and not plan.asked.requests:
-        return f"No policy is set: the defaults of {names} hold."
+        return say("No policy is set: the defaults of {names} hold.", names=names)
     asked = of_all(plan.asked, plan.others.asked)
-    return f"`{asked}` is in force already." if plan.in_force else f"`{asked}` holds for {names}, from first use on."
+    if plan.in_force:
+        return say("`{policy}` is in force already.", policy=asked)
+    return say("`{policy}` holds for {names}, from first use on.", policy=asked, names=names)
 
 
 def of_all(own: Policy, others: Policy) -> Policy:
@@ -302,7 +312,7 @@ def left_out(plan: Plan) -> str:
     if plan.others.parts or plan.asked.of_any_framework or not there:
         return ""
     take = "takes what it wants" if len(there) == 1 else "take what they want"
-    return f"`{plan.asked}` is for TensorFlow alone: {_listed(there)} {take}. A `limit` is for every framework."
+    return f"`{plan.asked}` is for TensorFlow alone: {listed(there)} {take}. A `limit` is for every framework."
 
 
 def _left_free(plan: Plan, there: Sequence[Framework]) -> tuple[str, ...]:
@@ -312,15 +322,17 @@ def _left_free(plan: Plan, there: Sequence[Framework]) -> tuple[str, ...]:
     if not (plan.asked.memory and awake):
         return ()
     words = "; ".join(str(request) for request in plan.asked.memory if request.of_any_framework) or "growth"
-    are = "is" if len(awake) == 1 else "are"
-    return (f"{_listed(awake)} {are} imported here too, and left free: `%gpu {words}` is for every framework.",)
+    line = say("`{line}` is for every framework.", line=f"%gpu {words}")
+    if len(awake) == 1:
+        return (in_a_row((say("{name} is imported here too, and left free:", name=awake[0]), line)),)
+    return (in_a_row((say("{names} are imported here too, and left free:", names=listed(awake)), line)),)
 
 
 def _each(plan: Plan) -> Iterator[str]:
     """Give what is done about each framework, and why one is not held."""
     for part in plan.others.parts:
         if part.takes:
-            yield f"{part.framework} takes {part.takes}."
+            yield say("{name} takes {takes}.", name=part.framework, takes=part.takes)
         yield from part.notes
         if part.unmet:
             yield part.unmet
@@ -329,8 +341,8 @@ def _each(plan: Plan) -> Iterator[str]:
 def _kept(plan: Plan) -> Iterator[str]:
     """Give a note on the frameworks that keep what they have taken, where TensorFlow gives back."""
     if plan.releases and any(request.releases for request in plan.others.asked.memory):
-        others = _listed([part.framework for part in plan.others.parts])
-        yield f"--release is TensorFlow's alone: nothing that {others} took goes back by itself."
+        others = listed([part.framework for part in plan.others.parts])
+        yield say("--release is TensorFlow's alone: nothing that {names} took goes back by itself.", names=others)
 
 
 def _together(plan: Plan, process: ProcessState) -> Iterator[str]:
@@ -342,13 +354,10 @@ def _together(plan: Plan, process: ProcessState) -> Iterator[str]:
         parts = [one for one in plan.others.parts if one.framework in awake]
         sizes |= {one.framework: one.limits[uuid] for one in parts if uuid in one.limits}
         if len(sizes) > 1:
-            each = ", ".join(f"{name} {rounded(size)}" for name, size in sizes.items())
-            yield (
-                f"Together they may take {rounded(sum(sizes.values()))} of GPU {device.gpu.label} ({each}), and CUDA's "
-                f"context about {rounded(context_bytes(total))} beside that."
+            yield say(
+                "Together they may take {size} of GPU {gpu} ({each}), and CUDA's context about {context} beside that.",
+                size=rounded(sum(sizes.values())),
+                gpu=device.gpu.label,
+                each=", ".join(f"{name} {rounded(size)}" for name, size in sizes.items()),
+                context=rounded(context_bytes(total)),
             )
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return names as people list them: ``TensorFlow, PyTorch and JAX``."""
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else "every framework"

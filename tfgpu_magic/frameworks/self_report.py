@@ -14,6 +14,7 @@ from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow import devices
 from tfgpu_magic.model import TENSORFLOW
 from tfgpu_magic.model.report import GpuUse, LogicalGpu, Parking, Report
+from tfgpu_magic.model.said import in_a_row, say
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.owners.pids import descendants
 from tfgpu_magic.policy.fallback import foreseen
@@ -223,17 +224,24 @@ def _given(process: ProcessState, gpus: Sequence[Gpu]) -> tuple[str, ...]:
         return ()
     is_read = not cuda.initialised() or given != process.environment.get(DEVICES)
     if is_read or predict_shown(gpus, process.outside) in (None, process.shown):
-        return (f"{DEVICES}={given!r} was not set by %tf_gpu.",)
-    why = "it was set after the list of GPUs was made. Write `%tf_gpu visible` instead"
-    return (f"{DEVICES}={given!r} has no effect: {why}{', with --restart' * (process.stage is Stage.READY)}.",)
+        return (say("{variable} was not set by %tf_gpu.", variable=f"{DEVICES}={given!r}"),)
+    late = say(
+        "{variable} has no effect: it was set after the list of GPUs was made. Write `%tf_gpu visible` instead{flag}.",
+        variable=f"{DEVICES}={given!r}",
+        flag=say(", with --restart") if process.stage is Stage.READY else "",
+    )
+    return (late,)
 
 
 def _changed(process: ProcessState) -> tuple[str, ...]:
     if not process.changed:
         return ()
-    return (
-        f"`{process.asked}` was asked for, and other code has changed settings since: {'; '.join(process.changed)}.",
+    note = say(
+        "`{policy}` was asked for, and other code has changed settings since: {changes}.",
+        policy=process.asked,
+        changes="; ".join(process.changed),
     )
+    return (note,)
 
 
 def _expected(number: int, limits: Sequence[int]) -> tuple[LogicalGpu, ...]:
@@ -245,23 +253,33 @@ def _summary(process: ProcessState, plan: Plan) -> str:
     """Return a sentence on TensorFlow's stage and what was asked of it."""
     module = devices.tensorflow()
     version = f"TensorFlow {module.__version__}" if module is not None else "TensorFlow"
-    asked = f"`{plan.asked}`" if plan.asked.requests else ""
-    in_force = f" In force: {asked}." if asked and not process.changed else ""
+    asked = bool(plan.asked.requests)
+    in_force = [say("In force: `{policy}`.", policy=plan.asked)] if asked and not process.changed else []
+    standing = in_force if asked else [say("No policy is set.")]
     if process.old:
-        version += " (older than 2.16, the oldest that tfgpu_magic was tested with)"
+        version = say("{version} (older than 2.16, the oldest that tfgpu_magic was tested with)", version=version)
     if plan.acts_on_nothing:
-        in_force = f" {asked} has no effect here: TensorFlow sees no GPU."
+        in_force = standing = [say("`{policy}` has no effect here: TensorFlow sees no GPU.", policy=plan.asked)]
     if process.forked:
-        return f"{version} used the GPUs when this process was forked, and cannot use them in it."
+        return say("{version} used the GPUs when this process was forked, and cannot use them in it.", version=version)
     if process.broken:
-        return f"{version} failed to start for lack of memory on a GPU; restart this {process.host}."
+        return say(
+            "{version} failed to start for lack of memory on a GPU; restart this {here}.",
+            version=version,
+            here=process.here,
+        )
     if process.stage is Stage.READY:
-        since = f" {process.since}" if process.since else ""
-        return f"{version} is using {'the GPUs' if process.tensorflow_sees else 'the CPU'}{since}.{in_force}"
+        what = say("the GPUs") if process.tensorflow_sees else say("the CPU")
+        if process.since:
+            what = say("{what} {since}", what=what, since=process.since)
+        return in_a_row((say("{version} is using {what}.", version=version, what=what), *in_force))
     if process.stage is Stage.POISONED:
-        return f"{version} is imported, and something holds a CUDA context; nothing can be set until a restart."
+        return say(
+            "{version} is imported, and something holds a CUDA context; nothing can be set until a restart.",
+            version=version,
+        )
     if process.stage is Stage.ABSENT:
-        waits = f" {asked} waits for its import." if plan.needs_tensorflow else in_force
-        return f"TensorFlow is not imported yet.{waits if asked else ' No policy is set.'}"
-    standing = in_force or ("" if asked else " No policy is set.")
-    return f"{version} is imported and has not used a GPU yet.{standing}"
+        if asked and plan.needs_tensorflow:
+            standing = [say("`{policy}` waits for its import.", policy=plan.asked)]
+        return in_a_row((say("TensorFlow is not imported yet."), *standing))
+    return in_a_row((say("{version} is imported and has not used a GPU yet.", version=version), *standing))

@@ -64,6 +64,28 @@ def in_a_row(sentences: Iterable[str]) -> str:
     return reduce(lambda one, other: say("{one} {other}", one=one, other=other) if one else other, sentences, "")
 
 
+def in_lines(sentences: Iterable[str]) -> str:
+    """Return sentences, a line each."""
+    return reduce(lambda one, other: say("{one}\n{other}", one=one, other=other) if one else other, sentences, "")
+
+
+def in_commas(texts: Iterable[str]) -> str:
+    """Return texts with commas between them."""
+    return reduce(lambda one, other: say("{one}, {other}", one=one, other=other) if one else other, texts, "")
+
+
+def listed(texts: Iterable[str]) -> str:
+    """Return texts as people list them: ``one, two and three``."""
+    *most, last = texts
+    return say("{one} and {other}", one=in_commas(most), other=last) if most else last
+
+
+def with_words(fields: Mapping[str, Any], name: str = "said") -> dict[str, Any]:
+    """Return the fields of a message; if texts among them are sentences, with their words, by the same names."""
+    words = {key: _of_field(value) for key, value in fields.items() if _of_field(value)}
+    return {**fields, name: words} if words else dict(fields)
+
+
 def known(text: str, words: Any) -> str:
     """Return a text as the sentence that has these words; itself if it is none, or another version's."""
     try:
@@ -88,6 +110,14 @@ class _Places(dict[str, str]):
     def __missing__(self, name: str) -> str:
         self[name] = place = f"%{len(self) + 1}"
         return place
+
+
+def _of_field(value: Any) -> Words | None:
+    """Return the words of a sentence, or of a list that has any: there, a text is its own; None of all else."""
+    if isinstance(value, Said):
+        return value.words
+    sentences = isinstance(value, list) and any(isinstance(one, Said) for one in value)
+    return [_words(one) for one in value] if sentences else None
 
 
 def _words(field: object) -> str | Words:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.frameworks import NAMES, import_hook
 from tfgpu_magic.host import CellWatch, host
+from tfgpu_magic.model.said import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +61,7 @@ class FirstUseWatch(CellWatch):
             self._awake.add(framework.name)
             # A cell that was interrupted while it awaited has no result, and one that is not kept has no number.
             number = getattr(result, "execution_count", None)
-            self._note(framework, "a cell" if number is None else f"In [{number}]")
+            self._note(framework, say("a cell") if number is None else f"In [{number}]")
         error = getattr(result, "error_in_exec", None)
         if error is not None and "tensorflow" in sys.modules:
             _note_broken(error)
@@ -72,7 +73,7 @@ class FirstUseWatch(CellWatch):
         return [framework for framework in _awake() if framework.name not in self._awake]
 
     def _note(self, framework: Framework, cell: str) -> None:
-        framework.since = f"since {cell}{_quote(self._source)}"
+        framework.since = say("since {cell}", cell=f"{cell}{_quote(self._source)}")
 
 
 def _note_import() -> None:

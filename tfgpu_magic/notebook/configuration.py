@@ -11,6 +11,7 @@ from tfgpu_magic.frameworks import NAMES, runtime
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.host import magics, shell
 from tfgpu_magic.model.parts import parts
+from tfgpu_magic.model.said import in_a_row, say
 from tfgpu_magic.notebook import restart
 from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.ceiling import read
@@ -118,8 +119,8 @@ def resume(words: str, others: str = "", *, asked: str = "") -> Plan:
         return _resume(words, others)
     except Refused as error:
         there = engine.current().others.asked
-        held = f" `{there}` is, for every framework." if others and there.requests else ""
-        error.verdict = f"`{words}`{asked} is NOT in force.{held}"
+        held = [say("`{policy}` is, for every framework.", policy=there)] if others and there.requests else []
+        error.verdict = in_a_row((say("`{policy}`{asked} is NOT in force.", policy=words, asked=asked), *held))
         raise
 
 

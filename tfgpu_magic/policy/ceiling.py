@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tfgpu_magic.errors import PolicyError, Refused
+from tfgpu_magic.model.said import in_a_row, in_lines, say
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.policy import arguments, parser
 from tfgpu_magic.policy.memory import Amount, Figures, Percentage, amount_bytes, amount_text, capacity
@@ -146,16 +147,19 @@ class Ceiling:
         """
         yield from self.flaws
         if not self.amounts:
-            yield f"No GPU may be used here: the ceiling is `{self}`."
+            yield say("No GPU may be used here: the ceiling is `{ceiling}`.", ceiling=self)
         elif capped:
-            of = f"of GPU {', '.join(gpu.label for gpu in capped)}"
-            what = "memory grows up to it" if grows else "so much is taken"
-            yield f"The ceiling here is `{self}`, and nothing lower was asked {of}: {what}."
+            yield say(
+                "The ceiling here is `{ceiling}`, and nothing lower was asked of GPU {gpus}: {what}.",
+                ceiling=self,
+                gpus=", ".join(gpu.label for gpu in capped),
+                what=say("memory grows up to it") if grows else say("so much is taken"),
+            )
 
     def unknown(self, why: str) -> Refused:
         """Return the error for GPUs of which nothing is known, so that nothing can be held under it."""
         return Refused(
-            f"The ceiling here is `{self}`, and it cannot be held now. {why}",
+            in_a_row((say("The ceiling here is `{ceiling}`, and it cannot be held now.", ceiling=self), why)),
             lead="\nWithout a GPU:   ",
             ways=[str(NO_GPU)],
         )
@@ -199,7 +203,13 @@ def safe(text: str, where: str) -> Ceiling:
         found = [Ceiling((amount,)) for amount in _amounts(text)]
         held = functools.reduce(Ceiling.lower_of, found) if found else Ceiling(())
         why = str(error).partition("\n")[0]
-        flaw = f"The ceiling `{text}`, from {where}, was not understood: {why} `{held}` holds."
+        flaw = say(
+            "The ceiling `{text}`, from {where}, was not understood: {why} `{held}` holds.",
+            text=text,
+            where=where,
+            why=why,
+            held=held,
+        )
         return Ceiling(held.amounts, (flaw,))
 
 
@@ -208,18 +218,24 @@ def _too_high(ceiling: Ceiling, asked: Sequence[tuple[Gpu, Memory]], policy: Pol
     lower_ones: Mapping[Request, Memory] = {r: ceiling.lowered(r, gpu) for gpu, r in asked}
     alike: dict[str, list[str]] = {}
     for gpu, request in asked:
-        what = f"{request.wanted(request.sizes(figures(gpu)))}, and the ceiling is {_most(ceiling, gpu)}."
+        wanted, most = request.wanted(request.sizes(figures(gpu))), _most(ceiling, gpu)
+        what = say("{wanted}, and the ceiling is {most}.", wanted=wanted, most=most)
         alike.setdefault(what, []).append(gpu.label)
-    lines = "\n".join(f"GPU {', '.join(labels)}: {what}" for what, labels in alike.items())
+    lines = [say("GPU {gpus}: {text}", gpus=", ".join(labels), text=what) for what, labels in alike.items()]
     allowed = Policy(tuple(dict.fromkeys(lower_ones.get(request, request) for request in policy)))
-    return Refused("\n".join([lines, *ceiling.flaws]), lead="\nThe most that is allowed:   ", ways=[str(allowed)])
+    return Refused(in_lines([*lines, *ceiling.flaws]), lead="\nThe most that is allowed:   ", ways=[str(allowed)])
 
 
 def _no_release(ceiling: Ceiling, policy: Policy) -> Refused:
     """Return the error for memory that is to be given back, which nothing can hold under the ceiling."""
     allowed = Policy(tuple(Growth() if isinstance(r, Memory) and r.releases else r for r in policy))
     return Refused(
-        "\n".join([f"The ceiling here is `{ceiling}`. {NO_LIMIT}", *ceiling.flaws]),
+        in_lines(
+            [
+                in_a_row((say("The ceiling here is `{ceiling}`.", ceiling=ceiling), NO_LIMIT)),
+                *ceiling.flaws,
+            ]
+        ),
         lead="\nUp to the ceiling:   ",
         ways=[str(allowed)],
     )
@@ -229,7 +245,7 @@ def _no_gpu(ceiling: Ceiling, policy: Policy) -> Refused:
     """Return the error for requests for GPUs where none may be used."""
     _, _, cpus = policy.by_nature()
     return Refused(
-        "\n".join([f"No GPU may be used here: the ceiling is `{ceiling}`.", *ceiling.flaws]),
+        in_lines([say("No GPU may be used here: the ceiling is `{ceiling}`.", ceiling=ceiling), *ceiling.flaws]),
         lead="\nAllowed:   ",
         ways=[str(Policy((NO_GPU, *cpus)))],
     )
@@ -238,9 +254,13 @@ def _no_gpu(ceiling: Ceiling, policy: Policy) -> Refused:
 def _most(ceiling: Ceiling, gpu: Gpu) -> str:
     """Return the ceiling of a GPU as it was written, a share's size beside it."""
     amount = ceiling.amount(gpu)
-    of = "here" if gpu.limit is None else f"of {capacity(gpu)}"
-    size = f", {rounded(ceiling.bytes(gpu))} {of}" if isinstance(amount, Percentage) else ""
-    return f"`limit {amount_text(amount)}`{size}"
+    written = f"`limit {amount_text(amount)}`"
+    if not isinstance(amount, Percentage):
+        return written
+    size = rounded(ceiling.bytes(gpu))
+    if gpu.limit is None:
+        return say("{limit}, {size} here", limit=written, size=size)
+    return say("{limit}, {size} of {total}", limit=written, size=size, total=capacity(gpu))
 
 
 def _amounts(text: str) -> Iterator[Amount]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import Refused, TooLate
+from tfgpu_magic.model.said import in_a_row, say
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import fit, refusal
 from tfgpu_magic.policy.memory import context_bytes
@@ -86,7 +87,8 @@ def foreseen(plan: Plan, snapshot: Snapshot, process: ProcessState) -> Plan:
         now, why = nearest(plan.asked, snapshot, process)
     except TooLate as error:
         return replace(plan, notes=(str(error),))
-    notes = (f"`{plan.asked}` cannot be had in full now. {why}", *now.notes) if why else now.notes
+    short = in_a_row((say("`{policy}` cannot be had in full now.", policy=plan.asked), why))
+    notes = (short, *now.notes) if why else now.notes
     return replace(now, notes=notes, judged=False, configured=plan.configured, others=plan.others)
 
 
@@ -100,8 +102,10 @@ def least(policy: Policy, ceiling: Ceiling | None = None, *, frozen: bool = Fals
     """
     if ceiling is not None:
         none = Policy((Visible(()),))
-        notes = (f"The ceiling here is `{ceiling}`, and without figures of the GPUs only this holds it.",)
-        return Plan(asked=none, settled=none, environment=showing(()), show=frozen, notes=notes)
+        note = say(
+            "The ceiling here is `{ceiling}`, and without figures of the GPUs only this holds it.", ceiling=ceiling
+        )
+        return Plan(asked=none, settled=none, environment=showing(()), show=frozen, notes=(note,))
     choice = None if frozen else policy.choice
     refs = choice.refs if choice is not None else ()
     gpus = [Gpu(index=ref) if isinstance(ref, int) else Gpu(index=0, instance=0, uuid=ref) for ref in refs]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+from tfgpu_magic.model.said import in_lines, say
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.policy.memory import LEAST_LIMIT, amount_bytes, capacity, context_bytes, reserve_bytes
 from tfgpu_magic.policy.policy import Choice, Memory, Policy, Request, Reset
@@ -52,8 +53,13 @@ def crowding(devices: Sequence[Device], *, grows: bool) -> list[str]:
         if left < usual - MIB and not (device.words is not None and device.words.of_free):
             alike.setdefault((rounded(left), rounded(usual)), []).append(gpu.label)
     return [
-        f"Warning: of GPU {', '.join(labels)} this leaves {left} for CUDA's libraries (cuDNN, cuBLAS, NCCL), which no "
-        f"limit counts; TensorFlow itself would leave {usual}. If an operation fails for it, take a lower limit."
+        say(
+            "Warning: of GPU {gpus} this leaves {left} for CUDA's libraries (cuDNN, cuBLAS, NCCL), which no limit "
+            "counts; TensorFlow itself would leave {usual}. If an operation fails for it, take a lower limit.",
+            gpus=", ".join(labels),
+            left=left,
+            usual=usual,
+        )
         for (left, usual), labels in alike.items()
     ]
 
@@ -83,9 +89,9 @@ def describe(found: Sequence[Problem], processes: Sequence[Process], names: Mapp
     """
     alike: dict[str, list[str]] = {}  # GPUs with the same problem are named together
     for device, problem in found:
-        text = "\n".join([problem, *(_holders(device.gpu, processes, names) if _is_short(device) else ())])
+        text = in_lines([problem, *(_holders(device.gpu, processes, names) if _is_short(device) else ())])
         alike.setdefault(text, []).append(device.gpu.label)
-    return "\n".join(f"GPU {', '.join(labels)}: {text}" for text, labels in alike.items())
+    return in_lines(say("GPU {gpus}: {text}", gpus=", ".join(labels), text=text) for text, labels in alike.items())
 
 
 def _grows(device: Device) -> bool:
@@ -96,24 +102,30 @@ def _problem(device: Device) -> str | None:
     """Return why the GPU cannot be used as it is asked, in one sentence; None where it can."""
     gpu, total, free = device.gpu, device.gpu.total, device.gpu.free
     if gpu.lost:
-        return f"{gpu.error}. TensorFlow would fail on it."
+        return say("{error}. TensorFlow would fail on it.", error=gpu.error)
     if total is None or free is None:
         return None  # nothing is known, and the plan notes that
     wanted, context = sum(device.limits), context_bytes(total)
     if free < context and (_grows(device) or not device.limits):
-        return (
-            f"{rounded(free)} of {capacity(gpu)} are free, and TensorFlow needs about {rounded(context)} for CUDA's "
-            "context on every GPU that it sees. Its first op would fail there, and the next may hang for good."
+        return say(
+            "{free} of {total} are free, and TensorFlow needs about {context} for CUDA's context on every GPU that it "
+            "sees. Its first op would fail there, and the next may hang for good.",
+            free=rounded(free),
+            total=capacity(gpu),
+            context=rounded(context),
         )
     if not device.limits:
         return None
     if wanted > (gpu.most or 0):
-        has = f"the {rounded(total)} it has" if gpu.limit is None else capacity(gpu)
-        return f"{_wanted(device)}, more than {has}. TensorFlow would take less, and not say so."
+        has = say("the {total} it has", total=rounded(total)) if gpu.limit is None else capacity(gpu)
+        return say(
+            "{wanted}, more than {has}. TensorFlow would take less, and not say so.", wanted=_wanted(device), has=has
+        )
     if min(device.limits) < LEAST_LIMIT:
-        of = f" of the {rounded(free)} that are free" if device.words is not None and device.words.of_free else ""
         limit = rounded(min(device.limits)) if device.words is None else device.words.smallest(device.limits)
-        return f"{limit}{of} is too little to work with; {rounded(LEAST_LIMIT)} is the least."
+        if device.words is not None and device.words.of_free:
+            limit = say("{limit} of the {free} that are free", limit=limit, free=rounded(free))
+        return say("{limit} is too little to work with; {least} is the least.", limit=limit, least=rounded(LEAST_LIMIT))
     return None
 
 
@@ -125,9 +137,12 @@ def _lack(device: Device) -> str | None:
     wanted, context = sum(device.limits), context_bytes(total)
     if wanted + context <= free:
         return None
-    return (
-        f"{_wanted(device)}, and CUDA's context takes about {rounded(context)} more; "
-        f"{rounded(free)} of {capacity(device.gpu)} are free."
+    return say(
+        "{wanted}, and CUDA's context takes about {context} more; {free} of {total} are free.",
+        wanted=_wanted(device),
+        context=rounded(context),
+        free=rounded(free),
+        total=capacity(device.gpu),
     )
 
 
@@ -143,7 +158,7 @@ def _is_short(device: Device) -> bool:
 def _wanted(device: Device) -> str:
     """Return what is asked of a GPU, as it was written and in bytes: ``40% is 3.2 GiB``."""
     if device.words is None:
-        return f"the limit is {rounded(sum(device.limits))}"
+        return say("the limit is {size}", size=rounded(sum(device.limits)))
     return device.words.wanted(device.limits)
 
 
@@ -151,8 +166,10 @@ def _holders(gpu: Gpu, processes: Sequence[Process], names: Mapping[int, str]) -
     """Return a line for each process on the GPU, the largest first."""
     here = [process for process in processes if process.gpu == gpu.label]
     here.sort(key=lambda process: -(process.held or 0))
-    lines = [f"{rounded(p.held):>10}  {names.get(p.pid, f'pid {p.pid}')}" for p in here[:MOST_HOLDERS]]
-    return [*lines, f"{'':>10}  and {len(here) - MOST_HOLDERS} more"] if len(here) > MOST_HOLDERS else lines
+    lines = [(rounded(p.held), names.get(p.pid, f"pid {p.pid}")) for p in here[:MOST_HOLDERS]]
+    if more := here[MOST_HOLDERS:]:
+        lines.append(("", say("and {count} more", count=len(more))))
+    return [say("{size}  {name}", size=f"{size:>10}", name=name) for size, name in lines]
 
 
 def ways(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from tfgpu_magic.errors import Refused
+from tfgpu_magic.model.said import in_commas, say
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.memory import EXACT
@@ -71,8 +73,16 @@ class FrameworkRequest:
         least = min(fractions.values(), default=Decimal(1))
         known = [device.gpu for device in self.devices if cuda_total(device.gpu)]
         lower = [gpu for gpu in known if fractions.get(str(gpu.uuid), Decimal(1)) > least]
-        most = ", ".join(f"{rounded(int(EXACT.multiply(least, cuda_total(gpu))))} of GPU {gpu.label}" for gpu in lower)
-        return [f"{framework} has one limit for all GPUs, a part of each: it takes no more than {most}."] * bool(lower)
+        if not lower:
+            return []
+        most = in_commas(_of(rounded(int(EXACT.multiply(least, cuda_total(gpu)))), [gpu.label]) for gpu in lower)
+        return [
+            say(
+                "{framework} has one limit for all GPUs, a part of each: it takes no more than {most}.",
+                framework=framework,
+                most=most,
+            )
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,9 +167,11 @@ def _fraction(device: Device) -> Decimal:
     total = cuda_total(device.gpu)
     if not total:
         raise Refused(
-            f"GPU {device.gpu.label}: the driver does not tell how much memory it has, and only "
-            "TensorFlow takes a limit that is no part of that. Limit TensorFlow alone, with its own magic, `tf_gpu`; "
-            "or say `growth`."
+            say(
+                "GPU {gpu}: the driver does not tell how much memory it has, and only TensorFlow takes a limit that is "
+                "no part of that. Limit TensorFlow alone, with its own magic, `tf_gpu`; or say `growth`.",
+                gpu=device.gpu.label,
+            )
         )
     return Decimal(10**_PLACES * min(sum(device.limits), total) // total).scaleb(-_PLACES, EXACT)
 
@@ -170,7 +182,11 @@ def phrase(wanted: FrameworkRequest, *, grows: bool) -> str:
     for device in wanted.devices:
         if device.limits:
             alike.setdefault(rounded(sum(device.limits)), []).append(device.gpu.label)
-    sizes = ", ".join(f"{size} of GPU {', '.join(labels)}" for size, labels in alike.items())
+    sizes = in_commas(itertools.starmap(_of, alike.items()))
     if sizes:
-        return f"up to {sizes}, as it needs it" if grows else sizes
-    return "what it needs, as it needs it" if grows and wanted.grows is not None else ""
+        return say("up to {sizes}, as it needs it", sizes=sizes) if grows else sizes
+    return say("what it needs, as it needs it") if grows and wanted.grows is not None else ""
+
+
+def _of(size: str, labels: Sequence[str]) -> str:
+    return say("{size} of GPU {gpus}", size=size, gpus=", ".join(labels))

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from tfgpu_magic import units
 from tfgpu_magic.errors import Refused
+from tfgpu_magic.model.said import say
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.units import BINARY, MIB
 
@@ -69,8 +70,10 @@ def capacity(gpu: Gpu) -> str:
     """Write what a GPU has: ``80 GiB``; ``your 32 GiB (GPU: 80 GiB)`` where the driver lets this process have less."""
     if gpu.limit is None:
         return units.rounded(gpu.total)
-    whole = "the driver's limit" if gpu.most == gpu.total else f"GPU: {units.rounded(gpu.total)}"
-    return f"your {units.rounded(gpu.most)} ({whole})"
+    most, total = units.rounded(gpu.most), units.rounded(gpu.total)
+    if gpu.most == gpu.total:
+        return say("your {size} (the driver's limit)", size=most)
+    return say("your {size} (GPU: {total})", size=most, total=total)
 
 
 LEAST_LIMIT = 32 * MIB
@@ -135,7 +138,7 @@ class Figures(NamedTuple):
             Refused: the driver does not report it.
         """
         if self.gpu.most is None:
-            raise self._unknown("how much memory it has")
+            raise self._unknown(say("how much memory it has"))
         return self.gpu.most
 
     @property
@@ -146,7 +149,7 @@ class Figures(NamedTuple):
             Refused: the driver does not report what is free.
         """
         if self.gpu.free is None or self.gpu.total is None:
-            raise self._unknown("how much is free")
+            raise self._unknown(say("how much is free"))
         room = max(self.gpu.free - context_bytes(self.gpu.total), 0)
         return max(room - reserve_bytes(room, self.gpu.capability), 0)
 
@@ -170,7 +173,7 @@ class Figures(NamedTuple):
             Refused: the driver does not report what is free.
         """
         if self.gpu.free is None or self.gpu.total is None:
-            raise self._unknown("how much is free")
+            raise self._unknown(say("how much is free"))
         parts = self.sharers + 1
         room = max(self.gpu.free - self.owed - parts * context_bytes(self.gpu.total), 0)
         return max(room - reserve_bytes(room, self.gpu.capability), 0) // parts
@@ -185,6 +188,10 @@ class Figures(NamedTuple):
 
     def _unknown(self, what: str) -> Refused:
         return Refused(
-            f"GPU {self.gpu.label}: the driver does not tell {what}, so a part of that is no known size. "
-            "Name a size instead, as in `%tf_gpu limit 2GiB`."
+            say(
+                "GPU {gpu}: the driver does not tell {what}, so a part of that is no known size. Name a size instead, "
+                "as in `%tf_gpu limit 2GiB`.",
+                gpu=self.gpu.label,
+                what=what,
+            )
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import Refused
+from tfgpu_magic.model.said import in_a_row, in_lines, say
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.policy import fit, promises, refusal
 from tfgpu_magic.policy.fit import Device
@@ -29,8 +30,6 @@ from tfgpu_magic.units import MIB, rounded
 
 if TYPE_CHECKING:
     from tfgpu_magic.policy.framework_plan import FrameworkPlan
-
-_OLD = "TensorFlow {} is older than 2.16, the oldest that tfgpu_magic was tested with."
 
 
 class Others(NamedTuple):
@@ -137,12 +136,18 @@ class Plan:
 def in_words(limits: Sequence[int], *, grows: bool, releases: bool = False) -> str:
     """Return what is taken of a GPU as a short text: ``limit 2 GiB``, ``split 2 × 1 GiB, grows``, ``growth``."""
     if not limits:
-        return f"growth{', gives back' * releases}" if grows else "all that is free"
+        if grows:
+            return say("growth, gives back") if releases else "growth"
+        return say("all that is free")
     if len(limits) == 1:
-        return f"limit {rounded(limits[0])}{', grows' * grows}"
+        return _growing(f"limit {rounded(limits[0])}", grows=grows)
     alike = len(set(limits)) == 1
     parts = f"{len(limits)} × {rounded(limits[0])}" if alike else " + ".join(map(rounded, limits))
-    return f"split {parts}{', grows' * grows}"
+    return _growing(f"split {parts}", grows=grows)
+
+
+def _growing(words: str, *, grows: bool) -> str:
+    return say("{words}, grows", words=words) if grows else words
 
 
 def make(
@@ -186,7 +191,7 @@ def make(
         short = [device for device, _ in found]
         lines = [fit.describe(found, snapshot.processes, names), *promises.against(short, process.promises, names)]
         raise Refused(
-            "\n".join(lines),
+            in_lines(lines),
             lead="\nFits now:\n  " if restart is None else "\nFits after a restart:\n  ",
             ways=[f"{way}{restart or ''}" for way in ways],
         )
@@ -253,12 +258,16 @@ def draft(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Plan:
         grows=growth == "true" if growth in ("true", "false") else any(process.growth.values()),
         blind=not snapshot.gpus and not snapshot.absent,
         notes=(
-            *(f"This replaces `{gone}`." for gone in process.asked if gone not in (*asked, *resolved.dropped, *policy)),
+            *(
+                say("This replaces `{request}`.", request=gone)
+                for gone in process.asked
+                if gone not in (*asked, *resolved.dropped, *policy)
+            ),
             *resolved.notes,
             *_conflicts(process, resolved, devices, variables),
             *_on_the_rest(resolved, devices, snapshot),
             *_maybe_broken(snapshot, process),
-            *([_OLD.format(process.old)] if process.old else []),
+            *_old(process),
         ),
     )
 
@@ -298,22 +307,26 @@ def _conflicts(
     for name, value in variables.items():
         was = process.outside.get(name)
         if was is not None and value != was:
-            now = "unset" if value is None else repr(value)
-            yield f"{name} was {was!r}; in this process it is {now} now, as you asked."
+            now = say("unset") if value is None else repr(value)
+            yield say(
+                "{name} was {was}; in this process it is {now} now, as you asked.", name=name, was=repr(was), now=now
+            )
     growth = process.outside.get(GROWTH, "true")
     if GROWTH not in variables and growth not in ("true", "false"):
-        yield f"{GROWTH}={growth!r} does nothing: only true and false count."
+        yield say("{variable} does nothing: only true and false count.", variable=f"{GROWTH}={growth!r}")
     yield from _allocators(process, resolved, devices, variables)
     yield from _growth_before(process, resolved, variables)
     if resolved.memory and process.keras is not None:
-        yield (
-            f"Keras' backend is {process.keras} here, and %tf_gpu sets TensorFlow's memory only. `%gpu` sets what "
-            f"{process.keras} takes for Keras too."
+        yield say(
+            "Keras' backend is {backend} here, and %tf_gpu sets TensorFlow's memory only. `%gpu` sets what {backend} "
+            "takes for Keras too.",
+            backend=process.keras,
         )
     if process.neighbour is not None:
-        yield (
-            f"{process.neighbour} already uses a GPU in this {process.host}; "
-            "what it takes comes on top of TensorFlow's limits."
+        yield say(
+            "{library} already uses a GPU in this {here}; what it takes comes on top of TensorFlow's limits.",
+            library=process.neighbour,
+            here=process.here,
         )
 
 
@@ -323,29 +336,35 @@ def _allocators(
     """Give notes on what other allocators make of the policy."""
     if variables.get(ALLOCATOR) == ASYNC:
         if devices:
-            yield f"{_goes_back(process)} {NO_LIMIT}"
+            yield in_a_row((_goes_back(process), NO_LIMIT))
         if DEVICE_CAP in process.environment:
-            yield f"{DEVICE_CAP} is set, and does nothing with --release."
+            yield say("{variable} is set, and does nothing with --release.", variable=DEVICE_CAP)
         return
     if process.outside.get(ALLOCATOR) == ASYNC:
         if any(device.limits for device in devices):
             raise refusal.async_allocator()
         if resolved.memory:
-            yield f"{ALLOCATOR}={ASYNC} is set: memory grows as CUDA's own pool does."
+            yield say("{set} is set: memory grows as CUDA's own pool does.", set=f"{ALLOCATOR}={ASYNC}")
     cap = process.environment.get(DEVICE_CAP, "")
     if cap.isdigit() and resolved.memory:
         most = max((sum(device.limits) for device in devices), default=0)
         if most > int(cap) * MIB:
             raise refusal.capped(most, cap)
-        yield f"{DEVICE_CAP}={cap} is set, and caps what TensorFlow takes of each GPU at {rounded(int(cap) * MIB)}."
+        yield say(
+            "{set} is set, and caps what TensorFlow takes of each GPU at {size}.",
+            set=f"{DEVICE_CAP}={cap}",
+            size=rounded(int(cap) * MIB),
+        )
 
 
 def _goes_back(process: ProcessState) -> str:
     """Return a sentence on when memory goes back to the driver."""
-    what = "What TensorFlow does not use goes back to the driver"
     if process.host in ("kernel", "session"):
-        return f"{what} once no cell has run for a while (`c.TfGpuMagics.release_after`), or at once by `%tf_gpu free`."
-    return f"{what} by `tfgpu_magic.give_back()`."
+        return say(
+            "What TensorFlow does not use goes back to the driver once no cell has run for a while "
+            "(`c.TfGpuMagics.release_after`), or at once by `%tf_gpu free`."
+        )
+    return say("What TensorFlow does not use goes back to the driver by `tfgpu_magic.give_back()`.")
 
 
 def _growth_before(process: ProcessState, resolved: Resolved, variables: Mapping[str, str | None]) -> Iterator[str]:
@@ -354,9 +373,11 @@ def _growth_before(process: ProcessState, resolved: Resolved, variables: Mapping
     if not any(grows):
         return
     if resolved.cpus is not None and variables.get(GROWTH) == "true":
-        yield f"Logical CPUs would switch off what set_memory_growth was told; {GROWTH} keeps it on."
+        yield say(
+            "Logical CPUs would switch off what set_memory_growth was told; {variable} keeps it on.", variable=GROWTH
+        )
     elif resolved.growth is False:
-        yield "This switches off what set_memory_growth was told: a limit without --grow is taken at once."
+        yield say("This switches off what set_memory_growth was told: a limit without --grow is taken at once.")
     elif resolved.growth is None and not all(grows):
         raise refusal.growth_on_some()
 
@@ -365,28 +386,37 @@ def _on_the_rest(resolved: Resolved, devices: Sequence[Device], snapshot: Snapsh
     """Give notes on the GPUs that no request is about, and on what is not taken at once."""
     hidden = [gpu.label for gpu in snapshot.gpus if gpu not in resolved.seen and not gpu.mig]
     if resolved.choice is not None and hidden:
-        yield f"Hidden from TensorFlow: GPU {', '.join(hidden)}."
+        yield say("Hidden from TensorFlow: GPU {gpus}.", gpus=", ".join(hidden))
     unlimited = [device.gpu.label for device in devices if not device.limits]
     if resolved.by_gpu and resolved.everywhere is None and unlimited:
-        what = (
-            "TensorFlow takes memory there as it needs it"
+        yield say(
+            "No limit is set for GPU {gpus}: {what}. To hide a GPU, name the others with `visible`.",
+            gpus=", ".join(unlimited),
+            what=say("TensorFlow takes memory there as it needs it")
             if resolved.growth
-            else "TensorFlow takes all that is free there"
+            else say("TensorFlow takes all that is free there"),
         )
-        yield f"No limit is set for GPU {', '.join(unlimited)}: {what}. To hide a GPU, name the others with `visible`."
     blind = [device.gpu.label for device in devices if device.words is not None and device.gpu.free is None]
     if blind:
-        yield f"What is free on GPU {', '.join(blind)} is unknown here, so whether it fits was not checked."
+        yield say(
+            "What is free on GPU {gpus} is unknown here, so whether it fits was not checked.", gpus=", ".join(blind)
+        )
     held = [device.gpu for device in devices if device.words is not None and device.gpu.limit is not None]
     for most in dict.fromkeys(map(capacity, held)):
         labels = ", ".join(gpu.label for gpu in held if capacity(gpu) == most)
-        yield f"GPU {labels}: a share is of {most}, which the driver allows all processes of this cgroup together."
+        yield say(
+            "GPU {gpus}: a share is of {size}, which the driver allows all processes of this cgroup together.",
+            gpus=labels,
+            size=most,
+        )
     total = sum(sum(device.limits) for device in devices)
     if total and resolved.growth and not unlimited:
-        most = f"up to {rounded(total)} in all, as far as that much is free then"
-        yield f"Nothing is taken at the start; memory grows {most}."
+        yield say(
+            "Nothing is taken at the start; memory grows up to {size} in all, as far as that much is free then.",
+            size=rounded(total),
+        )
     if far := fit.out_of_reach(devices):
-        yield f"So much is not free now. {fit.describe(far, (), {})}"
+        yield in_a_row((say("So much is not free now."), fit.describe(far, (), {})))
 
 
 def _maybe_broken(snapshot: Snapshot, process: ProcessState) -> Iterator[str]:
@@ -394,9 +424,20 @@ def _maybe_broken(snapshot: Snapshot, process: ProcessState) -> Iterator[str]:
     shown = [gpu for gpu in snapshot.gpus if gpu.uuid in (process.shown or ()) and gpu.free is not None]
     full = [gpu.label for gpu in shown if (gpu.free or 0) < context_bytes(gpu.total or 0)]
     if process.stage is Stage.LISTED and full:
-        yield (
-            f"GPU {', '.join(full)} is full. If an operation has failed for that in this {process.host} already, "
-            "restart it: TensorFlow may hang at the next one."
+        yield say(
+            "GPU {gpus} is full. If an operation has failed for that in this {here} already, restart it: TensorFlow "
+            "may hang at the next one.",
+            gpus=", ".join(full),
+            here=process.here,
+        )
+
+
+def _old(process: ProcessState) -> Iterator[str]:
+    """Give a note on a TensorFlow that is too old."""
+    if process.old:
+        yield say(
+            "TensorFlow {version} is older than 2.16, the oldest that tfgpu_magic was tested with.",
+            version=process.old,
         )
 
 
@@ -405,8 +446,8 @@ def renew(plan: Plan, snapshot: Snapshot, *, waits: bool) -> Plan:
     now = {gpu.uuid: gpu for gpu in snapshot.gpus}
     devices = tuple(device._replace(gpu=now.get(device.gpu.uuid, device.gpu)) for device in plan.devices)
     found = fit.at_start(devices) if waits else []
-    notes = (*plan.notes, f"Warning: it does not fit any more. {fit.describe(found, (), {})}") if found else plan.notes
-    return replace(plan, devices=devices, notes=notes)
+    gone = [in_a_row((say("Warning: it does not fit any more."), fit.describe(found, (), {})))] if found else []
+    return replace(plan, devices=devices, notes=(*plan.notes, *gone))
 
 
 def in_bytes(policy: Policy, devices: Sequence[Device]) -> Policy:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, NoReturn, Protocol, TypeAlias
 
+from tfgpu_magic.model.said import say
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.policy.memory import Amount, Figures
 from tfgpu_magic.units import rounded
@@ -143,7 +144,7 @@ class Memory(_BaseRequest):
 
     def wanted(self, limits: tuple[int, ...]) -> str:
         """Return what is asked of a GPU, as it was written and in bytes: ``40% is 3.2 GiB``."""
-        return f"the limit is {rounded(sum(limits))}"
+        return say("the limit is {size}", size=rounded(sum(limits)))
 
     def smallest(self, limits: tuple[int, ...]) -> str:
         """Return the smallest limit of a GPU as it was written."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from tfgpu_magic.model.said import say
 from tfgpu_magic.policy.policy import NOTHING, Policy
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ DEVICES = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
 VARIABLES = (GROWTH, ALLOCATOR, DEVICE_CAP, LEAST_MULTIPROCESSORS, DEVICES, ORDER)
 """The environment variables that decide what TensorFlow does with GPUs."""
+
+_HERE = {"kernel": say("kernel"), "session": say("session"), "cell": say("cell"), "program": say("program")}
 
 
 class Stage(enum.Enum):
@@ -100,6 +103,11 @@ class ProcessState(NamedTuple):
     keras: str | None = None
     ceiling: Ceiling | None = None
     fixed_by: str = "TensorFlow"
+
+    @property
+    def here(self) -> str:
+        """What this process is, as a word."""
+        return _HERE[self.host]
 
     @property
     def fixed(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from tfgpu_magic.model.said import in_a_row, listed, say
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy.memory import Figures, context_bytes
 from tfgpu_magic.units import rounded
@@ -138,7 +139,7 @@ def notes(
         waits_for: the import until which fair parts are divided anew, as a phrase; empty where they are fixed.
     """
     names: Mapping[int, str] | None = None
-    alike: dict[tuple[str, str], list[str]] = {}  # GPUs of which the same is to be said are named together
+    alike: dict[tuple[bool, str], list[str]] = {}  # GPUs of which the same is to be said are named together
     for device in devices:
         gpu, here = device.gpu, [one for one in promises if one.gpu == device.gpu.uuid]
         if not device.limits or gpu.total is None or gpu.free is None:
@@ -151,8 +152,13 @@ def notes(
             names = owners()
         known = names or {}
         said = _division(device, here, known, waits_for) if divided else _excess(device, mine, here, known)
-        alike.setdefault(said, []).append(gpu.label)
-    return [f"{head}GPU {', '.join(labels)}: {text}" for (head, text), labels in alike.items()]
+        alike.setdefault((divided, said), []).append(gpu.label)
+    return [
+        say("GPU {gpus}: {text}", gpus=", ".join(labels), text=text)
+        if divided
+        else say("Warning: GPU {gpus}: {text}", gpus=", ".join(labels), text=text)
+        for (divided, text), labels in alike.items()
+    ]
 
 
 def passed(device: Device, promises: Sequence[Promise]) -> bool:
@@ -176,8 +182,8 @@ def standing(gpus: Sequence[Gpu], promises: Sequence[Promise], owners: Callable[
         waiting = [one for one in promises if one.gpu == gpu.uuid and one.owed]
         if waiting:
             names = owners()
-            parts = [f"{rounded(one.owed)} to {_name(one, names)}" for one in waiting]
-            said.append(f"Memory of GPU {gpu.label} is promised and not taken yet: {_listed(_some(parts))}.")
+            parts = listed(_some([_to(one.owed, _name(one, names)) for one in waiting]))
+            said.append(say("Memory of GPU {gpu} is promised and not taken yet: {parts}.", gpu=gpu.label, parts=parts))
     return said
 
 
@@ -187,65 +193,80 @@ def against(devices: Sequence[Device], promises: Sequence[Promise], names: Mappi
     for device in devices:
         if device.words is not None and device.words.divided:
             fixed = _fixed([one for one in promises if one.gpu == device.gpu.uuid], names)
-            said += [f"Memory of GPU {device.gpu.label} is promised: {_listed(fixed)}."] * bool(fixed)
+            if fixed:
+                said.append(say("Memory of GPU {gpu} is promised: {parts}.", gpu=device.gpu.label, parts=listed(fixed)))
     return said
 
 
-def _excess(device: Device, mine: int, here: Sequence[Promise], names: Mapping[int, str]) -> tuple[str, str]:
+def _excess(device: Device, mine: int, here: Sequence[Promise], names: Mapping[int, str]) -> str:
     """Return the sentence on a GPU of which more is promised than there is."""
     gpu = device.gpu
     limited = [one for one in here if one.size is not None]
     usable = gpu.usable or 0
     rest = usable - (gpu.free or 0) - sum(one.held for one in limited)
-    parts = [*_fixed(here, names), f"{rounded(mine)} to this"]
-    held = f"; {rounded(rest)} are held besides" if rest > 0 else ""
+    parts = listed([*_fixed(here, names), _to(mine, say("this"))])
+    held = say("; {size} are held besides", size=rounded(rest)) if rest > 0 else ""
     promised = mine + sum(one.total for one in limited) + max(rest, 0)
-    said = f"with this, {rounded(promised)} of its {rounded(usable)} are promised: {_listed(parts)}{held}."
-    return "Warning: ", (
-        f"{said}{_open(here, names)} The last to take its part finds too little. "
-        "`%tf_gpu limit fair` asks for a part of what is left instead."
+    said = say(
+        "with this, {promised} of its {usable} are promised: {parts}{held}.",
+        promised=rounded(promised),
+        usable=rounded(usable),
+        parts=parts,
+        held=held,
     )
+    last = say(
+        "The last to take its part finds too little. `%tf_gpu limit fair` asks for a part of what is left instead."
+    )
+    return in_a_row((said, *_open(here, names), last))
 
 
-def _division(device: Device, here: Sequence[Promise], names: Mapping[int, str], waits_for: str) -> tuple[str, str]:
+def _division(device: Device, here: Sequence[Promise], names: Mapping[int, str], waits_for: str) -> str:
     """Return the sentence on a GPU that is divided, with what each gets."""
     part = rounded(sum(device.limits))
     sharing = [_name(one, names) for one in here if one.fair]
     fixed = _fixed(here, names)
-    already = f" Promised already: {_listed(fixed)}." if fixed else ""
-    anew = f" Until {waits_for} is imported here, it is divided anew as others ask or end." if waits_for else ""
-    if not sharing:
-        return "", f"nobody else has a fair part of it now, so this gets {part}.{already}{_open(here, names)}{anew}"
-    who = _listed(["this", *_some(sharing)])
-    return "", f"{part} for each of {len(sharing) + 1}: {who}.{already}{_open(here, names)}{anew}"
+    who = listed([say("this"), *_some(sharing)])
+    said = say("nobody else has a fair part of it now, so this gets {size}.", size=part)
+    if sharing:
+        said = say("{size} for each of {count}: {who}.", size=part, count=len(sharing) + 1, who=who)
+    already = [say("Promised already: {parts}.", parts=listed(fixed))] if fixed else []
+    anew = say("Until {what} is imported here, it is divided anew as others ask or end.", what=waits_for)
+    return in_a_row((said, *already, *_open(here, names), *([anew] if waits_for else [])))
 
 
 def _fixed(here: Sequence[Promise], names: Mapping[int, str]) -> list[str]:
     """Return what is promised to each of the others whose promise has a size."""
     limited = [one for one in here if not one.fair and one.size is not None]
-    parts = [f"{rounded(one.total)} to {_name(one, names)}" for one in limited[:MOST_NAMED]]
+    parts = [_to(one.total, _name(one, names)) for one in limited[:MOST_NAMED]]
     if more := limited[MOST_NAMED:]:
-        parts.append(f"{rounded(sum(one.total for one in more))} to {len(more)} more")
+        parts.append(_to(sum(one.total for one in more), _more(len(more))))
     return parts
 
 
-def _open(here: Sequence[Promise], names: Mapping[int, str]) -> str:
-    """Return a sentence on the processes that may take more than they hold, and nobody knows how much."""
+def _to(size: int, whom: str) -> str:
+    return say("{size} to {whom}", size=rounded(size), whom=whom)
+
+
+def _more(count: int) -> str:
+    return say("{count} more", count=count)
+
+
+def _open(here: Sequence[Promise], names: Mapping[int, str]) -> list[str]:
+    """Return a sentence on the processes that may take more than they hold, and nobody knows how much, if any."""
     found = [_name(one, names) for one in here if one.size is None and not one.fair]
-    counted = "counted as what it holds" if len(found) == 1 else "counted as what they hold"
-    return f" Without a limit, and {counted}: {_listed(_some(found))}." if found else ""
+    if len(found) == 1:
+        return [say("Without a limit, and counted as what it holds: {name}.", name=found[0])]
+    said = [listed(_some(found))] if found else []
+    return [say("Without a limit, and counted as what they hold: {names}.", names=names) for names in said]
 
 
 def _some(texts: Sequence[str]) -> list[str]:
     more = len(texts) - MOST_NAMED
-    return [*texts[:MOST_NAMED], f"{more} more"] if more > 0 else list(texts)
-
-
-def _listed(texts: Sequence[str]) -> str:
-    return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
+    return [*texts[:MOST_NAMED], _more(more)] if more > 0 else list(texts)
 
 
 def _name(promise: Promise, names: Mapping[int, str]) -> str:
     if promise.pid is None:
-        return "an isolated call"
-    return names.get(promise.pid) or (f"pid {promise.pid}" if promise.pid > 0 else "a notebook in another container")
+        return say("an isolated call")
+    nameless = f"pid {promise.pid}" if promise.pid > 0 else say("a notebook in another container")
+    return names.get(promise.pid) or nameless

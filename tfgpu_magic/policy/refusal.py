@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from tfgpu_magic.errors import Refused, TooLate
+from tfgpu_magic.model.said import in_a_row, in_lines, say
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.policy.policy import Memory, Policy, Request
 from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, DEVICE_CAP, DEVICES, ProcessState, Stage
@@ -24,32 +25,38 @@ def too_late(policy: Policy, process: ProcessState, beside: Callable[[], Policy 
     """
     if process.forked:
         return TooLate(
-            "This process was forked from one in which CUDA was running, and CUDA cannot be used in it. Start the "
-            "program anew, or fork it before TensorFlow lists or uses a GPU.",
+            say(
+                "This process was forked from one in which CUDA was running, and CUDA cannot be used in it. Start the "
+                "program anew, or fork it before TensorFlow lists or uses a GPU."
+            ),
             verdict="",
         )
-    since = f", {process.since}" if process.since else ""
+    here, since = process.here, say(", {since}", since=process.since) if process.since else ""
     changed = ""
     if process.broken:
-        why = (
+        why = say(
             "TensorFlow failed to start on a GPU that had no room left, and may hang for good if it is tried again in "
-            f"this {process.host}. Leave it alone, and restart."
+            "this {here}. Leave it alone, and restart.",
+            here=here,
         )
     elif process.stage is Stage.READY:
-        devices = "the GPUs" if process.shown else "its devices"
-        why = (
-            f"TensorFlow is already using {devices} in this {process.host}{since}, so its memory "
-            "cannot be changed any more."
+        why = say(
+            "TensorFlow is already using {devices} in this {here}{since}, so its memory cannot be changed any more.",
+            devices=say("the GPUs") if process.shown else say("its devices"),
+            here=here,
+            since=since,
         )
         if process.changed:
             changed = f"\nAsked was `{process.asked}`, and it was changed since: {'; '.join(process.changed)}."
     else:
-        why = (
-            f"Something in this {process.host} holds a CUDA context{since}, and TensorFlow does not know of it. Either "
+        why = say(
+            "Something in this {here} holds a CUDA context{since}, and TensorFlow does not know of it. Either "
             "TensorFlow's GPU allocators exist already (device_lib.list_local_devices(), tf.test.is_gpu_available() "
-            "and v1 Sessions make them), and it would accept the setting and not enforce it; or another library"
-            f"{f' ({process.neighbour})' if process.neighbour else ''} uses the GPU. Nobody can tell which, so nothing "
-            "is promised."
+            "and v1 Sessions make them), and it would accept the setting and not enforce it; or another library{name} "
+            "uses the GPU. Nobody can tell which, so nothing is promised.",
+            here=here,
+            since=since,
+            name=f" ({process.neighbour})" if process.neighbour else "",
         )
     error = _too_late(why, policy, process, beside=beside)
     error.verdict, error.more = "", f"{changed}{error.more}"
@@ -66,32 +73,45 @@ def if_frozen(
     """
     hidden = [gpu.label for gpu in wanted if gpu.uuid not in shown]
     if hidden:
-        raise _frozen(f", and does not show it GPU {', '.join(hidden)}.", policy, process)
+        why = say(
+            "CUDA is running in this {here} already, and does not show it GPU {gpus}.",
+            here=process.here,
+            gpus=", ".join(hidden),
+        )
+        raise _too_late(why, policy, process)
     places = [shown.index(str(gpu.uuid)) for gpu in wanted]
     if ordered and places != sorted(places):
-        why = ", so the order of its GPUs is fixed, and TensorFlow ignores the order of a list."
-        raise _frozen(why, policy, process)
+        why = say(
+            "CUDA is running in this {here} already, so the order of its GPUs is fixed, and TensorFlow ignores the "
+            "order of a list.",
+            here=process.here,
+        )
+        raise _too_late(why, policy, process)
 
 
 def framework_too_late(framework: str, since: str | None, policy: Policy, process: ProcessState) -> TooLate:
     """Return the error for a framework beside TensorFlow that uses a GPU, and takes what it takes to the end."""
-    cell = f", {since}" if since else ""
-    why = f"{framework} is already using a GPU in this {process.host}{cell}, so its memory cannot be changed any more."
+    why = say(
+        "{framework} is already using a GPU in this {here}{since}, so its memory cannot be changed any more.",
+        framework=framework,
+        here=process.here,
+        since=say(", {since}", since=since) if since else "",
+    )
     return _too_late(why, policy, process, framework)
 
 
 def shown_to_others(policy: Policy, process: ProcessState) -> TooLate:
     """Return the error for GPUs that can still be hidden from TensorFlow, and not from other frameworks."""
-    return _frozen(", and only TensorFlow can be kept from GPUs now.", policy, process, "any framework")
+    why = say(
+        "CUDA is running in this {here} already, and only TensorFlow can be kept from GPUs now.", here=process.here
+    )
+    return _too_late(why, policy, process, "any framework")
 
 
 def hidden_for_good(policy: Policy, process: ProcessState) -> TooLate:
     """Return the error for GPUs that `%tf_gpu` hid before CUDA was started, and that stay hidden."""
-    return _frozen(", and was told before not to show all GPUs.", policy, process)
-
-
-def _frozen(why: str, policy: Policy, process: ProcessState, framework: str = "") -> TooLate:
-    return _too_late(f"CUDA is running in this {process.host} already{why}", policy, process, framework)
+    why = say("CUDA is running in this {here} already, and was told before not to show all GPUs.", here=process.here)
+    return _too_late(why, policy, process)
 
 
 def if_it_cannot_be_shown(gpus: Sequence[Gpu]) -> None:
@@ -102,9 +122,9 @@ def if_it_cannot_be_shown(gpus: Sequence[Gpu]) -> None:
     """
     labels = [gpu.label for gpu in gpus]
     if len(set(labels)) < len(labels):
-        raise Refused(f"A GPU is named twice ({', '.join(labels)}); CUDA would then show none.")
+        raise Refused(say("A GPU is named twice ({gpus}); CUDA would then show none.", gpus=", ".join(labels)))
     if len(gpus) > 1 and any(gpu.instance is not None for gpu in gpus):
-        raise Refused("A process can use one MIG instance, and nothing beside it. Name one.")
+        raise Refused(say("A process can use one MIG instance, and nothing beside it. Name one."))
 
 
 def no_gpu(why: str, rest: Policy) -> Refused:
@@ -116,7 +136,7 @@ def hidden(gpu: Gpu, seen: Sequence[Gpu]) -> Refused:
     """Return the error for a request about a GPU that TensorFlow is not to see."""
     whole = [other for other in seen if other.instance is None and gpu.instance is None]  # beside a MIG instance, none
     return Refused(
-        f"GPU {gpu.label} is hidden from TensorFlow, so nothing can be set for it.",
+        say("GPU {gpu} is hidden from TensorFlow, so nothing can be set for it.", gpu=gpu.label),
         lead=" Show it first:   ",
         ways=[f"visible {_list([*whole, gpu])}"],
     )
@@ -125,8 +145,10 @@ def hidden(gpu: Gpu, seen: Sequence[Gpu]) -> Refused:
 def growth_on_some() -> Refused:
     """Return the error for growth on some GPUs, set through `tf.config`: TensorFlow's first op would reject it."""
     return Refused(
-        "set_memory_growth was called for some of these GPUs and not for others; TensorFlow's first op "
-        "would fail on that.",
+        say(
+            "set_memory_growth was called for some of these GPUs and not for others; TensorFlow's first op would fail "
+            "on that."
+        ),
         lead=" First say one of these, for all of them:\n  ",
         ways=["growth", "growth off"],
     )
@@ -135,8 +157,11 @@ def growth_on_some() -> Refused:
 def order_unknown(variable: str) -> Refused:
     """Return the error for a pick among GPUs whose list is unknown, as CUDA did not answer in time."""
     return Refused(
-        f"{DEVICES}={variable!r} was not set by %tf_gpu, and CUDA did not say in time which GPUs that "
-        "leaves, so none of them can be picked. Say it again, or name GPUs: `%tf_gpu visible 0`."
+        say(
+            "{variable} was not set by %tf_gpu, and CUDA did not say in time which GPUs that leaves, so none of them "
+            "can be picked. Say it again, or name GPUs: `%tf_gpu visible 0`.",
+            variable=f"{DEVICES}={variable!r}",
+        )
     )
 
 
@@ -161,8 +186,11 @@ def growth_must_agree(policy: Policy, together: Policy, memory: Sequence[Memory]
     taken = Policy((Default(), *at_once(together.requests)))
     grows = all(request.grows for request in memory if not request.limited)
     return Refused(
-        f"`{'; '.join(map(str, memory))}`: memory growth is one setting for all GPUs of a process, and a "
-        "limit without --grow switches it off on every one of them.",
+        say(
+            "`{policy}`: memory growth is one setting for all GPUs of a process, and a limit without --grow switches "
+            "it off on every one of them.",
+            policy="; ".join(map(str, memory)),
+        ),
         lead="\nSay one of:\n  ",
         ways=[str(way) for way in (*([capped] if grows else []), taken)],
     )
@@ -173,8 +201,11 @@ def skipped(gpus: Sequence[Gpu], seen: Sequence[Gpu]) -> Refused:
     names = ", ".join(gpu.label for gpu in gpus)
     rest = [gpu for gpu in seen if gpu not in gpus]
     return Refused(
-        f"TensorFlow does not use GPU {names} (too few multiprocessors beside the others, or too old for "
-        "its build), and mistakes the numbers of the others while it can see it.",
+        say(
+            "TensorFlow does not use GPU {gpus} (too few multiprocessors beside the others, or too old for its "
+            "build), and mistakes the numbers of the others while it can see it.",
+            gpus=names,
+        ),
         lead=" Hide it first:   ",
         ways=[f"visible {_list(rest) or 'none'}"],
     )
@@ -183,8 +214,17 @@ def skipped(gpus: Sequence[Gpu], seen: Sequence[Gpu]) -> Refused:
 def async_allocator() -> Refused:
     """Return the error for limits with cuda_malloc_async, which takes one for the size above which it frees memory."""
     return Refused(
-        f"{ALLOCATOR}={ASYNC} is set, and that allocator keeps to no limit. Unset it before "
-        f"TensorFlow's first op:   %env {ALLOCATOR}=\nWithout a limit it can stay: it grows as needed by itself."
+        in_lines(
+            (
+                say(
+                    "{set} is set, and that allocator keeps to no limit. Unset it before TensorFlow's first op:   %env "
+                    "{variable}=",
+                    set=f"{ALLOCATOR}={ASYNC}",
+                    variable=ALLOCATOR,
+                ),
+                say("Without a limit it can stay: it grows as needed by itself."),
+            )
+        )
     )
 
 
@@ -201,7 +241,7 @@ def release_with_limits(together: Policy, memory: Sequence[Memory]) -> Refused:
         return str(Policy((Default(), *rest, *kept)))
 
     return Refused(
-        f"`{'; '.join(map(str, memory))}`: {NO_LIMIT}",
+        say("`{policy}`: {why}", policy="; ".join(map(str, memory)), why=NO_LIMIT),
         lead="\nSay one of:\n  ",
         ways=[
             way(request for request in memory if request.releases),
@@ -214,8 +254,11 @@ def without_pools(gpus: Sequence[Gpu], seen: Sequence[Gpu]) -> Refused:
     """Return the error for GPUs on which CUDA has no memory pools: TensorFlow would end the process there."""
     rest = [gpu for gpu in seen if gpu not in gpus]
     return Refused(
-        f"GPU {', '.join(gpu.label for gpu in gpus)} is too old for CUDA's memory pools, which --release needs, and "
-        "TensorFlow would end this process at its first op.",
+        say(
+            "GPU {gpus} is too old for CUDA's memory pools, which --release needs, and TensorFlow would end this "
+            "process at its first op.",
+            gpus=", ".join(gpu.label for gpu in gpus),
+        ),
         lead="\nSay one of:\n  ",
         ways=["growth", *([f"visible {_list(rest)}; growth --release"] if rest else [])],
     )
@@ -224,8 +267,13 @@ def without_pools(gpus: Sequence[Gpu], seen: Sequence[Gpu]) -> Refused:
 def capped(wanted: int, cap: str) -> Refused:
     """Return the error for limits above TensorFlow's undocumented cap, which holds whatever the limits are."""
     return Refused(
-        f"{DEVICE_CAP}={cap} is set, and TensorFlow then takes no more than {cap} MiB of any GPU. "
-        f"{rounded(wanted)} are asked for. Unset it before TensorFlow's first op:   %env {DEVICE_CAP}=0"
+        say(
+            "{variable}={cap} is set, and TensorFlow then takes no more than {cap} MiB of any GPU. {wanted} are asked "
+            "for. Unset it before TensorFlow's first op:   %env {variable}=0",
+            variable=DEVICE_CAP,
+            cap=cap,
+            wanted=rounded(wanted),
+        )
     )
 
 
@@ -239,8 +287,9 @@ def without_gpus(policy: Policy, why: str, *, absent: bool) -> str:
     if not absent:
         named += [request for request in policy.memory if request.limited]
     if named:
-        raise Refused(f"{why} So `{named[0]}` cannot be set.")
-    return f"{why} TensorFlow will run on the CPU." if absent else f"{why} What is free was not checked."
+        raise Refused(in_a_row((why, say("So `{request}` cannot be set.", request=named[0]))))
+    more = say("TensorFlow will run on the CPU.") if absent else say("What is free was not checked.")
+    return in_a_row((why, more))
 
 
 def _list(gpus: Sequence[Gpu]) -> str:

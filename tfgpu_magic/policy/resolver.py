@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from tfgpu_magic.model.said import listed, say
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import refusal
 from tfgpu_magic.policy.fit import Device
@@ -106,7 +107,7 @@ def resolve(earlier: Policy, policy: Policy, snapshot: Snapshot, process: Proces
     resolved = Resolved(seen=seen_without_words(snapshot, process), limits=process.limits)
     together = earlier.then(policy)
     if not snapshot.gpus:
-        why = snapshot.error or "The driver shows no GPU here."
+        why = snapshot.error or say("The driver shows no GPU here.")
         resolved.notes.append(refusal.without_gpus(together, why, absent=snapshot.absent))
     _, resolved.choice, cpus = together.by_nature()
     if resolved.choice is not None:
@@ -208,7 +209,9 @@ class _ChoiceOfGpus(NamedTuple):
     @property
     def bound(self) -> str:
         variable = self.process.outside.get(DEVICES)
-        return "" if variable is None else f"{DEVICES}={variable!r} was not set by %tf_gpu, and leaves no other GPUs."
+        if variable is None:
+            return ""
+        return say("{variable} was not set by %tf_gpu, and leaves no other GPUs.", variable=f"{DEVICES}={variable!r}")
 
     def named(self, ref: GpuRef) -> Gpu:
         return _known(ref, self.request, self.policy, self.snapshot)
@@ -252,23 +255,31 @@ def find(ref: GpuRef, gpus: Sequence[Gpu]) -> Gpu | str:
         same = [gpu for gpu in gpus if ref.lower() in ((gpu.uuid or "").lower(), gpu.label)]
         number = ref.partition("-")[2]
         if not same and number in {str(gpu.index) for gpu in gpus}:
-            return f"{ref} may begin the UUID of any GPU. For nvidia-smi's GPU {number}, write {number}."
+            return say(
+                "{ref} may begin the UUID of any GPU. For nvidia-smi's GPU {number}, write {number}.",
+                ref=ref,
+                number=number,
+            )
         matches = same or [gpu for gpu in gpus if (gpu.uuid or "").lower().startswith(ref.lower())]
     if not matches:
-        return f"There is no GPU {ref} here; there {_are(gpus)}."
+        return say("There is no GPU {ref} here; there {are}.", ref=ref, are=_are(gpus))
     if len(matches) > 1:
-        return f"{ref} may be any of {len(matches)} GPUs; write more of its UUID."
+        return say("{ref} may be any of {count} GPUs; write more of its UUID.", ref=ref, count=len(matches))
     if matches[0].mig:
         instances = [gpu.label for gpu in gpus if gpu.index == matches[0].index and gpu.instance is not None]
-        return f"GPU {ref} is in MIG mode; name an instance of it: {', '.join(instances) or 'it has none'}."
+        return say(
+            "GPU {ref} is in MIG mode; name an instance of it: {gpus}.",
+            ref=ref,
+            gpus=", ".join(instances) or say("it has none"),
+        )
     return matches[0]
 
 
 def _are(gpus: Sequence[Gpu]) -> str:
     labels = [gpu.label for gpu in gpus]
     if not labels:
-        return "are no GPUs"
-    return f"is GPU {labels[0]}" if len(labels) == 1 else f"are GPUs {', '.join(labels[:-1])} and {labels[-1]}"
+        return say("are no GPUs")
+    return say("is GPU {gpu}", gpu=labels[0]) if len(labels) == 1 else say("are GPUs {gpus}", gpus=listed(labels))
 
 
 def _take(resolved: Resolved, request: Memory, policy: Policy, snapshot: Snapshot) -> None:
@@ -284,7 +295,9 @@ def _take(resolved: Resolved, request: Memory, policy: Policy, snapshot: Snapsho
         raise refusal.hidden(gpu, resolved.seen)
     else:
         resolved.dropped.append(request)
-        resolved.notes.append(f"GPU {gpu.label} is hidden now, so `{request}` no longer counts.")
+        resolved.notes.append(
+            say("GPU {gpu} is hidden now, so `{request}` no longer counts.", gpu=gpu.label, request=request)
+        )
 
 
 def _hold(resolved: Resolved, policy: Policy, snapshot: Snapshot, most: Ceiling) -> None:

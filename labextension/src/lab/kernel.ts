@@ -38,6 +38,8 @@ export interface Planned {
   others: string;
   takes: { gpu: string; takes: string }[];
   notes: string[];
+  /** Whether one of them warns; older kernels say so in the note alone. */
+  warns?: boolean;
   /** What an applied policy does at this stage. */
   standing?: string;
   /** Whether the extension was loaded for it, and what that printed. */

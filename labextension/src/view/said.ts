@@ -7,24 +7,28 @@ import { templates } from './templates';
 export type Words = (string | Words)[];
 
 /** The templates, with how many fields each has. */
-const KNOWN = new Map(templates(ENGLISH).map(template => [template, template.split(/%\d/).length - 1]));
+const KNOWN = new Map(templates(ENGLISH).map(template => [template, new Set(template.match(/%\d/g)).size]));
 
-/** A state, its GPU or its row; or a patch of one, in which null removes a member. */
-type Part = Record<string, unknown> & { said?: Record<string, unknown> | null };
-
-/** Word the sentences of a state or a patch, in place: a patch that has a text has its words too, if they are others. */
-export function worded(message: unknown, trans: Translation): unknown {
-  const state = message as Part & Record<'gpus' | 'rows', Record<string, Part | null> | null | undefined>;
-  for (const part of [state, ...Object.values(state.gpus ?? {}), ...Object.values(state.rows ?? {})]) {
-    for (const [name, words] of Object.entries(part?.said ?? {})) {
-      const text = Object.hasOwn(part!, name) ? part![name] : undefined;
-      if (typeof text === 'string') {
-        part![name] = sentence(words, trans) ?? text;
-      } else if (Array.isArray(text) && Array.isArray(words)) {
-        part![name] = text.map((line: unknown, index) => sentence(words[index], trans) ?? line);
-      }
+/**
+ * Word the sentences of a message and its parts, in place. In a patch, null removes a member; one that has a text has its
+ * words too, if they are others.
+ *
+ * @param member - the member of each part that has the words of its texts, by their names.
+ */
+export function worded<T>(message: T, trans: Translation, member = 'said'): T {
+  if (typeof message !== 'object' || message === null) {
+    return message;
+  }
+  const part = message as Record<string, unknown>;
+  for (const [name, words] of Object.entries(part[member] ?? {}) as [string, unknown][]) {
+    const text = Object.hasOwn(part, name) ? part[name] : undefined;
+    if (typeof text === 'string') {
+      part[name] = sentence(words, trans) ?? text;
+    } else if (Array.isArray(text) && Array.isArray(words)) {
+      part[name] = text.map((line: unknown, index) => sentence(words[index], trans) ?? line);
     }
   }
+  Object.values(part).forEach(inner => worded(inner, trans, member));
   return message;
 }
 

@@ -25,7 +25,7 @@ from tfgpu_magic.frameworks.objects import derived_from, of_kinds
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library
-from tfgpu_magic.model.said import say
+from tfgpu_magic.model.said import in_a_row, say
 from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkRequest, FrameworkState, fraction_in, phrase
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.units import rounded
@@ -174,19 +174,24 @@ class Torch(Framework):
         Raises:
             Refused: it has taken more than it is asked to have.
         """
-        more = [
-            f"PyTorch has taken {rounded(held)} of GPU {device.gpu.label} already, and is to have "
-            f"{rounded(sum(device.limits))}. `torch.cuda.empty_cache()` gives back what it keeps and does not use."
+        more: list[str] = [
+            say(
+                "PyTorch has taken {held} of GPU {gpu} already, and is to have {size}. `torch.cuda.empty_cache()` "
+                "gives back what it keeps and does not use.",
+                held=rounded(held),
+                gpu=device.gpu.label,
+                size=rounded(sum(device.limits)),
+            )
             for device in wanted.devices
             if device.limits and (held := state.held.get(str(device.gpu.uuid), 0)) > sum(device.limits)
         ]
-        unmet = [*more, "It gets no more."] if more else []
+        unmet = [*more, say("It gets no more.")] if more else []
         environment = _variable(wanted, state)
         if wanted.limits and (heedless := _heedless(state)):
             unmet, more = [heedless, *unmet], [heedless, *more]
             if UNCACHED in state.environment:
                 environment[UNCACHED] = None
-                unmet.append("It is unset now, which counts if PyTorch has taken no memory yet.")
+                unmet.append(say("It is unset now, which counts if PyTorch has taken no memory yet."))
         if more and wanted.asked:
             raise Refused(more[0])
         return FrameworkPlan(
@@ -198,7 +203,7 @@ class Torch(Framework):
             ceilings=wanted.ceilings,
             takes=phrase(wanted, grows=True) if wanted.grows is not None else "",
             notes=[_LATE] if wanted.limits and len(wanted.devices) > 1 and state.version < KNOWS_FRACTION else [],
-            unmet=" ".join(unmet),
+            unmet=in_a_row(unmet),
         )
 
     def configure(self, plan: FrameworkPlan) -> None:
@@ -319,7 +324,7 @@ def _array(thing: object, tensor: Any, part: str) -> Array:
     )
 
 
-_LATE = (
+_LATE = say(
     "PyTorch before 2.10 is held on its `cuda:0` from its start, and on each other GPU from the end of the cell that "
     "first uses it, in a program never. To hold it on one GPU throughout, show only that one: `visible 1`."
 )
@@ -342,8 +347,9 @@ def _is_used(module: Any, number: int, uuid: str) -> bool:
 def _heedless(state: FrameworkState) -> str:
     """Return why PyTorch heeds no limit as it is set up; empty where it does."""
     if state.allocator == "pluggable":
-        return "PyTorch allocates through a pluggable allocator, which heeds no limit."
-    return f"{UNCACHED} is set, with which PyTorch heeds no limit." if UNCACHED in state.environment else ""
+        return say("PyTorch allocates through a pluggable allocator, which heeds no limit.")
+    uncached = say("{variable} is set, with which PyTorch heeds no limit.", variable=UNCACHED)
+    return uncached if UNCACHED in state.environment else ""
 
 
 def _without_ours(fraction: float) -> float:

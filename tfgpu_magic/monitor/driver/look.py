@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tfgpu_magic import probe
+from tfgpu_magic.model.said import say
 from tfgpu_magic.monitor.driver.sources import checks, names
 from tfgpu_magic.probe import Probe, any_hangs
 
@@ -74,13 +75,16 @@ class PendingLook:
         try:
             self._child = _still_asking()
             if self._child is None and any_hangs(min(0.2, timeout)):
-                self._trouble = (
-                    f"{names()} does not answer: an earlier call hangs in the driver. A reboot may be needed."
+                self._trouble = say(
+                    "{driver} does not answer: an earlier call hangs in the driver. A reboot may be needed.",
+                    driver=names(),
                 )
             elif self._child is None:
                 self._child = Probe(["-c", CODE, probe.PACKAGES])
         except OSError as error:  # no memory or no processes left
-            self._trouble = f"{names()} was not asked: no process could be started ({error.strerror})."
+            self._trouble = say(
+                "{driver} was not asked: no process could be started ({why}).", driver=names(), why=error.strerror
+            )
 
     def result(self, slow: Callable[[], None] | None = None) -> Snapshot:
         """Wait for the snapshot until the timeout, and return it; its `error` says in words why there is none.
@@ -97,17 +101,28 @@ class PendingLook:
         except TimeoutError:
             if asked.done:
                 return _failed(
-                    f"{names()} did not answer within {asked.patience:.0f} s: the driver hangs. Try {checks()}."
+                    say(
+                        "{driver} did not answer within {seconds} s: the driver hangs. Try {command}.",
+                        driver=names(),
+                        seconds=f"{asked.patience:.0f}",
+                        command=checks(),
+                    )
                 )
             _late = asked
             old = _came_late
         if old is None or time.time() - old.time > SHOW_LATE_FOR:
             return _failed(
-                f"{names()} did not answer within {self._timeout:g} s. A driver that nothing keeps awake takes some "
-                f"seconds to start, and it is still being asked: say it again. {checks()} shows whether it hangs."
+                say(
+                    "{driver} did not answer within {seconds} s. A driver that nothing keeps awake takes some seconds "
+                    "to start, and it is still being asked: say it again. {command} shows whether it hangs.",
+                    driver=names(),
+                    seconds=f"{self._timeout:g}",
+                    command=checks(),
+                )
             )
-        age = f"{max(1.0, time.time() - old.time):.0f} s"
-        return old._replace(notes=(*old.notes, f"These figures are {age} old: the driver is slow to answer."))
+        age = f"{max(1.0, time.time() - old.time):.0f}"
+        note = say("These figures are {seconds} s old: the driver is slow to answer.", seconds=age)
+        return old._replace(notes=(*old.notes, note))
 
     def _read(self, asked: Probe, slow: Callable[[], None] | None) -> Snapshot:
         if slow is not None and self._deadline - time.monotonic() > _SLOW_AFTER:
@@ -136,7 +151,13 @@ def _read(out: str, err: str, code: int) -> Snapshot:
         return _snapshots().from_json(lines[0] if lines else "")
     except ValueError:
         why = (err.strip().splitlines() or [f"exit status {code}"])[-1]
-        return _failed(f"{names()} gave no answer: the process that asked it ended without one ({why}).")
+        return _failed(
+            say(
+                "{driver} gave no answer: the process that asked it ended without one ({why}).",
+                driver=names(),
+                why=why,
+            )
+        )
 
 
 def _failed(error: str) -> Snapshot:

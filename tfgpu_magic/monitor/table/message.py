@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from tfgpu_magic.model import phrases
-from tfgpu_magic.model.said import Said
+from tfgpu_magic.model.said import Said, with_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -287,12 +287,7 @@ def _figures(figures: Iterable[Figure]) -> dict[str, dict[str, int]]:
 
 
 def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
-    known = {name: value for name, value in fields.items() if value is not None}
-    said = {name: value.words for name, value in known.items() if type(value) is Said}
-    notes = known.get("notes")
-    if notes and any(isinstance(note, Said) for note in notes):
-        said["notes"] = [note.words if isinstance(note, Said) else note for note in notes]
-    return known | {"said": said} if said else known
+    return with_words({name: value for name, value in fields.items() if value is not None})
 
 
 def _plain(text: str, *, longest: int = 40) -> str:

@@ -8,12 +8,13 @@ from typing import ClassVar
 
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.model import TENSORFLOW
+from tfgpu_magic.model.said import say
 from tfgpu_magic.policy import arguments
 from tfgpu_magic.policy.memory import Figures
 from tfgpu_magic.policy.policy import GpuRef, Memory
 from tfgpu_magic.policy.word import Word
 
-NO_LIMIT = "With --release TensorFlow's memory comes from CUDA's own pool, and that keeps to no limit."
+NO_LIMIT = say("With --release TensorFlow's memory comes from CUDA's own pool, and that keeps to no limit.")
 """The price of it, and why it cannot be had together with a limit."""
 
 WORD = Word(

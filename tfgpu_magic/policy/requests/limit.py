@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.model.said import say
 from tfgpu_magic.policy import arguments
 from tfgpu_magic.policy.memory import Amount, Figures, Percentage, amount_text, whole
 from tfgpu_magic.policy.policy import GpuRef, Memory, Sized
@@ -82,7 +83,9 @@ class Limit(Sized):
     def wanted(self, limits: tuple[int, ...]) -> str:
         """Return the limit in bytes, a percentage beside it."""
         total = rounded(sum(limits))
-        return f"{self.amount} is {total}" if isinstance(self.amount, Percentage) else f"the limit is {total}"
+        if isinstance(self.amount, Percentage):
+            return say("{amount} is {size}", amount=self.amount, size=total)
+        return say("the limit is {size}", size=total)
 
     def smallest(self, limits: tuple[int, ...]) -> str:
         """Return the amount as it was written."""
@@ -122,11 +125,11 @@ class FairLimit(Sized):
 
     def wanted(self, limits: tuple[int, ...]) -> str:
         """Return the part in bytes."""
-        return f"a fair part is {rounded(sum(limits))}"
+        return say("a fair part is {size}", size=rounded(sum(limits)))
 
     def smallest(self, limits: tuple[int, ...]) -> str:
         """Return the part in bytes, to stand before what is free."""
-        return f"a fair part, {rounded(min(limits))},"
+        return say("a fair part, {size},", size=rounded(min(limits)))
 
 
 def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Limit | FairLimit]:

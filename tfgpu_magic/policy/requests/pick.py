@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tfgpu_magic.errors import PolicyError, Refused
+from tfgpu_magic.model.said import in_lines, say
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.policy import arguments
 from tfgpu_magic.policy.memory import Amount, amount_bytes, amount_text, context_bytes
@@ -55,7 +56,7 @@ class Pick(Choice):
             try:
                 return replace(self, or_cpu=False).choose(gpus)
             except Refused as error:
-                gpus.note(f"{error.reason}\nSo TensorFlow uses the CPU.")
+                gpus.note(in_lines((error.reason, say("So TensorFlow uses the CPU."))))
                 return []
         given = gpus.given(self.count)
         enough = [gpu for gpu in gpus.useful(given) if (gpu.free or 0) >= self._needed(gpu)]
@@ -91,13 +92,15 @@ class Pick(Choice):
 
     def _too_few(self, enough: int, given: Sequence[Gpu], bound: str) -> Refused:
         """Return the error for more GPUs than have so much free, among those that this process may have."""
-        what = f"{self.count} GPU{'s' * (self.count > 1)}"
-        need = f" with {amount_text(self.need)} free, and room for CUDA's context," if self.need is not None else ""
-        figures = [f"{rounded(gpu.free)} free" if gpu.free is not None else str(gpu.error) for gpu in given]
-        have = [f"GPU {gpu.label}: {figure}" for gpu, figure in zip(given, figures, strict=True)]
-        count = f"{enough} can" if enough else "no GPU has it"
-        lines = [f"{what}{need} cannot be had now; {count}.", *have, *([bound] if bound else [])]
-        return Refused("\n  ".join(lines))
+        what = say("1 GPU") if self.count == 1 else say("{count} GPUs", count=self.count)
+        if self.need is not None:
+            what = say("{what} with {size} free, and room for CUDA's context,", what=what, size=amount_text(self.need))
+        can = say("{count} can", count=enough) if enough else say("no GPU has it")
+        lines = [say("{what} cannot be had now; {can}.", what=what, can=can)]
+        for gpu in given:
+            figure = gpu.error if gpu.free is None else say("{size} free", size=rounded(gpu.free))
+            lines.append(say("  GPU {gpus}: {text}", gpus=gpu.label, text=figure))
+        return Refused(in_lines([*lines, *([say("  {one}", one=bound)] if bound else [])]))
 
 
 def _freest(gpus: Sequence[Gpu], claims: Mapping[str, float]) -> Gpu:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.model.said import say
 from tfgpu_magic.policy import arguments, memory
 from tfgpu_magic.policy.memory import Amount, Figures, amount_text, part, whole
 from tfgpu_magic.policy.policy import Cpus, GpuRef, Sized
@@ -72,8 +73,8 @@ class Split(Sized):
         """Return the sum of the parts, and the parts."""
         total = rounded(sum(limits))
         if isinstance(self.parts, int) or len(self.parts) == 1:
-            return f"the limit is {total}"
-        return f"{' + '.join(map(amount_text, self.parts))} is {total}"
+            return say("the limit is {size}", size=total)
+        return say("{amount} is {size}", amount=" + ".join(map(amount_text, self.parts)), size=total)
 
 
 @dataclass(frozen=True, slots=True)
