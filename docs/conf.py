@@ -14,6 +14,7 @@ from scripts._docs_parts import (  # noqa: E402
     flags,
     http,
     matrix,
+    message,
     metrics,
     questions,
     seen,
@@ -59,6 +60,7 @@ myst_substitutions = {
     "questions": questions(),
     "wheel": wheel(),
     "matrix": matrix(),
+    "message": message(),
 }
 
 autodoc_typehints = "none"  # the arguments' text says what they are, with units

@@ -24,6 +24,7 @@ from tfgpu_magic.server.extension import TfGpuServer
 from tfgpu_magic.units import rounded
 
 PACKAGE = Path(__file__).parents[1] / "tfgpu_magic"
+WIRE = Path(__file__).parents[1] / "labextension" / "src" / "view" / "wire.ts"
 SEEN = Path(__file__).parents[1] / "docs" / "seen.jsonl"
 RULES = Path(__file__).parents[1] / "grafana" / "rules.yml"
 WORDS = table.WORDS
@@ -117,6 +118,22 @@ def http() -> str:
     texts = (ast.get_docstring(node) or "" for node in classes if isinstance(node, ast.ClassDef))
     asked = sorted(found.groups() for text in texts if (found := _REQUEST.fullmatch(text)))
     return "\n\n".join(f"### `{how}{path}`\n\n{text[0].upper()}{text[1:]}" for how, path, text in asked)
+
+
+def message() -> str:
+    """Return what the message of the stream and of `tfgpu status --json` has, as Markdown: the page's types of it."""
+    text = re.sub(r"\s*\n +\* ", " ", WIRE.read_text())  # a comment is one line
+    types = re.findall(r"/\*\* ([^\n]*?) \*/\nexport interface (\w+) \{\n(.*?)\n\}", text, re.DOTALL)
+    return "\n\n".join(
+        _table(
+            f"### {name}\n\n{meaning}\n\n| member | type | what it is |",
+            (
+                f"| `{member}` | {f'`{kind}`'.replace('|', chr(92) + '|')}{', or absent' if absent else ''} | {what} |"
+                for what, member, absent, kind in re.findall(r"  /\*\* (.*?) \*/\n  (\w+)(\??): (.*);", body)
+            ),
+        )
+        for meaning, name, body in types
+    )
 
 
 def wheel() -> str:

@@ -18,6 +18,7 @@ import pytest
 
 import tfgpu_magic
 from scripts._docs_parts import FLAGS, PACKAGE, WORDS, first_line, modules, seen
+from tests.views.test_wire import ours
 from tfgpu_magic.command.table import COMMANDS, Command
 from tfgpu_magic.parking.observation import Observation
 from tfgpu_magic.policy import settings
@@ -111,7 +112,7 @@ def test_what_the_help_lists_below_one_heading_stands_together(table: Sequence[W
     assert len(headings) == len({entry.group for entry in table})
 
 
-def test_every_setting_variable_and_request_is_in_a_reference(built: Path) -> None:
+def test_every_setting_variable_request_and_member_of_a_message_is_in_a_reference(built: Path) -> None:
     code = "".join(path.read_text() for path in PACKAGE.rglob("*") if path.suffix in (".py", ".c", ".h"))
     traits = {**settings.TfGpuSettings.class_own_traits(config=True), **TfGpuServer.class_own_traits(config=True)}
     variables = set(re.findall(r'"(TFGPU_[A-Z_]+)"', code))
@@ -120,6 +121,8 @@ def test_every_setting_variable_and_request_is_in_a_reference(built: Path) -> No
 
     assert _unlisted(built / "settings.html", traits.keys() | variables | tables) == set()
     assert _unlisted(built / "http.html", {f"<base>{path}" for path in requests}) == set()
+    members = {member for fields in ours().values() for member in fields}
+    assert _unlisted(built / "http.html", members) == set()
     assert len(variables) > 5
     assert len(requests) > 5
 

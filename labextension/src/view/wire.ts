@@ -12,12 +12,17 @@ export type Who = 'this' | 'mine' | 'other' | 'gone' | 'unknown';
 /** How far a row's parking has come: `waiting` is parked, wanted back, and without room. */
 export type ParkedState = 'parking' | 'parked' | 'waiting' | 'restoring' | 'failed';
 
+/** A GPU, or an instance of one, by its label. */
 export interface Gpu {
   /** Key of its history; without one, its label is the key. */
   uuid?: string;
+  /** Its name by the driver. */
   name: string;
+  /** Bytes that are held of it. */
   used?: number;
+  /** Bytes that it has. */
   total?: number;
+  /** Bytes that are free for the viewer. */
   free?: number;
   /** Percent of the last moment in which any kernel ran. */
   utilisation?: number;
@@ -27,11 +32,15 @@ export interface Gpu {
   power?: number;
   /** Half a sentence: why figures are missing. */
   error?: string;
+  /** Whether it is cut into instances, and not used itself. */
   mig?: true;
   /** Whether it is an instance of a GPU that is cut into such. */
   instance?: true;
+  /** Whether it shares its memory with the CPU. */
   unified?: true;
+  /** TensorFlow's logical GPUs on it, in the kernel of the view. */
   logical?: string;
+  /** The policy for it, in the kernel of the view. */
   policy?: string;
   /** What is used of it by none of the user's own rows, whether it is in a row or not. */
   others?: number;
@@ -43,11 +52,15 @@ export interface Gpu {
   said?: Record<string, Words>;
 }
 
+/** A process on a GPU, by its label and the pid; or all of another user's there, or all that could not be named. */
 export interface Row {
   /** Label of the GPU. */
   gpu: string;
+  /** The process. */
   pid?: number;
+  /** How it uses the GPU, by the driver: `C` to compute, `G` for graphics. */
   kind?: string;
+  /** Whose it is: of `this` notebook, of the user's others (`mine`), of an `other` user, `gone` or `unknown`. */
   who: Who;
   /** Its name. It may be hostile text. */
   owner: string;
@@ -57,6 +70,7 @@ export interface Row {
   kernel?: string;
   /** Other documents and consoles on that kernel. It may be hostile text. */
   also?: string[];
+  /** The kernel's state by Jupyter: `idle`, `busy`, `starting`. */
   state?: string;
   /** Time of its last activity. */
   active?: number;
@@ -78,7 +92,7 @@ export interface Row {
   began?: number;
   /** Whether its kernel lets itself be parked. */
   parks?: true;
-  /** How far its parking has come; absent where its GPU state is as usual. */
+  /** How far its parking has come, such as `parked` or `failed`; absent where its GPU state is as usual. */
   parking?: ParkedState;
   /** Bytes of this GPU's memory that are in host memory, or on their way there or back. */
   away?: number;
@@ -90,12 +104,15 @@ export interface Row {
   trouble?: string;
   /** Whether it is on disk, and not in host memory. */
   disk?: true;
+  /** The policy for this GPU, by the kernel's report. */
   policy?: string;
   /** The frameworks' figures: by framework, their names and bytes. */
   figures?: Record<string, Record<string, number>>;
+  /** As a GPU has it. */
   said?: Record<string, Words>;
 }
 
+/** What a view shows. */
 export interface State {
   /** When the GPUs were read; 0 when they never were. */
   time: number;
@@ -103,11 +120,17 @@ export interface State {
   stale?: number;
   /** Seconds between two readings, where that is more than one. */
   every?: number;
+  /** Why there are no figures. */
   error?: string;
+  /** Whether there is no driver or GPU here. */
   absent?: true;
+  /** Whether the GPUs are simulated. */
   simulated?: true;
+  /** What else there is to know, a sentence each. */
   notes?: string[];
+  /** The GPUs, by their labels. */
   gpus: Record<string, Gpu>;
+  /** The rows, by GPU and pid. */
   rows: Record<string, Row>;
   /** Of the notes, a list: a mere text there stands for itself. */
   said?: Record<string, Words>;
@@ -115,23 +138,35 @@ export interface State {
 
 /** The history: times, and the most that was used of each GPU until the next; null where it was not known. */
 export interface Past {
+  /** The times. */
   times: number[];
+  /** The bytes, by GPU: one figure for each time. */
   used: Record<string, (number | null)[]>;
 }
 
+/** The message that a view begins with, and that `tfgpu status --json` prints. */
 export interface Full {
+  /** The version of the messages. */
   version: number;
+  /** The kind of message. */
   type: 'full';
+  /** A number that rises from state to state. */
   sequence: number;
+  /** The state. */
   state: State;
+  /** What was used before. */
   history: Past;
   /** Seconds after which the next message comes. */
   every?: number;
 }
 
+/** The message that brings a view from one state to the next. */
 export interface Tick {
+  /** The version of the messages. */
   version: number;
+  /** The kind of message. */
   type: 'tick';
+  /** The number of the state that it leads to. */
   sequence: number;
   /** The sequence of the state that the patch is for. */
   base: number;
