@@ -17,8 +17,8 @@ from tfgpu_magic.units import rounded
 WORD = Word(
     "split",
     ("split 2", "split 1GiB 2GiB --gpu 0", "split 4 --cpu"),
-    "make logical GPUs: equal shares of the free memory, less what TensorFlow leaves to CUDA's libraries, or named "
-    "sizes; --cpu splits the CPU instead; --grow as in limit",
+    "make logical GPUs on every visible GPU: equal shares of its free memory, less what TensorFlow leaves to CUDA's "
+    "libraries, or named sizes; --cpu splits the CPU instead; --grow as in limit",
     (("--gpu", True), ("--cpu", False), ("--grow", False)),
 )
 
