@@ -103,7 +103,7 @@ def test_the_text_is_saved_with_its_lines_and_is_only_text_where_it_is_not_trust
 @pytest.mark.usefixtures("full")
 def test_a_line_that_is_pressed_before_its_cell_has_ended_is_run_once_it_has(scene: Scene, page: Page) -> None:
     made = scene.notebook("early.ipynb", more=(REFUSED,))
-    made.run("get_ipython().events.register('post_run_cell', lambda _: __import__('time').sleep(3))")
+    made.run("get_ipython().events.register('post_run_cell', lambda _: __import__('time').sleep(2))")
     visit(page, scene, made.path)
     run_all(page)
     offered(page).first.dblclick(timeout=30_000 * SLACK)

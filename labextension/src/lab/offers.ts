@@ -20,6 +20,9 @@ interface Offers {
 /** The flag of a line that restarts its kernel. */
 const RESTART = ' --restart';
 
+/** Milliseconds that a cell that was refused may take to end; the message of an end may also be lost. */
+const ENDING = 10_000;
+
 export function addOffers(memory: IGpuMemory, registry: IRenderMimeRegistry): void {
   registry.addFactory({
     safe: false, // a button runs code: there is none in a notebook that is not trusted
@@ -95,13 +98,15 @@ class OffersView extends Widget implements IRenderMime.IRenderer {
 
   private async take(said: Offers, line: string): Promise<void> {
     const notebook = this.place()?.notebook;
+    if (said.line !== undefined) {
+      await this.ended();
+    }
     if (!notebook || (line.endsWith(RESTART) && !(await confirmRestart(notebook, this.memory)))) {
       return;
     }
-    await this.ended();
     const cell = this.place()?.cell; // it may have been deleted meanwhile
-    if (!cell) {
-      return;
+    if (!cell || this.memory.notebooks?.currentWidget !== notebook) {
+      return; // of another notebook that the user has gone to, a cell would be run
     }
     const { content } = notebook;
     const place = content.widgets.indexOf(cell);
@@ -117,9 +122,10 @@ class OffersView extends Widget implements IRenderMime.IRenderer {
     await this.memory.app.commands.execute('notebook:run-cell');
   }
 
-  /** Wait until the cell has ended: a kernel drops what it is sent before the end of a cell that fails. */
+  /** Wait until the cell that was refused has ended: before its end a kernel drops what it is sent. */
   private async ended(): Promise<void> {
-    await this.place()?.cell.outputArea?.future?.done.catch(() => undefined); // a kernel that was restarted
+    const done = this.place()?.cell.outputArea?.future?.done.catch(() => undefined); // a kernel that was restarted
+    await Promise.race([done, new Promise(resolve => setTimeout(resolve, ENDING))]);
   }
 
   private taken: Promise<void> | undefined;
