@@ -144,6 +144,29 @@ test('Apply waits for the moment that a kernel works for another page', async t 
   assert.ok((await applying).applied);
 });
 
+test('while Apply waits, what is chosen anew is not applied, and after Cancel no kernel is restarted', async t => {
+  const scene = new Scene(t);
+  await scene.open();
+  scene.status = 'busy';
+  scene.model.choose({ memory: 'limit' });
+  const applying = scene.model.apply();
+  await scene.pass(0.3);
+  scene.model.choose({ amount: 90 });
+  scene.status = 'idle';
+  scene.model.resume();
+  const other = await applying;
+  scene.facts = { late: 'TensorFlow is already using GPU 0.' };
+  await scene.open();
+  const release = scene.hold();
+  const restarting = scene.model.apply();
+  scene.model.dispose();
+  release();
+
+  assert.deepEqual([other, await restarting], Array(2).fill({ applied: false, said: '' }));
+  assert.equal(scene.restarts, 0);
+  assert.ok(!scene.asked.some(call => call.startsWith('apply')));
+});
+
 test('where the clocks have parted it is said that nothing was changed, and the next Apply is in time', async t => {
   const scene = new Scene(t);
   await scene.open();

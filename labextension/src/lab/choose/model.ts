@@ -106,12 +106,16 @@ export class ChooserModel {
   /** Apply what is chosen; where that cannot be, the form shows how it stands now. */
   async apply(): Promise<Done> {
     const { trans } = this.around;
-    const now = this.around.kernel();
-    if (now && !this.answers(now)) {
-      await this.moment();
-    }
     const { facts, words: text } = this.form;
     const how = this.ready;
+    const now = this.around.kernel();
+    if (how && now && !this.answers(now)) {
+      this.forget();
+      await this.moment();
+      if (text !== this.form.words) {
+        return { applied: false, said: '' };
+      }
+    }
     const kernel = how && this.kernel();
     if (!kernel || !facts) {
       return { applied: false, said: this.form.notice };
@@ -122,6 +126,9 @@ export class ChooserModel {
     this.pending += 1;
     try {
       const reply = await (how === 'restart' ? this.anew(kernel, text) : this.here(kernel, text, facts));
+      if (!reply) {
+        return { applied: false, said: '' };
+      }
       this.heard(reply, kernel);
       if (reply.kind !== 'answer') {
         return { applied: false, said: this.excuse(reply) };
@@ -201,10 +208,13 @@ export class ChooserModel {
     return this.ask(kernel, 'apply', [text, now + (performance.now() - this.at) / 1000 + PATIENCE], APPLY);
   }
 
-  /** Restart the kernel, unless the policy cannot be had in a new one either. */
-  private async anew(kernel: Connection, text: string): Promise<Reply<Outcome>> {
+  /** Restart the kernel, unless the policy cannot be had in a new one either; null where the user has left meanwhile. */
+  private async anew(kernel: Connection, text: string): Promise<Reply<Outcome> | null> {
     const { trans, restart } = this.around;
     const reply = await this.ask(kernel, 'state', [text]);
+    if (this.disposed) {
+      return null;
+    }
     if (reply.kind !== 'answer') {
       return reply;
     }
