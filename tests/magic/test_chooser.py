@@ -67,10 +67,13 @@ def test_what_is_applied_is_in_force_and_the_extension_is_loaded_for_it(client: 
     assert (again["loaded"], again["policy"], again["chooses"]) == (True, "visible 1; limit 1GiB", True)
 
 
-def test_where_the_driver_was_slow_it_is_not_said_afterwards(client: BlockingKernelClient, machine: Machine) -> None:
+@pytest.mark.parametrize("call", ["apply('limit 1GiB', float('inf'))", "resume('limit 1GiB', '')"])
+def test_where_the_driver_was_slow_it_is_not_said_afterwards(
+    client: BlockingKernelClient, machine: Machine, call: str
+) -> None:
     machine.hang("nvmlInit", 5)
     try:
-        facts = ask(client, "apply('limit 1GiB', float('inf'))")
+        facts = ask(client, call)
     finally:
         machine.clear_faults()
 

@@ -107,8 +107,7 @@ def apply(words: str, before: float) -> ChooserAnswer:
     """
     if time.monotonic() > before:
         return ChooserAnswer({"outcome": "expired"})
-    see = partial(look, LOOK_TIMEOUT)  # and not a word of a driver that is slow: it is heard when it has answered
-    return _apply(lambda: engine.apply(words, frameworks=_frameworks(words), see=see))
+    return _apply(lambda: engine.apply(words, frameworks=_frameworks(words), see=_see))
 
 
 def _frameworks(words: str) -> engine.Frameworks:
@@ -123,7 +122,11 @@ def resume(words: str, others: str) -> ChooserAnswer:
         words: the policy for TensorFlow.
         others: that for the other frameworks; empty where nothing is asked of them.
     """
-    return _apply(lambda: configuration.resume(words, others))
+    return _apply(lambda: configuration.resume(words, others, see=_see))
+
+
+_see = partial(look, LOOK_TIMEOUT)
+"""Not a word of a driver that is slow: it is heard when it has answered."""
 
 
 def _apply(do: Callable[[], Plan]) -> ChooserAnswer:

@@ -23,6 +23,7 @@ from tfgpu_magic.policy.word import RESTART
 from tfgpu_magic.units import seconds
 
 if TYPE_CHECKING:
+    from tfgpu_magic.model.snapshot import Snapshot
     from tfgpu_magic.policy.settings import Settings
     from tfgpu_magic.policy.word import Magic
 
@@ -103,20 +104,23 @@ def after_restart(words: str, others: str) -> str:
     return engine.standing(resume(words, others, asked=f", asked for with {RESTART},"))
 
 
-def resume(words: str, others: str = "", *, asked: str = "") -> Plan:
+def resume(
+    words: str, others: str = "", *, asked: str = "", see: Callable[[], Snapshot] = enforcement.look_well
+) -> Plan:
     """Apply the words of a restart in the new process. They are the whole policy: the configured one is not added.
 
     Args:
         words: the policy for TensorFlow.
         others: that for the other frameworks; empty where nothing is asked of them.
         asked: what a refusal says beside the words.
+        see: returns a snapshot of the GPUs; by default one taken now.
 
     Raises:
         PolicyError: the words are no policy.
         Refused: the policy cannot be enforced; its verdict says what holds for every framework all the same.
     """
     try:
-        return _resume(words, others)
+        return _resume(words, others, see)
     except Refused as error:
         there = engine.current().others.asked
         held = [say("`{policy}` is, for every framework.", policy=there)] if others and there.requests else []
@@ -124,15 +128,15 @@ def resume(words: str, others: str = "", *, asked: str = "") -> Plan:
         raise
 
 
-def _resume(words: str, others: str) -> Plan:
+def _resume(words: str, others: str, see: Callable[[], Snapshot]) -> Plan:
     reset, wanted, of_others = Policy((Default(),)), parser.parse(words), parser.parse(others) if others else NOTHING
     memory = of_others.for_framework(NAMES["tensorflow"]).memory
     if memory and memory == wanted.memory:  # TensorFlow is asked what all are: it is asked as one of them
         rest = (request for request in wanted if request not in memory)
-        return engine.apply(Policy((*reset, *rest, *of_others)), frameworks="all")
+        return engine.apply(Policy((*reset, *rest, *of_others)), frameworks="all", see=see)
     if others:
-        engine.apply(Policy((*reset, *of_others)), frameworks="all")
-    return engine.apply(Policy((*reset, *wanted)))
+        engine.apply(Policy((*reset, *of_others)), frameworks="all", see=see)
+    return engine.apply(Policy((*reset, *wanted)), see=see)
 
 
 def magic_for(policy: str) -> Magic:
