@@ -6,10 +6,12 @@ import pytest
 
 from tests.policy.test_plan import gpu, snapshot
 from tfgpu_magic.engine import engine
+from tfgpu_magic.frameworks import self_report
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.parser import parse
 from tfgpu_magic.policy.plan import Plan
+from tfgpu_magic.policy.policy import NOTHING
 from tfgpu_magic.policy.process_state import ProcessState, Stage
 
 LIMIT = parse("limit 1GiB")
@@ -44,3 +46,12 @@ def test_a_process_that_starts_from_here_is_told_what_this_one_is(monkeypatch: p
     anew = engine.anew(snapshot(gpu(0)))
 
     assert anew == ProcessState(anew=True, host="session", keras="jax", old="2.15.1")
+
+
+@pytest.mark.parametrize("stage", [Stage.ABSENT, Stage.IMPORTED])
+def test_where_nothing_is_asked_under_a_ceiling_and_tensorflow_sees_no_gpu_no_policy_is_said_to_be_set(
+    stage: Stage,
+) -> None:
+    summary = self_report._summary(ProcessState(stage=stage), Plan(asked=NOTHING, settled=GROWTH, growth=True))
+
+    assert summary.endswith(" No policy is set.")

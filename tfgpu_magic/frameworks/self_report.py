@@ -258,7 +258,7 @@ def _summary(process: ProcessState, plan: Plan) -> str:
     standing = in_force if asked else [say("No policy is set.")]
     if process.old:
         version = say("{version} (older than 2.16, the oldest that tfgpu_magic was tested with)", version=version)
-    if plan.acts_on_nothing:
+    if asked and plan.acts_on_nothing:
         in_force = standing = [say("`{policy}` has no effect here: TensorFlow sees no GPU.", policy=plan.asked)]
     if process.forked:
         return say("{version} used the GPUs when this process was forked, and cannot use them in it.", version=version)
