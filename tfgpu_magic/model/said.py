@@ -27,10 +27,7 @@ class Said(str):
 
     def changed(self, change: Callable[[str], str]) -> Said:
         """Return the sentence with each text among its fields changed."""
-        template, *fields = self.words
-        return of(
-            [template, *(change(one) if isinstance(one, str) else of(one).changed(change).words for one in fields)]
-        )
+        return of(_changed(self.words, change))
 
 
 def say(template: str, /, **fields: object) -> Said:
@@ -50,7 +47,8 @@ def say(template: str, /, **fields: object) -> Said:
 def filled(template: str, fields: Mapping[str, object]) -> Said:
     """Make a sentence, as `say`, of a template that stands in a table."""
     text, names = positional(template)
-    return of([text, *(_words(fields[name]) for name in names)])
+    words: Words = [text, *(_words(fields[name]) for name in names)]
+    return _said(words, [str(fields[name]) for name in names])
 
 
 def positional(template: str) -> tuple[str, list[str]]:
@@ -97,11 +95,19 @@ def known(text: str, words: Any) -> str:
 
 def of(words: Words) -> Said:
     """Return the sentence that has these words."""
-    template, *fields = words
-    texts = [one if isinstance(one, str) else of(one) for one in fields]
-    made = Said(re.sub(r"%(\d)", lambda place: texts[int(place[1]) - 1], str(template)))
+    return _said(words, [one if isinstance(one, str) else of(one) for one in words[1:]])
+
+
+def _said(words: Words, texts: list[str]) -> Said:
+    """Return the sentence that has these words, of whose fields these are the texts."""
+    made = Said(re.sub(r"%(\d)", lambda place: texts[int(place[1]) - 1], str(words[0])))
     made.words = words
     return made
+
+
+def _changed(words: Words, change: Callable[[str], str]) -> Words:
+    template, *fields = words
+    return [template, *(change(one) if isinstance(one, str) else _changed(one, change) for one in fields)]
 
 
 class _Places(dict[str, str]):

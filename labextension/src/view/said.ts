@@ -28,7 +28,11 @@ export function worded<T>(message: T, trans: Translation, member = 'said'): T {
       part[name] = text.map((line: unknown, index) => sentence(words[index], trans) ?? line);
     }
   }
-  Object.values(part).forEach(inner => worded(inner, trans, member));
+  for (const [name, inner] of Object.entries(part)) {
+    if (typeof inner === 'object' && name !== member) {
+      worded(inner, trans, member);
+    }
+  }
   return message;
 }
 
