@@ -99,7 +99,7 @@ def reason(fd: int) -> str:
     text = os.pread(fd, _REASON, _REASON_AT).rstrip(b"\0").decode(errors="replace")
     try:
         return known(text, json.loads(os.pread(fd, _WORDS, _WORDS_AT).rstrip(b"\0")))
-    except ValueError:  # it is longer than there is room, or of an older version, which writes no words
+    except (ValueError, RecursionError):  # longer than there is room, or of an older version, which writes no words
         return text
 
 
