@@ -123,6 +123,8 @@ def http() -> str:
 def message() -> str:
     """Return what the message of the stream and of `tfgpu status --json` has, as Markdown: the page's types of it."""
     text = re.sub(r"\s*\n +\* ", " ", WIRE.read_text())  # a comment is one line
+    unions = dict(re.findall(r"export type (\w+) = ('.*?);", text))
+    text = re.sub(r": (\w+);", lambda kind: f": {unions.get(kind[1], kind[1])};", text)
     types = re.findall(r"/\*\* ([^\n]*?) \*/\nexport interface (\w+) \{\n(.*?)\n\}", text, re.DOTALL)
     return "\n\n".join(
         _table(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import tfgpu_magic
-from scripts._docs_parts import FLAGS, PACKAGE, WORDS, first_line, modules, seen
+from scripts._docs_parts import FLAGS, PACKAGE, WORDS, first_line, message, modules, seen
 from tests.views.test_wire import ours
 from tfgpu_magic.command.table import COMMANDS, Command
 from tfgpu_magic.parking.observation import Observation
@@ -123,6 +123,7 @@ def test_every_setting_variable_request_and_member_of_a_message_is_in_a_referenc
     assert _unlisted(built / "http.html", {f"<base>{path}" for path in requests}) == set()
     members = {member for fields in ours().values() for member in fields}
     assert _unlisted(built / "http.html", members) == set()
+    assert message().count("\n| `") == sum(map(len, ours().values()))
     assert len(variables) > 5
     assert len(requests) > 5
 
