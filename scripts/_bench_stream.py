@@ -60,7 +60,7 @@ def main() -> int:
     kinds = {pages: Kind() for pages in (0, 1, options.pages)}
     with _shared() as (machine, holders), scratch() as home:
         enabled = ["--ServerApp.jpserver_extensions=tfgpu_magic.server=True"]
-        environment = {"TFGPU_MAGIC_DIR": f"{home}/board"}
+        environment = {"TFGPU_MAGIC_DIR": f"{home}/board", "PYTHONPATH": ""}
         with serving(machine, Path(home), options=enabled, environment=environment) as server:
             for _ in range(max(1, options.runs)):
                 for pages, kind in kinds.items():

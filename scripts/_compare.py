@@ -243,7 +243,9 @@ def views(
         yield terminal
         return
     path = peer.view
-    with serving(machine, home, python=str(python), environment={"JUPYTER_PREFER_ENV_PATH": "1"}) as server:
+    with serving(
+        machine, home, python=str(python), environment={"JUPYTER_PREFER_ENV_PATH": "1", "PYTHONPATH": ""}
+    ) as server:
 
         @contextmanager
         def page() -> Iterator[View]:
