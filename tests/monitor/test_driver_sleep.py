@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -101,6 +102,7 @@ def test_a_laptops_gpu_falls_asleep_under_an_open_page_and_is_seen_when_it_wakes
         asleep = until(live.look, lambda seen: seen.snapshot.error == ASLEEP, seconds=20)
         before = machine.calls()
         for _ in range(3):
+            time.sleep(1)  # in which an awake driver would be asked
             until(live.look, lambda seen: seen.stale_since is None, seconds=5)
         assert machine.calls() == before
         machine.add_neighbour("1GiB@0")

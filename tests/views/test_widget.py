@@ -242,6 +242,7 @@ def test_while_a_cell_runs_a_page_that_cannot_be_heard_is_sent_less_and_less(mac
         here.rest(10)
 
         assert len(here.states()) - before <= 3
+        until(lambda: len(here.states()) > before)
 
 
 def test_in_colab_it_is_drawn_once_and_again_when_that_is_asked(machine: Machine) -> None:
