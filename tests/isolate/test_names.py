@@ -63,6 +63,9 @@ STATEMENTS = [
     ("global x\nx = 1", ""),
 ]
 
+WAITING = [("[x async for x in a]", "a"), ("{x: await y for x in a}", "a y")]
+"""Not among those that cells are made of at random: such a cell went on for ever on Python 3.10."""
+
 BRANCHES = [  # whatever is named anywhere in one counts as read
     ("if a: x = 1\nx", "a x"),
     ("if a and (x := b): x\nx", "a b x"),
@@ -72,8 +75,6 @@ BRANCHES = [  # whatever is named anywhere in one counts as read
     ("for c in a:\n  x\n  x = 1", "a x"),
     ("for x[0] in a: pass", "a x"),
     ("async for x in a: x", "a x"),
-    ("[x async for x in a]", "a"),
-    ("{x: await y for x in a}", "a y"),
     ("while (x := a()): y = 1\nx, y", "a x y"),
     ("while True:\n  x = 1\n  if a: break\nx", "a x"),
     ("raise a\nx", "a x"),
@@ -170,7 +171,7 @@ UNKNOWABLE = [
 ]
 
 
-@pytest.mark.parametrize(("cell", "reads"), [*STATEMENTS, *BRANCHES, *SCOPES, *MAGICS, *UNKNOWABLE])
+@pytest.mark.parametrize(("cell", "reads"), [*STATEMENTS, *BRANCHES, *WAITING, *SCOPES, *MAGICS, *UNKNOWABLE])
 def test_what_a_cell_reads_of_the_notebook(cell: str, reads: str) -> None:
     assert sorted(told(cell).reads & NOTEBOOK) == sorted(reads.split())
 

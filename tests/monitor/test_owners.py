@@ -179,6 +179,7 @@ def test_a_view_that_is_open_takes_no_other_process_for_what_had_its_pid(start: 
         view._seen[gone.pid] = owning._Seen(owning._Read(began(gone.pid) or 0, drives=True), "mine", time.monotonic())
         assert view.find([gone.pid])[gone.pid].who == "mine"
         gone.communicate(b"\n")
+        time.sleep(0.05)  # the next begins in another of the system's ticks, which tell the two apart
         with next_pid(gone.pid):
             pid = start("/bin/sh", "-c", "echo; read line", user=NOBODY)
         if pid != gone.pid:

@@ -87,7 +87,7 @@ def test_what_a_client_does_not_read_is_not_kept_for_it_and_holds_up_nobody(
 ) -> None:
     crowd = [machine.add_row(30_000 + number, 0, MIB) for number in range(CROWD)]
     with streaming(narrow) as stream:
-        stream.until(lambda state: len(rows(state)) >= CROWD, 6)
+        stream.until(lambda state: len(rows(state)) >= CROWD, 30)
         deaf = request.getfixturevalue("deaf")
         for number in range(6):
             for one in crowd:

@@ -146,7 +146,7 @@ export class Stream implements Store {
     if (message.type === 'full') {
       this.every = message.every ?? 1;
       this.history.fill(message.history);
-      this.state = worded(message.state, this.trans) as State;
+      this.state = worded(message.state, this.trans);
       this.told ??= true;
       this.tell();
     } else if (this.state && message.base === this.sequence) {
