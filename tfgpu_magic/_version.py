@@ -1,3 +1,3 @@
 """The package's version, in a module of its own: the rooms need not reach up to the package for it."""
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
