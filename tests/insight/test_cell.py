@@ -106,6 +106,18 @@ def test_a_line_measures_the_rest_of_its_cell_and_cells_that_await_or_run_others
     assert "256 MiB stayed." in runs.text
 
 
+def test_a_cell_magic_below_it_is_measured_with_its_cell(machine: Machine) -> None:
+    timed, kept, printed = told(
+        machine,
+        f"%%tf_gpu measure\n%%time\nx = {TAKE}",
+        f"%%gpu measure\n%%capture kept\nprint('within'); y = {TAKE}",
+        "kept.stdout",
+    )
+
+    assert ("Wall time" in timed.text, "64 MiB stayed." in timed.text, timed.error) == (True, True, "")
+    assert ("64 MiB stayed." in kept.text, kept.error, value(printed)) == (True, "", r"'within\n'")
+
+
 def test_the_other_words_still_have_names_replaced(machine: Machine) -> None:
     seen: list[Seen] = run(machine, cells, "size = '1GiB'", "%tf_gpu plan limit {size}", "%tf_gpu plan limit $size")
 

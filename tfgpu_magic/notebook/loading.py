@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from IPython.core import completer
 from IPython.core.error import UsageError
+from IPython.core.inputtransformer2 import cell_magic
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
@@ -113,7 +114,8 @@ def _measured(lines: list[str]) -> list[str]:
     found = re.match(r"%%(tf_gpu|gpu)[ \t]+(measure\b.*)", lines[0]) if lines else None
     if found is None:
         return lines
-    return [f"get_ipython().run_cell_magic({found[1]!r}, {found[2].strip()!r}, '\\n')\n", *lines[1:]]
+    call = f"get_ipython().run_cell_magic({found[1]!r}, {found[2].strip()!r}, '\\n')\n"
+    return [call, *cell_magic(lines[1:])]  # type: ignore[no-untyped-call]  # IPython's
 
 
 _measured.has_side_effects = True  # type: ignore[attr-defined]  # by which IPython asks for more lines, as of any magic
