@@ -17,6 +17,9 @@ SIMULATED_USER = "TFGPU_SIMGPU_USER"
 in_worker = False
 """Whether this is the worker process of an isolated call; it sets this itself."""
 
+caller = ""
+"""The word for what called it, as `here` has it there; a worker sets this itself."""
+
 preload: list[str] = []
 """The modules that isolated calls of this process find imported, beside those that `isolate` itself needs."""
 

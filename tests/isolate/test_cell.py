@@ -131,11 +131,15 @@ def test_the_notebooks_own_policy_holds_for_its_cells_too_and_a_refusal_says_so(
         until(lambda: "4.2 GiB" in book.run("%tf_gpu jobs").shown()[0]["text/plain"])
         refused, other = one.isolated("1"), one.isolated("1", "default")
         book.run("job.stop()")
+        until(lambda: "running" not in book.run("%tf_gpu jobs").shown()[0]["text/plain"])
+        one.run(add)
+        full = one.isolated("1", "limit 4GiB")
 
     assert f"{(5 * GIB + CONTEXT) / GIB:.1f} GiB of GPU 0 given back" in its_own.closing
     assert "MiB of GPU 0 given back" in said.closing
     assert "The notebook's own `limit 5GiB` holds for its isolated cells too" in refused.text
     assert other.value == "1"
+    assert "GiB  this notebook\n" in full.text
 
 
 def test_loading_the_extension_in_the_cell_leaves_its_policy_as_it_is(book: Notebook) -> None:

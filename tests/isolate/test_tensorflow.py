@@ -15,7 +15,7 @@ import psutil
 from tests.isolate.rig import call, interrupt_to_the_end, prepare, run
 from tests.processes import run as run_on
 from tests.slack import SLACK
-from tfgpu_magic.errors import TimedOut, WorkerDied
+from tfgpu_magic.errors import Refused, TimedOut, WorkerDied
 from tfgpu_magic.isolate import call as calls
 from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
 from tfgpu_magic.simgpu import Machine
@@ -68,6 +68,20 @@ def draw() -> tuple[float, ...]:
         float(np.random.random()),
         random.random(),
     )
+
+
+def refused_to_a_call() -> str:
+    """Return why a call gets no room beside what its program holds itself."""
+    take()
+    try:
+        return str(run(take, (), {}, policy="limit 4GiB"))
+    except Refused as error:
+        return str(error)
+
+
+def test_a_refusal_to_a_call_calls_its_program_this_one() -> None:
+    with Machine.create("1x8GiB") as machine:
+        assert "GiB  this program\n" in run_on(machine, refused_to_a_call)
 
 
 def every_end() -> list[tuple[str, bool, int]]:

@@ -249,6 +249,17 @@ def test_a_directory_that_is_gone_is_told(tmp_path: Path, monkeypatch: pytest.Mo
         answer.value()
 
 
+def test_from_a_directory_that_was_removed_no_call_begins_and_the_error_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "there")
+    (tmp_path / "there").rmdir()
+
+    with pytest.raises(FileNotFoundError, match="The working directory was removed"):
+        run(deeds.nothing, (), {})
+
+
 # An interrupt is for the call, which may take its time, however often it comes; it kills once a line has said so.
 
 SOON = 0.3 * SLACK

@@ -8,9 +8,9 @@ import os
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from tfgpu_magic import host
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks.runtime import RUNTIME
-from tfgpu_magic.host import here, host
 from tfgpu_magic.model.parts import parts
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import ReportFiles
@@ -108,12 +108,10 @@ def names(snapshot: Snapshot, promises: Sequence[Promise] = ()) -> dict[int, str
 
     holding = {process.pid for process in snapshot.processes}
     waiting = {promise.pid for promise in promises if promise.pid is not None} - holding
-    if host() == "cell":  # its user has written it in the notebook
-        found = fetch.owners(holding, waiting, call=True)
-        return {pid: owner.text for pid, owner in found.items()}
-    found = fetch.owners(holding, waiting)
+    found = fetch.owners(holding, waiting, call=host.in_worker)  # what called it is this notebook to its user
+    this = f"this {host.caller or host.here()}"
     return {
-        pid: owner.text.replace("this notebook", f"this {here()}", 1) if owner.who == "this" else owner.text
+        pid: owner.text.replace("this notebook", this, 1) if owner.who == "this" else owner.text
         for pid, owner in found.items()
     }
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tfgpu_magic import units
+from tfgpu_magic import host, units
 from tfgpu_magic.engine import engine
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.frameworks.runtime import RUNTIME
-from tfgpu_magic.host import shell
+from tfgpu_magic.host import here, shell
 from tfgpu_magic.isolate.call import Call, CallAnswer
 from tfgpu_magic.isolate.leasing import LEASES, Abandoned, Lease, LeaseRequest
 from tfgpu_magic.isolate.process.order import Order
@@ -139,7 +139,8 @@ def order(lease: Lease, runner: str, *, for_all: Policy = NOTHING) -> Order:
     return Order(
         runner=runner,
         environment={**RUNTIME.environment_for_children(), **lease.environment},
-        directory=str(Path.cwd()),
+        caller=host.caller or here(),
+        directory=_directory(),
         path=tuple(sys.path),
         arguments=tuple(sys.argv),
         apply=engine.apply,
@@ -153,6 +154,14 @@ def order(lease: Lease, runner: str, *, for_all: Policy = NOTHING) -> Order:
         module=getattr(getattr(main, "__spec__", None), "name", None),
         keras=_keras_settings(),
     )
+
+
+def _directory() -> str:
+    """Return the working directory, in which a call begins."""
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError as error:
+        raise FileNotFoundError(error.errno, "The working directory was removed. Change to one that exists") from None
 
 
 def _others(lease: Lease, for_all: Policy) -> Policy:

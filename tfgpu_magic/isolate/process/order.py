@@ -26,6 +26,7 @@ class Order:
     Attributes:
         runner: the function that runs the call, ``module:name``; see `worker.Runner`.
         environment: every environment variable.
+        caller: the word for what calls, as `host.here` has it.
         directory: the working directory.
         path: where modules are imported from.
         arguments: the program's command line.
@@ -43,6 +44,7 @@ class Order:
 
     runner: str
     environment: Mapping[str, str]
+    caller: str
     directory: str
     path: tuple[str, ...]
     arguments: tuple[str, ...] = ()

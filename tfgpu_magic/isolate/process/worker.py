@@ -170,6 +170,7 @@ def _work(connection: socket.socket, order: Order) -> Result | None:
 def _set_up(order: Order) -> None:
     """Set this process up as if the caller had started it, with the caller's environment and directory."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    host.caller = order.caller
     adopt(order.environment)
     RUNTIME.read_ceiling()  # before any code of the call could change the variable
     sys.path[:], sys.argv[:] = order.path, order.arguments
