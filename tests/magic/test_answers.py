@@ -123,6 +123,17 @@ def test_without_a_gpu_a_limit_is_not_called_in_force() -> None:
     assert "In force" not in seen[1].text
 
 
+def test_where_a_variable_hides_all_gpus_words_and_their_plan_say_so() -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: list[Seen] = run(
+            machine, cells, "%tf_gpu plan limit 2GiB", "%tf_gpu limit 2GiB", env={"CUDA_VISIBLE_DEVICES": "-1"}
+        )
+
+    assert seen[0].text.startswith("`limit 2GiB` would have no effect here: TensorFlow sees no GPU.\n")
+    assert seen[1].text.startswith("`limit 2GiB` has no effect here: TensorFlow sees no GPU.\n")
+    assert all("CUDA_VISIBLE_DEVICES='-1' hides every GPU: `%tf_gpu visible all` shows" in one.text for one in seen)
+
+
 @pytest.mark.parametrize(
     ("lines", "part"),
     [

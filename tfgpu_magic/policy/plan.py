@@ -264,7 +264,7 @@ def draft(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Plan:
                 if gone not in (*asked, *resolved.dropped, *policy)
             ),
             *resolved.notes,
-            *_conflicts(process, resolved, devices, variables),
+            *_conflicts(process, resolved, devices, variables, snapshot),
             *_on_the_rest(resolved, devices, snapshot),
             *_maybe_broken(snapshot, process),
             *_old(process),
@@ -294,7 +294,11 @@ def _sets_growth(resolved: Resolved) -> bool:
 
 
 def _conflicts(
-    process: ProcessState, resolved: Resolved, devices: Sequence[Device], variables: Mapping[str, str | None]
+    process: ProcessState,
+    resolved: Resolved,
+    devices: Sequence[Device],
+    variables: Mapping[str, str | None],
+    snapshot: Snapshot,
 ) -> Iterator[str]:
     """Give a note on each setting that is not from `%tf_gpu` and has an effect, or that the policy overrules.
 
@@ -311,6 +315,9 @@ def _conflicts(
             yield say(
                 "{name} was {was}; in this process it is {now} now, as you asked.", name=name, was=repr(was), now=now
             )
+    if resolved.choice is None and snapshot.gpus and not (process.shown is None or process.shown or process.frozen):
+        variable = f"{DEVICES}={process.outside.get(DEVICES)!r}"
+        yield say("{variable} hides every GPU: `%tf_gpu visible all` shows them.", variable=variable)
     growth = process.outside.get(GROWTH, "true")
     if GROWTH not in variables and growth not in ("true", "false"):
         yield say("{variable} does nothing: only true and false count.", variable=f"{GROWTH}={growth!r}")
