@@ -40,7 +40,7 @@ class Server:
     """A Jupyter Server.
 
     Args:
-        machine: the machine that it and its kernels are on.
+        machine: the machine that it and its kernels are on; None is the one that we are on.
         home: its user's directory, whose notebooks it has.
         token: what it asks for; "" is nothing.
         base: its base URL.
@@ -52,7 +52,7 @@ class Server:
 
     def __init__(
         self,
-        machine: Machine,
+        machine: Machine | None,
         home: Path,
         *,
         token: str | None = None,
@@ -88,8 +88,10 @@ class Server:
     def start(self) -> None:
         """Run it, again where it was stopped: at the same port, with the same token."""
         command, variables, machine = self._start
+        outside = {**os.environ, **variables}
+        environment = machine.environ(outside) if machine else outside
         with self.log.open("ab") as log:
-            self.process = machine.popen(command, cwd=self.home, env=variables, stderr=log, stdout=log)
+            self.process = subprocess.Popen(command, cwd=self.home, env=environment, stderr=log, stdout=log)
 
     def stop(self) -> None:
         """End it and its kernels; one that waits for a kernel for good, as Jupyter Server may, is killed."""
@@ -178,7 +180,7 @@ def configure(home: Path, **settings: object) -> None:
 
 
 @contextmanager
-def serving(machine: Machine, home: Path, **options: Any) -> Iterator[Server]:
+def serving(machine: Machine | None, home: Path, **options: Any) -> Iterator[Server]:
     server = Server(machine, home, **options)
     try:
         until(lambda: server.process.poll() is not None or server.call("status"))

@@ -23,7 +23,7 @@ TRAIN = "import tensorflow as tf; float(tf.reduce_sum(tf.zeros([4, 1024, 1024, 2
 Cell = Callable[[str], str]
 
 
-def _steps() -> list[str]:
+def steps() -> list[str]:
     """Return the cells of the three steps."""
     case = README.partition("## Your second notebook")[2].partition("## ")[0]
     return [
@@ -32,7 +32,7 @@ def _steps() -> list[str]:
 
 
 def test_two_notebooks_have_room_after_the_three_steps_and_a_third_is_refused(tmp_path: Path) -> None:
-    see, free, keep = _steps()
+    see, free, keep = steps()
     with Machine.create("1x16GiB") as machine, serving(machine, tmp_path) as server:
         first, second = (Notebook(server, f"{name}.ipynb") for name in ("first", "second"))
         first.run(TRAIN)
@@ -59,7 +59,7 @@ def test_two_notebooks_have_room_after_the_three_steps_and_a_third_is_refused(tm
 
 def test_the_steps_end_with_two_running_notebooks_where_no_server_is(tmp_path: Path) -> None:
     """As in VS Code: its kernels are jupyter_client's, and are restarted from the menu."""
-    see, free, keep = _steps()
+    see, free, keep = steps()
     with Machine.create("1x16GiB") as machine, ExitStack() as kernels:
 
         def kernel() -> tuple[KernelManager, Cell]:
