@@ -57,3 +57,10 @@ def test_the_oldest_that_are_run_are_the_oldest_that_are_promised() -> None:
     for name, version in run.items():
         assert version == promised[name] or version == f"{promised[name]}.0"
         assert f"\n{name}=={version}." in constraints
+
+
+def test_the_test_that_the_oldest_leave_out_is_one_that_there_is() -> None:
+    left_out = (ROOT / "scripts" / "oldest").read_text().partition("--deselect '")[2].partition("'")[0]
+    file, _, name = left_out.partition("::")
+
+    assert f"\ndef {name}(" in (ROOT / file).read_text()
