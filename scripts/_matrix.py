@@ -44,6 +44,14 @@ def _python(version: str, what: str = "what a version of Python may change") -> 
     return Environment(what, f".venv-{version}", ("scripts/pythons",), {"PYTHONS": version})
 
 
+def _torch(version: str, which: str) -> Environment:
+    what = f"the {which} PyTorch in its build for CUDA, on simulated GPUs"
+    return Environment(what, f".venv-torch-{version}", ("scripts/torch", version))
+
+
+JAX = "0.12.0.1"
+"""The newest, as is PyTorch's below: a commit brings in the next."""
+
 ENVIRONMENTS = {
     "python-3.10": _python("3.10"),
     "python-3.12": _python("3.12"),
@@ -55,6 +63,9 @@ ENVIRONMENTS = {
         ("scripts/oldest", "-q", *_SHOWS, "tests/simgpu/test_tensorflow.py"),
     ),
     "frameworks": Environment("JAX on a simulated GPU, and PyTorch", ".venv-frameworks", ("scripts/frameworks",)),
+    "jax": Environment("the newest JAX, on a simulated GPU", f".venv-jax-{JAX}", ("scripts/jax", JAX)),
+    "torch-oldest": _torch("2.6.0", "oldest"),
+    "torch": _torch("2.15.0", "newest"),
     "newest": Environment(
         "the newest TensorFlow and JupyterLab, in a kernel and in a browser",
         ".venv",

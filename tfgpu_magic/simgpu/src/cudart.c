@@ -22,7 +22,7 @@ extern int cuStreamSynchronize(void *), cuStreamWaitEvent(void *, void *, unsign
 extern int cuEventCreate(void **, unsigned), cuEventDestroy_v2(void *);
 extern int cuEventRecord(void *, void *), cuEventQuery(void *), cuEventSynchronize(void *);
 extern int cuEventElapsedTime(float *, void *, void *);
-extern int cuLaunchKernel(void *);
+extern int cuLaunchKernel(void *), cuGetProcAddress_v2(const char *, void **, int, uint64_t, int *);
 
 static __thread int last_error;
 
@@ -37,6 +37,11 @@ static int told(int code)
 
 API(cudaRuntimeGetVersion, int *to) { *to = 12080; return 0; }
 API(cudaDriverGetVersion, int *to) { return told(cuDriverGetVersion(to)); }
+
+API(cudaGetDriverEntryPointByVersion, const char *name, void **to, unsigned version, uint64_t flags, int *found)
+{
+    return told(cuGetProcAddress_v2(name, to, (int)version, flags, found));
+}
 
 API(cudaGetDeviceCount, int *to)
 {
@@ -88,15 +93,22 @@ API(cudaDeviceSynchronize, void) { int wrong = ready(); return told(wrong ? wron
 API(cudaDeviceSetSharedMemConfig, int config) { return 0; }
 API(cudaDeviceGetStreamPriorityRange, int *least, int *greatest) { *least = 0; *greatest = -5; return 0; }
 
-/* CUDA 12's struct of 1032 bytes; Eigen divides by some of its fields. */
-API(cudaGetDeviceProperties_v2, char *to, int ordinal)
+/* A field's offset in CUDA 12's struct, of 1032 bytes, and in CUDA 13's; Eigen divides by some of the fields. */
+#if SOVERSION < 13
+#define cudaGetDeviceProperties cudaGetDeviceProperties_v2
+#define AT(twelve, thirteen) twelve
+#else
+#define AT(twelve, thirteen) thirteen
+#endif
+
+API(cudaGetDeviceProperties, char *to, int ordinal)
 {
     static const struct { short offset, attribute; } fields[] = {
         {304, 12}, {308, 10}, {320, 1}, {324, 2}, {328, 3}, {332, 4}, {336, 5}, {340, 6}, {344, 7}, {348, 13},
-        {360, 75}, {364, 76}, {388, 16}, {616, 38}, {624, 39},
+        {360, 75}, {364, 76}, {AT(388, 384), 16}, {AT(616, 596), 38}, {AT(624, 604), 39},
     };
-    static const struct { short offset, attribute; } sizes[] = {{296, 8}, {640, 81}};
-    memset(to, 0, 1032);
+    static const struct { short offset, attribute; } sizes[] = {{296, 8}, {AT(640, 624), 81}};
+    memset(to, 0, AT(1032, 1008));
     int wrong = cuDeviceGetName(to, 256, ordinal);
     if (wrong)
         return told(wrong);
@@ -106,7 +118,8 @@ API(cudaGetDeviceProperties_v2, char *to, int ordinal)
         cuDeviceGetAttribute((int *)(to + fields[i].offset), fields[i].attribute, ordinal);
     char pci[32] = ""; /* PyTorch asks NVML for the GPU with it */
     cuDeviceGetPCIBusId(pci, sizeof pci, ordinal);
-    sscanf(pci, "%x:%x:%x", (unsigned *)(to + 592), (unsigned *)(to + 584), (unsigned *)(to + 588));
+    unsigned *place = (unsigned *)(to + AT(584, 568));
+    sscanf(pci, "%x:%x:%x", place + 2, place, place + 1);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         int value = 0;
         cuDeviceGetAttribute(&value, sizes[i].attribute, ordinal);

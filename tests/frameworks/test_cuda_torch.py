@@ -1,0 +1,57 @@
+"""PyTorch's build for CUDA on the simulated machine: what a limit does to it; `scripts/torch` has the environment."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.frameworks import cuda_torch
+from tests.processes import run
+from tfgpu_magic.simgpu import Machine
+
+pytestmark = pytest.mark.frameworks
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return what was found at each of PyTorch's steps."""
+    [torch] = importlib.util.find_spec("torch").submodule_search_locations  # type: ignore[union-attr, misc]
+    folder = tmp_path_factory.mktemp("nvidia")
+    cuda_torch.make(Path(torch), folder)
+    with Machine.create("2x8GiB") as machine:
+        path = f"{folder}{os.pathsep}{machine.environ()['LD_LIBRARY_PATH']}"
+        return run(machine, cuda_torch.steps, env={"LD_LIBRARY_PATH": path}, fresh=True)
+
+
+def test_a_limit_holds_from_the_first_use_on(found: Any) -> None:
+    assert found["under the limit"] == ["taken", "no room"]
+
+
+def test_a_limit_moves_no_current_gpu_and_makes_no_context(found: Any) -> None:
+    assert found["GPU and contexts"] == (0, 1)
+
+
+def test_the_figures_are_pytorchs_own(found: Any) -> None:
+    assert found["figures"] == [1024, 1024, 1024, 2048]
+
+
+def test_a_look_moves_no_current_gpu_and_makes_no_context(found: Any) -> None:
+    assert found["GPU and contexts after a look"] == (0, 1)
+
+
+def test_another_gpu_is_held_from_the_end_of_the_cell_that_used_it(found: Any) -> None:
+    assert (found["another GPU"], found["another GPU after its cell"]) == ("taken", "no room")
+
+
+def test_without_a_limit_it_takes_more(found: Any) -> None:
+    assert found["without a limit"] == "taken"
+
+
+def test_its_own_reading_of_a_fraction_moves_the_current_gpu_before_2_10_and_not_since(found: Any) -> None:
+    current, _ = found["GPU and contexts after a fraction"]
+
+    assert current == (1 if found["version"] < (2, 10) else 0)
