@@ -16,6 +16,8 @@ test('it is unused for so long, which is more than idle, and less than busy', ()
   assert.equal(text({ unused: 2800 }), 'unused 2 h');
   assert.equal(text({ state: 'busy', unused: 2800 }), 'busy');
   assert.equal(text({ state: 'idle', active: 9000, unused: 9950 }), 'idle 16 min');
+  assert.equal(text({ state: 'idle', active: 9000, unused: 9020 }), 'unused 16 min');
+  assert.equal(text({ state: 'idle', active: 2800, unused: 9880 }), 'idle 2 h'); // nobody looked meanwhile
   assert.equal(text({ who: 'gone', unused: 2800 }), '');
   assert.equal(text({ unused: 2800, figures: { JAX: {}, TensorFlow: { 'in use': 1, peak: 9 } } }), 'unused 2 h');
   assert.equal(unusedText(row({ state: 'busy', unused: 2800 }), 10_000, ENGLISH), 'unused 2 h');

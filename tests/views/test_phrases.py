@@ -110,6 +110,8 @@ def test_what_is_special_about_a_gpu_stands_by_its_name() -> None:
         ("idle", 1000.0 - 3 * 86400, None, "eval.ipynb, idle 3 d"),
         ("idle", 400.0, 1000.0 - 7200, "eval.ipynb, unused 2 h"),
         ("idle", 400.0, 990.0, "eval.ipynb, idle 10 min"),
+        ("idle", 400.0, 420.0, "eval.ipynb, unused 9 min"),
+        ("idle", 1000.0 - 7200, 880.0, "eval.ipynb, idle 2 h, unused 2 min"),
         ("busy", 400.0, 1000.0 - 7200, "eval.ipynb, busy, unused 2 h"),
         ("", 400.0, 1000.0 - 7200, "eval.ipynb, unused 2 h"),
     ],

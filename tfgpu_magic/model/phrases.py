@@ -21,6 +21,7 @@ SIMULATED = "Simulated GPUs: memory is counted as on real ones, and what they co
 TRY = "To try it without a GPU, on a simulated machine:"
 TRY_COMMAND = "python -m tfgpu_magic.simgpu --gpus 4x16GiB -- jupyter lab"
 
+_LATER = 60.0  # seconds that may lie between the end of a cell and the reading of its last use
 _SMALLEST = 0.05  # GiB: less rounds to 0.0, which would read as nothing
 
 
@@ -111,7 +112,8 @@ def percent(part: int | None) -> str:
 def owner(row: ProcessRow, now: float, *, longest: int) -> str:
     """Write whose a process is, and what its notebook does: ``eval.ipynb, idle 2 h``, ``eval.ipynb, unused 2 h``.
 
-    That its GPU is unused stands in place of an idle state: it is the longer time, and what holding memory is about.
+    That its GPU is unused stands in place of an idle state: it is what holding memory is about. Beside it stands one
+    that is longer, where nobody looked meanwhile.
 
     Args:
         row: the process.
@@ -123,10 +125,11 @@ def owner(row: ProcessRow, now: float, *, longest: int) -> str:
         return name  # what is said of that says that it runs no cell
     state = plain(notebook.state) if notebook is not None and row.who == "mine" else ""
     unused = now - row.unused if row.unused is not None else 0.0
-    if unused >= 60:
-        return ", ".join([name, *([state] if state not in ("", "idle") else []), f"unused {duration(unused)}"])
     idle = now - notebook.active if notebook is not None and notebook.active is not None and state == "idle" else 0.0
-    return ", ".join([name, *([f"{state} {duration(idle)}" if idle >= 60 else state] if state else [])])
+    said = [f"{state} {duration(idle)}" if idle >= 60 else state] if state else []
+    if unused >= 60:
+        said = [*(said if state != "idle" or idle > unused + _LATER else []), f"unused {duration(unused)}"]
+    return ", ".join([name, *said])
 
 
 def parked(row: ProcessRow) -> list[str]:

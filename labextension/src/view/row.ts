@@ -38,6 +38,14 @@ export function unusedText(row: Row, now: number, trans: Translation): string {
   return long && trans.__('unused %1', long);
 }
 
+/** Seconds that may lie between the end of a cell and the reading of its last use. */
+const LATER = 60;
+
+/** Whether what a process does stands beside for how long its GPU is unused: it is busy, or longer idle, unseen. */
+function beside({ state, active, unused }: Row): boolean {
+  return state === 'busy' || (state === 'idle' && active !== undefined && (unused ?? active) > active + LATER);
+}
+
 /** What a row's process does: `busy`, `unused 2 h`, `idle 5 min`, `parked 1 h`; that it has ended is in its name. */
 export function stateText(row: Row, now: number, trans: Translation): string {
   if (row.who === 'gone') {
@@ -46,7 +54,7 @@ export function stateText(row: Row, now: number, trans: Translation): string {
   if (row.parking !== undefined) {
     return parkedText(row, now, trans);
   }
-  const unused = row.state === 'busy' ? '' : unusedText(row, now, trans);
+  const unused = beside(row) ? '' : unusedText(row, now, trans);
   if (unused) {
     return unused;
   }
@@ -65,7 +73,7 @@ interface Seen {
 
 function draw({ key, row }: Entry, seen: Seen, look: Look): TemplateResult {
   const { trans, unit, actions } = look;
-  const unused = row.state === 'busy' ? unusedText(row, seen.now, trans) : ''; // beside its state
+  const unused = beside(row) ? unusedText(row, seen.now, trans) : '';
   const quiet = !own(row);
   const kinds = `${quiet ? ' tfgpu-view-quiet' : ''}${seen.current ? ' tfgpu-view-current' : ''}`;
   const about = title(row, trans);
