@@ -61,6 +61,14 @@ def test_no_line_is_wider_and_no_screen_longer_than_the_terminal(table: Table, w
     assert max(map(len, drawn)) <= width
 
 
+def test_40_columns_have_the_sentences_whole() -> None:
+    drawn = lines(replace(USED, summary="A note of more than forty columns, whole."), 40)
+
+    assert drawn[0] == "GPU memory, in GiB  live · 1 s · q quits"
+    assert drawn[-2:] == ["A note of more than forty columns,", "whole."]
+    assert "machine:" in lines(ABSENT, 40)
+
+
 def test_a_low_terminal_shows_every_gpu_and_says_how_much_is_left_out() -> None:
     many = tuple(process(1, pid=number) for number in range(10, 30))
     drawn = lines(replace(USED, processes=many), height=10)

@@ -30,7 +30,7 @@ _SHARES: dict[ShareOf, tuple[str, str]] = {
 _LEGEND: tuple[tuple[ShareOf, str], ...] = (("mine", "yours"), ("others", "others'"), ("free", "free"))
 
 _LABEL, _PID, _FIGURE = 4, 8, 9  # columns
-_NARROWEST, _WIDE = 48, 100
+_WIDE = 100
 _NAME, _BAR = 20, 60  # columns at the most: of a GPU's name where the screen is narrow, and of a bar
 _OWNER, _POLICY = 26, 14  # columns of a wide screen's owner at the least, and of a narrow one's policy
 
@@ -48,7 +48,6 @@ def screen(table: Table, *, width: int, height: int) -> Group:
         width: columns of the terminal.
         height: lines of the terminal.
     """
-    width = max(width, _NARROWEST)
     head, foot = _head(table, width), _foot(table, width)
     room = max(1, height - len(head) - len(foot))
     processes = by_gpu(table.processes)
@@ -70,8 +69,9 @@ def _head(table: Table, width: int) -> list[Text]:
         age = Text(f"stale since {time.strftime('%H:%M:%S', time.localtime(table.stale_since))}", "bold red")
     elif table.gpus:
         age = Text(f"live · {max(1, round(table.every))} s", "green")
-    title = Text.assemble((TITLE, "bold"), "   ")
+    title = Text.assemble((TITLE, "bold"))
     if width >= _WIDE:
+        title.append("   ")
         for share, word in _LEGEND:
             title.append(_SHARES[share][0], _SHARES[share][1]).append(f" {word}  ")
     right = Text.assemble(age, (f" · {HINT}" if age else HINT, "dim"))
