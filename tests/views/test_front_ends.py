@@ -10,6 +10,7 @@ from typing import Any
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 from nbconvert import HTMLExporter
 
 from scripts._notebooks import FOLDER
@@ -122,15 +123,33 @@ def test_a_front_end_that_answers_late_has_the_live_table_again(machine: Machine
 
 
 def test_what_nbclient_and_papermill_save_shows_the_table_without_a_kernel(machine: Machine, tmp_path: Path) -> None:
-    sources = ("%load_ext tfgpu_magic", "%tf_gpu top", "1 + 1")
-    cells = [nbformat.v4.new_code_cell(source) for source in sources]  # type: ignore[no-untyped-call]  # nbformat's
-    notebook = nbformat.v4.new_notebook(cells=cells)  # type: ignore[no-untyped-call]  # nbformat's
-    options: dict[str, Any] = {"timeout": int(60 * SLACK), "resources": {"metadata": {"path": tmp_path}}}
-    NotebookClient(notebook, store_widget_state=False, **options).execute(env=machine.environ())
+    notebook = executed(machine, tmp_path, "%load_ext tfgpu_magic", "%tf_gpu top", "1 + 1")
     (saved,) = notebook.cells[1].outputs
 
     assert GPU in saved["data"]["text/plain"]
     assert GPU in visible(page(notebook))
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [("limit 99GiB", r"UsageError: Not applied\. [^\n]*99 GiB"), ("limti 9GiB", "'limti' is not a word")],
+)
+def test_nbclient_says_why_a_line_was_refused(machine: Machine, tmp_path: Path, line: str, why: str) -> None:
+    with pytest.raises(CellExecutionError) as refused:
+        executed(machine, tmp_path, "%load_ext tfgpu_magic", f"%tf_gpu {line}")
+
+    *_, traceback = str(refused.value).split("------------------")
+
+    assert re.search(why, traceback)
+
+
+def executed(machine: Machine, folder: Path, *sources: str) -> Any:
+    """Have nbclient run a notebook with these cells, and return it."""
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]  # type: ignore[no-untyped-call]  # nbformat's
+    notebook = nbformat.v4.new_notebook(cells=cells)  # type: ignore[no-untyped-call]  # nbformat's
+    options: dict[str, Any] = {"timeout": int(60 * SLACK), "resources": {"metadata": {"path": folder}}}
+    NotebookClient(notebook, store_widget_state=False, **options).execute(env=machine.environ())
+    return notebook
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ipynb")), ids=lambda path: str(path.name))

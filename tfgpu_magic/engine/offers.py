@@ -45,6 +45,8 @@ def refusal(shell: Any, line: str, error: TfGpuError, text: str, magic: Magic = 
 
 def offering(shell: Any, text: str, line: str, offered: list[str]) -> UsageError:
     """Return the error that ends a cell with a text in which lines are offered; see `OfferingError`."""
+    if hasattr(shell, "kernel"):
+        shell._last_traceback = [f"UsageError: {text}"]  # in its reply: what nbclient shows
     if not offered or not hasattr(shell, "kernel") or shell.custom_exceptions not in ((), (OfferingError,)):
         return UsageError(text)  # IPython shows no traceback of it; and it has one handler, which may be the user's
     shell.set_custom_exc((OfferingError,), _show)
