@@ -52,6 +52,7 @@ REFUSED = [
     ("%tf_gpu brak", "Did you mean 'bark'?"),
     ("%%tf_gpu howk\n1", "Did you mean 'howl'?"),
     ("%tf_gpu woof", "A dog is `%tf_gpu bark`."),
+    ("%tf_gpu list", "Who holds what is `%tf_gpu status`."),
     ("%tf_gpu plan woof", "A dog is `%tf_gpu bark`."),
     ("%tf_gpu growth; bark", "`bark` is no policy"),
     (

@@ -205,6 +205,8 @@ def test_what_the_words_mean(text: str, policy: Policy) -> None:
         ("none", "`%tf_gpu visible none`"),
         ("reset", "`%tf_gpu default` drops what was asked"),
         ("clear", "only when its process ends"),
+        ("restart", "`%tf_gpu limit 40% --restart`"),
+        ("use", "`visible 0,1`"),
         ("fraction", "`%tf_gpu limit 40%`"),
         ("limit 2048", "2048 of what? Write 2048MiB, as TensorFlow counts."),
         ("limit 512", "512MiB, as TensorFlow counts, or 512GiB"),

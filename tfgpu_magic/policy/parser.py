@@ -25,8 +25,10 @@ _GIVES_BACK = (
     "before its first use. Restart the kernel, or run such work in a cell that begins with `%%tf_gpu isolate`: its "
     "process ends with it. `%tf_gpu free` lets go of what nobody needs, for TensorFlow to use again."
 )
-_IMPOSSIBLE = dict.fromkeys(("reset", "clear", "unset"), f"{default.DROPS} {_GIVES_BACK}")
-"""Answers to words that other tools have for what is not possible in a process that lives on."""
+_IMPOSSIBLE = dict.fromkeys(("reset", "clear", "unset"), f"{default.DROPS} {_GIVES_BACK}") | {
+    "restart": "Write --restart at the end of a line: `%tf_gpu limit 40% --restart`."
+}
+"""Answers to words for what is not possible in a process that lives on."""
 
 _FLAGS = dict.fromkeys(("--growth", "--cap"), "--grow")
 """Flags that people may try instead of a policy's, and that do not look like them."""

@@ -63,7 +63,7 @@ WORDS: tuple[Word, ...] = (
         ("status",),
         "show GPUs, processes and this kernel's TensorFlow; also `%tf_gpu` alone",
         also=("",),
-        tried=("memory", "mem", "usage", "info", "nvidia-smi"),
+        tried=(*("memory", "mem", "usage", "info", "nvidia-smi"), *("list", "show", "gpus", "devices", "processes")),
         instead=f"Who holds what is `%tf_gpu status`. {limit.EXAMPLES}",
         group="See who holds memory",
     ),

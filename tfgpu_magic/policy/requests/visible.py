@@ -16,7 +16,7 @@ WORD = Word(
     "visible",
     ("visible 0,1", "visible 3,2", "visible GPU-<uuid>", "visible none", "visible all"),
     "set which GPUs TensorFlow sees, and in which order",
-    tried=("none", "all", "cpu"),
+    tried=("none", "all", "cpu", "use", "select"),
     instead="Which GPUs TensorFlow sees is `%tf_gpu visible none`, `visible all`, `visible 0,1`.",
 )
 
