@@ -6,6 +6,7 @@ import pytest
 
 from tests.policy.test_plan import gpu, kernel, snapshot
 from tfgpu_magic.errors import TooLate
+from tfgpu_magic.model.said import Said
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import fallback
 from tfgpu_magic.policy.parser import parse
@@ -51,6 +52,17 @@ def near(words: str, gpus: tuple[Gpu, ...] = ROOM, **more: object) -> str:
 )
 def test_what_cannot_be_had_falls_to_the_nearest_that_can(words: str, held: str) -> None:
     assert near(words) == held
+
+
+@pytest.mark.parametrize("words", ["limit 7.4GiB", "visible 7; limit 1GiB", "growth; limit 0=1GiB"])
+@pytest.mark.parametrize("more", [{}, {"stage": Stage.READY}])
+def test_a_note_on_what_cannot_be_had_is_sentences_and_no_lines_to_say(words: str, more: dict[str, Stage]) -> None:
+    waits = fallback.waits(parse(words), None)
+    (note, *_) = fallback.foreseen(waits, snapshot(*ROOM), kernel(*ROOM, **more)).notes
+
+    assert isinstance(note, Said)
+    assert "\n" not in str(note.words)
+    assert "%tf_gpu" not in note
 
 
 def test_a_lost_gpu_is_left_out_and_the_others_are_named_so_that_cuda_understands() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 import unicodedata
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.model import TENSORFLOW
-from tfgpu_magic.model.said import say
+from tfgpu_magic.model.said import Said, say
 from tfgpu_magic.units import BINARY, rounded
 
 if TYPE_CHECKING:
@@ -186,6 +187,11 @@ def plain(text: str, *, longest: int = 40) -> str:
     return safe if len(text) <= longest else "..." + safe[3:]
 
 
+def safe(text: str, *, longest: int = 40) -> str:
+    """Make a text safe to show, as `plain`; of a sentence, each of its fields."""
+    return text.changed(partial(plain, longest=longest)) if isinstance(text, Said) else plain(text, longest=longest)
+
+
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
@@ -223,4 +229,4 @@ def remarks(table: Table) -> list[str]:
     troubles = [f"GPU {row.gpu}: {row.error}." for row in table.gpus if row.error and row.used is not None]
     simulated = [SIMULATED] if table.simulated else []
     summary = [table.summary] if table.summary else []
-    return [plain(line, longest=400) for line in (*troubles, *summary, *table.notes, *simulated)]
+    return [safe(line, longest=400) for line in (*troubles, *summary, *table.notes, *simulated)]

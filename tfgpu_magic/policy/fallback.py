@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import Refused, TooLate
@@ -42,7 +43,11 @@ def of_others(policy: Policy) -> Policy:
 
 
 def nearest(
-    policy: Policy, snapshot: Snapshot, process: ProcessState, owners: Callable[[], Mapping[int, str]] = dict
+    policy: Policy,
+    snapshot: Snapshot,
+    process: ProcessState,
+    owners: Callable[[], Mapping[int, str]] = dict,
+    told: Callable[[Refused], str] = lambda error: f"{error.reason}{error.rest()}",
 ) -> tuple[Plan, str]:
     """Return the plan nearest to a policy that can be enforced; there always is one.
 
@@ -54,6 +59,7 @@ def nearest(
         snapshot: the machine's GPUs now.
         process: this process now.
         owners: returns the name of each process by its pid; called only when memory is missing.
+        told: returns what is said of a refusal; by default the lines to say instead, too.
 
     Returns:
         The plan, and the reason why it is not just what was asked; an empty text where it is.
@@ -69,7 +75,7 @@ def nearest(
         try:
             plan = draft(words, snapshot, process)
         except Refused as error:
-            why = why or f"{error.reason}{error.rest()}"
+            why = why or told(error)
             continue
         found = fit.at_start(plan.devices)
         if not found:
@@ -84,9 +90,9 @@ def foreseen(plan: Plan, snapshot: Snapshot, process: ProcessState) -> Plan:
     if plan.judged:
         return plan
     try:
-        now, why = nearest(plan.asked, snapshot, process)
+        now, why = nearest(plan.asked, snapshot, process, told=attrgetter("reason"))
     except TooLate as error:
-        return replace(plan, notes=(str(error),))
+        return replace(plan, notes=(error.reason,))
     short = in_a_row((say("`{policy}` cannot be had in full now.", policy=plan.asked), why))
     notes = (short, *now.notes) if why else now.notes
     return replace(now, notes=notes, judged=False, configured=plan.configured, others=plan.others)

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from tfgpu_magic.model import phrases
-from tfgpu_magic.model.said import Said, with_words
+from tfgpu_magic.model.said import with_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -137,10 +136,10 @@ def state(table: Table) -> WireState:
         "time": round(table.time, 3),
         "stale": None if table.stale_since is None else round(table.stale_since, 3),
         "every": every if (every := round(table.every)) > 1 else None,
-        "error": table.error and _plain(table.error, longest=400),
+        "error": table.error and phrases.safe(table.error, longest=400),
         "absent": table.absent or None,
         "simulated": table.simulated or None,
-        "notes": [_plain(note, longest=400) for note in (table.summary, *table.notes) if note] or None,
+        "notes": [phrases.safe(note, longest=400) for note in (table.summary, *table.notes) if note] or None,
         "gpus": {row.gpu: _gpu(row) for row in table.gpus},
         "rows": _rows(table),
     }))  # fmt: skip
@@ -211,14 +210,14 @@ def _gpu(row: GpuRow) -> WireGpu:
     others = next((share for share in row.shares if share.who == "others"), None)
     return cast("WireGpu", _known({
         "uuid": row.uuid,
-        "name": _plain(row.name),
+        "name": phrases.safe(row.name),
         "used": row.used,
         "total": row.total,
         "free": row.free,
         "utilisation": row.utilisation,
         "temperature": row.temperature,
         "power": None if row.power is None else round(row.power / 1000),
-        "error": row.error and _plain(row.error, longest=100),
+        "error": row.error and phrases.safe(row.error, longest=100),
         "mig": row.mig or None,
         "instance": row.instance or None,
         "unified": row.unified or None,
@@ -242,11 +241,11 @@ def _row(row: ProcessRow, now: float) -> WireRow:
         "pid": row.pid if row.pid and row.pid > 0 else None,
         "kind": row.kind or None,
         "who": row.who,
-        "owner": _plain(row.owner, longest=LONGEST_NAME),
+        "owner": phrases.safe(row.owner, longest=LONGEST_NAME),
         # A path on another server, or on none, leads to no file here.
         "path": (served.path or None) if served else None,
         "kernel": served.kernel if served else None,
-        "also": [_plain(name, longest=LONGEST_NAME) for name in served.also] or None if served else None,
+        "also": [phrases.safe(name, longest=LONGEST_NAME) for name in served.also] or None if served else None,
         "state": (notebook.state or None) if notebook else None,
         "active": round(notebook.active, 1) if notebook and notebook.active is not None else None,
         "child": row.child or None,
@@ -272,7 +271,7 @@ def _parking(row: ProcessRow) -> dict[str, Any]:
         "parking": one.state,
         "away": one.size,
         "since": round(one.since),
-        "behind": _plain(one.behind, longest=LONGEST_NAME) or None,
+        "behind": phrases.safe(one.behind, longest=LONGEST_NAME) or None,
         "trouble": one.trouble or None,
         "disk": one.disk or None,
     }
@@ -282,16 +281,9 @@ def _figures(figures: Iterable[Figure]) -> dict[str, dict[str, int]]:
     """Return figures by framework and name, since a merge patch would have all of a list when one has changed."""
     by_framework: dict[str, dict[str, int]] = {}
     for figure in figures:
-        by_framework.setdefault(_plain(figure.framework), {})[_plain(figure.what)] = figure.size
+        by_framework.setdefault(phrases.safe(figure.framework), {})[phrases.safe(figure.what)] = figure.size
     return by_framework
 
 
 def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
     return with_words({name: value for name, value in fields.items() if value is not None})
-
-
-def _plain(text: str, *, longest: int = 40) -> str:
-    """Make a text safe to show; of a sentence, each of its fields."""
-    if isinstance(text, Said):
-        return text.changed(partial(phrases.plain, longest=longest))
-    return phrases.plain(text, longest=longest)
