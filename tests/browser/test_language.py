@@ -34,8 +34,8 @@ _TEXTS = """view => [...view.querySelectorAll('*')].flatMap(one => [
   one.getAttribute('title'), one.getAttribute('aria-label')
 ]).filter(Boolean).join('\\n')"""
 
-NAMES = {"GiB", "MiB", "Simulated", "GPU", "train", "ipynb", "neighbour", "python", "default", "no", "limit"}
-"""What is in no language: notebooks, programs, units, GPUs, and policies, which are the words of `%tf_gpu`."""
+NAMES = {"GiB", "MiB", "Simulated", "GPU", "train", "ipynb", "neighbour", "python"}
+"""What is in no language: notebooks, programs, units and GPUs."""
 COMMAND = {"tfgpu_magic", "simgpu", "gpus", "jupyter", "lab"}
 """The line that tries the panel without a GPU."""
 CHILD = f"""import subprocess, sys

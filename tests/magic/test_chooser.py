@@ -24,6 +24,9 @@ machine = machine_of("2x8GiB")
 LIMITS = """import tensorflow as tf
 for gpu in tf.config.list_physical_devices("GPU"):
     print(tf.config.get_logical_device_configuration(gpu))"""
+CHILD = f"""import subprocess, sys
+hold = "from tests.simgpu.on_machine import allocate; allocate({6 * GIB}); import sys; sys.stdin.read()"
+child = subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE)"""
 FULL = "import tensorflow as tf\nx = tf.constant(1.0)"
 
 
@@ -65,6 +68,14 @@ def test_what_is_applied_is_in_force_and_the_extension_is_loaded_for_it(client: 
     assert facts["standing"] == "`visible 1; limit 1GiB` waits for TensorFlow's import."
     assert "memory_limit=1024" in limits
     assert (again["loaded"], again["policy"], again["chooses"]) == (True, "visible 1; limit 1GiB", True)
+
+
+def test_what_holds_the_memory_is_a_sentence_where_it_is_the_notebooks_own(client: BlockingKernelClient) -> None:
+    execute(client, CHILD)
+    refused = waiting.until(lambda: ask(client, "state('visible 0; limit 4GiB')")["plan"], lambda plan: "ways" in plan)
+
+    assert "this notebook's" in refused["reason"]
+    assert "this notebook" in used(refused["words"]["reason"])
 
 
 @pytest.mark.parametrize("call", ["apply('limit 1GiB', float('inf'))", "resume('limit 1GiB', '')"])

@@ -16,13 +16,17 @@ from scripts import _said
 from tests.views.tables import BUSY, HOSTILE, process
 from tests.views.test_message import live
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.model.said import Said, Words, known, of, say
+from tfgpu_magic.model import phrases
+from tfgpu_magic.model.report import GpuUse, Report
+from tfgpu_magic.model.rows import Table
+from tfgpu_magic.model.said import Said, Words, in_lines, known, of, say
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.board import lockfile
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.driver import nvml_calls
 from tfgpu_magic.monitor.driver.schedule import ASLEEP
 from tfgpu_magic.monitor.table import message
+from tfgpu_magic.policy.plan import in_words
 
 CHILD = say("{name}'s {command}", name=HOSTILE, command="%1 {name} %%")
 ENDED = say("{name}, ended", name=CHILD)
@@ -70,6 +74,22 @@ def test_a_board_carries_sentences_and_an_older_reader_their_texts() -> None:
     assert read == snapshot
     assert [isinstance(one, Said) for one in (read.error, *read.notes, read.gpus[1].error)] == [True, False, True, True]
     assert json.loads(snapshot.to_json())["notes"] == ["a note", "0, 1 are others"]
+
+
+def test_a_report_carries_the_words_of_a_policy_and_an_older_reader_has_its_text() -> None:
+    uses = (GpuUse(gpu="GPU-1", policy="growth"), GpuUse(gpu="GPU-2", policy=in_words((2**30,), grows=True)))
+    report = Report(pid=7, summary="", uses=uses)
+    read = Report.from_json(report.to_json())
+
+    assert read == report
+    assert [isinstance(use.policy, Said) for use in read.uses] == [False, True]
+    assert json.loads(report.to_json())["uses"][1]["policy"] == "limit 1 GiB, grows"
+
+
+def test_below_a_tables_text_a_note_has_its_lines_and_a_name_none() -> None:
+    note = in_lines((say("others"), say("{name}, ended", name=HOSTILE)))
+
+    assert [line.partition("<")[0] for line in phrases.remarks(Table(notes=(note,)))[0].split("\n")] == ["others", ""]
 
 
 @pytest.mark.parametrize("words", [None, 7, "others", [], ["%1"], [7], ["others", "x", {}], ["another text"]])

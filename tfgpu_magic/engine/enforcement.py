@@ -19,6 +19,7 @@ from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow import devices
 from tfgpu_magic.frameworks.tensorflow.devices import current_stage, frozen, importing, note_import
 from tfgpu_magic.host import here
+from tfgpu_magic.model.said import say
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
 from tfgpu_magic.monitor.driver.sources import makers
@@ -113,7 +114,8 @@ def enforce_nearest() -> None:
 def _enforce_now(configured: ConfiguredPolicy) -> None:
     """Enforce as much of the policy as is possible now."""
     nobody = configured.where == CEILING
-    quoted = "Memory growth under the ceiling" if nobody else f"`{configured.words}`, from {configured.where},"
+    named = say("`{policy}`, from {where},", policy=configured.words, where=configured.where)
+    quoted = say("Memory growth under the ceiling") if nobody else named
     head, held = f"tfgpu_magic: {quoted} ", True
     before = RUNTIME.current
     policy = before.settled if before.configured and before.judged else configured.policy  # its GPUs are chosen
@@ -129,7 +131,7 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
             process = process._replace(claims=claims)
             plan, why = fallback.nearest(policy, snapshot, process, lambda: other_processes.names(snapshot))
             if why:  # `%tf_gpu plan` and `status` show it too
-                plan = replace(plan, notes=(f"{quoted} cannot be had in full.", *plan.notes))
+                plan = replace(plan, notes=(say("{policy} cannot be had in full.", policy=quoted), *plan.notes))
             elif policy is before.settled:
                 plan = replace(plan, asked=before.asked)
             RUNTIME.apply(replace(plan, configured=True))

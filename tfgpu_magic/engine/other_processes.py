@@ -109,9 +109,9 @@ def names(snapshot: Snapshot, promises: Sequence[Promise] = ()) -> dict[int, str
     holding = {process.pid for process in snapshot.processes}
     waiting = {promise.pid for promise in promises if promise.pid is not None} - holding
     found = fetch.owners(holding, waiting, call=host.in_worker)  # what called it is this notebook to its user
-    this = f"this {host.caller or host.here()}"
+    told, this = "this notebook", f"this {host.caller or host.here()}"
     return {
-        pid: owner.text.replace("this notebook", this, 1) if owner.who == "this" else owner.text
+        pid: owner.text if owner.who != "this" or this == told else owner.text.replace(told, this, 1)
         for pid, owner in found.items()
     }
 

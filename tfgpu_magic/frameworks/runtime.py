@@ -28,6 +28,7 @@ from tfgpu_magic.frameworks.tensorflow.devices import (
     too_old,
 )
 from tfgpu_magic.host import host
+from tfgpu_magic.model.said import say
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.policy import CEILING
 from tfgpu_magic.policy.plan import Others, Plan
@@ -239,7 +240,7 @@ class Runtime:
         plan = self._with_others(plan)
         differs = (plan.settled, plan.devices) != (before.settled, before.devices)
         if plan.judged and plan.needs_tensorflow and differs and importing():
-            raise Refused("TensorFlow is being imported at this moment; say it again when that is done.")
+            raise Refused(say("TensorFlow is being imported at this moment; say it again when that is done."))
         with self._changes.undone_on_error():
             self._changes.write(plan.variables)
             if tensorflow() is not None:
@@ -275,24 +276,28 @@ class Runtime:
         if plan is None or forked():
             return ()
         now = {name: os.environ.get(name) for name in plan.variables}
-        found = [f"{name} is {now[name]!r}" for name, value in plan.variables.items() if now[name] != value]
+        found: list[str] = [
+            say("{name} is {value}", name=name, value=repr(now[name]))
+            for name, value in plan.variables.items()
+            if now[name] != value
+        ]
         if plan.limited and os.environ.get(ALLOCATOR) == ASYNC:
-            found.append(f"{ALLOCATOR} is {ASYNC!r}")
+            found.append(say("{name} is {value}", name=ALLOCATOR, value=repr(ASYNC)))
         planned = {str(device.gpu.uuid): device for device in plan.devices}
         if current_stage() is Stage.READY:
             there = {uuid: tuple(gpu.limit or 0 for gpu in logical) for uuid, logical in devices.logical().items()}
             # Without a limit of the plan's, what TensorFlow calls the limit is what it found free.
             expected = {uuid: device.limits for uuid, device in planned.items() if device.limits}
             if DEVICES in plan.variables and not plan.blind and set(there) != set(planned):
-                found.append("TensorFlow sees other GPUs")
+                found.append(say("TensorFlow sees other GPUs"))
         elif listed() and plan.growth is not None:
             there, expected = devices.read().limits, {uuid: device.limits for uuid, device in planned.items()}
         else:
             return tuple(found)
         for uuid, limits in expected.items():
             if uuid in there and there[uuid] != limits:
-                size = " + ".join(map(rounded, there[uuid])) or "nothing"
-                found.append(f"the limit of GPU {planned[uuid].gpu.label} is {size}")
+                size = " + ".join(map(rounded, there[uuid])) or say("nothing")
+                found.append(say("the limit of GPU {gpu} is {size}", gpu=planned[uuid].gpu.label, size=size))
         return tuple(found)
 
     def _predict(self, gpus: Sequence[Gpu], outside: dict[str, str], timeout: float) -> tuple[str, ...] | None:

@@ -14,7 +14,7 @@ from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow import devices
 from tfgpu_magic.model import TENSORFLOW
 from tfgpu_magic.model.report import GpuUse, LogicalGpu, Parking, Report
-from tfgpu_magic.model.said import in_a_row, say
+from tfgpu_magic.model.said import in_a_row, in_commas, say
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.owners.pids import descendants
 from tfgpu_magic.policy.fallback import foreseen
@@ -28,7 +28,7 @@ P = ParamSpec("P")
 ORDER_TIMEOUT = 0.4
 """Seconds to wait for CUDA's order of GPUs: a report must be quick, and the order is known after the first plan."""
 
-DEFAULT = "default: no limit"
+DEFAULT = say("default: no limit")
 """The policy of a GPU for which nothing was asked."""
 
 _last: dict[str, Report] = {}
@@ -80,7 +80,7 @@ def report(snapshot: Snapshot) -> Report:
     uses = _uses(process, plan, labels)
     if uses or process.shown is not None:
         named = {use.gpu for use in uses}
-        uses += [GpuUse(gpu=label, policy="hidden") for label in labels.values() if label not in named]
+        uses += [GpuUse(gpu=label, policy=say("hidden")) for label in labels.values() if label not in named]
     notes = () if process.stage is Stage.READY else renew(plan, snapshot, waits=plan.judged).notes
     return Report(
         pid=os.getpid(),
@@ -239,7 +239,7 @@ def _changed(process: ProcessState) -> tuple[str, ...]:
     note = say(
         "`{policy}` was asked for, and other code has changed settings since: {changes}.",
         policy=process.asked,
-        changes="; ".join(process.changed),
+        changes=in_commas(process.changed),
     )
     return (note,)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfgpu_magic.model import TENSORFLOW
+from tfgpu_magic.model.said import known, with_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -174,7 +175,8 @@ class Report:
 
     def to_json(self) -> str:
         """Write it as one line of JSON."""
-        return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
+        fields = dataclasses.asdict(self)
+        return json.dumps(fields | {"uses": list(map(with_words, fields["uses"]))}, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Report:
@@ -198,7 +200,8 @@ class Report:
 def _use(fields: dict[str, Any]) -> GpuUse:
     logical = tuple(_made(LogicalGpu, one) for one in fields["logical"])
     figures = tuple(_made(Figure, one) for one in fields["figures"])
-    return _made(GpuUse, {**fields, "logical": logical, "figures": figures})
+    policy = known(fields["policy"], fields.get("said", {}).get("policy"))
+    return _made(GpuUse, {**fields, "policy": policy, "logical": logical, "figures": figures})
 
 
 def _parking(fields: dict[str, Any] | None) -> Parking | None:

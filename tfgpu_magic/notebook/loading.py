@@ -26,6 +26,7 @@ from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.frameworks import import_hook
 from tfgpu_magic.host import host, preload, starting
 from tfgpu_magic.host import magics as magics_of
+from tfgpu_magic.model.said import listed, say
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, PendingLook
 from tfgpu_magic.notebook.cell_watches import FailureWatch, FirstUseWatch, IdleRelease
 from tfgpu_magic.notebook.reporter import Reporter
@@ -99,7 +100,8 @@ def _where(shell: InteractiveShell) -> str:
     while app is not None and not hasattr(app, "loaded_config_files"):
         app = app.parent
     files = [file for file in ([] if app is None else app.loaded_config_files) if _names_us(file)]
-    return f"{settings.CONFIGURATION} ({' and '.join(files)})" if files else settings.CONFIGURATION
+    where = settings.CONFIGURATION
+    return say("{where} ({files})", where=where, files=listed(files)) if files else where
 
 
 def _names_us(file: str) -> bool:
@@ -172,7 +174,7 @@ def _resume(words: str, others: str = "") -> None:
 
 
 def _apply(
-    shell: InteractiveShell, words: str, others: str, say: Callable[[InteractiveShell, str, TextIO], None]
+    shell: InteractiveShell, words: str, others: str, show: Callable[[InteractiveShell, str, TextIO], None]
 ) -> None:
     """Apply the words of a restart, and report on them."""
     try:
@@ -180,7 +182,7 @@ def _apply(
     except TfGpuError as error:
         _warn(shell, f"tfgpu_magic: {error}")
     else:
-        say(shell, f"tfgpu_magic: after the restart, {said}", sys.stdout)
+        show(shell, f"tfgpu_magic: after the restart, {said}", sys.stdout)
 
 
 def _warn(shell: InteractiveShell, text: str) -> None:

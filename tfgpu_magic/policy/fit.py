@@ -166,7 +166,7 @@ def _holders(gpu: Gpu, processes: Sequence[Process], names: Mapping[int, str]) -
     """Return a line for each process on the GPU, the largest first."""
     here = [process for process in processes if process.gpu == gpu.label]
     here.sort(key=lambda process: -(process.held or 0))
-    lines = [(rounded(p.held), names.get(p.pid, f"pid {p.pid}")) for p in here[:MOST_HOLDERS]]
+    lines = [(rounded(p.held), names.get(p.pid, say("pid {pid}", pid=p.pid))) for p in here[:MOST_HOLDERS]]
     if more := here[MOST_HOLDERS:]:
         lines.append(("", say("and {count} more", count=len(more))))
     return [say("{size}  {name}", size=f"{size:>10}", name=name) for size, name in lines]

@@ -143,7 +143,7 @@ def in_words(limits: Sequence[int], *, grows: bool, releases: bool = False) -> s
         return _growing(f"limit {rounded(limits[0])}", grows=grows)
     alike = len(set(limits)) == 1
     parts = f"{len(limits)} × {rounded(limits[0])}" if alike else " + ".join(map(rounded, limits))
-    return _growing(f"split {parts}", grows=grows)
+    return _growing(say("split {parts}", parts=parts), grows=grows)
 
 
 def _growing(words: str, *, grows: bool) -> str:

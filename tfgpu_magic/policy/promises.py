@@ -268,5 +268,5 @@ def _some(texts: Sequence[str]) -> list[str]:
 def _name(promise: Promise, names: Mapping[int, str]) -> str:
     if promise.pid is None:
         return say("an isolated call")
-    nameless = f"pid {promise.pid}" if promise.pid > 0 else say("a notebook in another container")
+    nameless = say("pid {pid}", pid=promise.pid) if promise.pid > 0 else say("a notebook in another container")
     return names.get(promise.pid) or nameless

@@ -18,8 +18,9 @@ from traitlets import Bool, Dict, Float, TraitError, Unicode
 from traitlets.config import Config, Configurable
 
 from tfgpu_magic import policy
+from tfgpu_magic.model.said import say
 
-CONFIGURATION = "the configuration"
+CONFIGURATION = say("the configuration")
 """The source of what `c.TfGpuMagics` says, as a phrase."""
 
 SECTION = "TfGpuMagics"

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import cuda
+from tfgpu_magic.model import TENSORFLOW
+from tfgpu_magic.model.said import say
 from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.process_state import GROWTH, Stage
 from tfgpu_magic.units import MIB
@@ -197,7 +199,7 @@ def configure(plan: Plan) -> None:
     except Refused:
         raise
     except Exception as error:  # TensorFlow's errors have no common root
-        raise Refused(f"TensorFlow did not take it: {error}") from error
+        raise Refused(say("{framework} did not take it: {error}", framework=TENSORFLOW, error=error)) from error
 
 
 def _settings(plan: Plan, theirs: DeviceSettings) -> DeviceSettings:
@@ -206,8 +208,10 @@ def _settings(plan: Plan, theirs: DeviceSettings) -> DeviceSettings:
     gone = [device.gpu.label for device in plan.devices if device.limits and str(device.gpu.uuid) not in theirs.growth]
     if gone:
         raise Refused(
-            f"CUDA does not show this process GPU {', '.join(gone)}, and did when it was asked. "
-            "Restart, and say it again."
+            say(
+                "CUDA does not show this process GPU {gpus}, and did when it was asked. Restart, and say it again.",
+                gpus=", ".join(gone),
+            )
         )
     parts, growth = dict(theirs.parts), dict(theirs.growth)
     if plan.growth is not None:
@@ -244,8 +248,10 @@ def write(settings: DeviceSettings) -> None:
     config, devices, now = _config(), _physical(), read()
     if tuple(devices) != cuda.shown():
         raise Refused(
-            "TensorFlow does not use every GPU that CUDA shows it, and mistakes the numbers of others. "
-            "Restart, and hide that GPU with `%tf_gpu visible` before TensorFlow is imported."
+            say(
+                "TensorFlow does not use every GPU that CUDA shows it, and mistakes the numbers of others. Restart, "
+                "and hide that GPU with `%tf_gpu visible` before TensorFlow is imported."
+            )
         )
     cpus = config.list_physical_devices("CPU")[:1]
     for uuid, parts in settings.parts.items():
