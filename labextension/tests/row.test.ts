@@ -10,9 +10,16 @@ import { GIB, row } from './make';
 
 const text = (rest: Partial<Row>): string => stateText(row(rest), 10_000, ENGLISH);
 
+test("a kernel that starts does so in the page's language", () => {
+  const trans: Translation = { ...ENGLISH, __: text => `[${text}]` };
+
+  assert.equal(stateText(row({ state: 'starting' }), 10_000, trans), '[starting]');
+});
+
 test('it is unused for so long, which is more than idle, and less than busy', () => {
   assert.equal(text({ state: 'idle', active: 9000 }), 'idle 16 min');
   assert.equal(text({ state: 'idle', active: 9000, unused: 2800 }), 'unused 2 h');
+  assert.equal(text({ state: 'debugging' }), 'debugging'); // a kernel's own word
   assert.equal(text({ unused: 2800 }), 'unused 2 h');
   assert.equal(text({ state: 'busy', unused: 2800 }), 'busy');
   assert.equal(text({ state: 'idle', active: 9000, unused: 9950 }), 'idle 16 min');

@@ -62,6 +62,9 @@ export function stateText(row: Row, now: number, trans: Translation): string {
     const since = row.active === undefined ? '' : ago(now - row.active, trans);
     return since ? trans.__('idle %1', since) : trans.__('idle');
   }
+  if (row.state === 'starting') {
+    return trans.__('starting');
+  }
   return row.state === 'busy' ? trans.__('busy') : (row.state ?? '');
 }
 
