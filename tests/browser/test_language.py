@@ -6,12 +6,15 @@ the front end's sources: literals. So this sees what is not given to it, and wha
 
 from __future__ import annotations
 
+import json
 import re
 import string
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
+import pytest
+from jupyterlab_server.translation_utils import translator
 from playwright.sync_api import expect
 
 from scripts._frontend import SOURCES
@@ -133,6 +136,16 @@ def test_no_english_is_left_in_the_chooser(browser: Browser, tmp_path: Path) -> 
         dialog.locator('[name="tfgpu-choose-memory"][value="growth"]').check()
         soon(lambda: worded(dialog, dialog.locator(".tfgpu-choose-notice"), USES), 60)
         shot(page, "strange-error")
+
+
+def test_no_english_is_left_in_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    pack = type("Pack", (), {"pgettext": lambda _, __, text: text.translate(_STRANGE)})
+    monkeypatch.setattr(translator, "_LOCALE", "eo")
+    monkeypatch.setattr(translator, "_TRANSLATORS", {"tfgpu_magic": pack()})
+    for file in (SOURCES / "schema").glob("*.json"):
+        schema = json.dumps(translator.translate_schema(json.loads(file.read_text())), ensure_ascii=False)
+
+        assert re.findall(r'"(?:title|description|[a-z.-]*-label)": "([^"]*[A-Za-z][^"]*)"', schema) == []
 
 
 def opened(page: Page) -> Locator:
