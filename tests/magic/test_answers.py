@@ -123,6 +123,13 @@ def test_without_a_gpu_a_limit_is_not_called_in_force() -> None:
     assert "In force" not in seen[1].text
 
 
+def test_a_line_that_is_interrupted_shows_no_frame_of_ours() -> None:
+    hang = "from tfgpu_magic.notebook.words import status\ndef hang(_): raise KeyboardInterrupt\nstatus.answer = hang"
+    _, interrupted = run(None, cells, hang, "%tf_gpu status")
+
+    assert (interrupted.error, interrupted.text) == ("KeyboardInterrupt", "KeyboardInterrupt: %tf_gpu status\n")
+
+
 def test_where_a_variable_hides_all_gpus_words_and_their_plan_say_so() -> None:
     with Machine.create("1x8GiB") as machine:
         seen: list[Seen] = run(

@@ -324,6 +324,9 @@ class TfGpuMagics(TfGpuSettings, Magics):
             answer = lines.answer(line, looking, magic) if run is None else None
         except TfGpuError as error:
             raise lines.refused(error, line, shell, magic) from None
+        except KeyboardInterrupt as interrupt:  # whose frames are ours
+            interrupt._render_traceback_ = lambda: [f"KeyboardInterrupt: %{magic} {line}"]  # type: ignore[attr-defined]
+            raise
         if run is not None:
             return run()  # its errors are the cell's own
         # Not returned: it would be lost in a loop, or where it is not a cell's last line.
