@@ -85,6 +85,19 @@ def test_the_palette_opens_the_panel_and_the_keyboard_is_there(panel: View) -> N
     page.wait_for_function(f"document.getElementById('{ID}').contains(document.activeElement)")
 
 
+def test_the_command_opens_a_panel_that_was_moved_into_the_main_area_and_closed_with_all_tabs(panel: View) -> None:
+    panel.page.evaluate(f"""() => {{
+      const panel = [...jupyterapp.shell.widgets('left')].find(widget => widget.id === '{ID}');
+      jupyterapp.shell.add(panel, 'main');
+      jupyterapp.shell.activateById(panel.id);
+    }}""")
+    panel_of(panel.page)
+    panel.page.evaluate("jupyterapp.commands.execute('application:close-all')")
+    expect(panel.root).to_have_count(0)
+
+    assert open_panel(panel.page).rows()
+
+
 def test_each_setting_does_what_its_title_says(scene: Scene, panel: View, notebooks: tuple[Notebook, Notebook]) -> None:
     def owners_are(*owners: str) -> bool:
         assert [row.owner for row in panel.rows()] == list(owners)

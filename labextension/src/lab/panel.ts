@@ -134,6 +134,9 @@ export function place(app: JupyterFrontEnd, panel: Widget): void {
 
 /** Show a panel, wherever it is. */
 function show(app: JupyterFrontEnd, panel: Widget): void {
+  if (!panel.isAttached) {
+    place(app, panel); // it was moved into the main area, and all tabs there were closed
+  }
   const tabs = tabsOf(app);
   if (tabs?.widgets.includes(panel)) {
     tabs.currentWidget = panel;
