@@ -33,6 +33,10 @@ def other_variables() -> None:
     os.environ.update(CUDA_VISIBLE_DEVICES="1", TF_FORCE_GPU_ALLOW_GROWTH="false")
 
 
+def variable_taken_back() -> None:
+    del os.environ["CUDA_VISIBLE_DEVICES"]
+
+
 def async_allocator() -> None:
     os.environ["TF_GPU_ALLOCATOR"] = "cuda_malloc_async"
 
@@ -42,6 +46,7 @@ def async_allocator() -> None:
     [
         ("limit 1GiB", limit_of_4096, "the limit of GPU 0 is 4 GiB"),
         ("visible 0; growth", other_variables, "CUDA_VISIBLE_DEVICES is '1'"),
+        ("visible 0; growth", variable_taken_back, "CUDA_VISIBLE_DEVICES is unset"),
         ("limit 1GiB", async_allocator, "TF_GPU_ALLOCATOR is 'cuda_malloc_async'"),
     ],
 )

@@ -277,7 +277,7 @@ class Runtime:
             return ()
         now = {name: os.environ.get(name) for name in plan.variables}
         found: list[str] = [
-            say("{name} is {value}", name=name, value=repr(now[name]))
+            say("{name} is {value}", name=name, value=say("unset") if now[name] is None else repr(now[name]))
             for name, value in plan.variables.items()
             if now[name] != value
         ]
