@@ -243,9 +243,8 @@ def views(
         yield terminal
         return
     path = peer.view
-    with serving(
-        machine, home, python=str(python), environment={"JUPYTER_PREFER_ENV_PATH": "1", "PYTHONPATH": ""}
-    ) as server:
+    environment = {"JUPYTER_PREFER_ENV_PATH": "1", "PATH": os.environ["PATH"], "PYTHONPATH": ""}
+    with serving(machine, home, python=str(python), environment=environment) as server:
 
         @contextmanager
         def page() -> Iterator[View]:
