@@ -19,7 +19,7 @@ from playwright.sync_api import expect
 
 from scripts._frontend import SOURCES
 from tests import waiting
-from tests.browser.panel import open_panel, visit
+from tests.browser.panel import open_panel, table_of, visit
 from tests.browser.scene import HOLD, playing, shot, soon
 from tests.browser.test_choose import PATIENCE
 from tests.slack import SLACK
@@ -136,6 +136,24 @@ def test_no_english_is_left_in_the_chooser(browser: Browser, tmp_path: Path) -> 
         dialog.locator('[name="tfgpu-choose-memory"][value="growth"]').check()
         soon(lambda: worded(dialog, dialog.locator(".tfgpu-choose-notice"), USES), 60)
         shot(page, "strange-error")
+
+
+def test_a_live_table_has_the_pages_sentences(browser: Browser, tmp_path: Path) -> None:
+    answer = pack()
+    with (
+        Machine.create("2x16GiB") as machine,
+        playing(machine, tmp_path) as scene,
+        closing(browser.new_page(viewport={"width": 1300, "height": 900})) as page,
+    ):
+        page.route("**/lab/api/translations/**", lambda route: route.fulfill(json=answer))
+        made = scene.notebook("train.ipynb", "%tf_gpu visible 1; limit 1GiB --grow", HOLD, more=("%tf_gpu top",))
+        machine.add_neighbour("2GiB@0")
+        visit(page, scene, made.path)
+        page.evaluate("void jupyterapp.commands.execute('notebook:run-all-cells')")
+        table = table_of(page)
+        soon(lambda: len(table.rows()) == 2, 60)
+        waiting.until(lambda: english(table.root) - WORDS, lambda left: not left, seconds=20)
+        shot(page, "strange-table")
 
 
 def test_no_english_is_left_in_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -319,4 +319,4 @@ RUNTIME = Runtime()
 
 def _neighbour() -> str:
     """Return the name of a library other than TensorFlow that may hold the CUDA context in this process."""
-    return next((name for name in NEIGHBOURS if name in sys.modules), "another library")
+    return next((name for name in NEIGHBOURS if name in sys.modules), say("another library"))

@@ -344,6 +344,7 @@ export const templates = (trans: Translation): string[] => [
   trans.__('allocated'),
   trans.__('an isolated call'),
   trans.__('and %1 more'),
+  trans.__('another library'),
   trans.__('another user'),
   trans.__('are GPUs %1'),
   trans.__('are no GPUs'),
