@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import type { Connection, Facts, Outcome, Planned } from '../src/lab/kernel';
 import { ChooserModel } from '../src/lab/choose/model';
+import { saying } from '../src/lab/sentences';
 import { ENGLISH, type Translation } from '../src/view/format';
 
 const GIB = 2 ** 30;
@@ -317,7 +318,7 @@ test('all that was printed and noted is said, but for what was shown before', as
 });
 
 test('what a kernel says is in the language of the page, as far as both know its words', async t => {
-  const scene = new Scene(t, { ...ENGLISH, __: (text, ...args) => `[${ENGLISH.__(text, ...args)}]` });
+  const scene = new Scene(t, saying({ ...ENGLISH, __: (text, ...args) => `[${ENGLISH.__(text, ...args)}]` }));
   const notes = ['Hidden from TensorFlow: GPU 1.', 'A note.'];
   const words = { notes: [['Hidden from TensorFlow: GPU %1.', '1'], ['A note that nobody knows.']] };
   const takes = [{ gpu: '0', takes: 'all that is free', words: { takes: ['all that is free'] } }];

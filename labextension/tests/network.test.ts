@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { refusal, refused } from '../src/lab/network';
+import { saying } from '../src/lab/sentences';
 import { ENGLISH, type Translation } from '../src/view/format';
 
 test('a server that takes a question and never answers has not answered', { timeout: 10_000 }, async () => {
@@ -18,7 +19,7 @@ test('a server that takes a question and never answers has not answered', { time
 });
 
 test('why a request is refused is in the language of the page, and in English where the page or the server is older', async () => {
-  const pseudo: Translation = { ...ENGLISH, __: (text, ...args) => `[${ENGLISH.__(text, ...args)}]` };
+  const pseudo = saying<Translation>({ ...ENGLISH, __: (text, ...args) => `[${ENGLISH.__(text, ...args)}]` });
   const message = 'process 7 is not ended';
   const its = async (body: object | string): Promise<string> =>
     (await refused(new Response(JSON.stringify(body), { status: 404, statusText: 'None' }), pseudo)).message;

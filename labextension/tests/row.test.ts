@@ -3,6 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { saying } from '../src/lab/sentences';
 import { ENGLISH, type Translation } from '../src/view/format';
 import { canEnd, facts, stateText, unusedText } from '../src/view/row';
 import type { Row } from '../src/view/wire';
@@ -90,7 +91,7 @@ test('a framework that nobody had heard of says what it says under its own name'
 });
 
 test("the names of frameworks' figures are translated, and a name that is none of theirs is not", () => {
-  const trans: Translation = { ...ENGLISH, __: (text, ...args) => `[${ENGLISH.__(text, ...args)}]` };
+  const trans = saying<Translation>({ ...ENGLISH, __: (text, ...args) => `[${ENGLISH.__(text, ...args)}]` });
   const figures = { PyTorch: { allocated: GIB, 'a %1': GIB } };
 
   assert.deepEqual(facts(row({ figures }), 'GiB', trans), [

@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Gettext } from '@jupyterlab/translation/lib/gettext';
+import { saying } from '../src/lab/sentences';
 import { Stream } from '../src/lab/stream';
 import { Table } from '../src/table';
 import { ENGLISH, type Translation } from '../src/view/format';
@@ -12,10 +13,10 @@ import { FakeModel, FakeNetwork, full } from './fakes';
 import { gpu, row, state } from './make';
 
 /** Brackets around whatever is translated. */
-const PSEUDO: Translation = {
+const PSEUDO = saying<Translation>({
   __: (text, ...args) => `[${ENGLISH.__(text, ...args)}]`,
   _n: (one, many, count, ...args) => `[${ENGLISH._n(one, many, count, ...args)}]`
-};
+});
 const CHILD = "%1's %2";
 const tick = (sequence: number, patch: object): object => ({
   version: VERSION,
@@ -32,7 +33,7 @@ test('a sentence is translated with its fields, which may be sentences', () => {
 
 test('a name that looks like a template, or like a sentence, stays as it is', () => {
   const lab: Translation = { ...ENGLISH, __: (text, ...args) => Gettext.strfmt(text, ...(args as string[])) };
-  for (const trans of [ENGLISH, lab]) {
+  for (const trans of [saying(ENGLISH), saying(lab)]) {
     assert.equal(sentence([CHILD, '%2 %1 %% $1 %%', 'others'], trans), "%2 %1 %% $1 %%'s others");
   }
   assert.equal(sentence(['%1'], PSEUDO), undefined); // a figure's name

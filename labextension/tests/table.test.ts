@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, mock, test } from 'node:test';
+import { saying } from '../src/lab/sentences';
 import { Stream } from '../src/lab/stream';
 import { Table } from '../src/table';
 import { ENGLISH } from '../src/view/format';
@@ -15,7 +16,7 @@ let network: FakeNetwork;
 function made(streamed = true): Table {
   model = new FakeModel();
   network = new FakeNetwork();
-  return new Table(model.model, streamed ? new Stream(network, ENGLISH) : null);
+  return new Table(model.model, streamed ? new Stream(network, saying(ENGLISH)) : null);
 }
 
 /** Let time pass second by second: what is planned meanwhile has its turn too. */

@@ -31,7 +31,7 @@ def test_the_pure_parts_keep_their_promises() -> None:
 def test_the_widget_is_small_because_it_is_sent_for_each_widget() -> None:
     module, style = ((_frontend.STATIC / name).read_bytes() for name in ("widget.js", "widget.css"))
 
-    assert len(gzip.compress(module)) < 24_000  # of which 5,000 are the sentences that it can translate
+    assert len(gzip.compress(module)) < 18_000
     assert len(gzip.compress(style)) < 5_000
 
 
