@@ -123,12 +123,17 @@ test('zero hours are never, and a browser that keeps nothing or rubbish is no ob
 
 test('the running list says what a kernel holds on all GPUs, and for how long without use', () => {
   const rows = [holds(), holds({ gpu: '1', held: GIB }), holds({ kernel: 'b', pid: 8, unused: undefined! }), row()];
+  const unseen = { kernel: 'c', pid: 9, active: NOW - 8 * HOUR }; // it was idle for hours before anybody looked
+  rows.push(holds({ ...unseen, unused: NOW - 8 * HOUR }), holds({ ...unseen, gpu: '1' }));
+  rows.push(holds({ kernel: 'd', pid: 10, active: NOW - 2 * HOUR }));
 
   assert.deepEqual(
     kernels(seen(rows), 'GiB', ENGLISH).map(({ row: { kernel }, text }) => [kernel, text]),
     [
       ['k', '11.0 GiB, unused 2 h'],
-      ['b', '10.0 GiB']
+      ['b', '10.0 GiB'],
+      ['c', '20.0 GiB, idle 8 h, unused 2 h'],
+      ['d', '10.0 GiB, unused 2 h']
     ]
   );
 });

@@ -113,8 +113,8 @@ def percent(part: int | None) -> str:
 def owner(row: ProcessRow, now: float, *, longest: int) -> str:
     """Write whose a process is, and what its notebook does: ``eval.ipynb, idle 2 h``, ``eval.ipynb, unused 2 h``.
 
-    That its GPU is unused stands in place of an idle state: it is what holding memory is about. Beside it stands one
-    that is longer, where nobody looked meanwhile.
+    That its GPU is unused stands in place of an idle state: it is what holding memory is about. If the idle time
+    is more than a minute longer than the unused time, both are shown.
 
     Args:
         row: the process.

@@ -2,6 +2,7 @@
 
 import { ago, withUnit, type Translation, type Unit } from '../view/format';
 import { own } from '../view/model';
+import { beside, stateText } from '../view/row';
 import type { Store } from '../view/store';
 import type { Row, State } from '../view/wire';
 import type { IGpuMemory } from './tokens';
@@ -40,7 +41,7 @@ function byKernel(rows: readonly Row[]): Map<string, Row[]> {
   return kernels;
 }
 
-/** What a kernel holds in words: `9.8 GiB`, `9.8 GiB, unused 2 h`, `9.8 GiB parked`, `4 GiB, 2 GiB parked`. */
+/** What a kernel holds in words: `9.8 GiB`, `9.8 GiB, idle 8 h, unused 2 h`, `9.8 GiB parked`, `4 GiB, 2 GiB parked`. */
 export interface KernelMemory {
   row: Row;
   text: string;
@@ -58,13 +59,15 @@ export function kernels(state: State, unit: Unit, trans: Translation): KernelMem
     const held = its.reduce((sum, row) => sum + (row.held ?? 0), 0);
     const parked = its.filter(row => row.parking !== undefined && !row.held);
     const away = parked.reduce((sum, row) => sum + (row.away ?? 0), 0);
-    const long = since.get(kernel);
+    const main = its.find(row => !row.child) ?? its[0]!;
+    const unused = since.get(kernel);
     const parts = [
       held > 0 || !parked.length ? withUnit(held, unit) : '',
       parked.length ? trans.__('%1 parked', withUnit(away, unit)) : '',
-      long === undefined ? '' : trans.__('unused %1', ago(state.time - long, trans))
+      unused !== undefined && beside({ ...main, unused }) ? stateText({ ...main, unused }, state.time, trans) : '',
+      unused === undefined ? '' : trans.__('unused %1', ago(state.time - unused, trans))
     ];
-    return { row: its.find(row => !row.child) ?? its[0]!, text: parts.filter(Boolean).join(', ') };
+    return { row: main, text: parts.filter(Boolean).join(', ') };
   });
 }
 

@@ -6,7 +6,6 @@ import { ago, cut, figure, step, withUnit, type Translation, type Unit } from '.
 import { toneClass, type Actions, type Look } from './options';
 import { own, type Entry } from './model';
 import { canPark, canStay, canUnpark, parkedDetail, parkedText } from './parking';
-import { sentence } from './said';
 import type { Row } from './wire';
 
 /** Characters of a name that are shown, and that are in its title. */
@@ -41,8 +40,11 @@ export function unusedText(row: Row, now: number, trans: Translation): string {
 /** Seconds that may lie between the end of a cell and the reading of its last use. */
 const LATER = 60;
 
-/** Whether what a process does stands beside for how long its GPU is unused: it is busy, or longer idle, unseen. */
-function beside({ state, active, unused }: Row): boolean {
+/**
+ * Whether both are shown: what a process does, and for how long its GPU is unused. If the process is idle, both are shown
+ * if the idle time is more than a minute longer than the unused time.
+ */
+export function beside({ state, active, unused }: Row): boolean {
   return state === 'busy' || (state === 'idle' && active !== undefined && (unused ?? active) > active + LATER);
 }
 
@@ -220,7 +222,7 @@ function said(name: string, figures: Record<string, number>, unit: Unit, trans: 
   if (allZero(Object.values(figures))) {
     return [[name + trans.__('never used'), '']]; // as on the other GPUs of a TensorFlow without a policy
   }
-  return all.map(([what, size], index) => [(index ? '' : name) + (sentence([what], trans) ?? what), small(size, unit)]);
+  return all.map(([what, size], index) => [(index ? '' : name) + (trans.said?.([what]) ?? what), small(size, unit)]);
 }
 
 /** A figure in the unit that stands above; what is too small for that has one of its own. */
