@@ -5,8 +5,9 @@ import type { Store } from './view/store';
 import { VERSION } from './view/wire';
 
 /**
- * What a table uses of the stream. It comes with the server's package, and the table with the kernel's: an older one has no
- * language, and its sentences are English.
+ * What a table uses of the stream. It comes with the server's package, and the table with the kernel's. An older stream has
+ * no language, and the table is English; or a language without `said`, and those sentences are English that the stream has not
+ * translated.
  */
 export type Shared = Store & Pick<Stream, 'want'> & Partial<Pick<Stream, 'language'>>;
 

@@ -4,7 +4,7 @@ import { ModelStore, type Model } from './model-store';
 import type { Shared } from './shared';
 import { ENGLISH, type Translation } from './view/format';
 import type { History } from './view/history';
-import { sentence, type Words } from './view/said';
+import type { Words } from './view/said';
 import { Listeners, reuse, type Link, type Store } from './view/store';
 import type { Row, State } from './view/wire';
 
@@ -185,10 +185,16 @@ function asSeenBy(kernel: string, said: State, server: State, trans: Translation
 
 /** A row of the notebook itself; of a process that it started, the notebook's name alone is another. */
 function own(row: Row, trans: Translation): Row {
-  const words = row.child ? inside(row.said?.['owner'] ?? []) : [THIS];
-  const after: Row = { ...row, who: 'this', owner: sentence(words, trans) ?? row.owner };
+  const said = row.said?.['owner'];
+  const words = row.child ? said && inside(said) : [THIS];
+  const after: Row = { ...row, who: 'this', owner: words ? (trans.said?.(words) ?? english(words)) : row.owner };
   delete after.spare; // which is for other notebooks alone
   return after;
+}
+
+/** A sentence in English, for a language that does not say it. */
+function english([template, ...fields]: Words): string {
+  return ENGLISH.__(String(template), ...fields.map(field => (Array.isArray(field) ? english(field) : field)));
 }
 
 /** A sentence whose first field, or that one's own, is this notebook: of a process that does not answer, and is its. */

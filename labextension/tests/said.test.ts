@@ -7,16 +7,17 @@ import { saying } from '../src/lab/sentences';
 import { Stream } from '../src/lab/stream';
 import { Table } from '../src/table';
 import { ENGLISH, type Translation } from '../src/view/format';
-import { sentence, worded } from '../src/view/said';
+import { worded } from '../src/view/said';
 import { VERSION } from '../src/view/wire';
 import { FakeModel, FakeNetwork, full } from './fakes';
 import { gpu, row, state } from './make';
 
 /** Brackets around whatever is translated. */
-const PSEUDO = saying<Translation>({
+const BRACKETS: Translation = {
   __: (text, ...args) => `[${ENGLISH.__(text, ...args)}]`,
   _n: (one, many, count, ...args) => `[${ENGLISH._n(one, many, count, ...args)}]`
-});
+};
+const PSEUDO = saying(BRACKETS);
 const CHILD = "%1's %2";
 const tick = (sequence: number, patch: object): object => ({
   version: VERSION,
@@ -27,16 +28,17 @@ const tick = (sequence: number, patch: object): object => ({
 });
 
 test('a sentence is translated with its fields, which may be sentences', () => {
-  assert.equal(sentence(['this notebook'], PSEUDO), '[this notebook]');
-  assert.equal(sentence(['%1, ended', [CHILD, 'a.ipynb', 'sleep']], PSEUDO), "[[a.ipynb's sleep], ended]");
+  const said = [['this notebook'], ['%1, ended', [CHILD, 'a.ipynb', 'sleep']]].map(words => PSEUDO.said?.(words));
+
+  assert.deepEqual(said, ['[this notebook]', "[[a.ipynb's sleep], ended]"]);
 });
 
 test('a name that looks like a template, or like a sentence, stays as it is', () => {
   const lab: Translation = { ...ENGLISH, __: (text, ...args) => Gettext.strfmt(text, ...(args as string[])) };
   for (const trans of [saying(ENGLISH), saying(lab)]) {
-    assert.equal(sentence([CHILD, '%2 %1 %% $1 %%', 'others'], trans), "%2 %1 %% $1 %%'s others");
+    assert.equal(trans.said?.([CHILD, '%2 %1 %% $1 %%', 'others']), "%2 %1 %% $1 %%'s others");
   }
-  assert.equal(sentence(['%1'], PSEUDO), undefined); // a figure's name
+  assert.equal(PSEUDO.said?.(['%1']), undefined); // a figure's name
 });
 
 test('what a page does not know stays English, and does no harm', () => {
@@ -97,17 +99,36 @@ test('the stream words a state, and what a tick changes of it', () => {
   assert.deepEqual(stream.state!.notes, ['b']);
 });
 
-test('a table has the language of the page whose stream it uses, and English of one that offers none', () => {
-  const its = (stream: Stream | null): string => {
+test('a table has the language of the page whose stream it uses; beside an older one, or none, its sentences are English', () => {
+  const network = new FakeNetwork();
+  const its = (stream: Stream | null): string[] => {
     const model = new FakeModel();
     model.traits['state'] = state({
       rows: { '0 1': row({ owner: 'this notebook', said: { owner: ['this notebook'] } }) }
     });
-    return new Table(model.model, stream).state!.rows['0 1']!.owner;
+    const table = new Table(model.model, stream);
+    const { owner } = table.state!.rows['0 1']!;
+    model.fire('change:state'); // the kernel answers
+    table.watch(model, true);
+    const said = { owner: [CHILD, 'a.ipynb', 'sleep'] };
+    const rows = {
+      '0 1': row({ kernel: 'k' }),
+      '0 2': row({ kernel: 'k', child: true, owner: "a.ipynb's sleep", said })
+    };
+    network.sockets.at(-1)?.say(full(1, state({ rows })));
+    table.dispose();
+    return [owner, ...Object.values(table.state!.rows).map(row => row.owner)];
   };
-  const older = new Stream(new FakeNetwork(), PSEUDO);
-  Object.defineProperty(older, 'language', { value: undefined }); // it has a `trans`, and translates no sentence
+  const oldest = new Stream(network, ENGLISH);
+  Object.defineProperty(oldest, 'language', { value: undefined }); // it has a `trans`, and translates no sentence
+  const english = ['this notebook', 'this notebook', "this notebook's sleep"];
 
-  assert.equal(its(new Stream(new FakeNetwork(), PSEUDO)), '[this notebook]');
-  assert.deepEqual([its(null), its(older)], ['this notebook', 'this notebook']);
+  assert.deepEqual(its(null), english.slice(0, 2));
+  assert.deepEqual(its(oldest), english);
+  assert.deepEqual(its(new Stream(network, BRACKETS)), english); // its language has no `said`
+  assert.deepEqual(its(new Stream(network, PSEUDO)), [
+    '[this notebook]',
+    '[this notebook]',
+    "[[this notebook]'s sleep]"
+  ]);
 });
