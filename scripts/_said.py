@@ -1,4 +1,4 @@
-"""Lists the templates of the package's sentences in labextension/src/view/templates.ts, for JupyterLab's extractor.
+"""Lists the templates of the package's sentences in labextension/src/lab/templates.ts, for JupyterLab's extractor.
 
 Run it as `python -m scripts._said` when sentences have changed, and commit what it writes; a test compares.
 """
@@ -13,14 +13,14 @@ from pathlib import Path
 from tfgpu_magic.model.said import positional
 
 ROOT = Path(__file__).parents[1]
-TEMPLATES = ROOT / "labextension" / "src" / "view" / "templates.ts"
+TEMPLATES = ROOT / "labextension" / "src" / "lab" / "templates.ts"
 
 _MAKES = re.compile(r"model\.said import|def say\(template|= Reason\(")  # in a file that makes sentences
 _WIDTH = 120  # of a line, as prettier has it
 _HEAD = """\
 // The templates of the sentences that server and kernel send: made by scripts/_said.py from the package's own.
 
-import type { Translation } from './format';
+import type { Translation } from '../view/format';
 
 export const templates = (trans: Translation): string[] => [
 """

@@ -3,7 +3,6 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 import type { Translation } from '../view/format';
-import { sentence } from '../view/said';
 import type { Network, Refusal } from './stream';
 
 export function network(settings: ServerConnection.ISettings): Network {
@@ -59,6 +58,6 @@ export async function refused(answer: Response, trans: Translation): Promise<Err
     .json()
     .catch(() => null)) as { said?: unknown } | null;
   const error = await ServerConnection.ResponseError.create(answer);
-  error.message = sentence(body?.said, trans) ?? error.message;
+  error.message = trans.said?.(body?.said) ?? error.message;
   return error;
 }

@@ -1,7 +1,8 @@
-// Has the page's language say sentences: it has their templates, which the tables of notebooks need not bring along.
+// Translates the sentences of server and kernel; live tables use it through the page's stream and need no templates of
+// their own.
 
 import { ENGLISH, type Translation } from '../view/format';
-import { templates } from '../view/templates';
+import { templates } from './templates';
 
 /** The templates, with how many fields each has. */
 const KNOWN = new Map(templates(ENGLISH).map(template => [template, new Set(template.match(/%\d/g)).size]));

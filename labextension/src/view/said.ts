@@ -19,9 +19,9 @@ export function worded<T>(message: T, trans: Translation, member = 'said'): T {
   for (const [name, words] of Object.entries(part[member] ?? {}) as [string, unknown][]) {
     const text = Object.hasOwn(part, name) ? part[name] : undefined;
     if (typeof text === 'string') {
-      part[name] = sentence(words, trans) ?? text;
+      part[name] = trans.said?.(words) ?? text;
     } else if (Array.isArray(text) && Array.isArray(words)) {
-      part[name] = text.map((line: unknown, index) => sentence(words[index], trans) ?? line);
+      part[name] = text.map((line: unknown, index) => trans.said?.(words[index]) ?? line);
     }
   }
   for (const [name, inner] of Object.entries(part)) {
@@ -30,9 +30,4 @@ export function worded<T>(message: T, trans: Translation, member = 'said'): T {
     }
   }
   return message;
-}
-
-/** The sentence that has these words; undefined where this page does not know all of it. */
-export function sentence(words: unknown, trans: Translation): string | undefined {
-  return trans.said?.(words);
 }

@@ -1,6 +1,6 @@
 // The templates of the sentences that server and kernel send: made by scripts/_said.py from the package's own.
 
-import type { Translation } from './format';
+import type { Translation } from '../view/format';
 
 export const templates = (trans: Translation): string[] => [
   trans.__('  %1'),
