@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import importlib.metadata
 import os
 import re
 import signal
@@ -31,6 +30,7 @@ from scripts._scratch import scratch
 from tests.command.shell import Terminal, terminal_of
 from tests.jupyter import Server, serving
 from tests.slack import SLACK
+from tfgpu_magic import __version__
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.simgpu.demo.machine import KERNEL, named
 
@@ -347,7 +347,7 @@ def table(found: Sequence[tuple[Peer, Answers | str]], when: str) -> str:
     }
     heads = [f"{peer.name} {peer.version}".strip() for peer, _ in asked]
     lines = [
-        f"Asked on {when}, tfgpu_magic {importlib.metadata.version('tfgpu-magic')}, Python {sys.version.split()[0]}.\n",
+        f"Asked on {when}, tfgpu_magic {__version__}, Python {sys.version.split()[0]}.\n",
         "| Question | " + " | ".join(heads) + " |",
         "|---" * (len(heads) + 1) + "|",
         *(f"| {what} | " + " | ".join(write(answers) for _, answers in asked) + " |" for what, write in rows.items()),
