@@ -245,6 +245,13 @@ SCENES = {
         "%gpu plan limit 4GiB -> JAX takes 4 GiB of GPU 0, 1.",
         "%gpu visible 1; limit 4GiB -> `visible 1; limit 4GiB` holds for TensorFlow, PyTorch and JAX",
     ),
+    "TensorFlow has no GPU": Scene(
+        "import tensorflow as tf; tf.config.set_visible_devices([], 'GPU')",
+        "%gpu plan limit 4GiB -> `limit 4GiB` would do this:",
+        "%gpu limit 4GiB -> `limit 4GiB` holds for TensorFlow, PyTorch and JAX",
+        "%gpu plan -> `limit 4GiB` holds for TensorFlow, PyTorch and JAX",
+        never="no effect",
+    ),
     "mistakes": Scene(
         "%gpu limt 4GiB -> %gpu",
         "%gpu 4GiB -> `%gpu limit 4GiB`",

@@ -109,7 +109,7 @@ def test_a_line_measures_the_rest_of_its_cell_and_cells_that_await_or_run_others
 def test_a_cell_magic_below_it_is_measured_with_its_cell(machine: Machine) -> None:
     timed, kept, printed = told(
         machine,
-        f"%%tf_gpu measure\n%%time\nx = {TAKE}",
+        f"%%tf_gpu measure\n\n%%time\nx = {TAKE}",
         f"%%gpu measure\n%%capture kept\nprint('within'); y = {TAKE}",
         "kept.stdout",
     )

@@ -138,7 +138,15 @@ def test_where_a_variable_hides_all_gpus_words_and_their_plan_say_so() -> None:
 
     assert seen[0].text.startswith("`limit 2GiB` would have no effect here: TensorFlow sees no GPU.\n")
     assert seen[1].text.startswith("`limit 2GiB` has no effect here: TensorFlow sees no GPU.\n")
-    assert all("CUDA_VISIBLE_DEVICES='-1' hides every GPU: `%tf_gpu visible all` shows" in one.text for one in seen)
+    assert all("CUDA_VISIBLE_DEVICES='-1' hides every GPU." in one.text for one in seen)
+
+
+def test_a_lost_gpu_is_not_called_hidden() -> None:
+    with Machine.create("1x8GiB") as machine:
+        machine.lose(0)
+        seen: list[Seen] = run(machine, cells, "%tf_gpu plan limit 2GiB", "%tf_gpu limit 2GiB")
+
+    assert all("hides" not in one.text for one in seen)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,14 @@ def test_a_sentence_is_its_text() -> None:
     assert len({ENDED, f"{ENDED} "[:-1]}) == 1
 
 
+def test_words_with_what_controls_a_terminal_are_left_out() -> None:
+    text = "gone \x1b[2J"
+
+    assert known(text, [text]) == text
+    assert not isinstance(known(text, [text]), Said)
+    assert not isinstance(known(text, ["%1", [text]]), Said)
+
+
 def test_its_words_make_it_again() -> None:
     assert ENDED.words == ["%1, ended", ["%1's %2", HOSTILE, "%1 {name} %%"]]
     assert (again := of(json.loads(json.dumps(ENDED.words)))) == ENDED

@@ -67,6 +67,7 @@ def test_40_columns_have_the_sentences_whole() -> None:
     assert drawn[0] == "GPU memory, in GiB  live · 1 s · q quits"
     assert drawn[-2:] == ["A note of more than forty columns,", "whole."]
     assert "machine:" in lines(ABSENT, 40)
+    assert screen(ABSENT, width=0, height=9)  # as COLUMNS=0 has it
 
 
 def test_a_low_terminal_shows_every_gpu_and_says_how_much_is_left_out() -> None:

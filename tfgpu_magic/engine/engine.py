@@ -239,7 +239,8 @@ def would_do(plan: Plan, policy: str, frameworks: Frameworks, lead: str = "") ->
     """
     all_have = frameworks == "all" and plan.others.asked.requests
     words = enforcement.every_framework().of_all(plan.asked, plan.others.asked) if all_have else plan.asked
-    does = "would have no effect here: TensorFlow sees no GPU." if plan.acts_on_nothing else "would do this:"
+    nothing = plan.acts_on_nothing and not any(part.limits for part in plan.others.parts)
+    does = "would have no effect here: TensorFlow sees no GPU." if nothing else "would do this:"
     return answer(plan, f"{lead}`{str(words) or policy}` {does}")
 
 

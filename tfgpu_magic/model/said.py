@@ -88,13 +88,19 @@ def known(text: str, words: Any) -> str:
     """Return a text as the sentence that has these words; itself if it is none, or another version's."""
     try:
         found = of(words)
-    except (TypeError, ValueError, IndexError):
+    except (TypeError, ValueError, LookupError):
         return text
     return found if found == text else text
 
 
 def of(words: Words) -> Said:
-    """Return the sentence that has these words."""
+    """Return the sentence that has these words.
+
+    Raises:
+        ValueError: a template has characters that none of ours has, such as those that control a terminal.
+    """
+    if not str(words[0]).replace("\n", "").isprintable():
+        raise ValueError(f"no sentence's template: {words[0]!r}")
     return _said(words, [one if isinstance(one, str) else of(one) for one in words[1:]])
 
 

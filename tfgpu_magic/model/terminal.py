@@ -89,7 +89,7 @@ def _foot(table: Table, width: int) -> list[Text]:
     else:
         said = phrases.no_holders(table)
     lines = [Text("")] if (said := [*said, *phrases.remarks(table)]) else []
-    return lines + [Text(line) for one in said for line in textwrap.wrap(one, width, break_on_hyphens=False)]
+    return lines + [Text(line) for one in said for line in textwrap.wrap(one, max(1, width), break_on_hyphens=False)]
 
 
 def _gpu(row: GpuRow, name: int, width: int) -> Text:

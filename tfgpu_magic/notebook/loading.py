@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -117,7 +118,8 @@ def _measured(lines: list[str]) -> list[str]:
     if found is None:
         return lines
     call = f"get_ipython().run_cell_magic({found[1]!r}, {found[2].strip()!r}, '\\n')\n"
-    return [call, *cell_magic(lines[1:])]  # type: ignore[no-untyped-call]  # IPython's
+    blank = [*takewhile(lambda line: not line.strip(), lines[1:])]  # IPython passes over them at a cell's top
+    return [call, *blank, *cell_magic(lines[1 + len(blank) :])]  # type: ignore[no-untyped-call]  # IPython's
 
 
 _measured.has_side_effects = True  # type: ignore[attr-defined]  # by which IPython asks for more lines, as of any magic
@@ -324,8 +326,10 @@ class TfGpuMagics(TfGpuSettings, Magics):
             answer = lines.answer(line, looking, magic) if run is None else None
         except TfGpuError as error:
             raise lines.refused(error, line, shell, magic) from None
-        except KeyboardInterrupt as interrupt:  # whose frames are ours
-            interrupt._render_traceback_ = lambda: [f"KeyboardInterrupt: %{magic} {line}"]  # type: ignore[attr-defined]
+        except KeyboardInterrupt as interrupt:
+            if cell is None:  # its frames are ours
+                shown = f"KeyboardInterrupt: %{magic} {line}"
+                interrupt._render_traceback_ = lambda: [shown]  # type: ignore[attr-defined]
             raise
         if run is not None:
             return run()  # its errors are the cell's own

@@ -315,9 +315,9 @@ def _conflicts(
             yield say(
                 "{name} was {was}; in this process it is {now} now, as you asked.", name=name, was=repr(was), now=now
             )
-    if resolved.choice is None and snapshot.gpus and not (process.shown is None or process.shown or process.frozen):
-        variable = f"{DEVICES}={process.outside.get(DEVICES)!r}"
-        yield say("{variable} hides every GPU: `%tf_gpu visible all` shows them.", variable=variable)
+    hidden = DEVICES in process.outside and process.shown is not None and not (process.shown or process.frozen)
+    if hidden and resolved.choice is None and snapshot.gpus:
+        yield say("{variable} hides every GPU.", variable=f"{DEVICES}={process.outside[DEVICES]!r}")
     growth = process.outside.get(GROWTH, "true")
     if GROWTH not in variables and growth not in ("true", "false"):
         yield say("{variable} does nothing: only true and false count.", variable=f"{GROWTH}={growth!r}")

@@ -37,7 +37,7 @@ export const templates = (trans: Translation): string[] => [
   trans.__('%1 gets no GPU.'),
   trans.__('%1 has no effect: it was set after the list of GPUs was made. Write `%tf_gpu visible` instead%2.'),
   trans.__('%1 has one limit for all GPUs, a part of each: it takes no more than %2.'),
-  trans.__('%1 hides every GPU: `%tf_gpu visible all` shows them.'),
+  trans.__('%1 hides every GPU.'),
   trans.__('%1 is %2'),
   trans.__('%1 is NOT held: %2'),
   trans.__('%1 is a link, and it could lead to anybody.'),

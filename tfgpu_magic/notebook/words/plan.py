@@ -15,7 +15,7 @@ def answer(line: Line) -> Document:
     """Return the plan."""
     policy, frameworks = line.rest, line.frameworks
     if not policy:
-        return engine.answer(engine.waiting(), engine.standing(engine.current()))
+        return engine.answer(engine.waiting(), engine.standing(engine.current(), frameworks))
     try:
         return engine.would_do(engine.plan(policy, frameworks=frameworks), policy, frameworks)
     except TooLate as error:
