@@ -134,16 +134,16 @@ export function place(app: JupyterFrontEnd, panel: Widget): void {
 
 /** Show a panel, wherever it is. */
 function show(app: JupyterFrontEnd, panel: Widget): void {
-  if (!panel.isAttached) {
-    place(app, panel); // it was moved into the main area, and all tabs there were closed
-  }
   const tabs = tabsOf(app);
   if (tabs?.widgets.includes(panel)) {
     tabs.currentWidget = panel;
     panel.activate();
-  } else {
-    app.shell.activateById(panel.id);
+    return;
   }
+  if (!panel.isAttached && !tabs) {
+    place(app, panel); // it was moved into the main area, and all tabs there were closed
+  }
+  app.shell.activateById(panel.id);
 }
 
 function tabsOf(app: JupyterFrontEnd): TabPanel | null {
