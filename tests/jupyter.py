@@ -221,7 +221,10 @@ def execute(client: BlockingKernelClient, code: str) -> str:
         content = message["content"]
         said.append(content.get("text") or content.get("data", {}).get("text/plain", "") or content.get("evalue", ""))
 
-    client.execute_interactive(code, timeout=120 * SLACK, output_hook=hear)
+    aborted = True
+    while aborted:  # a cell that comes at the very moment after another one's error
+        reply = client.execute_interactive(code, timeout=120 * SLACK, output_hook=hear)
+        aborted = reply["content"]["status"] == "aborted"
     return "".join(said)
 
 
