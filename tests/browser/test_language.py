@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import string
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,9 +26,12 @@ from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from playwright.sync_api import Browser, Locator, Page
+
+    from tests.browser.scene import Scene
 
 _LITERAL = r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 _STRANGE = str.maketrans(string.ascii_letters, "ж" * 52)
@@ -74,14 +77,17 @@ def english(view: Locator) -> set[str]:
     return set(re.findall(r"[A-Za-z_]{2,}", view.evaluate(_TEXTS))) - NAMES
 
 
-def test_no_english_is_left_in_the_panel(browser: Browser, tmp_path: Path) -> None:
+@contextmanager
+def strange(browser: Browser, machine: Machine, home: Path) -> Iterator[tuple[Scene, Page]]:
+    """Have JupyterLab on a machine, and a page of it in strange letters."""
     answer = pack()
-    with (
-        Machine.create("3x16GiB") as machine,
-        playing(machine, tmp_path) as scene,
-        closing(browser.new_page(viewport={"width": 1300, "height": 900})) as page,
-    ):
+    with playing(machine, home) as scene, closing(browser.new_page(viewport={"width": 1300, "height": 900})) as page:
         page.route("**/lab/api/translations/**", lambda route: route.fulfill(json=answer))
+        yield scene, page
+
+
+def test_no_english_is_left_in_the_panel(browser: Browser, tmp_path: Path) -> None:
+    with Machine.create("3x16GiB") as machine, strange(browser, machine, tmp_path) as (scene, page):
         scene.notebook("train.ipynb", HOLD, CHILD)
         machine.add_neighbour("2GiB@1")
         machine.add_row(NOBODY, 1, "1GiB")
@@ -107,13 +113,7 @@ def test_no_english_is_left_in_the_panel(browser: Browser, tmp_path: Path) -> No
 
 
 def test_no_english_is_left_in_the_chooser(browser: Browser, tmp_path: Path) -> None:
-    answer = pack()
-    with (
-        Machine.create("2x16GiB") as machine,
-        playing(machine, tmp_path) as scene,
-        closing(browser.new_page(viewport={"width": 1300, "height": 900})) as page,
-    ):
-        page.route("**/lab/api/translations/**", lambda route: route.fulfill(json=answer))
+    with Machine.create("2x16GiB") as machine, strange(browser, machine, tmp_path) as (scene, page):
         made = scene.notebook("train.ipynb")
         machine.add_neighbour("14GiB@0")
         visit(page, scene, made.path)
@@ -139,13 +139,7 @@ def test_no_english_is_left_in_the_chooser(browser: Browser, tmp_path: Path) -> 
 
 
 def test_a_live_table_has_the_pages_sentences(browser: Browser, tmp_path: Path) -> None:
-    answer = pack()
-    with (
-        Machine.create("2x16GiB") as machine,
-        playing(machine, tmp_path) as scene,
-        closing(browser.new_page(viewport={"width": 1300, "height": 900})) as page,
-    ):
-        page.route("**/lab/api/translations/**", lambda route: route.fulfill(json=answer))
+    with Machine.create("2x16GiB") as machine, strange(browser, machine, tmp_path) as (scene, page):
         made = scene.notebook("train.ipynb", "%tf_gpu visible 1; limit 1GiB --grow", HOLD, more=("%tf_gpu top",))
         machine.add_neighbour("2GiB@0")
         visit(page, scene, made.path)

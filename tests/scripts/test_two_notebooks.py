@@ -10,7 +10,7 @@ from pathlib import Path
 
 from jupyter_client.manager import KernelManager, start_new_kernel
 
-from tests.jupyter import Notebook, execute, serving
+from tests.jupyter import Notebook, Server, execute, serving
 from tests.sizes import CONTEXT, MIB
 from tests.slack import SLACK
 from tests.waiting import until
@@ -31,22 +31,35 @@ def steps() -> list[str]:
     ]
 
 
-def test_two_notebooks_have_room_after_the_three_steps_and_a_third_is_refused(tmp_path: Path) -> None:
+def followed(server: Server, holds: Callable[[int], object]) -> tuple[str, str, str, str]:
+    """Have notebooks of a server follow the case.
+
+    Args:
+        server: where they are.
+        holds: tells of a kernel's pid whether it holds GPU memory.
+
+    Returns:
+        What the second notebook fails with, sees, and the first is told as it restarts; and what a third is told.
+    """
     see, free, keep = steps()
+    first, second = (Notebook(server, f"{name}.ipynb") for name in ("first", "second"))
+    first.run(TRAIN)
+    failed = second.run(TRAIN)
+    seen = second.run(see)
+    restarting = first.run(free)
+    until(lambda: not holds(first.pid))
+    server.call(f"kernels/{second.kernel}/restart", {})  # from its menu: after the error TensorFlow cannot go on
+    for notebook in (first, second):
+        client = server.connect(notebook.kernel)
+        execute(client, keep)
+        assert execute(client, TRAIN).endswith("0.0")
+        client.stop_channels()
+    return failed, seen, restarting, Notebook(server, "third.ipynb").run(keep)
+
+
+def test_two_notebooks_have_room_after_the_three_steps_and_a_third_is_refused(tmp_path: Path) -> None:
     with Machine.create("1x16GiB") as machine, serving(machine, tmp_path) as server:
-        first, second = (Notebook(server, f"{name}.ipynb") for name in ("first", "second"))
-        first.run(TRAIN)
-        failed = second.run(TRAIN)
-        seen = second.run(see)
-        restarting = first.run(free)
-        until(lambda: machine.held(pid=first.pid) == 0)
-        server.call(f"kernels/{second.kernel}/restart", {})  # from its menu: after the error TensorFlow cannot go on
-        for notebook in (first, second):
-            client = server.connect(notebook.kernel)
-            execute(client, keep)
-            assert execute(client, TRAIN).endswith("0.0")
-            client.stop_channels()
-        third = Notebook(server, "third.ipynb").run(keep)
+        failed, seen, restarting, third = followed(server, lambda pid: machine.held(pid=pid))
         held = [process.held for process in machine.processes()]
 
     assert "OOM when allocating tensor" in failed
