@@ -84,6 +84,7 @@ class Server:
             *(f"--IdentityProvider.token={self.token}", *options),
         ]
         self._start = command, variables, machine
+        self._clients: list[BlockingKernelClient] = []
         self.start()
 
     def start(self) -> None:
@@ -95,7 +96,12 @@ class Server:
             self.process = subprocess.Popen(command, cwd=self.home, env=environment, stderr=log, stdout=log)
 
     def stop(self) -> None:
-        """End it and its kernels; one that waits for a kernel for good, as Jupyter Server may, is killed."""
+        """End it and its kernels; one that waits for a kernel for good, as Jupyter Server may, is killed.
+
+        Nor do clients go on: each would try to reach its kernel ten times a second, as long as this process lives.
+        """
+        while self._clients:
+            self._clients.pop().stop_channels()
         self.process.terminate()
         try:
             self.process.wait(30)
@@ -140,6 +146,7 @@ class Server:
         client = BlockingKernelClient(connection_file=str(self.runtime / f"kernel-{kernel}.json"))
         client.load_connection_file()
         client.hb_channel.time_to_dead = 30.0  # a machine that has much to do may not answer for a second
+        self._clients.append(client)
         client.start_channels()
         client.wait_for_ready(timeout=60 * SLACK)
         return client
