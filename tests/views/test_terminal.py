@@ -76,6 +76,7 @@ def test_a_low_terminal_shows_every_gpu_and_says_how_much_is_left_out() -> None:
 
     assert [line[2] for line in drawn if line[:3].strip().isdigit() and line[3] == " "] == ["0", "1", "2"]
     assert any("more," in line and line.endswith("GiB") for line in drawn)
+    assert lines(replace(USED, processes=many), height=5)[1] == "Processes for which this terminal has no room: 20"
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,8 @@ def screen(table: Table, *, width: int, height: int) -> Group:
     room = max(1, height - len(head) - len(foot))
     processes = by_gpu(table.processes)
     most = _most([len(rows) for rows in processes.values()], room - len(table.gpus))
+    if processes and not most:
+        head[-1] = Text(f"Processes for which this terminal has no room: {len(table.processes)}", "dim")
     longest = max((len(phrases.name(gpu)) for gpu in table.gpus), default=0)
     name = min(longest, _NAME if width < _WIDE else 2 * _NAME)
     body: list[Text] = []
