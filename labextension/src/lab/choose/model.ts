@@ -275,7 +275,9 @@ export class ChooserModel {
     }
     const notice = {
       busy: trans.__('The kernel is busy. This goes on when it is idle.'),
-      missing: trans.__('tfgpu_magic is not installed where this kernel runs, or is older than this page.'),
+      missing: trans.__(
+        'tfgpu_magic is not installed where this kernel runs, or is older than this page. Install the version of this page there.'
+      ),
       failed: reply.kind === 'failed' ? trans.__('The kernel gave no answer: %1', reply.reason) : ''
     }[reply.kind];
     this.set({ notice });
