@@ -106,6 +106,7 @@ class Terminal:
         with contextlib.suppress(OSError):
             while data := os.read(self._ours, 65536):
                 self.said += data.decode(errors="replace")
+        os.close(self._ours)
 
 
 @contextlib.contextmanager
