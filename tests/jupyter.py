@@ -36,6 +36,10 @@ parsers each time, two thirds of Jupyter Server's; and Node.js, a third of what 
 _PORTS = itertools.count(10_000 + 1000 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) + os.getpid() % 500)
 
 
+PATIENT = f"--KernelManager.shutdown_wait_time={30 * SLACK}"
+"""Jupyter Server takes five seconds, in which a kernel on a busy machine may not have ended, or copied a GiB."""
+
+
 class Server:
     """A Jupyter Server.
 

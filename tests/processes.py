@@ -23,6 +23,7 @@ import pytest
 
 from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine
+from tfgpu_magic.simgpu.build import libraries
 
 PATIENCE = 120.0 * SLACK
 """Seconds in which a process must answer: TensorFlow's import is a few, a full GPU blocks for ten."""
@@ -111,6 +112,8 @@ def program(
     if machine is not None:
         outside = machine.environ(outside)
     variables = {**outside, **(env or {})}
+    if machine is None and not fresh:  # it may be the first, and what is forked has this path as long as it lives
+        outside["LD_LIBRARY_PATH"] = str(libraries())
     context: Any = multiprocessing.get_context("spawn" if fresh else "forkserver")
     context.set_forkserver_preload(["tensorflow", "IPython", "tests.processes", "tests.fork_template"])
     ours, theirs = context.Pipe()

@@ -172,7 +172,7 @@ def test_too_late_says_the_cell_and_what_is_lost_and_restarts_into_the_policy(sc
     expect(dialog.locator(".tfgpu-choose-answer")).to_contain_text("GPU 0: limit 2 GiB")
     pid = made.run(PID)
     page.keyboard.press("Enter")  # gives no kernel up
-    idle = accept(dialog).is_enabled()  # while it works, it is not
+    expect(accept(dialog)).to_be_enabled(timeout=PATIENCE)  # while it works, it is not
     alive = scene.held(made), made.run(PID) == pid
     page.evaluate(HEARD)
     shot(page, f"{scene.application}-choose-late")
@@ -183,7 +183,6 @@ def test_too_late_says_the_cell_and_what_is_lost_and_restarts_into_the_policy(sc
     client.stop_channels()
 
     assert label == "Restart and Apply"
-    assert idle
     assert alive[0] >= GIB
     assert alive[1]
     assert scene.held(made) == 0

@@ -232,7 +232,8 @@ def test_a_gpu_that_fills_up_is_told_once(scene: Scene, panel: View) -> None:
     page.reload()
     restored(page)
     panel = open_panel(page)
-    soon(lambda: panel.link() == "live · 1 s", 40)  # a driver that hung a moment ago is asked more rarely at first
+    # A driver that hung a moment ago is asked more rarely at first.
+    soon(lambda: re.fullmatch(r"live · [1-3] s", panel.link()), 40)
     neighbour = scene.machine.add_neighbour("5GiB@0")  # where notebooks are idle
     toast = page.locator(".Toastify__toast", has_text=re.compile(r"GPU 0 is \d+% full"))
     expect(toast).to_be_visible(timeout=100_000 * SLACK)  # once a notebook there has been idle for a minute

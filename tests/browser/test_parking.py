@@ -88,7 +88,7 @@ def test_a_notebook_that_does_not_allow_it_has_no_button(scene: Scene, page: Pag
     panel = open_panel(page)
     soon(lambda: panel.row("shy.ipynb"), 30)
 
-    assert panel.root.locator('[data-do="restart"]').count() == 1
+    expect(panel.root.locator('[data-do="restart"]')).to_have_count(1)
     assert panel.root.locator('[data-do="park"]').count() == 0
     scene.server.delete(f"api/sessions/{shy.session}")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.doctor.looking import look
-from tests.monitor.boards import collectors, end_collectors
+from tests.monitor.boards import collectors, end_collectors, the_collector
 from tests.waiting import until
 from tfgpu_magic.doctor.checks.driver import FILE
 from tfgpu_magic.doctor.child import Reply
@@ -92,7 +92,7 @@ def test_a_collector_is_told_to_be_alive_with_its_version_and_to_hang_when_it_gi
     with Live(linger=600) as live:
         until(lambda: live.wait().snapshot.gpus)
         until(lambda: look("board"), lambda report: "board.alive" in report.names)
-        (collector,) = until(lambda: collectors(machine), lambda found: len(found) == 1, every=0.5)
+        collector = the_collector(machine)
         collector.send_signal(signal.SIGSTOP)
         stopped = until(lambda: look("board"), lambda report: "board.alive" not in report.names)
         end_collectors(machine)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,11 +126,12 @@ class Notebook(jupyter.Notebook):
 
 
 @contextmanager
-def notebook(machine: Machine, home: Path, *lines: str) -> Iterator[Notebook]:
+def notebook(machine: Machine, home: Path, *lines: str, options: Sequence[str] = ()) -> Iterator[Notebook]:
     temporary = home / "tmp"
     temporary.mkdir()
     whole = {"PYTHONPATH": ""}  # with pandas and matplotlib
-    with serving(machine, home, environment={**QUIET, **whole, "TMPDIR": str(temporary)}) as server:
+    variables = {**QUIET, **whole, "TMPDIR": str(temporary)}
+    with serving(machine, home, environment=variables, options=options) as server:
         one = Notebook(server, *lines)
         try:
             yield one

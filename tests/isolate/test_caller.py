@@ -369,7 +369,7 @@ def test_a_call_of_a_script_may_have_pools_of_processes(by_name: bool, tmp_path:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=60 * SLACK,
     )
 
     assert (done.stdout, done.stderr) == (f"{[[0, 1, 4, 9]] * 2}\n", "")

@@ -60,7 +60,7 @@ class Resident:
     def close(self) -> None:
         """End it."""
         self._connection.close()
-        assert self._process.wait(30) == 0
+        assert self._process.wait(30 * SLACK) == 0
 
 
 def serve(descriptor: int) -> None:

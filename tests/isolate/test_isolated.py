@@ -19,6 +19,7 @@ import pytest
 import tfgpu_magic
 from tests.isolate import functions as f
 from tests.processes import QUIET
+from tests.slack import SLACK
 from tfgpu_magic import TimedOut, isolated
 from tfgpu_magic.simgpu import Machine
 
@@ -184,7 +185,7 @@ def test_the_main_module_of_a_package_may_import_relatively_in_its_functions(tmp
         env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=100 * SLACK,
     )
 
     assert (done.stdout, done.stderr) == ("42\n", "")

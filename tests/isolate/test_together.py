@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.isolate.notebook import LIGHT, Notebook, notebook
+from tests.jupyter import PATIENT
 from tests.sizes import GIB, MIB
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
@@ -28,7 +29,7 @@ def books(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Machine, N
     line = f"import sys; sys.path.insert(0, {root!r})"
     with (
         Machine.create("2x8GiB") as machine,
-        notebook(machine, tmp_path_factory.mktemp("home"), line) as one,
+        notebook(machine, tmp_path_factory.mktemp("home"), line, options=[PATIENT]) as one,
         Notebook(one.server, line) as other,
     ):
         for book in (one, other):

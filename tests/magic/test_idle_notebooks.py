@@ -76,7 +76,8 @@ def said(asking: Notebook, line: str) -> str:
         content = message["content"]
         heard.append(content.get("text") or content.get("data", {}).get("text/plain", "") or content.get("evalue", ""))
 
-    asking.client.execute_interactive(line, allow_stdin=False, timeout=120 * SLACK, output_hook=hear)
+    asked: dict[str, Any] = {"allow_stdin": False, "stop_on_error": False}  # else the next line may be dropped
+    asking.client.execute_interactive(line, timeout=120 * SLACK, output_hook=hear, **asked)
     return "\n".join(heard)
 
 

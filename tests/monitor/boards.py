@@ -13,6 +13,7 @@ import pytest
 
 from tests.processes import kill, ours
 from tests.sizes import GIB
+from tests.waiting import until
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.board.snapshot_file import Writer
 from tfgpu_magic.monitor.owners.pids import began
@@ -90,6 +91,12 @@ def published(
 def collectors(machine: Machine) -> list[psutil.Process]:
     """Return the collectors of this machine, and the processes that are to become one."""
     return ours(machine, MODULE)
+
+
+def the_collector(machine: Machine) -> psutil.Process:
+    """Return the one collector of this machine, once those that came too late have left."""
+    (collector,) = until(lambda: collectors(machine), lambda found: len(found) == 1)
+    return collector
 
 
 def end_collectors(machine: Machine) -> None:

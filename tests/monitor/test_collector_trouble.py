@@ -15,7 +15,7 @@ from unittest import mock
 
 import pytest
 
-from tests.monitor.boards import PATIENCE, collectors, fresh, root_only, spoiled
+from tests.monitor.boards import PATIENCE, collectors, fresh, root_only, spoiled, the_collector
 from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
@@ -52,7 +52,7 @@ def test_a_hang_is_stale_within_three_seconds_and_over_when_nvml_answers(machine
     assert abs((seen.stale_since or 0) - hung) < 1.5 * SLACK
     assert seen.snapshot.error is None  # the last figures, and since when they are old
     until(live.look, fresh, seconds=PATIENCE + 5)  # the one that hangs gives up, and another starts
-    until(lambda: len(collectors(machine)) == 1)
+    the_collector(machine)
 
 
 def test_a_process_that_cannot_be_read_keeps_no_other_from_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +115,7 @@ def test_while_one_hangs_looks_take_no_time_and_no_other_joins_it(machine: Machi
         assert seen.stale_since is not None
         assert (seen.age, seen.snapshot.error) == (None, "The GPUs are being asked for the first time.")
         assert looks > 20 * SLACK  # which take no time
-        until(lambda: len(collectors(machine)) == 1)
+        the_collector(machine)
 
 
 def test_one_that_finds_no_library_ends_so_that_anothers_may_try(

@@ -109,7 +109,7 @@ def test_without_a_driver_a_look_says_what_was_tried_and_what_to_do(machine: Mac
 
 def test_threads_may_look_at_once(machine: Machine) -> None:
     seen: list[Snapshot] = []
-    threads = [threading.Thread(target=lambda: seen.append(look(10))) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: seen.append(look(10 * SLACK))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -146,7 +146,7 @@ def test_a_hang_costs_the_timeout_leaves_no_process_and_a_look_after_it_works(ma
     assert "the driver hangs" in (timed_look().error or "")  # it waits for the same call, until that is given up
     machine.clear_faults()
 
-    assert look(10).error is None
+    assert look(10 * SLACK).error is None
     assert set(psutil.Process().children()) <= before
 
 
@@ -156,7 +156,7 @@ def test_a_driver_that_is_slow_to_start_is_let_finish_and_its_answer_is_seen(mac
     first = timed_look(0.5)
     until(lambda: machine.calls().get("nvmlInitWithFlags"))
     calls = machine.calls()
-    second = look(10)
+    second = look(10 * SLACK)
 
     assert "still being asked: say it again" in (first.error or "")
     assert "reboot" not in (first.error or "").lower()
@@ -182,12 +182,12 @@ def test_who_waits_longer_than_three_seconds_gets_a_word(machine: Machine) -> No
     def quick() -> bool:
         """Tell whether nothing is said of a look, as where the machine has nothing else to do."""
         said.clear()
-        return look(10, slow=lambda: said.append("quick")).error is None and not said
+        return look(10 * SLACK, slow=lambda: said.append("quick")).error is None and not said
 
     until(quick)
     machine.hang("nvmlInit", 5)
 
-    assert look(10, slow=lambda: said.append("slow")).error is None
+    assert look(10 * SLACK, slow=lambda: said.append("slow")).error is None
     assert said == ["slow"]
 
 

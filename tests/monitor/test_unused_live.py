@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.monitor.boards import collectors, published
+from tests.monitor.boards import published, the_collector
 from tests.waiting import until
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.table import fetch
@@ -55,7 +55,7 @@ def test_a_collector_goes_on_where_one_before_it_was_killed(machine: Machine, li
 
     until(told, lambda now: now == [True, False], despite=KeyError)
     killed = time.time()
-    collectors(machine)[0].kill()
+    the_collector(machine).kill()
     until(told, lambda now: now == [True, False] and counting_since(watcher, killed), despite=KeyError)
     seen = rows(watcher.see())
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.jupyter import Notebook, serving
+from tests.jupyter import PATIENT, Notebook, serving
 from tests.parking.conftest import phase
 from tests.parking.notebooks import AT_EXIT, ENDS, Site, home, is_parked, park, runs_again, seen
 from tests.sizes import GIB
@@ -144,10 +144,6 @@ def test_a_fork_leaves_blocked_what_was_blocked_before() -> None:
 
 
 # --- real kernels, under the open kernel module ---
-
-PATIENT = f"--KernelManager.shutdown_wait_time={30 * SLACK}"
-"""Jupyter Server takes five seconds, in which a busy machine may not have copied a GiB."""
-
 
 Opened = Callable[[], contextlib.AbstractContextManager[Site]]
 

@@ -102,7 +102,7 @@ def test_nothing_else_can_be_stopped(server: Server, kernel: Kernel) -> None:
         def last() -> list[int]:
             """Return which are there for longer than a look; nothing while any come and go."""
             before = psutil.Process(pid).children(recursive=True)
-            time.sleep(0.5)
+            time.sleep(0.5 * SLACK)
             return [one.pid for one in before] if psutil.Process(pid).children(recursive=True) == before else []
 
         family = until(last)

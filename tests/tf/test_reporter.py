@@ -195,10 +195,13 @@ def _remove_the_board() -> bool:
 
 def _count_reports() -> int:
     cells("pass")
-    for _ in range(2):  # in the first time the cell's end may be reported
+
+    def window() -> int:  # in the first one the cell's end may be reported
         with mock.patch("tfgpu_magic.frameworks.self_report.brief") as brief:
             time.sleep(2.5)
-    return int(brief.call_count)
+        return int(brief.call_count)
+
+    return until(window, lambda count: not count)
 
 
 def _between_reports(cost: float, count: int) -> list[float]:

@@ -206,7 +206,7 @@ def test_a_table_that_is_made_again_and_again_costs_what_one_does(machine: Machi
         here.rest(4)
 
         assert len(here.models()) == 1
-        assert len(here.states()) - before <= 5
+        assert len(here.states()) - before <= 10  # five would be sent 20
 
 
 def test_a_page_that_vanishes_is_sent_nothing_more_until_it_is_back(machine: Machine) -> None:
