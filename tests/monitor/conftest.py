@@ -77,9 +77,8 @@ def machine_folder(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyP
 def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A system's folders for all users, which only this test has; no directory is named."""
     monkeypatch.delenv("TFGPU_MAGIC_DIR", raising=False)
-    for name in ("run", "tmp", "home"):
+    for name in ("tmp", "home"):
         (tmp_path / name).mkdir()
-    monkeypatch.setattr(directory, "_RUNTIME", tmp_path / "run")
     monkeypatch.setattr(directory, "_TEMPORARY", tmp_path / "tmp")
     monkeypatch.setattr("pwd.getpwuid", lambda _: SimpleNamespace(pw_dir=str(tmp_path / "home")))
     return tmp_path

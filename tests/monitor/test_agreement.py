@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -17,7 +16,6 @@ from tests.monitor.boards import collectors, end_collectors, fresh, root_only
 from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.model.rows import Notebook
-from tfgpu_magic.monitor import live as living
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners.attribution import Owners
 from tfgpu_magic.monitor.table.fetch import Watcher
@@ -34,7 +32,7 @@ BEGIN = """
 import contextlib, os, sys, time
 from pathlib import Path
 from tfgpu_magic.monitor.board import directory
-directory._RUNTIME, directory._TEMPORARY = Path(sys.argv[1], "run"), Path(sys.argv[1], "tmp")
+directory._TEMPORARY = Path(sys.argv[1], "tmp")
 """
 KERNEL, LOOKER = (BEGIN + program for program in (boards.KERNEL.format(then=""), boards.LOOKER))
 ZOMBIES = (
@@ -115,23 +113,6 @@ def test_a_server_and_kernels_of_other_environments_meet_on_one_board(machine: M
             until(lambda: len(collectors(machine)) == 1)
 
     assert (error, seen) == ("None", ["hub", "login"])
-
-
-def test_kernels_from_before_and_after_a_login_and_its_end_stay_in_sight(
-    machine: Machine, users: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(living, "PLACE_EVERY", 0.0)
-    runtime = users / "run" / str(os.geteuid())
-    with Live(linger=3) as live, program(KERNEL, users, "before"):
-        until(live.look, fresh, seconds=20)
-        runtime.mkdir()
-        with program(KERNEL, users, "after"):
-            until(live.look, lambda _: summaries(live) == ["after", "before"], seconds=5)
-            until(live.look, fresh, seconds=20)  # on the better board
-            assert (runtime / "tfgpu_magic").is_dir()
-            shutil.rmtree(runtime)
-            until(live.look, lambda _: summaries(live) == ["before"], seconds=5)
-        until(live.look, fresh, seconds=20)
 
 
 @root_only

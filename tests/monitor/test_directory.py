@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,16 +15,15 @@ from tfgpu_magic.host import SIMULATED
 from tfgpu_magic.model.report import Report
 from tfgpu_magic.monitor import live
 from tfgpu_magic.monitor.board import directory, snapshot_file
-from tfgpu_magic.monitor.board.directory import BoardDirectory, directories, other_directories
+from tfgpu_magic.monitor.board.directory import BoardDirectory, directories
 from tfgpu_magic.monitor.board.report_files import ReportFile, ReportFiles
 from tfgpu_magic.monitor.board.snapshot_file import BOARD, LOCK, SnapshotReader, Writer
 from tfgpu_magic.monitor.live import Live
 
 
-def taken() -> str:
-    """Return the folder that a board is in now."""
-    with BoardDirectory() as here:
-        return here.path.relative_to(directory._TEMPORARY.parent).parts[0]
+def cache(homes: Path) -> Path:
+    """Return the folder of this machine and boot in the user's cache."""
+    return homes / f"home/.cache/tfgpu_magic/{os.uname().nodename}-{directory.boot():08x}"
 
 
 def test_a_directory_that_is_named_is_the_only_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,37 +37,33 @@ def test_it_follows_from_the_user_alone_whatever_the_environment(homes: Path, mo
     for name in ("XDG_RUNTIME_DIR", "TMPDIR", "HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(homes))
 
-    assert directories() == bare == (homes / f"tmp/tfgpu_magic-{os.geteuid()}", homes / "home/.cache/tfgpu_magic")
+    assert directories() == bare == (homes / f"tmp/tfgpu_magic-{os.geteuid()}", cache(homes))
 
 
-def test_a_login_brings_a_better_one(homes: Path) -> None:
-    with BoardDirectory() as here:
-        assert here.passed_over == ""  # it needs no word
-    before = taken()
-    (homes / "run" / str(os.geteuid())).mkdir()
+def test_a_home_that_several_machines_share_has_a_folder_for_each_of_them_and_each_boot(
+    homes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {directories()[-1]}
+    monkeypatch.setattr(directory, "boot", lambda: 77)
+    found.add(directories()[-1])
+    name = SimpleNamespace(nodename="another")
+    monkeypatch.setattr(os, "uname", lambda: name)
+    found.add(directories()[-1])
 
-    assert (before, taken()) == ("tmp", "run")
-
-
-@root_only
-def test_a_runtime_directory_of_another_user_is_passed_over(homes: Path) -> None:
-    (homes / "run" / "0").mkdir()
-    os.chown(homes / "run" / "0", NOBODY, NOBODY)
-
-    assert taken() == "tmp"
+    assert len(found) == 3
+    assert {path.parent for path in found} == {homes / "home/.cache/tfgpu_magic"}
 
 
 @root_only
 @pytest.mark.parametrize("how", ["directory", "link"])
 def test_nobody_can_switch_off_anothers_board_and_the_administrator_is_asked(homes: Path, how: str) -> None:
     squatted = homes / "tmp" / "tfgpu_magic-0"
-    squatted.mkdir(mode=0o700) if how == "directory" else squatted.symlink_to(homes / "run")
+    squatted.mkdir(mode=0o700) if how == "directory" else squatted.symlink_to(homes / "home")
     os.chown(squatted, NOBODY, NOBODY, follow_symlinks=False)
     with BoardDirectory() as here:
-        assert here.path == homes / "home/.cache/tfgpu_magic"
+        assert here.path == cache(homes)
         assert str(squatted) in here.passed_over
         assert "Ask your administrator to remove it" in here.passed_over
-        assert other_directories(here) == []
 
 
 def test_another_machine_that_shares_the_directory_has_files_of_its_own(
@@ -107,15 +101,6 @@ def test_another_view_of_the_gpus_has_a_board_of_its_own_and_the_same_reports(
         assert there.name("report-1-7") == here.name("report-1-7")
 
 
-def test_what_nobody_writes_to_any_more_is_removed(folder: Path, here: BoardDirectory) -> None:
-    for name, days in (("board-1-0123", 40), ("board-1-4567", 20), (here.name("report-1-8"), 40)):
-        (folder / name).touch()
-        os.utime(folder / name, (0, time.time() - 86400 * days))
-    Writer(here).close()
-
-    assert {path.name for path in folder.iterdir()} == {"board-1-4567", here.name("report-1-8"), here.name(BOARD)}
-
-
 @pytest.fixture
 def unknowable(homes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home that cannot be looked into, as with an expired ticket: the system's error is not that there is none."""
@@ -126,7 +111,7 @@ def unknowable(homes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_home_that_cannot_be_looked_into_is_no_place_for_a_board_and_no_trouble(unknowable: Path) -> None:
     with BoardDirectory() as here:
-        assert (here.path.parent.name, other_directories(here)) == ("tmp", [])
+        assert (here.path.parent.name, here.passed_over) == ("tmp", "")
 
 
 def test_a_directory_that_cannot_be_looked_into_is_refused_in_a_sentence(
@@ -134,7 +119,7 @@ def test_a_directory_that_cannot_be_looked_into_is_refused_in_a_sentence(
 ) -> None:
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(unknowable / "board"))
 
-    with pytest.raises(MonitorError, match=r"cannot be used \(.*name another directory in TFGPU_MAGIC_DIR\.$"):
+    with pytest.raises(MonitorError, match=r"cannot be used \(.*Name another directory in TFGPU_MAGIC_DIR\.$"):
         BoardDirectory()
 
 

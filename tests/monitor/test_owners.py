@@ -254,15 +254,14 @@ def test_a_kernel_behind_a_wrapper_is_its_servers(start: Start, tmp_path: Path, 
 
 def test_a_notebook_is_called_as_it_was_last_renamed(start: Start, tmp_path: Path) -> None:
     pid = start(notebook="/home/me/Untitled.ipynb")
-    with BoardDirectory(tmp_path / "board") as here, BoardDirectory(tmp_path / "before a login") as other:
-        report_files.rename(other, "7f3a", "/home/me/before.ipynb")
+    with BoardDirectory(tmp_path / "board") as here:
         for path in ("/home/me/tried.ipynb", "/home/me/train.ipynb"):
             report_files.rename(here, "7f3a", path)
         for number in range(report_files.MOST_NAMES - 1):
             report_files.rename(here, str(number), "/home/me/other.ipynb")
-        found = report_files.renamed([here, other])
+        found = report_files.renamed(here)
         report_files.rename(here, "another", "/home/me/another.ipynb")
-        later = report_files.renamed([here])
+        later = report_files.renamed(here)
 
     assert Owners(kernel=ELSE).find([pid], names=found)[pid].text == "train.ipynb"
     assert (len(found), len(later), "7f3a" in later) == (report_files.MOST_NAMES, report_files.MOST_NAMES, False)

@@ -138,17 +138,10 @@ def _lock(fd: int) -> None:
             return
 
 
-def _reports(place: BoardDirectory) -> tuple[Report, ...]:
-    """Return the reports of all other kernels and programs of this user that are alive."""
-    with contextlib.suppress(MonitorError), contextlib.closing(ReportFiles(place)) as everywhere:
-        return everywhere.read()
-    return ()
-
-
 def _read(place: BoardDirectory | None) -> OtherProcesses:
     if place is None:
         return OtherProcesses()
-    reports = _reports(place)
+    reports = ReportFiles(place).read()
     parked = frozenset(one.pid for one in reports if one.away)
     if not place.names(_LEASES):  # no isolated call was ever made here
         return OtherProcesses(reports, parked=parked)

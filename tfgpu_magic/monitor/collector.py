@@ -205,10 +205,8 @@ class _Readings:
 
 def _quiet(place: BoardDirectory) -> dict[int, float]:
     """Return since when kernels run no cell, by pid, as they report."""
-    with contextlib.suppress(MonitorError), contextlib.closing(ReportFiles(place)) as reports:
-        idle = [one for one in reports.read() if one.busy is False]
-        return {one.pid: one.active for one in idle if one.active is not None}
-    return {}
+    idle = [one for one in ReportFiles(place).read() if one.busy is False]
+    return {one.pid: one.active for one in idle if one.active is not None}
 
 
 @contextlib.contextmanager

@@ -100,7 +100,6 @@ class Live:
         """Close the board. A later look opens it again."""
         if self._place is not None:
             self._reader.close()
-            self._report_files.close()
             self._place.close()
         self._machine.close()
         self._place = None
@@ -152,7 +151,7 @@ class Live:
 
     @property
     def report_files(self) -> ReportFiles:
-        """The kernels' reports, in the directories where anything is posted."""
+        """The kernels' reports."""
         self._open()
         return self._report_files
 
@@ -183,7 +182,7 @@ class Live:
             ) from error
 
     def _placed(self) -> BoardDirectory:
-        """Return the directory, searched again now and then: a login brings a better one, and a driver other GPUs."""
+        """Return the directory, searched again now and then: another may become usable, and other GPUs visible."""
         before, now = self._place, time.monotonic()
         there = before is not None and before.is_there()
         if before is not None and there and now < self._place_at:
@@ -193,13 +192,11 @@ class Live:
         if before is not None and there and place.same(before):
             before.passed_over = place.passed_over
             place.close()
-            self._report_files.find()
             return before
         if before is None:
             self._reader = SnapshotReader(place)
         else:
             self._reader.move(place)
-            self._report_files.close()
             before.close()
         self._report_files, self._place = ReportFiles(place), place
         return place

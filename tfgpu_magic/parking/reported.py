@@ -41,8 +41,8 @@ class ParkedProcess(Parking):
 
 def reports() -> tuple[Report, ...]:
     """Return the reports of this user's other processes; a board that cannot be read is a `MonitorError`."""
-    with BoardDirectory() as place, contextlib.closing(ReportFiles(place)) as everywhere:
-        return everywhere.read()
+    with BoardDirectory() as place:
+        return ReportFiles(place).read()
 
 
 def post(entry: ParkedProcess | None) -> None:

@@ -143,11 +143,7 @@ def _parked(found: KernelsFound, now: float) -> Iterator[tuple[str, Counter[str]
 
 def _read() -> KernelsFound | None:
     """Read what is posted; no collector is started for it."""
-    with (
-        contextlib.suppress(MonitorError),
-        BoardDirectory() as place,
-        contextlib.closing(ReportFiles(place)) as files,
-    ):
+    with contextlib.suppress(MonitorError), BoardDirectory() as place:
         board = last()
-        return KernelsFound(posted(files), board.gpus if board else ())
+        return KernelsFound(posted(ReportFiles(place)), board.gpus if board else ())
     return None

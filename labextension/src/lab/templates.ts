@@ -177,6 +177,7 @@ export const templates = (trans: Translation): string[] => [
   trans.__('Memory of GPU %1 is promised: %2.'),
   trans.__('NCCL has started in it, as several GPUs under one strategy need it; drivers park it badly or not.'),
   trans.__('NVML does not start: it answered with error %1. Check that nvidia-smi works.'),
+  trans.__('Name another directory in TFGPU_MAGIC_DIR.'),
   trans.__('No GPU may be used here: the ceiling is `%1`.'),
   trans.__(
     'No NVIDIA driver was found: its library %1 could not be opened. Install the driver, or start the container with its GPUs (docker run --gpus all ...).'

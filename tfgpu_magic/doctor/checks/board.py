@@ -7,6 +7,9 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
 
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
@@ -45,6 +48,14 @@ MACHINE_UNREAD = Outcome(
     "There is a board for all users, which is not read: {why}",
     "Your views have a collector of their own. An administrator can set it right: see docs/administrators.md.",
 )
+PRIVATE_TMP = Outcome(
+    "board.private-tmp",
+    Severity.WARNING,
+    "Your process {pid} ({name}) has a /tmp of its own: it and the processes here do not see each other's notebooks "
+    "and limits.",
+    "That is what `PrivateTmp` and `isolate_tmp` do. To have all of them in one place, set this for all of them:\n"
+    "  export TFGPU_MAGIC_DIR=~/.tfgpu_magic",
+)
 AWAY = Outcome(
     "board.service-away",
     Severity.WARNING,
@@ -73,6 +84,7 @@ def board(machine: ThisMachine) -> Iterator[Finding]:
                 if place.passed_over
                 else DIRECTORY(directory=directory)
             )
+            yield from _apart(place.path)
             with contextlib.closing(MachineBoard()) as machines:
                 seen = machines.look()
             if seen is not None:
@@ -83,6 +95,18 @@ def board(machine: ThisMachine) -> Iterator[Finding]:
             yield _collector(place)
     except MonitorError as error:
         yield UNUSABLE(why=str(error))
+
+
+def _apart(directory: Path) -> Iterator[Finding]:
+    """Tell of a process of this user that finds another directory there: it has a /tmp of its own."""
+    here = directory.stat()
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            other, process = Path(f"/proc/{pid}/root{directory}").stat(), Path("/proc", str(pid))
+            in_container = not os.path.samestat((process / "ns/pid").stat(), Path("/proc/self/ns/pid").stat())
+            if process.stat().st_uid == os.geteuid() and not (os.path.samestat(here, other) or in_container):
+                yield PRIVATE_TMP(pid=pid, name=(process / "comm").read_text().strip())
+                return
 
 
 def _service(seen: Look) -> Finding:

@@ -8,7 +8,6 @@ import os
 import pwd
 import stat
 import struct
-import time
 import zlib
 from functools import cache
 from pathlib import Path
@@ -22,30 +21,26 @@ PLACE = "TFGPU_MAGIC_DIR"
 """The directory for what views share, in place of the user's own; the server and all kernels must have the same."""
 _OF_A_VIEW = ("board", "lock")
 """Prefixes of the files that belong to one view of the GPUs; all others belong to the whole machine."""
-_RUNTIME, _TEMPORARY = Path("/run/user"), Path("/tmp")  # noqa: S108  BoardDirectory checks the owner
+_TEMPORARY = Path("/tmp")  # noqa: S108  BoardDirectory checks the owner
 CHECK = 8
 """Bytes that a text's length and checksum take before it (`checked`)."""
 _HEAD = struct.Struct("<II")
-_FORGOTTEN = 30 * 86400.0  # seconds: no process writes any more to what an earlier boot or a container has left
 
 
 def directories() -> tuple[Path, ...]:
     """Return where the board's directory may be, the best first, so that all processes of a user agree.
 
-    ``$TFGPU_MAGIC_DIR`` alone, else ``/run/user/UID/tfgpu_magic`` where the system keeps such a directory for the user,
-    ``/tmp/tfgpu_magic-UID``, and ``~/.cache/tfgpu_magic``, whose path no other user can take. These follow from the
-    user's number: the rest of the environment differs between a server, a login and a job.
+    ``$TFGPU_MAGIC_DIR`` alone, else ``/tmp/tfgpu_magic-UID``, and a folder of this machine and boot in
+    ``~/.cache/tfgpu_magic``, whose path no other user can take. These follow from the user's number: the rest of the
+    environment differs between a server, a login and a job, and ``/run/user/UID`` comes and goes with logins.
     """
     if chosen := os.environ.get(PLACE):
         return (Path(chosen).absolute(),)
     user = os.geteuid()
     found = [_TEMPORARY / f"tfgpu_magic-{user}"]
-    with contextlib.suppress(OSError):
-        runtime = _RUNTIME / str(user)
-        if runtime.stat().st_uid == user:
-            found.insert(0, runtime / "tfgpu_magic")
     with contextlib.suppress(KeyError):  # a user id without a name has no home
-        found.append(Path(pwd.getpwuid(user).pw_dir) / ".cache" / "tfgpu_magic")
+        cache = Path(pwd.getpwuid(user).pw_dir) / ".cache" / "tfgpu_magic"
+        found.append(cache / f"{os.uname().nodename}-{boot():08x}")
     return tuple(found)
 
 
@@ -162,23 +157,11 @@ class BoardDirectory:
 
     def names(self, prefix: str) -> list[str]:
         """List this machine's files whose names begin with `prefix`, without the machine's suffix."""
-        ours = [name for name in self._all() if name.startswith(prefix) and name.endswith(self._machine)]
-        return [name.removesuffix(self._machine) for name in ours]
-
-    def tidy(self) -> None:
-        """Remove what other boots, machines and views have left and what was not written to for a month."""
-        for name in self._all():
-            if name.endswith((self._machine, self._view)):
-                continue
-            with contextlib.suppress(OSError):
-                if time.time() - os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_mtime > _FORGOTTEN:
-                    os.unlink(name, dir_fd=self._fd)
-
-    def _all(self) -> list[str]:
-        try:
-            return sorted(os.listdir(self._fd))  # noqa: PTH208  pathlib takes no descriptors
-        except OSError:
-            return []
+        with contextlib.suppress(OSError):
+            found = sorted(os.listdir(self._fd))  # noqa: PTH208  pathlib takes no descriptors
+            ours = [name for name in found if name.startswith(prefix) and name.endswith(self._machine)]
+            return [name.removesuffix(self._machine) for name in ours]
+        return []
 
     def is_there(self) -> bool:
         """Tell whether the path still leads to this directory, and it is still the user's alone."""
@@ -223,16 +206,6 @@ def whole(data: bytes) -> bytes | None:
     return text if len(text) == length and zlib.crc32(text) == check else None
 
 
-def other_directories(place: BoardDirectory) -> list[BoardDirectory]:
-    """Open the other existing directories of `directories()`: one of them may have been the best for older kernels."""
-    found: list[BoardDirectory] = []
-    for path in directories():
-        if path != place.path and os.path.isdir(path):  # noqa: PTH112  Path.is_dir raises where a home is not readable
-            with contextlib.suppress(MonitorError):
-                found.append(BoardDirectory(path))
-    return found
-
-
 def _first(paths: tuple[Path, ...]) -> tuple[Path, int, str]:
     """Open the first directory that can be used; return it, its descriptor, and why those before it cannot be used."""
     troubles: list[str] = []
@@ -262,7 +235,12 @@ def _open_directory(path: Path) -> int:
 
 
 def _advice(path: Path) -> str:
-    """Say what to do about a directory that cannot be used: another user's in /tmp can be removed by root alone."""
+    """Say what to do about a directory that cannot be used: another user's in /tmp can be removed by root alone.
+
+    One that was named may be full of its owner's files.
+    """
+    if os.environ.get(PLACE):
+        return say("Name another directory in TFGPU_MAGIC_DIR.")
     with contextlib.suppress(OSError):
         if path.lstat().st_uid != os.geteuid():
             return say("Ask your administrator to remove it, or name another directory in TFGPU_MAGIC_DIR.")

@@ -83,9 +83,6 @@ class MachineDirectory(BoardDirectory):
         """Return the name of a file: that of no boot, since /run is empty after one, and of all views."""
         return name
 
-    def tidy(self) -> None:
-        """Do nothing: no other boot or view has left anything."""
-
     def _mode(self, name: str) -> int:
         return 0o644 if name.startswith(BOARD) else 0o600  # no lock on what others can open: they could keep it
 

@@ -17,11 +17,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.board.directory import CHECK, BoardDirectory, checked, close_own, other_directories, whole
+from tfgpu_magic.monitor.board.directory import CHECK, BoardDirectory, checked, close_own, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Mapping
 
     from tfgpu_magic.model.report import Report
 
@@ -105,10 +104,7 @@ class ReportFile:
 
 
 class ReportFiles:
-    """All kernels' reports but this process's own, in all directories where kernels may have begun to post.
-
-    Which directory is the best may change while kernels run: a login makes one, and its end removes it. Dead kernels'
-    files are removed.
+    """All kernels' reports but this process's own. Dead kernels' files are removed.
 
     Args:
         place: where the board is; its owner closes it.
@@ -119,20 +115,9 @@ class ReportFiles:
 
     def __init__(self, place: BoardDirectory) -> None:
         self.names: Mapping[str, str] = {}
-        self.places = (place, *other_directories(place))
-        self._before: dict[tuple[Path, str], tuple[bytes, Report]] = {}
+        self.place = place
+        self._before: dict[str, tuple[bytes, Report]] = {}
         self._known = self._before
-
-    def find(self) -> None:
-        """Find the directories that exist now."""
-        self.close()
-        self.places = (self.places[0], *other_directories(self.places[0]))
-
-    def close(self) -> None:
-        """Close the other directories."""
-        for place in self.places[1:]:
-            place.close()
-        self.places = self.places[:1]
 
     def read(self) -> tuple[Report, ...]:
         """Read every report that is there now, in some 10 µs each. Of one that is half written, return the one before.
@@ -140,35 +125,34 @@ class ReportFiles:
         Pids are those of this process's namespace, and negative for kernels that are in none that can be seen from it.
         Figures are left out where they are too old. A notebook that was renamed has its new path.
         """
-        self.names = renamed(self.places)
+        self.names = renamed(self.place)
         self._before, self._known = self._known, {}
         found: list[Report] = []
-        for place in self.places:
-            for name in place.names(PREFIX):
-                with contextlib.suppress(OSError, ValueError, MonitorError):
-                    if place.name(name) not in _ours and (report := self._read(place, name)) is not None:
-                        found.append(report)
+        for name in self.place.names(PREFIX):
+            with contextlib.suppress(OSError, ValueError, MonitorError):
+                if self.place.name(name) not in _ours and (report := self._read(name)) is not None:
+                    found.append(report)
         return tuple(found)
 
-    def _read(self, place: BoardDirectory, name: str) -> Report | None:
-        fd = place.open(name, os.O_RDWR)
+    def _read(self, name: str) -> Report | None:
+        fd = self.place.open(name, os.O_RDWR)
         try:
             pid = _holder(fd)
             if pid is None:
-                place.remove(name)
+                self.place.remove(name)
                 return None
             data = os.pread(fd, CHECK + LARGEST_REPORT, 0)
             age = time.time() - os.fstat(fd).st_mtime
         finally:
             os.close(fd)
-        text, before = whole(data), self._before.get((place.path, name))
+        text, before = whole(data), self._before.get(name)
         if text is not None and (before is None or before[0] != text):
             from tfgpu_magic.model.report import Report  # speed of a first `%tf_gpu` line where no other kernel is
 
             before = text, Report.from_json(text.decode())
         if before is None:
             return None
-        self._known[place.path, name] = before
+        self._known[name] = before
         report = before[1].without_figures() if before[1].goes_on and age > FIGURES_EXPIRE_AFTER else before[1]
         path = self.names.get(report.kernel, report.notebook)
         return replace(report, notebook=path, pid=pid or -int(name.rpartition("-")[2], 16) - 1)
@@ -203,17 +187,15 @@ def rename(place: BoardDirectory, kernel: str, path: str) -> None:
         os.close(fd)
 
 
-def renamed(places: Sequence[BoardDirectory]) -> Mapping[str, str]:
-    """Return the path of each notebook that was renamed, by its kernel's id; the first directory has the last word."""
-    found: dict[str, str] = {}
-    for place in reversed(places):
-        with contextlib.suppress(OSError, MonitorError):
-            fd = place.open(NAMES, os.O_RDONLY)
-            try:
-                found |= _parsed(fd)
-            finally:
-                os.close(fd)
-    return found
+def renamed(place: BoardDirectory) -> Mapping[str, str]:
+    """Return the path of each notebook that was renamed, by its kernel's id."""
+    with contextlib.suppress(OSError, MonitorError):
+        fd = place.open(NAMES, os.O_RDONLY)
+        try:
+            return _parsed(fd)
+        finally:
+            os.close(fd)
+    return {}
 
 
 def _parsed(fd: int) -> dict[str, str]:

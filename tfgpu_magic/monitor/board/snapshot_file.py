@@ -217,7 +217,6 @@ class Writer:
 
     def _create(self) -> int:
         new = BOARD + "-new"
-        self._place.tidy()
         self._place.remove(new)
         fd = self._place.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:

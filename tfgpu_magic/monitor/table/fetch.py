@@ -86,7 +86,7 @@ def users_of(snapshot: Snapshot) -> dict[int, int]:
 def posted(files: ReportFiles) -> Posted:
     """Read what is posted on the board now, beside the snapshots."""
     reports = files.read()
-    found = (read(files.places, reports) for read in parts("row fact"))
+    found = (read((files.place,), reports) for read in parts("row fact"))
     return Posted(reports, tuple(fact for fact in found if fact is not None), files.names)
 
 
@@ -141,12 +141,8 @@ def owners(
 
 def _read() -> Posted:
     """Read what is posted on the board; nothing where it cannot be used."""
-    with (
-        contextlib.suppress(MonitorError),
-        BoardDirectory() as place,
-        contextlib.closing(ReportFiles(place)) as everywhere,
-    ):
-        return posted(everywhere)
+    with contextlib.suppress(MonitorError), BoardDirectory() as place:
+        return posted(ReportFiles(place))
     return Posted()
 
 
