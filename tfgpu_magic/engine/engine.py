@@ -87,8 +87,7 @@ def apply(
     """
     asked = parser.parse(policy) if isinstance(policy, str) else policy
     snapshot = see()
-    waits = () if current().judged else current().asked
-    with other_processes.settling(Policy((*waits, *asked))) as processes:
+    with other_processes.settling(Policy((*current().asked, *asked))) as processes:
         made = _plan(asked, frameworks, snapshot, processes)
         if not made.in_force:
             enforcement.enforce(made)

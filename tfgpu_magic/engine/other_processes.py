@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 
 LOCK = "pick"
-"""The file whose lock a process holds while it picks GPUs, or settles a fair part."""
-LOCK_TIMEOUT = 3.0
+"""The file whose lock a process holds from when it reads what others may take until it has reported its own part."""
+LOCK_TIMEOUT = 10.0
 """Seconds to wait for the lock. A holder that takes longer hangs, and two kernels on one GPU are the lesser evil."""
 
 _LEASES = "leases-"
@@ -73,19 +74,29 @@ def observed(snapshot: Snapshot) -> ProcessState:
 
 @contextlib.contextmanager
 def settling(policy: Policy) -> Iterator[OtherProcesses]:
-    """Give what `now` returns. If the policy depends on it, no other process of this user settles one meanwhile."""
+    """Give what `now` returns.
+
+    If the policy depends on it, or limits what this process takes, no other process of this user settles one until this
+    one has reported what it settled. A report takes some milliseconds to make, the first one more: the caller waits for
+    it only if others choose by it.
+    """
     choice = policy.choice
-    if not (choice is not None and choice.picks) and not policy.divides:
+    wait = policy.divides or (choice is not None and choice.picks)
+    if not (wait or any(request.limited for request in policy.memory)):
         yield now()
         return
-    with _board() as place, contextlib.ExitStack() as stack:
-        if place is not None:
-            with contextlib.suppress(MonitorError):
-                stack.callback(os.close, fd := place.open(LOCK, os.O_RDWR | os.O_CREAT))
-                _lock(fd)
-        yield _read(place)
-        for announce in parts("announce"):
-            announce()
+    with contextlib.ExitStack() as stack:
+        with _board() as place:
+            if place is not None:
+                with contextlib.suppress(MonitorError):
+                    _LOCK.take(place)
+                    stack.callback(_LOCK.release)
+            yield _read(place)
+        release = stack.pop_all().close
+    for announce in (announcers := parts("announce")):
+        announce(release, wait=wait)
+    if not announcers:
+        release()
 
 
 def picks(reports: Iterable[Report]) -> Mapping[str, float]:
@@ -126,16 +137,42 @@ def _board() -> Iterator[BoardDirectory | None]:
         yield place
 
 
-def _lock(fd: int) -> None:
-    """Take the lock; the system releases it when this process ends, however it does."""
-    end = time.monotonic() + LOCK_TIMEOUT
-    while time.monotonic() < end:
-        try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            time.sleep(0.01)
-        else:
-            return
+class _Lock:
+    """The lock of this process, which has it until all that it has settled is reported, or it ends, however it does."""
+
+    def __init__(self) -> None:
+        self._pid, self._alone = os.getpid(), threading.Lock()
+        self._fd, self._users = -1, 0
+
+    def take(self, place: BoardDirectory) -> None:
+        """Take the lock, or go on without it after `LOCK_TIMEOUT`."""
+        if self._pid != os.getpid():  # a fork has no lock
+            self.__init__()  # type: ignore[misc]
+        with self._alone:
+            if not self._users:
+                self._fd = place.open(LOCK, os.O_RDWR | os.O_CREAT)
+                end = time.monotonic() + LOCK_TIMEOUT
+                while not _locked(self._fd) and time.monotonic() < end:
+                    time.sleep(0.01)
+            self._users += 1
+
+    def release(self) -> None:
+        """Undo one `take`."""
+        with self._alone:
+            self._users -= 1
+            if not self._users:
+                os.close(self._fd)
+
+
+_LOCK = _Lock()
+
+
+def _locked(fd: int) -> bool:
+    """Lock a file, and tell whether that is done."""
+    with contextlib.suppress(OSError):
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 def _read(place: BoardDirectory | None) -> OtherProcesses:

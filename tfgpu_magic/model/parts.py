@@ -22,7 +22,7 @@ Kind: TypeAlias = Literal[
 - ``word``: a `Word` of the magics, with its `home`; `notebook.words.table` lists it.
 - ``row fact``: a function of the board's directories and the kernels' reports; it returns a `RowFact`, or None, for
   `monitor.table.tabulate`.
-- ``announce``: a function that has this process report at once, since it has just picked GPUs.
+- ``announce``: a function that has this process report what it has just picked or may take, and then calls another.
 - ``adviser``: a function that adds to a refusal what would make room, as `parking.idle_notebooks.name_one`.
 - ``parks``: a function of the magics; it tells whether others can have this process parked.
 - ``parking on``: a function that is called when it is turned on, before anything else of it.

@@ -20,6 +20,8 @@ from tfgpu_magic.host import CellWatch
 from tfgpu_magic.model.parts import register
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tfgpu_magic.notebook.publisher import Publisher
 
 EVERY = 1.0
@@ -62,6 +64,7 @@ class Reporter(CellWatch):
         self._active = time.time()
         self._publisher: Publisher | None = None
         self._publishing = threading.Lock()  # the thread publishes, and whoever announces
+        self._reported: list[Callable[[], object]] = []  # what to do when the next report is there
         self._wake, self._ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="tfgpu_magic-reporter", daemon=True)
 
@@ -95,13 +98,27 @@ class Reporter(CellWatch):
         if self._publisher is None or not self._publisher.stays:
             self.stop()
 
-    def announce(self) -> None:
-        """Report at once, and return when other processes can read the report, or when it takes too long."""
-        if not self._forked() and self._publishing.acquire(timeout=PATIENCE):
+    def announce(self, done: Callable[[], object] = bool, *, wait: bool = True) -> None:
+        """Report at once, and return when other processes can read the report, or when it takes too long.
+
+        Args:
+            done: called when they can, or when there is no report.
+            wait: whether to return only then; if not, the thread reports, where there is one.
+        """
+        if self._forked() or self._ended.is_set():
+            done()
+            return
+        self._reported.append(done)
+        threaded = self._thread.is_alive()
+        if (wait or not threaded) and self._publishing.acquire(timeout=PATIENCE):
             try:
                 self._publish()
             finally:
                 self._publishing.release()
+        elif threaded:
+            self._wake.set()
+        else:
+            done()
 
     def note_idle(self) -> None:
         """Note that no cell runs: IPython sends no event at the end of a silent one."""
@@ -144,6 +161,14 @@ class Reporter(CellWatch):
         self._close()
 
     def _publish(self) -> None:
+        waiting = len(self._reported)
+        try:
+            self._make_report()
+        finally:
+            for _ in range(waiting):
+                self._reported.pop(0)()
+
+    def _make_report(self) -> None:
         if self._ended.is_set():
             return
         if self._publisher is None:
@@ -162,6 +187,8 @@ class Reporter(CellWatch):
         if self._publishing.acquire(timeout=PATIENCE):
             if self._publisher is not None:
                 self._publisher.close()
+            while self._reported:
+                self._reported.pop(0)()
             self._publishing.release()
 
     def _due(self, pause: float) -> bool:
@@ -196,7 +223,9 @@ class Reporter(CellWatch):
                 kernel.session.send(kernel.iopub_socket, "comm_msg", content, ident=b"comm-tfgpu_magic")
 
 
-def announce() -> None:
-    """Have this process report at once, if it does: other processes must know what it has picked."""
-    if _newest is not None:
-        _newest.announce()
+def announce(done: Callable[[], object] = bool, *, wait: bool = True) -> None:
+    """Have this process report, if it does: other processes must know what it has picked, and may take."""
+    if _newest is None:
+        done()
+    else:
+        _newest.announce(done, wait=wait)

@@ -28,6 +28,8 @@ PREFIX = "report-2-"
 """How the files' names begin, with the version of the report's fields; others are not read."""
 LARGEST_REPORT = 2**16
 """The largest report, in bytes; what is longer is not read."""
+TRIES = 100
+"""How often one that is half written is read again: that takes its writer microseconds."""
 AT_LEAST_EVERY = 30.0
 """Seconds after which a kernel posts again, at the latest, while its figures may change."""
 FIGURES_EXPIRE_AFTER = 45.0
@@ -141,11 +143,14 @@ class ReportFiles:
             if pid is None:
                 self.place.remove(name)
                 return None
-            data = os.pread(fd, CHECK + LARGEST_REPORT, 0)
+            for _ in range(TRIES):
+                data = os.pread(fd, CHECK + LARGEST_REPORT, 0)
+                if (text := whole(data)) is not None or not data:
+                    break
             age = time.time() - os.fstat(fd).st_mtime
         finally:
             os.close(fd)
-        text, before = whole(data), self._before.get(name)
+        before = self._before.get(name)
         if text is not None and (before is None or before[0] != text):
             from tfgpu_magic.model.report import Report  # speed of a first `%tf_gpu` line where no other kernel is
 
