@@ -33,16 +33,27 @@ class KnownNames(frozenset[str]):
     """The names and numbers of a user, or of the user's groups, that the system knows.
 
     A directory of users that is away knows nobody. So where a number has no name, it is unknown whether another name is
-    among them, and to ask for one raises PolicyError.
+    among them, and to ask for one raises PolicyError. So does a name that nobody has: it is misspelt, or of a directory
+    that is away.
     """
 
     nameless: str = ""
+    what: str = "the user"
 
     def __contains__(self, name: object) -> bool:
         found = super().__contains__(name)
-        if self.nameless and not found and not str(name).isdecimal():
+        if found or str(name).isdecimal():
+            return found
+        if self.nameless:
             raise PolicyError(f"{policy.FILE} names {name!r}, and {self.nameless} has no name now.")
-        return found
+        try:
+            (grp.getgrnam if self.what == "the group" else pwd.getpwnam)(str(name))
+        except KeyError:
+            raise PolicyError(
+                f"{policy.FILE} names {self.what} {name!r}, which this machine does not know. Mend the name, or write "
+                "the number."
+            ) from None
+        return False
 
 
 def names_of(user: str | None = None) -> KnownNames:
@@ -74,5 +85,5 @@ def _known(what: str, numbers: Sequence[int], name: Callable[[int], str]) -> Kno
         except KeyError:
             nameless = f"{what} {number}"
     found = KnownNames(names)
-    found.nameless = nameless
+    found.nameless, found.what = nameless, what
     return found

@@ -236,6 +236,8 @@ class IdleSteps:
         except PolicyError as error:
             flaw = str(error)
         rule = Rule() if idle is None else rule_of(idle, file.groups_of())
+        if not notebooks:  # nobody is to be told, and no GPU is kept awake
+            return rule, {}, {}, _spent(), flaw
         table = self._watcher.see(notebooks)
         if why := trouble(table):
             raise _UnseenError(why)

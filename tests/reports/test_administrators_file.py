@@ -1,0 +1,89 @@
+"""What administrators wrote into their file, as they met it: a name that nobody has is a mistake, and told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tfgpu_magic import policy
+from tfgpu_magic.doctor.machine import ThisMachine
+from tfgpu_magic.lab.idle_check import idle
+from tfgpu_magic.lab.steps import IdleSteps
+from tfgpu_magic.model.rows import Notebook
+
+HOURS = '[idle]\nnotify = "1h"\nstop = "4h"\n'
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(policy, "FILE", tmp_path / "tfgpu_magic.toml")
+    return policy.FILE
+
+
+MISTAKES = [
+    'groups.h-staf = { stop = "never" }',
+    f'groups.{os.getegid()} = {{ stop = "never" }}\ngroups.h-staf = {{ stop = "never" }}',
+]
+"""A group that nobody has; the same after one that this user is in."""
+
+
+@pytest.mark.parametrize("rest", MISTAKES)
+def test_machine_4_a_group_that_nobody_has_leaves_all_idle_notebooks_alone_and_the_doctor_says_so(
+    file: Path, rest: str
+) -> None:
+    file.write_text(HOURS + rest)
+    (found,) = idle(ThisMachine())
+
+    assert found.outcome.name == "idle.flawed"
+    assert "'h-staf'" in str(found.facts["flaw"])
+
+
+def test_machine_4_a_servers_log_names_the_group_that_nobody_has(
+    file: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text(HOURS + MISTAKES[0])
+
+    async def notebooks() -> dict[int, Notebook]:
+        return {os.getpid(): Notebook(path="train.ipynb", kernel="7f3a", state="idle")}
+
+    steps = IdleSteps(SimpleNamespace(notebooks=notebooks), logging.getLogger(), every=0.01)  # type: ignore[arg-type]
+    told = asyncio.Event()
+    monkeypatch.setattr(steps, "_complain", lambda flaw: (complain(flaw), told.set()))
+    complain = IdleSteps._complain.__get__(steps)
+
+    async def run() -> None:
+        task = asyncio.create_task(steps.run())
+        await asyncio.wait_for(told.wait(), 60)
+        task.cancel()
+
+    asyncio.run(run())
+    steps.close()
+    assert "idle notebooks are left alone: " in caplog.text
+    assert "'h-staf'" in caplog.text
+
+
+@pytest.mark.parametrize("group", [str(os.getegid()), "99999", "root"])
+def test_a_group_of_this_machine_and_a_number_are_no_mistakes(file: Path, group: str) -> None:
+    file.write_text(f'{HOURS}groups.{group} = {{ stop = "never" }}')
+
+    assert [found.outcome.name for found in idle(ThisMachine())] == ["idle.holds"]
+
+
+def test_machine_13_a_server_without_kernels_reads_no_gpu_for_the_idle_table(file: Path) -> None:
+    """A collector would keep a laptop's GPU awake for as long as JupyterLab is open; it would be a process of this."""
+    file.write_text(HOURS)
+
+    async def notebooks() -> dict[int, Notebook]:
+        return {}
+
+    steps = IdleSteps(SimpleNamespace(notebooks=notebooks), logging.getLogger(), every=0.01)  # type: ignore[arg-type]
+    asyncio.run(steps.look())
+    known = asyncio.run(steps.read())
+    steps.close()
+
+    assert (known["known"], known["notebooks"]) == (True, [])
