@@ -6,9 +6,36 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.lab.users import root_only
+from tests.machines import machine_of
+from tests.sizes import GIB
+from tfgpu_magic.doctor.checks.driver import cuda
+from tfgpu_magic.doctor.checks.table import examine
+from tfgpu_magic.doctor.machine import ThisMachine
+from tfgpu_magic.engine.status import status
+from tfgpu_magic.lab.exporter import MachineSeen, families
+from tfgpu_magic.model import phrases
+from tfgpu_magic.model.answer import _width
+from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
+from tfgpu_magic.simgpu import Machine
+
+apart = machine_of("2x8GiB")
+
+
+@pytest.fixture
+def machine(apart: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    """A machine that the tests' own process is on; it is well again after each."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for name, value in apart.environ().items():
+        monkeypatch.setenv(name, value)
+    yield apart
+    apart.clear_faults()
+
 
 HIDDEN = """
 import ctypes, encodings.idna, os, subprocess, traceback  # as root: another user may not reach this Python
@@ -49,3 +76,40 @@ def test_jupyter_8_a_kernel_finds_its_server_where_the_ancestors_above_are_hidde
         )
 
     assert (done.stdout, done.stderr) == ("the-token\n", "")
+
+
+def test_jupyter_14_what_other_programs_use_of_unified_memory_is_not_the_drivers(machine: Machine) -> None:
+    machine.fault("nvmlDeviceGetMemoryInfo", 3)  # as a GB10 answers
+    neighbour = machine.add_neighbour("1GiB@0")
+    shown, seen = status(LOOK_TIMEOUT), look(LOOK_TIMEOUT)
+    neighbour.stop()
+    gpu = shown.table.gpus[0]
+    told = {
+        sample.name: sample.value for one in families(MachineSeen("lab1", seen), seen.time) for sample in one.samples
+    }
+
+    assert (gpu.unified, gpu.used) == (True, GIB)
+    assert "kept by the driver" not in shown._repr_html_()
+    # The alert is by what is in use by anyone: nobody finds room in what a program of the processor's has.
+    free, total = seen.gpus[-1].free or 0, seen.gpus[-1].total or 0
+    assert told["tfgpu_magic_gpu_memory_used_bytes"] == total - free > 0
+
+
+@pytest.mark.parametrize("name", ["می\u200cشود.ipynb", "\U0001f469\u200d\U0001f52c.ipynb"])
+def test_jupyter_16_the_joiners_of_persian_and_of_emoji_stay_in_names(name: str) -> None:
+    assert phrases.plain(name) == name
+    assert _width(name) == _width(name.replace("\u200c", "").replace("\u200d", ""))
+
+
+def test_jupyter_27_in_a_job_without_a_gpu_nobody_is_told_to_take_one(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "NoDevFiles")
+    (job,) = examine(cuda, ThisMachine())
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    (own,) = examine(cuda, ThisMachine())
+
+    assert job.found == "Slurm gave this job no GPU: CUDA_VISIBLE_DEVICES is `NoDevFiles`."
+    assert "--gres=gpu:1" in job.next
+    assert "unset" not in job.next
+    assert own.next.startswith("Unless a scheduler such as Slurm has set it, ")

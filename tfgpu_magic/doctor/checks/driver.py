@@ -165,7 +165,13 @@ CUDA_HIDDEN = Outcome(
     "cuda.hidden",
     Severity.WARNING,
     "CUDA shows programs no GPU: CUDA_VISIBLE_DEVICES is `{visible}` here.",
-    "To have all of them:\n  unset CUDA_VISIBLE_DEVICES",
+    "Unless a scheduler such as Slurm has set it, this shows all of them:\n  unset CUDA_VISIBLE_DEVICES",
+)
+CUDA_NOT_GIVEN = Outcome(
+    "cuda.not-given",
+    Severity.WARNING,
+    "Slurm gave this job no GPU: CUDA_VISIBLE_DEVICES is `{visible}`.",
+    "Ask for one, as here:\n  sbatch --gres=gpu:1 ...",
 )
 CUDA_NO_LIBRARY = Outcome(
     "cuda.no-library",
@@ -193,6 +199,10 @@ CUDA_SILENT = Outcome(
 )
 
 
+NO_DEVICES = "NoDevFiles"
+"""What Slurm, and nobody else, sets CUDA_VISIBLE_DEVICES to in a job without a GPU. Source: its gpu plug-ins."""
+
+
 def cuda(machine: ThisMachine) -> Iterator[Finding]:
     """Tell whether CUDA works; nothing where it was not started."""
     facts = machine.cuda.facts
@@ -203,7 +213,7 @@ def cuda(machine: ThisMachine) -> Iterator[Finding]:
     elif "library" in facts:
         yield CUDA_NO_LIBRARY(error=facts["library"])
     elif facts["code"] == library.NO_DEVICE and machine.visible is not None:
-        yield CUDA_HIDDEN(visible=machine.visible)
+        yield (CUDA_NOT_GIVEN if machine.visible == NO_DEVICES else CUDA_HIDDEN)(visible=machine.visible)
     elif facts["code"]:
         yield CUDA_FAILS(error=facts["name"])
     else:
