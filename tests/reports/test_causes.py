@@ -113,3 +113,50 @@ def test_jupyter_27_in_a_job_without_a_gpu_nobody_is_told_to_take_one(
     assert "--gres=gpu:1" in job.next
     assert "unset" not in job.next
     assert own.next.startswith("Unless a scheduler such as Slurm has set it, ")
+
+
+def seen_by(machine: Machine, *words: str, module: str = "tfgpu_magic") -> str:
+    """Return what `tfgpu` prints on the machine, as one line."""
+    done = machine.run([sys.executable, "-m", module, *words], capture_output=True, text=True)
+    return " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(("code", "words"), [(999, "Unknown Error"), (8, "Simulated error")])
+def test_jupyter_12_an_error_of_nvmls_start_has_nvmls_words(code: int, words: str, machine: Machine) -> None:
+    machine.fault("nvmlInit", code)
+    told = seen_by(machine, "status")
+
+    assert f"NVML does not start: {words} (error {code})." in told
+    assert "container" not in told
+
+
+@pytest.mark.parametrize("code", [999, 8, 9, 4])
+@pytest.mark.parametrize("words", [("status",), ("doctor", "--quick")])
+def test_jupyter_12_a_container_that_lost_its_devices_is_told_so_by_proof(
+    words: tuple[str, ...], code: int, machine: Machine
+) -> None:
+    machine.fault("nvmlInit", code)
+    told = seen_by(machine, *words, module="tests.reports.denied")
+
+    assert f"The kernel denies this process {machine.path} (Operation not permitted), as in a container" in told
+    assert "Restart the container." in told
+    assert "modprobe" not in told
+
+
+def test_jupyter_12_a_container_without_the_devices_is_not_told_to_load_the_module(tmp_path: Path) -> None:
+    with Machine.create("8GiB") as machine:
+        machine.path.rename(tmp_path / "machine")
+        told = seen_by(machine, "status")
+        doctor = seen_by(machine, "doctor", "--quick")
+        (tmp_path / "machine").rename(machine.path)
+
+    sentence = f"The NVIDIA driver is loaded, and this process has no {machine.path}. In a container"
+    assert sentence in told
+    assert "modprobe" not in told
+    assert sentence in doctor
+
+
+def test_jupyter_12_an_error_of_one_gpu_has_nvmls_words(machine: Machine) -> None:
+    machine.fault("nvmlDeviceGetMemoryInfo", 18, gpu=1)
+
+    assert "Driver/library version mismatch (error 18)" in seen_by(machine, "status")

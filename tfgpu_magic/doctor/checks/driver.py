@@ -11,6 +11,7 @@ from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.frameworks import cuda as library
 from tfgpu_magic.model import phrases
+from tfgpu_magic.monitor.driver.nvml_calls import MODULE as FILE
 
 ANSWERS = Outcome("driver.answers", Severity.GOOD, "NVIDIA's driver {version} answered in {seconds} s.")
 SIMULATED = Outcome(
@@ -73,7 +74,6 @@ MODULE_UNKNOWN = Outcome(
 )
 MODULE_SIMULATED = Outcome("kernel_module.simulated", Severity.GOOD, "None: the driver is simulated.")
 
-FILE = "/proc/driver/nvidia/version"
 _LINE = re.compile(r"NVRM version: +NVIDIA UNIX (?P<kind>.*?) Kernel Module(?: for \S+)? +(?P<version>[\d.]+)")
 
 
@@ -88,9 +88,9 @@ def kernel_module(machine: ThisMachine) -> Iterator[Finding]:
         yield MODULE_UNKNOWN(file=FILE)
         return
     version, library = found["version"], driver.snapshot.driver if driver.snapshot else None
-    if driver.snapshot is not None and driver.snapshot.absent:
+    if driver.answer.facts.get("library") is False:
         yield MODULE_LIBRARY_MISSING(version=version)
-    elif library is not None and library != version:
+    elif library and library != version:
         yield MODULE_DIFFERS(version=version, library=library)
     else:
         yield (MODULE_OPEN if "Open" in found["kind"] else MODULE_PROPRIETARY)(version=version)
