@@ -14,13 +14,15 @@ import pytest
 from tests.lab.users import root_only
 from tests.machines import machine_of
 from tests.sizes import GIB
-from tfgpu_magic.doctor.checks.driver import cuda
+from tfgpu_magic.doctor.checks.driver import cuda, gpus
 from tfgpu_magic.doctor.checks.table import examine
-from tfgpu_magic.doctor.machine import ThisMachine
+from tfgpu_magic.doctor.child import Reply
+from tfgpu_magic.doctor.machine import DriverReply, ThisMachine
 from tfgpu_magic.engine.status import status
 from tfgpu_magic.lab.exporter import MachineSeen, families
 from tfgpu_magic.model import phrases
 from tfgpu_magic.model.answer import _width
+from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
 from tfgpu_magic.simgpu import Machine
 
@@ -113,6 +115,31 @@ def test_jupyter_27_in_a_job_without_a_gpu_nobody_is_told_to_take_one(
     assert "--gres=gpu:1" in job.next
     assert "unset" not in job.next
     assert own.next.startswith("Unless a scheduler such as Slurm has set it, ")
+
+
+@pytest.mark.parametrize(
+    ("container", "found"), [("", ["gpus.works", "gpus.unlisted"]), (".dockerenv", ["gpus.works"])]
+)
+def test_jupyter_15_a_gpu_that_the_driver_no_longer_lists_is_a_fault(
+    container: str, found: list[str], tmp_path: Path
+) -> None:
+    for at in ("01", "41"):
+        folder = tmp_path / f"proc/driver/nvidia/gpus/0000:{at}:00.0"
+        folder.mkdir(parents=True)
+        (folder / "information").write_text(
+            f"Model: \t\t NVIDIA A100\nGPU UUID: \t GPU-{at}\nBus Location: \t 0000:{at}:00.0\n"
+        )
+    if container:  # it was given one of the machine's two
+        (tmp_path / container).touch()
+    machine = ThisMachine(tmp_path, {})
+    seen = Snapshot(time=1e9, driver="570", gpus=(Gpu(index=0, uuid="GPU-01", name="NVIDIA A100", total=1, free=1),))
+    vars(machine)["driver"] = DriverReply(Reply({"took": 0.1, "library": True}), seen)
+    told = examine(gpus, machine)
+
+    assert [one.outcome.name for one in told] == found
+    assert [one.found for one in told[1:]] == [
+        "The kernel module has 2 GPUs, and the driver lists 1. Missing is the NVIDIA A100 at 0000:41:00.0."
+    ][: len(found) - 1]
 
 
 def seen_by(machine: Machine, *words: str, module: str = "tfgpu_magic") -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from tfgpu_magic import probe
+from tfgpu_magic.doctor.checks.host import containers
 from tfgpu_magic.doctor.children.driver import ROOM
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
@@ -126,6 +127,12 @@ GPU_MIG_EMPTY = Outcome(
     "  nvidia-smi mig -i {gpu} -lgip\n"
     "  nvidia-smi -i {gpu} -mig 0",
 )
+GPU_UNLISTED = Outcome(
+    "gpus.unlisted",
+    Severity.FAULT,
+    "The kernel module has {count} GPUs, and the driver lists {listed}. Missing is the {name} at {place}.",
+    "The kernel says why; a reboot may bring it back:\n  sudo dmesg | grep -i -e nvrm -e xid",
+)
 GPU_REMARK = Outcome("gpus.remark", Severity.NOTE, "{remark}")
 
 
@@ -143,8 +150,24 @@ def gpus(machine: ThisMachine) -> Iterator[Finding]:
             yield GPU_MIG(**of_gpu, instances=instances, first=instances[0]) if instances else GPU_MIG_EMPTY(**of_gpu)
         else:
             yield GPU_WORKS(**of_gpu, total_bytes=gpu.most, free_bytes=gpu.free)
+    if not (driver.snapshot.simulated or containers(machine)):  # a container has those that it was given
+        yield from _unlisted(machine)
     for note in driver.snapshot.notes:
         yield GPU_REMARK(remark=note)
+
+
+def _unlisted(machine: ThisMachine) -> Iterator[Finding]:
+    """Tell which GPUs the kernel module has and NVML does not list. Source: the chapter of `kernel_module`."""
+    listed = {gpu.uuid for gpu in machine.driver.gpus if gpu.instance is None}
+    files = sorted((machine.root / _GPUS).glob("*/information"))
+    known = [dict(_FACT.findall(machine.text(str(file.relative_to(machine.root))) or "")) for file in files]
+    for one in known if len(known) > len(listed) else ():
+        if one.get("GPU UUID") not in listed:
+            facts = {"name": one.get("Model"), "place": one.get("Bus Location")}
+            yield GPU_UNLISTED(count=len(known), listed=len(listed), **facts)
+
+
+_GPUS, _FACT = "proc/driver/nvidia/gpus", re.compile(r"^(.+?):[ \t]+(.+?)\s*$", re.MULTILINE)
 
 
 # --- CUDA ---

@@ -206,7 +206,9 @@ def starting(code: int) -> str:
     """Say why NVML did not start or counts no GPUs, and what to do."""
     why = "" if code in (NO_LIBRARY, NO_GPU, 18) else _out_of_reach()
     return (
-        why or _START.get(code) or say("NVML does not start: {why}. See whether nvidia-smi says more.", why=_words(code))
+        why
+        or _START.get(code)
+        or say("NVML does not start: {why}. See whether nvidia-smi says more.", why=_words(code))
     )
 
 
