@@ -187,3 +187,70 @@ def test_jupyter_12_an_error_of_one_gpu_has_nvmls_words(machine: Machine) -> Non
     machine.fault("nvmlDeviceGetMemoryInfo", 18, gpu=1)
 
     assert "Driver/library version mismatch (error 18)" in seen_by(machine, "status")
+
+
+WORKER = "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0); print('ready', flush=True); input()"
+
+
+@pytest.fixture
+def unlisted(machine: Machine) -> Iterator[None]:
+    """6 GiB of the first GPU for which no process is listed: they are in a list that the driver does not give."""
+    row = machine.add_row(2**22 - 1, 0, "6GiB", kind="G")
+    machine.fault("nvmlDeviceGetGraphicsRunningProcesses", 3)
+    yield
+    row.stop()
+
+
+@pytest.mark.usefixtures("unlisted")
+def test_jupyter_13_memory_without_a_process_is_told_as_that_with_own_processes_that_have_the_driver_open(
+    machine: Machine,
+) -> None:
+    workers = [machine.popen([sys.executable, "-c", WORKER], stdin=-1, stdout=-1) for _ in range(2)]
+    for worker in workers:
+        assert worker.stdout
+        worker.stdout.readline()
+    told = seen_by(machine, "status")
+    for worker in workers:
+        worker.communicate(b"\n")
+    after = seen_by(machine, "status")
+
+    assert "no process listed 6.0 GiB" in told
+    assert not {"others", "Attribution", "container"} & set(told.split())
+    assert "GPU 0: no process is listed for 6 GiB. Of your processes, these have the driver open" in told
+    assert all(f"python ({worker.pid})" in told for worker in workers)
+    assert not any(f"python ({worker.pid})" in after for worker in workers)
+
+
+@pytest.mark.usefixtures("unlisted")
+def test_jupyter_13_a_refusal_has_a_line_for_it(machine: Machine) -> None:
+    done = machine.run(
+        [sys.executable, "-m", "tfgpu_magic", "plan", "visible 0; limit 4GiB"], capture_output=True, text=True
+    )
+
+    assert "6 GiB  no process is listed for it" in done.stderr
+
+
+MOVES = """
+from tfgpu_magic.monitor.collector import read
+from tfgpu_magic.monitor.driver.readers import Readers
+from tfgpu_magic.monitor.table.tabulate import Known, make
+from tfgpu_magic.simgpu import Machine
+
+machine, reader = Machine.current(), Readers()
+listed = read(reader, None, "graphics")
+neighbour = machine.add_neighbour("6GiB@0")
+for kind in ("memory", "lists"):
+    listed = read(reader, listed, kind)
+    made = make(listed, Known())
+    print([row.owner for row in made.processes if row.pid is None], [one.text for one in made.gpus[0].shares])
+machine.close()
+"""
+
+
+def test_machine_11_memory_that_came_since_the_lists_is_nobodys_yet(machine: Machine) -> None:
+    done = machine.run([sys.executable, "-c", MOVES], capture_output=True, text=True)
+
+    assert done.stdout.splitlines() == [
+        "['not listed yet'] ['not listed yet', 'free']",
+        "[] ['others', 'free']",
+    ], done.stderr

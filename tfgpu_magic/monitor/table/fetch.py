@@ -8,22 +8,25 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.rows import Table
+from tfgpu_magic.model.said import in_commas, say
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.monitor.board.unused import continued, recent
 from tfgpu_magic.monitor.driver.look import look
 from tfgpu_magic.monitor.live import Live, last
 from tfgpu_magic.monitor.owners.attribution import Owners, together
-from tfgpu_magic.monitor.owners.pids import maker
+from tfgpu_magic.monitor.owners.pids import maker, unlisted
 from tfgpu_magic.monitor.table.limited import limited
-from tfgpu_magic.monitor.table.tabulate import UNATTRIBUTED, Known, make
+from tfgpu_magic.monitor.table.tabulate import UNATTRIBUTED, UNLISTED, Known, make
 from tfgpu_magic.probe import within
+from tfgpu_magic.units import rounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -37,6 +40,9 @@ if TYPE_CHECKING:
 
 PID_TRUSTED_FOR = 10.0
 """Seconds in which no pid is reused by another process on the same GPU."""
+
+MOST_SUSPECTS = 8
+"""How many of the processes that may have memory of nobody's are named."""
 
 HANGS = "Whose the processes are is not known: this machine's processes cannot be read at the moment."
 
@@ -106,9 +112,27 @@ def table(report: Callable[[Snapshot], Report] | None = None, *, timeout: float 
         snapshot = continued(snapshot, published)
     known = within(timeout, lambda: _read().known(Owners(), snapshot, {}))
     made = _noted(make(snapshot, replace(known or Known(), own=report(snapshot) if report else None)))
+    if any(row.owner == UNLISTED for row in made.processes):
+        made = replace(made, notes=(*made.notes, *filter(None, [within(timeout, partial(_suspects, made))])))
     if known is None:
         made = replace(made, notes=(*(note for note in made.notes if note != UNATTRIBUTED), HANGS))
     return made
+
+
+def _suspects(made: Table) -> str:
+    """Say which of this user's processes may have memory for which none is listed; nothing where none may."""
+    pids = unlisted({row.pid for row in made.processes})[:MOST_SUSPECTS]
+    if not pids:
+        return ""
+    found, rests = _read(), [row for row in made.processes if row.owner == UNLISTED]
+    owners = Owners().find((), together(found.reports, {}), pids, found.names)
+    return say(
+        "GPU {gpus}: no process is listed for {size}. Of your processes, these have the driver open and are in no "
+        "list: {names}. End those that you do not need.",
+        gpus=", ".join(row.gpu for row in rests),
+        size=rounded(sum(row.held or 0 for row in rests)),
+        names=in_commas(say("{name} ({pid})", name=owners[pid].text, pid=pid) for pid in pids),
+    )
 
 
 def _noted(made: Table) -> Table:
