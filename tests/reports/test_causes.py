@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,9 @@ import pytest
 
 from tests.lab.users import root_only
 from tests.machines import machine_of
+from tests.monitor.boards import end_collectors
 from tests.sizes import GIB
+from tests.waiting import until
 from tfgpu_magic.doctor.checks.driver import cuda, gpus
 from tfgpu_magic.doctor.checks.table import examine
 from tfgpu_magic.doctor.child import Reply
@@ -24,6 +27,7 @@ from tfgpu_magic.model import phrases
 from tfgpu_magic.model.answer import _width
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
+from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.simgpu import Machine
 
 apart = machine_of("2x8GiB")
@@ -234,6 +238,7 @@ MOVES = """
 from tfgpu_magic.monitor.collector import read
 from tfgpu_magic.monitor.driver.readers import Readers
 from tfgpu_magic.monitor.table.tabulate import Known, make
+from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.simgpu import Machine
 
 machine, reader = Machine.current(), Readers()
@@ -254,3 +259,23 @@ def test_machine_11_memory_that_came_since_the_lists_is_nobodys_yet(machine: Mac
         "['not listed yet'] ['not listed yet', 'free']",
         "[] ['others', 'free']",
     ], done.stderr
+
+
+def test_machine_8_status_waits_for_a_driver_that_is_slow_to_start(machine: Machine) -> None:
+    machine.hang("nvmlInit", 4)
+    done = machine.run([sys.executable, "-m", "tfgpu_magic", "status"], capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stdout
+    assert "7.9 GiB" in done.stdout
+    assert done.stderr == "tfgpu: waiting for the NVIDIA driver, which is slow to answer…\n"
+
+
+def test_machine_8_beside_a_live_view_its_figures_are_shown_at_once(machine: Machine, tmp_path: Path) -> None:
+    with Live(linger=600) as live:
+        until(lambda: live.wait().snapshot.gpus)
+        machine.hang("nvmlInit", 3600)
+        sent = json.loads(seen_by(machine, "status", "--json"))["state"]
+    end_collectors(machine)
+
+    assert ("error" in sent, sent["gpus"]["0"]["total"]) == (False, 8 * GIB)
+    assert sent["notes"][0].startswith("These figures are ")

@@ -19,7 +19,7 @@ from tfgpu_magic.model.said import in_commas, say
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.monitor.board.unused import continued, recent
-from tfgpu_magic.monitor.driver.look import look
+from tfgpu_magic.monitor.driver.look import SHOW_LATE_FOR, look
 from tfgpu_magic.monitor.live import Live, last
 from tfgpu_magic.monitor.owners.attribution import Owners, together
 from tfgpu_magic.monitor.owners.pids import maker, unlisted
@@ -96,18 +96,28 @@ def posted(files: ReportFiles) -> Posted:
     return Posted(reports, tuple(fact for fact in found if fact is not None), files.names)
 
 
-def table(report: Callable[[Snapshot], Report] | None = None, *, timeout: float = 1.5) -> Table:
+def table(
+    report: Callable[[Snapshot], Report] | None = None,
+    *,
+    timeout: float = 1.5,
+    patience: float | None = None,
+    slow: Callable[[], None] | None = None,
+) -> Table:
     """Look at the GPUs now, and find whose memory it is.
 
     Args:
         report: makes this kernel's own report; None leaves that out.
         timeout: seconds to wait for the driver, and as long again for this machine's processes.
+        patience: seconds to wait for the driver where no live view has its figures; None is `timeout`.
+        slow: called once where that takes more than three seconds.
 
     Returns:
         The rows, even where there is no driver or it hangs: then the table's `error` says so.
     """
-    snapshot = look(timeout)
     published = last()
+    live = published is not None and not published.error and time.time() - published.time <= SHOW_LATE_FOR
+    wait = timeout if patience is None or live else patience
+    snapshot = look(wait, slow=slow, before=limited(published) if published and live else None)
     if published is not None:
         snapshot = continued(snapshot, published)
     known = within(timeout, lambda: _read().known(Owners(), snapshot, {}))
