@@ -27,7 +27,7 @@ export const templates = (trans: Translation): string[] => [
   trans.__(
     '%1 did not answer within %2 s. A driver that nothing keeps awake takes some seconds to start, and it is still being asked: say it again. %3 shows whether it hangs.'
   ),
-  trans.__('%1 did not answer within %2 s: the driver hangs. Try %3.'),
+  trans.__('%1 did not answer within %2 s: the driver hangs, or takes longer to start. Try %3.'),
   trans.__('%1 did not take it: %2'),
   trans.__('%1 does not answer: an earlier call hangs in the driver. A reboot may be needed.'),
   trans.__('%1 does nothing: only true and false count.'),
@@ -389,7 +389,7 @@ export const templates = (trans: Translation): string[] => [
   trans.__('peaks'),
   trans.__('pid %1'),
   trans.__('pool'),
-  trans.__('process %1 cannot be read: it hangs in the driver, as it seems'),
+  trans.__('process %1 cannot be read: the system does not answer for it'),
   trans.__('process %1 is no isolated call of a kernel of this server'),
   trans.__('process %1 is no kernel of this server'),
   trans.__('process %1 is not ended'),

@@ -24,7 +24,8 @@ ABSENT = Outcome("driver.absent", Severity.FAULT, "{error}", f"{phrases.TRY}\n  
 HANGS = Outcome(
     "driver.hangs",
     Severity.FAULT,
-    "NVIDIA's driver did not answer within {seconds} s: a call hangs in it. What would hang with it was not asked.",
+    "NVIDIA's driver did not answer within {seconds} s: a call hangs in it, or it takes longer to start. What may hang "
+    "with it was not asked.",
     "See whether nvidia-smi hangs too, and what the kernel says of it; a reboot may be needed:\n"
     "  sudo dmesg | grep -i -e nvrm -e xid",
 )
@@ -255,8 +256,9 @@ def cuda(machine: ThisMachine) -> Iterator[Finding]:
 # --- pids ---
 
 _INSTEAD = (
-    "Tables show such memory as others', and notebooks that load the extension show their own figures. Drivers from "
-    "565.57 on name a container's own processes; with an older one, the container may have the machine's pids:\n"
+    "Tables show such memory as others', or as that of no process listed, and notebooks that load the extension show "
+    "their own figures. Drivers from 565.57 on name a container's own processes; with an older one, the container may "
+    "have the machine's pids:\n"
     "  docker run --pid=host ..."
 )
 

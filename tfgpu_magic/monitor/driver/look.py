@@ -101,7 +101,7 @@ class PendingLook:
         try:
             return self._read(asked, slow)
         except TimeoutError:
-            if asked.done:
+            if asked.done or self._timeout >= asked.patience:
                 return _failed(
                     say(
                         "{driver} did not answer within {seconds} s: the driver hangs, or takes longer to start. Try "

@@ -131,7 +131,7 @@ def table(
 
 def _suspects(made: Table) -> str:
     """Say which of this user's processes may have memory for which none is listed; nothing where none may."""
-    pids = unlisted({row.pid for row in made.processes})[:MOST_SUSPECTS]
+    pids = unlisted([row.pid for row in made.processes if row.pid])[:MOST_SUSPECTS]
     if not pids:
         return ""
     found, rests = _read(), [row for row in made.processes if row.owner == UNLISTED]
