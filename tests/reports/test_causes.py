@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.frameworks.cells_on_machine import stage
 from tests.lab.users import root_only
 from tests.machines import machine_of
 from tests.monitor.boards import end_collectors
@@ -279,3 +280,22 @@ def test_machine_8_beside_a_live_view_its_figures_are_shown_at_once(machine: Mac
 
     assert ("error" in sent, sent["gpus"]["0"]["total"]) == (False, 8 * GIB)
     assert sent["notes"][0].startswith("These figures are ")
+
+
+@pytest.mark.usefixtures("unlisted")
+def test_jupyter_13_who_says_of_itself_what_it_has_is_no_suspect_nor_what_it_started(machine: Machine) -> None:
+    worker = f"subprocess.Popen([sys.executable, '-c', {WORKER!r}], stdin=-1, stdout=-1)"
+    with stage(machine) as play:
+        *_, told = play(
+            {},
+            [
+                "%load_ext tfgpu_magic",
+                "start_cuda()",
+                f"import subprocess; w = {worker}",
+                "w.stdout.readline()",
+                "%tf_gpu",
+            ],
+        )
+
+    assert "no process listed" in told
+    assert "this notebook" not in told

@@ -93,21 +93,12 @@ class Gpu(NamedTuple):
         return known if known is None or self.limit is None else min(known, self.limit)
 
     def rest(self, held: Iterable[int | None]) -> int | None:
-        """Return the bytes in use beyond what processes hold; None where that is unknown, or the driver may take it."""
+        """Return the bytes in use beyond these; None where that is unknown, or no more than the driver itself takes."""
         sizes = list(held)
         if self.used is None or self.mig or None in sizes:
             return None
         rest = self.used - sum(size or 0 for size in sizes)
-        return rest if rest > self._least else None
-
-    @property
-    def moved(self) -> bool:
-        """Whether memory was taken since the list of its processes was read, so that it may be any process's."""
-        return None not in (self.used, self.used_then) and (self.used or 0) - (self.used_then or 0) > self._least
-
-    @property
-    def _least(self) -> int:
-        return max(SMALLEST_REST, (self.total or 0) // 100)
+        return rest if rest > max(SMALLEST_REST, (self.total or 0) // 100) else None
 
     @property
     def simulated(self) -> bool:

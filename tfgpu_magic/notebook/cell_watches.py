@@ -133,10 +133,9 @@ _QUIET = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast
 
 def _may_start(node: ast.stmt) -> bool:
     """Tell whether a statement imports what may start a framework: neither one itself nor Python's own modules do."""
-    module = node.module or "" if isinstance(node, ast.ImportFrom) else ""  # a package's own has none
-    names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [module]
-    known = {"keras", *NAMES, *sys.stdlib_module_names}
-    return isinstance(node, ast.Import | ast.ImportFrom) and not all(name.partition(".")[0] in known for name in names)
+    names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+    names += [node.module or "."] if isinstance(node, ast.ImportFrom) else []
+    return not {name.partition(".")[0] for name in names} <= {"keras", *NAMES, *sys.stdlib_module_names}
 
 
 def _is_constant(node: ast.stmt) -> bool:

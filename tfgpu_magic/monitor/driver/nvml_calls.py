@@ -215,16 +215,9 @@ def starting(code: int) -> str:
 def _out_of_reach() -> str:
     """Say why this process cannot open the driver's device file, as some containers' cannot; nothing where it can."""
     machine = os.environ.get(SIMULATED)
-    file = machine or DEVICE
+    file, module = (DEVICE, MODULE) if machine is None else (machine, f"{machine}.nvidia-version")
     try:
         os.close(os.open(file, os.O_RDWR | os.O_NONBLOCK))
-    except FileNotFoundError:
-        if os.path.exists(MODULE if machine is None else f"{machine}.nvidia-version"):  # noqa: PTH110  speed of a look
-            return say(
-                "The NVIDIA driver is loaded, and this process has no {file}. In a container, start it with its GPUs "
-                "(docker run --gpus all ...); elsewhere, `sudo nvidia-smi` makes the file.",
-                file=file,
-            )
     except OSError as error:
         if error.errno == errno.EPERM:  # by the rules of a cgroup
             return say(
@@ -234,8 +227,12 @@ def _out_of_reach() -> str:
                 file=file,
                 why=error.strerror,
             )
-        if error.errno == errno.EACCES:
-            return str(_START[NO_PERMISSION])
+        if error.errno == errno.ENOENT and os.path.exists(module):  # noqa: PTH110  speed of a look
+            return say(
+                "The NVIDIA driver is loaded, and this process has no {file}. In a container, start it with its GPUs "
+                "(docker run --gpus all ...); elsewhere, `sudo nvidia-smi` makes the file.",
+                file=file,
+            )
     return ""
 
 

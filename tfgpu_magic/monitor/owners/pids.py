@@ -15,7 +15,7 @@ from tfgpu_magic.monitor.driver.sources import SOURCES
 from tfgpu_magic.probe import CALLS
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 PROC = Path("/proc")
 ISOLATED = "isolated call"
@@ -247,13 +247,17 @@ def maker() -> int | None:
     return next((pid for pid in ancestors(os.getpid()) if command(pid) != ISOLATED), None)
 
 
-def unlisted(listed: Container[int]) -> list[int]:
-    """Return this user's processes that have started CUDA, and are not among those that a driver lists."""
+def unlisted(known: Collection[int]) -> list[int]:
+    """Return this user's processes that have started CUDA, and are neither among some nor started by one of them."""
     found = []
     for pid in (int(name) for name in os.listdir(PROC) if name.isdigit()):  # noqa: PTH208  names are enough
         with contextlib.suppress(OSError):  # it has ended
-            own = pid not in listed and user(pid) == os.getuid() and not _text(pid, "comm").startswith("tfgpu-")
-            found += [pid] if own and opens_driver(pid, _COMPUTES) else []
+            if (
+                user(pid) == os.getuid()
+                and not _text(pid, "comm").startswith("tfgpu-")
+                and opens_driver(pid, _COMPUTES)
+            ):
+                found += [pid] if family(pid).isdisjoint(known) else []
     return sorted(found)
 
 

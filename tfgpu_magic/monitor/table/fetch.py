@@ -6,6 +6,7 @@ It joins the figures, the kernels' reports and what else is posted on the board,
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from dataclasses import replace
 from functools import partial
@@ -131,10 +132,11 @@ def table(
 
 def _suspects(made: Table) -> str:
     """Say which of this user's processes may have memory for which none is listed; nothing where none may."""
-    pids = unlisted([row.pid for row in made.processes if row.pid])[:MOST_SUSPECTS]
+    found, rests = _read(), [row for row in made.processes if row.owner == UNLISTED]
+    known = {os.getpid(), *(one.pid for one in found.reports), *(row.pid for row in made.processes if row.pid)}
+    pids = unlisted(known)[:MOST_SUSPECTS]  # who reports of itself is known, and what it has started
     if not pids:
         return ""
-    found, rests = _read(), [row for row in made.processes if row.owner == UNLISTED]
     owners = Owners().find((), together(found.reports, {}), pids, found.names)
     return say(
         "GPU {gpus}: no process is listed for {size}. Of your processes, these have the driver open and are in no "
