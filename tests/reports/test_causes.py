@@ -71,6 +71,30 @@ with listening() as ours:
 """A server of a user's, started by root, and what its kernel finds, where /proc shows nobody others' processes."""
 
 
+LEFT = """
+import ctypes, os, subprocess, sys
+from tfgpu_magic.monitor.owners.attribution import Owners
+
+subprocess.run(["mount", "-t", "proc", "-o", "hidepid=1", "proc", "/proc"], check=True)
+os.setgroups([])
+os.setresgid(12345, 12345, 12345)
+os.setresuid(12345, 12345, 12345)
+ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)
+left = subprocess.Popen(["sleep", "3600"], env={"JPY_SESSION_NAME": "/home/ann/train.ipynb"})
+(owner,) = Owners().find((), here=[left.pid]).values()
+print(owner.who, owner.text)
+left.kill()
+"""
+"""A program that a notebook has started and left; what started it is hidden."""
+
+
+@root_only
+def test_jupyter_8_an_own_process_below_a_hidden_one_is_not_another_users() -> None:
+    done = subprocess.run(["unshare", "--mount", sys.executable, "-c", LEFT], capture_output=True, text=True)
+
+    assert (done.stdout, done.stderr) == ("mine sleep, started from train.ipynb\n", "")
+
+
 @root_only
 def test_jupyter_8_a_kernel_finds_its_server_where_the_ancestors_above_are_hidden() -> None:
     with tempfile.TemporaryDirectory() as folder:

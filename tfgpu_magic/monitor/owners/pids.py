@@ -163,13 +163,20 @@ def kernel_of(line: Sequence[int]) -> tuple[int, str]:
     own, above = _words(line[0]), line[1:]
     for pid in line:
         parent, above = next(iter(above), 0), above[1:]
-        words = _words(parent) if parent and user(parent) == os.getuid() else []
+        words = _words(parent) if parent and _is_own(parent) else []
         if (found := kernel_id(own)) and words != own:
             return (pid, found) if lives(int(_stat(pid)[3])) else (0, "")
         if not words:
             break
         own = words
     return 0, ""
+
+
+def _is_own(pid: int) -> bool:
+    """Tell whether a process is this user's; one that has ended, or that /proc hides, is not."""
+    with contextlib.suppress(OSError):
+        return user(pid) == os.getuid()
+    return False
 
 
 def _words(pid: int) -> list[str]:
@@ -252,12 +259,8 @@ def unlisted(known: Collection[int]) -> list[int]:
     found = []
     for pid in (int(name) for name in os.listdir(PROC) if name.isdigit()):  # noqa: PTH208  names are enough
         with contextlib.suppress(OSError):  # it has ended
-            if (
-                user(pid) == os.getuid()
-                and not _text(pid, "comm").startswith("tfgpu-")
-                and opens_driver(pid, _COMPUTES)
-            ):
-                found += [pid] if family(pid).isdisjoint(known) else []
+            other = not _is_own(pid) or _text(pid, "comm").startswith("tfgpu-")  # a collector opens it, too
+            found += [pid] if not other and opens_driver(pid, _COMPUTES) and family(pid).isdisjoint(known) else []
     return sorted(found)
 
 
