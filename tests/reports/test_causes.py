@@ -81,7 +81,7 @@ os.setresgid(12345, 12345, 12345)
 os.setresuid(12345, 12345, 12345)
 ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)
 left = subprocess.Popen(["sleep", "3600"], env={"JPY_SESSION_NAME": "/home/ann/train.ipynb"})
-(owner,) = Owners().find((), here=[left.pid]).values()
+(owner,) = Owners(0).find((), here=[left.pid]).values()
 print(owner.who, owner.text)
 left.kill()
 """
