@@ -18,7 +18,7 @@ from tfgpu_magic.engine.status import Status
 from tfgpu_magic.model.report import Figure, GpuUse, LogicalGpu, Report
 from tfgpu_magic.model.rows import Notebook, ProcessRow, Table
 from tfgpu_magic.model.snapshot import SMALLEST_REST, Gpu, Process, Snapshot
-from tfgpu_magic.monitor.owners.attribution import Owner
+from tfgpu_magic.monitor.owners.attribution import ENDED, SILENT, Owner
 from tfgpu_magic.monitor.table import message
 from tfgpu_magic.monitor.table.tabulate import COLOURS, TONES, UNATTRIBUTED, UNREAD, Known, make
 
@@ -178,6 +178,15 @@ def test_used_memory_and_no_process_at_all_does_not_prove_a_container() -> None:
 
     assert owners_of(made) == ["no process listed"]
     assert made.notes == ()
+
+
+def test_a_process_of_which_nothing_is_known_is_not_called_others() -> None:
+    rows = (Process("0", 8, "C", 9 * GIB), Process("0", 4, "C", GIB))
+    gpu = Gpu(index=0, total=16 * GIB, used=10 * GIB, free=6 * GIB)
+    owners = {8: Owner(pid=8, who="unknown", text=SILENT), 4: Owner(pid=4, who="gone", text="eval.ipynb, ended")}
+    made = make(Snapshot(time=0.0, gpus=(gpu,), processes=rows), Known(owners=owners))
+
+    assert made.gpus[0].shares[0].text == f"{SILENT}, {ENDED}"
 
 
 def test_what_was_taken_since_the_lists_were_read_is_nobodys_yet() -> None:

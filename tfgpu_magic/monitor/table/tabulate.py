@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from tfgpu_magic.model.rows import GpuRow, ProcessRow, Share, Table, by_gpu
 from tfgpu_magic.model.said import in_commas, say
 from tfgpu_magic.monitor.driver.sources import product
-from tfgpu_magic.monitor.owners.attribution import OTHERS, SILENT, THIS, Owner
+from tfgpu_magic.monitor.owners.attribution import ENDED, OTHERS, SILENT, THIS, Owner
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -320,7 +320,9 @@ def _shares(gpu: Gpu, rows: Sequence[ProcessRow], unlisted: str) -> tuple[Share,
     rest = gpu.used - sizes["this"] - sizes["mine"]
     if gpu.total == gpu.limit:
         sizes["others"] = 0  # what is used in the cgroup is told, and others' rows may be of other cgroups
-    names = [*([OTHERS] if sizes["others"] else []), *([unlisted] if unlisted not in ("", OTHERS) else [])]
+    listed = [row for row in rows if row.who not in sizes and row.known and sizes["others"]]
+    names = [{"other": OTHERS, "gone": ENDED}.get(row.who, row.owner) for row in listed]
+    names = list(dict.fromkeys(filter(None, (*names, unlisted))))
     others = OWNER_UNKNOWN if _holds_unknown(rows) or not gpu.listed else in_commas(names) or OTHERS
     found = (
         Share(who="this", text=THIS, size=sizes["this"]),
