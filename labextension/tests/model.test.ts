@@ -44,6 +44,7 @@ test('the fullest GPU is the one with the largest part used, among those that te
 
   assert.equal(fullest(state({ gpus })), '1');
   assert.equal(fullest(state({ gpus: { 2: { name: 'lost' } } })), null);
+  assert.equal(fullest(state({ gpus: { ...gpus, 3: gpu({ used: 1, total: 20, free: 1, unified: true }) } })), '3');
 });
 
 test('it stays so until another is clearly fuller', () => {
@@ -60,4 +61,5 @@ test('a GPU is nearly full where the viewer can have little more of it, by its m
   assert.equal(nearlyFull({ ...figures, used: 76 * GIB }), 95);
   assert.equal(nearlyFull({ ...figures, free: 2 * GIB, limit: 32 * GIB }), 93);
   assert.equal(nearlyFull({ ...figures, free: 20 * GIB, limit: 32 * GIB }), undefined);
+  assert.equal(nearlyFull({ ...figures, free: 2 * GIB, unified: true }), 97); // by programs of the processor
 });

@@ -31,7 +31,8 @@ _OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.10  Rel
 def beside(snapshot: Snapshot | None, root: Path = Path("/")) -> Here:
     """Return a machine whose driver has answered so."""
     here = Here(root, {})
-    vars(here)["driver"] = DriverReply(Reply({"took": 0.1}), snapshot)
+    opened = snapshot is None or snapshot.driver is not None
+    vars(here)["driver"] = DriverReply(Reply({"took": 0.1, "library": opened}), snapshot)
     return here
 
 
@@ -46,6 +47,7 @@ def driver(version: str) -> Snapshot:
         (_OPEN, "570.86.10", "open"),
         (_OPEN, "580.65.06", "differs"),
         (_OPEN, None, "library-missing"),
+        (_OPEN, "", "open"),  # the library is there, and does not reach the module: a container without the devices
         (None, "570.86.10", "unknown"),
     ],
 )
@@ -55,7 +57,7 @@ def test_the_kernel_module_is_told_by_its_file(
     if text is not None:
         (tmp_path / FILE[1:]).parent.mkdir(parents=True)
         (tmp_path / FILE[1:]).write_text(text)
-    snapshot = Snapshot(time=1e9, error="none", absent=True) if library is None else driver(library)
+    snapshot = driver(library) if library else Snapshot(time=1e9, driver=library, error="none", absent=True)
     report = look("kernel_module", here=beside(snapshot, tmp_path))
 
     assert report.names == [f"kernel_module.{found}"]

@@ -17,10 +17,10 @@ from tests.sizes import GIB
 from tfgpu_magic.engine.status import Status
 from tfgpu_magic.model.report import Figure, GpuUse, LogicalGpu, Report
 from tfgpu_magic.model.rows import Notebook, ProcessRow, Table
-from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.owners.attribution import Owner
+from tfgpu_magic.model.snapshot import SMALLEST_REST, Gpu, Process, Snapshot
+from tfgpu_magic.monitor.owners.attribution import ENDED, SILENT, Owner
 from tfgpu_magic.monitor.table import message
-from tfgpu_magic.monitor.table.tabulate import COLOURS, SMALLEST_REST, TONES, UNATTRIBUTED, UNREAD, Known, make
+from tfgpu_magic.monitor.table.tabulate import COLOURS, TONES, UNATTRIBUTED, UNREAD, Known, make
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -152,11 +152,11 @@ def test_what_is_not_known_of_one_is_not_known_of_all_of_a_users(
     assert (row.held, row.utilisation, row.unused) == known
 
 
-def test_what_no_process_accounts_for_is_others() -> None:
+def test_what_no_process_accounts_for_is_told_as_that() -> None:
     made = table((1, 4 * GIB))
 
     rest = made.processes[-1]
-    assert (rest.owner, rest.pid, rest.held) == ("others", None, 6 * GIB)
+    assert (rest.owner, rest.pid, rest.held) == ("no process listed", None, 6 * GIB)
     assert made.notes == ()  # a newer container lists its own pids: they can be named
 
 
@@ -173,11 +173,28 @@ def test_nobody_is_blamed_for_what_is_not_known(made: Table, owners: list[str], 
     assert [share.text for share in made.gpus[0].shares] == shares
 
 
-def test_used_memory_and_no_process_at_all_means_that_nothing_can_be_attributed() -> None:
+def test_used_memory_and_no_process_at_all_does_not_prove_a_container() -> None:
     made = table()
 
-    assert owners_of(made) == ["others"]
-    assert made.notes == (UNATTRIBUTED,)
+    assert owners_of(made) == ["no process listed"]
+    assert made.notes == ()
+
+
+def test_a_process_of_which_nothing_is_known_is_not_called_others() -> None:
+    rows = (Process("0", 8, "C", 9 * GIB), Process("0", 4, "C", GIB))
+    gpu = Gpu(index=0, total=16 * GIB, used=10 * GIB, free=6 * GIB)
+    owners = {8: Owner(pid=8, who="unknown", text=SILENT), 4: Owner(pid=4, who="gone", text="eval.ipynb, ended")}
+    made = make(Snapshot(time=0.0, gpus=(gpu,), processes=rows), Known(owners=owners))
+
+    assert made.gpus[0].shares[0].text == f"{SILENT}, {ENDED}"
+
+
+def test_what_was_taken_since_the_lists_were_read_is_nobodys_yet() -> None:
+    moved = table((3, 4 * GIB), used_then=4 * GIB)
+
+    assert owners_of(moved) == ["maria", "not listed yet"]
+    assert [share.text for share in moved.gpus[0].shares] == ["others, not listed yet", "free"]
+    assert owners_of(table((3, 4 * GIB), used_then=10 * GIB)) == ["maria", "no process listed"]
 
 
 def test_unknown_owners_are_said_once() -> None:

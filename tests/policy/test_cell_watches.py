@@ -19,6 +19,9 @@ from tfgpu_magic.notebook.cell_watches import QUOTE_LENGTH, _quote
         ("for step in range(2):\n    %time train()", " (for step in range(2):)"),
         ("y = !ls\nx = 1", ""),
         ("import tensorflow", ""),
+        ("import os\nimport tensorflow as tf\nimport mylib", " (import mylib)"),
+        ("from .models import best", " (from .models import best)"),
+        ("import mylib\nimport another", ""),
         ("import os\nos.environ['TF_CPP_MIN_LOG_LEVEL'] = '2'\nmodel = build()", " (model = build())"),
         ("data = read()\nmodel = build(data)", ""),  # which of the two it was is not known
         ("print(tf.__version__)\ny = v @ v", ""),

@@ -13,7 +13,7 @@ from tests.sizes import GIB
 from tfgpu_magic.engine.status import Status
 from tfgpu_magic.model.phrases import called
 from tfgpu_magic.model.report import GpuUse
-from tfgpu_magic.model.rows import Table
+from tfgpu_magic.model.rows import Share, Table
 
 from .tables import ABSENT, BUSY, EMPTY, HOSTILE, process, torch
 
@@ -208,6 +208,14 @@ def test_the_parts_of_a_bar_are_as_wide_as_the_shares() -> None:
     widths = [float(width) for width in re.findall(r'style="width:([\d.]+)%"', html(BUSY))]
 
     assert widths == pytest.approx([60, 16.5, 23.5])
+
+
+def test_a_legend_names_whose_the_rest_is_of_every_gpu() -> None:
+    whose = ("not listed yet", "others", "others")
+    rests = (Share(who="others", text=text, size=GIB) for text in whose)
+    gpus = tuple(replace(BUSY.gpus[0], shares=(rest,)) for rest in rests)
+
+    assert "not listed yet, others</span>" in html(replace(BUSY, gpus=gpus))
 
 
 def test_a_legend_names_the_patterns_that_are_there() -> None:

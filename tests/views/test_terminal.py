@@ -126,3 +126,13 @@ def test_a_bar_is_told_by_its_characters_too() -> None:
 
     assert bar.count("█") > bar.count("▒") > 0
     assert "·" in bar
+
+
+def test_of_unified_memory_what_other_programs_use_is_not_drawn_as_free() -> None:
+    free = USED.gpus[0].free or 0
+    much, little = (
+        lines(replace(USED, gpus=(replace(USED.gpus[0], unified=True, free=size),)))[2].count("·")
+        for size in (free, free // 3)
+    )
+
+    assert 0 < little < much

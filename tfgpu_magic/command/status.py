@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from tfgpu_magic.engine.status import Status
 from tfgpu_magic.monitor.board.history import History
+from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT
+from tfgpu_magic.monitor.driver.sources import makers
 from tfgpu_magic.monitor.table import fetch, message
 
 UNSEEN = 1
@@ -30,6 +33,10 @@ def prepare(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print what is to be seen now."""
-    table = fetch.table()
+    table = fetch.table(patience=LOOK_TIMEOUT, slow=_slow)
     print(message.full(0, message.state(table), History()) if options.json else repr(Status(table, "program")))
     return UNSEEN if table.error else 0
+
+
+def _slow() -> None:
+    print(f"tfgpu: waiting for the {makers()} driver, which is slow to answer…", file=sys.stderr)

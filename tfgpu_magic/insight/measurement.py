@@ -19,7 +19,7 @@ _HEADS = ("<In use", ">Before", ">After", ">Change", ">Peak", ">Limit")
 _HELD_HEADS = ("<Held", ">Before", ">After", ">Change")
 
 NO_POOL = "No framework uses a GPU here: TensorFlow, PyTorch or JAX would have figures."
-_UNLISTED = "The driver does not name this process, as in some containers: what it holds is not known."
+_UNLISTED = "The driver does not tell what this process holds, so that is not known."
 
 
 class PoolUse(NamedTuple):

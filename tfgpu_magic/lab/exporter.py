@@ -178,7 +178,10 @@ def _samples(seen: MachineSeen, now: float) -> Iterator[Sample]:
 def _figures(gpu: Gpu) -> Iterator[tuple[str, float | None]]:
     yield "gpu_error", gpu.error is not None
     yield "gpu_memory_total_bytes", None if gpu.mig else gpu.total  # that of its instances
-    yield "gpu_memory_used_bytes", None if gpu.mig or gpu.error else gpu.used
+    used = gpu.used
+    if gpu.unified and gpu.total is not None and gpu.free is not None:
+        used = gpu.total - gpu.free  # programs of the processor have some, too
+    yield "gpu_memory_used_bytes", None if gpu.mig or gpu.error else used
     yield "gpu_utilization_ratio", None if gpu.utilisation is None else gpu.utilisation / 100
     yield "gpu_temperature_celsius", gpu.temperature
     yield "gpu_power_watts", None if gpu.power is None else gpu.power / 1000

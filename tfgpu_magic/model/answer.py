@@ -203,8 +203,12 @@ def _pad(text: str, width: int, side: str) -> str:
 
 
 def _width(text: str) -> int:
-    """Count a text's columns in a terminal: East Asian wide characters take two, combining ones none."""
+    """Count a text's columns in a terminal: East Asian wide characters take two, combining ones and joiners none."""
     return sum(
-        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        0
+        if unicodedata.combining(character) or character in phrases.JOINERS
+        else 2
+        if unicodedata.east_asian_width(character) in "WF"
+        else 1
         for character in text
     )

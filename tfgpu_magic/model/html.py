@@ -86,7 +86,8 @@ def processes(table: Table) -> str:
 
 def _legend(table: Table) -> str:
     """Explain the patterns in the bars, if there is more in them than free memory."""
-    texts = {share.who: share.text for row in table.gpus for share in row.shares}
+    shares = {(share.who, share.text): None for row in table.gpus for share in row.shares}
+    texts = {who: ", ".join(text for one, text in shares if one == who) for who, _ in shares}
     if not texts.keys() - {"free"}:
         return ""
     # The dots separate them where a front end removes the style, as it does in a notebook that it does not trust.

@@ -72,7 +72,7 @@ def figures(row: ProcessRow) -> list[str]:
 
 def kept(row: GpuRow) -> list[str]:
     """Write what the driver keeps of a GPU, which is neither held nor free, if it is not negligible."""
-    if row.total is None or row.used is None or row.free is None or row.limit is not None:
+    if row.total is None or row.used is None or row.free is None or row.limit is not None or row.unified:
         return []
     size = row.total - row.used - row.free
     return [f"kept by the driver {with_unit(size)}"] if size >= _SMALLEST * BINARY["GiB"] else []
@@ -176,14 +176,15 @@ def duration(seconds: float) -> str:
 def plain(text: str, *, longest: int = 40) -> str:
     """Make text of unknown origin safe to show, in one line: a process chooses its name freely.
 
-    Control, formatting (right-to-left overrides, say) and unpaired surrogate characters become ``?``.
+    Control, formatting (right-to-left overrides, say) and unpaired surrogate characters become ``?``; but not the
+    joiners, without which Persian words and some emoji fall apart.
 
     Args:
         text: any text.
         longest: how many characters may stay; longer text is cut on the left, since names differ most at their ends.
     """
     tail = text[-longest:] if len(text) > longest else text
-    safe = "".join("?" if unicodedata.category(character) in _UNSAFE else character for character in tail)
+    safe = "".join("?" if unicodedata.category(one) in _UNSAFE and one not in JOINERS else one for one in tail)
     return safe if len(text) <= longest else "..." + safe[3:]
 
 
@@ -192,6 +193,7 @@ def safe(text: str, *, longest: int = 40) -> str:
     return text.changed(partial(plain, longest=longest)) if isinstance(text, Said) else plain(text, longest=longest)
 
 
+JOINERS = "\u200c\u200d"  # ZERO WIDTH NON-JOINER and JOINER
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 

@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.model.said import Said, known
+from tfgpu_magic.units import BINARY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence, Set
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 SIMULATED = "Simulated"
 """The prefix of the name of every GPU of a simulated machine."""
+
+SMALLEST_REST = 256 * BINARY["MiB"]
+"""Bytes in use without a process from which on they are told: the driver itself takes less."""
 
 _JSON = json.JSONEncoder(separators=(",", ":"))
 
@@ -46,6 +50,7 @@ class Gpu(NamedTuple):
         error: why figures are missing, in half a sentence; None when all is well.
         limit: the most that the driver lets this process's cgroup have, with all that runs in it; None without a limit.
             In the cgroup that is limited itself `total` is that too, and in one below it the whole GPU's.
+        used_then: what `used` was when the list of its processes was read.
     """
 
     index: int  # type: ignore[assignment]  # and no method of tuples
@@ -69,6 +74,7 @@ class Gpu(NamedTuple):
     lost: bool = False
     error: str | None = None
     limit: int | None = None
+    used_then: int | None = None
 
     @property
     def label(self) -> str:
@@ -85,6 +91,14 @@ class Gpu(NamedTuple):
         """The bytes that processes here can share: what driver and firmware keep is never among them."""
         known = None if self.total is None else self.total - (self.reserved or 0)
         return known if known is None or self.limit is None else min(known, self.limit)
+
+    def rest(self, held: Iterable[int | None]) -> int | None:
+        """Return the bytes in use beyond these; None where that is unknown, or no more than the driver itself takes."""
+        sizes = list(held)
+        if self.used is None or self.mig or None in sizes:
+            return None
+        rest = self.used - sum(size or 0 for size in sizes)
+        return rest if rest > max(SMALLEST_REST, (self.total or 0) // 100) else None
 
     @property
     def simulated(self) -> bool:

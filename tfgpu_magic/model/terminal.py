@@ -114,12 +114,14 @@ def _bar(row: GpuRow, cells: int) -> Text:
     while sum(lengths.values()) > cells:
         longest = max(lengths, key=lambda who: lengths[who])
         lengths[longest] -= 1
-    lengths["free"] = cells - sum(lengths.values())
+    room = cells - sum(lengths.values())
+    part = row.free / row.total if row.unified and row.free is not None else 1.0  # other programs have the rest
+    lengths["free"] = min(room, round(cells * part))
     bar = Text()
     for who, length in lengths.items():
         character, colour = _SHARES[who]
         bar.append(character * length, colour)
-    return bar
+    return bar.append(" " * (cells - len(bar)))
 
 
 def _processes(rows: Sequence[ProcessRow], now: float, width: int, most: int) -> Iterable[Text]:

@@ -114,7 +114,9 @@ def _quote(source: str) -> str:
     # Magics and shell lines are no Python; an empty line in their place keeps the line numbers.
     python = "\n".join("" if line.startswith(("%", "!", "?")) else line for line in source.splitlines())
     try:
-        doing = [node for node in ast.parse(python).body if not isinstance(node, _QUIET) and not _is_constant(node)]
+        body = ast.parse(python).body
+        doing = [node for node in body if not isinstance(node, _QUIET) and not _is_constant(node)]
+        doing = doing or [node for node in body if _may_start(node)]
         may_have = [ast.get_source_segment(python, node) or "" for node in doing]
     except (SyntaxError, ValueError):
         lines = [line.strip() for line in source.splitlines()]
@@ -127,6 +129,13 @@ def _quote(source: str) -> str:
 
 _QUIET = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 """Statements that start nothing, or whose own text does not show what they start."""
+
+
+def _may_start(node: ast.stmt) -> bool:
+    """Tell whether a statement imports what may start a framework: neither one itself nor Python's own modules do."""
+    names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+    names += [node.module or "."] if isinstance(node, ast.ImportFrom) else []
+    return not {name.partition(".")[0] for name in names} <= {"keras", *NAMES, *sys.stdlib_module_names}
 
 
 def _is_constant(node: ast.stmt) -> bool:

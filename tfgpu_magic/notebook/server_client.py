@@ -8,6 +8,7 @@ Source: Jupyter Server's info files in Jupyter's runtime folder, and its REST AP
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -25,6 +26,8 @@ import psutil
 import zmq
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_core.paths import jupyter_runtime_dir
+
+from tfgpu_magic.monitor.owners.pids import ancestors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,10 +117,10 @@ def find(kernel: str) -> Server | str:
             continue
         # Under JupyterHub the file has no token, and the single-user server takes the Hub's.
         token = info["token"] or os.environ.get("JUPYTERHUB_API_TOKEN", "")
-        server = Server(process.pid, process.create_time(), info["url"], token, kernel)
         try:
+            server = Server(process.pid, process.create_time(), info["url"], token, kernel)
             server.call()
-        except OSError as error:
+        except (OSError, psutil.Error) as error:
             why = f"The Jupyter Server of this kernel cannot be asked to restart it ({error})."
             continue
         return server
@@ -137,16 +140,15 @@ def _parents() -> Iterator[tuple[dict[str, Any], psutil.Process]]:
 
 def _ancestors() -> Iterator[psutil.Process]:
     """Give every ancestor of this process, and the parent that the environment names, if that is older than this."""
-    this = psutil.Process()
-    yield from this.parents()
+    for pid in ancestors(os.getpid())[1:]:  # those above one that /proc hides are not known
+        with contextlib.suppress(psutil.Error):
+            yield psutil.Process(pid)
     named = os.environ.get("JPY_PARENT_PID", "")  # jupyter_client sets it; a process between them may have ended
     if re.fullmatch(r"[0-9]{1,9}", named):
-        try:
+        with contextlib.suppress(psutil.Error):
             parent = psutil.Process(int(named))
-            if parent.create_time() <= this.create_time():
+            if parent.create_time() <= psutil.Process().create_time():
                 yield parent
-        except psutil.Error:
-            return
 
 
 def _connections(process: psutil.Process) -> list[Any]:
@@ -196,7 +198,7 @@ def _wait_for_the_end_of(pid: int, asking: threading.Thread) -> None:
         try:
             if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
                 return
-        except psutil.NoSuchProcess:
+        except psutil.Error:  # it has ended, and its pid may be another user's by now
             return
         if answered:
             break

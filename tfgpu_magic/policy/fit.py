@@ -166,9 +166,12 @@ def _holders(gpu: Gpu, processes: Sequence[Process], names: Mapping[int, str]) -
     """Return a line for each process on the GPU, the largest first."""
     here = [process for process in processes if process.gpu == gpu.label]
     here.sort(key=lambda process: -(process.held or 0))
+    rest = gpu.rest(process.held for process in here) if gpu.listed else None
     lines = [(rounded(p.held), names.get(p.pid, say("pid {pid}", pid=p.pid))) for p in here[:MOST_HOLDERS]]
     if more := here[MOST_HOLDERS:]:
         lines.append(("", say("and {count} more", count=len(more))))
+    if rest:
+        lines.append((rounded(rest), say("no process is listed for it")))
     return [say("{size}  {name}", size=f"{size:>10}", name=name) for size, name in lines]
 
 

@@ -103,7 +103,7 @@ async def read(pid: int, job: Callable[[], T]) -> T:
         return await within(PROCESS_TIMEOUT, job)
     except asyncio.TimeoutError:
         raise ActionRefused(
-            504, say("process {pid} cannot be read: it hangs in the driver, as it seems", pid=pid)
+            504, say("process {pid} cannot be read: the system does not answer for it", pid=pid)
         ) from None
 
 

@@ -2,6 +2,7 @@
 
 import { ago, cut, share, withUnit, type Translation, type Unit } from '../view/format';
 import type { State } from '../view/wire';
+import { taken } from '../view/model';
 import { unused, type Held } from './kernel-rows';
 
 /** Percentage points that a GPU must fall below the threshold before it can fill up again. */
@@ -18,7 +19,8 @@ export class Alarm {
    * @param percent - the threshold; 0 for never.
    */
   check(state: State, percent: number): string[] {
-    return Object.entries(state.gpus).flatMap(([label, { used, total }]) => {
+    return Object.entries(state.gpus).flatMap(([label, gpu]) => {
+      const [used, total] = [taken(gpu), gpu.total];
       if (used === undefined || !total) {
         return [];
       }

@@ -4,7 +4,7 @@ import { Signal, type ISignal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 import { html, render } from 'lit-html';
 import { share, type Unit } from '../view/format';
-import { fullest, labels } from '../view/model';
+import { fullest, labels, taken } from '../view/model';
 import type { Gpu, State } from '../view/wire';
 import type { IGpuMemory } from './tokens';
 
@@ -54,7 +54,7 @@ export class StatusItem extends Widget {
   private drawGpu(state: State, label: string, old: boolean): void {
     const { unit, memory } = this;
     const gpu = state.gpus[label]!;
-    const percent = Math.min(100, (100 * (gpu.used ?? 0)) / (gpu.total ?? 1));
+    const percent = Math.min(100, (100 * (taken(gpu) ?? 0)) / (gpu.total ?? 1));
     render(
       html`<button
         class="tfgpu-status-button${old ? ' tfgpu-status-old' : ''}"

@@ -10,6 +10,7 @@ export const templates = (trans: Translation): string[] => [
   trans.__('%1  %2'),
   trans.__('%1 %2'),
   trans.__('%1 (%2)'),
+  trans.__('%1 (error %2)'),
   trans.__('%1 (older than 2.16, the oldest that tfgpu_magic was tested with)'),
   trans.__('%1 GPUs'),
   trans.__("%1 already uses a GPU in this %2; what it takes comes on top of TensorFlow's limits."),
@@ -26,7 +27,7 @@ export const templates = (trans: Translation): string[] => [
   trans.__(
     '%1 did not answer within %2 s. A driver that nothing keeps awake takes some seconds to start, and it is still being asked: say it again. %3 shows whether it hangs.'
   ),
-  trans.__('%1 did not answer within %2 s: the driver hangs. Try %3.'),
+  trans.__('%1 did not answer within %2 s: the driver hangs, or takes longer to start. Try %3.'),
   trans.__('%1 did not take it: %2'),
   trans.__('%1 does not answer: an earlier call hangs in the driver. A reboot may be needed.'),
   trans.__('%1 does nothing: only true and false count.'),
@@ -133,6 +134,9 @@ export const templates = (trans: Translation): string[] => [
   trans.__('GPU %1: %2'),
   trans.__('GPU %1: a share is of %2, which the driver allows all processes of this cgroup together.'),
   trans.__(
+    'GPU %1: no process is listed for %2. Of your processes, these have the driver open and are in no list: %3. End those that you do not need.'
+  ),
+  trans.__(
     'GPU %1: the driver does not tell %2, so a part of that is no known size. Name a size instead, as in `%tf_gpu limit 2GiB`.'
   ),
   trans.__(
@@ -176,7 +180,7 @@ export const templates = (trans: Translation): string[] => [
   trans.__('Memory of GPU %1 is promised and not taken yet: %2.'),
   trans.__('Memory of GPU %1 is promised: %2.'),
   trans.__('NCCL has started in it, as several GPUs under one strategy need it; drivers park it badly or not.'),
-  trans.__('NVML does not start: it answered with error %1. Check that nvidia-smi works.'),
+  trans.__('NVML does not start: %1. See whether nvidia-smi says more.'),
   trans.__('Name another directory in TFGPU_MAGIC_DIR.'),
   trans.__('No GPU may be used here: the ceiling is `%1`.'),
   trans.__(
@@ -242,6 +246,9 @@ export const templates = (trans: Translation): string[] => [
     'The NVIDIA driver changed under the running system: its library and its kernel module are of different versions. Reload the module, or reboot.'
   ),
   trans.__(
+    'The NVIDIA driver is loaded, and this process has no %1. In a container, start it with its GPUs (docker run --gpus all ...); elsewhere, `sudo nvidia-smi` makes the file.'
+  ),
+  trans.__(
     'The NVIDIA driver is not loaded: its library was opened, and no kernel module answered. Load it (modprobe nvidia) until nvidia-smi lists the GPUs.'
   ),
   trans.__('The NVIDIA driver refused: NVML was started without permission. Ask for access to /dev/nvidia*.'),
@@ -267,6 +274,9 @@ export const templates = (trans: Translation): string[] => [
   trans.__("The driver's version is %1, and parking needs %2 or newer."),
   trans.__("The driver's version is %1, and to disk it parks from %2 on."),
   trans.__('The file on disk cannot be written or read (%1). Nothing is lost, and it is as it was before.'),
+  trans.__(
+    'The kernel denies this process %1 (%2), as in a container that has lost its devices when `systemctl daemon-reload` ran on the host. Programs that use its GPUs already go on. Restart the container.'
+  ),
   trans.__('The kernel with pid %1 cannot be asked: %2'),
   trans.__('The last to take its part finds too little. `%tf_gpu limit fair` asks for a part of what is left instead.'),
   trans.__(
@@ -351,6 +361,7 @@ export const templates = (trans: Translation): string[] => [
   trans.__('are no GPUs'),
   trans.__('cell'),
   trans.__('default: no limit'),
+  trans.__('error %1'),
   trans.__('every framework'),
   trans.__('further processes'),
   trans.__('growth, gives back'),
@@ -367,8 +378,11 @@ export const templates = (trans: Translation): string[] => [
   trans.__('no GPU has it'),
   trans.__('no collector could be started in %1 (%2).'),
   trans.__('no list of processes: %1'),
+  trans.__('no process is listed for it'),
+  trans.__('no process listed'),
   trans.__('nobody else has a fair part of it now, so this gets %1.'),
   trans.__('none'),
+  trans.__('not listed yet'),
   trans.__('not told whose'),
   trans.__('nothing'),
   trans.__('others'),
@@ -376,7 +390,7 @@ export const templates = (trans: Translation): string[] => [
   trans.__('peaks'),
   trans.__('pid %1'),
   trans.__('pool'),
-  trans.__('process %1 cannot be read: it hangs in the driver, as it seems'),
+  trans.__('process %1 cannot be read: the system does not answer for it'),
   trans.__('process %1 is no isolated call of a kernel of this server'),
   trans.__('process %1 is no kernel of this server'),
   trans.__('process %1 is not ended'),
@@ -395,7 +409,7 @@ export const templates = (trans: Translation): string[] => [
   trans.__('the GPU needs a reset. Others go on'),
   trans.__('the GPUs'),
   trans.__('the configuration'),
-  trans.__('the driver answers with error %1'),
+  trans.__('the driver answers: %1'),
   trans.__('the driver does not know what is wrong (unknown error)'),
   trans.__('the driver does not support it on this GPU'),
   trans.__('the driver gives no permission to read it'),

@@ -44,7 +44,8 @@ export function fullest(state: State, before: string | null = null): string | nu
   let best: string | null = null;
   let most = -1;
   for (const label of labels(state)) {
-    const { used, total } = state.gpus[label]!;
+    const { total } = state.gpus[label]!;
+    const used = taken(state.gpus[label]!);
     if (used === undefined || !total) {
       continue;
     }
@@ -57,10 +58,16 @@ export function fullest(state: State, before: string | null = null): string | nu
   return best;
 }
 
+/** The bytes that nobody else can have: programs of the processor, too, use memory that it shares with a GPU. */
+export function taken({ used, total, free, unified }: Gpu): number | undefined {
+  return unified && total && free !== undefined ? total - free : used;
+}
+
 /** The part of a GPU, or of what the viewer may have, that is used, in percent, where that is nearly all. */
-export function nearlyFull({ used, total, free, limit }: Gpu): number | undefined {
-  const [taken, whole] = limit && free !== undefined ? [limit - free, limit] : [used, total];
-  const percent = taken !== undefined && whole ? Math.floor((100 * taken) / whole) : 0;
+export function nearlyFull(gpu: Gpu): number | undefined {
+  const { total, free, limit } = gpu;
+  const [used, whole] = limit && free !== undefined ? [limit - free, limit] : [taken(gpu), total];
+  const percent = used !== undefined && whole ? Math.floor((100 * used) / whole) : 0;
   return percent >= FULL ? Math.min(percent, 100) : undefined;
 }
 

@@ -27,8 +27,8 @@ ALIVE = Outcome("board.alive", Severity.GOOD, "A collector is alive. It read the
 HANGS = Outcome(
     "board.hangs",
     Severity.FAULT,
-    "A collector is there, and has given no sign for {age} s: it hangs in the driver, and all views are stale.",
-    "It is ended by itself after a minute, unless the driver holds it. See whether this answers:\n  nvidia-smi",
+    "A collector is there, and has given no sign for {age} s: all views are stale.",
+    "If it hangs in the driver, this does not answer either; else it is ended by itself after a minute:\n  nvidia-smi",
 )
 MACHINE = Outcome(
     "board.machine",
@@ -38,9 +38,8 @@ MACHINE = Outcome(
 MACHINE_HANGS = Outcome(
     "board.machine-hangs",
     Severity.FAULT,
-    "The service that reads the GPUs for all users has given no sign for {age} s: it hangs in the driver.",
-    "All views are stale meanwhile. See whether the driver answers, and restart the service:\n  nvidia-smi\n"
-    "  sudo systemctl restart tfgpu-collector",
+    "The service that reads the GPUs for all users has given no sign for {age} s: all views are stale.",
+    "See whether the driver answers, and restart the service:\n  nvidia-smi\n  sudo systemctl restart tfgpu-collector",
 )
 MACHINE_UNREAD = Outcome(
     "board.machine-unread",

@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterator
 
 from tfgpu_magic import probe
+from tfgpu_magic.doctor.checks.host import containers
 from tfgpu_magic.doctor.children.driver import ROOM
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.frameworks import cuda as library
 from tfgpu_magic.model import phrases
+from tfgpu_magic.monitor.driver.nvml_calls import MODULE as FILE
 
 ANSWERS = Outcome("driver.answers", Severity.GOOD, "NVIDIA's driver {version} answered in {seconds} s.")
 SIMULATED = Outcome(
@@ -22,7 +24,8 @@ ABSENT = Outcome("driver.absent", Severity.FAULT, "{error}", f"{phrases.TRY}\n  
 HANGS = Outcome(
     "driver.hangs",
     Severity.FAULT,
-    "NVIDIA's driver did not answer within {seconds} s: a call hangs in it. What would hang with it was not asked.",
+    "NVIDIA's driver did not answer within {seconds} s: a call hangs in it, or it takes longer to start. What may hang "
+    "with it was not asked.",
     "See whether nvidia-smi hangs too, and what the kernel says of it; a reboot may be needed:\n"
     "  sudo dmesg | grep -i -e nvrm -e xid",
 )
@@ -73,7 +76,6 @@ MODULE_UNKNOWN = Outcome(
 )
 MODULE_SIMULATED = Outcome("kernel_module.simulated", Severity.GOOD, "None: the driver is simulated.")
 
-FILE = "/proc/driver/nvidia/version"
 _LINE = re.compile(r"NVRM version: +NVIDIA UNIX (?P<kind>.*?) Kernel Module(?: for \S+)? +(?P<version>[\d.]+)")
 
 
@@ -88,9 +90,9 @@ def kernel_module(machine: ThisMachine) -> Iterator[Finding]:
         yield MODULE_UNKNOWN(file=FILE)
         return
     version, library = found["version"], driver.snapshot.driver if driver.snapshot else None
-    if driver.snapshot is not None and driver.snapshot.absent:
+    if driver.answer.facts.get("library") is False:
         yield MODULE_LIBRARY_MISSING(version=version)
-    elif library is not None and library != version:
+    elif library and library != version:
         yield MODULE_DIFFERS(version=version, library=library)
     else:
         yield (MODULE_OPEN if "Open" in found["kind"] else MODULE_PROPRIETARY)(version=version)
@@ -126,6 +128,12 @@ GPU_MIG_EMPTY = Outcome(
     "  nvidia-smi mig -i {gpu} -lgip\n"
     "  nvidia-smi -i {gpu} -mig 0",
 )
+GPU_UNLISTED = Outcome(
+    "gpus.unlisted",
+    Severity.FAULT,
+    "The kernel module has {count} GPUs, and the driver lists {listed}. Missing is the {name} at {place}.",
+    "The kernel says why; a reboot may bring it back:\n  sudo dmesg | grep -i -e nvrm -e xid",
+)
 GPU_REMARK = Outcome("gpus.remark", Severity.NOTE, "{remark}")
 
 
@@ -143,8 +151,24 @@ def gpus(machine: ThisMachine) -> Iterator[Finding]:
             yield GPU_MIG(**of_gpu, instances=instances, first=instances[0]) if instances else GPU_MIG_EMPTY(**of_gpu)
         else:
             yield GPU_WORKS(**of_gpu, total_bytes=gpu.most, free_bytes=gpu.free)
+    if not (driver.snapshot.simulated or containers(machine)):  # a container has those that it was given
+        yield from _unlisted(machine)
     for note in driver.snapshot.notes:
         yield GPU_REMARK(remark=note)
+
+
+def _unlisted(machine: ThisMachine) -> Iterator[Finding]:
+    """Tell which GPUs the kernel module has and NVML does not list. Source: the chapter of `kernel_module`."""
+    listed = {gpu.uuid for gpu in machine.driver.gpus if gpu.instance is None}
+    files = sorted((machine.root / _GPUS).glob("*/information"))
+    known = [dict(_FACT.findall(machine.text(str(file.relative_to(machine.root))) or "")) for file in files]
+    for one in known if len(known) > len(listed) else ():
+        if one.get("GPU UUID") not in listed:
+            facts = {"name": one.get("Model"), "place": one.get("Bus Location")}
+            yield GPU_UNLISTED(count=len(known), listed=len(listed), **facts)
+
+
+_GPUS, _FACT = "proc/driver/nvidia/gpus", re.compile(r"^(.+?):[ \t]+(.+?)\s*$", re.MULTILINE)
 
 
 # --- CUDA ---
@@ -165,7 +189,13 @@ CUDA_HIDDEN = Outcome(
     "cuda.hidden",
     Severity.WARNING,
     "CUDA shows programs no GPU: CUDA_VISIBLE_DEVICES is `{visible}` here.",
-    "To have all of them:\n  unset CUDA_VISIBLE_DEVICES",
+    "Unless a scheduler such as Slurm has set it, this shows all of them:\n  unset CUDA_VISIBLE_DEVICES",
+)
+CUDA_NOT_GIVEN = Outcome(
+    "cuda.not-given",
+    Severity.WARNING,
+    "Slurm gave this job no GPU: CUDA_VISIBLE_DEVICES is `{visible}`.",
+    "Ask for one, as here:\n  sbatch --gres=gpu:1 ...",
 )
 CUDA_NO_LIBRARY = Outcome(
     "cuda.no-library",
@@ -193,6 +223,10 @@ CUDA_SILENT = Outcome(
 )
 
 
+NO_DEVICES = "NoDevFiles"
+"""What Slurm, and nobody else, sets CUDA_VISIBLE_DEVICES to in a job without a GPU. Source: its gpu plug-ins."""
+
+
 def cuda(machine: ThisMachine) -> Iterator[Finding]:
     """Tell whether CUDA works; nothing where it was not started."""
     facts = machine.cuda.facts
@@ -203,7 +237,7 @@ def cuda(machine: ThisMachine) -> Iterator[Finding]:
     elif "library" in facts:
         yield CUDA_NO_LIBRARY(error=facts["library"])
     elif facts["code"] == library.NO_DEVICE and machine.visible is not None:
-        yield CUDA_HIDDEN(visible=machine.visible)
+        yield (CUDA_NOT_GIVEN if machine.visible == NO_DEVICES else CUDA_HIDDEN)(visible=machine.visible)
     elif facts["code"]:
         yield CUDA_FAILS(error=facts["name"])
     else:
@@ -222,8 +256,9 @@ def cuda(machine: ThisMachine) -> Iterator[Finding]:
 # --- pids ---
 
 _INSTEAD = (
-    "Tables show such memory as others', and notebooks that load the extension show their own figures. Drivers from "
-    "565.57 on name a container's own processes; with an older one, the container may have the machine's pids:\n"
+    "Tables show such memory as others', or as that of no process listed, and notebooks that load the extension show "
+    "their own figures. Drivers from 565.57 on name a container's own processes; with an older one, the container may "
+    "have the machine's pids:\n"
     "  docker run --pid=host ..."
 )
 

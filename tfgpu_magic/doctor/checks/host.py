@@ -60,11 +60,16 @@ _CGROUPS = {"kubepods": "Kubernetes", "docker": "Docker", "libpod": "Podman", "l
 
 def container(machine: ThisMachine) -> Iterator[Finding]:
     """Tell by what its maker leaves in it."""
+    found = containers(machine)
+    yield CONTAINER_INSIDE(kind=found[0]) if found else CONTAINER_NONE()
+
+
+def containers(machine: ThisMachine) -> list[str]:
+    """Return the kinds of container that this may be; none where it is the machine itself."""
     kinds = [kind for name, kind in _VARIABLES.items() if name in machine.environ]
     cgroup = machine.text("/proc/self/cgroup") or ""
     kinds += [kind for name, kind in _CGROUPS.items() if re.search(rf"[/:.-]{name}\b", cgroup)]
-    kinds += [kind for file, kind in _FILES.items() if machine.text(file) is not None]
-    yield CONTAINER_INSIDE(kind=kinds[0]) if kinds else CONTAINER_NONE()
+    return kinds + [kind for file, kind in _FILES.items() if machine.text(file) is not None]
 
 
 # --- memory ---

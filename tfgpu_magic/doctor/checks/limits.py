@@ -47,7 +47,7 @@ FLAWED = Outcome(
 AWAY = Outcome(
     "limits.away",
     Severity.WARNING,
-    "{file} has limits, and nothing gives them to the driver: the service is not running.",
+    "{file} has limits, and nothing has stated here for a minute that they are in force: is the service running?",
     "As root:\n  systemctl enable --now tfgpu-limits",
 )
 NOT_SET = Outcome("limits.not-set", Severity.WARNING, "The limit of {cgroup} is not in force on {gpu}: {why}.")

@@ -16,7 +16,7 @@ ABSENT = Outcome("tensorflow.absent", Severity.NOTE, "It is not installed here."
 NOT_ASKED = Outcome(
     "tensorflow.not-asked",
     Severity.NOTE,
-    "TensorFlow {version} is installed. It was not imported: it would hang with the driver.",
+    "TensorFlow {version} is installed. It was not imported: it may hang with the driver.",
 )
 NO_GPU = Outcome(
     "tensorflow.no-gpu",
@@ -52,8 +52,7 @@ FEWER = Outcome(
     "tensorflow.fewer",
     Severity.WARNING,
     "TensorFlow {version} finds {gpus}, and passes over {passed_over}, which CUDA shows.",
-    "It passes over GPUs with fewer than 8 multiprocessors; this lets it take them:\n"
-    "  export TF_MIN_GPU_MULTIPROCESSOR_COUNT=1",
+    "If they have fewer than 8 multiprocessors, this lets it take them:\n  export TF_MIN_GPU_MULTIPROCESSOR_COUNT=1",
 )
 
 NEEDED = ("cudart", "cublas", "cublasLt", "cudnn", "cufft", "cusolver", "cusparse")

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.frameworks import cuda
+from tfgpu_magic.monitor.driver import nvml_calls
 from tfgpu_magic.units import BINARY
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def read(reader: NvmlReader) -> None:
     """Print what one reading of NVML gives, and exit at once."""
     begun = time.monotonic()
     snapshot = reader.read()
-    answer = {"snapshot": snapshot.to_json(), "took": time.monotonic() - begun}
+    answer = {"snapshot": snapshot.to_json(), "took": time.monotonic() - begun, "library": nvml_calls.opened()}
     print(json.dumps(answer), flush=True)
     os._exit(0)
 

@@ -54,7 +54,8 @@ def died(status: int, kills_before: int | None, kills_now: int | None, last_word
 def hung(pid: int) -> WorkerDied:
     """Return the error of a call whose process does not end."""
     return WorkerDied(
-        f"The call's process (pid {pid}) does not end, even killed: it hangs in a driver, and keeps what it holds."
+        f"The call's process (pid {pid}) does not end, even killed: it hangs in a call of the kernel, such as a "
+        "driver's, and keeps what it holds."
     )
 
 

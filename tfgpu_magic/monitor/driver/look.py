@@ -38,18 +38,19 @@ _came_late: Snapshot | None = None
 """The snapshot that such a process gave at last."""
 
 
-def look(timeout: float = 1.5, *, slow: Callable[[], None] | None = None) -> Snapshot:
+def look(timeout: float = 1.5, *, slow: Callable[[], None] | None = None, before: Snapshot | None = None) -> Snapshot:
     """Read all GPUs now, within `timeout`.
 
     Args:
         timeout: seconds to wait, the start of the child process included.
         slow: called once where it takes more than three seconds.
+        before: what is shown where the driver does not answer in time, unless it is too old.
 
     Returns:
         The snapshot; its `error` says in words why there is none. Nothing that the driver does raises. A process that
         takes longer goes on: a later look gets its snapshot.
     """
-    return PendingLook(timeout).result(slow)
+    return PendingLook(timeout).result(slow, before)
 
 
 def still_asked() -> bool:
@@ -86,11 +87,12 @@ class PendingLook:
                 "{driver} was not asked: no process could be started ({why}).", driver=names(), why=error.strerror
             )
 
-    def result(self, slow: Callable[[], None] | None = None) -> Snapshot:
+    def result(self, slow: Callable[[], None] | None = None, before: Snapshot | None = None) -> Snapshot:
         """Wait for the snapshot until the timeout, and return it; its `error` says in words why there is none.
 
         Args:
             slow: called once where it takes more than three seconds.
+            before: as `look` has it.
         """
         global _late
         asked = self._child
@@ -99,17 +101,18 @@ class PendingLook:
         try:
             return self._read(asked, slow)
         except TimeoutError:
-            if asked.done:
+            if asked.done or self._timeout >= asked.patience:
                 return _failed(
                     say(
-                        "{driver} did not answer within {seconds} s: the driver hangs. Try {command}.",
+                        "{driver} did not answer within {seconds} s: the driver hangs, or takes longer to start. Try "
+                        "{command}.",
                         driver=names(),
                         seconds=f"{asked.patience:.0f}",
                         command=checks(),
                     )
                 )
             _late = asked
-            old = _came_late
+            old = max(filter(None, (_came_late, before)), key=lambda one: one.time, default=None)
         if old is None or time.time() - old.time > SHOW_LATE_FOR:
             return _failed(
                 say(

@@ -269,7 +269,8 @@ class NvmlReader:
         elif listing != nvml_calls.OK:
             error = nvml_calls.listing(listing)
         listed, refused = bool(lists) and listing == nvml_calls.OK, code == nvml_calls.OK != listing
-        return gpu._replace(**figures, listed=listed, refused=refused, error=error), held_by, dropped
+        figures |= {"listed": listed, "used_then": figures.get("used") if listed else None}
+        return gpu._replace(**figures, refused=refused, error=error), held_by, dropped
 
     def _list(self, function: str, handle: Any) -> tuple[int, list[tuple[int, int]]]:
         """Read one list in one call, of the driver's newest version; return its code, and rows of (pid, bytes)."""

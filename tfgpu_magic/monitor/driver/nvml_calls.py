@@ -7,11 +7,13 @@ to import it takes a third of a look, which is one process, and other packages s
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import struct
-from ctypes import CDLL, addressof, byref, c_uint, c_void_p, create_string_buffer
+from ctypes import CDLL, addressof, byref, c_char_p, c_uint, c_void_p, create_string_buffer
 from typing import TYPE_CHECKING
 
+from tfgpu_magic.host import SIMULATED
 from tfgpu_magic.model.said import say
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
+DEVICE, MODULE = "/dev/nvidiactl", "/proc/driver/nvidia/version"
+"""The file by which the driver's libraries reach the kernel module, and one that is there while that is loaded."""
 
 OK = 0
 NOT_SUPPORTED = 3
@@ -35,7 +39,9 @@ ABSENT = (9, NO_LIBRARY, NO_GPU)
 """Codes that mean that there is nothing to read here, as opposed to a failure."""
 
 _START = {
-    4: say("The NVIDIA driver refused: NVML was started without permission. Ask for access to /dev/nvidia*."),
+    NO_PERMISSION: say(
+        "The NVIDIA driver refused: NVML was started without permission. Ask for access to /dev/nvidia*."
+    ),
     9: say(
         "The NVIDIA driver is not loaded: its library was opened, and no kernel module answered. "
         "Load it (modprobe nvidia) until nvidia-smi lists the GPUs."
@@ -191,16 +197,57 @@ def multiprocessors(of: object, capability: tuple[int, int] | None) -> int | Non
     return cores // _CORES_PER_MULTIPROCESSOR.get(capability, 128)
 
 
+def opened() -> bool:
+    """Tell whether the driver's library was found."""
+    return _library is not None
+
+
 def starting(code: int) -> str:
     """Say why NVML did not start or counts no GPUs, and what to do."""
-    return _START.get(code) or say(
-        "NVML does not start: it answered with error {code}. Check that nvidia-smi works.", code=code
+    why = "" if code in (NO_LIBRARY, NO_GPU, 18) else _out_of_reach()
+    return (
+        why
+        or _START.get(code)
+        or say("NVML does not start: {why}. See whether nvidia-smi says more.", why=_words(code))
     )
+
+
+def _out_of_reach() -> str:
+    """Say why this process cannot open the driver's device file, as some containers' cannot; nothing where it can."""
+    machine = os.environ.get(SIMULATED)
+    file, module = (DEVICE, MODULE) if machine is None else (machine, f"{machine}.nvidia-version")
+    try:
+        os.close(os.open(file, os.O_RDWR | os.O_NONBLOCK))
+    except OSError as error:
+        if error.errno == errno.EPERM:  # by the rules of a cgroup
+            return say(
+                "The kernel denies this process {file} ({why}), as in a container that has lost its devices when "
+                "`systemctl daemon-reload` ran on the host. Programs that use its GPUs already go on. Restart the "
+                "container.",
+                file=file,
+                why=error.strerror,
+            )
+        if error.errno == errno.ENOENT and os.path.exists(module):  # noqa: PTH110  speed of a look
+            return say(
+                "The NVIDIA driver is loaded, and this process has no {file}. In a container, start it with its GPUs "
+                "(docker run --gpus all ...); elsewhere, `sudo nvidia-smi` makes the file.",
+                file=file,
+            )
+    return ""
+
+
+def _words(code: int) -> str:
+    """Return NVML's own words for a code."""
+    words = getattr(_library, "nvmlErrorString", None)
+    if words is None:
+        return say("error {code}", code=code)
+    words.restype = c_char_p
+    return say("{words} (error {code})", words=(words(code) or b"").decode(errors="replace"), code=code)
 
 
 def reading(code: int) -> str:
     """Say why a figure of one GPU is missing, in half a sentence."""
-    return _GPU.get(code) or say("the driver answers with error {code}", code=code)
+    return _GPU.get(code) or say("the driver answers: {why}", why=_words(code))
 
 
 def listing(code: int) -> str:

@@ -111,6 +111,7 @@ def _as_listed(gpu: Gpu, before: Gpu) -> Gpu:
     unified = gpu.unified or before.unified
     return gpu._replace(
         listed=before.listed,
+        used_then=before.used_then,
         refused=before.refused,
         used=used,
         unified=unified,

@@ -15,7 +15,7 @@ from tfgpu_magic.monitor.driver.sources import SOURCES
 from tfgpu_magic.probe import CALLS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 PROC = Path("/proc")
 ISOLATED = "isolated call"
@@ -23,6 +23,8 @@ ISOLATED = "isolated call"
 LAUNCHER = "tfgpu"
 """The command under which programs run; they are named by themselves, and not by it."""
 
+_COMPUTES = ("/dev/nvidia-uvm", "/dev/dxg")
+"""Prefixes of the files that a process has open once it has started CUDA; who reads figures opens others."""
 _DEVICES = tuple(file for source in SOURCES for file in source.files or ("",))
 """Prefixes of the files by which a driver is reached."""
 
@@ -161,13 +163,20 @@ def kernel_of(line: Sequence[int]) -> tuple[int, str]:
     own, above = _words(line[0]), line[1:]
     for pid in line:
         parent, above = next(iter(above), 0), above[1:]
-        words = _words(parent) if parent and user(parent) == os.getuid() else []
+        words = _words(parent) if parent and _is_own(parent) else []
         if (found := kernel_id(own)) and words != own:
             return (pid, found) if lives(int(_stat(pid)[3])) else (0, "")
         if not words:
             break
         own = words
     return 0, ""
+
+
+def _is_own(pid: int) -> bool:
+    """Tell whether a process is this user's; one that has ended, or that /proc hides, is not."""
+    with contextlib.suppress(OSError):
+        return user(pid) == os.getuid()
+    return False
 
 
 def _words(pid: int) -> list[str]:
@@ -245,19 +254,30 @@ def maker() -> int | None:
     return next((pid for pid in ancestors(os.getpid()) if command(pid) != ISOLATED), None)
 
 
-def opens_driver(pid: int) -> bool | None:
+def unlisted(known: Collection[int]) -> list[int]:
+    """Return this user's processes that have started CUDA, and are neither among some nor started by one of them."""
+    found = []
+    for pid in (int(name) for name in os.listdir(PROC) if name.isdigit()):  # noqa: PTH208  names are enough
+        with contextlib.suppress(OSError):  # it has ended
+            other = not _is_own(pid) or _text(pid, "comm").startswith("tfgpu-")  # a collector opens it, too
+            found += [pid] if not other and opens_driver(pid, _COMPUTES) and family(pid).isdisjoint(known) else []
+    return sorted(found)
+
+
+def opens_driver(pid: int, devices: tuple[str, ...] = ()) -> bool | None:
     """Tell whether a process of this user has a file of the driver open or mapped; this takes some 100 µs.
 
     One that has not holds no GPU memory, and its listed pid means another.
 
     Args:
         pid: the process id.
+        devices: prefixes of the files, where only some count.
 
     Returns:
         Whether it has; None where that cannot be read.
     """
     machine = os.environ.get(SIMULATED)
-    files = _DEVICES if machine is None else (os.path.realpath(machine),)
+    files = devices or _DEVICES if machine is None else (os.path.realpath(machine),)
     folder = f"/proc/{pid}/fd"
     try:
         if any(_target(f"{folder}/{name}").startswith(files) for name in os.listdir(folder)):  # noqa: PTH208

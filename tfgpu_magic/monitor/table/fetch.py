@@ -6,24 +6,28 @@ It joins the figures, the kernels' reports and what else is posted on the board,
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.rows import Table
+from tfgpu_magic.model.said import in_commas, say
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.monitor.board.unused import continued, recent
-from tfgpu_magic.monitor.driver.look import look
+from tfgpu_magic.monitor.driver.look import SHOW_LATE_FOR, look
 from tfgpu_magic.monitor.live import Live, last
 from tfgpu_magic.monitor.owners.attribution import Owners, together
-from tfgpu_magic.monitor.owners.pids import maker
+from tfgpu_magic.monitor.owners.pids import maker, unlisted
 from tfgpu_magic.monitor.table.limited import limited
-from tfgpu_magic.monitor.table.tabulate import UNATTRIBUTED, Known, make
+from tfgpu_magic.monitor.table.tabulate import UNATTRIBUTED, UNLISTED, Known, make
 from tfgpu_magic.probe import within
+from tfgpu_magic.units import rounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -37,6 +41,9 @@ if TYPE_CHECKING:
 
 PID_TRUSTED_FOR = 10.0
 """Seconds in which no pid is reused by another process on the same GPU."""
+
+MOST_SUSPECTS = 8
+"""How many of the processes that may have memory of nobody's are named."""
 
 HANGS = "Whose the processes are is not known: this machine's processes cannot be read at the moment."
 
@@ -90,25 +97,54 @@ def posted(files: ReportFiles) -> Posted:
     return Posted(reports, tuple(fact for fact in found if fact is not None), files.names)
 
 
-def table(report: Callable[[Snapshot], Report] | None = None, *, timeout: float = 1.5) -> Table:
+def table(
+    report: Callable[[Snapshot], Report] | None = None,
+    *,
+    timeout: float = 1.5,
+    patience: float | None = None,
+    slow: Callable[[], None] | None = None,
+) -> Table:
     """Look at the GPUs now, and find whose memory it is.
 
     Args:
         report: makes this kernel's own report; None leaves that out.
         timeout: seconds to wait for the driver, and as long again for this machine's processes.
+        patience: seconds to wait for the driver where no live view has its figures; None is `timeout`.
+        slow: called once where that takes more than three seconds.
 
     Returns:
         The rows, even where there is no driver or it hangs: then the table's `error` says so.
     """
-    snapshot = look(timeout)
     published = last()
+    live = published is not None and not published.error and time.time() - published.time <= SHOW_LATE_FOR
+    wait = timeout if patience is None or live else patience
+    snapshot = look(wait, slow=slow, before=limited(published) if published and live else None)
     if published is not None:
         snapshot = continued(snapshot, published)
     known = within(timeout, lambda: _read().known(Owners(), snapshot, {}))
     made = _noted(make(snapshot, replace(known or Known(), own=report(snapshot) if report else None)))
+    if any(row.owner == UNLISTED for row in made.processes):
+        made = replace(made, notes=(*made.notes, *filter(None, [within(timeout, partial(_suspects, made))])))
     if known is None:
         made = replace(made, notes=(*(note for note in made.notes if note != UNATTRIBUTED), HANGS))
     return made
+
+
+def _suspects(made: Table) -> str:
+    """Say which of this user's processes may have memory for which none is listed; nothing where none may."""
+    found, rests = _read(), [row for row in made.processes if row.owner == UNLISTED]
+    known = {os.getpid(), *(one.pid for one in found.reports), *(row.pid for row in made.processes if row.pid)}
+    pids = unlisted(known)[:MOST_SUSPECTS]  # who reports of itself is known, and what it has started
+    if not pids:
+        return ""
+    owners = Owners().find((), together(found.reports, {}), pids, found.names)
+    return say(
+        "GPU {gpus}: no process is listed for {size}. Of your processes, these have the driver open and are in no "
+        "list: {names}. End those that you do not need.",
+        gpus=", ".join(row.gpu for row in rests),
+        size=rounded(sum(row.held or 0 for row in rests)),
+        names=in_commas(say("{name} ({pid})", name=owners[pid].text, pid=pid) for pid in pids),
+    )
 
 
 def _noted(made: Table) -> Table:

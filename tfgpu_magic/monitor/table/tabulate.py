@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from tfgpu_magic.model.rows import GpuRow, ProcessRow, Share, Table, by_gpu
-from tfgpu_magic.model.said import say
+from tfgpu_magic.model.said import in_commas, say
 from tfgpu_magic.monitor.driver.sources import product
-from tfgpu_magic.monitor.owners.attribution import OTHERS, SILENT, THIS, Owner
-from tfgpu_magic.units import BINARY
+from tfgpu_magic.monitor.owners.attribution import ENDED, OTHERS, SILENT, THIS, Owner
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -29,6 +28,8 @@ UNATTRIBUTED = say(
 
 OWNER_UNKNOWN = say("not told whose")
 """The owner of memory whose processes the driver could name and does not."""
+UNLISTED, MOVED = say("no process listed"), say("not listed yet")
+"""The owner of memory for which the driver lists no process, and of what was taken since it listed them."""
 
 UNREAD = say("the driver tells nothing of it; its notebooks do")
 
@@ -43,9 +44,6 @@ _SEVERAL = 2**32
 COLOURS = 4
 TONES = 12
 """How many distinct tones there are: four colours by three patterns, as views draw them."""
-
-SMALLEST_REST = 256 * BINARY["MiB"]
-"""Bytes in use without a process from which on they get a row: the driver itself takes less."""
 
 
 class RowFact(Protocol):
@@ -115,11 +113,14 @@ def make(snapshot: Snapshot, known: Known) -> Table:
         for fact in known.facts:
             rows = fact.added(gpu, rows, known, uses, snapshot)
         rows.sort(key=_largest_first)
-        rest = _rest(gpu, rows)
-        gpus.append(_gpu_row(gpu, rows, own.get(gpu.label)))
-        processes.extend([*rows, *([_unlisted(gpu, rest)] if rest else [])])
-    nameless = [row for row in processes if row.who == "unknown" and row.owner != SILENT]
-    unnamed = any(row.pid or not snapshot.processes for row in nameless)
+        # With foreign pids the note says what others are.
+        whose = (
+            OWNER_UNKNOWN if not gpu.listed else OTHERS if foreign else MOVED if gpu.rest([gpu.used_then]) else UNLISTED
+        )
+        rest = None if _holds_unknown(rows) else gpu.rest(row.known or 0 for row in rows)
+        gpus.append(_gpu_row(gpu, rows, own.get(gpu.label), whose if rest else ""))
+        processes.extend([*rows, *([_unlisted(gpu, whose, rest)] if rest else [])])
+    unnamed = any(row.who == "unknown" and row.owner != SILENT and row.pid for row in processes)
     return Table(
         gpus=tuple(gpus),
         processes=_toned(processes),
@@ -268,25 +269,16 @@ def _largest_first(row: ProcessRow) -> tuple[bool, int, int]:
     return row.known is None, -(row.known or 0), row.pid or 0
 
 
-def _rest(gpu: Gpu, rows: Sequence[ProcessRow]) -> int | None:
-    """Return the bytes in use beyond what the listed processes hold; None when unknown or not worth a row."""
-    if gpu.used is None or gpu.mig or _holds_unknown(rows):
-        return None
-    rest = gpu.used - sum(row.known or 0 for row in rows)
-    return rest if rest > max(SMALLEST_REST, (gpu.total or 0) // 100) else None
-
-
 def _holds_unknown(rows: Sequence[ProcessRow]) -> bool:
     """Tell whether a named process holds an unknown amount of memory, as on WSL."""
     return any(row.known is None and row.who != "unknown" for row in rows)
 
 
-def _unlisted(gpu: Gpu, held: int) -> ProcessRow:
-    owner = OTHERS if gpu.listed else OWNER_UNKNOWN
+def _unlisted(gpu: Gpu, owner: str, held: int) -> ProcessRow:
     return ProcessRow(gpu=gpu.label, pid=None, kind="", who="unknown", owner=owner, held=held, untold=not gpu.listed)
 
 
-def _gpu_row(gpu: Gpu, rows: Sequence[ProcessRow], use: GpuUse | None) -> GpuRow:
+def _gpu_row(gpu: Gpu, rows: Sequence[ProcessRow], use: GpuUse | None, rest: str) -> GpuRow:
     row = GpuRow(
         gpu=gpu.label,
         uuid=gpu.uuid,
@@ -301,7 +293,7 @@ def _gpu_row(gpu: Gpu, rows: Sequence[ProcessRow], use: GpuUse | None) -> GpuRow
         mig=gpu.mig,
         instance=gpu.instance is not None,
         error=gpu.error,
-        shares=_shares(gpu, rows),
+        shares=_shares(gpu, rows, rest),
         limit=gpu.limit,
     )
     if use is None:
@@ -314,11 +306,11 @@ def _gpu_row(gpu: Gpu, rows: Sequence[ProcessRow], use: GpuUse | None) -> GpuRow
     )
 
 
-def _shares(gpu: Gpu, rows: Sequence[ProcessRow]) -> tuple[Share, ...]:
+def _shares(gpu: Gpu, rows: Sequence[ProcessRow], unlisted: str) -> tuple[Share, ...]:
     """Return whose a GPU's memory is, in the order of `ShareOf`; nothing where that is unknown.
 
-    Memory in use that no process of mine holds is others', whether a process accounts for it or not. Where the list or
-    a process's memory is unknown, it may belong to any process.
+    Memory in use that no process of mine holds is others', or is called what that is for which no process is listed
+    (`unlisted`). Where the list or a process's memory is unknown, it may belong to any process.
     """
     if gpu.used is None or not gpu.total or gpu.mig:
         return ()
@@ -328,7 +320,10 @@ def _shares(gpu: Gpu, rows: Sequence[ProcessRow]) -> tuple[Share, ...]:
     rest = gpu.used - sizes["this"] - sizes["mine"]
     if gpu.total == gpu.limit:
         sizes["others"] = 0  # what is used in the cgroup is told, and others' rows may be of other cgroups
-    others = OWNER_UNKNOWN if _holds_unknown(rows) or not gpu.listed else OTHERS
+    listed = [row for row in rows if row.who not in sizes and row.known and sizes["others"]]
+    names = [{"other": OTHERS, "gone": ENDED}.get(row.who, row.owner) for row in listed]
+    names = list(dict.fromkeys(filter(None, (*names, unlisted))))
+    others = OWNER_UNKNOWN if _holds_unknown(rows) or not gpu.listed else in_commas(names) or OTHERS
     found = (
         Share(who="this", text=THIS, size=sizes["this"]),
         Share(who="mine", text="yours, elsewhere", size=sizes["mine"]),

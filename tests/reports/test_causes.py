@@ -1,0 +1,325 @@
+"""A cause is proved, or not named: other people's reports of drivers, containers, schedulers and memory of nobody's."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.frameworks.cells_on_machine import stage
+from tests.lab.users import root_only
+from tests.machines import machine_of
+from tests.monitor.boards import end_collectors
+from tests.sizes import GIB
+from tests.waiting import until
+from tfgpu_magic.doctor.checks.driver import cuda, gpus
+from tfgpu_magic.doctor.checks.table import examine
+from tfgpu_magic.doctor.child import Reply
+from tfgpu_magic.doctor.machine import DriverReply, ThisMachine
+from tfgpu_magic.engine.status import status
+from tfgpu_magic.lab.exporter import MachineSeen, families
+from tfgpu_magic.model import phrases
+from tfgpu_magic.model.answer import _width
+from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
+from tfgpu_magic.monitor.live import Live
+from tfgpu_magic.simgpu import Machine
+
+apart = machine_of("2x8GiB")
+
+
+@pytest.fixture
+def machine(apart: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    """A machine that the tests' own process is on; it is well again after each."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for name, value in apart.environ().items():
+        monkeypatch.setenv(name, value)
+    yield apart
+    apart.clear_faults()
+
+
+HIDDEN = """
+import ctypes, encodings.idna, os, subprocess, traceback  # as root: another user may not reach this Python
+from pathlib import Path
+from tests.magic.test_server_client import SECRET, listening, tell
+from tfgpu_magic.notebook import server_client
+
+subprocess.run(["mount", "-t", "proc", "-o", "hidepid=1", "proc", "/proc"], check=True)
+os.setgroups([])
+os.setresgid(12345, 12345, 12345)
+os.setresuid(12345, 12345, 12345)
+ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)
+with listening() as ours:
+    tell(Path(os.environ["JUPYTER_RUNTIME_DIR"]), ours.port)
+    kernel = os.fork()
+    if not kernel:
+        try:
+            found = server_client.find("0123-abc")
+            print(found if isinstance(found, str) else found.token, flush=True)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+    os.waitpid(kernel, 0)
+"""
+"""A server of a user's, started by root, and what its kernel finds, where /proc shows nobody others' processes."""
+
+
+LEFT = """
+import ctypes, os, subprocess, sys
+from tfgpu_magic.monitor.owners.attribution import Owners
+
+subprocess.run(["mount", "-t", "proc", "-o", "hidepid=1", "proc", "/proc"], check=True)
+os.setgroups([])
+os.setresgid(12345, 12345, 12345)
+os.setresuid(12345, 12345, 12345)
+ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)
+left = subprocess.Popen(["sleep", "3600"], env={"JPY_SESSION_NAME": "/home/ann/train.ipynb"})
+(owner,) = Owners(0).find((), here=[left.pid]).values()
+print(owner.who, owner.text)
+left.kill()
+"""
+"""A program that a notebook has started and left; what started it is hidden."""
+
+
+@root_only
+def test_jupyter_8_an_own_process_below_a_hidden_one_is_not_another_users() -> None:
+    done = subprocess.run(["unshare", "--mount", sys.executable, "-c", LEFT], capture_output=True, text=True)
+
+    assert (done.stdout, done.stderr) == ("mine sleep, started from train.ipynb\n", "")
+
+
+@root_only
+def test_jupyter_8_a_kernel_finds_its_server_where_the_ancestors_above_are_hidden() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        done = subprocess.run(
+            ["unshare", "--mount", sys.executable, "-c", HIDDEN],
+            env={**os.environ, "JUPYTER_RUNTIME_DIR": folder},
+            capture_output=True,
+            text=True,
+        )
+
+    assert (done.stdout, done.stderr) == ("the-token\n", "")
+
+
+def test_jupyter_14_what_other_programs_use_of_unified_memory_is_not_the_drivers(machine: Machine) -> None:
+    machine.fault("nvmlDeviceGetMemoryInfo", 3)  # as a GB10 answers
+    neighbour = machine.add_neighbour("1GiB@0")
+    shown, seen = status(LOOK_TIMEOUT), look(LOOK_TIMEOUT)
+    neighbour.stop()
+    gpu = shown.table.gpus[0]
+    told = {
+        sample.name: sample.value for one in families(MachineSeen("lab1", seen), seen.time) for sample in one.samples
+    }
+
+    assert (gpu.unified, gpu.used) == (True, GIB)
+    assert "kept by the driver" not in shown._repr_html_()
+    # The alert is by what is in use by anyone: nobody finds room in what a program of the processor's has.
+    free, total = seen.gpus[-1].free or 0, seen.gpus[-1].total or 0
+    assert told["tfgpu_magic_gpu_memory_used_bytes"] == total - free > 0
+
+
+@pytest.mark.parametrize("name", ["می\u200cشود.ipynb", "\U0001f469\u200d\U0001f52c.ipynb"])
+def test_jupyter_16_the_joiners_of_persian_and_of_emoji_stay_in_names(name: str) -> None:
+    assert phrases.plain(name) == name
+    assert _width(name) == _width(name.replace("\u200c", "").replace("\u200d", ""))
+
+
+def test_jupyter_27_in_a_job_without_a_gpu_nobody_is_told_to_take_one(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "NoDevFiles")
+    (job,) = examine(cuda, ThisMachine())
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    (own,) = examine(cuda, ThisMachine())
+
+    assert job.found == "Slurm gave this job no GPU: CUDA_VISIBLE_DEVICES is `NoDevFiles`."
+    assert "--gres=gpu:1" in job.next
+    assert "unset" not in job.next
+    assert own.next.startswith("Unless a scheduler such as Slurm has set it, ")
+
+
+@pytest.mark.parametrize(
+    ("container", "found"), [("", ["gpus.works", "gpus.unlisted"]), (".dockerenv", ["gpus.works"])]
+)
+def test_jupyter_15_a_gpu_that_the_driver_no_longer_lists_is_a_fault(
+    container: str, found: list[str], tmp_path: Path
+) -> None:
+    for at in ("01", "41"):
+        folder = tmp_path / f"proc/driver/nvidia/gpus/0000:{at}:00.0"
+        folder.mkdir(parents=True)
+        (folder / "information").write_text(
+            f"Model: \t\t NVIDIA A100\nGPU UUID: \t GPU-{at}\nBus Location: \t 0000:{at}:00.0\n"
+        )
+    if container:  # it was given one of the machine's two
+        (tmp_path / container).touch()
+    machine = ThisMachine(tmp_path, {})
+    seen = Snapshot(time=1e9, driver="570", gpus=(Gpu(index=0, uuid="GPU-01", name="NVIDIA A100", total=1, free=1),))
+    vars(machine)["driver"] = DriverReply(Reply({"took": 0.1, "library": True}), seen)
+    told = examine(gpus, machine)
+
+    assert [one.outcome.name for one in told] == found
+    assert [one.found for one in told[1:]] == [
+        "The kernel module has 2 GPUs, and the driver lists 1. Missing is the NVIDIA A100 at 0000:41:00.0."
+    ][: len(found) - 1]
+
+
+def seen_by(machine: Machine, *words: str, module: str = "tfgpu_magic") -> str:
+    """Return what `tfgpu` prints on the machine, as one line."""
+    done = machine.run([sys.executable, "-m", module, *words], capture_output=True, text=True)
+    return " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(("code", "words"), [(999, "Unknown Error"), (8, "Simulated error")])
+def test_jupyter_12_an_error_of_nvmls_start_has_nvmls_words(code: int, words: str, machine: Machine) -> None:
+    machine.fault("nvmlInit", code)
+    told = seen_by(machine, "status")
+
+    assert f"NVML does not start: {words} (error {code})." in told
+    assert "container" not in told
+
+
+@pytest.mark.parametrize("code", [999, 8, 9, 4])
+@pytest.mark.parametrize("words", [("status",), ("doctor", "--quick")])
+def test_jupyter_12_a_container_that_lost_its_devices_is_told_so_by_proof(
+    words: tuple[str, ...], code: int, machine: Machine
+) -> None:
+    machine.fault("nvmlInit", code)
+    told = seen_by(machine, *words, module="tests.reports.denied")
+
+    assert f"The kernel denies this process {machine.path} (Operation not permitted), as in a container" in told
+    assert "Restart the container." in told
+    assert "modprobe" not in told
+
+
+def test_jupyter_12_a_container_without_the_devices_is_not_told_to_load_the_module(tmp_path: Path) -> None:
+    with Machine.create("8GiB") as machine:
+        machine.path.rename(tmp_path / "machine")
+        told = seen_by(machine, "status")
+        doctor = seen_by(machine, "doctor", "--quick")
+        (tmp_path / "machine").rename(machine.path)
+
+    sentence = f"The NVIDIA driver is loaded, and this process has no {machine.path}. In a container"
+    assert sentence in told
+    assert "modprobe" not in told
+    assert sentence in doctor
+
+
+def test_jupyter_12_an_error_of_one_gpu_has_nvmls_words(machine: Machine) -> None:
+    machine.fault("nvmlDeviceGetMemoryInfo", 18, gpu=1)
+
+    assert "Driver/library version mismatch (error 18)" in seen_by(machine, "status")
+
+
+WORKER = "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0); print('ready', flush=True); input()"
+
+
+@pytest.fixture
+def unlisted(machine: Machine) -> Iterator[None]:
+    """6 GiB of the first GPU for which no process is listed: they are in a list that the driver does not give."""
+    row = machine.add_row(2**22 - 1, 0, "6GiB", kind="G")
+    machine.fault("nvmlDeviceGetGraphicsRunningProcesses", 3)
+    yield
+    row.stop()
+
+
+@pytest.mark.usefixtures("unlisted")
+def test_jupyter_13_memory_without_a_process_is_told_as_that_with_own_processes_that_have_the_driver_open(
+    machine: Machine,
+) -> None:
+    workers = [machine.popen([sys.executable, "-c", WORKER], stdin=-1, stdout=-1) for _ in range(2)]
+    for worker in workers:
+        assert worker.stdout
+        worker.stdout.readline()
+    told = seen_by(machine, "status")
+    for worker in workers:
+        worker.communicate(b"\n")
+    after = seen_by(machine, "status")
+
+    assert "no process listed 6.0 GiB" in told
+    assert not {"others", "Attribution", "container"} & set(told.split())
+    assert "GPU 0: no process is listed for 6 GiB. Of your processes, these have the driver open" in told
+    assert all(f"python ({worker.pid})" in told for worker in workers)
+    assert not any(f"python ({worker.pid})" in after for worker in workers)
+
+
+@pytest.mark.usefixtures("unlisted")
+def test_jupyter_13_a_refusal_has_a_line_for_it(machine: Machine) -> None:
+    done = machine.run(
+        [sys.executable, "-m", "tfgpu_magic", "plan", "visible 0; limit 4GiB"], capture_output=True, text=True
+    )
+
+    assert "6 GiB  no process is listed for it" in done.stderr
+
+
+MOVES = """
+from tfgpu_magic.monitor.collector import read
+from tfgpu_magic.monitor.driver.readers import Readers
+from tfgpu_magic.monitor.table.tabulate import Known, make
+from tfgpu_magic.monitor.live import Live
+from tfgpu_magic.simgpu import Machine
+
+machine, reader = Machine.current(), Readers()
+listed = read(reader, None, "graphics")
+neighbour = machine.add_neighbour("6GiB@0")
+for kind in ("memory", "lists"):
+    listed = read(reader, listed, kind)
+    made = make(listed, Known())
+    print([row.owner for row in made.processes if row.pid is None], [one.text for one in made.gpus[0].shares])
+machine.close()
+"""
+
+
+def test_machine_11_memory_that_came_since_the_lists_is_nobodys_yet(machine: Machine) -> None:
+    done = machine.run([sys.executable, "-c", MOVES], capture_output=True, text=True)
+
+    assert done.stdout.splitlines() == [
+        "['not listed yet'] ['not listed yet', 'free']",
+        "[] ['others', 'free']",
+    ], done.stderr
+
+
+def test_machine_8_status_waits_for_a_driver_that_is_slow_to_start(machine: Machine) -> None:
+    machine.hang("nvmlInit", 4)
+    done = machine.run([sys.executable, "-m", "tfgpu_magic", "status"], capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stdout
+    assert "7.9 GiB" in done.stdout
+    assert done.stderr == "tfgpu: waiting for the NVIDIA driver, which is slow to answer…\n"
+
+
+def test_machine_8_beside_a_live_view_its_figures_are_shown_at_once(machine: Machine, tmp_path: Path) -> None:
+    with Live(linger=600) as live:
+        until(lambda: live.wait().snapshot.gpus)
+        machine.hang("nvmlInit", 3600)
+        sent = json.loads(seen_by(machine, "status", "--json"))["state"]
+    end_collectors(machine)
+
+    assert ("error" in sent, sent["gpus"]["0"]["total"]) == (False, 8 * GIB)
+    assert sent["notes"][0].startswith("These figures are ")
+
+
+@pytest.mark.usefixtures("unlisted")
+def test_jupyter_13_who_says_of_itself_what_it_has_is_no_suspect_nor_what_it_started(machine: Machine) -> None:
+    worker = f"subprocess.Popen([sys.executable, '-c', {WORKER!r}], stdin=-1, stdout=-1)"
+    with stage(machine) as play:
+        *_, told = play(
+            {},
+            [
+                "%load_ext tfgpu_magic",
+                "start_cuda()",
+                f"import subprocess; w = {worker}",
+                "w.stdout.readline()",
+                "%tf_gpu",
+            ],
+        )
+
+    assert "no process listed" in told
+    assert "this notebook" not in told
