@@ -86,12 +86,12 @@ def test_without_a_driver_there_is_a_friendly_page() -> None:
     assert "Traceback" not in text
 
 
-@pytest.mark.parametrize("before", [listed, ready])
-def test_a_gpu_that_tensorflow_leaves_out_hinders_no_look(before: Callable[[], None]) -> None:
+@pytest.mark.parametrize(("before", "policy"), [(listed, "default: no limit"), (ready, "default: up to 6.1 GiB")])
+def test_a_gpu_that_tensorflow_leaves_out_hinders_no_look(before: Callable[[], None], policy: str) -> None:
     with Machine.create("8GiB:sm=4,8GiB") as machine:
         rows = run(machine, _rows_after, before)
 
-    assert rows == [("0", "", "hidden"), ("1", "GPU:0", "default: no limit")]
+    assert rows == [("0", "", "not used by TensorFlow"), ("1", "GPU:0", policy)]
 
 
 def test_growth_that_was_asked_while_nvml_hung_is_in_force_when_it_answers() -> None:

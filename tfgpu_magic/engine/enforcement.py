@@ -226,6 +226,9 @@ def at_import() -> None:
         _enforce_now(_configured)
         return
     try:
+        if why := devices.without_gpu(device.gpu.label for device in plan.devices):
+            import_hook.warn(f"tfgpu_magic: {why}")
+            return
         if plan.divides:
             _divide(plan)
             return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -20,11 +20,11 @@ from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.frameworks import NAMES
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow.devices import current_stage
-from tfgpu_magic.host import host
-from tfgpu_magic.model import phrases
+from tfgpu_magic.host import here, host
+from tfgpu_magic.model import TENSORFLOW, phrases
 from tfgpu_magic.model.answer import Document, grid, headline
 from tfgpu_magic.model.parts import parts
-from tfgpu_magic.model.said import say
+from tfgpu_magic.model.said import listed, say
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import look
 from tfgpu_magic.policy import fallback, parser
@@ -214,6 +214,27 @@ def standing(plan: Plan, frameworks: Frameworks = "tensorflow") -> str:
     if plan.needs_tensorflow:
         return say("`{policy}` waits for TensorFlow's import.", policy=plan.asked)
     return say("`{policy}` is in force, also for programs that are started from here.", policy=plan.asked)
+
+
+_said_of_workers = False
+
+
+def of_workers(policy: str, plan: Plan, frameworks: Frameworks) -> Iterator[str]:
+    """Give a note, once, on the programs that a limit which a user has just asked for does not reach."""
+    global _said_of_workers
+    limits = Policy(tuple(request for request in parser.parse(policy).memory if request.limited))
+    alone = frameworks == "tensorflow"
+    names = [TENSORFLOW] if alone else enforcement.every_framework().not_inherited(plan)
+    if names and limits.requests and plan.limited and not _said_of_workers:
+        _said_of_workers = True
+        yield say(
+            "Nothing limits {names} in the programs and spawned workers that this {here} starts: call `{call}` in "
+            "them, use `IsolatedExecutor`, or write `!tfgpu run`. A process that is forked after TensorFlow's import "
+            "can use no GPU.",
+            names=listed(names),
+            here=here(),
+            call=f'tfgpu_magic.apply("{limits}")' if alone else f'tfgpu_magic.apply("{limits}", frameworks="all")',
+        )
 
 
 def answer(plan: Plan, standing: str) -> Document:

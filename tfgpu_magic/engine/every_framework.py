@@ -300,6 +300,12 @@ def standing(plan: Plan) -> str:
     return say("`{policy}` holds for {names}, from first use on.", policy=asked, names=names)
 
 
+def not_inherited(plan: Plan) -> list[str]:
+    """Return the names of the frameworks whose limits no variable says to the programs that this process starts."""
+    tensorflow = [TENSORFLOW] if registry.installed("tensorflow") else []
+    return tensorflow + [part.framework for part in plan.others.parts if part.limits and not part.environment]
+
+
 def of_all(own: Policy, others: Policy) -> Policy:
     """Return what is asked of TensorFlow with what is asked of the others in place of what its memory is asked."""
     rest = tuple(request for request in own if not isinstance(request, Memory))
@@ -330,9 +336,12 @@ def _left_free(plan: Plan, there: Sequence[Framework]) -> tuple[str, ...]:
 
 def _each(plan: Plan) -> Iterator[str]:
     """Give what is done about each framework, and why one is not held."""
+    on_cpu = {one.name for one in registry.FRAMEWORKS if one.on_cpu()}
     for part in plan.others.parts:
-        if part.takes:
-            yield say("{name} takes {takes}.", name=part.framework, takes=part.takes)
+        if part.framework in on_cpu:
+            yield say("{name} has only the CPU here, and takes nothing of a GPU.", name=part.framework)
+        elif part.told:
+            yield part.told
         yield from part.notes
         if part.unmet:
             yield part.unmet

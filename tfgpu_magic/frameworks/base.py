@@ -148,6 +148,10 @@ class Framework:
         """
         return FrameworkPlan(framework=self.name)
 
+    def on_cpu(self) -> bool:
+        """Return whether it has no GPU in this process, and never will."""
+        return False
+
     def configure(self, plan: FrameworkPlan) -> None:
         """Tell it, where it is imported, what variables cannot tell it any more; it is not started for that."""
 

@@ -13,16 +13,19 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.frameworks import NAMES, cuda
 from tfgpu_magic.frameworks.base import Framework, installed
 from tfgpu_magic.frameworks.peaks import SharedPeaks
-from tfgpu_magic.frameworks.runtime import RUNTIME
+from tfgpu_magic.frameworks.runtime import RUNTIME, alike
 from tfgpu_magic.frameworks.shortage import DRIVERS
 from tfgpu_magic.frameworks.tensorflow.devices import current_stage, note_import
 from tfgpu_magic.model import TENSORFLOW
 from tfgpu_magic.policy.process_state import Stage
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tfgpu_magic.frameworks.pool import Pool
     from tfgpu_magic.frameworks.shortage import Shortage
     from tfgpu_magic.model.report import Figure
+    from tfgpu_magic.policy.framework_plan import FrameworkPlan
 
 __all__ = ["FRAMEWORKS", "PEAKS", "RUNTIME", "Framework", "installed", "note_import"]
 
@@ -99,6 +102,19 @@ def pools(*, settings: bool = False) -> list[Pool]:
         with contextlib.suppress(Exception):  # as in `figures`
             there = [one for one in framework.pools() if one.touched]
             found += map(framework.with_settings, there) if settings else there
+    return found
+
+
+def changed(parts: Iterable[FrameworkPlan]) -> dict[str, dict[str, int | None]]:
+    """Return the limits that other code has set since frameworks were told theirs, by UUID; None is no limit."""
+    fixed = {one.name for one in FRAMEWORKS if one.fixed_once_used}
+    told = {part.framework: part for part in parts if part.framework not in fixed}
+    found: dict[str, dict[str, int | None]] = {}
+    for one in pools() if told else ():
+        part = told.get(one.framework)
+        asked, now = part.limits.get(one.gpu) if part else None, one.limit
+        if part and asked and not (now and (alike([now], [asked]) or (now < asked and one.gpu in part.ceilings))):
+            found.setdefault(one.framework, {})[one.gpu] = now
     return found
 
 

@@ -6,6 +6,7 @@ TensorFlow's own settings are in `tensorflow.devices`.
 from __future__ import annotations
 
 import functools
+import math
 import os
 import sys
 import time
@@ -295,7 +296,7 @@ class Runtime:
         else:
             return tuple(found)
         for uuid, limits in expected.items():
-            if uuid in there and there[uuid] != limits:
+            if uuid in there and not alike(there[uuid], limits):
                 size = " + ".join(map(rounded, there[uuid])) or say("nothing")
                 found.append(say("the limit of GPU {gpu} is {size}", gpu=planned[uuid].gpu.label, size=size))
         return tuple(found)
@@ -317,6 +318,11 @@ class Runtime:
 RUNTIME = Runtime()
 
 
+def alike(some: Sequence[int], others: Sequence[int]) -> bool:
+    """Tell whether limits differ by no more than a rounding: a fraction of a GPU is not exact."""
+    return len(some) == len(others) and all(map(functools.partial(math.isclose, rel_tol=0.01), some, others))
+
+
 def _neighbour() -> str:
-    """Return the name of a library other than TensorFlow that may hold the CUDA context in this process."""
-    return next((name for name in NEIGHBOURS if name in sys.modules), say("another library"))
+    """Return the name of a library other than TensorFlow that may hold the CUDA context here; empty if unknown."""
+    return next((name for name in NEIGHBOURS if name in sys.modules), "")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import ParamSpec
+from typing import NamedTuple, ParamSpec, TypeAlias
 
 from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.frameworks.pool import Pool
@@ -15,21 +15,28 @@ from tfgpu_magic.frameworks.tensorflow import devices
 from tfgpu_magic.model import TENSORFLOW
 from tfgpu_magic.model.report import GpuUse, LogicalGpu, Parking, Report
 from tfgpu_magic.model.said import in_a_row, in_commas, say
-from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.owners.pids import descendants
+from tfgpu_magic.policy import refusal
 from tfgpu_magic.policy.fallback import foreseen
 from tfgpu_magic.policy.memory import context_bytes
-from tfgpu_magic.policy.plan import Plan, in_words, renew
-from tfgpu_magic.policy.process_state import DEVICES, ProcessState, Stage, predict_shown
+from tfgpu_magic.policy.plan import Plan, in_words, renew, too_late
+from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, DEVICES, ProcessState, Stage
 from tfgpu_magic.policy.promises import EVERY_GPU
+from tfgpu_magic.units import rounded
 
 P = ParamSpec("P")
+
+_Changed: TypeAlias = Mapping[str, Mapping[str, int | None]]
 
 ORDER_TIMEOUT = 0.4
 """Seconds to wait for CUDA's order of GPUs: a report must be quick, and the order is known after the first plan."""
 
 DEFAULT = say("default: no limit")
 """The policy of a GPU for which nothing was asked."""
+
+UNUSED = say("not used by TensorFlow")
+"""The policy of a GPU that nothing hides, and that TensorFlow's list has not."""
 
 _last: dict[str, Report] = {}
 _parked: Parking | None = None
@@ -77,16 +84,21 @@ def report(snapshot: Snapshot) -> Report:
     process = RUNTIME.observe(snapshot.gpus, timeout=ORDER_TIMEOUT)
     plan = foreseen(RUNTIME.current, snapshot, process)
     labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}
-    uses = _uses(process, plan, labels)
+    uses = _uses(process, plan, labels, _limits(process, plan), registry.changed(plan.others.parts))
     if uses or process.shown is not None:
         named = {use.gpu for use in uses}
-        uses += [GpuUse(gpu=label, policy=say("hidden")) for label in labels.values() if label not in named]
-    notes = () if process.stage is Stage.READY else renew(plan, snapshot, waits=plan.judged).notes
+        # TensorFlow may leave out what CUDA shows, or be built without it, and never ask.
+        asks = not process.frozen or cuda.initialised() or DEVICES in process.environment
+        uses += [
+            GpuUse(gpu=label, policy=say("hidden") if asks and uuid not in process.skipped else UNUSED)
+            for uuid, label in labels.items()
+            if label not in named
+        ]
     return Report(
         pid=os.getpid(),
         summary=_summary(process, plan),
         uses=tuple(uses),
-        notes=(*_changed(process), *_given(process, snapshot.gpus), *notes),
+        notes=tuple(dict.fromkeys(_notes(process, plan, snapshot))),
         stage=process.stage.value,
     )
 
@@ -99,8 +111,9 @@ def brief() -> Report:
     """
     process = RUNTIME.observe((), timeout=0.0)
     plan = RUNTIME.current
-    promised = _most(plan, _limits(process, plan), promised=True)
-    uses = tuple(replace(use, limit=promised.get(use.gpu)) for use in _uses(process, plan, {}))
+    limits, changed = _limits(process, plan), registry.changed(plan.others.parts)
+    promised = _most(plan, limits.by_gpu, changed, promised=True)
+    uses = tuple(replace(use, limit=promised.get(use.gpu)) for use in _uses(process, plan, {}, limits, changed))
     if not uses and process.stage is Stage.ABSENT and plan.divides:
         uses = (GpuUse(gpu=EVERY_GPU, fair=True, asked=RUNTIME.asked_at),)  # it knows no GPU yet, and has its part
     return Report(pid=os.getpid(), summary="", uses=uses, stage=process.stage.value)
@@ -130,13 +143,14 @@ def _held(pool: Pool) -> int:
     return pool.peak if pool.grows or pool.limit is None or not pool.peak else pool.limit
 
 
-def _uses(process: ProcessState, plan: Plan, labels: Mapping[str, str]) -> list[GpuUse]:
+def _uses(
+    process: ProcessState, plan: Plan, labels: Mapping[str, str], limits: _InForce, changed: _Changed
+) -> list[GpuUse]:
     """Return the use of each GPU that TensorFlow sees or will see, and of those that only other frameworks use."""
-    ready, figures = devices.logical(), registry.figures()
-    seen, limits, fair = _seen(process, plan), _limits(process, plan), _fair(process, plan)
-    most = _most(plan, {uuid: limits[uuid] for uuid in seen if uuid in limits})
-    grows = devices.grows(process.growth, process.limits) if plan.judged else plan.grows
-    releases = plan.releases and not process.changed
+    ready, figures, (by_gpu, grows, releases) = devices.logical(), registry.figures(), limits
+    seen, fair = _seen(process, plan), _fair(process, plan)
+    most = _most(plan, {uuid: by_gpu[uuid] for uuid in seen if uuid in by_gpu}, changed)
+    unknown = process.stage is Stage.POISONED and not process.neighbour and not plan.asked.requests
     uses: list[GpuUse] = []
     number = 0
     for uuid in dict.fromkeys([*seen, *figures, *most]):
@@ -144,10 +158,13 @@ def _uses(process: ProcessState, plan: Plan, labels: Mapping[str, str]) -> list[
         logical: tuple[LogicalGpu, ...] = ()
         policy = "" if limit is None else in_words((limit,), grows=False)
         if uuid in seen:
-            sizes = limits.get(uuid, ())
+            sizes = by_gpu.get(uuid, ())
             logical = ready.get(uuid) or _expected(number, sizes)
             number += len(logical)
-            policy = in_words(sizes, grows=grows, releases=releases) if sizes or grows else DEFAULT
+            policy = in_words(sizes, grows=grows, releases=releases) if sizes or grows else _default(ready.get(uuid))
+            policy = say("unknown") if unknown else policy
+            if process.stage is Stage.ABSENT and limit is not None and any(uuid in one for one in changed.values()):
+                policy = in_words((limit,), grows=False)
         use = GpuUse(
             gpu=labels.get(uuid, uuid),
             policy=fair.get(uuid, policy),
@@ -170,14 +187,36 @@ def _seen(process: ProcessState, plan: Plan) -> Sequence[str]:
     return process.shown or ()
 
 
-def _limits(process: ProcessState, plan: Plan) -> Mapping[str, tuple[int, ...]]:
-    """Return the bytes of each GPU's logical GPUs: TensorFlow's own figures once it has a list, else the plan's."""
-    if process.tensorflow_sees is not None:
-        return devices.read().limits
-    return {str(device.gpu.uuid): device.limits for device in plan.devices}
+class _InForce(NamedTuple):
+    """The bytes of each GPU's logical GPUs by UUID, and whether pools grow, and are CUDA's own, which keep to none."""
+
+    by_gpu: Mapping[str, tuple[int, ...]]
+    grows: bool
+    releases: bool
 
 
-def _most(plan: Plan, limits: Mapping[str, Sequence[int]], *, promised: bool = False) -> dict[str, int]:
+def _limits(process: ProcessState, plan: Plan) -> _InForce:
+    """Return the limits of the logical GPUs that are there, else those that are set, else the plan's."""
+    settings, ready = devices.in_force(), devices.logical()
+    if process.environment.get(ALLOCATOR) == ASYNC or (plan.releases and not plan.judged):
+        return _InForce({}, grows=True, releases=True)
+    grows = settings.grows if plan.judged else plan.grows
+    if process.tensorflow_sees is None:
+        return _InForce({str(device.gpu.uuid): device.limits for device in plan.devices}, grows, releases=False)
+    there = {uuid: tuple(gpu.limit or 0 for gpu in logical) for uuid, logical in ready.items()}
+    sizes = {uuid: there.get(uuid, sizes) if sizes else () for uuid, sizes in settings.limits.items()}
+    return _InForce(sizes, grows, releases=False)
+
+
+def _default(logical: Sequence[LogicalGpu] | None) -> str:
+    """Return what is taken without a limit: all that was free once TensorFlow's pool is there, or what others said."""
+    size = sum(gpu.limit or 0 for gpu in logical or ())
+    return say("default: up to {size}", size=rounded(size)) if size else DEFAULT
+
+
+def _most(
+    plan: Plan, limits: Mapping[str, Sequence[int]], changed: _Changed, *, promised: bool = False
+) -> dict[str, int]:
     """Return the bytes of each GPU that the imported frameworks may take together; where none is, the most of any.
 
     What only the ceiling allows a framework that is not imported is left out.
@@ -185,6 +224,7 @@ def _most(plan: Plan, limits: Mapping[str, Sequence[int]], *, promised: bool = F
     Args:
         plan: the plan in force or waiting.
         limits: those of TensorFlow's logical GPUs, by the GPU's UUID.
+        changed: those that other code has set since of the other frameworks (`registry.changed`).
         promised: whether what only the ceiling limits is left out: it grows, and promises nothing.
     """
     imported = registry.imported()
@@ -194,7 +234,8 @@ def _most(plan: Plan, limits: Mapping[str, Sequence[int]], *, promised: bool = F
     for part in plan.others.parts:
         if of_all or part.framework in imported:
             free = part.ceilings if promised else ()
-            asked[part.framework] = {uuid: size for uuid, size in part.limits.items() if uuid not in free}
+            now = {**part.limits, **changed.get(part.framework, {})}
+            asked[part.framework] = {uuid: size for uuid, size in now.items() if size and uuid not in free}
     most: dict[str, int] = {}
     for uuid in dict.fromkeys(uuid for found in asked.values() for uuid in found):
         sizes = {name: found[uuid] for name, found in asked.items() if found.get(uuid)}
@@ -217,31 +258,44 @@ def _fair(process: ProcessState, plan: Plan) -> Mapping[str, str]:
     return found
 
 
-def _given(process: ProcessState, gpus: Sequence[Gpu]) -> tuple[str, ...]:
-    """Return a note on the variable that hides GPUs, if it was not set by `%tf_gpu`; CUDA reads it when it starts."""
-    given = process.outside.get(DEVICES)
-    if given is None:
-        return ()
-    is_read = not cuda.initialised() or given != process.environment.get(DEVICES)
-    if is_read or predict_shown(gpus, process.outside) in (None, process.shown):
-        return (say("{variable} was not set by %tf_gpu.", variable=f"{DEVICES}={given!r}"),)
-    late = say(
-        "{variable} has no effect: it was set after the list of GPUs was made. Write `%tf_gpu visible` instead{flag}.",
-        variable=f"{DEVICES}={given!r}",
-        flag=say(", with --restart") if process.stage is Stage.READY else "",
-    )
-    return (late,)
+def limits_changed(plan: Plan, changed: _Changed, labels: Mapping[str, str]) -> Iterator[str]:
+    """Give a note on each framework beside TensorFlow whose limit other code has changed (`registry.changed`)."""
+    for name, limits in changed.items():
+        sizes = (
+            say("{size} of GPU {gpus}", size=rounded(size) if size else say("no limit"), gpus=labels.get(uuid, uuid))
+            for uuid, size in limits.items()
+        )
+        yield say(
+            "`{policy}` was asked for, and other code has changed {name}'s limit since: {changes}.",
+            policy=plan.others.asked,
+            name=name,
+            changes=in_commas(sizes),
+        )
 
 
-def _changed(process: ProcessState) -> tuple[str, ...]:
-    if not process.changed:
-        return ()
-    note = say(
-        "`{policy}` was asked for, and other code has changed settings since: {changes}.",
-        policy=process.asked,
-        changes=in_commas(process.changed),
-    )
-    return (note,)
+def _notes(process: ProcessState, plan: Plan, snapshot: Snapshot) -> Iterator[str]:
+    """Give notes on what other code has changed, on the variable that hides GPUs, and those of the plan that hold."""
+    labels = {str(gpu.uuid): gpu.label for gpu in snapshot.gpus}
+    asked = say("`{policy}` was asked for", policy=process.asked)
+    if plan.configured and process.ceiling is not None:  # which nobody may have asked for
+        asked = say("The ceiling here is `{ceiling}`", ceiling=process.ceiling)
+    if process.finds_no_gpu:
+        yield refusal.finds_no_gpu([labels.get(uuid, uuid) for uuid in process.skipped])
+    elif process.changed:
+        yield say(
+            "{asked}, and other code has changed settings since: {changes}.",
+            asked=asked,
+            changes=in_commas(process.changed),
+        )
+    changed = registry.changed(plan.others.parts)
+    yield from limits_changed(plan, changed, labels)
+    if late := too_late(process, snapshot.gpus):
+        yield late
+    elif DEVICES in process.outside:
+        yield say("{variable} was not set by %tf_gpu.", variable=f"{DEVICES}={process.outside[DEVICES]!r}")
+    if process.stage is not Stage.READY:
+        false = [part.told for part in plan.others.parts if part.framework in changed]
+        yield from (note for note in renew(plan, snapshot, waits=plan.judged).notes if note not in false)
 
 
 def _expected(number: int, limits: Sequence[int]) -> tuple[LogicalGpu, ...]:
@@ -258,7 +312,8 @@ def _summary(process: ProcessState, plan: Plan) -> str:
     standing = in_force if asked else [say("No policy is set.")]
     if process.old:
         version = say("{version} (older than 2.16, the oldest that tfgpu_magic was tested with)", version=version)
-    if asked and plan.acts_on_nothing:
+    unseen = process.finds_no_gpu or (plan.devices and process.tensorflow_sees == ())
+    if asked and (plan.acts_on_nothing or unseen):
         in_force = standing = [say("`{policy}` has no effect here: TensorFlow sees no GPU.", policy=plan.asked)]
     if process.forked:
         return say("{version} used the GPUs when this process was forked, and cannot use them in it.", version=version)

@@ -56,7 +56,7 @@ class GpuUse:
 
     Attributes:
         gpu: the `Gpu.label`; the UUID, where the kernel has not looked at the machine's GPUs.
-        policy: in words, ``limit 2 GiB``, ``growth``, ``hidden``, ``default: no limit``; empty when unknown.
+        policy: in words, ``limit 2 GiB``, ``growth``, ``hidden``, ``default: no limit``, ``unknown``.
         logical: TensorFlow's logical GPUs on it, in TensorFlow's order; empty when hidden.
         figures: those of the frameworks that are awake and have used it, each framework's together.
         limit: bytes that its policy, in force or waiting, lets its frameworks take, CUDA's context apart; None where

@@ -79,7 +79,7 @@ def nearest(
             continue
         found = fit.at_start(plan.devices)
         if not found:
-            return plan, why
+            return plan, "" if process.finds_no_gpu else why
         why = why or fit.describe(found, snapshot.processes, owners())
     ceiling = None if snapshot.absent else process.ceiling
     return least(policy, ceiling, frozen=process.frozen), "" if snapshot.absent else why

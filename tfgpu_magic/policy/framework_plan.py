@@ -129,6 +129,11 @@ class FrameworkPlan:
     unmet: str = ""
 
     @property
+    def told(self) -> str:
+        """What it takes, as a sentence; empty where nothing was asked of it."""
+        return say("{name} takes {takes}.", name=self.framework, takes=self.takes) if self.takes else ""
+
+    @property
     def _told(self) -> tuple[object, ...]:
         return self.environment, self.fractions, self.gpus, self.ceilings
 

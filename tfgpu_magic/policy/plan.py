@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.model.said import in_a_row, in_lines, say
-from tfgpu_magic.model.snapshot import Snapshot
+from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import fit, promises, refusal
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.memory import capacity, context_bytes
@@ -22,9 +22,11 @@ from tfgpu_magic.policy.process_state import (
     ORDER,
     ProcessState,
     Stage,
+    predict_shown,
     showing,
 )
 from tfgpu_magic.policy.requests.growth import NO_LIMIT
+from tfgpu_magic.policy.requests.visible import Visible
 from tfgpu_magic.policy.resolver import Resolved, is_skipped, lowered, resolve
 from tfgpu_magic.units import MIB, rounded
 
@@ -177,7 +179,7 @@ def make(
         TooLate: a new process could enforce it.
     """
     again = process.asked.then(policy).asks_the_same(process.asked)
-    if process.stage is Stage.READY and again and not (process.changed or process.forked):
+    if process.stage is Stage.READY and again and not (process.changed or process.forked or process.finds_no_gpu):
         return Plan(asked=process.asked, settled=process.settled, in_force=True)
     if process.fixed:
         raise refusal.too_late(policy, process, lambda: _beside(policy, snapshot, process))
@@ -240,7 +242,6 @@ def draft(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Plan:
     resolved = resolve(process.settled, policy, snapshot, process)
     devices = resolved.devices()
     variables = _variables(process, resolved)
-    growth = variables.get(GROWTH, process.outside.get(GROWTH))
     none = Policy((resolved.choice,) if resolved.choice is not None and resolved.hidden else ())
     asked = process.asked.without(resolved.dropped).then(policy).then(none)
     settled = process.settled.without(resolved.dropped).then(policy).then(none)
@@ -255,7 +256,7 @@ def draft(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Plan:
         show=resolved.choice is not None and process.frozen,
         cpus=resolved.cpus,
         growth=resolved.growth,
-        grows=growth == "true" if growth in ("true", "false") else any(process.growth.values()),
+        grows=_grows(resolved, process, variables),
         blind=not snapshot.gpus and not snapshot.absent,
         notes=(
             *(
@@ -265,7 +266,8 @@ def draft(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Plan:
             ),
             *resolved.notes,
             *_conflicts(process, resolved, devices, variables, snapshot),
-            *_on_the_rest(resolved, devices, snapshot),
+            *_on_the_rest(process, resolved, devices, snapshot),
+            *_no_effect(snapshot, process, variables),
             *_maybe_broken(snapshot, process),
             *_old(process),
         ),
@@ -286,6 +288,14 @@ def _variables(process: ProcessState, resolved: Resolved) -> dict[str, str | Non
     elif resolved.choice is not None:
         variables |= showing(resolved.seen, resolved.there)
     return variables
+
+
+def _grows(resolved: Resolved, process: ProcessState, variables: Mapping[str, str | None]) -> bool:
+    """Tell whether pools will grow: by the variable if it is exactly true or false, else as nothing was asked."""
+    growth = variables.get(GROWTH, process.outside.get(GROWTH))
+    if growth in ("true", "false") or resolved.growth is not None:  # which switches `tf.config`'s off
+        return growth == "true"
+    return any(process.growth.values()) and not any(process.limits.values())
 
 
 def _sets_growth(resolved: Resolved) -> bool:
@@ -322,7 +332,7 @@ def _conflicts(
     if GROWTH not in variables and growth not in ("true", "false"):
         yield say("{variable} does nothing: only true and false count.", variable=f"{GROWTH}={growth!r}")
     yield from _allocators(process, resolved, devices, variables)
-    yield from _growth_before(process, resolved, variables)
+    yield from _set_before(process, resolved, devices, variables)
     if resolved.memory and process.keras is not None:
         yield say(
             "Keras' backend is {backend} here, and %tf_gpu sets TensorFlow's memory only. `%gpu` sets what {backend} "
@@ -332,7 +342,7 @@ def _conflicts(
     if process.neighbour is not None:
         yield say(
             "{library} already uses a GPU in this {here}; what it takes comes on top of TensorFlow's limits.",
-            library=process.neighbour,
+            library=process.neighbour or say("Another library"),
             here=process.here,
         )
 
@@ -374,8 +384,18 @@ def _goes_back(process: ProcessState) -> str:
     return say("What TensorFlow does not use goes back to the driver by `tfgpu_magic.give_back()`.")
 
 
-def _growth_before(process: ProcessState, resolved: Resolved, variables: Mapping[str, str | None]) -> Iterator[str]:
-    """Give a note on growth that other code has set through `tf.config`, and what becomes of it."""
+def _set_before(
+    process: ProcessState, resolved: Resolved, devices: Sequence[Device], variables: Mapping[str, str | None]
+) -> Iterator[str]:
+    """Give notes on limits and growth that other code has set through `tf.config`, and what becomes of them."""
+    for device in devices if resolved.growth is not None else ():
+        theirs = process.limits.get(str(device.gpu.uuid), ())
+        if theirs not in ((), device.limits):
+            yield say(
+                "This undoes what set_logical_device_configuration was told for GPU {gpu} ({limit}).",
+                gpu=device.gpu.label,
+                limit=in_words(theirs, grows=False),
+            )
     grows = [process.growth.get(str(gpu.uuid)) for gpu in resolved.seen]
     if not any(grows):
         return
@@ -389,11 +409,32 @@ def _growth_before(process: ProcessState, resolved: Resolved, variables: Mapping
         raise refusal.growth_on_some()
 
 
-def _on_the_rest(resolved: Resolved, devices: Sequence[Device], snapshot: Snapshot) -> Iterator[str]:
+def _hidden(process: ProcessState, resolved: Resolved, snapshot: Snapshot) -> Iterator[str]:
+    """Give notes on the GPUs that are hidden: by CUDA's variable from every framework, later from TensorFlow alone."""
+    away = [gpu for gpu in snapshot.gpus if gpu not in resolved.seen and not gpu.mig]
+    if resolved.choice is None or process.finds_no_gpu:
+        return
+    own = [gpu for gpu in away if process.frozen and gpu.uuid in (process.shown or ())]
+    if own:
+        yield say("Hidden from TensorFlow: GPU {gpus}.", gpus=", ".join(gpu.label for gpu in own))
+    if everybodys := [gpu.label for gpu in away if gpu not in own]:
+        yield say(
+            "Hidden from this {here}, PyTorch and JAX included: GPU {gpus}.",
+            here=say("notebook") if process.host == "kernel" else process.here,
+            gpus=", ".join(everybodys),
+        )
+    if away and resolved.choice == Visible(()) and not (process.frozen or resolved.hidden):
+        yield say(
+            "If PyTorch or JAX is to use the GPU, call `{call}` instead.",
+            call='tf.config.set_visible_devices([], "GPU")',
+        )
+
+
+def _on_the_rest(
+    process: ProcessState, resolved: Resolved, devices: Sequence[Device], snapshot: Snapshot
+) -> Iterator[str]:
     """Give notes on the GPUs that no request is about, and on what is not taken at once."""
-    hidden = [gpu.label for gpu in snapshot.gpus if gpu not in resolved.seen and not gpu.mig]
-    if resolved.choice is not None and hidden:
-        yield say("Hidden from TensorFlow: GPU {gpus}.", gpus=", ".join(hidden))
+    yield from _hidden(process, resolved, snapshot)
     unlimited = [device.gpu.label for device in devices if not device.limits]
     if resolved.by_gpu and resolved.everywhere is None and unlimited:
         yield say(
@@ -424,6 +465,27 @@ def _on_the_rest(resolved: Resolved, devices: Sequence[Device], snapshot: Snapsh
         )
     if far := fit.out_of_reach(devices):
         yield in_a_row((say("So much is not free now."), fit.describe(far, (), {})))
+
+
+def _no_effect(snapshot: Snapshot, process: ProcessState, variables: Mapping[str, str | None]) -> Iterator[str]:
+    """Give notes on what the policy has no effect on: a TensorFlow without a GPU, and a variable that came too late."""
+    if process.finds_no_gpu:
+        yield refusal.finds_no_gpu(gpu.label for gpu in snapshot.gpus if gpu.uuid in process.skipped)
+    if DEVICES not in variables and (late := too_late(process, snapshot.gpus)):
+        yield late
+
+
+def too_late(process: ProcessState, gpus: Sequence[Gpu]) -> str:
+    """Return a sentence on the variable that hides GPUs, if it was set after CUDA had read it; else nothing."""
+    given = process.outside.get(DEVICES)
+    is_read = not process.frozen or process.forked or given is None or given != process.environment.get(DEVICES)
+    if is_read or predict_shown(gpus, process.outside) in (None, process.shown):
+        return ""
+    return say(
+        "{variable} has no effect: it was set after the list of GPUs was made. Write `%tf_gpu visible` instead{flag}.",
+        variable=f"{DEVICES}={given!r}",
+        flag=say(", with --restart") if process.stage is Stage.READY else "",
+    )
 
 
 def _maybe_broken(snapshot: Snapshot, process: ProcessState) -> Iterator[str]:

@@ -59,7 +59,7 @@ class ProcessState(NamedTuple):
         tensorflow_sees: of `shown`, those that TensorFlow's visible devices name; None while it has no list.
         skipped: UUIDs of GPUs in `shown` that TensorFlow left out of its list; empty while it has no list.
         growth: whether memory growth was switched on through `tf.config`, not by us, by UUID; None if not set.
-        limits: bytes of the logical GPUs made through `tf.config`, not by us, by UUID.
+        limits: bytes of the logical devices made through `tf.config`, not by us, by UUID; of the CPU too.
         neighbour: another library of this process that may hold the CUDA context there (``torch``); None without one.
         forked: CUDA was running when this process was forked, so it cannot be used here.
         asked: the policy in force or waiting, as it was asked.
@@ -110,9 +110,15 @@ class ProcessState(NamedTuple):
         return _HERE[self.host]
 
     @property
+    def finds_no_gpu(self) -> bool:
+        """Whether CUDA shows GPUs, and TensorFlow's list has none of them, as where a library is missing."""
+        return bool(self.skipped) and self.skipped == self.shown
+
+    @property
     def fixed(self) -> bool:
         """Whether nothing that is set now would be enforced: only a new process could."""
-        return self.forked or self.broken or self.stage in (Stage.READY, Stage.POISONED)
+        begun = self.broken or self.stage in (Stage.READY, Stage.POISONED)
+        return self.forked or (begun and not self.finds_no_gpu)  # without a GPU there is nothing to enforce
 
     def begun_anew(self) -> ProcessState:
         """Return the state of a new process with this one's policy, in which no framework is imported yet."""

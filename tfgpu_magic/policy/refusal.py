@@ -42,12 +42,12 @@ def too_late(policy: Policy, process: ProcessState, beside: Callable[[], Policy 
     elif process.stage is Stage.READY:
         why = say(
             "TensorFlow is already using {devices} in this {here}{since}, so its memory cannot be changed any more.",
-            devices=say("the GPUs") if process.shown else say("its devices"),
+            devices=say("the GPUs") if process.tensorflow_sees else say("its devices"),
             here=here,
             since=since,
         )
         if process.changed:
-            changed = f"\nAsked was `{process.asked}`, and it was changed since: {'; '.join(process.changed)}."
+            changed = f"\n`{process.asked}` was set, and it was changed since: {'; '.join(process.changed)}."
     else:
         why = say(
             "Something in this {here} holds a CUDA context{since}, and TensorFlow does not know of it. Either "
@@ -140,6 +140,28 @@ def hidden(gpu: Gpu, seen: Sequence[Gpu]) -> Refused:
         lead=" Show it first:   ",
         ways=[f"visible {_list([*whole, gpu])}"],
     )
+
+
+def finds_no_gpu(labels: Iterable[str]) -> str:
+    """Return why TensorFlow uses the CPU where CUDA shows it these GPUs, and its list has none of them."""
+    return say(
+        "TensorFlow finds no GPU, though CUDA shows it GPU {gpus}: it uses the CPU, and no limit is needed. `tfgpu "
+        "doctor` looks for the cause, such as a library of CUDA's that is missing.",
+        gpus=", ".join(labels),
+    )
+
+
+def gone(labels: Sequence[str], value: str | None, ours: str | None) -> Refused:
+    """Return the error for GPUs that CUDA no longer shows: what its variable is now, and what we have set it to."""
+    why = say("CUDA does not show this process GPU {gpus}, and did when it was asked.", gpus=", ".join(labels))
+    if value in (None, ours):
+        return Refused(in_a_row((why, say("Restart, and say it again."))))
+    way = say(
+        "{variable} is {value} now: restart, and take out the line that sets it, or run it before `%tf_gpu`.",
+        variable=DEVICES,
+        value=repr(value),
+    )
+    return Refused(in_a_row((why, way)))
 
 
 def growth_on_some() -> Refused:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from tfgpu_magic.errors import Refused
 from tfgpu_magic.model.said import listed, say
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import refusal
@@ -106,6 +107,8 @@ def resolve(earlier: Policy, policy: Policy, snapshot: Snapshot, process: Proces
     """
     resolved = Resolved(seen=seen_without_words(snapshot, process), limits=process.limits)
     together = earlier.then(policy)
+    if process.finds_no_gpu and any(request.names_gpus for request in policy):
+        raise Refused(refusal.finds_no_gpu(gpu.label for gpu in _with(process.shown, snapshot)))
     if not snapshot.gpus:
         why = snapshot.error or say("The driver shows no GPU here.")
         resolved.notes.append(refusal.without_gpus(together, why, absent=snapshot.absent))

@@ -38,8 +38,10 @@ export const templates = (trans: Translation): string[] => [
   trans.__('%1 gets no GPU.'),
   trans.__('%1 has no effect: it was set after the list of GPUs was made. Write `%tf_gpu visible` instead%2.'),
   trans.__('%1 has one limit for all GPUs, a part of each: it takes no more than %2.'),
+  trans.__('%1 has only the CPU here, and takes nothing of a GPU.'),
   trans.__('%1 hides every GPU.'),
   trans.__('%1 is %2'),
+  trans.__('%1 is %2 now: restart, and take out the line that sets it, or run it before `%tf_gpu`.'),
   trans.__('%1 is NOT held: %2'),
   trans.__('%1 is a link, and it could lead to anybody.'),
   trans.__('%1 is already using a GPU in this %2%3, so its memory cannot be changed any more.'),
@@ -82,6 +84,7 @@ export const templates = (trans: Translation): string[] => [
   trans.__('%1, %2 here'),
   trans.__('%1, %2 of %3'),
   trans.__("%1, and CUDA's context takes about %2 more; %3 of %4 are free."),
+  trans.__('%1, and other code has changed settings since: %2.'),
   trans.__('%1, and the ceiling is %2.'),
   trans.__('%1, does not answer'),
   trans.__('%1, ended'),
@@ -108,12 +111,13 @@ export const templates = (trans: Translation): string[] => [
   trans.__(
     'A tf.data pipeline there prefetches to the GPU, and may use it at any time. Delete its iterator first (`del` and its name).'
   ),
+  trans.__('Another library'),
   trans.__('Ask your administrator to remove it, or name another directory in TFGPU_MAGIC_DIR.'),
   trans.__(
     "Attribution is not available here: the driver does not name this machine's processes, as in some containers. Notebooks that have loaded tfgpu_magic show their own figures, and all else is shown as others."
   ),
   trans.__("By today's figures it comes back only when %1 more of GPU %2 are free."),
-  trans.__('CUDA does not show this process GPU %1, and did when it was asked. Restart, and say it again.'),
+  trans.__('CUDA does not show this process GPU %1, and did when it was asked.'),
   trans.__('CUDA is running in this %1 already, and does not show it GPU %2.'),
   trans.__('CUDA is running in this %1 already, and only TensorFlow can be kept from GPUs now.'),
   trans.__('CUDA is running in this %1 already, and was told before not to show all GPUs.'),
@@ -143,7 +147,9 @@ export const templates = (trans: Translation): string[] => [
     'GPU %1: the driver does not tell how much memory it has, and only TensorFlow takes a limit that is no part of that. Limit TensorFlow alone, with its own magic, `tf_gpu`; or say `growth`.'
   ),
   trans.__('Hidden from TensorFlow: GPU %1.'),
+  trans.__('Hidden from this %1, PyTorch and JAX included: GPU %2.'),
   trans.__('Host memory must take %1; what parking may fill of it: %2 (`tfgpu doctor` says why).'),
+  trans.__('If PyTorch or JAX is to use the GPU, call `%1` instead.'),
   trans.__('In force: `%1`.'),
   trans.__('In this process it is unset now.'),
   trans.__('It gets no more.'),
@@ -201,6 +207,9 @@ export const templates = (trans: Translation): string[] => [
   trans.__('Not started.'),
   trans.__('Nothing can be written to %1: %2.'),
   trans.__('Nothing is taken at the start; memory grows up to %1 in all, as far as that much is free then.'),
+  trans.__(
+    "Nothing limits %1 in the programs and spawned workers that this %2 starts: call `%3` in them, use `IsolatedExecutor`, or write `!tfgpu run`. A process that is forked after TensorFlow's import can use no GPU."
+  ),
   trans.__('On disk it needs %1; what parking may fill in %2: %3.'),
   trans.__('Only TensorFlow has logical GPUs: say `%1` with its own magic, `tf_gpu`. Every framework takes a `limit`.'),
   trans.__(
@@ -215,6 +224,7 @@ export const templates = (trans: Translation): string[] => [
     'PyTorch has taken %1 of GPU %2 already, and is to have %3. `torch.cuda.empty_cache()` gives back what it keeps and does not use.'
   ),
   trans.__('Remove it, or name another directory in TFGPU_MAGIC_DIR.'),
+  trans.__('Restart, and say it again.'),
   trans.__('So TensorFlow uses the CPU.'),
   trans.__('So `%1` cannot be set.'),
   trans.__('So much is not free now.'),
@@ -232,8 +242,12 @@ export const templates = (trans: Translation): string[] => [
   trans.__(
     'TensorFlow failed to start on a GPU that had no room left, and may hang for good if it is tried again in this %1. Leave it alone, and restart.'
   ),
+  trans.__(
+    "TensorFlow finds no GPU, though CUDA shows it GPU %1: it uses the CPU, and no limit is needed. `tfgpu doctor` looks for the cause, such as a library of CUDA's that is missing."
+  ),
   trans.__('TensorFlow is already using %1 in this %2%3, so its memory cannot be changed any more.'),
   trans.__('TensorFlow is being imported at this moment; say it again when that is done.'),
+  trans.__('TensorFlow is built without CUDA here: it uses the CPU, and no limit is needed.'),
   trans.__('TensorFlow is not imported yet.'),
   trans.__('TensorFlow sees other GPUs'),
   trans.__('TensorFlow takes all that is free there'),
@@ -254,6 +268,7 @@ export const templates = (trans: Translation): string[] => [
   trans.__('The NVIDIA driver refused: NVML was started without permission. Ask for access to /dev/nvidia*.'),
   trans.__('The ceiling `%1` does not hold it. Restart for that.'),
   trans.__('The ceiling `%1`, from %2, was not understood: %3 `%4` holds.'),
+  trans.__('The ceiling here is `%1`'),
   trans.__('The ceiling here is `%1`, and it cannot be held now.'),
   trans.__('The ceiling here is `%1`, and nothing lower was asked of GPU %2: %3.'),
   trans.__('The ceiling here is `%1`, and without figures of the GPUs only this holds it.'),
@@ -300,6 +315,7 @@ export const templates = (trans: Translation): string[] => [
   ),
   trans.__('This replaces `%1`.'),
   trans.__('This switches off what set_memory_growth was told: a limit without --grow is taken at once.'),
+  trans.__('This undoes what set_logical_device_configuration was told for GPU %1 (%2).'),
   trans.__("Together they may take %1 of GPU %2 (%3), and CUDA's context about %4 beside that."),
   trans.__('Until %1 is imported here, it is divided anew as others ask or end.'),
   trans.__('Warning: GPU %1: %2'),
@@ -335,7 +351,8 @@ export const templates = (trans: Translation): string[] => [
   trans.__("`%1` waits for TensorFlow's import, and is checked against the GPUs again then."),
   trans.__("`%1` waits for TensorFlow's import."),
   trans.__('`%1` waits for its import.'),
-  trans.__('`%1` was asked for, and other code has changed settings since: %2.'),
+  trans.__('`%1` was asked for'),
+  trans.__("`%1` was asked for, and other code has changed %2's limit since: %3."),
   trans.__('`%1`%2 is NOT in force.'),
   trans.__('`%1`, from %2,'),
   trans.__('`%1`: %2'),
@@ -355,12 +372,12 @@ export const templates = (trans: Translation): string[] => [
   trans.__('allocated'),
   trans.__('an isolated call'),
   trans.__('and %1 more'),
-  trans.__('another library'),
   trans.__('another user'),
   trans.__('are GPUs %1'),
   trans.__('are no GPUs'),
   trans.__('cell'),
   trans.__('default: no limit'),
+  trans.__('default: up to %1'),
   trans.__('error %1'),
   trans.__('every framework'),
   trans.__('further processes'),
@@ -377,6 +394,7 @@ export const templates = (trans: Translation): string[] => [
   trans.__('memory grows up to it'),
   trans.__('no GPU has it'),
   trans.__('no collector could be started in %1 (%2).'),
+  trans.__('no limit'),
   trans.__('no list of processes: %1'),
   trans.__('no process is listed for it'),
   trans.__('no process listed'),
@@ -384,6 +402,8 @@ export const templates = (trans: Translation): string[] => [
   trans.__('none'),
   trans.__('not listed yet'),
   trans.__('not told whose'),
+  trans.__('not used by TensorFlow'),
+  trans.__('notebook'),
   trans.__('nothing'),
   trans.__('others'),
   trans.__('peak'),

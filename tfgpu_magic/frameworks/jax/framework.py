@@ -59,6 +59,11 @@ class Jax(Framework):
         read = getattr(_bridge(), "_plugins_registered", False) and not backends
         return Stage.LISTED if read else Stage.IMPORTED
 
+    def on_cpu(self) -> bool:
+        """Return whether its backends have started, and are the CPU's alone."""
+        backends = {*(getattr(_bridge(), "_backends", None) or ())}
+        return bool(backends) and backends <= {"cpu", "interpreter"}
+
     def shortage(self, text: str) -> Shortage | None:
         """Return what an error's text says, in JAX's words, of memory that was missing; None where nothing."""
         if found := _ARRAY.search(text):

@@ -14,7 +14,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,8 +23,9 @@ from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.model import TENSORFLOW
 from tfgpu_magic.model.said import say
+from tfgpu_magic.policy import refusal
 from tfgpu_magic.policy.plan import Plan
-from tfgpu_magic.policy.process_state import GROWTH, Stage
+from tfgpu_magic.policy.process_state import DEVICES, GROWTH, Stage
 from tfgpu_magic.units import MIB
 
 if TYPE_CHECKING:
@@ -146,9 +147,16 @@ class DeviceSettings(NamedTuple):
 
     @property
     def limits(self) -> dict[str, tuple[int, ...]]:
-        """The bytes of the logical GPUs into which each GPU is divided, by its UUID."""
-        gpus = {uuid: parts for uuid, parts in self.parts.items() if uuid != CPU}
-        return {uuid: tuple((size or 0) * MIB for size in parts) for uuid, parts in gpus.items()}
+        """The bytes of the logical devices into which each GPU is divided, by its UUID, and the CPU."""
+        return {uuid: tuple((size or 0) * MIB for size in parts) for uuid, parts in self.parts.items()}
+
+    @property
+    def grows(self) -> bool:
+        """Whether pools grow: by the variable if it is exactly true or false, else by `tf.config` without any part."""
+        variable = os.environ.get(GROWTH)
+        if variable in ("true", "false"):
+            return variable == "true"
+        return any(self.growth.values()) and not any(self.parts.values())
 
 
 _theirs: DeviceSettings | None = None
@@ -157,23 +165,30 @@ _theirs: DeviceSettings | None = None
 
 def outside() -> tuple[tuple[str, ...] | None, DeviceSettings]:
     """Return the GPUs that TensorFlow sees, and its settings without ours; nothing while it has no list."""
+    now = in_force()
+    return (now.visible, _theirs or now) if now.parts else (None, now)
+
+
+def in_force() -> DeviceSettings:
+    """Return TensorFlow's settings now, ours included; nothing while it has no list."""
     if not listed() or tensorflow() is None or forked():
-        return None, DeviceSettings(parts={}, growth={}, visible=())
-    now = read()
-    return now.visible, _theirs or now
+        return DeviceSettings(parts={}, growth={}, visible=())
+    return read()
 
 
-def grows(growth: Mapping[str, bool | None], limits: Mapping[str, tuple[int, ...]]) -> bool:
-    """Tell whether pools grow: by the variable if it is exactly true or false, else by `tf.config` without limits.
+def without_gpu(labels: Iterable[str]) -> str:
+    """Return why TensorFlow uses the CPU, though there are these GPUs; empty where it has one, or CUDA shows none.
 
-    Args:
-        growth: what `tf.config` has of it, by the UUIDs of GPUs.
-        limits: the limits that it has, likewise.
+    TensorFlow makes its list of devices for it: call only where it may.
     """
-    variable = os.environ.get(GROWTH)
-    if variable in ("true", "false"):
-        return variable == "true"
-    return any(growth.values()) and not any(limits.values())
+    if _physical():
+        return ""
+    if cuda.shown():
+        return refusal.finds_no_gpu(labels)
+    built: Any = tensorflow()
+    if built.test.is_built_with_cuda():
+        return ""
+    return say("TensorFlow is built without CUDA here: it uses the CPU, and no limit is needed.")
 
 
 def configure(plan: Plan) -> None:
@@ -206,13 +221,8 @@ def _settings(plan: Plan, theirs: DeviceSettings) -> DeviceSettings:
     """Return TensorFlow's settings by the plan; where it has none, those before any of ours."""
     planned = {str(device.gpu.uuid): tuple(size // MIB for size in device.limits) for device in plan.devices}
     gone = [device.gpu.label for device in plan.devices if device.limits and str(device.gpu.uuid) not in theirs.growth]
-    if gone:
-        raise Refused(
-            say(
-                "CUDA does not show this process GPU {gpus}, and did when it was asked. Restart, and say it again.",
-                gpus=", ".join(gone),
-            )
-        )
+    if gone and not without_gpu(()):
+        raise refusal.gone(gone, os.environ.get(DEVICES), plan.environment.get(DEVICES))
     parts, growth = dict(theirs.parts), dict(theirs.growth)
     if plan.growth is not None:
         for uuid in growth:
@@ -246,7 +256,7 @@ def write(settings: DeviceSettings) -> None:
         RuntimeError, ValueError: TensorFlow rejects one of them; those before it are set.
     """
     config, devices, now = _config(), _physical(), read()
-    if tuple(devices) != cuda.shown():
+    if devices and tuple(devices) != cuda.shown():
         raise Refused(
             say(
                 "TensorFlow does not use every GPU that CUDA shows it, and mistakes the numbers of others. Restart, "

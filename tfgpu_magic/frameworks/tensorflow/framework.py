@@ -131,10 +131,10 @@ class TensorFlow(Framework):
 
     def with_settings(self, pool: Pool) -> Pool:
         """Return a pool with what the settings say of it, and with what CUDA's own pool has taken."""
-        _, theirs = devices.outside()
+        settings = devices.in_force()
         return pool._replace(
-            capped=bool(devices.read().limits.get(pool.gpu)),
-            grows=devices.grows(theirs.growth, theirs.limits),
+            capped=bool(settings.limits.get(pool.gpu)),
+            grows=settings.grows or pool.releases,
             taken=cuda.pools().get(pool.gpu) if pool.releases else None,
         )
 

@@ -216,6 +216,11 @@ class Torch(Framework):
         elif plan.fractions:
             import_hook.call_at_import(self._queue, self.module)
 
+    def on_cpu(self) -> bool:
+        """Return whether the PyTorch that is imported is built for the CPU alone."""
+        built = getattr(sys.modules.get("torch"), "version", None)
+        return built is not None and not (built.cuda or getattr(built, "hip", None))
+
     def after_cell(self) -> None:
         """Tell an old PyTorch what it may take of the GPUs that it has used since it was last told."""
         if self._plan.fractions and _moves() and self.stage() is Stage.READY:
@@ -269,11 +274,12 @@ class Torch(Framework):
         self._told[number] = own, fraction
 
     def _fraction(self, module: Any, number: int) -> float:
-        """Return the fraction of a GPU that its allocator may reserve; of an old PyTorch, what it was told by us."""
-        if _moves():
-            return self._told.get(number, (1.0, 1.0))[1]
+        """Return the fraction of a GPU that its allocator may reserve; where it does not tell, what we have set."""
         fraction_of = getattr(module, "get_per_process_memory_fraction", None)
-        return 1.0 if fraction_of is None else min(1.0, float(fraction_of(number)))
+        if fraction_of is None or (_moves() and cuda.shown()[number] not in cuda.contexts()):
+            return self._told.get(number, (1.0, 1.0))[1]
+        with module.device(number) if _moves() else contextlib.nullcontext():
+            return min(1.0, float(fraction_of(number)))
 
     def _limit(self, module: Any, number: int) -> int | None:
         """Return the bytes that its allocator may reserve of a GPU; None where nothing limits it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from tfgpu_magic.engine import enforcement, engine
 from tfgpu_magic.errors import TooLate
@@ -30,7 +31,8 @@ def answer(line: Line) -> Document:
         if host() != "kernel":
             raise
     else:
-        return engine.answer(plan, engine.standing(plan, line.frameworks))
+        notes = (*plan.notes, *engine.of_workers(line.text, plan, line.frameworks))
+        return engine.answer(replace(plan, notes=notes), engine.standing(plan, line.frameworks))
     from tfgpu_magic.notebook.restart import restart  # restarts are rare
 
     return restart(str(plan.asked) or "default", str(enforcement.said_to_others(plan)))

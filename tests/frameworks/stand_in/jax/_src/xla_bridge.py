@@ -44,6 +44,8 @@ class Backend:
 def backends() -> dict[str, Backend]:
     """Start the backends once."""
     global _plugins_registered
+    if not _backends and os.environ.get("JAX_PLATFORMS") == "cpu":
+        _backends["cpu"] = Backend.__new__(Backend)
     if not _backends:
         names = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
         given = [os.environ[name] for name in names if os.environ.get(name)]
