@@ -57,9 +57,7 @@ class Listing:
         self.nameless: list[str] = []
         """The users and groups of the file that the system does not know, as `limits.groups.staff`."""
 
-    def read(
-        self, given: set[str], users: Iterable[str] = (), groups: Iterable[str] = (), *, again: bool
-    ) -> list[Cgroup]:
+    def read(self, given: set[str], users: Iterable[str], groups: Iterable[str], *, again: bool) -> list[Cgroup]:
         """Return users' and given ones that only root can make.
 
         If ``again``, known users' groups are asked for, too, and the names of ``users`` and ``groups``.
