@@ -74,6 +74,17 @@ def test_a_group_of_this_machine_and_a_number_are_no_mistakes(file: Path, group:
     assert [found.outcome.name for found in idle(ThisMachine())] == ["idle.holds"]
 
 
+@pytest.mark.parametrize("closed", [True, False])
+def test_machine_13_in_a_server_of_a_hub_the_doctor_finds_that_users_can_turn_the_steps_off(
+    file: Path, *, closed: bool
+) -> None:
+    file.write_text(HOURS)
+    environ = {"JUPYTERHUB_USER": "ann", **({"JUPYTERHUB_DISABLE_USER_CONFIG": "1"} if closed else {})}
+    found = [one.outcome.name for one in idle(ThisMachine(environ=environ))]
+
+    assert found == ["idle.holds", *([] if closed else ["idle.avoidable"])]
+
+
 def test_machine_13_a_server_without_kernels_reads_no_gpu_for_the_idle_table(file: Path) -> None:
     """A collector would keep a laptop's GPU awake for as long as JupyterLab is open; it would be a process of this."""
     file.write_text(HOURS)

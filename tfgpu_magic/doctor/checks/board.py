@@ -66,8 +66,8 @@ PORT = Outcome(
     "board.port",
     Severity.WARNING,
     "While tfgpu-exporter is restarted, any user can take its port and tell Prometheus made-up figures.",
-    "An administrator can have systemd keep the port: copy the unit tfgpu-exporter.socket beside the other, and run\n"
-    "  systemctl daemon-reload && systemctl reenable --now tfgpu-exporter.socket",
+    "An administrator can have systemd keep the port: copy its two units anew, and run\n"
+    "  systemctl daemon-reload && systemctl stop tfgpu-exporter && systemctl enable --now tfgpu-exporter",
 )
 STARTING = Outcome("board.starting", Severity.NOTE, "A collector is there, and has not read the GPUs yet.")
 FAILED = Outcome("board.failed", Severity.FAULT, "No collector could begin: {why}")
