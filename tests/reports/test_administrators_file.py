@@ -52,9 +52,13 @@ def test_machine_4_a_servers_log_names_the_group_that_nobody_has(
         return {os.getpid(): Notebook(path="train.ipynb", kernel="7f3a", state="idle")}
 
     steps = IdleSteps(SimpleNamespace(notebooks=notebooks), logging.getLogger(), every=0.01)  # type: ignore[arg-type]
-    told = asyncio.Event()
-    monkeypatch.setattr(steps, "_complain", lambda flaw: (complain(flaw), told.set()))
-    complain = IdleSteps._complain.__get__(steps)
+    told, complain = asyncio.Event(), steps._complain
+
+    def heard(flaw: str) -> None:
+        complain(flaw)
+        told.set()
+
+    monkeypatch.setattr(steps, "_complain", heard)
 
     async def run() -> None:
         task = asyncio.create_task(steps.run())

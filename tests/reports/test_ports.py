@@ -33,6 +33,7 @@ def exporter(machine: Machine, port: socket.socket) -> Iterator[str]:
     """Start it as systemd does, with a socket that listens already; give the line that it prints."""
     command = [sys.executable, "-c", AS_SYSTEMD, str(port.fileno())]
     with machine.popen(command, text=True, stdout=subprocess.PIPE, pass_fds=[port.fileno()]) as process:
+        assert process.stdout is not None
         try:
             yield process.stdout.readline().strip()
         finally:

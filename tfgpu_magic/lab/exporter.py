@@ -519,4 +519,4 @@ def _passed() -> socket.socket | None:
 
 def _listening(address: str, port: int) -> socket.socket:
     found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    return socket.create_server(found[4][:2], family=found[0])
+    return socket.create_server((found[4][0], port), family=found[0])

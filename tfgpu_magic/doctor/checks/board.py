@@ -84,7 +84,7 @@ def board(machine: ThisMachine) -> Iterator[Finding]:
     for unit in UNITS if running.exists() else ():
         if os.path.lexists(enabled / unit) and not (running / unit).exists():
             yield AWAY(unit=unit)
-    if os.path.lexists(enabled / UNITS[1]) and not os.path.lexists(machine.root / _SOCKET):
+    if running.exists() and os.path.lexists(enabled / UNITS[1]) and not os.path.lexists(machine.root / _SOCKET):
         yield PORT()
     try:
         with BoardDirectory() as place:
