@@ -18,6 +18,7 @@ KINDS = {
     "share/jupyter/labextensions/tfgpu-magic/static/*.js": "the panel",
     "share/jupyter/labextensions/tfgpu-magic/static/*-licenses.json": "the licenses that JupyterLab's Help shows",
     "share/jupyter/labextensions/tfgpu-magic/schemas/*.json": "the panel's settings, buttons and menus",
+    "share/tfgpu_magic/*.socket": "the exporter's port, which systemd keeps",
     "share/tfgpu_magic/*.service": "units for systemd: what a machine of many users runs once",
     "share/tfgpu_magic/dashboard.json": "a dashboard for Grafana: who holds the GPUs, and how long without use",
     "share/tfgpu_magic/rules.yml": "alerts and recording rules for Prometheus",

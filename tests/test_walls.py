@@ -161,7 +161,7 @@ def test_what_runs_as_root_is_short_and_imports_nothing_of_ours_but_itself() -> 
     assert ours - {"tfgpu_magic"} == {
         f"tfgpu_magic.{room.removesuffix('.py').removesuffix('/__init__').replace('/', '.')}" for room in files
     }
-    assert sum(len((HOUSE / room).read_text().splitlines()) for room in ("__init__.py", *files)) <= 600
+    assert sum(len((HOUSE / room).read_text().splitlines()) for room in ("__init__.py", *files)) <= 650
     assert theirs <= {*sys.stdlib_module_names, "pynvml"}
     assert not {name.rpartition(".")[0] or name for room in files for name in imports(room)} & {
         "subprocess", "socket", "ctypes", "pickle", "shutil", "multiprocessing",

@@ -129,6 +129,8 @@ def test_a_service_that_is_to_run_and_does_not_is_told(tmp_path: Path) -> None:
     enabled.mkdir(parents=True)
     for unit in ("tfgpu-collector.service", "tfgpu-exporter.service"):
         (enabled / unit).symlink_to(f"/etc/systemd/system/{unit}")
+    (sockets := enabled.with_name("sockets.target.wants")).mkdir()
+    (sockets / "tfgpu-exporter.socket").touch()
     in_a_container = look("board", here=Here(tmp_path, {}))
     (running / "tfgpu-collector.service").mkdir(parents=True)
     report = look("board", here=Here(tmp_path, {}))

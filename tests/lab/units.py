@@ -19,6 +19,8 @@ def judged(name: str, folder: Path) -> float:
         name: the unit's.
         folder: where a copy may be made, of which the program is one that is here.
     """
+    for socket in UNITS.glob("*.socket"):  # which a unit may require
+        (folder / socket.name).write_text(socket.read_text())
     unit = folder / name
     unit.write_text(re.sub(r"(?m)^ExecStart=\S+", f"ExecStart={sys.executable}", (UNITS / name).read_text()))
     try:

@@ -52,9 +52,13 @@ def test_machine_4_a_servers_log_names_the_group_that_nobody_has(
         return {os.getpid(): Notebook(path="train.ipynb", kernel="7f3a", state="idle")}
 
     steps = IdleSteps(SimpleNamespace(notebooks=notebooks), logging.getLogger(), every=0.01)  # type: ignore[arg-type]
-    told = asyncio.Event()
-    monkeypatch.setattr(steps, "_complain", lambda flaw: (complain(flaw), told.set()))
-    complain = IdleSteps._complain.__get__(steps)
+    told, complain = asyncio.Event(), steps._complain
+
+    def heard(flaw: str) -> None:
+        complain(flaw)
+        told.set()
+
+    monkeypatch.setattr(steps, "_complain", heard)
 
     async def run() -> None:
         task = asyncio.create_task(steps.run())
@@ -72,6 +76,17 @@ def test_a_group_of_this_machine_and_a_number_are_no_mistakes(file: Path, group:
     file.write_text(f'{HOURS}groups.{group} = {{ stop = "never" }}')
 
     assert [found.outcome.name for found in idle(ThisMachine())] == ["idle.holds"]
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_machine_13_in_a_server_of_a_hub_the_doctor_finds_that_users_can_turn_the_steps_off(
+    file: Path, *, closed: bool
+) -> None:
+    file.write_text(HOURS)
+    environ = {"JUPYTERHUB_USER": "ann", **({"JUPYTERHUB_DISABLE_USER_CONFIG": "1"} if closed else {})}
+    found = [one.outcome.name for one in idle(ThisMachine(environ=environ))]
+
+    assert found == ["idle.holds", *([] if closed else ["idle.avoidable"])]
 
 
 def test_machine_13_a_server_without_kernels_reads_no_gpu_for_the_idle_table(file: Path) -> None:

@@ -31,7 +31,7 @@ from pathlib import Path
 from tfgpu_magic.root import __main__ as limits, cgroups, file, trust
 cgroups.mount, file.FILE, limits.STATE = lambda: (Path({root!r}),) * 2, Path({file!r}), Path({state!r})
 trust.flaw = lambda: ""
-limits.TICK = 0.05
+limits.TICK, limits.AGAIN = 0.05, 10
 sys.exit(limits.main())
 """
 
@@ -259,3 +259,39 @@ def test_a_machine_without_a_driver_is_an_error(site: Site) -> None:
 
     status, said = site.do("--once")
     assert (status, "the driver does not answer" in said) == (1, True)
+
+
+@kernels
+def test_a_gpu_that_was_lost_when_the_service_began_has_its_limits_when_it_is_back(site: Site) -> None:
+    site.machine.lose(1)
+    with watching(site):
+        assert "does not answer" in json.dumps(site.in_force()["limits"][str(site.ann)])
+        site.machine.restore(1)
+
+        until(lambda: site.limits(site.ann, 1) == (GIB, 4 * GIB))
+        until(lambda: "does not answer" not in json.dumps(site.in_force()))
+
+
+@kernels
+def test_a_unit_whose_folder_is_its_users_is_limited_as_any_other(watched: Site) -> None:
+    """As with `Delegate=yes` and `User=`: its parent is root's, so nobody else can remove it or make it anew."""
+    unit = watched.make("jupyterhub.slice/jupyter-ann.service")
+    os.chown(unit, 70001, 70001)
+    below = unit / "own.slice" / "jupyter-bob.service"
+    below.mkdir(parents=True)
+
+    until(lambda: watched.limits(unit) == (GIB, 8 * GIB))
+    assert watched.limits(below) != (GIB, 8 * GIB)
+    assert str(below) not in watched.in_force()["limits"]
+
+
+@kernels
+def test_a_name_that_nobody_has_is_told_and_the_other_limits_hold(site: Site) -> None:
+    site.write(f'{FILE}groups.stafff = {{ hard = "none" }}\nusers.an = {{ hard = "1GiB" }}\nusers.0 = {{}}\n')
+    site.do("--once")
+    status, said = site.do("--once")
+    left = site.in_force()["left"]
+
+    assert (status, left.keys()) == (1, {"limits.groups.stafff", "limits.users.an"})
+    assert site.limits(site.ann) == (GIB, 8 * GIB)
+    assert "limits.groups.stafff is left as it is: this machine knows no such name" in said + site.do("--show")[1]

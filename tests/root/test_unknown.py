@@ -30,6 +30,8 @@ class Recorder(driver.Limiter):
         self.version, self.cards = "615", [driver.Card(0, "GPU-x", 80 * GIB, "", None)]
         self.asked: list[tuple[str, int]] = []
 
+    def find_cards(self) -> None: ...
+
     def set(self, card: driver.Card, path: str, soft: int, hard: int) -> None:
         assert (card, soft) == (self.cards[0], 0)
         self.asked.append((Path(path).name, hard))
@@ -41,6 +43,7 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.root, self.limiter, self.answers = folder / "cgroup", Recorder(), threading.Event()
         self.answers.set()
+        self.away = False
         self.ann = self.make("user.slice/user-1001.slice")
 
     def make(self, name: str) -> Path:
@@ -85,9 +88,16 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
             raise KeyError
         return SimpleNamespace(pw_name=f"user{uid}", pw_gid=100)
 
-    monkeypatch.setattr(cgroups, "pwd", SimpleNamespace(getpwuid=name))
-    monkeypatch.setattr(cgroups, "grp", SimpleNamespace(getgrgid=lambda _: SimpleNamespace(gr_name="students")))
-    monkeypatch.setattr(os, "getgrouplist", lambda *_: [100])
+    monkeypatch.setattr(cgroups, "pwd", SimpleNamespace(getpwuid=name, getpwnam=name))
+    group = SimpleNamespace(gr_name="students")
+
+    def known(name: str) -> SimpleNamespace:
+        if name != group.gr_name or site.away:
+            raise KeyError
+        return group
+
+    monkeypatch.setattr(cgroups, "grp", SimpleNamespace(getgrgid=lambda _: group, getgrnam=known))
+    monkeypatch.setattr(os, "getgrouplist", lambda *_: [] if site.away else [100])
     monkeypatch.setattr(cgroups, "mount", lambda: (site.root, site.root))
     monkeypatch.setattr(program, "Limiter", lambda _: site.limiter)
     monkeypatch.setattr(program, "_alone", lambda: None)
@@ -147,6 +157,21 @@ def test_who_comes_while_the_directory_hangs_has_what_is_for_everybody(site: Sit
     site.answers.set()
     until(lambda: (service.round(), not service.left)[1])
     assert site.limiter.asked[1:] == [(site.ann.name, 10 * GIB)]
+
+
+def test_a_directory_that_is_away_takes_nobody_out_of_a_group_of_the_file(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "AGAIN", 1)
+    site.write(STUDENTS.replace("groups", 'hard = "20GiB"\ngroups'))
+    service = site.start()
+    service.round()
+    site.away = True
+    until(lambda: (service.round(), "limits.groups.students" in service.left)[1])
+    service.round()
+
+    assert {size for _, size in site.limiter.asked} == {10 * GIB}
+    assert state()["limits"][str(site.ann)] == {"GPU-x": [0, 10 * GIB, ""]}
 
 
 def test_a_user_without_a_name_has_what_is_for_everybody(site: Site) -> None:

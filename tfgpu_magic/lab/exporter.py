@@ -21,9 +21,11 @@ from collections import Counter, defaultdict
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from wsgiref.simple_server import WSGIRequestHandler
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
 from tfgpu_magic._version import __version__
@@ -61,6 +63,7 @@ LINGER, READING_EVERY = 150.0, 5.0
 UNKNOWN = "unknown"
 """The name for all whom the system has no name for: no container makes labels by the users in it."""
 
+_FIRST_PASSED = 3  # SD_LISTEN_FDS_START
 _MACHINE, _GPU = ("hostname",), ("uuid", "gpu", "hostname")
 _USER, _POD = (*_GPU, "username"), (*_GPU, "pod_uid", "container_id")
 
@@ -444,14 +447,14 @@ def _bound(server: WSGIServer) -> None:
     class Handler(server.RequestHandlerClass):  # type: ignore[name-defined, misc]
         timeout = SILENT_FOR
 
+        def log_message(self, *_: object) -> None: ...
+
         def handle(self) -> None:
             with contextlib.suppress(OSError):  # it said nothing, left, or is none whom the authorities know
                 super().handle()
 
     server.RequestHandlerClass = Handler
     server.socket.listen(socket.SOMAXCONN)  # else five may wait, and who comes then for a second or three
-    if isinstance(server.socket, ssl.SSLSocket):
-        server.socket.do_handshake_on_connect = False  # type: ignore[attr-defined]  # the thread of a client makes it, and not the one for all
 
 
 class Encryption(NamedTuple):
@@ -467,12 +470,21 @@ class Encryption(NamedTuple):
     key: str
     clients: str | None = None
 
+    def context(self) -> ssl.SSLContext:
+        """Return what wraps a server's socket."""
+        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        made.load_cert_chain(self.certificate, self.key)
+        if self.clients is not None:
+            made.load_verify_locations(self.clients)
+            made.verify_mode = ssl.CERT_REQUIRED
+        return made
+
 
 def serve(address: str, port: int, encryption: Encryption | None = None) -> None:
     """Answer Prometheus until this process is ended.
 
     Args:
-        address: on which to listen.
+        address: on which to listen, unless systemd passes a socket: nobody else can take its port at any time.
         port: on which to listen; 0 is any.
         encryption: for TLS; None is plain HTTP.
 
@@ -481,16 +493,33 @@ def serve(address: str, port: int, encryption: Encryption | None = None) -> None
     """
     registry = CollectorRegistry()
     registry.register(Exporter())
-    files: dict[str, str | bool | None] = {}
-    if encryption is not None:
-        files = {"certfile": encryption.certificate, "keyfile": encryption.key, "client_cafile": encryption.clients}
-        files["client_auth_required"] = encryption.clients is not None
     try:
-        server, thread = start_http_server(port, address, registry, **files)  # type: ignore[arg-type]
+        listening = _passed() or _listening(address, port)
+        if encryption is not None:
+            listening = encryption.context().wrap_socket(listening, server_side=True, do_handshake_on_connect=False)
     except (OSError, OverflowError, UnicodeError) as error:  # the latter two: no such port, or no such address, can be
         why = getattr(error, "strerror", None) or error
         raise TfGpuError(f"the exporter cannot listen on {address}, port {port}: {why}.") from error
-    _bound(server)
-    host = f"[{address}]" if ":" in address else address
-    print(f"http{'s' if encryption else ''}://{host}:{server.server_port}/metrics", flush=True)
-    thread.join()
+    address, port = listening.getsockname()[:2]
+    with ThreadingWSGIServer((address, port), WSGIRequestHandler, bind_and_activate=False) as server:
+        server.socket.close()
+        server.socket, server.server_name, server.server_port = listening, address, port
+        server.setup_environ()
+        server.set_app(make_wsgi_app(registry))
+        _bound(server)
+        host = f"[{address}]" if ":" in address else address
+        print(f"http{'s' if encryption else ''}://{host}:{port}/metrics", flush=True)
+        server.serve_forever()
+
+
+def _passed() -> socket.socket | None:
+    """Return the socket that systemd has made for this process; None without one. Source: sd_listen_fds(3)."""
+    if os.environ.get("LISTEN_PID") != str(os.getpid()) or os.environ.get("LISTEN_FDS") != "1":
+        return None
+    os.set_inheritable(_FIRST_PASSED, False)
+    return socket.socket(fileno=_FIRST_PASSED)
+
+
+def _listening(address: str, port: int) -> socket.socket:
+    found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    return socket.create_server((found[4][0], port), family=found[0])

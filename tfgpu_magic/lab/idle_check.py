@@ -18,6 +18,13 @@ HOLDS = Outcome(
     Severity.GOOD,
     "By {file}, a notebook that holds GPU memory without use is {steps}. A notebook in use is left alone.",
 )
+AVOIDABLE = Outcome(
+    "idle.avoidable",
+    Severity.WARNING,
+    "A file of the user's own can turn these steps off in this server, by disabling its extension.",
+    "An administrator can have servers pass over such files, in jupyterhub_config.py:\n"
+    "  c.Spawner.disable_user_config = True",
+)
 BOUND = Outcome(
     "idle.bound",
     Severity.GOOD,
@@ -39,7 +46,7 @@ BOUND_FLAWED = Outcome(
 _WORDS = {"notify": "reported to its owner", "park": "parked, if parking is on there,", "stop": "shut down"}
 
 
-def idle(machine: ThisMachine) -> Iterator[Finding]:  # noqa: ARG001  # the file is read as a server does
+def idle(machine: ThisMachine) -> Iterator[Finding]:
     """Tell what the administrator's file says of idle notebooks, and of all that a user holds."""
     try:
         table = file.table("idle")
@@ -51,6 +58,8 @@ def idle(machine: ThisMachine) -> Iterator[Finding]:  # noqa: ARG001  # the file
     if hours:
         steps = ", ".join(f"{_WORDS[step]} after {phrases.seconds(time)}" for step, time in hours.items())
         yield HOLDS(file=str(policy.FILE), steps=steps)
+        if "JUPYTERHUB_USER" in machine.environ and "JUPYTERHUB_DISABLE_USER_CONFIG" not in machine.environ:
+            yield AVOIDABLE()
     try:
         amount = bound.of_user()
     except PolicyError as error:

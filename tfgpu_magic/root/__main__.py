@@ -20,6 +20,7 @@ ACTIONS = ("--show", "--dry-run", "--once", "--watch", "--clear")
 TICK = 1.0  # seconds between two rounds
 LONG = 10.0  # seconds for which a single round waits for the names of users
 ABSENT = "there is no such cgroup that root alone can make"
+NAMELESS = "this machine knows no such name, or not now. Mend the name, or write the number"
 AGAIN = 60  # rounds after which all is set again: systemd, which passes controllers on, may have dropped limits
 
 
@@ -58,10 +59,12 @@ class Enforcer:
     def wanted(self) -> Iterator[tuple[cgroups.Cgroup, Card, Target]]:
         """Give what is to hold for each cgroup on each GPU, where anything is said or was set."""
         rules = self.rules or Rules()
-        found = self._listing.read({*rules.paths, *self.ours}, again=self._rounds % AGAIN == 0)
+        again = self._rounds % AGAIN == 0
+        found = self._listing.read({*rules.paths, *self.ours}, rules.users, rules.groups, again=again)
         self.left = dict.fromkeys(rules.paths.keys() - {one.path for one in found}, ABSENT)
         if any((*rules.everybody, rules.users, rules.groups)):
             self.left |= {one.path: one.why for one in found if one.why and one.path not in rules.paths}
+        self.left |= dict.fromkeys(self._listing.nameless, NAMELESS)
         for one in found:
             if one.path in self.left and (one.path in self.ours or not one.user):
                 continue  # but who comes meanwhile has what is for everybody
@@ -75,6 +78,8 @@ class Enforcer:
 
     def round(self) -> list[str]:
         """Set what is not in force yet, and write what is; return what is new, a sentence each."""
+        if self._rounds and self._rounds % AGAIN == 0:
+            self.limiter.find_cards()
         in_force, before, self.left = dict[tuple[cgroups.Cgroup, str], Target](), self.left, {}
         wanted = list(self.wanted()) if self.rules else []
         news = [f"{path} is left as it is: {why}" for path, why in self.left.items() if before.get(path) != why]

@@ -8,6 +8,7 @@ import os
 import pwd
 import re
 import threading
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,10 +53,15 @@ class Listing:
         self._root, self._patience = root, patience
         self._owners: dict[tuple[Path, int], int] = {}
         self._users: dict[int | None, User] = {}
-        self._asking = threading.Thread()
+        self._asking, self._asked = threading.Thread(), (frozenset[str](), frozenset[str]())
+        self.nameless: list[str] = []
+        """The users and groups of the file that the system does not know, as `limits.groups.staff`."""
 
-    def read(self, given: set[str], *, again: bool) -> list[Cgroup]:
-        """Return users' and given ones that are root's own; if ``again``, known users' groups are asked for, too."""
+    def read(self, given: set[str], users: Iterable[str], groups: Iterable[str], *, again: bool) -> list[Cgroup]:
+        """Return users' and given ones that only root can make.
+
+        If ``again``, known users' groups are asked for, too, and the names of ``users`` and ``groups``.
+        """
         paths = dict.fromkeys(map(Path, given))
         for pattern in _PATTERNS:
             with contextlib.suppress(OSError):  # a folder went meanwhile: what is new is found a round later
@@ -65,9 +71,11 @@ class Listing:
         self._owners = {key: uid for key, uid in owners.items() if uid is not None}
         new = {*self._owners.values()} - self._users.keys()
         asked = [*new, *({*self._owners.values()} - new if again else ())]
-        if asked and not self._asking.is_alive():
+        file = frozenset(users), frozenset(groups)
+        if (asked or again or file != self._asked) and not self._asking.is_alive():
+            self._asked = file
             # In a thread, since a directory service can hang; what is known stays meanwhile.
-            self._asking = threading.Thread(target=self._learn, args=(asked,), daemon=True)
+            self._asking = threading.Thread(target=self._learn, args=(asked, *file), daemon=True)
             self._asking.start()
             self._asking.join(self._patience)
         return [Cgroup(str(path), inode, *self._whose(path, uid)) for (path, inode), uid in owners.items()]
@@ -79,14 +87,21 @@ class Listing:
         return self._users.get(uid, number), "" if uid in self._users else f"the groups of {uid} are not known yet"
 
     def _inode(self, path: Path) -> int:
-        """Return the inode of a cgroup that root alone can make or remove; 0 if it is another one, or none."""
+        """Return the inode of a cgroup that root alone can make or remove; 0 if it is another one, or none.
+
+        The folder itself may be its user's, as with `Delegate=` and `User=`: who removes it needs its parent.
+        """
         with contextlib.suppress(OSError):
-            found = [one.lstat() for one in (path, *path.parents) if self._root in one.parents]
-            return found[0].st_ino if found and all(map(trust.is_roots, found)) else 0
+            above = [one.lstat() for one in path.parents if self._root in one.parents]
+            return path.lstat().st_ino if self._root in path.parents and all(map(trust.is_roots, above)) else 0
         return 0
 
-    def _learn(self, uids: list[int]) -> None:
+    def _learn(self, uids: list[int], users: Iterable[str], groups: Iterable[str]) -> None:
+        lost = _nameless("groups", groups, grp.getgrnam)
+        self.nameless = [*_nameless("users", users, pwd.getpwnam), *lost]
         for uid in uids:
+            if lost and uid in self._users:  # a directory that is away would take its users out of their groups
+                continue
             try:
                 user = pwd.getpwuid(uid)
                 gids = os.getgrouplist(user.pw_name, user.pw_gid)
@@ -100,12 +115,25 @@ class Listing:
             self._users[uid] = User(user.pw_name, frozenset({user.pw_name, str(uid)}), frozenset(groups))
 
 
+def _nameless(kind: str, names: Iterable[str], find: Callable[[str], object]) -> list[str]:
+    """Return the names of the file that the system does not know; a number is known."""
+    found: list[str] = []
+    for name in names:
+        try:
+            name.isdecimal() or find(name)
+        except KeyError:
+            found.append(f"limits.{kind}.{name}")
+    return found
+
+
 def _owner(path: Path) -> int | None:
-    """Return the user of a slice by its name, and of a unit by the oldest process there that is not root's."""
+    """Return the user of a slice by its name, and of a unit by its folder, or the oldest process that is not root's."""
     if named := _SLICE.fullmatch(path.name):
         return int(named[1])
     ages: list[tuple[int, int]] = []
     with contextlib.suppress(OSError):
+        if path.match(_UNITS) and (user := path.lstat().st_uid):
+            return user
         for pid in (path / "cgroup.procs").read_text().split() if path.match(_UNITS) else ():
             with contextlib.suppress(OSError, IndexError, ValueError):  # it has ended
                 began = int((PROC / pid / "stat").read_bytes().rpartition(b")")[2].split()[19])

@@ -38,10 +38,19 @@ class Limiter:
     def __init__(self, own: str) -> None:
         if not hasattr(pynvml, "nvmlDeviceSetMemoryLimits_v1"):
             raise Failed("it takes nvidia-ml-py 13.615 or later, which the extra `limits` brings")
+        self._own, self.cards = own, list[Card]()
+        self.find_cards()
+
+    def find_cards(self) -> None:
+        """List the GPUs: one that was lost may be back, and NVML may know it only when it starts again."""
+        lost = any(card.handle is None for card in self.cards)
         try:
-            pynvml.nvmlInit()
+            if lost:
+                pynvml.nvmlShutdown()
+            if lost or not self.cards:
+                pynvml.nvmlInit()
             self.version: str = pynvml.nvmlSystemGetDriverVersion()
-            self.cards = [self._card(number, own) for number in range(pynvml.nvmlDeviceGetCount())]
+            self.cards = [self._card(number, self._own) for number in range(pynvml.nvmlDeviceGetCount())]
         except pynvml.NVMLError as error:
             raise Failed(f"the driver does not answer: {error}") from error
 

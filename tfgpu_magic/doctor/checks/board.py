@@ -61,12 +61,20 @@ AWAY = Outcome(
     "The service {unit} is to run on this machine, and does not.",
     "An administrator can see why:\n  systemctl status {unit}",
 )
+PORT = Outcome(
+    "board.port",
+    Severity.WARNING,
+    "While tfgpu-exporter is restarted, any user can take its port and tell Prometheus made-up figures.",
+    "An administrator can have systemd keep the port: copy its two units anew, and run\n"
+    "  systemctl daemon-reload && systemctl stop tfgpu-exporter && systemctl enable --now tfgpu-exporter",
+)
 STARTING = Outcome("board.starting", Severity.NOTE, "A collector is there, and has not read the GPUs yet.")
 FAILED = Outcome("board.failed", Severity.FAULT, "No collector could begin: {why}")
 
 UNITS = "tfgpu-collector.service", "tfgpu-exporter.service"
 _ENABLED, _RUNNING = "etc/systemd/system/multi-user.target.wants", "sys/fs/cgroup/system.slice"
 """Where systemd has a link to each unit that is to run, and a cgroup of each one that runs."""
+_SOCKET = "etc/systemd/system/sockets.target.wants/tfgpu-exporter.socket"
 
 
 def board(machine: ThisMachine) -> Iterator[Finding]:
@@ -75,6 +83,8 @@ def board(machine: ThisMachine) -> Iterator[Finding]:
     for unit in UNITS if running.exists() else ():
         if os.path.lexists(enabled / unit) and not (running / unit).exists():
             yield AWAY(unit=unit)
+    if running.exists() and os.path.lexists(enabled / UNITS[1]) and not os.path.lexists(machine.root / _SOCKET):
+        yield PORT()
     try:
         with BoardDirectory() as place:
             directory = str(place.path)

@@ -18,6 +18,7 @@ _FORMS = tuple(
         ("container", rf"/(?:system\.slice/docker-|docker/|machine\.slice/libpod-){_ID}"),
         ("unit", r"/user\.slice/(user-\d{1,10}\.slice)"),
         ("unit", r"/system\.slice/([\w:.@-]{1,128}\.service)"),
+        ("unit", r"/(?:[\w:.@-]{1,128}\.slice/){1,2}(jupyter-[\w:.@-]{1,120}\.service)"),
     )
 )
 """What a path begins with, by kind. Sources: systemd.slice(5); Kubernetes' `cgroup_manager_linux.go`; runc, Podman."""
