@@ -22,6 +22,9 @@ from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.policy import NOTHING, Memory, Policy, Reset
 from tfgpu_magic.policy.process_state import showing
 
+_noted: set[str] = set()
+"""The notes of calls that have been shown: a loop of calls shows each once."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -94,6 +97,10 @@ def run(
             if call.stopped:
                 raise Abandoned
             answer = call.run(work)
+            if runner == function_runner():
+                for note in (note for note in answer.facts.notes if note not in _noted):
+                    _noted.add(note)
+                    call.sink.write("stderr", f"{note}\n")
     except (KeyboardInterrupt, OSError) as error:  # while the lease is given back
         if answer is None:
             raise
