@@ -46,7 +46,7 @@ def test_a_name_for_which_there_is_no_room_takes_nothing_else_along(book: Notebo
     """
     ran = book.isolated(textwrap.dedent(body), "-o loss,large")
 
-    assert "large stays in its process: There is no room for 180 MiB of memory" in ran.closing
+    assert "large stays in its process: There is no room for 180 MiB of memory" in ran.error["evalue"]
     assert book.run("loss").value == "0.5"
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfgpu_magic.frameworks.pool import Pool
+from tfgpu_magic.isolate.process.inheritance import Inheritance
 from tfgpu_magic.model.report import GpuUse
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.policy.policy import NOTHING, Policy
@@ -27,7 +28,7 @@ class Order:
         runner: the function that runs the call, ``module:name``; see `worker.Runner`.
         environment: every environment variable.
         caller: the word for what calls, as `host.here` has it.
-        directory: the working directory.
+        inheritance: the working directory, and whatever else a program inherits.
         path: where modules are imported from.
         arguments: the program's command line.
         key: the key by which it authenticates to managers of `multiprocessing`; None where that is not imported.
@@ -45,7 +46,7 @@ class Order:
     runner: str
     environment: Mapping[str, str]
     caller: str
-    directory: str
+    inheritance: Inheritance
     path: tuple[str, ...]
     arguments: tuple[str, ...] = ()
     key: bytes | None = field(default=None, repr=False)

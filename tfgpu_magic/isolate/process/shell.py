@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import getpass
+import inspect
 import io
 import itertools
 import linecache
@@ -19,6 +20,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NoReturn
 
 from IPython.core.displayhook import DisplayHook
@@ -166,6 +168,12 @@ class CellShell(InteractiveShell):  # type: ignore[misc,unused-ignore]  # IPytho
 
     def show_usage_error(self, exc: object) -> None:
         """Do nothing: the notebook's shell has the error too, and shows it."""
+
+    def showtraceback(self, *args: Any, **kwargs: Any) -> None:
+        """Show a traceback; `inspect` would search all of TensorFlow's modules for each frame that is in no file."""
+        cells = (Path(name) for name in list(linecache.cache))
+        inspect.modulesbyfile.update({str(name.absolute()): "__main__" for name in cells if not name.exists()})
+        super().showtraceback(*args, **kwargs)
 
     def _showtraceback(self, etype: object, evalue: object, stb: Sequence[str]) -> None:
         del etype, evalue

@@ -196,7 +196,7 @@ def _set_up(order: Order) -> None:
     RUNTIME.read_ceiling()  # before any code of the call could change the variable
     sys.path[:], sys.argv[:] = order.path, order.arguments
     importlib.invalidate_caches()
-    os.chdir(order.directory)
+    order.inheritance.adopt()
     time.tzset()  # for the environment, which is new too
     if order.key is not None:
         current_process().authkey = order.key
