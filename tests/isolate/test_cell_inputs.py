@@ -60,6 +60,21 @@ def test_a_function_of_tensorflows_that_has_run_goes_along_as_one_that_has_not(b
     assert after == "2"
 
 
+def test_a_model_that_was_trained_only_there_is_named_and_one_that_was_used_is_not(book: Notebook) -> None:
+    with Notebook(book.server) as one:
+        one.run("%tf_gpu growth\nimport keras\nnet = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2000)])")
+        one.run("net.compile('sgd', 'mse'); large = keras.Sequential([keras.Input((3,)), keras.layers.Dense(10)])")
+        used = one.isolated(
+            "net.predict(keras.ops.ones((1, 3)), verbose=0).shape, large.count_params()", "visible none"
+        ).closing
+        trained = one.isolated(
+            "net.fit(keras.ops.ones((1, 3)), keras.ops.ones((1, 2000)), verbose=0);", "visible none"
+        ).closing
+
+    assert "Changed" not in used
+    assert "Changed only there: net. To bring back: -o net" in trained
+
+
 def test_a_model_with_a_layer_of_the_notebook_goes_along(book: Notebook) -> None:
     with Notebook(book.server) as one:
         one.run("%tf_gpu growth")

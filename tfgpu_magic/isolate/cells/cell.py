@@ -298,8 +298,7 @@ class Cell:
         def put() -> None:
             self._shell.user_ns.update(values)
             if values:
-                verb = "is" if len(values) == 1 else "are"
-                self.sink.write("stdout", f"{', '.join(values)} {verb} in the notebook now.\n")
+                self.sink.write("stdout", f"Now in the notebook: {', '.join(values)}.\n")
 
         self.settle = self._deferred(put)
 
@@ -325,7 +324,6 @@ class Cell:
         return without_frames(error)
 
     def _refused(self, arrival: Arrival, told: str, value: object) -> BaseException:
-        """Return the error of names that were asked for and have stayed in the cell's process."""
         old = [name for name in arrival.refused if name in self._shell.user_ns and name not in arrival.values]
         mine = f"\nThe notebook's own {', '.join(old)} {'is' if len(old) == 1 else 'are'} as before." if old else ""
         error = Unpicklable(f"{told}\nAll else has come.{mine}", what=", ".join(arrival.refused))

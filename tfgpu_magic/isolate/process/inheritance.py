@@ -18,15 +18,7 @@ _LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith(
 
 @dataclass(frozen=True, slots=True)
 class Inheritance:
-    """What this process passes on, besides its environment.
-
-    Attributes:
-        directory: the working directory.
-        umask: the mode bits that new files do not get.
-        cpus: the CPUs that may run it.
-        nice: its niceness.
-        limits: its soft and hard resource limits, by number.
-    """
+    """What a process passes on besides its environment; its resource limits, soft and hard, are by number."""
 
     directory: str
     umask: int
@@ -36,11 +28,7 @@ class Inheritance:
 
     @classmethod
     def current(cls) -> Inheritance:
-        """Return that of this process.
-
-        Raises:
-            FileNotFoundError: the working directory was removed.
-        """
+        """Return that of this process; `FileNotFoundError` if its working directory was removed."""
         try:
             directory = str(Path.cwd())
         except FileNotFoundError as error:

@@ -191,8 +191,8 @@ def cell(connection: socket.socket, work: Sequence[memoryview]) -> Result:
     namespace.update(_inputs(work[1:], settings))  # now, because a new shell resets `_` and `In`
     shell.extension_manager.load_extension(_EXTENSION)
     before, classes = dict(namespace), _classes(namespace)
-    seen = before.keys() - shell.user_ns_hidden.keys()
-    states = changes.states({name: before[name] for name in sorted(seen) if not _is_hidden(name, before[name])})
+    hidden = {*shell.user_ns_hidden, *(name for name, part in before.items() if isinstance(part, StandIn))}
+    states = changes.states({name: part for name, part in before.items() if name not in hidden})
     result = shell.run_cell(settings.source, store_history=False)
     worker.ignore_interrupts()
     error = result.error_before_exec or result.error_in_exec
@@ -347,10 +347,6 @@ def _apart(values: Mapping[str, object]) -> tuple[list[Piece], dict[str, str]]:
 
 def _pickled(value: object, name: str, reduce: Reduce = plain.reduce) -> Pickled:
     return pickling.dump_self_contained(value, name, reduce=reduce)
-
-
-def _is_hidden(name: str, value: object) -> bool:
-    return name.startswith("_") or isinstance(value, StandIn)
 
 
 def _is_widget(value: object) -> bool:

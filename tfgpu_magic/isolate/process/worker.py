@@ -104,9 +104,9 @@ def call(connection: socket.socket, work: Sequence[memoryview]) -> Result:
         ignore_interrupts()
         return Result(error=raised(error, skip=1))
     ignore_interrupts()
-    title, returned = pickling.name_of(function), changes.parts(value)
-    changed = changes.changed(states, {name: part for name, part in given.items() if id(part) not in returned})
-    note = f"{title} changed only its own copies of {', '.join(changed)}: return what is to come back from a call."
+    title, returned = pickling.name_of(function), {id(value), *map(id, gc.get_referents(value))}
+    changed = ", ".join(changes.changed(states, {n: part for n, part in given.items() if id(part) not in returned}))
+    note = f"{title} changed only its own copies of {changed}: return what is to come back from a call."
     notes = (note,) if changed else ()
     name = f"the result of {title}"
     try:
@@ -121,7 +121,7 @@ def call(connection: socket.socket, work: Sequence[memoryview]) -> Result:
 
 def _given(function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
     """Return what a call is given, the arguments by their names and the notebook's names that its function reads."""
-    given = {name: value for name, value in pickling.main_namespace().items() if not name.startswith("__")}
+    given = dict(pickling.main_namespace())
     with contextlib.suppress(TypeError, ValueError):  # its signature is another, or unknown
         given |= inspect.signature(function).bind(*args, **kwargs).arguments
     return given

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import io
+import math
 import sys
 from collections.abc import Mapping
 from types import FunctionType, ModuleType
@@ -21,18 +21,13 @@ _SMALL = 2**14  # numbers in a weight, up to which it is compared: the optimizer
 
 def states(values: Mapping[str, object]) -> dict[str, bytes | None]:
     """Return a digest of what each value consists of; None for one that is too large, or cannot be pickled again."""
-    return {name: _state(value) for name, value in values.items()}
+    return {name: _state(value) for name, value in values.items() if not name.startswith("_")}
 
 
 def changed(before: Mapping[str, bytes | None], values: Mapping[str, object]) -> tuple[str, ...]:
     """Return the names of the values that are not as they were before; one that pickles otherwise each time is none."""
     found = (name for name, state in before.items() if state and name in values and _state(values[name]) != state)
     return tuple(sorted(name for name in found if _state(values[name]) == _state(values[name])))
-
-
-def parts(value: object) -> set[int]:
-    """Return the ids of a value and of what it refers to."""
-    return {id(value), *map(id, gc.get_referents(value))}
 
 
 def _state(value: object) -> bytes | None:
@@ -61,7 +56,7 @@ def _reduce(obj: Any) -> Any:
         return repr, (f"{getattr(obj, '__module__', '')}.{getattr(obj, '__qualname__', obj.__name__)}",)
     if hasattr(type(obj), "_unpickle_model"):  # Keras' archives have a date
         weights = [*obj.variables, *getattr(getattr(obj, "optimizer", None), "variables", ())]
-        return list, ([weight.numpy() for weight in weights if weight.shape.num_elements() <= _SMALL],)
+        return list, ([weight.numpy() for weight in weights if math.prod(weight.shape) <= _SMALL],)
     if (pandas := sys.modules.get("pandas")) is not None and isinstance(obj, pandas.DataFrame):
         return list, ([obj.index, obj.columns, *(obj.iloc[:, at].array for at in range(obj.shape[1]))],)  # no blocks
     return plain.there(obj)
