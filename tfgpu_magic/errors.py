@@ -117,8 +117,8 @@ class Unpicklable(TfGpuError, TypeError):
     Attributes:
         what: what cannot be sent, as people call it: ``train``, ``argument 2 of train``, a cell's name; empty where it
             has none.
-        value: a function that tries again to return what a call returned, once its module can be imported here; None
-            if there is nothing to try.
+        value: a function that returns what has come home all the same, or tries again to return what a call returned,
+            once its module can be imported here; None if there is nothing to try.
     """
 
     __slots__ = ("_value",)  # no part of a pickle of this error

@@ -46,7 +46,7 @@ def test_a_name_for_which_there_is_no_room_takes_nothing_else_along(book: Notebo
     """
     ran = book.isolated(textwrap.dedent(body), "-o loss,large")
 
-    assert "large stays in its process: There is no room for 180 MiB of memory" in ran.closing
+    assert "large stays in its process: There is no room for 180 MiB of memory" in ran.error["evalue"]
     assert book.run("loss").value == "0.5"
 
 
@@ -234,7 +234,10 @@ def test_a_class_that_its_own_methods_change_is_said(book: Notebook) -> None:
 def test_names_in_a_query_are_sent_and_others_can_be_added(book: Notebook) -> None:
     book.run("import pandas as pd\ndf, cutoff = pd.DataFrame({'a': [1, 2, 3]}), 1\nword = 'cutoff'")
 
+    book.run("df['b'] = 3")
     assert book.isolated("len(df.query('a > @cutoff'))").value == "2"
+    assert "Changed" not in book.isolated("df._consolidate_inplace()").closing  # which stores the same otherwise
+    assert "Changed only there: df." in book.isolated("df.loc[0, 'a'] = 9").closing
     missed = book.isolated("len(df[df.a > eval(word)])")
     assert missed.error["ename"] == "NameError"
     assert "The notebook has cutoff, which the cell's text does not name. To send it too: -i +cutoff" in missed.closing

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -317,6 +319,33 @@ def test_priority_and_options_of_the_interpreter_are_the_callers() -> None:
 
     expected = (os.nice(0) + 3, 1, ["ignore::UserWarning"], True)
     assert (done.stdout, done.stderr) == (f"{expected} {expected}\n", "")
+
+
+def test_what_a_program_inherits_a_call_has_as_it_is_when_it_is_called() -> None:
+    code = BEGIN + textwrap.dedent("""
+    import resource, subprocess
+    from tests.isolate.test_caller import inherited
+    run(inherited, (), {})
+    os.umask(0o077); os.nice(3); os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1])
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); resource.setrlimit(resource.RLIMIT_NOFILE, (200, 300))
+    started = "from tests.isolate.test_caller import inherited; print(inherited())"
+    print(run(inherited, (), {}))
+    print(subprocess.check_output([sys.executable, "-c", started], text=True), end="")
+    """)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240)
+    call, program = done.stdout.splitlines()
+
+    assert call == program
+    assert "384, 1, " in call  # that is 0o600, on one CPU
+
+
+def inherited() -> tuple[int, int, int, list[tuple[int, int]]]:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "file")
+        os.close(os.open(file, os.O_CREAT, 0o666))
+        mode = file.stat().st_mode & 0o777
+    limits = [resource.getrlimit(number) for number in (resource.RLIMIT_CORE, resource.RLIMIT_NOFILE)]
+    return mode, len(os.sched_getaffinity(0)), os.nice(0), limits
 
 
 def options() -> tuple[int, int, list[str], object]:

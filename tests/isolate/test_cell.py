@@ -118,7 +118,7 @@ def test_the_policy_is_in_force_by_the_drivers_account(book: Notebook, machine: 
 
 
 def test_a_refusal_says_what_fits_as_it_is_said_above_a_cell(book: Notebook) -> None:
-    (shown,) = book.isolated("1", "-o kept --timeout=9m limit 0=1GiB 5=1GiB").shown()
+    (shown,) = book.isolated("kept = 1", "-o kept --timeout=9m limit 0=1GiB 5=1GiB").shown()
     line = "%%tf_gpu isolate -o kept --timeout 9m limit 0=1GiB"
 
     assert f"For those that are:   {line}" in shown["text/plain"]

@@ -43,7 +43,7 @@ def test_a_job_is_a_future_and_its_output_comes_below_its_own_cell(book: Noteboo
     text = "".join(content["text"] for kind, content in heard if kind == "stream")
     closing = [content["data"]["text/plain"] for kind, content in heard if kind == "display_data"]
 
-    assert text == "begun\nended\n"
+    assert text == "begun\nended\nNow in the notebook: got.\n"
     assert closing[0].startswith("Isolated: ")
     assert book.run("answer, got, job.done()").value == "('value', 5, True)"
     assert book.run("import concurrent.futures; isinstance(job, concurrent.futures.Future)").value == "True"

@@ -461,23 +461,6 @@ def test_a_value_that_cannot_be_displayed_comes_all_the_same() -> None:
     assert "Odd object at" in data["text/plain"]
 
 
-def test_a_generator_that_was_drawn_from_is_seen() -> None:
-    import random
-
-    rng, old, drawn, array = np.random.default_rng(5), np.random.RandomState(5), random.Random(5), np.zeros(5)
-    namespace = {"rng": rng, "old": old, "drawn": drawn, "array": array, "still": np.random.default_rng(6)}
-    before = shell.generators(namespace)
-    rng.normal()
-    old.normal()
-    drawn.random()
-
-    assert [name for name, state in shell.generators(namespace).items() if state != before[name]] == [
-        "rng",
-        "old",
-        "drawn",
-    ]
-
-
 def test_memory_that_a_stream_of_small_parts_takes_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_memory, "left", lambda: 70 * MIB)
 

@@ -569,7 +569,7 @@ def test_a_model_that_keras_cannot_save_is_refused_with_its_reason_and_an_unbuil
 
     assert refused.startswith("Unpicklable: The Keras model 'odd' cannot be saved whole")
     assert "must override `get_config()`" in refused
-    assert "Bring back model.get_weights(), or give" in refused
+    assert "Send model.get_weights(), or give" in refused
     assert unbuilt == (0, "unbuilt")
 
 

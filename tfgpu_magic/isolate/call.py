@@ -86,6 +86,9 @@ class CallAnswer:
         """
         raised = self.error()
         if raised is not None:
+            failed = raised.__cause__ if self.late is not None else raised
+            if self.values and isinstance(failed, Unpicklable):  # a model, of which only the weights have come
+                failed.value = functools.partial(pickling.load, self.values, pickling.GuardedUnpickler)
             raise raised
         try:
             return pickling.load(self.values, pickling.GuardedUnpickler)

@@ -24,7 +24,7 @@ from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.job_list import JobFuture
 from tfgpu_magic.isolate.leasing import LEASES, Abandoned
 from tfgpu_magic.isolate.run import Options, function_runner, leased, run
-from tfgpu_magic.isolate.values import copies, pickling
+from tfgpu_magic.isolate.values import copies, pickling, plain
 from tfgpu_magic.isolate.values.pickling import Reduce
 from tfgpu_magic.policy.policy import Policy
 
@@ -138,7 +138,7 @@ class IsolatedExecutor(Executor):
         future: CallFuture[T] = CallFuture(pickling.name_of(function), call)
         self._check()
         try:  # as they are now: a change to them while the call waits does not reach it
-            call.work = copies.copied(pickling.dump_call(function, args, kwargs, reduce=reduce)).parts
+            call.work = copies.copied(pickling.dump_call(function, args, kwargs, reduce=reduce or plain.there)).parts
         except (Unpicklable, OSError) as error:
             future.set_exception(error)
             return future

@@ -17,7 +17,7 @@ from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.executor import CallFuture, IsolatedExecutor
 from tfgpu_magic.isolate.process.interrupt import noted
 from tfgpu_magic.isolate.run import Options
-from tfgpu_magic.isolate.values import pickling
+from tfgpu_magic.isolate.values import pickling, plain
 from tfgpu_magic.policy.policy import Policy
 
 P = ParamSpec("P")
@@ -180,7 +180,7 @@ def _by_wrapper(part: Any) -> Any:
         found = _importable(part)
         if isinstance(found, Isolated) and found.__wrapped__ is part:
             return operator.attrgetter("__wrapped__"), (found,)
-    return NotImplemented
+    return plain.there(part)
 
 
 def _importable(part: Any) -> object:

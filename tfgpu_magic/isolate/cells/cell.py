@@ -20,7 +20,7 @@ from tfgpu_magic.errors import PolicyError, Refused, TfGpuError, Unpicklable
 from tfgpu_magic.host import title
 from tfgpu_magic.isolate import user_code
 from tfgpu_magic.isolate.call import Call, CallAnswer
-from tfgpu_magic.isolate.cells.names import names
+from tfgpu_magic.isolate.cells.names import names, unbound
 from tfgpu_magic.isolate.cells.summary import summarise
 from tfgpu_magic.isolate.leasing import LEASES, Abandoned, Lease, LeaseRequest, LeaseRequestForAll
 from tfgpu_magic.isolate.process import exit_cause
@@ -28,7 +28,7 @@ from tfgpu_magic.isolate.process.interrupt import handled, noted
 from tfgpu_magic.isolate.process.order import APART, LEAVE, CellFacts, CellSettings
 from tfgpu_magic.isolate.run import Options, run
 from tfgpu_magic.isolate.sinks import Sink
-from tfgpu_magic.isolate.values import pickling
+from tfgpu_magic.isolate.values import pickling, plain
 from tfgpu_magic.isolate.values.copies import copied
 from tfgpu_magic.isolate.values.pickling import Pickled
 from tfgpu_magic.leases import allocation
@@ -79,12 +79,14 @@ class Arrival:
         facts: the facts that its process reports.
         values: what was unpickled, by name; the name of the cell's value is empty.
         lost: why a value could not be unpickled, by name.
+        refused: why what was to be brought back is not there, by name, if that is the cell's error.
         rest: the parts of what could not be unpickled, its facts first, with which it can be tried again.
     """
 
     facts: CellFacts
     values: dict[str, object] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
     rest: Sequence[memoryview] = ()
 
 
@@ -106,7 +108,7 @@ class Cell:
         settle: puts the names that it has brought into the notebook, if that waits for the end of another cell.
 
     Raises:
-        PolicyError: a name to send is not in the notebook.
+        PolicyError: a name to send is not in the notebook; nothing can bind a name to bring back.
         Refused: the policy cannot be enforced here and now.
         Unpicklable: something that it reads cannot be sent.
     """
@@ -123,24 +125,33 @@ class Cell:
         self._shell, self._line, self.sink, self._explain = shell, line, sink, explain
         self.title = title(body)
         self._before: Snapshot | None = None
-        seen = names(shell.transform_cell(body))
+        source = shell.transform_cell(body)
+        seen, cells = names(source), _cells(shell)
+        texts = [source, *(text for _, text in cells.values())]
+        for name in line.outputs:
+            if name not in shell.user_ns and (hint := unbound(name, texts)) is not None:
+                raise PolicyError(f"-o {name}: nothing in this cell or notebook binds {name!r}.{hint}")
         self._number: int = shell.displayhook.prompt_count  # not execution_count, which newer IPythons raise too early
         inputs = _chosen(shell, seen.reads, line)
         self._sent = frozenset(inputs)
-        values, unsent = _pickled(inputs, seen.surely.union(line.inputs or (), line.also))
+        surely = seen.surely.union(line.inputs or (), line.also)
+        pieces, unsent = _pickled(inputs, surely)
         settings = CellSettings(
             source=_as_numbered(body, "%%tf_gpu isolate"),
             number=self._number,
             outputs=line.outputs,
+            sent={name: len(piece.parts) for name, piece in pieces.items()},
+            surely=surely,
             unsent=unsent,
             passing=seen.passing,
             shell={name: getattr(shell, name) for name in _TRAITS},
             traceback=shell.InteractiveTB.mode,
-            cells=_cells(shell),
+            cells=cells,
         )
-        values = copied(values) if line.detach else values  # the notebook goes on, and changes its arrays
+        if line.detach:  # the notebook goes on, and changes its arrays
+            pieces = {name: copied(piece) for name, piece in pieces.items()}
         self.call = Call(
-            work=(memoryview(pickle.dumps(settings)), *values.parts),
+            work=(memoryview(pickle.dumps(settings)), *(part for piece in pieces.values() for part in piece.parts)),
             timeout=line.options.timeout,
             sink=sink,
             warming=self._announce_warming,
@@ -187,12 +198,16 @@ class Cell:
         facts, value = arrival.facts, arrival.values.pop("", None)
         self._put(arrival.values)
         final = _raised(answer)
+        if final is None:  # else what it asked for and did not get is told below what it raised
+            arrival.refused = {name: why for name, why in facts.kept.items() if name in self._line.outputs}
+            kept = {name: why for name, why in facts.kept.items() if name not in arrival.refused}
+            arrival.facts = replace(facts, kept=kept)
         self._show_summary(answer, arrival, final)
+        final = final or self._lost(arrival, value)
         if final is None and came and not self._line.detach:
             final = without_frames(KeyboardInterrupt("The cell had ended, and what it gives is here."))
             if value is not None and facts.shown is not None:
                 self._shell.displayhook(value)
-        final = final or self._lost(arrival, value)
         if final is not None or facts.shown is None or (value is None and "" not in arrival.lost):
             return None, final
         if "" in arrival.lost:
@@ -214,6 +229,7 @@ class Cell:
             arrival.facts,
             failed=answer.failed,
             lost=arrival.lost,
+            notes=answer.facts.notes,
             hint=_hint(error, self._shell.user_ns.keys() - self._sent),
         )
         self._show(summary)
@@ -275,28 +291,46 @@ class Cell:
 
     def _put(self, values: dict[str, object]) -> None:
         """Put names into the notebook; those of a job not while another cell runs."""
-        put = functools.partial(self._shell.user_ns.update, values)
         if self._deferred is None:
-            put()
-        else:
-            self.settle = self._deferred(put)
+            self._shell.user_ns.update(values)
+            return
+
+        def put() -> None:
+            self._shell.user_ns.update(values)
+            if values:
+                self.sink.write("stdout", f"Now in the notebook: {', '.join(values)}.\n")
+
+        self.settle = self._deferred(put)
 
     def _lost(self, arrival: Arrival, value: object) -> BaseException | None:
-        """Return the error of names that were asked for and cannot be made here; what was brought back is kept."""
+        """Return the error of names that were asked for and are not here; what was brought back is kept."""
         names = ", ".join(filter(None, arrival.lost))
+        told = "\n".join(f"{name} stays in its process: {why}" for name, why in arrival.refused.items())
         if not names:
-            return None
+            return self._refused(arrival, told, value) if told else None
         if value is not None and self._line.detach:  # only the job can return its value
-            self.sink.write("stderr", f"{names} cannot be made again in this notebook, and is gone with the job.\n")
+            self.sink.write(
+                "stderr", f"{names} cannot be made again in this notebook, and is gone with the job.\n{told}"
+            )
             return None
         if value is not None:
             self._shell.displayhook(value)
         error = Unpicklable(
             f"{names} cannot be made again in this notebook; all else has come. Once it can be, as when its module can "
-            "be imported, value() of this error brings it: import sys; sys.last_value.value()",
+            f"be imported, value() of this error brings it: import sys; sys.last_value.value()\n{told}".rstrip(),
             what=names,
         )
         error.value = functools.partial(self._again, arrival.rest)
+        return without_frames(error)
+
+    def _refused(self, arrival: Arrival, told: str, value: object) -> BaseException:
+        old = [name for name in arrival.refused if name in self._shell.user_ns and name not in arrival.values]
+        mine = f"\nThe notebook's own {', '.join(old)} {'is' if len(old) == 1 else 'are'} as before." if old else ""
+        error = Unpicklable(f"{told}\nAll else has come.{mine}", what=", ".join(arrival.refused))
+        if self._line.detach:
+            error.value = lambda: value
+        elif value is not None:
+            self._shell.displayhook(value)
         return without_frames(error)
 
     def _again(self, parts: Sequence[memoryview]) -> dict[str, object]:
@@ -344,34 +378,34 @@ def _chosen(shell: Any, reads: frozenset[str], line: CellLine) -> dict[str, obje
     return {name: there[name] for name in sorted((reads & (there.keys() - own)) | set(named))}
 
 
-def _pickled(inputs: Mapping[str, object], surely: frozenset[str]) -> tuple[Pickled, dict[str, str]]:
-    """Pickle the names together, so that what two of them share stays shared.
+def _pickled(inputs: Mapping[str, object], surely: frozenset[str]) -> tuple[dict[str, Pickled], dict[str, str]]:
+    """Pickle the names, so that what two of them share stays shared.
 
     Args:
         inputs: the names, with their values.
         surely: those that the cell cannot do without.
 
     Returns:
-        The pickle, and why others could not be sent, by name.
+        The pickles, and why others could not be sent, by name.
 
     Raises:
         Unpicklable: something that the cell cannot do without cannot be sent; the message names all such.
     """
     try:
-        return pickling.dump(dict(inputs)), {}
+        return pickling.dump_each(inputs, reduce=plain.there), {}
     except Unpicklable:
         errors = dict[str, Unpicklable]()
     for name, value in inputs.items():
         try:
-            pickling.dump(value, name)
+            pickling.dump(value, name, reduce=plain.there)
         except Unpicklable as error:
             errors[name] = error
     refused = [error for name, error in errors.items() if name in surely]
     if refused:
-        text = "\n".join([*map(str, refused), "Make it in the cell, or name with -i what to send."])
+        text = "\n".join([*map(str, refused), pickling.ADVICE])
         raise Unpicklable(text, what=", ".join(error.what for error in refused)) from None
     sent = {name: value for name, value in inputs.items() if name not in errors}
-    return pickling.dump(sent), {name: str(error) for name, error in errors.items()}
+    return pickling.dump_each(sent, reduce=plain.there), {name: str(error) for name, error in errors.items()}
 
 
 def _as_numbered(body: str, magic: str) -> str:

@@ -6,11 +6,12 @@ A magic counts as Python that reads and binds the same names.
 from __future__ import annotations
 
 import ast
+import difflib
 import re
 import symtable
 import textwrap
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from IPython.core.inputtransformer2 import TransformerManager
@@ -53,9 +54,34 @@ def names(source: str) -> Names:
         try:
             walk = _StatementWalk()
             walk.run(source)
-        except RecursionError:  # nested too deep for Python's stack, but not for its compiler: every word may be a name
+        except (RecursionError, ValueError):  # too deep for Python's stack, a number too long to write: any word may be
             return Names(reads=frozenset(re.findall(r"[^\W\d]\w*", source)))
     return Names(frozenset(walk.reads), frozenset(walk.surely), frozenset(walk.passing - walk.bound))
+
+
+def unbound(name: str, texts: Sequence[str]) -> str | None:
+    """Return a hint if a cell can bind no such name: none of the notebook's texts has the word, or code that is unseen.
+
+    Args:
+        name: a name.
+        texts: the cell, and all that was run before it, each as IPython's input transformer leaves it.
+    """
+    cell, *before = ({*re.findall(r"[^\W\d]\w*|import \*", _VISIBLE.sub("", text))} for text in texts)
+    every = cell.union(*before)
+    if name in every or cell & _UNSEEN or every & _UNSEEN - {"get_ipython", "import *"}:
+        return None
+    near = difflib.get_close_matches(name, cell, n=1)
+    return f" Did you mean -o {near[0]}?" if near else ""
+
+
+_UNSEEN = {"import *", "__main__", "exec", "eval", "get_ipython", "globals", "locals", "setattr", "var", "vars"}
+"""What a cell says that may bind names which its text does not have."""
+
+_VISIBLE = re.compile(
+    r"get_ipython\(\)\.(system|getoutput|run_line_magic\('(cd|conda|env|matplotlib|pip|time|timeit)'"
+    r"|run_cell_magic\('(capture|prun|time|timeit|(tf_)?gpu', 'isolate[^']*)')"
+)
+"""What binds no other names, in the words of IPython's input transformer."""
 
 
 class _StatementWalk:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfgpu_magic.frameworks.pool import Pool
+from tfgpu_magic.isolate.process.inheritance import Inheritance
 from tfgpu_magic.model.report import GpuUse
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.policy.policy import NOTHING, Policy
@@ -27,7 +28,7 @@ class Order:
         runner: the function that runs the call, ``module:name``; see `worker.Runner`.
         environment: every environment variable.
         caller: the word for what calls, as `host.here` has it.
-        directory: the working directory.
+        inheritance: the working directory, and whatever else a program inherits.
         path: where modules are imported from.
         arguments: the program's command line.
         key: the key by which it authenticates to managers of `multiprocessing`; None where that is not imported.
@@ -45,7 +46,7 @@ class Order:
     runner: str
     environment: Mapping[str, str]
     caller: str
-    directory: str
+    inheritance: Inheritance
     path: tuple[str, ...]
     arguments: tuple[str, ...] = ()
     key: bytes | None = field(default=None, repr=False)
@@ -68,11 +69,13 @@ class WorkerFacts:
         uses: the memory that its frameworks report, by GPU UUID; empty where none was used.
         pools: its frameworks' pools.
         values: how many of the answer's parts are what the call returned; those after them are what it raised.
+        notes: sentences for the user, which are shown when it has ended; for a call each once.
     """
 
     uses: tuple[GpuUse, ...] = ()
     pools: tuple[Pool, ...] = ()
     values: int = 0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +86,8 @@ class CellSettings:
         source: its text.
         number: its number in the notebook.
         outputs: the names to bring back.
+        sent: the names that are sent, and of how many parts each consists.
+        surely: the names that the cell cannot do without.
         unsent: why names that it may read could not be sent, by name.
         passing: the names that nothing but its imports and loops bind.
         shell: traits of the notebook's shell that the cell's shell takes over.
@@ -94,6 +99,8 @@ class CellSettings:
     source: str
     number: int
     outputs: tuple[str, ...] = ()
+    sent: Mapping[str, int] = field(default_factory=dict)
+    surely: frozenset[str] = frozenset()
     unsent: Mapping[str, str] = field(default_factory=dict)
     passing: frozenset[str] = frozenset()
     shell: Mapping[str, object]
@@ -107,17 +114,17 @@ class CellFacts:
 
     Attributes:
         stays: names that it has bound and that stay behind.
-        lacks: names to bring back that it has not bound.
-        kept: why something cannot be brought back, by name; the value's name is empty.
+        kept: why something is not brought back, by name; the value's name is empty.
         shown: how its value is displayed there, data and metadata; None if it is not.
         given: the pickles of what is brought back: the names in each, and how many of the parts after this one it has;
             the value's name is empty.
-        drawn: the names of random generators that it has drawn from, and that stay as they were in the notebook.
+        changed: the notebook's names whose values it has changed, and that are not brought back.
+        large: those of which that is unknown, as they are too large to be compared.
     """
 
     stays: tuple[str, ...] = ()
-    lacks: tuple[str, ...] = ()
     kept: Mapping[str, str]
     shown: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
     given: tuple[tuple[tuple[str, ...], int], ...] = ()
-    drawn: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    large: tuple[str, ...] = ()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import builtins
 import contextlib
 import getpass
+import inspect
 import io
+import itertools
 import linecache
 import numbers
 import os
@@ -18,6 +20,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NoReturn
 
 from IPython.core.displayhook import DisplayHook
@@ -34,8 +37,8 @@ from tfgpu_magic.isolate.process import wire, worker
 from tfgpu_magic.isolate.process.interrupt import put_off
 from tfgpu_magic.isolate.process.order import AGAIN, SHOW, SHOWN, CellFacts, CellSettings
 from tfgpu_magic.isolate.process.worker import Result, raised
-from tfgpu_magic.isolate.values import pickling, plain
-from tfgpu_magic.isolate.values.pickling import Pickled
+from tfgpu_magic.isolate.values import changes, pickling, plain
+from tfgpu_magic.isolate.values.pickling import Pickled, Reduce
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 """The MIME type of widgets, which need comms: this process has none, and the widget's text is shown instead."""
@@ -166,6 +169,12 @@ class CellShell(InteractiveShell):  # type: ignore[misc,unused-ignore]  # IPytho
     def show_usage_error(self, exc: object) -> None:
         """Do nothing: the notebook's shell has the error too, and shows it."""
 
+    def showtraceback(self, *args: Any, **kwargs: Any) -> None:
+        """Show a traceback; `inspect` would search all of TensorFlow's modules for each frame that is in no file."""
+        cells = (Path(name) for name in list(linecache.cache))
+        inspect.modulesbyfile.update({str(name.absolute()): "__main__" for name in cells if not name.exists()})
+        super().showtraceback(*args, **kwargs)
+
     def _showtraceback(self, etype: object, evalue: object, stb: Sequence[str]) -> None:
         del etype, evalue
         self.shown = tuple(stb)
@@ -179,20 +188,26 @@ def cell(connection: socket.socket, work: Sequence[memoryview]) -> Result:
     settings: CellSettings = pickle.loads(work[0])  # noqa: S301  # from our own kernel
     shell = _shell(connection, settings)
     namespace = pickling.main_namespace()
-    namespace.update(_inputs(work[1:]))  # now, because a new shell resets `_` and `In`
-    namespace.update({name: StandIn(why) for name, why in settings.unsent.items()})
+    namespace.update(_inputs(work[1:], settings))  # now, because a new shell resets `_` and `In`
     shell.extension_manager.load_extension(_EXTENSION)
-    before, classes, drawn = dict(namespace), _classes(namespace), generators(namespace)
+    before, classes = dict(namespace), _classes(namespace)
+    hidden = {*shell.user_ns_hidden, *(name for name, part in before.items() if isinstance(part, StandIn))}
+    states = changes.states({name: part for name, part in before.items() if name not in hidden})
     result = shell.run_cell(settings.source, store_history=False)
     worker.ignore_interrupts()
     error = result.error_before_exec or result.error_in_exec
     if error is not None:
         shell.displayhook()  # shows a value that came before it
     value = shell.displayhook.value
+    same = {name: part for name, part in before.items() if namespace.get(name, ...) is part}
+    changed = changes.changed(states, same)
     bound = {name: namespace[name] for name in settings.outputs if name in namespace}
+    if error is not None:  # what it has not changed is in the notebook as it is there, and better: no handle
+        bound = {name: part for name, part in bound.items() if name not in same or name in changed}
+    kept = {name: f"the cell has not bound {name}." for name in settings.outputs if name not in namespace}
     own = {name for name, part in bound.items() if isinstance(part, type) and before.get(name) is part}
     own |= {name for name, (kind, attributes) in classes.items() if _differ(attributes, _attributes(kind))}
-    kept = dict.fromkeys(sorted(own), _CLASSES_STAY)
+    kept |= dict.fromkeys(sorted(own), _CLASSES_STAY)
     kept |= {name: _WIDGETS_STAY for name, part in {"": value, **bound}.items() if _is_widget(part)}
     values = {name: part for name, part in {"": value, **bound}.items() if name not in kept}
     given, refused = _give(values)
@@ -203,13 +218,12 @@ def cell(connection: socket.socket, work: Sequence[memoryview]) -> Result:
     if "" in kept and display is not None:
         shell.display_pub.publish(*display)
     shell.display_pub.channel.close()
-    now = generators(namespace)
     facts = CellFacts(
         stays=tuple(_stays(before, namespace, {*settings.outputs, *settings.passing, *shell.user_ns_hidden})),
-        lacks=tuple(name for name in settings.outputs if name not in namespace),
         kept=kept,
         shown=display,
-        drawn=tuple(name for name, state in drawn.items() if now.get(name, state) != state and name not in values),
+        changed=tuple(name for name in changed if name not in {*values, *kept}),
+        large=tuple(name for name, state in states.items() if state is None and name in same.keys() - values.keys()),
     )
     failed = () if error is None else raised(error, shown=shell.shown)
 
@@ -276,16 +290,19 @@ class StandIn:
     __lt__ = __le__ = __gt__ = __ge__ = _refuse
 
 
-def _inputs(work: Sequence[memoryview]) -> dict[str, object]:
-    """Return the notebook's names that were sent with the cell."""
-    try:
-        inputs: dict[str, object] = pickling.load(work)
-    except Exception as error:  # a module that is not found here; any error of an object's own __setstate__
-        raise Unpicklable(
-            f"What the cell reads cannot be made again in its process ({type(error).__name__}: {error}). "
-            "Make it in the cell, or name with -i what to send."
-        ) from None
-    return inputs
+def _inputs(work: Sequence[memoryview], settings: CellSettings) -> dict[str, object]:
+    """Return the notebook's names that were sent with the cell, and stand-ins for others that it may do without."""
+    ends = itertools.accumulate(settings.sent.values())
+    inputs, errors = pickling.load_each(
+        {name: work[end - count : end] for (name, count), end in zip(settings.sent.items(), ends, strict=True)}
+    )
+    missing = {
+        name: f"{name} cannot be made again in the cell's process ({type(error).__name__}: {error})."
+        for name, error in errors.items()
+    }
+    if refused := [why for name, why in missing.items() if name in settings.surely]:
+        raise Unpicklable("\n".join([*refused, pickling.ADVICE]))
+    return inputs | {name: StandIn(why) for name, why in {**settings.unsent, **missing}.items()}
 
 
 def _give(values: Mapping[str, object]) -> tuple[list[Piece], dict[str, str]]:
@@ -305,7 +322,7 @@ def _give(values: Mapping[str, object]) -> tuple[list[Piece], dict[str, str]]:
             rest[name] = values[name]
         except OSError as error:
             refused[name] = str(error.strerror)
-    return [(tuple(rest), _pickled(rest, ""))], refused
+    return [(tuple(rest), _pickled(rest, "", plain.with_weights))], refused
 
 
 def _apart(values: Mapping[str, object]) -> tuple[list[Piece], dict[str, str]]:
@@ -313,28 +330,23 @@ def _apart(values: Mapping[str, object]) -> tuple[list[Piece], dict[str, str]]:
     pieces: list[Piece] = []
     refused: dict[str, str] = {}
     for name, part in values.items():
-        try:
-            _pickled(part, name or "its value")  # its error names the value
-            pieces.append(((name,), _pickled({name: part}, name)))
-        except Unpicklable as error:
-            refused[name] = str(error)
-        except OSError as error:  # no room for its pickle
-            refused[name] = str(error.strerror)
+        for reduce in (plain.reduce, plain.with_weights) if name else (plain.reduce,):
+            try:
+                _pickled(part, name or "its value", reduce)  # its error names the value
+                pieces.append(((name,), _pickled({name: part}, name, reduce)))
+                if name in refused:
+                    refused[name] += f" Its weights have come in {name}, as the list that set_weights() takes."
+                break
+            except Unpicklable as error:
+                refused.setdefault(name, str(error))
+            except OSError as error:  # no room for its pickle
+                refused[name] = str(error.strerror)
+                break
     return pieces, refused
 
 
-def _pickled(value: object, name: str) -> Pickled:
-    return pickling.dump_self_contained(value, name, reduce=plain.reduce)
-
-
-def generators(namespace: Mapping[str, object]) -> dict[str, bytes]:
-    """Return the states of the random generators of Python and NumPy, by name."""
-    found = {}
-    for name, value in namespace.items():
-        if type(value).__module__ in ("random", "numpy.random._generator", "numpy.random.mtrand"):
-            with contextlib.suppress(Exception):  # a function of these modules, which has no state
-                found[name] = pickle.dumps(value)
-    return found
+def _pickled(value: object, name: str, reduce: Reduce = plain.reduce) -> Pickled:
+    return pickling.dump_self_contained(value, name, reduce=reduce)
 
 
 def _is_widget(value: object) -> bool:

@@ -8,6 +8,7 @@ import ctypes
 import faulthandler
 import gc
 import importlib
+import inspect
 import io
 import os
 import pickle
@@ -31,7 +32,7 @@ from tfgpu_magic.frameworks import registry, self_report
 from tfgpu_magic.frameworks.runtime import RUNTIME, adopt
 from tfgpu_magic.isolate.process import wire
 from tfgpu_magic.isolate.process.order import AGAIN, ANSWER, APART, LEAVE, Order, WorkerFacts
-from tfgpu_magic.isolate.values import failure, pickling, plain
+from tfgpu_magic.isolate.values import changes, failure, pickling, plain
 
 _FILE: Any = io.FileIO.__mro__[-2]
 _LASTING = (type, FunctionType, ModuleType)  # what a destructor may still need
@@ -46,11 +47,13 @@ class Result:
         error: the parts of what it raised; empty where it raised nothing.
         apart: makes the same in self-contained pieces, for a caller that could not unpickle it as a whole; None where
             it is in one piece.
+        notes: sentences for the user.
     """
 
     values: Sequence[memoryview] = ()
     error: Sequence[memoryview] = ()
     apart: Callable[[], Result] | None = None
+    notes: tuple[str, ...] = ()
 
 
 Runner = Callable[[socket.socket, Sequence[memoryview]], Result]
@@ -94,16 +97,34 @@ def call(connection: socket.socket, work: Sequence[memoryview]) -> Result:
     del connection
     try:
         function, arguments, keywords = pickling.load(work)
+        given = _given(function, arguments, keywords)
+        states = changes.states(given)
         value = function(*arguments, **keywords)
     except BaseException as error:  # also SystemExit: it ends the call, and not this process
         ignore_interrupts()
         return Result(error=raised(error, skip=1))
     ignore_interrupts()
+    title, returned = pickling.name_of(function), {id(value), *map(id, gc.get_referents(value))}
+    changed = ", ".join(changes.changed(states, {n: part for n, part in given.items() if id(part) not in returned}))
+    note = f"{title} changed only its own copies of {changed}: return what is to come back from a call."
+    notes = (note,) if changed else ()
+    name = f"the result of {title}"
     try:
-        name = f"the result of {pickling.name_of(function)}"
-        return Result(values=pickling.dump_self_contained(value, name, reduce=plain.reduce).parts)
+        return Result(values=pickling.dump_self_contained(value, name, reduce=plain.reduce).parts, notes=notes)
     except Unpicklable as error:
-        return Result(error=raised(error.with_traceback(None)))  # the traceback shows only our own code
+        failed = Unpicklable(f"{error} value() of this error returns it with its weights only.", what=error.what)
+        with contextlib.suppress(Unpicklable):
+            values = pickling.dump_self_contained(value, name, reduce=plain.with_weights).parts
+            return Result(values=values, error=raised(failed), notes=notes)
+        return Result(error=raised(error.with_traceback(None)), notes=notes)  # the traceback shows only our own code
+
+
+def _given(function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
+    """Return what a call is given, the arguments by their names and the notebook's names that its function reads."""
+    given = dict(pickling.main_namespace())
+    with contextlib.suppress(TypeError, ValueError):  # its signature is another, or unknown
+        given |= inspect.signature(function).bind(*args, **kwargs).arguments
+    return given
 
 
 def ignore_interrupts() -> None:
@@ -140,7 +161,7 @@ def _run(connection: socket.socket, order: Order) -> None:
 
 
 def _send(connection: socket.socket, outcome: Result) -> None:
-    facts = WorkerFacts(values=len(outcome.values))
+    facts = WorkerFacts(values=len(outcome.values), notes=outcome.notes)
     with contextlib.suppress(Exception):  # the call may have left this process in any state, and facts are no answer
         facts = replace(facts, uses=self_report.brief().uses)
         if facts.uses:
@@ -175,7 +196,7 @@ def _set_up(order: Order) -> None:
     RUNTIME.read_ceiling()  # before any code of the call could change the variable
     sys.path[:], sys.argv[:] = order.path, order.arguments
     importlib.invalidate_caches()
-    os.chdir(order.directory)
+    order.inheritance.adopt()
     time.tzset()  # for the environment, which is new too
     if order.key is not None:
         current_process().authkey = order.key

@@ -57,7 +57,7 @@ class ModelHandle:
             Unpicklable: Keras cannot save it whole.
         """
         what = f"The Keras model {model.name!r}"
-        weights = "Bring back model.get_weights()"
+        weights = "Send model.get_weights()"
         kind = sys.modules["keras"].Model
         if not hasattr(kind, "_unpickle_model"):
             raise Unpicklable(f"{what} needs Keras 3.4 or later to leave its process. {weights}.", what=what)
@@ -66,7 +66,7 @@ class ModelHandle:
             view = archive.getbuffer()
             names = set(_texts(json.loads(zipfile.ZipFile(archive).read("config.json"))))
         except Exception as error:  # whatever a get_config of the user's raises
-            reason = " ".join(str(error).split())
+            reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
             raise Unpicklable(
                 f"{what} cannot be saved whole, and so cannot leave its process: {reason:.300}. {weights}, or give "
                 f"{type(model).__qualname__} a get_config().",

@@ -15,8 +15,11 @@ import io
 import itertools
 import mmap
 import pickle
+import pickletools
+import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
@@ -33,6 +36,8 @@ APART = 64 * 2**10
 
 ROOTS = frozenset({"tensorflow", "keras", "tf_keras"})
 """The packages whose import costs seconds, and whose first operation takes every visible GPU."""
+
+ADVICE = "Make it in the cell, or name with -i what to send."
 
 _MODULE = ("cloudpickle.cloudpickle", "subimport")
 
@@ -75,7 +80,13 @@ class _Main(dict[str, Any]):
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]  # cloudpickle has no types
-    """A pickler that pickles functions with the globals that they read."""
+    """A pickler that pickles functions with the globals that they read.
+
+    Attributes:
+        lasting: whether only files that outlive this process may stand for what is mapped from them.
+    """
+
+    lasting = True
 
     def __init__(self, file: io.BytesIO, buffers: list[memoryview], reduce: Reduce | None) -> None:
         def keep(buffer: pickle.PickleBuffer) -> bool:
@@ -96,11 +107,15 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]  # clou
         if isinstance(obj, BaseException):
             # By its own method: where tblib is installed, TensorFlow has exceptions pickled with their tracebacks.
             return obj.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+        if isinstance(obj, _CachedFunction) and internals._lookup_module_and_qualname(obj) is None:
+            return _cached, (obj.cache_parameters(),), obj.__wrapped__, None, None, functools.update_wrapper
         reduced = super().reducer_override(obj)
         return self._array(obj) if reduced is NotImplemented else reduced
 
     def _array(self, obj: Any) -> Any:
         """Check memory before it is copied: arrays of a subclass or not in one piece, and PyTorch's storages."""
+        if (mapped := by_file(obj, lasting=self.lasting)) is not NotImplemented:
+            return mapped
         numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch.storage")
         if torch is not None and isinstance(obj, torch.TypedStorage | torch.UntypedStorage):
             host_memory.demand(getattr(obj, "_untyped_storage", obj).nbytes())  # a typed one warns when it is asked
@@ -128,22 +143,21 @@ class _Stream(io.BytesIO):
         return super().write(data)
 
 
-class _SharingPickler(_Pickler):
+class SharingPickler(_Pickler):
     """A pickler that leaves out the globals of the notebook's functions: they use the receiver's `__main__`."""
+
+    lasting = False
 
     def __init__(self, file: io.BytesIO, buffers: list[memoryview], reduce: Reduce | None) -> None:
         super().__init__(file, buffers, reduce)
         self.globals_ref[id(main_namespace())] = _Main(__name__="__main__")
 
-    def _array(self, obj: Any) -> Any:
-        mapped = by_file(obj)
-        return super()._array(obj) if mapped is NotImplemented else mapped
 
-
-def by_file(array: Any) -> Any:
+def by_file(array: Any, *, lasting: bool = False) -> Any:
     """Pickle an array whose memory is a mapped file by the file, so that what is written to it is in the file.
 
     A mapping that keeps its changes to itself, and an array of another kind, are pickled as usual.
+    So is one in a temporary file or folder of `tempfile`, which its maker may delete at its end, if it has to last.
     Source: joblib's reducers; `numpy.memmap`.
     """
     numpy = sys.modules.get("numpy")
@@ -154,13 +168,15 @@ def by_file(array: Any) -> Any:
         mapped = mapped.base
     if not isinstance(mapped, numpy.memmap) or not array.nbytes or mapped.mode == "c":
         return NotImplemented
-    if not Path(mapped.filename or "").is_file():
+    file = str(mapped.filename or "")
+    made = Path(tempfile.gettempdir(), tempfile.gettempprefix())
+    if not Path(file).is_file() or (lasting and re.match(rf"{re.escape(str(made))}\w{{8}}", file)):
         return NotImplemented
     steps = [(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)]
     before, after = -sum(step for step in steps if step < 0), sum(step for step in steps if step > 0) + array.itemsize
     start = mapped.offset + array.ctypes.data - mapped.ctypes.data - before
     mode = "r" if mapped.mode == "r" or not array.flags.writeable else "r+"
-    place = str(mapped.filename), mode, start, before + after
+    place = file, mode, start, before + after
     return _map, (type(array), place, before, array.shape, array.dtype, array.strides)
 
 
@@ -173,6 +189,19 @@ def _map(kind: type[Any], place: tuple[str, Any, int, int], first: int, shape: A
     if kind is np.memmap:
         vars(part).update(vars(whole))
     return part
+
+
+_CachedFunction = functools._lru_cache_wrapper
+
+
+def _cached(parameters: Mapping[str, Any]) -> Any:
+    """Return a cached function that calls its `__wrapped__`, which may refer to it, and is set later."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return cached.__wrapped__(*args, **kwargs)
+
+    cached: Any = functools.lru_cache(**parameters)(call)
+    return cached
 
 
 def main_namespace() -> dict[str, Any]:
@@ -192,24 +221,34 @@ def dump(value: object, name: str = "", *, reduce: Reduce | None = None) -> Pick
         Unpicklable: it cannot be pickled; the error names the part that cannot.
         OSError: there is no room for the pickle.
     """
-    return _dump(_SharingPickler, value, name, reduce)
+    return next(_dump(SharingPickler, {name: value}, reduce))
+
+
+def dump_each(values: Mapping[str, object], *, reduce: Reduce | None = None) -> dict[str, Pickled]:
+    """Pickle values as `dump` does, each by itself, for `load_each`; what they share stays shared."""
+    return dict(zip(values, _dump(SharingPickler, values, reduce), strict=True))
 
 
 def dump_self_contained(value: object, name: str = "", *, reduce: Reduce | None = None) -> Pickled:
     """Pickle a value as `dump` does, with the globals that functions of `__main__` read: a self-contained pickle."""
-    return _dump(_Pickler, value, name, reduce)
+    return next(_dump(_Pickler, {name: value}, reduce))
 
 
-def _dump(pickler: type[_Pickler], value: object, name: str, reduce: Reduce | None) -> Pickled:
+def _dump(kind: type[_Pickler], values: Mapping[str, object], reduce: Reduce | None) -> Iterator[Pickled]:
     stream, buffers = _Stream(), list[memoryview]()
-    try:
-        pickler(stream, buffers, reduce).dump(value)
-    except Exception as error:  # whatever an object's own __reduce__ raises
-        if isinstance(error, OSError) and error.errno == errno.ENOMEM:
-            raise
-        raise Unpicklable(_message(value, name or "it", error, reduce), what=name) from error
-    # Not getbuffer(), which must be freed before its stream: Python's garbage collector may do it the other way round.
-    return Pickled(memoryview(stream.getvalue()), tuple(buffers))
+    pickler = kind(stream, buffers, reduce)
+    for name, value in values.items():
+        try:
+            pickler.dump(value)
+        except Exception as error:  # whatever an object's own __reduce__ raises
+            if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+                raise
+            raise Unpicklable(_message(value, name or "it", error, reduce), what=name) from error
+        # Not getbuffer(), which must be freed before its stream: Python's garbage collector may turn that round.
+        yield Pickled(memoryview(stream.getvalue()), tuple(buffers))
+        stream.seek(0)
+        stream.truncate()
+        buffers.clear()
 
 
 def dump_call(
@@ -358,6 +397,35 @@ def _is_guarded(module: str, thing: str) -> bool:
 def load(parts: Sequence[memoryview], unpickler: Callable[..., pickle.Unpickler] = Unpickler) -> Any:
     """Unpickle a value; its large arrays use the memory of the parts."""
     return unpickler(io.BytesIO(parts[0]), buffers=parts[1:]).load()
+
+
+def load_each(pieces: Mapping[str, Sequence[memoryview]]) -> tuple[dict[str, object], dict[str, Exception]]:
+    """Unpickle what `dump_each` has pickled; return the values, and why others could not be made, by name."""
+    errors = dict[str, Exception]()
+    while True:  # once more without each that fails: what it shares with others may be half made
+        streams = [_placeholder(parts[0]) if name in errors else parts[0] for name, parts in pieces.items()]
+        buffers = [part for name, parts in pieces.items() if name not in errors for part in parts[1:]]
+        unpickler, values = Unpickler(io.BytesIO(b"".join(streams)), buffers=buffers), dict[str, object]()
+        for name in pieces:
+            references = sys.getrefcount(_MISSING)
+            try:
+                values[name] = unpickler.load()
+                if name not in errors and sys.getrefcount(_MISSING) > references:
+                    raise Unpicklable(f"it shares an object with {', '.join(errors)}")  # noqa: TRY301  # as by itself
+            except Exception as error:  # a module that is not found here; any error of an object's own __setstate__
+                errors[name] = error
+                break
+        else:
+            return {name: value for name, value in values.items() if name not in errors}, errors
+
+
+_MISSING = object()
+
+
+def _placeholder(stream: memoryview) -> bytes:
+    """Return a pickle that has as many places in the unpickler's memo as another, with `_MISSING` in each."""
+    made = sum(code.name == "MEMOIZE" for code, _, _ in pickletools.genops(bytes(stream)))
+    return b"\x80\x05c%s\n_MISSING\n%s." % (__name__.encode(), b"\x94" * made)
 
 
 def _message(value: object, name: str, error: Exception, reduce: Reduce | None) -> str:

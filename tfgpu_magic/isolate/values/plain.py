@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import functools
 import math
+import pickle
 import sys
 import warnings
 from collections.abc import Callable
@@ -80,6 +81,28 @@ def reduce(obj: Any) -> Any:
     except Exception as error:  # TensorFlow's own: a deleted variable, a device that is lost
         what = _called(obj, name)
         raise Unpicklable(f"{what} cannot be read to be sent: {error}", what=what) from error
+
+
+def there(obj: Any) -> Any:
+    """Pickle an object for a call: a Keras model with the classes it is made of, a `tf.function` as if untraced."""
+    kind: Any = type(obj)
+    if not _roots(kind) & ROOTS:
+        return NotImplemented
+    if _is_a(obj, "keras.Model") and hasattr(kind, "_unpickle_model"):
+        return ModelHandle.load, (ModelHandle.of(obj),)
+    if hasattr(obj, "_clone") and hasattr(obj, "python_function"):  # the public type is a protocol
+        return obj._clone(None).__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+    return NotImplemented
+
+
+def with_weights(obj: Any) -> Any:
+    """Pickle an object as `reduce` does; of a Keras model that cannot be saved, what `get_weights()` returns."""
+    try:
+        return reduce(obj)
+    except Unpicklable:
+        if not _is_a(obj, "keras.Model"):
+            raise
+        return list, (obj.get_weights(),)
 
 
 @functools.lru_cache(maxsize=1024)
