@@ -148,6 +148,10 @@ class Framework:
         """
         return FrameworkPlan(framework=self.name)
 
+    def changed(self) -> Mapping[str, int]:
+        """Return the bytes that it may take now of each GPU whose limit other code has changed since, by UUID."""
+        return {}
+
     def configure(self, plan: FrameworkPlan) -> None:
         """Tell it, where it is imported, what variables cannot tell it any more; it is not started for that."""
 

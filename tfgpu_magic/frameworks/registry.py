@@ -20,6 +20,8 @@ from tfgpu_magic.model import TENSORFLOW
 from tfgpu_magic.policy.process_state import Stage
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tfgpu_magic.frameworks.pool import Pool
     from tfgpu_magic.frameworks.shortage import Shortage
     from tfgpu_magic.model.report import Figure
@@ -85,6 +87,16 @@ def figures() -> dict[str, tuple[Figure, ...]]:
             if framework.stage() is Stage.READY:
                 for uuid, figures_there in framework.figures().items():
                     found[uuid] = (*found.get(uuid, ()), *figures_there)
+    return found
+
+
+def changed() -> dict[str, Mapping[str, int]]:
+    """Return the frameworks whose limits other code has changed since, each with the bytes of `Framework.changed`."""
+    found: dict[str, Mapping[str, int]] = {}
+    for framework in FRAMEWORKS:
+        with contextlib.suppress(Exception):  # as in `figures`
+            if limits := framework.changed():
+                found[framework.name] = limits
     return found
 
 

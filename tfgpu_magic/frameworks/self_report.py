@@ -237,7 +237,7 @@ def _changed(process: ProcessState) -> tuple[str, ...]:
     if not process.changed:
         return ()
     note = say(
-        "`{policy}` was asked for, and other code has changed settings since: {changes}.",
+        "`{policy}` was asked for, and is not in force: {changes}.",
         policy=process.asked,
         changes=in_commas(process.changed),
     )

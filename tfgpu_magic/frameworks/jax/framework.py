@@ -20,6 +20,7 @@ from tfgpu_magic.frameworks.array import Array, allocated
 from tfgpu_magic.frameworks.base import Framework
 from tfgpu_magic.frameworks.jax import settings
 from tfgpu_magic.frameworks.pool import Pool
+from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library
 from tfgpu_magic.model.said import in_a_row, say
 from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkRequest, FrameworkState, phrase
@@ -98,6 +99,12 @@ class Jax(Framework):
             )
         return found
 
+    def changed(self) -> dict[str, int]:
+        """Return the bytes that it may take of each GPU of which that is more than was planned, by UUID."""
+        limits = next((part.limits for part in RUNTIME.current.others.parts if part.framework == self.name), {})
+        most = {pool.gpu: pool.limit for pool in self.pools() if pool.limit and pool.gpu in limits} if limits else {}
+        return {uuid: size for uuid, size in most.items() if size > _ROUNDING * limits[uuid]}
+
     def finish(self) -> None:
         """Wait for every array: JAX returns one before it is computed."""
         jax = sys.modules["jax"]
@@ -142,6 +149,9 @@ class Jax(Framework):
 
 
 FRAMEWORK = Jax()
+
+_ROUNDING = 1.01
+"""How many times a limit is still the same: JAX has a fraction of what CUDA counts as a GPU's memory."""
 
 
 def _bridge() -> Any:

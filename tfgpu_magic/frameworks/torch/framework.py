@@ -216,6 +216,16 @@ class Torch(Framework):
         elif plan.fractions:
             import_hook.call_at_import(self._queue, self.module)
 
+    def changed(self) -> dict[str, int]:
+        """Return the bytes that it may take now of each GPU whose fraction was set since it was told, by UUID."""
+        module, shown = _cuda(), cuda.shown() if self.stage() is Stage.READY else ()
+        return {
+            uuid: int(fraction * module.get_device_properties(number).total_memory)
+            for number, uuid in enumerate(shown)
+            if uuid in self._plan.fractions and number in self._told
+            if abs((fraction := self._fraction(module, number)) - self._told[number][1]) > _TOLERANCE
+        }
+
     def after_cell(self) -> None:
         """Tell an old PyTorch what it may take of the GPUs that it has used since it was last told."""
         if self._plan.fractions and _moves() and self.stage() is Stage.READY:
