@@ -131,7 +131,7 @@ def test_parts_are_fixed_at_import_and_hold_what_was_said_by_the_drivers_account
     (gpu,) = machine.gpus()
     half = (gpu.total - gpu.reserved - 2 * 512 * MIB - 1536 * MIB) // 2 // MIB * MIB  # less what CUDA's libraries need
     assert part == half + CONTEXT
-    assert "`limit fair` is in force: limit 6.6 GiB on GPU 0." in first
+    assert "`limit fair` is in force from TensorFlow's first op on: limit 6.6 GiB on GPU 0." in first
     assert "to a.ipynb" in left  # it keeps what it has taken
     assert "this and late.ipynb" in said
     assert sizes[0] == part

@@ -18,7 +18,7 @@ from tfgpu_magic.simgpu import Machine
 
 machine = machine_of("1x8GiB")
 
-OURS = "tfgpu_magic: `limit 1GiB` is in force."
+OURS = "tfgpu_magic: `limit 1GiB` is in force from TensorFlow's first op on."
 
 NOISY = """
 from IPython.core.interactiveshell import InteractiveShell

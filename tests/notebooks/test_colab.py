@@ -39,7 +39,7 @@ def test_without_a_gpu_it_goes_on_on_the_cpu_and_says_so(now: dict[str, str]) ->
 def test_the_limit_is_in_force_and_tensorflow_logs_errors_only(now: dict[str, str]) -> None:
     (imported,) = (shown for source, shown in now.items() if source.startswith("import tensorflow"))
 
-    assert "`pick --need 4GiB --or-cpu; limit 4GiB --grow` is in force." in imported
+    assert "`pick --need 4GiB --or-cpu; limit 4GiB --grow` is in force from TensorFlow's first op on." in imported
     assert "cpu_feature_guard" not in imported
     assert "limit 4 GiB" in now["%tf_gpu #2"]
 

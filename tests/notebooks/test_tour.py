@@ -57,7 +57,10 @@ def test_what_was_asked_before_a_refusal_still_waits(now: dict[str, str]) -> Non
 
 
 def test_the_limit_is_in_force_in_the_end(now: dict[str, str]) -> None:
-    assert "`pick; limit 40%` is in force." in now["import tensorflow as tf\n\nimages = tf.zeros([64, 1024, 1024])"]
+    assert (
+        "`pick; limit 40%` is in force from TensorFlow's first op on."
+        in now["import tensorflow as tf\n\nimages = tf.zeros([64, 1024, 1024])"]
+    )
     assert re.search(r"GPU:0 +6\.\d / 16 GiB .* limit 6\.4 GiB$", now["%tf_gpu #3"], re.MULTILINE)
 
 

@@ -23,8 +23,9 @@ from tfgpu_magic import units
 from tfgpu_magic.command import program
 from tfgpu_magic.command.target import PythonProgram, interpreter, is_python, python_program
 from tfgpu_magic.command.wording import WORDS, frameworks, in_shell, translated
-from tfgpu_magic.engine import engine, every_framework
+from tfgpu_magic.engine import engine, every_framework, in_force
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError
+from tfgpu_magic.frameworks import import_hook
 from tfgpu_magic.frameworks.runtime import RUNTIME, environment, export
 from tfgpu_magic.notebook.reporter import Reporter
 from tfgpu_magic.policy import POLICY, parser, script
@@ -80,13 +81,22 @@ def run(options: argparse.Namespace) -> int | Callable[[], int]:
     return partial(_become, words, _variables(policy, words, options.wait))
 
 
+class _TellingReporter(Reporter):
+    """The reporter of a program, which also tells what is not in force of its policy."""
+
+    def _publish(self) -> None:
+        super()._publish()
+        in_force.tell()
+
+
 def _python(policy: str, found: PythonProgram, options: argparse.Namespace) -> int | Callable[[], int]:
     """Apply a policy here, and return what runs a Python program; where there is none, say so as Python does."""
     if why := program.missing(found):
         print(f"tfgpu: {why}", file=sys.stderr)
         return 2
     line = partial(_line, options.called or options.program, script=options.script)
-    reporter = Reporter(name=_title(found))
+    import_hook.SPEAKER = "tfgpu"
+    reporter = _TellingReporter(name=_title(found))
     plan = in_shell(lambda: _in_time(engine.apply, policy, options.wait), line)
     export(POLICY, str(every_framework.of_all(plan.settled, plan.others.settled)))  # for kernels that it starts
     reporter.start()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from tfgpu_magic.engine import other_processes
+from tfgpu_magic.engine import in_force, other_processes
 from tfgpu_magic.errors import PolicyError, Refused, TooLate
 from tfgpu_magic.frameworks import NAMES, import_hook
 from tfgpu_magic.frameworks.runtime import RUNTIME
@@ -46,8 +46,9 @@ def enforce(plan: Plan) -> None:
                 raise refused
         RUNTIME.apply(plan)  # TensorFlow last: it undoes its own
         undo.pop_all()
-    if plan.needs_tensorflow and current_stage() is Stage.ABSENT:
+    if (plan.needs_tensorflow or plan.growth is not None) and current_stage() is Stage.ABSENT:
         import_hook.call_at_import(at_import)
+    in_force.tell_at_exit()
 
 
 def every_framework() -> Any:
@@ -95,6 +96,7 @@ def enforce_configured(text: str, where: str, warn: Callable[[str], None] = impo
         warning = f"`{text}`, from {where}, is NOT in force: it is not a policy. `{policy}` is in force instead."
         warn(f"tfgpu_magic: {warning}\n{error}")
     _configured = ConfiguredPolicy(text, where, policy, warn)
+    RUNTIME.source = where if where != CEILING else say("{ceiling} `{amount}`", ceiling=CEILING, amount=RUNTIME.ceiling)
     if RUNTIME.plan is None:
         RUNTIME.ask_others(fallback.of_others(policy))
     if current_stage() is Stage.ABSENT:
@@ -219,6 +221,7 @@ def said_to_others(plan: Plan) -> Policy:
 def at_import() -> None:
     """Apply the plan that waits for TensorFlow's import."""
     note_import()  # CUDA contexts that are there now are others'
+    RUNTIME.guard()
     plan = RUNTIME.plan
     if plan is None or not plan.needs_tensorflow:
         return
@@ -248,7 +251,8 @@ def at_import() -> None:
     now = renew(plan, look(), waits=current_stage() is not Stage.READY) if plan.devices else plan
     new_notes = [note for note in now.notes if note not in plan.notes]
     if import_hook.in_a_cell() and (new_notes or not import_hook.QUIET):
-        import_hook.show("\n".join([f"tfgpu_magic: `{plan.asked}` is in force.", *new_notes]))
+        head = f"tfgpu_magic: `{plan.asked}` is in force from TensorFlow's first op on."
+        import_hook.show("\n".join([head, *new_notes]))
     elif new_notes:
         import_hook.warn("\n".join(new_notes))
 
@@ -268,7 +272,7 @@ def _divide(plan: Plan) -> None:
         import_hook.warn(f"{head} cannot be had in full. `{now.asked}` is in force instead.\n{why}")
     elif import_hook.in_a_cell():
         parts = [f"{now.takes(device)} on GPU {device.gpu.label}" for device in now.devices]
-        import_hook.show(f"{head} is in force: {', '.join(parts)}.")
+        import_hook.show(f"{head} is in force from TensorFlow's first op on: {', '.join(parts)}.")
 
 
 def hold_others() -> None:

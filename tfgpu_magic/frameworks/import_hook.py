@@ -13,6 +13,9 @@ from tfgpu_magic.frameworks import NAMES
 QUIET = False
 """Whether nothing is said at TensorFlow's import where all is well."""
 
+SPEAKER = "tfgpu_magic"
+"""Who says what is said: under `tfgpu run`, `tfgpu`."""
+
 _given: set[tuple[str, Callable[[], None]]] = set()
 """The functions that were given for each module: each is called once."""
 
@@ -112,6 +115,11 @@ def show(text: str) -> None:
 def warn(text: str) -> None:
     """Print a text where errors are shown."""
     _print(text, sys.stderr)
+
+
+def tell(text: str) -> None:
+    """Print what a user should know where that is seen: below the cell, or beside a program's errors."""
+    _print(f"{SPEAKER}: {text}", sys.stdout if in_a_cell() else sys.stderr)
 
 
 def in_a_cell() -> bool:

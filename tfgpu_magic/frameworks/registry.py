@@ -107,8 +107,7 @@ def pools(*, settings: bool = False) -> list[Pool]:
 
 def changed(parts: Iterable[FrameworkPlan]) -> dict[str, dict[str, int | None]]:
     """Return the limits that other code has set since frameworks were told theirs, by UUID; None is no limit."""
-    fixed = {one.name for one in FRAMEWORKS if one.fixed_once_used}
-    told = {part.framework: part for part in parts if part.framework not in fixed}
+    told = {part.framework: part for part in parts if not part.unmet}
     found: dict[str, dict[str, int | None]] = {}
     for one in pools() if told else ():
         part = told.get(one.framework)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic import policy
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.frameworks import NAMES, cuda
-from tfgpu_magic.frameworks.tensorflow import devices
+from tfgpu_magic.frameworks import NAMES, cuda, import_hook
+from tfgpu_magic.frameworks.tensorflow import calls, devices
 from tfgpu_magic.frameworks.tensorflow.devices import (
     current_stage,
     forked,
@@ -31,10 +31,10 @@ from tfgpu_magic.frameworks.tensorflow.devices import (
 from tfgpu_magic.host import host
 from tfgpu_magic.model.said import say
 from tfgpu_magic.model.snapshot import Gpu
-from tfgpu_magic.policy import CEILING
+from tfgpu_magic.policy import CEILING, process_state
 from tfgpu_magic.policy.plan import Others, Plan
 from tfgpu_magic.policy.policy import Policy
-from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, DEVICES, VARIABLES, ProcessState, Stage, predict_shown
+from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, DEVICES, GROWTH, VARIABLES, ProcessState, Stage
 from tfgpu_magic.units import rounded
 
 if TYPE_CHECKING:
@@ -127,12 +127,18 @@ class Runtime:
         plan: the plan in force or waiting for TensorFlow; None while nothing was asked.
         broken: TensorFlow failed to make its context for lack of memory.
         asked_at: when the plan's policy was asked for, in seconds since the epoch; None while there is none.
+        source: where a configured policy comes from, as a phrase; empty while nothing is configured.
+        differs_by_driver: what is not as planned by the driver's figures, a phrase each.
     """
 
     def __init__(self) -> None:
         self.plan: Plan | None = None
         self.broken = False
         self.asked_at: float | None = None
+        self.source = ""
+        self.differs_by_driver: tuple[str, ...] = ()
+        self._fixed: tuple[object, tuple[str, ...]] | None = None
+        self._said_of: set[tuple[Policy, bool]] = set()
         self._ceiling: Ceiling | None = None
         self._has_read_ceiling = False
         self._changes = EnvironmentChanges()
@@ -144,6 +150,14 @@ class Runtime:
     def current(self) -> Plan:
         """The plan in force or waiting; where nothing was asked, one that does nothing."""
         return self.plan or Plan()
+
+    @property
+    def named(self) -> str:
+        """The policy in force as a subject: who has set it is said where that is not the user."""
+        plan = self.current
+        if not (plan.configured and self.source):
+            return say("`{policy}`", policy=plan.asked)
+        return say("`{policy}`, from {where},", policy=plan.asked, where=self.source)
 
     @property
     def ceiling(self) -> Ceiling | None:
@@ -218,7 +232,7 @@ class Runtime:
             forked=forked(),
             asked=self.current.asked,
             settled=self.current.settled,
-            changed=self._changed(),
+            changed=self.changed(),
             since=devices.since,
             broken=self.broken and reached is not Stage.READY,
             old=too_old(),
@@ -247,6 +261,7 @@ class Runtime:
             if tensorflow() is not None:
                 devices.configure(plan)
         self._keep(plan)
+        self.guard()
 
     def environment_for_children(self) -> dict[str, str]:
         """Return the environment for child processes: this process's, without what this class changed; and its ceiling.
@@ -271,39 +286,87 @@ class Runtime:
             self.asked_at = time.time()
         self.plan = plan
 
-    def _changed(self) -> tuple[str, ...]:
+    def guard(self) -> None:
+        """Have TensorFlow's own calls respect what is in force here, if it is imported."""
+        if self.plan is not None:
+            calls.respect(self._growth)
+
+    def _growth(self, enable: bool | None) -> bool | None:
+        """Return whether memory grows by the plan in force; None where none decides that, or it was undone.
+
+        Args:
+            enable: what other code asks for; where that is not so, this is said once.
+        """
+        plan = self.plan
+        if plan is None or plan.growth is None or not plan.judged or self._undone():
+            return None
+        if enable not in (None, plan.growth) and (plan.asked, plan.growth) not in self._said_of:
+            self._said_of.add((plan.asked, plan.growth))
+            import_hook.tell(self._ignored(plan))
+        return plan.growth
+
+    def _ignored(self, plan: Plan) -> str:
+        """Return that `set_memory_growth` changes nothing, and what there is instead."""
+        free = ", ".join(device.gpu.label for device in plan.devices if not device.limits)
+        rest = say(", and all that is free of GPU {gpus}", gpus=free) if free and plan.limited else ""
+        limit = say("the limit is taken at once{rest}, unless the policy has `--grow`", rest=rest)
+        takes = say("memory grows") if plan.growth else limit if plan.limited else say("all that is free is taken")
+        return say(
+            "{policy} is in force, so set_memory_growth changes nothing: {takes}.", policy=self.named, takes=takes
+        )
+
+    def changed(self) -> tuple[str, ...]:
         """Return what differs from the plan that is in force, a phrase each."""
+        return self._undone() + self.differs_by_driver
+
+    def _undone(self) -> tuple[str, ...]:
+        """Return what other code has changed since; what TensorFlow began with stays so."""
         plan = self.plan
         if plan is None or forked():
             return ()
-        now = {name: os.environ.get(name) for name in plan.variables}
+        if current_stage() is not Stage.READY:
+            return self._differing(plan)
+        begun = (plan.asked, id(devices.eager_context()))
+        if self._fixed is None or self._fixed[0] != begun:
+            self._fixed = begun, self._differing(plan)
+        return self._fixed[1]
+
+    def _differing(self, plan: Plan) -> tuple[str, ...]:
+        """Return what differs now from each setting that a plan makes, a phrase each."""
+        now, stage = os.environ.get, current_stage()
+        # The latter two are left alone by a plan where they do nothing.
+        undoing = {GROWTH: "true"} if plan.growth is False else {}
+        undoing |= {ALLOCATOR: ASYNC} if plan.limited else {}
+        wrong = [name for name, value in plan.variables.items() if now(name) != value]
+        wrong += [name for name, value in undoing.items() if name not in plan.variables and now(name) == value]
         found: list[str] = [
-            say("{name} is {value}", name=name, value=say("unset") if now[name] is None else repr(now[name]))
-            for name, value in plan.variables.items()
-            if now[name] != value
+            say("{name} is {value}", name=name, value=say("unset") if now(name) is None else repr(now(name)))
+            for name in wrong
         ]
-        if plan.limited and os.environ.get(ALLOCATOR) == ASYNC:
-            found.append(say("{name} is {value}", name=ALLOCATOR, value=repr(ASYNC)))
-        planned = {str(device.gpu.uuid): device for device in plan.devices}
-        if current_stage() is Stage.READY:
-            there = {uuid: tuple(gpu.limit or 0 for gpu in logical) for uuid, logical in devices.logical().items()}
-            # Without a limit of the plan's, what TensorFlow calls the limit is what it found free.
-            expected = {uuid: device.limits for uuid, device in planned.items() if device.limits}
-            if DEVICES in plan.variables and not plan.blind and set(there) != set(planned):
-                found.append(say("TensorFlow sees other GPUs"))
-        elif listed() and plan.growth is not None:
-            there, expected = devices.read().limits, {uuid: device.limits for uuid, device in planned.items()}
-        else:
+        if stage is Stage.POISONED and plan.limited and not (calls.asked_by_policy or others_use_cuda()):
+            found.append(say("TensorFlow's allocators were made before its first op, with options of their own"))
+        if not listed() or (plan.growth is plan.cpus is None and not plan.show and DEVICES not in plan.environment):
             return tuple(found)
-        for uuid, limits in expected.items():
-            if uuid in there and not alike(there[uuid], limits):
-                size = " + ".join(map(rounded, there[uuid])) or say("nothing")
-                found.append(say("the limit of GPU {gpu} is {size}", gpu=planned[uuid].gpu.label, size=size))
+        settings, real = devices.read(), devices.logical()
+        planned = {str(device.gpu.uuid): device for device in plan.devices}
+        shows = plan.show or DEVICES in plan.environment
+        if shows and not plan.blind and settings.growth and set(settings.visible) != set(planned):
+            found.append(say("TensorFlow sees other GPUs"))
+        for uuid, device in planned.items() if plan.growth is not None else ():
+            limits = settings.limits.get(uuid)
+            if device.limits and real:  # without one, what TensorFlow calls the limit is what it found free
+                limits = tuple(gpu.limit or 0 for gpu in real[uuid]) if uuid in real else None
+            if limits is not None and not alike(limits, device.limits):
+                size = " + ".join(map(rounded, limits)) or say("nothing")
+                found.append(say("the limit of GPU {gpu} is {size}", gpu=device.gpu.label, size=size))
+        cpus = len(settings.parts.get(devices.CPU, ()))
+        if plan.cpus not in (None, cpus):
+            found.append(say("the CPU is divided into {number}", number=cpus))
         return tuple(found)
 
     def _predict(self, gpus: Sequence[Gpu], outside: dict[str, str], timeout: float) -> tuple[str, ...] | None:
         """Return what CUDA would show this process without our changes; where GPUs differ, a child asks CUDA."""
-        shown = predict_shown(gpus, outside) if gpus else ()
+        shown = process_state.predict_shown(gpus, outside) if gpus else ()
         if shown is not None:
             return shown
         question = (*sorted(outside.items()), *(str(gpu.uuid) for gpu in gpus))
@@ -316,6 +379,12 @@ class Runtime:
 
 
 RUNTIME = Runtime()
+
+
+def others_use_cuda() -> bool:
+    """Return whether another library of this process may have made a CUDA context; TensorFlow imports JAX itself."""
+    jax = getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None)
+    return bool(jax) or any(name in sys.modules for name in NEIGHBOURS if name != "jax")
 
 
 def alike(some: Sequence[int], others: Sequence[int]) -> bool:

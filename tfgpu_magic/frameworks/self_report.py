@@ -283,7 +283,7 @@ def _notes(process: ProcessState, plan: Plan, snapshot: Snapshot) -> Iterator[st
         yield refusal.finds_no_gpu([labels.get(uuid, uuid) for uuid in process.skipped])
     elif process.changed:
         yield say(
-            "{asked}, and other code has changed settings since: {changes}.",
+            "{asked}, and is not in force: {changes}.",
             asked=asked,
             changes=in_commas(process.changed),
         )

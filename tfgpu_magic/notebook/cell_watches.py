@@ -37,7 +37,7 @@ class FirstUseWatch(CellWatch):
 
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
-        self._source = ""
+        self._sources: dict[int, str] = {}  # by the thread: a subshell's cells run beside those of the notebook
         # A framework may have started before the cells were watched; then no cell can be named.
         self._awake = {framework.name for framework in _awake()}
 
@@ -50,9 +50,17 @@ class FirstUseWatch(CellWatch):
         """Watch the cells, and TensorFlow's import, at which it is noted whose CUDA contexts are there."""
         super().start()
         import_hook.call_at_import(_note_import)
+        if imported := _frameworks():
+            imported.RUNTIME.guard()  # it was loaded before
+
+    def stop(self) -> None:
+        """Watch no more, and have TensorFlow's calls respect no policy any more."""
+        super().stop()
+        if (calls := sys.modules.get("tfgpu_magic.frameworks.tensorflow.calls")) is not None:
+            calls.restore()
 
     def _before(self, info: Any) -> None:
-        self._source = info.raw_cell or ""
+        self._sources[threading.get_ident()] = info.raw_cell or ""
 
     def _after(self, result: Any) -> None:
         if imported := _frameworks():
@@ -62,6 +70,9 @@ class FirstUseWatch(CellWatch):
             # A cell that was interrupted while it awaited has no result, and one that is not kept has no number.
             number = getattr(result, "execution_count", None)
             self._note(framework, say("a cell") if number is None else f"In [{number}]")
+        self._sources.pop(threading.get_ident(), None)
+        if (check := sys.modules.get("tfgpu_magic.engine.in_force")) is not None:  # else nothing was asked
+            check.tell()
         error = getattr(result, "error_in_exec", None)
         if error is not None and "tensorflow" in sys.modules:
             _note_broken(error)
@@ -73,7 +84,10 @@ class FirstUseWatch(CellWatch):
         return [framework for framework in _awake() if framework.name not in self._awake]
 
     def _note(self, framework: Framework, cell: str) -> None:
-        framework.since = say("since {cell}", cell=f"{cell}{_quote(self._source)}")
+        here = threading.get_ident()
+        unsure = self._sources.keys() - {here}  # of several cells that run, any may be the one
+        cell = say("a cell") if unsure else f"{cell}{_quote(self._sources.get(here, ''))}"
+        framework.since = say("since {cell}", cell=cell)
 
 
 def _note_import() -> None:
@@ -173,9 +187,9 @@ class FailureWatch(CellWatch):
         if error is None or not self._wanted() or not (NAMES.keys() | {_CALLS}) & sys.modules.keys():
             return
         with contextlib.suppress(BaseException):  # the user's error is what must be seen, and its class may have code
-            from tfgpu_magic.insight.why import explaining  # few cells end so: loading the extension needs none of it
+            from tfgpu_magic.notebook import failures  # few cells end so: loading the extension needs none of it
 
-            explaining.show(error, getattr(result, "execution_count", None))
+            failures.show(error, getattr(result, "execution_count", None))
 
 
 def _last() -> Any:

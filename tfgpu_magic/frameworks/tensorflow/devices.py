@@ -316,6 +316,12 @@ def _logical(tf: Any, context: int, pid: int) -> Mapping[str, tuple[LogicalGpu, 
     return MappingProxyType(found)
 
 
+def allocated() -> set[str]:
+    """Return the UUIDs of the GPUs of whose memory TensorFlow has taken some on each of its logical GPUs there."""
+    read = getattr(eager_context(), "get_memory_info", None)
+    return {uuid for uuid, gpus in logical().items() if read and all(read(gpu.name)["peak"] for gpu in gpus)}
+
+
 def _config() -> Any:
     tf = tensorflow()
     assert tf is not None  # noqa: S101  # no caller asks before it is imported

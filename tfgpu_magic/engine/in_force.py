@@ -1,0 +1,133 @@
+"""Finds, once a framework has begun, whether it has what was asked, and says what undid that; each thing once.
+
+TensorFlow's settings are compared first. A limit that is taken at once may be less, or more, than its settings say: for
+that the driver's figure counts, which is asked for once on each GPU, when TensorFlow has allocated there.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from tfgpu_magic.engine import other_processes
+from tfgpu_magic.frameworks import import_hook
+from tfgpu_magic.frameworks.runtime import RUNTIME, others_use_cuda
+from tfgpu_magic.frameworks.tensorflow import devices
+from tfgpu_magic.host import here, host
+from tfgpu_magic.model.said import in_commas, say
+from tfgpu_magic.model.snapshot import Snapshot
+from tfgpu_magic.monitor.driver.look import look
+from tfgpu_magic.policy.fit import MOST_HOLDERS, Device
+from tfgpu_magic.policy.memory import context_bytes, reserve_bytes
+from tfgpu_magic.policy.process_state import Stage
+from tfgpu_magic.policy.word import RESTART
+from tfgpu_magic.units import MIB, rounded
+
+LEAST_CONTEXT = 96 * MIB
+"""What CUDA holds beside a pool at the least: an idle context on a T4 is 105 MiB."""
+
+_compared: set[str] = set()
+"""The UUIDs of the GPUs on which the driver's figure was compared."""
+
+_told: set[str] = set()
+
+
+def tell(*, driver: bool = True) -> None:
+    """Tell the user what is not in force of what was asked, where it is seen; nothing twice. It never fails.
+
+    Args:
+        driver: whether the driver may be asked, which takes a tenth of a second, and a second and a half if it hangs.
+    """
+    with contextlib.suppress(Exception):  # no cell or program is to end for it
+        plan, stage = RUNTIME.current, devices.current_stage()
+        if stage in (Stage.READY, Stage.POISONED):
+            if not RUNTIME.differs_by_driver and (changed := RUNTIME.changed()):
+                _tell(in_commas(changed), _UNDONE, key=str(plan.asked))  # what it has is fixed by then
+            elif driver and plan.limited and not plan.growth:
+                _compare(plan.devices)
+        registry: Any = sys.modules.get("tfgpu_magic.frameworks.registry")
+        labels = {device.gpu.uuid: device.gpu.label for device in plan.devices}
+        for name, limits in registry.changed(plan.others.parts).items() if registry else ():
+            for uuid, size in limits.items():
+                most, label = rounded(size) if size else say("all"), labels.get(uuid, uuid)
+                _tell(say("{name} may take {size} of GPU {gpu}", name=name, size=most, gpu=label), _UNDONE)
+
+
+@functools.cache
+def tell_at_exit() -> None:
+    """Do so at the end of this process, if it is a program, without the driver: no end is to wait for it."""
+    if host() == "program":
+        atexit.register(tell, driver=False)
+
+
+_UNDONE = say("leave out what has changed that")
+_SHORT = say("choose another GPU or a lower limit")
+
+
+def _tell(why: str, remedy: str, *, key: str = "") -> None:
+    if (key or why) not in _told:
+        _told.add(key or why)
+        said = say(
+            "{policy} is NOT in force: {why}. To have it, {remedy}, and {again}.",
+            policy=RUNTIME.named,
+            why=why,
+            remedy=remedy,
+            again=_again(),
+        )
+        import_hook.warn(f"{import_hook.SPEAKER}: {said}")
+
+
+def _again() -> str:
+    """Return what begins anew with the policy."""
+    plan = RUNTIME.current
+    if host() != "kernel" or plan.configured:
+        return say("start the {here} again", here=here())
+    magic = "gpu" if plan.others.asked.asks_the_same(plan.asked) else "tf_gpu"
+    return say("restart: `{line}`", line=f"%{magic} {plan.asked} {RESTART}")
+
+
+def _compare(limited: Sequence[Device]) -> None:
+    """Compare the driver's figures of the GPUs on which TensorFlow has taken its limit since the last time."""
+    taken = devices.allocated() - _compared
+    new = [device for device in limited if device.limits and device.gpu.uuid in taken]
+    if new:
+        _compared.update(taken)
+        snapshot = look()
+        for device in new:
+            _judge(device, snapshot)
+
+
+def _judge(device: Device, snapshot: Snapshot) -> None:
+    """Tell if this process holds less of a GPU than its limit, or far more than that and CUDA's libraries.
+
+    TensorFlow shrinks a limit for which less is free by a tenth, as often as it takes: then less than a tenth is left.
+    """
+    rows = [row for row in snapshot.processes if row.gpu == device.gpu.label]
+    held = next((row.held for row in rows if row.pid == os.getpid()), None)
+    gpu = next((gpu for gpu in snapshot.gpus if gpu.uuid == device.gpu.uuid), device.gpu)
+    if held is None or gpu.free is None or gpu.total is None:
+        return
+    limit = sum(device.limits)
+    fact = say(
+        "the driver counts {held} of GPU {gpu} for this {here}, its CUDA context included",
+        held=rounded(held),
+        gpu=gpu.label,
+        here=here(),
+    )
+    if held < limit or (held < limit + LEAST_CONTEXT and gpu.free < max(device.limits) // 10):
+        why: str = say("TensorFlow took less than {limit}, as less was free: {fact}", limit=rounded(limit), fact=fact)
+        others = sorted((row for row in rows if row.pid != os.getpid() and row.held), key=lambda row: -(row.held or 0))
+        names = other_processes.names(snapshot) if others else {}
+        holders = [f"{names.get(row.pid, row.pid)} {rounded(row.held)}" for row in others[:MOST_HOLDERS]]
+        _tell(say("{why}; others: {holders}", why=why, holders=in_commas(holders)) if holders else why, _SHORT)
+    elif held > limit + context_bytes(gpu.total) + reserve_bytes(gpu.total, None) and not others_use_cuda():
+        why = say("{fact}, more than a limit of {limit} and CUDA's libraries", fact=fact, limit=rounded(limit))
+        _tell(why, _UNDONE)
+    else:
+        return
+    RUNTIME.differs_by_driver += (why,)
