@@ -62,7 +62,9 @@ function standing({ facts, notice, loss }: Form, { again }: Hands, trans: Transl
     : html`<p>${trans.__('No policy is set: TensorFlow takes nearly all that is free of each GPU it uses.')}</p>`;
   const held = facts.ceiling
     ? html`${now}
-        <p>${prose(trans.__('This machine lets each framework take no more than the ceiling: `%1`', facts.ceiling))}</p>`
+        <p>
+          ${prose(trans.__('This machine lets each framework take no more than the ceiling: `%1`', facts.ceiling))}
+        </p>`
     : now;
   return facts.late
     ? html`${held}
