@@ -86,6 +86,16 @@ test('another unit is the same size, in its steps', () => {
   assert.deepEqual(converted(half, 'GiB', null), { ...half, unit: 'GiB' });
 });
 
+test('no amount is more than a ceiling leaves', () => {
+  const gpu = { label: '0', total: 8 * GIB, most: 491 * 2 ** 20 }; // 6%, in whole MiB
+
+  assert.equal(most(gpu, '%'), 6);
+  assert.equal(most(gpu, 'GiB'), 0.4);
+  assert.equal(allowed(40, '%', gpu), 6);
+  assert.equal(most({ ...gpu, most: 307 * 2 ** 20 }, 'GiB'), 0.3);
+  assert.equal(most({ ...gpu, most: 5.5 * GIB }, '%'), 68);
+});
+
 test('no amount is more than there is, or nothing', () => {
   assert.equal(most(small, 'GiB'), 15.7);
   assert.deepEqual(

@@ -41,3 +41,17 @@ test('that it fits is not said above a warning', () => {
   assert.doesNotMatch(drawn(['Attention: GPU 0.'], true), /It fits/);
   assert.match(drawn(['Attention: GPU 0.'], false), /It fits/);
 });
+
+test('a ceiling is told, and what is in force is not said to have been asked for', () => {
+  const gpus = [{ label: '0', total: 2 ** 34, free: 2 ** 34, most: 2 ** 30 }];
+  const facts = {
+    ...{ now: 0, loaded: true, late: '', policy: 'pick; limit 6%', ceiling: 'limit 6%', chooses: true },
+    ...{ error: '', asking: false, gpus }
+  };
+  const choice = { gpu: ALL, memory: 'limit', amount: 6, unit: '%', grow: false, release: false } as const;
+  const state = { facts, choice, outcome: null, words: 'limit 6%', notice: '', loss: '', done: '' };
+  const shown = text(form(state, {} as Hands, 'GiB', ENGLISH));
+
+  assert.match(shown, /In force:/);
+  assert.match(shown, /ceiling: limit 6%/);
+});

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.frameworks import registry
 from tfgpu_magic.insight.measurement import pool_name
+from tfgpu_magic.insight.objects.search import extents
 from tfgpu_magic.insight.why import explaining
 from tfgpu_magic.model import TENSORFLOW, phrases
 from tfgpu_magic.model.answer import Document, grid, headline
@@ -18,12 +20,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tfgpu_magic.frameworks.pool import Pool
+    from tfgpu_magic.insight.objects.accounts import Device
     from tfgpu_magic.insight.why.explanation import Explanation
     from tfgpu_magic.model.snapshot import Gpu, Snapshot
     from tfgpu_magic.policy.word import Magic
 
 MARGIN = 8
 """The part of a peak, one eighth, that is added: memory is in pieces, and the next run's are not the same."""
+
+LITTLE = 512 * MIB
+"""Bytes that are added if they are more than that part, and no more than half the peak: single arrays may be a large
+part of a small peak."""
 
 LEAST_MARGIN = 32 * MIB
 """Bytes that are added at least: cuBLAS alone may want a workspace of so many."""
@@ -36,6 +43,7 @@ _NOTHING = (
 )
 _LEAD = "To be said before the first use, in a new notebook or with `--restart`:"
 _NOT_AT_ONCE = "the frameworks had their peaks at different times, and may not have them at once."
+_RUN_ONCE = "Run it once under this limit before you rely on it: an array needs its memory in one piece."
 _GROWS = "It is taken at once; with `--grow` it is a cap, and is taken as it is needed."
 
 
@@ -77,19 +85,25 @@ class Fit:
     words: str
 
 
-def fit(peaks: Mapping[str, Sequence[Pool]], snapshot: Snapshot, failed: Explanation | None = None) -> Fit:
+def fit(
+    peaks: Mapping[str, Sequence[Pool]],
+    snapshot: Snapshot,
+    failed: Explanation | None = None,
+    arrays: Mapping[Device, tuple[int, int]] = MappingProxyType({}),
+) -> Fit:
     """Return how much to ask for.
 
     Args:
         peaks: the counters of each framework with the peaks of the session, by its name for people.
         snapshot: the machine's GPUs.
         failed: what ran out last, which no peak shows.
+        arrays: of each pool the bytes of the largest array that is there now, and those over which all are spread.
     """
     peaks = {name: [one._replace(peak=_wanted(one, failed)) for one in counters] for name, counters in peaks.items()}
     highest = max((one.peak for counters in peaks.values() for one in counters), default=0)
     least = min(highest, MIB) or 1  # what a runtime takes for itself is no use of a GPU
     needs = [
-        _need(framework, gpu, [one for one in counters if one.gpu == gpu.uuid])
+        _need(framework, gpu, [one for one in counters if one.gpu == gpu.uuid], arrays)
         for framework, counters in peaks.items()
         for gpu in snapshot.gpus
         if any(one.gpu == gpu.uuid and one.peak >= least for one in counters)
@@ -108,9 +122,20 @@ def _wanted(pool: Pool, failed: Explanation | None) -> int:
     return max(pool.peak, pool.most or 0, refused)
 
 
-def _need(framework: str, gpu: Gpu, counters: Sequence[Pool]) -> Need:
+def _margin(peak: int, largest: int, extent: int) -> int:
+    """Return what to add to a peak, by the arrays that are there.
+
+    All others may lie in the way of the largest, in pieces; and in the pool of a limit they lie no farther apart than
+    they had to.
+    """
+    # In a pool that grows they may lie anywhere; what lay before the first one may be gone.
+    apart = extent + extent // MARGIN - peak if extent < 2 * peak else 0
+    return max(peak // MARGIN, LEAST_MARGIN, min(peak // 2, LITTLE), min(largest, peak - largest), apart)
+
+
+def _need(framework: str, gpu: Gpu, counters: Sequence[Pool], arrays: Mapping[Device, tuple[int, int]]) -> Need:
     context = context_bytes(gpu.total or 0)
-    limits = [round_up(one.peak + max(one.peak // MARGIN, LEAST_MARGIN)) for one in counters]
+    limits = [round_up(one.peak + _margin(one.peak, *arrays.get((framework, one.name), (0, 0)))) for one in counters]
     if gpu.most is not None and sum(limits) > (room := gpu.most - context):
         limits = [room * limit // sum(limits) // MIB * MIB for limit in limits]  # they did fit as they were
     return Need(
@@ -145,7 +170,7 @@ def fitting() -> Document:
     """Return how much to ask for; the driver is asked for the GPUs' numbers and sizes."""
     snapshot = look(LOOK_TIMEOUT)
     failed = explaining.last().explanation
-    found = fit(registry.session_peaks(), snapshot, failed)
+    found = fit(registry.session_peaks(), snapshot, failed, extents())
     return how_much(found, failed, trouble=snapshot.error or "", simulated=snapshot.simulated)
 
 
@@ -167,7 +192,7 @@ def how_much(found: Fit, failed: Explanation | None = None, *, trouble: str = ""
         for name, peak, limit in zip(need.pools, need.peaks, need.limits, strict=True)
     ]
     ran_out = [] if failed is None or failed.call or failed.pool is None else [_of_failed(failed)]
-    remarks = [*_beside(found.needs), *ran_out, _GROWS, *[phrases.SIMULATED] * simulated]
+    remarks = [*_beside(found.needs), *ran_out, _GROWS, _RUN_ONCE, *[phrases.SIMULATED] * simulated]
     return Document(headline(_LEAD, f"%{found.magic} {found.words}"), grid(_HEADS, rows), *remarks)
 
 

@@ -73,7 +73,7 @@ class Measuring:
         self._driver, self._report = driver, report
         self._before: Snapshot | None = None
         self._pools: Pools | None = None
-        self._began = 0.0
+        self._began = self._ended = 0.0
         self._result: Measurement | None = None
 
     def __enter__(self) -> Measuring:
@@ -89,11 +89,15 @@ class Measuring:
         self._began = time.perf_counter()
         return self
 
+    def stop_clock(self) -> None:
+        """Note the time: what comes until the end is not measured's."""
+        self._ended = time.perf_counter()
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End; an error of the block is its own."""
-        seconds = time.perf_counter() - self._began
+        seconds = (self._ended if error is not None and self._ended else time.perf_counter()) - self._began
         assert self._pools is not None  # noqa: S101  # it was entered
         pools = self._pools.end()
         self._result = self._measured(seconds, pools, kind.__name__ if kind else "")

@@ -102,7 +102,14 @@ class CellMeasure(CellWatch):
         self._shell.events.register("pre_run_cell", self._before)
         # Before those that have registered already: to explain an error takes time, which is not the cell's.
         self._shell.events.callbacks["post_run_cell"].insert(0, self._after)
+        self._show_traceback = self._shell.showtraceback
+        self._shell.showtraceback = self._showing
         self._measuring.__enter__()
+
+    def _showing(self, *args: Any, **kwargs: Any) -> None:
+        """Show a traceback, which takes as long as a second, and no time of the cell's."""
+        self._measuring.stop_clock()
+        self._show_traceback(*args, **kwargs)
 
     def _before(self, _: Any) -> None:
         self._within += 1
@@ -112,7 +119,9 @@ class CellMeasure(CellWatch):
             self._within -= 1
             return
         self.stop()
-        self._measuring.__exit__(None, None, None)
+        del self._shell.showtraceback
+        error = getattr(result, "error_in_exec", None)
+        self._measuring.__exit__(type(error) if error else None, error, None)
         measured = replace(self._measuring.result, error=_outcome(result)[1])
         display(measured)  # type: ignore[no-untyped-call]  # IPython's
         if self._fit:

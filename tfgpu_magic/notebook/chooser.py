@@ -74,6 +74,7 @@ def state(words: str = "") -> ChooserAnswer:
         "loaded": magics(shell()) is not None,
         "late": late,
         "policy": str(asked),
+        "ceiling": str(RUNTIME.ceiling or ""),
         "chooses": asked.choice is not None,
         "gpus": [_gpu(gpu) for gpu in shown.gpus if not gpu.mig],
         "error": snapshot.error or "",
@@ -151,6 +152,8 @@ def _apply(do: Callable[[], Plan]) -> ChooserAnswer:
 def _gpu(gpu: Gpu) -> dict[str, object]:
     """Return a GPU's facts; unknown ones are absent."""
     facts = {"label": gpu.label, "name": gpu.name, "free": gpu.free, "total": gpu.most, "error": gpu.error}
+    if RUNTIME.ceiling is not None and gpu.most is not None:
+        facts["most"] = RUNTIME.ceiling.bytes(gpu) if RUNTIME.ceiling.amounts else 0
     return {name: value for name, value in facts.items() if value is not None}
 
 

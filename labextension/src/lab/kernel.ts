@@ -11,6 +11,8 @@ export interface Gpu {
   /** Bytes; after a restart where only that can apply a policy. */
   free?: number;
   total?: number;
+  /** The most that a ceiling leaves of it, in bytes. */
+  most?: number;
   error?: string;
 }
 
@@ -21,6 +23,8 @@ export interface Facts {
   /** Why only a restart can apply a policy; empty where it is not too late. */
   late: string;
   policy: string;
+  /** The most that may be asked; empty or missing where there is none. */
+  ceiling?: string;
   chooses: boolean;
   gpus: Gpu[];
   /** Why there is no GPU. */

@@ -15,7 +15,7 @@ from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.frameworks.tensorflow import keras
 from tfgpu_magic.insight.objects import roots
-from tfgpu_magic.insight.objects.accounts import Arrays, Buffer, Device, Group, buffers
+from tfgpu_magic.insight.objects.accounts import Arrays, Buffer, Device, Group, buffers, shared
 from tfgpu_magic.insight.objects.names import NOWHERE, Name, NamedMemory, Scope, Step
 from tfgpu_magic.insight.objects.references import LEAVES, Child
 from tfgpu_magic.insight.objects.walk import MOST_NAMES, Walk
@@ -46,6 +46,11 @@ class Search:
         self._arrays = [arrays[at] for at in reached_first]
         self._places = [places[at] for at in reached_first]
         self.buffers = sorted(buffers(self._arrays, self.in_use), key=lambda one: (-one.size, one.arrays))
+
+    @property
+    def shapes(self) -> frozenset[tuple[int, ...]]:
+        """The shapes of all variables."""
+        return frozenset(array.shape for _, array in self._arrays if array.what == "variable")
 
     @property
     def leaves(self) -> list[int]:
@@ -131,6 +136,33 @@ def leading(things: Iterable[object]) -> set[int]:
         named, _ = _reached(roots.names().values(), arrays, closed)
         others = [one for one in arrays if identity(*one) not in named]
         return {id(thing) for thing in things if id(type(thing)) not in LEAVES and _reached([thing], others, closed)[0]}
+
+
+def alone(name: str) -> dict[Device, int]:
+    """Return the bytes of the arrays to which a name of the notebook leads and no other; none where that is unsure."""
+    with without_collections():
+        arrays, _ = _arrays()
+        closed, values = [arrays, *roots.closed()], roots.names()
+        mine, unsure = _reached([values.pop(name)], arrays, closed)
+        modules = [value for _, value in roots.modules()]
+        others, gave_up = _reached([*values.values(), *modules], arrays, closed)
+        sizes: dict[Device, int] = {}
+        for one in [] if unsure or gave_up else shared([one for one in arrays if identity(*one) in mine - others]):
+            sizes[one.on] = sizes.get(one.on, 0) + one.size
+        return sizes
+
+
+def extents() -> dict[Device, tuple[int, int]]:
+    """Return for each GPU the bytes of its largest array, and those from its first array to the end of its last."""
+    with without_collections():
+        arrays, _ = _arrays()
+        found: dict[Device, tuple[int, int]] = {}
+        for on in {(framework, one.device) for framework, one in arrays}:
+            there = [one for framework, one in arrays if (framework, one.device) == on]
+            placed = [(one.address, one.address + one.size) for one in there if one.address is not None]
+            extent = max(end for _, end in placed) - min(placed)[0] if placed else 0
+            found[on] = max(one.size for one in there), extent
+        return found
 
 
 def _reached(things: Iterable[object], arrays: Arrays, closed: Iterable[object]) -> tuple[set[Identity], bool]:

@@ -1,4 +1,4 @@
-"""What holds this process's memory of the GPUs, by name: `tensors` of all of it, `holders` for the most of it.
+"""What holds this process's memory of the GPUs, by name: `tensors` of all of it, `holders` for an error's handler.
 
 Nothing that is found is kept: the results have names, sizes and devices, and no objects.
 """
@@ -128,16 +128,13 @@ def tensors(*, everything: bool = False) -> Tensors:
         )
 
 
-def holders(most: int) -> Tensors:
-    """Return the largest arrays of this process on GPUs, with their names; for an error's handler: it raises nothing.
-
-    Args:
-        most: how many.
-    """
+def holders() -> tuple[Tensors, frozenset[tuple[int, ...]]]:
+    """Return the same rows, and the shapes of all variables; for an error's handler: it raises nothing."""
     with contextlib.suppress(Exception), without_collections():  # the user's own error is what must be seen
         search = Search()
-        return _each(search, search.buffers[:most])
-    return Tensors()
+        found = groups(search.buffers, search.leaves, search.parents, everything=False)
+        return Tensors(holdings=tuple(search.holdings(found)), gave_up=search.gave_up), search.shapes
+    return Tensors(), frozenset()
 
 
 def still_there(identities: set[Identity]) -> Tensors:
@@ -174,16 +171,23 @@ def _where(scope: Scope) -> str:
     return _WHERE[scope.kind].format(of)
 
 
-def _row(one: NamedMemory, several: bool) -> list[str]:
+def row_name(one: NamedMemory) -> str:
+    """Write what a row is called."""
     named = one.name.parts or one.name.scopes or not one.partial
-    name = called(one.name, one.others) if named else "others"
-    return [name, rounded(one.size), _what(one), _on(one.framework, one.device, several)]
+    return called(one.name, one.others) if named else "others"
+
+
+def kind(one: NamedMemory) -> str:
+    """Write what a row is, and of several how many: ``tensor``, ``978 tensors``."""
+    return f"{one.count:,} {'other ' if one.partial else ''}{one.what}s" if one.count > 1 else one.what
+
+
+def _row(one: NamedMemory, several: bool) -> list[str]:
+    return [row_name(one), rounded(one.size), _what(one), _on(one.framework, one.device, several)]
 
 
 def _what(one: NamedMemory) -> str:
-    if one.count > 1:
-        return f"{one.count:,} {'other ' if one.partial else ''}{one.what}s"
-    return " ".join(part for part in (one.what, one.dtype, "×".join(map(str, one.shape))) if part)
+    return " ".join(part for part in (kind(one), one.dtype, "×".join(map(str, one.shape))) if part)
 
 
 def _on(framework: str, device: str, several: bool) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from tfgpu_magic.insight.objects.tensors import GAVE_UP, called
+from tfgpu_magic.insight.objects.tensors import GAVE_UP, kind, row_name
 from tfgpu_magic.model import TENSORFLOW, phrases
 from tfgpu_magic.model.answer import OFFERS, Answer, Part, facts, headline, to_paste
 from tfgpu_magic.policy.memory import context_bytes
@@ -93,7 +93,7 @@ def _start(case: Explanation) -> str:
 
 
 def _limit(case: Explanation, pool: Pool) -> str:
-    limited = f"{_pool(case)}, which is limited to {rounded(pool.limit)}, {_filled(pool)}"
+    limited = f"{_pool(case)}, which is limited to {rounded(pool.limit)}{case.limited_by}, {_filled(pool)}"
     room = (pool.limit or 0) - pool.in_use  # as it is now
     pieces = " If it was not full again, its free memory was in pieces." * (room >= (case.shortage.size or math.inf))
     return f"{_asked(case)} did not fit into {limited}.{pieces}"
@@ -130,7 +130,9 @@ def _unknown(case: Explanation) -> str:
 _CAUSES: dict[Cause, Callable[[Explanation], str]] = {
     "start": _start,
     "size": lambda case: f"{_asked(case)} is more than {_gpu(case)} has in all, {_total(case)}.",
-    "gpu": lambda case: f"{_asked(case)} could not be had: {_free(case)} of {_gpu(case)}'s {_total(case)} are free.",
+    "gpu": lambda case: (
+        f"{_asked(case)} could not be had: {_free(case)} of {_gpu(case)}'s {_total(case)} are free{_neighbour(case)}."
+    ),
     "library": _library,
 }
 _OF_A_POOL: dict[Cause, Callable[[Explanation, Pool], str]] = {"limit": _limit, "pool": _full, "pieces": _pieces}
@@ -152,7 +154,14 @@ def _facts(case: Explanation) -> Iterator[tuple[str, list[_Line]]]:
         state = f"{phrases.held(gpu)} held, {phrases.with_unit(gpu.free)} free"
         yield f"GPU {gpu.gpu}", [("", state), *_holders(case)]
     if case.biggest:
-        yield "Largest", [(rounded(one.size), f"{called(one.name, one.others)} ({one.what})") for one in case.biggest]
+        largest = [(rounded(one.size), f"{row_name(one)} ({kind(one)})") for one in case.biggest]
+        yield "Largest", [*largest, ("", "`%tf_gpu tensors` shows all.")] if case.host != "program" else largest
+
+
+def _neighbour(case: Explanation) -> str:
+    """Return who else holds most; nothing where this process holds more."""
+    most = next(iter(case.processes), None)  # the largest is first
+    return "" if most is None or most.who == "this" else f", and {rounded(most.held)} are held by {_owner(case, most)}"
 
 
 def _holders(case: Explanation) -> list[_Line]:
@@ -191,7 +200,7 @@ def _total(case: Explanation) -> str:
 
 def _lead(case: Explanation) -> str:
     """Return the sentence above the remedies."""
-    return TRIED if any(remedy.kind != "smaller" for remedy in case.remedies) else NOTHING
+    return TRIED if any(remedy.kind not in ("smaller", "workers") for remedy in case.remedies) else NOTHING
 
 
 def _remedies(case: Explanation) -> Iterator[tuple[str, str]]:
@@ -216,7 +225,9 @@ def _shape(sizes: tuple[int, ...]) -> str:
 
 
 def _let_go(case: Explanation, remedy: Remedy) -> Iterator[tuple[str, str]]:
-    text = f"lets go of {rounded(remedy.size)} that only IPython keeps; then run the cell again"
+    what = f"{rounded(remedy.size)} that only IPython keeps" if remedy.words == "free" else rounded(remedy.size)
+    anew = f"make {remedy.anew} anew, and " if remedy.anew else ""
+    text = f"lets go of {what}; then {anew}run the cell again"
     yield f"%{_magic(case)} {remedy.words}", text
 
 
@@ -225,6 +236,8 @@ def _isolate(case: Explanation, remedy: Remedy) -> Iterator[tuple[str, str]]:
         yield f'@tfgpu_magic.isolated(policy="{remedy.words}")', "for one function, in a process of its own"
         return
     keeps = "" if case.call else f"; this {_here(case)} keeps what it holds"
+    if case.sendable is None:
+        keeps += ". This is possible if the cell's variables can be sent to another process"
     text = f"above the cell: it runs in a process of its own, whose names go unless `-o NAME` brings them back{keeps}"
     yield f"%%{_magic(case)} isolate {remedy.words}", text
 
@@ -272,6 +285,16 @@ def _smaller(_: Explanation, remedy: Remedy) -> Iterator[tuple[str, str]]:
     )
 
 
+def _workers(case: Explanation, _: Remedy) -> Iterator[tuple[str, str]]:
+    held = rounded(sum(row.held or 0 for row in case.workers))
+    text = (
+        f"{held} of {_gpu(case)} are held by this {_here(case)}'s own worker processes, which no policy limits. "
+        'Have each worker call `tfgpu_magic.apply("limit 25%")` before it computes, or start the workers by '
+        '`tfgpu_magic.IsolatedExecutor` or `!tfgpu run "limit 25%" -- PROGRAM`.'
+    )
+    yield "", text
+
+
 _REMEDIES: dict[str, Callable[[Explanation, Remedy], Iterator[tuple[str, str]]]] = {
     "free": _let_go,
     "isolate": _isolate,
@@ -279,6 +302,7 @@ _REMEDIES: dict[str, Callable[[Explanation, Remedy], Iterator[tuple[str, str]]]]
     "park": _park,
     "shut": _shut,
     "smaller": _smaller,
+    "workers": _workers,
 }
 
 

@@ -26,6 +26,9 @@ _BESIDE = "\nDuring handling of the above exception, another exception occurred:
 _REMOTE = ("RemoteTraceback", "_RemoteTraceback")
 """The causes that `multiprocessing` and `concurrent.futures` give to an error that they pass on."""
 
+_MAKE_VARIABLES = ("add_weight", "add_variable", "add_variable_from_reference", "_init_from_args")
+"""The functions of Keras and TensorFlow in which variables, and those of optimizers, are made."""
+
 _CODE = re.compile(r"^(?: *\|)? {4,}[^|\s].*$", re.MULTILINE)
 """A line of the program in a traceback, also in that of a group; what it says is no error's."""
 
@@ -47,6 +50,12 @@ def from_call(error: BaseException) -> bool:
     """Tell whether an error was raised in another process: of an isolated call, or of a pool of Python's."""
     causes = [one.__cause__ for one in (error, error.__cause__) if one is not None]
     return any(isinstance(one, ChildTraceback) or type(one).__name__ in _REMOTE for one in causes)
+
+
+def of_variable(error: BaseException) -> bool:
+    """Tell whether memory was missing for a variable that was being made."""
+    names = {frame.f_code.co_name for one in _related(error) for frame, _ in traceback.walk_tb(one.__traceback__)}
+    return not names.isdisjoint(_MAKE_VARIABLES)
 
 
 def _related(error: BaseException) -> Iterator[BaseException]:

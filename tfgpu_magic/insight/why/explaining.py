@@ -11,6 +11,7 @@ import math
 import os
 import sys
 import time
+from collections import deque
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,11 +19,14 @@ from typing import TYPE_CHECKING
 from IPython.display import display
 
 from tfgpu_magic.frameworks import cuda, registry, self_report
+from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.host import here, host
+from tfgpu_magic.insight.objects import roots
+from tfgpu_magic.insight.objects.search import alone
 from tfgpu_magic.insight.objects.tensors import holders
-from tfgpu_magic.insight.why import errors
+from tfgpu_magic.insight.why import cell_reads, errors
 from tfgpu_magic.insight.why.answer import Why
-from tfgpu_magic.insight.why.explanation import Explanation, find_cause, is_memory
+from tfgpu_magic.insight.why.explanation import Deletable, Explanation, find_cause, is_memory
 from tfgpu_magic.insight.why.remedies import Trial, remedies
 from tfgpu_magic.model import phrases
 from tfgpu_magic.model.report import Report
@@ -30,6 +34,7 @@ from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import look
 from tfgpu_magic.monitor.owners.attribution import Owner
 from tfgpu_magic.monitor.table import fetch, tabulate
+from tfgpu_magic.policy.memory import context_bytes
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.probe import within
 from tfgpu_magic.units import MIB
@@ -51,7 +56,8 @@ TRIAL_TIMEOUT = 5.0
 MOST_HOLDERS = 5
 """How much of what holds memory is named, the largest first."""
 
-_LOOKED_AT = 40  # so that enough is left without what is on other GPUs
+_CONTAINERS = (list, dict, set, deque)
+"""The types of which one is empty when it is made anew: a name that the cell reads is let go of for no other."""
 
 
 class LastExplanation:
@@ -100,8 +106,17 @@ def explain(error: BaseException, number: int | None = None) -> Explanation | No
     if case is None:
         return None
     if started and not of_call:
-        found = holders(_LOOKED_AT)
-        case = replace(case, biggest=_biggest(found.holdings, case.pool), gave_up=found.gave_up)
+        found, shapes = holders()
+        biggest = _biggest(found.holdings, case.pool)
+        reads = cell_reads.reads(number)
+        case = replace(
+            case,
+            biggest=biggest,
+            names=_deletable(biggest, case.pool, reads),
+            fixed=shortage.shape in shapes or errors.of_variable(error),
+            sendable=reads.sendable,
+            gave_up=found.gave_up,
+        )
     return KEPT.keep(_with_remedies(replace(case, call=of_call), snapshot), error)
 
 
@@ -130,7 +145,7 @@ def explain_call(
         owners = {**owners, pid: Owner(pid=pid, who="this", text="this notebook's isolated cell")}
     table = tabulate.make(then, tabulate.Known(owners=owners))
     failed = [_at_failure(pool, shortage) for pool in pools if pool.framework == shortage.framework]
-    case = _case(shortage, type(error).__name__, number, failed, table)
+    case = _case(shortage, type(error).__name__, number, failed, table, pid=pid)
     if case is None:
         return None
     now = look(LOOK_TIMEOUT)
@@ -158,6 +173,19 @@ def _biggest(holdings: Sequence[NamedMemory], pool: Pool | None) -> tuple[NamedM
     return found[:MOST_HOLDERS]
 
 
+def _deletable(biggest: Sequence[NamedMemory], pool: Pool | None, reads: cell_reads.Reads) -> tuple[Deletable, ...]:
+    """Return of the largest two names those that can be deleted, and of which the cell needs none as it is."""
+    values, found = roots.names(), list[Deletable]()
+    if pool is not None and reads.sendable is not None:  # else it is not known what the cell reads
+        named = dict.fromkeys(one.name.parts[0] for one in biggest if one.name.parts and not one.name.scopes)
+        for name in [name for name in named if name in values][:2]:
+            read = name in reads.names
+            if not read or type(values[name]) in _CONTAINERS:
+                size = alone(name).get((pool.framework, pool.name), 0)
+                found.append(Deletable(name, size, read))
+    return tuple(found)
+
+
 def _look() -> tuple[Snapshot, Table]:
     """Look at the GPUs once, and return what was seen, as it is and as rows."""
     seen = [Snapshot(time=time.time())]
@@ -181,6 +209,7 @@ def _case(
     *,
     started: bool = True,
     shown: Collection[str] = (),
+    pid: int | None = None,
 ) -> Explanation | None:
     """Return what is known of a lack of memory; None where a library failed for another reason.
 
@@ -192,6 +221,7 @@ def _case(
         table: the GPUs.
         started: whether the framework had started.
         shown: the UUIDs of the GPUs that its process sees, if they are known.
+        pid: its process; None for this one.
     """
     pool = _pool(shortage, pools)
     if pool is None or shortage.kind == "library":  # what counts is the room beside the pools
@@ -202,19 +232,27 @@ def _case(
     if not is_memory(shortage, gpu):
         return None
     beside = [one for one in pools if pool is not None and one.gpu == pool.gpu]
+    pid = os.getpid() if pid is None else pid
     rows = phrases.called(table, here()).processes
+    rows = tuple(row for row in rows if gpu is not None and row.gpu == gpu.gpu and row.held != 0)
+    held = next((row.held for row in rows if row.pid == pid), None)
+    parts = tuple(one.limit or 0 for one in beside)
+    shrunk = pool is not None and pool.capped and not pool.grows and held is not None and held < sum(parts)
+    if shrunk and pool is not None and len(parts) == 1 and gpu is not None and gpu.total and held is not None:
+        pool = pool._replace(taken=max(held - context_bytes(gpu.total), pool.in_use))
     return Explanation(
         time=time.time(),
         cell=number,
         error=error,
         shortage=shortage,
-        cause=find_cause(shortage, pool, gpu, started=started),
+        cause=find_cause(shortage, pool, gpu, started=started, shrunk=shrunk),
         pool=pool,
-        parts=tuple(one.limit or 0 for one in beside),
-        part=beside.index(pool) if pool in beside else 0,
+        parts=parts,
+        part=next((at for at, one in enumerate(beside) if pool is not None and one.name == pool.name), 0),
         gpu=gpu,
         seen=table.time,
-        processes=tuple(row for row in rows if gpu is not None and row.gpu == gpu.gpu and row.held != 0),
+        processes=rows,
+        workers=tuple(row for row in rows if row.who == "this" and row.pid != pid and not row.call),
         host=host(),
         simulated=table.simulated,
     )
@@ -241,8 +279,20 @@ def _with_remedies(case: Explanation, snapshot: Snapshot) -> Explanation:
     """Return the explanation with what would help; without any of it where to try them takes too long."""
     trial = Trial(snapshot, case.shortage.framework, None if case.gpu is None else case.gpu.uuid)
     with contextlib.suppress(Exception):  # what is known is shown without them
+        case = replace(case, limited_by=_limited_by(case, snapshot))
         return replace(case, remedies=within(TRIAL_TIMEOUT, partial(remedies, case, trial)) or ())
     return case
+
+
+def _limited_by(case: Explanation, snapshot: Snapshot) -> str:
+    """Return who has set the limit, where it was not the user."""
+    ceiling, plan = RUNTIME.ceiling, RUNTIME.plan
+    gpu = next((gpu for gpu in snapshot.gpus if case.gpu is not None and gpu.uuid == case.gpu.uuid), None)
+    if ceiling is not None and gpu is not None and abs(ceiling.bytes(gpu) - sum(case.parts)) < MIB:
+        return f" by the ceiling `{ceiling}`"
+    if plan is not None and plan.configured and not case.call:
+        return f" by this machine's policy `{plan.asked}`"
+    return ""
 
 
 def show(error: BaseException, number: int | None) -> None:

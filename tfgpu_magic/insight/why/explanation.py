@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from tfgpu_magic.units import MIB
 
@@ -25,14 +25,28 @@ Cause: TypeAlias = Literal["start", "size", "limit", "pool", "gpu", "pieces", "l
 - ``library``: one of CUDA's libraries found no room beside the pool.
 """
 
-RemedyKind: TypeAlias = Literal["free", "isolate", "restart", "park", "shut", "smaller"]
-"""What is done: let go of what IPython keeps; run the cell in a process of its own; set it in a new kernel; park
-another notebook, or shut it down; ask for less."""
+RemedyKind: TypeAlias = Literal["free", "isolate", "restart", "park", "shut", "smaller", "workers"]
+"""What is done: let go of what IPython or a name keeps; run the cell in a process of its own; set it in a new kernel;
+park another notebook, or shut it down; ask for less; limit the notebook's own worker processes."""
 
 
 LIBRARY_ROOM = 512 * MIB
 """Bytes that CUDA's libraries may want beside a pool when they start: where more is free, they failed for another
 reason."""
+
+
+class Deletable(NamedTuple):
+    """A name of the notebook whose deletion frees memory.
+
+    Attributes:
+        name: the name.
+        size: the bytes to which it alone leads.
+        read: whether the cell that had no memory reads it.
+    """
+
+    name: str
+    size: int
+    read: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +58,14 @@ class Remedy:
         words: the words of a line, a policy's as a rule; empty where there is none.
         row: the process to park or to shut down; None where there is none.
         size: bytes that would do, or that come free; None where that is not known.
+        anew: a name to be made anew before the cell runs again; empty where there is none.
     """
 
     kind: RemedyKind
     words: str = ""
     row: ProcessRow | None = None
     size: int | None = None
+    anew: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +85,11 @@ class Explanation:
         seen: when the GPU was read, in seconds since the epoch.
         processes: those that hold memory of it, the largest first.
         biggest: what of the user's holds most, the largest first.
+        names: of the names that lead to most of it, those whose deletion frees some.
+        fixed: whether what was asked for has the size of a variable, which no batch changes.
+        sendable: whether the names that the cell reads can be sent to another process; None where that is not known.
+        workers: of `processes` those that this notebook has started, without those of isolated calls.
+        limited_by: who has set the limit, as a phrase, where it was not the user; else empty.
         gave_up: whether there were too many objects to look for all names.
         remedies: what was tried and would help, the one that costs least first.
         host: what the process is: a notebook's kernel, a session, a program.
@@ -88,6 +109,11 @@ class Explanation:
     seen: float = 0.0
     processes: tuple[ProcessRow, ...] = ()
     biggest: tuple[NamedMemory, ...] = ()
+    names: tuple[Deletable, ...] = ()
+    fixed: bool = False
+    sendable: bool | None = True
+    workers: tuple[ProcessRow, ...] = ()
+    limited_by: str = ""
     gave_up: bool = False
     remedies: tuple[Remedy, ...] = ()
     host: Host = "kernel"
@@ -102,7 +128,9 @@ def is_memory(shortage: Shortage, gpu: GpuRow | None) -> bool:
     return gpu is not None and gpu.free is not None and gpu.free < LIBRARY_ROOM
 
 
-def find_cause(shortage: Shortage, pool: Pool | None, gpu: GpuRow | None, *, started: bool) -> Cause:
+def find_cause(
+    shortage: Shortage, pool: Pool | None, gpu: GpuRow | None, *, started: bool, shrunk: bool = False
+) -> Cause:
     """Return why there was no memory.
 
     Args:
@@ -110,6 +138,7 @@ def find_cause(shortage: Shortage, pool: Pool | None, gpu: GpuRow | None, *, sta
         pool: the pool that had none.
         gpu: the GPU that it is on.
         started: whether the framework had started.
+        shrunk: whether the driver had given the pool less than its limit.
     """
     size, free = shortage.size, None if gpu is None else gpu.free
     if not started:
@@ -120,10 +149,10 @@ def find_cause(shortage: Shortage, pool: Pool | None, gpu: GpuRow | None, *, sta
         return "size"
     if shortage.kind == "driver" or pool is None:
         return "gpu" if free is not None and free < max(size or 0, LIBRARY_ROOM) else "unknown"
-    grows_no_more = pool.grows and free is not None and free < (LIBRARY_ROOM if size is None else size)
+    grows_no_more = (pool.grows or shrunk) and free is not None and free < (LIBRARY_ROOM if size is None else size)
     if pool.limit is not None and (pool.level + (size or 0) > pool.limit or (size is None and not grows_no_more)):
         return "limit" if pool.capped else "pool"
     in_pieces = size is not None and pool.room >= size
-    if grows_no_more and not (in_pieces and pool.taken is not None):
+    if grows_no_more and (shrunk or not (in_pieces and pool.taken is not None)):
         return "gpu"
     return "pieces" if in_pieces else "unknown"

@@ -44,20 +44,23 @@ def remedies(case: Explanation, trial: Trial) -> tuple[Remedy, ...]:
         trial: tries them.
     """
     found = list(itertools.islice(_lines(case, trial), MOST))
-    return (*found, _smaller(case)) if len(found) < MOST and case.cause != "start" else tuple(found)
+    shape = case.shortage.shape
+    no_batch = case.fixed or (shape is not None and (len(shape) < 2 or shape[0] < 2))
+    more = len(found) < MOST and case.cause != "start" and not no_batch
+    return (*found, _smaller(case)) if more else tuple(found)
 
 
 def _lines(case: Explanation, trial: Trial) -> Iterator[Remedy]:
     """Give those that are lines to paste, and then what else can be done to others."""
     if kept := _kept(case):
         yield Remedy(kind="free", words="free", size=kept)
-    if case.cause not in ("start", "size"):
-        needs = _needs(case)
-        tried = [("growth", need) for need, _ in needs]
-        tried += [(f"pick --need {text}; growth", need) for need, text in needs]
-        words, need = next((one for one in tried if trial.beside(*one)), ("", 0))
-        if words:
-            yield Remedy(kind="isolate", words=words, size=need)
+    if _workers_hold_it(case):  # what starts anew finds no more room while the same cell starts the same workers
+        yield Remedy(kind="workers")
+        return
+    isolated = list(_isolated(case, trial))
+    if case.sendable:
+        yield from isolated
+    yield from itertools.islice(_deleted(case), 1)
     restart = None if case.call else next((one for one in _restarts(case) if trial.anew(*one)), None)
     if restart is not None:
         words, need = restart
@@ -65,6 +68,35 @@ def _lines(case: Explanation, trial: Trial) -> Iterator[Remedy]:
     # Where a restart is enough, nobody need be shut down for one.
     others = (one for one in _without(case, trial) if restart is None or not one.words)
     yield from itertools.islice(others, 1)
+    if case.sendable is None:
+        yield from isolated
+
+
+def _isolated(case: Explanation, trial: Trial) -> Iterator[Remedy]:
+    """Give an isolated cell with the words for which there is room, if there are any."""
+    needs = _needs(case) if case.cause not in ("start", "size") else []
+    tried = [("growth", need) for need, _ in needs]
+    tried += [(f"pick --need {text}; growth", need) for need, text in needs]
+    found = (Remedy(kind="isolate", words=words, size=need) for words, need in tried if trial.beside(words, need))
+    yield from itertools.islice(found, 1)
+
+
+def _deleted(case: Explanation) -> Iterator[Remedy]:
+    """Give the names of which the deletion would have been enough."""
+    pool, size = case.pool, case.shortage.size
+    if pool is None or pool.limit is None or size is None or case.cause not in ("limit", "pool"):
+        return
+    for one in case.names:
+        if pool.level - one.size + size <= pool.limit:
+            yield Remedy(kind="free", words=f"free {one.name}", size=one.size, anew=one.name * one.read)
+
+
+def _workers_hold_it(case: Explanation) -> bool:
+    """Tell whether there would have been room without the notebook's own worker processes."""
+    if case.gpu is None or case.call or case.cause not in ("start", "gpu", "pool", "library"):
+        return False
+    held = sum(row.held or 0 for row in case.workers)
+    return held > 0 and (case.gpu.free or 0) + held >= max(case.shortage.size or 0, LIBRARY_ROOM)
 
 
 def _restarts(case: Explanation) -> Iterator[tuple[str, int]]:
@@ -128,11 +160,12 @@ def _kept(case: Explanation) -> int:
     if pool is None or size is None:
         return 0
     here = (one for one in case.biggest if (one.framework, one.device) == (pool.framework, pool.name))
-    kept = [one.size for one in here if _is_a_result(one, case.cell)]
+    results = [one for one in here if _is_a_result(one, case.cell)]
+    kept, single = [one.size for one in results], [one.size for one in results if one.count == 1]
     if case.cause in ("limit", "pool") and pool.limit is not None:
         enough = pool.level - sum(kept) + size <= pool.limit
     else:  # the pool cannot grow, or its free memory is in pieces: one that is large enough has to come free
-        enough = case.cause in ("gpu", "pieces") and max(kept, default=0) >= size
+        enough = case.cause in ("gpu", "pieces") and max(single, default=0) >= size
     return sum(kept) if enough else 0
 
 

@@ -108,7 +108,11 @@ function least(gpus: readonly Gpu[], size: (gpu: Gpu) => number): Gpu | null {
 
 /** The most that can be asked of a GPU, in a unit; an amount is never less than `step`. */
 export function most(gpu: Gpu | null, unit: Unit): number {
-  return unit === '%' || !gpu ? 100 : Math.floor((gpu.total! / GIB) * 10) / 10;
+  const share = gpu?.most === undefined ? 1 : gpu.most / gpu.total!;
+  // A ceiling is whole MiB, which may be a little less than the amount that it was said with.
+  return unit === '%' || !gpu
+    ? Math.floor(100 * share + 0.1)
+    : Math.floor(((gpu.total! * share) / GIB) * 10 + 0.02) / 10;
 }
 
 /** The step of the amounts in a unit. */

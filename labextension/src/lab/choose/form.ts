@@ -58,14 +58,20 @@ function standing({ facts, notice, loss }: Form, { again }: Hands, trans: Transl
     return nothing;
   }
   const now = facts.policy
-    ? html`<p>${trans.__('Asked for until now:')} <code>${facts.policy}</code></p>`
+    ? html`<p>${trans.__('In force:')} <code>${facts.policy}</code></p>`
     : html`<p>${trans.__('No policy is set: TensorFlow takes nearly all that is free of each GPU it uses.')}</p>`;
-  return facts.late
+  const held = facts.ceiling
     ? html`${now}
+        <p>
+          ${prose(trans.__('This machine lets each framework take no more than the ceiling: `%1`', facts.ceiling))}
+        </p>`
+    : now;
+  return facts.late
+    ? html`${held}
         <p class="tfgpu-choose-late">
           ${prose(facts.late)} <strong>${trans.__('Only a restart of the kernel can change it.')}</strong> ${loss}
         </p>`
-    : now;
+    : held;
 }
 
 function gpus({ choice }: Form, facts: Facts, { choose }: Hands, unit: Shown, trans: Translation): TemplateResult {
