@@ -11,7 +11,6 @@ import pytest
 from tests.doctor.looking import look
 from tests.monitor.boards import collectors, end_collectors, the_collector
 from tests.waiting import until
-from tfgpu_magic.doctor.checks.driver import FILE
 from tfgpu_magic.doctor.child import Reply
 from tfgpu_magic.doctor.machine import DriverReply
 from tfgpu_magic.doctor.machine import ThisMachine as Here
@@ -19,6 +18,7 @@ from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.board import machine_board
 from tfgpu_magic.monitor.board.machine_board import MachineDirectory
 from tfgpu_magic.monitor.board.snapshot_file import Writer
+from tfgpu_magic.monitor.driver.nvml_calls import MODULE as FILE
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.simgpu import Machine
 

@@ -12,7 +12,7 @@ from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.frameworks import cuda as library
 from tfgpu_magic.model import phrases
-from tfgpu_magic.monitor.driver.nvml_calls import MODULE as FILE
+from tfgpu_magic.monitor.driver.nvml_calls import MODULE
 
 ANSWERS = Outcome("driver.answers", Severity.GOOD, "NVIDIA's driver {version} answered in {seconds} s.")
 SIMULATED = Outcome(
@@ -85,9 +85,9 @@ def kernel_module(machine: ThisMachine) -> Iterator[Finding]:
         yield MODULE_SIMULATED()
         return
     driver = machine.driver
-    found = _LINE.search(machine.text(FILE) or "")
+    found = _LINE.search(machine.text(MODULE) or "")
     if found is None:
-        yield MODULE_UNKNOWN(file=FILE)
+        yield MODULE_UNKNOWN(file=MODULE)
         return
     version, library = found["version"], driver.snapshot.driver if driver.snapshot else None
     if driver.answer.facts.get("library") is False:

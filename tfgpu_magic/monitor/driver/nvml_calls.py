@@ -39,9 +39,7 @@ ABSENT = (9, NO_LIBRARY, NO_GPU)
 """Codes that mean that there is nothing to read here, as opposed to a failure."""
 
 _START = {
-    NO_PERMISSION: say(
-        "The NVIDIA driver refused: NVML was started without permission. Ask for access to /dev/nvidia*."
-    ),
+    4: say("The NVIDIA driver refused: NVML was started without permission. Ask for access to /dev/nvidia*."),
     9: say(
         "The NVIDIA driver is not loaded: its library was opened, and no kernel module answered. "
         "Load it (modprobe nvidia) until nvidia-smi lists the GPUs."
@@ -205,11 +203,9 @@ def opened() -> bool:
 def starting(code: int) -> str:
     """Say why NVML did not start or counts no GPUs, and what to do."""
     why = "" if code in (NO_LIBRARY, NO_GPU, 18) else _out_of_reach()
-    return (
-        why
-        or _START.get(code)
-        or say("NVML does not start: {why}. See whether nvidia-smi says more.", why=_words(code))
-    )
+    if why := why or _START.get(code, ""):
+        return why
+    return say("NVML does not start: {why}. See whether nvidia-smi says more.", why=_words(code))
 
 
 def _out_of_reach() -> str:

@@ -113,10 +113,8 @@ def make(snapshot: Snapshot, known: Known) -> Table:
         for fact in known.facts:
             rows = fact.added(gpu, rows, known, uses, snapshot)
         rows.sort(key=_largest_first)
-        # With foreign pids the note says what others are.
-        whose = (
-            OWNER_UNKNOWN if not gpu.listed else OTHERS if foreign else MOVED if gpu.rest([gpu.used_then]) else UNLISTED
-        )
+        whose = OTHERS if foreign else MOVED if gpu.rest([gpu.used_then]) else UNLISTED  # the note says what others are
+        whose = whose if gpu.listed else OWNER_UNKNOWN
         rest = None if _holds_unknown(rows) else gpu.rest(row.known or 0 for row in rows)
         gpus.append(_gpu_row(gpu, rows, own.get(gpu.label), whose if rest else ""))
         processes.extend([*rows, *([_unlisted(gpu, whose, rest)] if rest else [])])
