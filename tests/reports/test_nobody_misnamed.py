@@ -1,11 +1,13 @@
-"""Reports of notebooks that were called by another's name, or by none, and of processes that were called another user's."""
+"""Reports of notebooks that bore another's name, or none, and of own processes that were called another user's."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import nbformat
@@ -21,7 +23,6 @@ from tfgpu_magic.monitor.owners.pids import began
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.jupyter import Server
     from tests.server.conftest import Serve
@@ -63,18 +64,19 @@ def test_jupyter_3_a_gateways_kernel_is_its_notebooks_and_no_process_to_be_ended
 
 def test_jupyter_4_a_kernel_that_a_launcher_starts_elsewhere_is_its_notebooks(
     server: Server,  # noqa: F811
-    tmp_path: Path,
 ) -> None:
     """As a container's: the process that the server has started only waits for it."""
     away = "import subprocess, sys, time; subprocess.Popen(sys.argv[1:], start_new_session=True); time.sleep(600)"
-    kernels = server.home / ".local" / "share" / "jupyter" / "kernels" / "away"
+    kernels = Path(os.environ["JUPYTER_DATA_DIR"]) / "kernels" / "away"
     kernels.mkdir(parents=True)
-    double = "import os, sys; os.fork() and os._exit(0); os.setsid(); os.execv(sys.argv[1], sys.argv[1:])"
-    start = [sys.executable, "-c", away, sys.executable, "-c", double]
-    argv = [*start, sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    (kernels / "kernel.json").write_text(
-        f'{{"argv": {argv!r}, "display_name": "away", "language": "python"}}'.replace("'", '"')
+    shim = (
+        "import os, subprocess, sys; os.fork() and os._exit(0); os.setsid(); "
+        "del os.environ['JPY_PARENT_PID']; subprocess.run(sys.argv[1:])"
     )
+    start = [sys.executable, "-c", away, sys.executable, "-c", shim]
+    argv = [*start, sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec = {"argv": argv, "display_name": "away", "language": "python"}
+    (kernels / "kernel.json").write_text(json.dumps(spec))
     notebook = Kernel(server, "contained.ipynb", kernel="away")
     notebook.run(HOLD)
     row = row_of(server, lambda row: row.get("pid") == notebook.pid)
@@ -96,16 +98,18 @@ def test_another_servers_kernel_is_told_to_be_one(server: Server, gateway: Serve
 
 @pytest.fixture
 def ended(machine: Machine) -> Iterator[int]:  # noqa: F811
-    """A process whose first thread has ended, and another not, so that the driver still counts it."""
+    """A process whose first thread has ended, and another not, so that a driver still counts it."""
     code = (
-        f"{HOLD}; import threading, ctypes, time; threading.Thread(target=time.sleep, args=(600,)).start()\n"
+        "import threading, ctypes, time; threading.Thread(target=time.sleep, args=(600,)).start()\n"
         "print(flush=True); ctypes.CDLL(None).pthread_exit(None)"
     )
     process = machine.popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert process.stdout
     process.stdout.readline()
     until(lambda: began(process.pid) is None)
+    row = machine.add_row(process.pid, 0, "5GiB")
     yield process.pid
+    row.stop()
     process.kill()
     process.communicate()
 
@@ -117,7 +121,7 @@ def test_jupyter_9_an_own_process_that_has_ended_and_still_holds_memory_is_no_ot
     row = row_of(server, lambda row: row.get("pid") == ended)
 
     assert (row["who"], row["owner"]) == ("mine", "python, ended")
-    assert row["held"] > 2**28
+    assert row["held"] == 5 * 2**30
     assert "began" not in row  # nothing is offered for it
 
 
@@ -135,8 +139,10 @@ def test_jupyter_10_a_notebook_of_vs_code_is_called_by_its_own_name(server: Serv
     row = row_of(server, lambda row: row.get("kernel") == notebook.kernel)
 
     assert (row["owner"], "path" in row) == ("train.ipynb", False)  # where its file is, VS Code alone knows
-    notebook.run(f"__vsc_ipynb_file__ = '/home/ann/work/train.ipynb'; %load_ext tfgpu_magic")
-    assert "train.ipynb" in notebook.run("from tfgpu_magic.monitor.owners.pids import notebook_of; print(notebook_of(get_ipython()))")
+    notebook.run("__vsc_ipynb_file__ = '/home/ann/work/train.ipynb'; %load_ext tfgpu_magic")
+    assert "train.ipynb" in notebook.run(
+        "from tfgpu_magic.monitor.owners.pids import notebook_of; print(notebook_of(get_ipython()))"
+    )
     notebook.end()
 
 
@@ -149,13 +155,18 @@ def test_jupyter_26_a_notebook_that_a_notebook_runs_does_not_bear_its_name(serve
     nbformat.write(nbformat.v4.new_notebook(cells=inner), server.home / "child.ipynb")
     parent = Kernel(server, "parent.ipynb")
     parent.run(f"%load_ext tfgpu_magic\n{HOLD}")
-    parent.run("import subprocess; run = subprocess.Popen(['jupyter', 'execute', 'child.ipynb'])")
+    parent.run(
+        "import subprocess, sys; run = subprocess.Popen([sys.executable, '-m', 'nbconvert', '--to', 'notebook', "
+        "'--execute', 'child.ipynb'])"
+    )
     child = int(until(lambda: (server.home / "pid").read_text(), despite=OSError))
     with streaming(server) as stream:
         found = stream.until(
-            lambda state: {row.get("pid"): row for row in rows(state) if row.get("pid") in (child, parent.pid)}
-            if {child, parent.pid} <= {row.get("pid") for row in rows(state)}
-            else None,
+            lambda state: (
+                {row.get("pid"): row for row in rows(state) if row.get("pid") in (child, parent.pid)}
+                if {child, parent.pid} <= {row.get("pid") for row in rows(state)}
+                else None
+            ),
             60,
         )
     rows_now = {row.get("pid"): row for row in rows(found)}

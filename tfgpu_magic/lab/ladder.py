@@ -141,9 +141,7 @@ def rule_of(table: Any, groups: Container[str]) -> Rule:
     for group, entry in entries(everybody.pop("groups", {}), "[idle] groups").items():
         rules[group] = everybody | entries(entry, f"[idle] groups.{group}")
     checked = {group: _rule(entry, f"[idle] groups.{group}" if group else "[idle]") for group, entry in rules.items()}
-    own = [
-        rule for group, rule in checked.items() if group and group in groups
-    ]  # each is looked up
+    own = [rule for group, rule in checked.items() if group and group in groups]  # each is looked up
     return own[0] if own else checked[""]
 
 

@@ -15,7 +15,17 @@ from tfgpu_magic.host import SIMULATED
 from tfgpu_magic.model.phrases import plain
 from tfgpu_magic.model.rows import UNKNOWN, Notebook, Who
 from tfgpu_magic.model.said import Said, say
-from tfgpu_magic.monitor.owners.pids import ISOLATED, ancestors, began, command, ended, kernel_of, lives, notebook, whose
+from tfgpu_magic.monitor.owners.pids import (
+    ISOLATED,
+    ancestors,
+    began,
+    command,
+    ended,
+    kernel_of,
+    lives,
+    notebook,
+    whose,
+)
 from tfgpu_magic.monitor.owners.users import Users, account, user_name
 from tfgpu_magic.probe import within
 

@@ -249,7 +249,7 @@ def _under_a_policy(words: Iterator[str]) -> str:
 
 
 def ended(pid: int) -> str:
-    """Return the name of this user's process that has ended, and whose parent has not asked for it yet; else nothing."""
+    """Return the name of this user's process that has ended and is still there; nothing of any other."""
     with contextlib.suppress(OSError):
         return _text(pid, "comm").strip() if _is_own(pid) and began(pid) is None else ""
     return ""
