@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import pwd
+import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ from tests.containers import container
 from tests.processes import next_pid
 from tests.waiting import until
 from tfgpu_magic.host import SIMULATED_USER
+from tfgpu_magic.model import phrases
 from tfgpu_magic.model.report import Report
 from tfgpu_magic.model.rows import Notebook
 from tfgpu_magic.monitor.board import report_files
@@ -237,6 +239,29 @@ def test_a_fork_that_outlives_its_kernel_is_what_the_notebook_has_left(start: St
     assert {(owner.text, owner.notebook, owner.kernel) for owner in found} == {
         ("python, started from eval.ipynb", None, left)
     }
+
+
+def test_a_program_that_a_kernel_has_forked_off_twice_is_no_second_kernel(start: Start, tmp_path: Path) -> None:
+    lasts = "print(flush=True); input()"
+    forks = "os.fork() or (os.fork() and os._exit(0), open(sys.argv[1], 'w').write(str(os.getpid())), time.sleep(600))"
+    code = f"import os, sys, time; os.setsid(); {forks}; {lasts}"
+    kernel = start(sys.executable, "-c", code, str(tmp_path / "pid"), notebook="eval.ipynb")
+    left = int(until((tmp_path / "pid").read_text, despite=OSError))
+    found = Owners(kernel=ELSE).find([left, kernel])
+    os.kill(left, signal.SIGKILL)
+
+    assert (found[kernel].text, found[kernel].kernel) == ("eval.ipynb", kernel)
+    assert (found[left].text, found[left].notebook) == ("python, started from eval.ipynb", None)
+
+
+def test_a_notebooks_name_is_read_before_the_long_command_of_its_worker(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "a_long_package_of_a_library.py").write_text("print(flush=True); input()")
+    worker = f"{sys.executable} -m a_long_package_of_a_library; true"
+    kernel = start("/bin/sh", "-c", worker, CONNECTION, JPY_SESSION_NAME="mine.ipynb", PYTHONPATH=str(tmp_path))
+    (pid,) = (child.pid for child in psutil.Process(kernel).children())
+    text = phrases.plain(Owners(kernel=ELSE).find([pid], {kernel: Notebook(path="mine.ipynb")})[pid].text)
+
+    assert text == "mine.ipynb's python -m ...f_a_library"
 
 
 @pytest.mark.parametrize("reports", [False, True])

@@ -191,10 +191,10 @@ def test_what_is_parked_is_ended_though_it_has_left_the_driver(
     start = began(orphan.pid)
     assert start
 
-    assert actions.end(orphan.pid, start, signal.SIGKILL, set()) == 404
+    assert actions.end(orphan.pid, start, signal.SIGKILL, {}) == 404
     parked = ParkedProcess(pid=orphan.pid, began=start, phase=Phase.PARKED, since=1.0)
     monkeypatch.setattr(reported, "parked", lambda _: parked)
-    assert actions.end(orphan.pid, start, signal.SIGKILL, set()) == 204
+    assert actions.end(orphan.pid, start, signal.SIGKILL, {}) == 204
     assert orphan.wait(30 * SLACK) == -9
 
 

@@ -34,14 +34,15 @@ def noted(kernel: Any, *sessions: dict[str, Any]) -> Notebook:
     return found
 
 
-def test_kernels_that_run_elsewhere_are_left_out_and_their_gateway_is_not_asked() -> None:
+def test_kernels_that_run_elsewhere_have_no_pid_and_their_gateway_is_not_asked() -> None:
     async def listed() -> list[object]:
         raise AssertionError("asked over the network")
 
     remote = SimpleNamespace(provisioner=SimpleNamespace(pid=1))
     kernels = Kernels(manager(a=remote, b=SimpleNamespace()), SimpleNamespace(list_sessions=listed))
 
-    assert asyncio.run(kernels.notebooks()) == {}
+    found = asyncio.run(kernels.notebooks())
+    assert {pid: notebook.kernel for pid, notebook in found.items()} == {-1: "a", -2: "b"}
 
 
 def test_sessions_are_listed_again_for_a_new_kernel_and_else_rarely() -> None:

@@ -124,7 +124,8 @@ def owner(row: ProcessRow, now: float, *, longest: int) -> str:
     name, notebook = plain(row.owner, longest=longest), row.notebook
     if row.parked is not None:
         return name  # what is said of that says that it runs no cell
-    state = plain(notebook.state) if notebook is not None and row.who == "mine" else ""
+    told = notebook is not None and row.who == "mine" and notebook.state != "unknown"  # `rows.UNKNOWN`
+    state = plain(notebook.state) if notebook is not None and told else ""
     unused = now - row.unused if row.unused is not None else 0.0
     idle = now - notebook.active if notebook is not None and notebook.active is not None and state == "idle" else 0.0
     said = [f"{state} {duration(idle)}" if idle >= 60 else state] if state else []
@@ -181,11 +182,12 @@ def plain(text: str, *, longest: int = 40) -> str:
 
     Args:
         text: any text.
-        longest: how many characters may stay; longer text is cut on the left, since names differ most at their ends.
+        longest: how many characters may stay; longer text is cut in the middle, since names differ at either end.
     """
-    tail = text[-longest:] if len(text) > longest else text
-    safe = "".join("?" if unicodedata.category(one) in _UNSAFE and one not in JOINERS else one for one in tail)
-    return safe if len(text) <= longest else "..." + safe[3:]
+    if len(text) > longest:
+        half = (longest - 3) // 2
+        text = f"{text[:half]}...{text[half + 3 - longest :]}"
+    return "".join("?" if unicodedata.category(one) in _UNSAFE and one not in JOINERS else one for one in text)
 
 
 def safe(text: str, *, longest: int = 40) -> str:

@@ -28,6 +28,10 @@ ParkedState: TypeAlias = Literal["parking", "parked", "waiting", "restoring", "f
 """On its way to host memory; there; there, while somebody wants it back and there is no room; on its way back; lost."""
 
 
+UNKNOWN = "unknown"
+"""The state of a kernel of which neither a server here nor its own report tells."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notebook:
     """What is known of a kernel, from its server or from its own report.
@@ -36,7 +40,8 @@ class Notebook:
         name: what to call it, such as ``train.ipynb``; empty when that is not known.
         path: its path; on the kernel's server where that is the source, else in the file system; empty when not known.
         kernel: the kernel's id on that server; empty where the source is not a server.
-        state: ``busy``, ``idle`` or another of Jupyter's words for a kernel's state; empty when not known.
+        state: ``busy``, ``idle`` or another of Jupyter's words for a kernel's state: `UNKNOWN` of one that only its
+            command line tells; empty of what need be no kernel.
         active: when it was last active, in seconds since the epoch; None when not known.
         also: the other documents and consoles that share the kernel, by path or name.
     """

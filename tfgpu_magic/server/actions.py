@@ -21,7 +21,7 @@ from tornado import web
 
 from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.said import Said, say
-from tfgpu_magic.monitor.owners.pids import ancestors, began, family, is_call, opens_driver, user
+from tfgpu_magic.monitor.owners.pids import ancestors, began, family, is_call, kernel_of, opens_driver, user
 from tfgpu_magic.server.handlers import RESOURCE
 from tfgpu_magic.server.job_thread import JobThread
 
@@ -181,7 +181,7 @@ class EndHandler(ActionHandler):
         if start is None:
             raise web.HTTPError(400, "began is no time of a process")
         sent = signal.SIGKILL if fields.get("kill") is True else signal.SIGTERM
-        kernels = set(await self._kernels())
+        kernels = await self._kernels()
         computes = any("C" in kind for kind in await self._kinds(pid))
         if (status := await read(pid, partial(end, pid, start, sent, kernels, computes=computes))) != 204:
             raise ActionRefused(status, say("process {pid} is not ended", pid=pid))
@@ -221,14 +221,14 @@ class IdleHandler(ActionHandler):
         return 204
 
 
-def end(pid: int, start: int, number: int, kernels: set[int], *, computes: bool = True) -> int:
+def end(pid: int, start: int, number: int, kernels: Mapping[int, Notebook], *, computes: bool = True) -> int:
     """Send a signal to a process of this user's own, if it is the one that began then, and return the answer's status.
 
     Args:
         pid: its pid.
         start: when it began (`pids.began`).
         number: the signal.
-        kernels: the pids of this server's kernels.
+        kernels: this server's kernels, by pid.
         computes: whether it is in a list of processes that compute.
     """
     try:
@@ -239,7 +239,9 @@ def end(pid: int, start: int, number: int, kernels: set[int], *, computes: bool 
         # Whichever process has the pid now has had it since before the descriptor was opened, if it began then.
         if began(pid) != start or user(pid) != os.getuid():
             return 404
-        if pid in family() or not kernels.isdisjoint(ancestors(pid)):
+        line = ancestors(pid)
+        ids = {one.kernel for one in kernels.values()}  # whoever has started it: its command line names its file
+        if pid in family() or not kernels.keys().isdisjoint(line) or kernel_of(line)[1] in ids:
             return 403
         parks_first = _parks_first(pid)
         # One that is parked has left the driver.

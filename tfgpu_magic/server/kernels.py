@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import time
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,11 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.rows import Notebook
 from tfgpu_magic.monitor.board import report_files
 from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.owners.pids import as_in_vscode
 from tfgpu_magic.server.job_thread import JobThread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 LONGEST_PATH = 10_000
 """Characters of a path; a longer one leads to no file, and is not sent to every page."""
@@ -44,11 +46,18 @@ class Kernels:
         self._asked_at = float("-inf")
 
     async def notebooks(self) -> dict[int, Notebook]:
-        """Return what is known of every kernel that is a process of this machine, by pid."""
+        """Return what is known of every kernel, by the pid of the process that this server has started for it.
+
+        A gateway's kernels, which may be processes of this machine all the same, have numbers below 0.
+        """
         kernels = {kernel_id: self._kernels.get_kernel(kernel_id) for kernel_id in self._kernels.list_kernel_ids()}
         pids = {kernel_id: pid for kernel_id, kernel in kernels.items() if (pid := _pid(kernel)) is not None}
         sessions = await self._of(frozenset(pids))
-        return {pid: _notebook(one, kernels[one], sessions.get(one, [])) for one, pid in pids.items()}
+        found = {pid: _notebook(one, kernels[one], sessions.get(one, [])) for one, pid in pids.items()}
+        elsewhere = [one for one, kernel in kernels.items() if not _is_local(kernel)]
+        kept = self._written() if elsewhere else {}
+        remote = (_notebook(one, kernels[one], kept.get(one, [])) for one in elsewhere)
+        return found | {-number: notebook for number, notebook in enumerate(remote, start=1)}
 
     async def unchanged(self, seen: Notebook, pid: int) -> bool:
         """Tell whether a kernel is idle, and nothing has come to it since it was seen.
@@ -64,19 +73,33 @@ class Kernels:
         await ensure_async(self._kernels.shutdown_kernel(kernel))
 
     async def _of(self, kernels: frozenset[str]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        """Return the sessions of each kernel, notebooks and then others, the oldest first.
-
-        A gateway is not asked: its kernels run on other machines.
-        """
+        """Return the sessions of each kernel, notebooks and then others, the oldest first. A gateway is not asked."""
         now = time.monotonic()
         if kernels and (kernels != self._asked or now - self._asked_at > SESSIONS_EVERY):
             self._asked, self._asked_at = kernels, now
             listed = await ensure_async(self._sessions.list_sessions())
-            self._known = {}
-            for session in sorted(listed, key=lambda session: session.get("type") != "notebook"):
-                if session.get("kernel"):
-                    self._known.setdefault(session["kernel"]["id"], []).append(session)
+            self._known = _by_kernel(listed, lambda session: (session.get("kernel") or {}).get("id"))
         return self._known
+
+    def _written(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        """Return the same as the server has written it down, for which its manager would ask a gateway."""
+        database = getattr(self._sessions, "connection", None)
+        if not isinstance(database, sqlite3.Connection):
+            return {}
+        with contextlib.suppress(sqlite3.Error):  # it has no session yet
+            rows = database.execute("SELECT kernel_id, path, name, type FROM session").fetchall()
+            return _by_kernel([dict(row) for row in rows], lambda session: session["kernel_id"])
+        return {}
+
+
+def _by_kernel(
+    listed: Iterable[Mapping[str, Any]], kernel: Callable[[Mapping[str, Any]], str | None]
+) -> dict[str, list[Mapping[str, Any]]]:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for session in sorted(listed, key=lambda session: session.get("type") != "notebook"):
+        if one := kernel(session):
+            found.setdefault(one, []).append(session)
+    return found
 
 
 class Renames:
@@ -123,6 +146,11 @@ def _pid(kernel: Any) -> int | None:
     return pid if isinstance(pid, int) and pid > 0 else None
 
 
+def _is_local(kernel: Any) -> bool:
+    """Tell whether this server starts a kernel's process itself, here."""
+    return isinstance(getattr(kernel, "provisioner", None), LocalProvisioner)
+
+
 def _notebook(kernel_id: str, kernel: Any, sessions: Sequence[Mapping[str, Any]]) -> Notebook:
     # A user who may start kernels chooses path and name freely, and a kernel its own state.
     active = getattr(kernel, "last_activity", None)
@@ -133,6 +161,8 @@ def _notebook(kernel_id: str, kernel: Any, sessions: Sequence[Mapping[str, Any]]
         path, name = "", name or path or f"{getattr(kernel, 'kernel_name', 'kernel')} {kernel_id[:8]}"
     elif len(path) > LONGEST_PATH:
         path, name = "", path[-LONGEST_PATH:]
+    elif (clean := as_in_vscode(path)) != path:  # where VS Code has its file, this server does not know
+        path, name = "", PurePath(clean).name
     elif PurePath(path).suffix:  # a rename may change the path alone
         name = ""
     return Notebook(

@@ -67,6 +67,9 @@ export function stateText(row: Row, now: number, trans: Translation): string {
   if (row.state === 'starting') {
     return trans.__('starting');
   }
+  if (row.state === 'unknown') {
+    return ''; // of a kernel that no server here knows
+  }
   return row.state === 'busy' ? trans.__('busy') : (row.state ?? '');
 }
 

@@ -70,7 +70,7 @@ export interface Row {
   kernel?: string;
   /** Other documents and consoles on that kernel. It may be hostile text. */
   also?: string[];
-  /** The kernel's state by Jupyter: `idle`, `busy`, `starting`. */
+  /** The kernel's state by Jupyter: `idle`, `busy`, `starting`; `unknown` of one that only its command line tells. */
   state?: string;
   /** Time of its last activity. */
   active?: number;

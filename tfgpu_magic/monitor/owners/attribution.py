@@ -12,9 +12,20 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.host import SIMULATED
-from tfgpu_magic.model.rows import Notebook, Who
+from tfgpu_magic.model.phrases import plain
+from tfgpu_magic.model.rows import UNKNOWN, Notebook, Who
 from tfgpu_magic.model.said import Said, say
-from tfgpu_magic.monitor.owners.pids import ISOLATED, ancestors, began, command, kernel_of, lives, notebook, whose
+from tfgpu_magic.monitor.owners.pids import (
+    ISOLATED,
+    ancestors,
+    began,
+    command,
+    ended,
+    kernel_of,
+    lives,
+    notebook,
+    whose,
+)
 from tfgpu_magic.monitor.owners.users import Users, account, user_name
 from tfgpu_magic.probe import within
 
@@ -30,6 +41,8 @@ SILENT = say("a process that does not answer")
 CONTAINED = say("a process in a container of yours")
 """What a process is called that counts for this user, but is of another one in a rootless container."""
 THIS, OTHERS, ENDED = say("this notebook"), say("others"), say("a process that ended")
+
+_LONGEST_COMMAND = 24  # characters behind a notebook's name, which is cut last
 
 READ_TIMEOUT = 0.5
 """Seconds to wait for what is read of a process: one that hangs in the driver does not let itself be read."""
@@ -192,6 +205,8 @@ class Owners:
             if read and not (read.other_user or read.drives or reports):  # the pid means another process, or is reused
                 return Owner(pid=pid, who="gone", text=ENDED)
         if read is None:
+            if name := ended(pid):  # a driver may still be busy with it
+                return Owner(pid=pid, who="mine", text=say("{name}, ended", name=before.text if before else name))
             if lives(pid):  # and /proc, mounted with hidepid, hides it
                 return Owner(pid=pid, who="other", text=say("another user"))
             if before is None:
@@ -215,12 +230,16 @@ class Owners:
             return Owner(pid=pid, who="mine" if read.drives else "other", text=read.other_user)
         family = (pid, *read.parents)
         call = read.command == ISOLATED  # a call has a report of its own too, and is no notebook
-        kernel = next((one for one in family[call:] if one in notebooks), 0)
+        reported = [one for one in family[call:] if one in notebooks]
+        # What a notebook runs with nbclient or papermill is a kernel without a name.
+        kernel = next((one for one in reported if notebooks[one].title), next(iter(reported), 0))
         known = notebooks.get(kernel)
         if read.kernel and kernel not in family[: family.index(read.kernel) + 1]:  # nearer than what is known
             kernel = read.kernel
             if known is None or known.kernel != read.kernel_id:  # else the server knows its wrapper's pid
-                known = Notebook(path=self._names.get(read.kernel_id, read.notebook))
+                named = Notebook(path=self._names.get(read.kernel_id, read.notebook), state=UNKNOWN)
+                served = (one for one in notebooks.values() if one.kernel == read.kernel_id)
+                known = next(served, named)  # it may be started by a gateway, or in a container
         if self._kernel in family:
             text: str = THIS if pid == self._kernel else _child(THIS, read.command)
             return Owner(
@@ -234,7 +253,7 @@ class Owners:
 
 
 def _child(name: str, command: str) -> Said:
-    return say("{name}'s {command}", name=name, command=command)
+    return say("{name}'s {command}", name=name, command=plain(command, longest=_LONGEST_COMMAND))
 
 
 def _foreign(found: Iterable[Who]) -> bool:
@@ -262,7 +281,7 @@ def _read(pid: int, before: _Read | None) -> _Read | None:
             mine = (user := account(pid)) == os.getuid()
             return _Read(start, other_user=CONTAINED if mine else user_name(user), drives=mine)
         line, path = ancestors(pid), notebook(pid)
-        kernel, its = kernel_of(line) if path else (0, "")
+        kernel, its = kernel_of(line)
         return _Read(start, line[1:], command(pid), path, kernel, its, drives=who == "mine")
     except OSError:
         return None

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import sys
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -152,7 +154,7 @@ def kernel_of(line: Sequence[int]) -> tuple[int, str]:
     """Return the pid and the id of the nearest kernel of a process and its ancestors; 0 where there is none.
 
     A child that was forked has its parent's command line, and its session, which Jupyter begins with each kernel: one
-    that outlives its kernel is none. Ancestors of other users are not read.
+    that outlives its kernel, or was forked off twice, is none. Ancestors of other users are not read.
 
     Args:
         line: the process and its ancestors, the nearest first.
@@ -165,7 +167,9 @@ def kernel_of(line: Sequence[int]) -> tuple[int, str]:
         parent, above = next(iter(above), 0), above[1:]
         words = _words(parent) if parent and _is_own(parent) else []
         if (found := kernel_id(own)) and words != own:
-            return (pid, found) if lives(int(_stat(pid)[3])) else (0, "")
+            first = int(_stat(pid)[3])
+            stray = first not in line and _is_own(first) and kernel_id(_words(first)) == found
+            return (pid, found) if lives(first) and not stray else (0, "")
         if not words:
             break
         own = words
@@ -201,7 +205,12 @@ def notebook_path(environment: Mapping[str, str]) -> str:
     A session without a name has the path of a folder, which ends with a slash.
     """
     path = environment.get("JPY_SESSION_NAME", "")
-    return "" if path.endswith("/") else path
+    return "" if path.endswith("/") else as_in_vscode(path)
+
+
+def as_in_vscode(path: str) -> str:
+    """Return a notebook's path without what VS Code adds to it in a session: ``train-jvsc-0a1b-...ipynb``."""
+    return re.sub(r"-jvsc-[0-9a-f-]+(?=\.ipynb$)", "", path)
 
 
 def short_command(name: str, words: Sequence[str]) -> str:
@@ -237,6 +246,13 @@ def _under_a_policy(words: Iterator[str]) -> str:
         return f"{LAUNCHER} {command}".rstrip()
     name = short_command("", ["python", *words])
     return name if name == ISOLATED or name.startswith("python -m") else name.removeprefix("python ")
+
+
+def ended(pid: int) -> str:
+    """Return the name of this user's process that has ended and is still there; nothing of any other."""
+    with contextlib.suppress(OSError):
+        return _text(pid, "comm").strip() if _is_own(pid) and began(pid) is None else ""
+    return ""
 
 
 def is_call(pid: int) -> bool:
@@ -305,7 +321,9 @@ def _stat(pid: int) -> list[str]:
 
 
 def notebook_of(shell: Any) -> str:
-    """Return a kernel's notebook's path, if Jupyter Server or VS Code passes it to the kernel; else an empty text."""
+    """Return a kernel's notebook's path, if VS Code or Jupyter Server passes it to the kernel; else an empty text."""
     code = shell.user_ns.get("__vsc_ipynb_file__")
-    own = notebook_path(os.environ) if hasattr(shell, "kernel") else ""  # a session that a cell starts inherits it
-    return own or (code if isinstance(code, str) else "")
+    if isinstance(code, str) and code:
+        return code
+    # All that a kernel starts inherits the variable: sessions, and kernels that nbclient and papermill start.
+    return notebook_path(os.environ) if kernel_id(sys.orig_argv) else ""
