@@ -169,7 +169,7 @@ def test_a_change_that_rounds_to_what_was_asked_is_no_change(play: Play) -> None
     *_, after = play(IMPORT, "%tf_gpu limit 2GiB", SESSION.format(option=near), USE, STATUS)
 
     assert policies(after) == ["limit 2.0 GiB"] * 2
-    assert "other code has changed settings" not in after
+    assert "is not in force" not in after
 
 
 # What a word drops
@@ -419,4 +419,4 @@ def test_nobody_asked_for_growth_under_a_ceiling(play: Play) -> None:
     *_, status = play(f"{IMPORT}; os.environ['TF_FORCE_GPU_ALLOW_GROWTH'] = 'false'", STATUS, env=CEILING)
 
     assert "`growth` was asked for" not in status
-    assert "The ceiling here is `limit 2GiB`, and other code has changed settings since:" in status
+    assert "The ceiling here is `limit 2GiB`, and is not in force:" in status
