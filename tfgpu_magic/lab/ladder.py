@@ -133,17 +133,15 @@ def rule_of(table: Any, groups: Container[str]) -> Rule:
         groups: the names and numbers of the user's Unix groups; the first group of the table that is among them counts.
 
     Raises:
-        PolicyError: anything in the table is wrong, of whatever group: then nothing of it is in force. `groups` raises it
-            for a name that nobody has.
+        PolicyError: anything in the table is wrong, of whatever group: then nothing of it is in force. `groups` raises
+            it for a name that nobody has.
     """
     everybody = dict(entries(table, "[idle]"))
     rules = {"": everybody}
     for group, entry in entries(everybody.pop("groups", {}), "[idle] groups").items():
         rules[group] = everybody | entries(entry, f"[idle] groups.{group}")
     checked = {group: _rule(entry, f"[idle] groups.{group}" if group else "[idle]") for group, entry in rules.items()}
-    own = [
-        rule for group, rule in checked.items() if group and group in groups
-    ]  # each is looked up
+    own = [rule for group, rule in checked.items() if group and group in groups]  # each is looked up
     return own[0] if own else checked[""]
 
 
