@@ -20,6 +20,9 @@ in_worker = False
 caller = ""
 """The word for what called it, as `here` has it there; a worker sets this itself."""
 
+quiet_comms: set[str] = set()
+"""The ids of comms whose pages send by themselves, as those of the live table do: a message of theirs is no use."""
+
 preload: list[str] = []
 """The modules that isolated calls of this process find imported, beside those that `isolate` itself needs."""
 
@@ -88,3 +91,59 @@ class CellWatch:
 
     def _after(self, result: Any) -> None:
         """Called after it, with its `ExecutionResult`; ipykernel has None of a cell interrupted while it awaited."""
+
+
+class RunWatch(CellWatch):
+    """A watch that knows whether any cell runs: cells run cells, and side by side in a kernel's subshells.
+
+    Args:
+        shell: IPython's shell.
+        running: whether a cell is running now.
+    """
+
+    def __init__(self, shell: Any, *, running: bool = False) -> None:
+        super().__init__(shell)
+        self._cells = [None] * running  # those that run; several threads add to it and take from it
+
+    @property
+    def _running(self) -> bool:
+        return bool(self._cells)
+
+    def _before(self, _: Any) -> None:
+        self._cells.append(None)
+        self._turned()
+
+    def _after(self, result: Any) -> None:
+        if result is not None and not (result.info.raw_cell or "").strip():
+            return  # IPython tells the end of an empty cell, and not its beginning
+        with contextlib.suppress(IndexError):  # the cell that starts the watch has begun before it
+            self._cells.pop()
+        self._turned()
+
+    def _turned(self) -> None:
+        """Called when a cell has begun or ended."""
+
+
+class UseWatch(RunWatch):
+    """One that is told of a page's messages to widgets, too: who moves sliders uses the notebook, without a cell."""
+
+    def start(self) -> None:
+        """Watch both."""
+        super().start()
+        self._shell.events.register("pre_execute", self._before_code)
+
+    def stop(self) -> None:
+        """Watch neither."""
+        super().stop()
+        with contextlib.suppress(ValueError):
+            self._shell.events.unregister("pre_execute", self._before_code)
+
+    def _before_code(self) -> None:
+        """Called before a cell, a silent one, or a comm's callback; the live table's pages send unasked."""
+        kernel = getattr(self._shell, "kernel", None)
+        parent = kernel.get_parent("shell") if hasattr(kernel, "get_parent") else {}
+        if parent.get("content", {}).get("comm_id") not in quiet_comms:
+            self._used()
+
+    def _used(self) -> None:
+        """Called at any use."""

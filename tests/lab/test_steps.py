@@ -80,6 +80,7 @@ class Rig:
         async def look() -> None:
             for _ in range(int(minutes * 2)):
                 await self.steps.look()
+                self.steps.shown()  # to a page in sight
 
         asyncio.run(look())
 
@@ -122,7 +123,7 @@ def test_what_is_idle_is_told_and_then_shut_down(rig: Rig, caplog: pytest.LogCap
     assert rig.kernels.ended == ["k"]
     holds = "tfgpu_magic: train.ipynb holds 5 GiB of GPU memory without use"
     assert [record.getMessage() for record in caplog.records] == [
-        f"{holds} since 2 min. It will be shut down after 4 min more",
+        f"{holds} since 2 min. Once a page in sight has told its owner, it will be shut down after 4 min more",
         f"{holds} since 6 min: it was shut down, by the administrator's file",
     ]
 

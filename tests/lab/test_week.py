@@ -12,13 +12,21 @@ from hypothesis import strategies as st
 
 from tests.sizes import GIB, MIB
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.lab.ladder import IdleLook, IdleState, Rule, rule_of, step
+from tfgpu_magic.lab import ladder
+from tfgpu_magic.lab.ladder import Action, IdleLook, IdleState, Rule, rule_of
 
 HOUR = 3600.0
 LOOK = 30.0
 WEEK = 7 * 24
 USUAL = Rule(2 * HOUR, 6 * HOUR, 24 * HOUR)
 TOLD_ONLY = Rule(2 * HOUR)
+
+
+def step(rule: Rule, now: IdleLook, kept: IdleState) -> tuple[Action, IdleState]:
+    """Go on to a look, after which a page in sight asks."""
+    action, kept = ladder.step(rule, now, kept)
+    return action, kept.shown()
+
 
 Spells = tuple[tuple[float, float], ...]
 """Hours from and to."""
@@ -201,6 +209,18 @@ def test_what_is_due_is_counted_from_when_the_owner_was_told() -> None:
     assert late.not_today().not_today() == late.not_today()
     assert late._replace(asked=True).due(USUAL) == {"stop": 21 * HOUR}
     assert IdleState().not_today() == IdleState()
+
+
+def test_who_has_no_page_in_sight_is_to_be_told_once_and_keeps_all() -> None:
+    kept, done = IdleState(), []
+    for _ in range(int(48 * HOUR / LOOK)):
+        action, kept = ladder.step(USUAL, HURRIED, kept)
+        done += [action] if action else []
+
+    assert (done, kept.told) == (["tell"], None)
+    assert kept.shown().due(USUAL) == {"park": 2 * HOUR, "stop": 11 * HOUR}  # the hours of the rule, halved
+    assert kept.shown().shown() == kept.shown()
+    assert IdleState().shown() == IdleState()
 
 
 def test_who_is_told_late_has_the_hours_of_the_rule_all_the_same() -> None:

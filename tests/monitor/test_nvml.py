@@ -384,6 +384,21 @@ def test_a_sample_of_the_future_hides_no_later_one(used: Driver) -> None:
         assert percentages(reader)[11] == 50
 
 
+def test_a_clock_that_is_set_back_leaves_what_is_in_use_in_use(used: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver's samples bear the clock's time, which an hour ago was an hour ahead."""
+    device, now = used.devices[0], time.time()
+    seen = []
+    with NvmlReader() as reader:
+        for clock in (now + 3600, now, now + 1, now + 2):
+            monkeypatch.setattr(time, "time", lambda clock=clock: clock)
+            device.samples = [(10, int(1e6 * (clock - past)), 90, 5, 0, 0) for past in (0.2, 0.1)]
+            seen.append(percentages(reader))
+        idle = percentages(reader)
+
+    assert seen == [{10: 90, 11: 0, 12: 0}] * 4
+    assert idle == {10: 0, 11: 0, 12: 0}
+
+
 def test_more_samples_than_there_is_room_for_are_read_whole(used: Driver) -> None:
     device = used.devices[0]
     device.lists = {COMPUTE: [(pid, GIB // 100) for pid in range(1, 300)]}

@@ -67,6 +67,14 @@ def told(server: Server, kernel: str) -> dict[str, Any]:
     return next((one for one in known["notebooks"] if one["kernel"] == kernel), {})
 
 
+def for_the_culler(server: Server, kernel: str) -> dict[str, Any]:
+    """Return the same as no page is told it: with an error's status, which the Hub's proxy counts as no activity."""
+    with pytest.raises(urllib.error.HTTPError, match="409") as asked:
+        server.open("tfgpu-magic/idle?culler")
+    with asked.value as answer:
+        return next((one for one in json.load(answer)["notebooks"] if one["kernel"] == kernel), {})
+
+
 def notes(server: Server) -> list[str]:
     with server.open("tfgpu-magic/snapshot") as answer:
         return json.load(answer)["state"].get("notes") or []
@@ -85,15 +93,18 @@ def test_an_idle_notebook_is_told_of_and_shut_down_and_one_in_use_is_not(
     until(lambda: server.call(f"kernels/{busy.kernel}")["execution_state"] == "busy")
     long_unused(machine, server, tmp_path, idle, busy)
 
+    until(
+        lambda: for_the_culler(server, idle.kernel), lambda one: one.get("idle", 0.0) > 6.0, seconds=20
+    )  # longer than to `stop`
+    assert for_the_culler(server, idle.kernel)["told"] is None  # no page was there to tell its owner
+    assert told(server, idle.kernel)["told"] == 0.0
     until(lambda: "it was shut down" in server.log.read_text())
     assert kernels(server) == {busy.kernel}
     assert told(server, busy.kernel)["idle"] == 0.0
-    with pytest.raises(urllib.error.HTTPError, match="409") as asked:  # no activity, as the Hub's proxy counts it
-        server.open("tfgpu-magic/idle?culler")
-    with asked.value as answer:
-        assert busy.kernel in [one["kernel"] for one in json.load(answer)["notebooks"]]
+    assert for_the_culler(server, busy.kernel)
     log = server.log.read_text()
-    assert re.search(r"idle\.ipynb holds \S+ GiB of GPU memory without use since 0 min\. It will be shut down", log)
+    told_once = r"without use since 0 min\. Once a page in sight has told its owner, it will be shut down"
+    assert re.search(rf"idle\.ipynb holds \S+ GiB of GPU memory {told_once}", log)
     assert "busy.ipynb holds" not in log
     busy.client.stop_channels()
 
@@ -108,6 +119,7 @@ def test_one_that_lets_itself_be_parked_is_parked_and_not_shut_down(
     def put_off() -> int:
         return post(server, "idle", {"kernel": other.kernel, "pid": other.pid})[0]
 
+    until(lambda: told(server, notebook.kernel), lambda one: one.get("told") is not None)
     assert notebook.seen(lambda row: row.get("parking") == "parked")
     assert until(lambda: told(server, notebook.kernel), lambda one: one.get("held") == 0)["idle"] == 0.0
     until(put_off, lambda status: status == 204)  # its owner was told

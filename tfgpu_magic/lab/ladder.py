@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.model.rows import Table
 
 Action: TypeAlias = Literal["", "tell", "park", "stop"]
-"""Nothing; tell the owner; have it parked; shut it down."""
+"""Nothing; have its owner told; have it parked; shut it down."""
 
 LEAST = 256 * BINARY["MiB"]
 """Bytes from which on held memory counts."""
@@ -58,7 +58,8 @@ class IdleState(NamedTuple):
 
     Attributes:
         idle: seconds for which it was seen to be idle.
-        told: how many these were when its owner was told; None while that is to come.
+        notify: whether its owner is to be told.
+        told: how many these were when a page in sight was told; None while that is to come.
         rests: seconds that are left of *Not Today*.
         put_off: whether that was said; it can be once.
         asked: whether it was asked to park itself.
@@ -67,6 +68,7 @@ class IdleState(NamedTuple):
     """
 
     idle: float = 0.0
+    notify: bool = False
     told: float | None = None
     rests: float = 0.0
     put_off: bool = False
@@ -75,10 +77,16 @@ class IdleState(NamedTuple):
     hurried: bool = False
 
     def due(self, rule: Rule) -> Mapping[str, float]:
-        """Return in how many seconds it is parked, and shut down, after its owner was told."""
-        since, rests, pace = self.idle - (self.told or 0.0) + self.ahead, self.rests, 1 + self.hurried
+        """Return in how many seconds it is parked, and shut down, after its owner was told, or is told now."""
+        since = 0.0 if self.told is None else self.idle - self.told + self.ahead
+        rests, pace = self.rests, 1 + self.hurried
         due = {"park": math.inf if self.asked else rule.park, "stop": rule.stop}
         return {step: max(0.0, at - rule.notify - since) / pace + rests for step, at in due.items() if at < math.inf}
+
+    def shown(self) -> IdleState:
+        """Return it after a page in sight was answered; unchanged if there is nothing to tell, or nothing new."""
+        news = self.notify and self.told is None
+        return self._replace(told=self.idle, ahead=0.0) if news else self
 
     def not_today(self) -> IdleState:
         """Return it with all steps put off; unchanged if its owner was not told, or has said so before."""
@@ -107,8 +115,8 @@ def step(rule: Rule, now: IdleLook, kept: IdleState) -> tuple[Action, IdleState]
     ahead = kept.ahead + passed * now.hurried
     kept = kept._replace(idle=kept.idle + passed, ahead=ahead, hurried=now.hurried)
     if kept.told is None:
-        tell = kept.idle + kept.ahead >= rule.notify
-        return ("tell", kept._replace(told=kept.idle, ahead=0.0)) if tell else ("", kept)
+        tell = not kept.notify and kept.idle + kept.ahead >= rule.notify
+        return ("tell", kept._replace(notify=True)) if tell else ("", kept)
     since = kept.idle - kept.told + kept.ahead
     if since >= rule.stop - rule.notify:
         return "stop", kept

@@ -202,6 +202,11 @@ class IdleSteps:
             "over": {gpu: {"held": one.held, "bound": one.bound} for gpu, one in self._over.items()},
         }
 
+    def shown(self) -> None:
+        """Note that a page in sight asks: its user is told, and the hours to the next step begin."""
+        for key, line in self._lines.items():
+            self._lines[key] = line._replace(kept=line.kept.shown())
+
     def not_today(self, pid: int, kernel: object) -> bool:
         """Put all steps of a kernel off; tell whether it is one that its owner was told of, and had not put off."""
         for key, line in self._lines.items():
@@ -365,7 +370,7 @@ def _announced(due: Mapping[str, float]) -> str:
     """Return what will be done, as a sentence."""
     words = {"park": "parked", "stop": "shut down"}
     steps = " and ".join(f"{words[step]} after {_hours(time)} more" for step, time in due.items())
-    return f"It will be {steps}" if steps else "Nothing will be done about it"
+    return f"Once a page in sight has told its owner, it will be {steps}" if steps else "Nothing will be done about it"
 
 
 def _hours(time: float) -> str:

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.frameworks import NAMES, import_hook
-from tfgpu_magic.host import CellWatch, host
+from tfgpu_magic.host import CellWatch, RunWatch, host
 from tfgpu_magic.model.said import say
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def _last() -> Any:
     return getattr(sys, "last_value", None)
 
 
-class IdleRelease(CellWatch):
+class IdleRelease(RunWatch):
     """What gives memory that TensorFlow does not use back to the driver, once no cell has run for a while.
 
     Its timer runs only where `growth --release` is in force. It looks at nothing that is not imported yet: what is not
@@ -212,7 +212,6 @@ class IdleRelease(CellWatch):
         super().__init__(shell)
         self._seconds = after
         self._timer: threading.Timer | None = None
-        self._running = 0  # cells may run cells
 
     def stop(self) -> None:
         """Watch no more; a giving back that has begun goes on."""
@@ -228,14 +227,8 @@ class IdleRelease(CellWatch):
             timer.join(PATIENCE)
         return timer is None or not timer.is_alive()
 
-    def _before(self, _: Any) -> None:
-        self._running += 1
+    def _turned(self) -> None:
         self.put_off()  # a wait for the GPUs would spoil a CUDA graph that the cell records
-
-    def _after(self, result: Any) -> None:
-        if result is not None and not (result.info.raw_cell or "").strip():
-            return  # IPython tells the end of an empty cell, and not its beginning
-        self._running = max(0, self._running - 1)  # the cell that loads the extension has begun before it
         seconds = self._seconds()
         if seconds and not self._running and _is_asked():
             self._timer = threading.Timer(min(threading.TIMEOUT_MAX, seconds), _give_back)

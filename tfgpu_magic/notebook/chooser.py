@@ -145,7 +145,10 @@ def _apply(do: Callable[[], Plan]) -> ChooserAnswer:
             answer = _refused(error)
         else:
             answer = {"outcome": "applied", "standing": engine.standing(made), **_planned(made)}
-    magics(shell()).reporter.note_idle()  # this runs in no cell, and is news for tables
+    reporter = magics(shell()).reporter
+    if loads:
+        reporter.note_idle()  # this runs in no cell
+    reporter.announce(wait=False)  # it is news for tables
     return ChooserAnswer({**answer, "loads": loads, "said": heard.getvalue().strip()})
 
 

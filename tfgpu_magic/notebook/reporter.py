@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.frameworks import NAMES, import_hook
-from tfgpu_magic.host import CellWatch
+from tfgpu_magic.host import UseWatch
 from tfgpu_magic.model.parts import register
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ register("announce", f"{__name__}:announce")
 _GATHER = 0.1  # seconds: cells that run one after the other make one report
 
 
-class Reporter(CellWatch):
+class Reporter(UseWatch):
     """The reporter of this process.
 
     Args:
@@ -54,11 +54,10 @@ class Reporter(CellWatch):
     """
 
     def __init__(self, shell: Any = None, name: str = "", *, running: bool = False) -> None:
-        super().__init__(shell)
+        super().__init__(shell, running=running)
         global _newest
         _newest = self
         self._name, self._pid = name, os.getpid()
-        self._busy = running
         self._jobs = self._has_kernels = False
         self._awake_at = float("-inf")
         self._active = time.time()
@@ -121,18 +120,19 @@ class Reporter(CellWatch):
             done()
 
     def note_idle(self) -> None:
-        """Note that no cell runs: IPython sends no event at the end of a silent one."""
-        self._turn(busy=False)
+        """Note that the cell that loads the extension is none: IPython sends no event at the end of a silent one."""
+        self._cells.clear()
+        self._turned()
 
-    def _before(self, _: Any) -> None:
-        self._turn(busy=True)
-
-    def _after(self, _: Any) -> None:
-        self._turn(busy=False)
-
-    def _turn(self, *, busy: bool) -> None:
-        self._busy, self._active = busy, time.time()
+    def _turned(self) -> None:
+        self._active = time.time()
         self._wake.set()
+
+    def _used(self) -> None:
+        now = time.time()
+        if now - self._active >= EVERY:  # a slider sends a hundred messages a second
+            self._active = now
+            self._wake.set()
 
     def _imported(self, _: object = None) -> None:
         if self._forked():
@@ -180,7 +180,7 @@ class Reporter(CellWatch):
             promises = not self._has_kernels or self._publisher.imports
             self._publisher.publish(busy=None, active=None, promises=promises)
         else:  # whether it is busy is noted before the figures are read: a cell may end meanwhile
-            self._publisher.publish(busy=self._busy or self._jobs, active=self._active)
+            self._publisher.publish(busy=self._running or self._jobs, active=self._active)
 
     def _close(self) -> None:
         """Remove the last report; where one is being made just now, the thread does so when it is."""
@@ -200,12 +200,12 @@ class Reporter(CellWatch):
 
     def _until_next(self, pause: float) -> float | None:
         """Return the seconds until the next report or sign of activity is due; None where there is nothing to do."""
-        if self._jobs and not self._busy:
+        if self._jobs and not self._running:
             return min(pause, max(0.0, self._awake_at + AWAKE_EVERY - time.monotonic()))
         made = self._publisher
         ready = made is not None and made.ready
         due = pause if made is None else min(pause, made.longest)
-        return due if self._shell is None or self._busy or ready else None
+        return due if self._shell is None or self._running or ready else None
 
     def _look_for_jobs(self) -> None:
         """Note whether background cells and calls run: they would end with their kernel, so it is not idle."""
@@ -214,7 +214,7 @@ class Reporter(CellWatch):
         if self._jobs and not running:
             self._active = time.time()
         self._jobs = running
-        if running and not self._busy and time.monotonic() - self._awake_at >= AWAKE_EVERY:
+        if running and not self._running and time.monotonic() - self._awake_at >= AWAKE_EVERY:
             self._awake_at = time.monotonic()
             # A server counts any message as activity, and no front end shows one for a comm that does not exist.
             content = {"comm_id": "tfgpu_magic", "data": {}}

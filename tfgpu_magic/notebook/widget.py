@@ -25,7 +25,7 @@ from traitlets import Bool, Dict, Float, Unicode, default
 from tfgpu_magic.engine.status import shown
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks import self_report
-from tfgpu_magic.host import host
+from tfgpu_magic.host import host, quiet_comms
 from tfgpu_magic.model.rows import Table
 from tfgpu_magic.model.said import say
 from tfgpu_magic.monitor.table import fetch, message
@@ -118,6 +118,7 @@ class MemoryTable(anywidget.AnyWidget):
         self._rows, past = _TICKER.look()
         live = "google.colab" not in sys.modules
         super().__init__(state=message.state(self._rows), history=past or {}, live=live, **traits)
+        quiet_comms.add(self.model_id)
         self.on_msg(self._heard)
         if live:
             for events, name, note in self._notes():

@@ -211,6 +211,8 @@ class IdleHandler(ActionHandler):
         """Send what is known."""
         if "culler" in self.request.query_arguments:
             self.set_status(409)
+        else:  # a page asks while it is in sight
+            self._idle.shown()
         self.set_header("Cache-Control", "no-store")
         await self.finish(await self._idle.read())
 

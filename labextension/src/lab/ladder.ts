@@ -24,10 +24,14 @@ export function tells(): string {
 export class Ladder {
   constructor(private memory: IGpuMemory) {
     void this.ask();
-    window.setInterval(() => document.hidden || void this.ask(), EVERY);
+    window.setInterval(() => void this.ask(), EVERY);
   }
 
+  /** Ask, unless the page is out of sight: the server counts the hours to the next step from its first answer. */
   private async ask(): Promise<void> {
+    if (document.hidden) {
+      return;
+    }
     try {
       const answer = await this.request();
       if (answer.ok) {

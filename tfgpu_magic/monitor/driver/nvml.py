@@ -291,7 +291,9 @@ class NvmlReader:
 
     def _utilisation(self, device: _NvmlDevice) -> dict[int, int] | None:
         """Read the percentages of the processes that ran kernels since the last call; None where NVML does not tell."""
-        label = device.gpu.label
+        label, now = device.gpu.label, int(1e6 * time.time())
+        if self._sampled.get(label, 0) > now:  # the clock was set back, and samples bear its time
+            del self._sampled[label]
         for _ in range(4):
             count = c_uint(len(self._buffer) // SAMPLE.size)
             since = c_ulonglong(self._sampled.get(label, 0))
@@ -304,7 +306,6 @@ class NvmlReader:
         if code == nvml_calls.NOT_FOUND and label in self._sampled:
             return {}
         found = latest(self._buffer.raw, count.value) if code == nvml_calls.OK else {}
-        now = int(1e6 * time.time())
         # The first call gets what the driver has kept too. Should it count from its own start, all of that is news.
         old = range(_EPOCH, now - _RECENT) if label not in self._sampled else range(0)
         self._sampled[label] = min(max((at for at, _ in found.values()), default=since.value), now)

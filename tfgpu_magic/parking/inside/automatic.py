@@ -1,4 +1,4 @@
-"""Parks this process by itself when no cell has run for a while, always or only when another one waits for room.
+"""Parks this process by itself when it was not used for a while, always or only when another one waits for room.
 
 It has a thread that looks at the clock. The kernel's own loop does the parking, so that no cell is under way.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks import cuda
-from tfgpu_magic.host import CellWatch
+from tfgpu_magic.host import UseWatch
 from tfgpu_magic.leases import lease_file
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.parking.inside import notebook
@@ -24,14 +24,13 @@ LONGEST_PAUSE = 300.0  # the most that this becomes, until a cell runs again
 PARK_TIMEOUT = 600.0  # seconds after which a parking that the loop was given, and has not begun, is given up
 
 
-class Automatic(CellWatch):
+class Automatic(UseWatch):
     """The parking of one process by itself after so many idle seconds, or only when another one waits for room then."""
 
     def __init__(self, shell: Any, after: float, *, when_needed: bool) -> None:
-        super().__init__(shell)
+        super().__init__(shell, running=True)  # the cell that sets it up
         self._idle_for, self._when_needed = after, when_needed
         self._notebook = notebook.of(shell)
-        self._running = True  # the cell that sets it up
         self._idle_since = self._not_before = float("-inf")
         self._pause = AGAIN_AFTER
         self._ended = threading.Event()
@@ -41,11 +40,11 @@ class Automatic(CellWatch):
         self._ended.set()
         super().stop()
 
-    def _before(self, _: object) -> None:
-        self._running = True
+    def _turned(self) -> None:
+        self._idle_since, self._pause = time.monotonic(), AGAIN_AFTER
 
-    def _after(self, _: object) -> None:
-        self._running, self._idle_since, self._pause = False, time.monotonic(), AGAIN_AFTER
+    def _used(self) -> None:
+        self._idle_since = time.monotonic()
 
     def run(self) -> None:
         """Look until it is stopped."""
