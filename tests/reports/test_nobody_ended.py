@@ -67,7 +67,7 @@ def beside(kernel: BlockingKernelClient, shell: str, code: str) -> str:
     while True:
         message = kernel.get_iopub_msg(timeout=60 * SLACK)
         if message["parent_header"].get("msg_id") == asked:
-            said += message["content"].get("text", "")
+            said += str(message["content"].get("text", ""))
             if message["content"].get("execution_state") == "idle":
                 return said
 

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import nbformat
 import pytest
 
 from tests.jupyter import execute
@@ -148,11 +147,14 @@ def test_jupyter_10_a_notebook_of_vs_code_is_called_by_its_own_name(server: Serv
 
 def test_jupyter_26_a_notebook_that_a_notebook_runs_does_not_bear_its_name(server: Server) -> None:  # noqa: F811
     inner = [
-        nbformat.v4.new_code_cell("%load_ext tfgpu_magic"),
-        nbformat.v4.new_code_cell(f"import os, pathlib; {HOLD}; pathlib.Path('pid').write_text(str(os.getpid()))"),
-        nbformat.v4.new_code_cell("import time\nwhile not pathlib.Path('over').exists(): time.sleep(0.05)"),
+        "%load_ext tfgpu_magic",
+        f"import os, pathlib; {HOLD}; pathlib.Path('pid').write_text(str(os.getpid()))",
+        "import time\nwhile not pathlib.Path('over').exists(): time.sleep(0.05)",
     ]
-    nbformat.write(nbformat.v4.new_notebook(cells=inner), server.home / "child.ipynb")
+    empty = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
+    cells = [{**empty, "source": source} for source in inner]
+    notebook = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 4}
+    (server.home / "child.ipynb").write_text(json.dumps(notebook))
     parent = Kernel(server, "parent.ipynb")
     parent.run(f"%load_ext tfgpu_magic\n{HOLD}")
     parent.run(
