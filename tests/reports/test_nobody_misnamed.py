@@ -151,7 +151,7 @@ def test_jupyter_26_a_notebook_that_a_notebook_runs_does_not_bear_its_name(serve
         f"import os, pathlib; {HOLD}; pathlib.Path('pid').write_text(str(os.getpid()))",
         "import time\nwhile not pathlib.Path('over').exists(): time.sleep(0.05)",
     ]
-    empty = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
+    empty: dict[str, object] = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
     cells = [{**empty, "source": source} for source in inner]
     notebook = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 4}
     (server.home / "child.ipynb").write_text(json.dumps(notebook))
