@@ -140,7 +140,7 @@ class UseWatch(RunWatch):
 
     def _before_code(self) -> None:
         """Called before a cell, a silent one, or a comm's callback; the live table's pages send unasked."""
-        kernel = getattr(self._shell, "kernel", None)
+        kernel: Any = getattr(self._shell, "kernel", None)
         parent = kernel.get_parent("shell") if hasattr(kernel, "get_parent") else {}
         if parent.get("content", {}).get("comm_id") not in quiet_comms:
             self._used()
