@@ -62,8 +62,9 @@ def subshell(kernel: BlockingKernelClient) -> str:
 
 def beside(kernel: BlockingKernelClient, shell: str, code: str) -> str:
     """Run a cell in a subshell to its end, and return what it printed."""
+    said = ""
     content = {"code": code, "silent": False, "store_history": False, "user_expressions": {}, "allow_stdin": False}
-    asked, said = send(kernel, "execute_request", content, subshell_id=shell), ""
+    asked = send(kernel, "execute_request", content, subshell_id=shell)
     while True:
         message = kernel.get_iopub_msg(timeout=60 * SLACK)
         if message["parent_header"].get("msg_id") == asked:

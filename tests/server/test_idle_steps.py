@@ -13,6 +13,7 @@ from unittest import mock
 import pytest
 
 from tests.monitor.boards import end_collectors, published
+from tests.reports.test_nobody_ended import beside, subshell
 from tests.server.acting import Kernel, post
 from tests.server.test_park import ALLOWS, Notebook
 from tests.waiting import until
@@ -91,7 +92,12 @@ def test_an_idle_notebook_is_told_of_and_shut_down_and_one_in_use_is_not(
     idle, busy = (Notebook(server, f"{name}.ipynb", setup="") for name in ("idle", "busy"))
     busy.client.execute("import time; time.sleep(3600)")
     until(lambda: server.call(f"kernels/{busy.kernel}")["execution_state"] == "busy")
-    long_unused(machine, server, tmp_path, idle, busy)
+    looked_at = Notebook(server, "looked_at.ipynb", setup="%load_ext tfgpu_magic")
+    looked_at.client.execute("import time; time.sleep(3600)")
+    until(lambda: server.call(f"kernels/{looked_at.kernel}")["execution_state"] == "busy")
+    beside(looked_at.client, subshell(looked_at.client), "1 + 1")
+    assert until(lambda: server.call(f"kernels/{looked_at.kernel}")["execution_state"] == "idle")  # for its server
+    long_unused(machine, server, tmp_path, idle, busy, looked_at)
 
     until(
         lambda: for_the_culler(server, idle.kernel), lambda one: one.get("idle", 0.0) > 6.0, seconds=20
@@ -99,14 +105,15 @@ def test_an_idle_notebook_is_told_of_and_shut_down_and_one_in_use_is_not(
     assert for_the_culler(server, idle.kernel)["told"] is None  # no page was there to tell its owner
     assert told(server, idle.kernel)["told"] == 0.0
     until(lambda: "it was shut down" in server.log.read_text())
-    assert kernels(server) == {busy.kernel}
-    assert told(server, busy.kernel)["idle"] == 0.0
+    assert kernels(server) == {busy.kernel, looked_at.kernel}
+    assert [told(server, one.kernel)["idle"] for one in (busy, looked_at)] == [0.0, 0.0]
     assert for_the_culler(server, busy.kernel)
     log = server.log.read_text()
     told_once = r"without use since 0 min\. Once a page in sight has told its owner, it will be shut down"
     assert re.search(rf"idle\.ipynb holds \S+ GiB of GPU memory {told_once}", log)
     assert "busy.ipynb holds" not in log
-    busy.client.stop_channels()
+    for one in (busy, looked_at):
+        one.client.stop_channels()
 
 
 def test_one_that_lets_itself_be_parked_is_parked_and_not_shut_down(
