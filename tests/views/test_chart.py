@@ -185,7 +185,7 @@ def test_a_gpu_that_was_never_used_has_no_chart() -> None:
 def test_a_gpu_without_a_number_is_named_by_its_uuid() -> None:
     record = Timeline([Sample(1000.0, (Level("GPU-01234567-89ab-cdef", GIB, None),))])
 
-    assert "GPU ...89ab-cdef: 1 GiB in use" in repr(Session(record))
+    assert "GPU GPU-...-cdef: 1 GiB in use" in repr(Session(record))
 
 
 def test_the_line_below_a_cell_is_one_sentence_for_all_pools_that_changed() -> None:

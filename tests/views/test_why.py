@@ -47,6 +47,7 @@ def test_it_is_read_in_lines() -> None:
         "            6.9 GiB  eval.ipynb, idle 2 h",
         "  Largest   300 MiB  model.layers[3].kernel (variable)",
         "                9 B  no name leads to it (tensor)",
+        "           `%tf_gpu tensors` shows all.",
         TRIED,
         (
             "  %%tf_gpu isolate growth          "
