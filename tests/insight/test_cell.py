@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.insight.shell import cells
 from tests.machines import machine_of
 from tests.magic.shell import Seen
@@ -58,6 +60,31 @@ def test_an_error_is_the_cells_own_at_its_line_and_what_it_took_is_shown(machine
     assert "ended by ZeroDivisionError, peak 64 MiB" in seen.text
     assert re.search(r"----> 4 1 ?/ ?0  # here", seen.text)
     assert "tfgpu_magic/" not in seen.text.partition("Traceback")[2]
+
+
+def test_a_cell_may_be_measured_twice_and_its_error_is_its_own(machine: Machine) -> None:
+    failed, passed, left = told(
+        machine,
+        "%%tf_gpu measure\n%tf_gpu measure\n1 / 0",
+        "%%tf_gpu measure\n%tf_gpu measure\n6 * 7",
+        "'showtraceback' in vars(get_ipython())",
+    )
+
+    assert (failed.text.count("Measured:"), failed.text.count("ended by ZeroDivisionError")) == (2, 2)
+    assert (passed.text.count("Measured:"), value(passed)) == (2, "42")
+    assert "AttributeError" not in failed.text + passed.text
+    assert value(left) == "False"
+
+
+@pytest.mark.parametrize("above", ["", "%%tf_gpu measure\n"])
+def test_a_users_own_tracebacks_stay_also_those_that_the_cell_installs(machine: Machine, above: str) -> None:
+    _, measured, after = told(
+        machine, f"{above}from rich import traceback; traceback.install()", "%%tf_gpu measure\n1 / 0", "1 / 0"
+    )
+
+    assert "ended by ZeroDivisionError" in measured.text
+    assert ["╭" in one.text for one in (measured, after)] == [True, True]
+    assert "run_code" not in after.text  # rich leaves out IPython's frames, if its function is called
 
 
 def test_what_is_no_error_passes_too_and_nothing_is_measured_any_more(machine: Machine) -> None:

@@ -119,7 +119,11 @@ class CellMeasure(CellWatch):
             self._within -= 1
             return
         self.stop()
-        del self._shell.showtraceback
+        own = vars(self._shell)
+        if own.get("showtraceback") == self._showing:  # else the cell has put another before it, which calls it
+            del own["showtraceback"]
+            if self._shell.showtraceback != self._show_traceback:  # the user's, or another measurement's of the cell
+                self._shell.showtraceback = self._show_traceback
         error = getattr(result, "error_in_exec", None)
         self._measuring.__exit__(type(error) if error else None, error, None)
         measured = replace(self._measuring.result, error=_outcome(result)[1])
