@@ -166,7 +166,7 @@ def test_a_fact_of_rows_is_in_every_view(monkeypatch: pytest.MonkeyPatch, tmp_pa
     parts.parts("row fact")  # those of the house are registered by now
     monkeypatch.setitem(parts._names, "row fact", [])
     parts.register("row fact", f"{__name__}:naps")
-    found = fetch.posted(SimpleNamespace(read=tuple, places=(BoardDirectory(tmp_path),), names={}))  # type: ignore[arg-type]
+    found = fetch.posted(SimpleNamespace(read=tuple, place=BoardDirectory(tmp_path), names={}))  # type: ignore[arg-type]
     gpu = Gpu(index=0, uuid="GPU-0", name="A GPU", total=8 * GIB, used=3 * GIB, free=5 * GIB)
     rows = tuple(Process("0", pid, "C", pid * GIB) for pid in (1, 2))
     owners = {pid: Owner(pid=pid, who="mine", text=f"{pid}.ipynb", kernel=pid) for pid in (1, 2)}

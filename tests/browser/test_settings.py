@@ -107,7 +107,7 @@ def test_each_setting_does_what_its_title_says(scene: Scene, panel: View, notebo
     history, notes = panel.root.locator(".tfgpu-view-gpu svg[role=img]"), panel.root.get_by_label("Notes")
     item, sensors = page.locator(".tfgpu-status"), panel.root.locator(".tfgpu-view-sensors")
     busy.client.execute("import time; time.sleep(600)")  # it ends with the server
-    scene.machine.fault("nvmlDeviceGetComputeRunningProcesses_v3", NO_PERMISSION)  # of which a note tells
+    scene.machine.host_pids()  # of which a note tells, as of a container
     for part in (history, notes, sensors, item):
         expect(part).to_be_visible(timeout=30_000 * SLACK)
     soon(lambda: panel.link() == "live · 1 s")
@@ -121,7 +121,7 @@ def test_each_setting_does_what_its_title_says(scene: Scene, panel: View, notebo
     for part in (history, notes, sensors):
         expect(part).to_have_count(0)
     expect(item).to_be_hidden()
-    scene.machine.clear_faults()
+    scene.machine.host_pids(False)
     soon(lambda: owners_are("b.ipynb", "a.ipynb"), 60)
 
     assert panel.used() == used  # the bar has others' memory in any case

@@ -121,6 +121,7 @@ WHERE = {
     "TfGpuHeldUnused": ("username", NOON, {"ann": 40 * GIB}),
     "TfGpuOverBound": ("username", NOON, {"ann": 40 * GIB}),
     "TfGpuLimitNotInForce": ("hostname", NOON, {"lab2": 3}),
+    "TfGpuGone": ("hostname", NOON, {}),  # all are listed on that day; `rules_test.yml` has one that goes
 }
 """What each rule's expression is at an hour, by a label."""
 

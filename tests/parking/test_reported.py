@@ -21,6 +21,7 @@ from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.model.report import GpuUse, HeldMemory, Parking, Report
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.notebook.publisher import Publisher
 from tfgpu_magic.parking import reported, rows
 from tfgpu_magic.policy.process_state import ProcessState
@@ -47,7 +48,8 @@ def other() -> Iterator[Report]:
 def test_what_is_parked_is_promised_nothing_and_what_moves_is(
     monkeypatch: pytest.MonkeyPatch, place: BoardDirectory, other: Report, phase: str, promised: bool
 ) -> None:
-    monkeypatch.setattr(other_processes, "_reports", lambda _: (replace(other, parked=replace(PARKED, phase=phase)),))
+    parked = replace(other, parked=replace(PARKED, phase=phase))
+    monkeypatch.setattr(ReportFiles, "read", lambda _: (parked,))
     others = other_processes.now()
     snapshot = Snapshot(time=1.0, gpus=(Gpu(index=0, uuid="GPU-0", total=16 * GIB, free=16 * GIB, used=0),))
     process = others.added_to(ProcessState(), snapshot)

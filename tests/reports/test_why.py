@@ -202,7 +202,7 @@ def test_a_limit_that_a_neighbour_has_shrunk_is_explained_by_the_neighbour(tmp_p
                 out(640, 1024, 1024),
             ],
         )
-    (mib,) = map(int, re.findall(r"\d+", held))
+    (mib,) = map(int, re.findall(r"\[(\d+)\]", held))
     told = explained(failed)
 
     assert mib < 2500

@@ -218,10 +218,10 @@ def test_a_pid_that_another_process_gets_after_the_last_look_ends_nothing(
 
     def slow(_: int) -> tuple[int, ...]:
         later.append(follow(machine, first))
-        return ()
+        return (first.pid,)
 
     monkeypatch.setattr(actions, "ancestors", slow)  # the last that is read of it
-    answer = ends(first.pid, start, signal.SIGKILL, set())
+    answer = ends(first.pid, start, signal.SIGKILL, {})
     with later[0] as second:
         assert (answer, second.pid, second.poll()) == (404, first.pid, None)
         second.kill()
@@ -233,8 +233,8 @@ def test_a_process_is_ended_and_not_one_that_began_later(
     start = began(orphan.pid)
     assert start
 
-    assert ends(orphan.pid, start + 1, signal.SIGTERM, set()) == 404
-    assert ends(orphan.pid, start, signal.SIGTERM, set()) == 204
+    assert ends(orphan.pid, start + 1, signal.SIGTERM, {}) == 404
+    assert ends(orphan.pid, start, signal.SIGTERM, {}) == 204
     assert orphan.wait(30 * SLACK) == -15
 
 

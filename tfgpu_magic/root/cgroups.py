@@ -89,11 +89,12 @@ class Listing:
     def _inode(self, path: Path) -> int:
         """Return the inode of a cgroup that root alone can make or remove; 0 if it is another one, or none.
 
-        The folder itself may be its user's, as with `Delegate=` and `User=`: who removes it needs its parent.
+        A unit's own folder may be its user's, as with `Delegate=` and `User=`: who removes it needs its parent.
         """
         with contextlib.suppress(OSError):
-            above = [one.lstat() for one in path.parents if self._root in one.parents]
-            return path.lstat().st_ino if self._root in path.parents and all(map(trust.is_roots, above)) else 0
+            own = () if path.match(_UNITS) else (path,)
+            found = [one.lstat() for one in (*own, *path.parents) if self._root in one.parents]
+            return path.lstat().st_ino if self._root in path.parents and all(map(trust.is_roots, found)) else 0
         return 0
 
     def _learn(self, uids: list[int], users: Iterable[str], groups: Iterable[str]) -> None:

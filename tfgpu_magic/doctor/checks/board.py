@@ -66,7 +66,7 @@ PORT = Outcome(
     Severity.WARNING,
     "While tfgpu-exporter is restarted, any user can take its port and tell Prometheus made-up figures.",
     "An administrator can have systemd keep the port: copy its two units anew, and run\n"
-    "  systemctl daemon-reload && systemctl stop tfgpu-exporter && systemctl enable --now tfgpu-exporter",
+    "  systemctl daemon-reload\n  systemctl stop tfgpu-exporter\n  systemctl enable --now tfgpu-exporter",
 )
 STARTING = Outcome("board.starting", Severity.NOTE, "A collector is there, and has not read the GPUs yet.")
 FAILED = Outcome("board.failed", Severity.FAULT, "No collector could begin: {why}")

@@ -42,6 +42,7 @@ class Source(NamedTuple):
             library may be.
         check: the maker's own command that shows whether the driver answers.
         files: prefixes of the files that a process has open while it uses a GPU; without any, every process may.
+        computing: prefixes of those among them that only who computes has open.
         devices: patterns of the names below /dev from which it follows which GPUs a process may open.
         vendor: the maker's number on the PCI bus, as the system writes it: ``0x10de``.
     """
@@ -51,6 +52,7 @@ class Source(NamedTuple):
     reader: str
     check: str = ""
     files: tuple[str, ...] = ()
+    computing: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     vendor: str = ""
 
@@ -73,6 +75,7 @@ SOURCES = (
         check="nvidia-smi",
         # On servers and desktops, on Jetson, on WSL.
         files=("/dev/nvidia", "/dev/nvhost", "/dev/nvmap", "/dev/nvgpu", "/dev/dxg"),
+        computing=("/dev/nvidia-uvm", "/dev/dxg"),
         devices=("nvidia[0-9]*", "nvidiactl", "dxg", "nvidia-caps/*"),
         vendor="0x10de",  # pci_ids.h
     ),

@@ -25,7 +25,7 @@ ISOLATED = "isolated call"
 LAUNCHER = "tfgpu"
 """The command under which programs run; they are named by themselves, and not by it."""
 
-_COMPUTES = ("/dev/nvidia-uvm", "/dev/dxg")
+_COMPUTES = tuple(file for source in SOURCES for file in source.computing)
 """Prefixes of the files that a process has open once it has started CUDA; who reads figures opens others."""
 _DEVICES = tuple(file for source in SOURCES for file in source.files or ("",))
 """Prefixes of the files by which a driver is reached."""
