@@ -70,6 +70,31 @@ def test_use_2_the_leak_is_named_as_tensors_names_it_and_is_let_go_of(play: Play
     assert "MiB became free, and 8 MiB are still in use" in freed
 
 
+STRANGE = {
+    "a function whose error is gone": (
+        "def make():\n    try:\n        1 / 0\n    except ArithmeticError as e:\n        return lambda: e\nodd=make()"
+    ),
+    "an object that refuses to be looked at": (
+        "class Odd:\n    def __getattribute__(self, name):\n        raise KeyError(name)\nodd = Odd()"
+    ),
+}
+
+
+@pytest.mark.parametrize("what", STRANGE)
+def test_whatever_a_cell_reads_its_error_is_explained(play: Play, what: str) -> None:
+    *_, failed = play(
+        {},
+        [
+            PATIENT,
+            "%tf_gpu limit 1GiB",
+            f"import tensorflow as tf; tf.zeros(3)\n{STRANGE[what]}",
+            f"kept = odd\n{out(128, 2**20)}",
+        ],
+    )
+
+    assert "Out of GPU memory" in failed
+
+
 def test_use_2_no_batch_changes_the_size_of_a_weights_gradient(play: Play) -> None:
     *_, failed = play({}, [PATIENT, "%tf_gpu limit 1GiB", *LEAK, "train(253)"])
 
