@@ -227,13 +227,22 @@ def test_a_limit_that_a_neighbour_has_shrunk_is_explained_by_the_neighbour(tmp_p
                 out(640, 1024, 1024),
             ],
         )
-    (mib,) = map(int, re.findall(r"\d+", held))
+    (mib,) = map(int, re.findall(r"\[(\d+)\]", held))
     told = explained(failed)
 
     assert mib < 2500
     assert "2.5 GiB could not be had" in told.splitlines()[0]
     assert "5.5 GiB are held by" in told.splitlines()[0]
     assert "in one piece" not in told
+
+
+def test_a_part_that_is_not_used_yet_has_not_been_shrunk() -> None:
+    begin = "import tensorflow as tf; x = tf.zeros((1024, 1024)); mib()"
+    add = "from tfgpu_magic.simgpu import Machine; Machine.current().add_neighbour('6.2GiB@0')"
+    with Machine.create("1x8GiB") as machine, stage(machine, again=True) as play:
+        *_, failed = play({}, [PATIENT, "%tf_gpu split 1GiB 1GiB", begin, add, out(128, 2**20)])
+
+    assert "could not be had" not in explained(failed)
 
 
 def test_use_6_an_answer_under_a_ceiling_says_that_the_ceiling_limits(play: Play) -> None:

@@ -390,9 +390,9 @@ def others_use_cuda() -> bool:
     return bool(jax) or any(name in sys.modules for name in NEIGHBOURS if name != "jax")
 
 
-def alike(some: Sequence[int], others: Sequence[int]) -> bool:
+def alike(some: Sequence[int], others: Sequence[int], within: float = 0.01) -> bool:
     """Tell whether limits differ by no more than a rounding: a fraction of a GPU is not exact."""
-    return len(some) == len(others) and all(map(functools.partial(math.isclose, rel_tol=0.01), some, others))
+    return len(some) == len(others) and all(map(functools.partial(math.isclose, rel_tol=within), some, others))
 
 
 def _neighbour() -> str:
