@@ -22,8 +22,10 @@ from tests.frameworks.novum import Novum
 from tests.magic.shell import Seen, cells
 from tests.processes import run
 from tfgpu_magic.frameworks import registry
+from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.tensorflow import arrays
 from tfgpu_magic.monitor.table import message
+from tfgpu_magic.policy.framework_plan import FrameworkPlan
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.simgpu import Machine
 
@@ -116,3 +118,17 @@ def test_where_none_uses_a_gpu_there_is_nothing_to_do(monkeypatch: pytest.Monkey
     monkeypatch.setattr(registry, "FRAMEWORKS", (Giving(Stage.IMPORTED), Keeping(Stage.ABSENT)))
 
     assert tfgpu_magic.give_back() == 0
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda"), [(15360, 14914), (24576, 24259), (40960, 40335), (23028, 22600), (81559, 81009)]
+)
+def test_a_fraction_of_what_cuda_counts_is_the_limit_that_was_asked(
+    driver: int, cuda: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = 2 * 2**30
+    now = Pool("PyTorch", "cuda:0", "GPU-0", in_use=0, peak=0, limit=limit * cuda // driver)
+    monkeypatch.setattr(registry, "pools", lambda: [now])
+
+    assert not registry.changed([FrameworkPlan(framework="PyTorch", limits={"GPU-0": limit})])
+    assert registry.changed([FrameworkPlan(framework="PyTorch", limits={"GPU-0": limit * 9 // 10})])

@@ -25,6 +25,7 @@ from tests.processes import runs
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.frameworks.runtime import RUNTIME
+from tfgpu_magic.isolate.process.inheritance import Inheritance
 from tfgpu_magic.simgpu import Machine
 
 ROOT = Path(__file__).parents[2]
@@ -431,3 +432,14 @@ def test_an_environment_that_another_thread_changes_is_no_error() -> None:
         for _ in range(5000):
             RUNTIME.environment_for_children()
     assert run(deeds.nothing, (), {}) == 1
+
+
+def test_where_the_system_does_not_tell_the_umask_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: "Name:\tpython\n")
+    before = os.umask(0o077)
+    try:
+        Inheritance.current().adopt()
+    finally:
+        after = os.umask(before)
+
+    assert after == 0o077

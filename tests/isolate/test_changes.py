@@ -61,3 +61,7 @@ def test_a_change_is_seen_and_nothing_else_is_one(
 
 def test_of_what_is_too_large_nothing_is_known() -> None:
     assert changes.states({"words": list(range(10**7))}) == {"words": None}
+
+
+def test_of_a_long_text_which_nothing_changes_nothing_is_said() -> None:
+    assert changes.states({"text": "x" * 10**7, "data": b"x" * 10**7}) == {}

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
 
-from tfgpu_magic.isolate.cells.names import Names, names
+from tfgpu_magic.isolate.cells.names import Names, names, unbound
 
 NOTEBOOK = frozenset({"a", "b", "c", "f", "m", "np", "p", "x", "y", "z"})
 """What the notebook has, for the rows below."""
@@ -374,3 +374,11 @@ def test_a_cell_does_the_same_with_only_what_it_reads(seed: int) -> None:
         assert said == said_there, text
         assert left == {**unseen, **left_there}, text
     assert len(cells) > 50
+
+
+def test_a_cells_magic_binds_what_stands_at_the_beginning_of_its_lines() -> None:
+    source = TransformerManager().transform_cell("%%time\ny = 1\nname = 2\n\tother = 3\n")  # type: ignore[no-untyped-call]
+
+    assert unbound("name", [source]) is None
+    assert unbound("other", [source]) is None
+    assert unbound("nname", [source]) is not None

@@ -98,6 +98,22 @@ def test_frameworks_1_a_session_with_options_of_its_own_is_told_under_its_cell_o
     assert "is not in force: the limit of GPU 0 is 6.1 GiB" in said[4]
 
 
+FOREIGN = """
+import ctypes
+driver, gpu, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_void_p()
+driver.cuInit(0), driver.cuDeviceGet(ctypes.byref(gpu), 0), driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), gpu)
+"""
+
+
+def test_frameworks_1_a_context_of_a_library_that_nobody_knows_is_no_session_of_tensorflows(play: Play) -> None:
+    said = play("%tf_gpu limit 2GiB", "import tensorflow as tf", FOREIGN, LOOP, OP, "%tf_gpu")
+
+    assert UNDONE not in "".join(said)
+    assert "changes nothing" in said[3]
+    assert "[2304, " in said[4]
+    assert "In force: `limit 2GiB`" in said[5]
+
+
 def test_frameworks_1_unloaded_both_calls_are_tensorflows_own_again(play: Play) -> None:
     modules = "from tensorflow.python.client import device_lib\nfrom tensorflow.python.eager.context import Context"
     own = f"import tensorflow as tf\n{modules}\nown = Context.set_memory_growth"
@@ -151,6 +167,14 @@ def test_frameworks_3_variables_that_are_set_once_tensorflow_has_begun_change_no
 
     assert UNDONE not in "".join(said)
     assert "In force: `growth`" in said[4]
+
+
+def test_frameworks_5_a_variable_that_leaves_the_gpus_as_they_are_undoes_nothing(play: Play) -> None:
+    late = f"import tensorflow as tf\n{OP}\nimport os; os.environ['CUDA_VISIBLE_DEVICES'] = ''"
+    said = play("%tf_gpu visible 0; limit 2GiB", late, "%tf_gpu")
+
+    assert "[2304, 0]" in said[1]
+    assert UNDONE.lower() not in "".join(said).lower()
 
 
 def test_frameworks_5_another_gpu_than_the_picked_one_is_told(play: Play) -> None:

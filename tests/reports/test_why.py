@@ -70,6 +70,31 @@ def test_use_2_the_leak_is_named_as_tensors_names_it_and_is_let_go_of(play: Play
     assert "MiB became free, and 8 MiB are still in use" in freed
 
 
+STRANGE = {
+    "a function whose error is gone": (
+        "def make():\n    try:\n        1 / 0\n    except ArithmeticError as e:\n        return lambda: e\nodd=make()"
+    ),
+    "an object that refuses to be looked at": (
+        "class Odd:\n    def __getattribute__(self, name):\n        raise KeyError(name)\nodd = Odd()"
+    ),
+}
+
+
+@pytest.mark.parametrize("what", STRANGE)
+def test_whatever_a_cell_reads_its_error_is_explained(play: Play, what: str) -> None:
+    *_, failed = play(
+        {},
+        [
+            PATIENT,
+            "%tf_gpu limit 1GiB",
+            f"import tensorflow as tf; tf.zeros(3)\n{STRANGE[what]}",
+            f"kept = odd\n{out(128, 2**20)}",
+        ],
+    )
+
+    assert "Out of GPU memory" in failed
+
+
 def test_use_2_no_batch_changes_the_size_of_a_weights_gradient(play: Play) -> None:
     *_, failed = play({}, [PATIENT, "%tf_gpu limit 1GiB", *LEAK, "train(253)"])
 
@@ -209,6 +234,15 @@ def test_a_limit_that_a_neighbour_has_shrunk_is_explained_by_the_neighbour(tmp_p
     assert "2.5 GiB could not be had" in told.splitlines()[0]
     assert "5.5 GiB are held by" in told.splitlines()[0]
     assert "in one piece" not in told
+
+
+def test_a_part_that_is_not_used_yet_has_not_been_shrunk() -> None:
+    begin = "import tensorflow as tf; x = tf.zeros((1024, 1024)); mib()"
+    add = "from tfgpu_magic.simgpu import Machine; Machine.current().add_neighbour('6.2GiB@0')"
+    with Machine.create("1x8GiB") as machine, stage(machine, again=True) as play:
+        *_, failed = play({}, [PATIENT, "%tf_gpu split 1GiB 1GiB", begin, add, out(128, 2**20)])
+
+    assert "could not be had" not in explained(failed)
 
 
 def test_use_6_an_answer_under_a_ceiling_says_that_the_ceiling_limits(play: Play) -> None:

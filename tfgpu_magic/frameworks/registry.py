@@ -37,6 +37,9 @@ FRAMEWORKS: tuple[Framework, ...] = tuple(
 PEAKS: dict[str, SharedPeaks] = {one.name: SharedPeaks(one) for one in FRAMEWORKS}
 """The peak counters of each framework, by its name."""
 
+LESS = 0.05
+"""The part by which a limit that is a fraction may be another: of a T4, CUDA counts 3% less than the driver does."""
+
 
 def awake() -> list[Framework]:
     """Return the frameworks that use a GPU, or a CUDA context that may be theirs."""
@@ -112,7 +115,7 @@ def changed(parts: Iterable[FrameworkPlan]) -> dict[str, dict[str, int | None]]:
     for one in pools() if told else ():
         part = told.get(one.framework)
         asked, now = part.limits.get(one.gpu) if part else None, one.limit
-        if part and asked and not (now and (alike([now], [asked]) or (now < asked and one.gpu in part.ceilings))):
+        if part and asked and not (now and (alike([now], [asked], LESS) or (now < asked and one.gpu in part.ceilings))):
             found.setdefault(one.framework, {})[one.gpu] = now
     return found
 

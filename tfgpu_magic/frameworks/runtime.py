@@ -339,16 +339,19 @@ class Runtime:
         undoing |= {ALLOCATOR: ASYNC} if plan.limited else {}
         wrong = [name for name, value in plan.variables.items() if now(name) != value]
         wrong += [name for name, value in undoing.items() if name not in plan.variables and now(name) == value]
+        planned = {str(device.gpu.uuid): device for device in plan.devices}
+        if DEVICES in wrong and listed() and not plan.blind and set(devices.read().visible) == set(planned):
+            wrong.remove(DEVICES)  # it is read once: what the list has counts
         found: list[str] = [
             say("{name} is {value}", name=name, value=say("unset") if now(name) is None else repr(now(name)))
             for name in wrong
         ]
-        if stage is Stage.POISONED and plan.limited and not (calls.asked_by_policy or others_use_cuda()):
+        theirs = calls.asked_by_policy or others_use_cuda() or not devices.had_session()  # else it is no proof
+        if stage is Stage.POISONED and plan.limited and not theirs:
             found.append(say("TensorFlow's allocators were made before its first op, with options of their own"))
         if not listed() or (plan.growth is plan.cpus is None and not plan.show and DEVICES not in plan.environment):
             return tuple(found)
         settings, real = devices.read(), devices.logical()
-        planned = {str(device.gpu.uuid): device for device in plan.devices}
         shows = plan.show or DEVICES in plan.environment
         if shows and not plan.blind and settings.growth and set(settings.visible) != set(planned):
             found.append(say("TensorFlow sees other GPUs"))
@@ -387,9 +390,9 @@ def others_use_cuda() -> bool:
     return bool(jax) or any(name in sys.modules for name in NEIGHBOURS if name != "jax")
 
 
-def alike(some: Sequence[int], others: Sequence[int]) -> bool:
+def alike(some: Sequence[int], others: Sequence[int], within: float = 0.01) -> bool:
     """Tell whether limits differ by no more than a rounding: a fraction of a GPU is not exact."""
-    return len(some) == len(others) and all(map(functools.partial(math.isclose, rel_tol=0.01), some, others))
+    return len(some) == len(others) and all(map(functools.partial(math.isclose, rel_tol=within), some, others))
 
 
 def _neighbour() -> str:

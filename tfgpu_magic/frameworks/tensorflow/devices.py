@@ -88,6 +88,12 @@ def eager_context() -> Any | None:
     return getattr(sys.modules.get(_CONTEXT), "_context", None)
 
 
+def had_session() -> bool:
+    """Tell whether a session of TensorFlow 1's was ever made here, which makes allocators by options of its own."""
+    counter: Any = getattr(sys.modules.get("tensorflow.python.client.session"), "_python_session_create_counter", None)
+    return counter is not None and counter.get_cell().value() > 0
+
+
 def context_class() -> Any | None:
     """Return the class of that object; TensorFlow has it from its import on."""
     return getattr(sys.modules.get(_CONTEXT), "Context", None)

@@ -57,13 +57,13 @@ def reads(number: int | None) -> Reads:
         if len(seen) == MOST:
             return Reads(frozenset(found))
         seen[id(thing)] = thing
-        if isinstance(thing, FunctionType) and thing.__module__ == "__main__":
-            read = set(internals._extract_code_globals(thing.__code__)) & values.keys()
-            found |= read
-            waiting += [values[name] for name in read]
         try:
+            if isinstance(thing, FunctionType) and thing.__module__ == "__main__":
+                read = set(internals._extract_code_globals(thing.__code__)) & values.keys()
+                found |= read
+                waiting += [values[name] for name in read]
             waiting += _parts(thing)
-        except TypeError:
+        except Exception:  # it cannot be sent, or a method of its own fails
             sendable = False
     return Reads(frozenset(found), sendable)
 
@@ -72,11 +72,13 @@ def _parts(thing: Any) -> Iterable[Any]:
     """Return what is sent along with an object.
 
     Raises:
-        TypeError: it cannot be sent.
+        TypeError: it cannot be sent; any other error is of a method of its own.
     """
     kind = type(thing)
     if isinstance(thing, FunctionType):
-        cells = [cell.cell_contents for cell in thing.__closure__ or () if cell != internals._empty_cell_value]
+        cells = [
+            internals._get_cell_contents(cell) for cell in thing.__closure__ or ()
+        ]  # an empty one's are a sentinel
         return [*cells, *(thing.__defaults__ or ())] if thing.__module__ == "__main__" else []
     if isinstance(thing, MethodType):
         return [thing.__self__, thing.__func__]

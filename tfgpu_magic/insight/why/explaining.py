@@ -237,7 +237,8 @@ def _case(
     rows = tuple(row for row in rows if gpu is not None and row.gpu == gpu.gpu and row.held != 0)
     held = next((row.held for row in rows if row.pid == pid), None)
     parts = tuple(one.limit or 0 for one in beside)
-    shrunk = pool is not None and pool.capped and not pool.grows and held is not None and held < sum(parts)
+    taken = held if all(one.peak for one in beside) else None  # each is taken when it is first used
+    shrunk = pool is not None and pool.capped and not pool.grows and taken is not None and taken < sum(parts)
     if shrunk and pool is not None and len(parts) == 1 and gpu is not None and gpu.total and held is not None:
         pool = pool._replace(taken=max(held - context_bytes(gpu.total), pool.in_use))
     return Explanation(

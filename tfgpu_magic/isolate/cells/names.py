@@ -66,7 +66,10 @@ def unbound(name: str, texts: Sequence[str]) -> str | None:
         name: a name.
         texts: the cell, and all that was run before it, each as IPython's input transformer leaves it.
     """
-    cell, *before = ({*re.findall(r"[^\W\d]\w*|import \*", _VISIBLE.sub("", text))} for text in texts)
+    plain = (
+        _VISIBLE.sub("", text).replace("\\n", "\n").replace("\\t", "\t") for text in texts
+    )  # a magic's are a literal
+    cell, *before = ({*re.findall(r"[^\W\d]\w*|import \*", text)} for text in plain)
     every = cell.union(*before)
     if name in every or cell & _UNSEEN or every & _UNSEEN - {"get_ipython", "import *"}:
         return None

@@ -21,7 +21,7 @@ class Inheritance:
     """What a process passes on besides its environment; its resource limits, soft and hard, are by number."""
 
     directory: str
-    umask: int
+    umask: int | None
     cpus: frozenset[int]
     nice: int
     limits: Mapping[int, tuple[int, int]]
@@ -37,12 +37,13 @@ class Inheritance:
         umask = re.search(r"^Umask:\s*(\w+)", Path("/proc/self/status").read_text(errors="replace"), re.MULTILINE)
         limits = {number: resource.getrlimit(number) for number in _LIMITS}
         nice, cpus = os.getpriority(os.PRIO_PROCESS, 0), frozenset(os.sched_getaffinity(0))
-        return cls(directory, int(umask[1], 8) if umask else 0o22, cpus, nice, limits)
+        return cls(directory, int(umask[1], 8) if umask else None, cpus, nice, limits)
 
     def adopt(self) -> None:
         """Have this process as if the other had started it, as far as it may raise what it has."""
         os.chdir(self.directory)
-        os.umask(self.umask)
+        if self.umask is not None:  # else the fork server's is kept, as in a sandbox that does not tell it
+            os.umask(self.umask)
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, self.cpus)
         with contextlib.suppress(OSError):

@@ -21,7 +21,11 @@ _SMALL = 2**14  # numbers in a weight, up to which it is compared: the optimizer
 
 def states(values: Mapping[str, object]) -> dict[str, bytes | None]:
     """Return a digest of what each value consists of; None for one that is too large, or cannot be pickled again."""
-    return {name: _state(value) for name, value in values.items() if not name.startswith("_")}
+    return {
+        name: _state(value)
+        for name, value in values.items()
+        if not (name.startswith("_") or type(value) in (str, bytes))  # which nothing changes
+    }
 
 
 def changed(before: Mapping[str, bytes | None], values: Mapping[str, object]) -> tuple[str, ...]:
