@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -147,14 +148,14 @@ def test_pytorchs_figures_are_told_beside_tensorflows() -> None:
 
 
 def test_the_notebook_is_the_one_that_the_server_or_vs_code_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    shell, session = SimpleNamespace(user_ns={}, kernel=None), SimpleNamespace(user_ns={})  # IPython that a cell starts
-    none = notebook_of(shell)
-    shell.user_ns["__vsc_ipynb_file__"] = "/home/me/code.ipynb"
-    code = notebook_of(shell)
+    shell = SimpleNamespace(user_ns=dict[str, str]())
     monkeypatch.setenv("JPY_SESSION_NAME", "/home/me/lab.ipynb")
+    session = notebook_of(shell)  # IPython that a cell starts
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "ipykernel_launcher", "-f", "kernel-7f3a.json"])
+    server = notebook_of(shell)
+    shell.user_ns["__vsc_ipynb_file__"] = "/home/me/code.ipynb"
 
-    assert (none, code, notebook_of(shell)) == ("", "/home/me/code.ipynb", "/home/me/lab.ipynb")
-    assert notebook_of(session) == ""
+    assert (session, server, notebook_of(shell)) == ("", "/home/me/lab.ipynb", "/home/me/code.ipynb")
 
 
 # --- what runs in a kernel on the machine ---
