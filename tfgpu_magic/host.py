@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 Host: TypeAlias = Literal["kernel", "session", "cell", "program"]
 """What a process can be; only a kernel has a notebook, a menu to restart it from, and a server that can do so."""
@@ -56,6 +59,16 @@ def magics(shell: Any) -> Any:
 def starting(shell: Any) -> bool:
     """Tell whether a shell is that of a kernel that starts, and has no cell yet below which to show anything."""
     return hasattr(shell, "kernel") and not getattr(shell, "parent_header", None)
+
+
+def in_cell() -> bool:
+    """Tell whether this is called in a cell of which IPython tells the end: not in a silent one, nor at a start."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name == "run_cell_async" and not frame.f_locals.get("silent"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def title(body: str) -> str:

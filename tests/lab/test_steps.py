@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.sizes import GIB
@@ -258,6 +259,27 @@ def test_an_empty_manager_of_kernels_has_nothing_to_tell(rig: Rig) -> None:
     assert rig.read()["busy"] is True
     rig.looks(0.5)
     assert rig.read() == {"known": True, "busy": True, "notebooks": [], "over": {}}
+
+
+def test_a_kernel_that_was_started_elsewhere_is_left_alone_and_those_of_the_server_are_not(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "_cpu", lambda *pids: sum(0.0 * psutil.Process(pid).pid for pid in pids))
+    rig.kernels.there[-1] = replace(NOTEBOOK, path="there.ipynb", kernel="elsewhere")
+    rig.looks(1)
+    read = rig.read()
+    rig.looks(8)
+
+    assert (read["busy"], [one["kernel"] for one in read["notebooks"]]) == (False, ["k"])
+    assert set(rig.kernels.ended) == {"k"}
+
+
+def test_more_than_the_bound_is_told_where_no_notebook_runs(rig: Rig) -> None:
+    policy.FILE.write_text(BOUND)
+    rig.kernels.there = {}
+    rig.looks(1, replace(IDLE, held=8 * GIB, notebook=None, owner="python train.py"))
+
+    assert rig.read()["over"] == {"0": {"held": 8 * GIB, "bound": 6 * GIB}}
 
 
 @pytest.mark.parametrize(

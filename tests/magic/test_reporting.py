@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -86,6 +88,34 @@ def test_a_kernel_whose_silent_cell_has_ended_is_reported_idle(
     until(lambda: not posted[-1].busy, seconds=5)
 
     assert posted[0].busy
+
+
+LOADS = """
+import sys
+from IPython.core.interactiveshell import InteractiveShell
+from tfgpu_magic.notebook.loading import magics_of
+shell, how = InteractiveShell.instance(), sys.argv[1]
+see = "print(magics_of(get_ipython()).reporter._running)"
+shell.user_ns["magics_of"] = magics_of
+if how == "started":
+    shell.run_line_magic("load_ext", "tfgpu_magic")
+else:
+    shell.run_cell("%load_ext tfgpu_magic\\nget_ipython().run_cell('pass')\\n" + see, silent=how == "silent")
+shell.run_cell(see)
+print(magics_of(shell).reporter._running)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "found"),
+    [("cell", ["True", "True", "False"]), ("silent", ["False", "True", "False"]), ("started", ["True", "False"])],
+)
+def test_the_cell_that_loads_the_extension_runs_until_its_end_and_no_other_is_left_over(
+    how: str, found: list[str]
+) -> None:
+    done = subprocess.run([sys.executable, "-c", LOADS, how], capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == found
 
 
 def test_where_no_report_can_be_posted_nothing_piles_up(

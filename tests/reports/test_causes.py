@@ -171,6 +171,27 @@ def test_jupyter_15_a_gpu_that_the_driver_no_longer_lists_is_a_fault(
     ][: len(found) - 1]
 
 
+@pytest.mark.parametrize(("excluded", "denied"), [("No", ["nvidia1"]), ("Yes", [])])
+def test_a_gpu_that_is_kept_away_is_not_missing(
+    excluded: str, denied: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dev").mkdir()
+    for minor in range(2):
+        (tmp_path / f"dev/nvidia{minor}").touch()
+        folder = tmp_path / f"proc/driver/nvidia/gpus/0000:0{minor}:00.0"
+        folder.mkdir(parents=True)
+        (folder / "information").write_text(
+            f"Model: \t\t NVIDIA A100\nGPU UUID: \t GPU-{minor}\nBus Location: \t 0000:0{minor}:00.0\n"
+            f"Device Minor: \t {minor}\nGPU Excluded:\t {excluded if minor else 'No'}\n"
+        )
+    monkeypatch.setattr(os, "access", lambda path, _: Path(path).name not in denied)  # as a job's cgroup denies it
+    machine = ThisMachine(tmp_path, {})
+    seen = Snapshot(time=1e9, driver="570", gpus=(Gpu(index=0, uuid="GPU-0", name="NVIDIA A100", total=1, free=1),))
+    vars(machine)["driver"] = DriverReply(Reply({"took": 0.1, "library": True}), seen)
+
+    assert [one.outcome.name for one in examine(gpus, machine)] == ["gpus.works"]
+
+
 def seen_by(machine: Machine, *words: str, module: str = "tfgpu_magic") -> str:
     """Return what `tfgpu` prints on the machine, as one line."""
     done = machine.run([sys.executable, "-m", module, *words], capture_output=True, text=True)

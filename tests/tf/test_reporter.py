@@ -148,15 +148,14 @@ def test_pytorchs_figures_are_told_beside_tensorflows() -> None:
 
 
 def test_the_notebook_is_the_one_that_the_server_or_vs_code_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    shell = SimpleNamespace(user_ns={})
-    none = notebook_of(shell)
+    shell = SimpleNamespace(user_ns=dict[str, str]())
     monkeypatch.setenv("JPY_SESSION_NAME", "/home/me/lab.ipynb")
-    started = notebook_of(shell)  # by a cell, which has the variable, too
-    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "ipykernel_launcher", "-f", "/run/kernel-7f3a.json"])
-    lab = notebook_of(shell)
+    session = notebook_of(shell)  # IPython that a cell starts
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "ipykernel_launcher", "-f", "kernel-7f3a.json"])
+    server = notebook_of(shell)
     shell.user_ns["__vsc_ipynb_file__"] = "/home/me/code.ipynb"
 
-    assert (none, started, lab, notebook_of(shell)) == ("", "", "/home/me/lab.ipynb", "/home/me/code.ipynb")
+    assert (session, server, notebook_of(shell)) == ("", "/home/me/lab.ipynb", "/home/me/code.ipynb")
 
 
 # --- what runs in a kernel on the machine ---

@@ -158,7 +158,7 @@ class IdleSteps:
         known, self._known = self._known, False
         if self._looking is not None and not self._looking.done():
             raise _UnseenError("this machine's processes cannot be read")
-        notebooks = await self._kernels.notebooks()
+        notebooks = await self._started()
         looking = self._looking = self._worker.do(partial(self._see, notebooks))
         self._known = known
         await asyncio.wait({looking}, timeout=LOOK_TIMEOUT)
@@ -233,6 +233,10 @@ class IdleSteps:
         over = [key for key in there if self._over.keys() & found[key].gpus]
         return max(over, key=lambda key: there[key].idle, default="")
 
+    async def _started(self) -> dict[int, Notebook]:
+        """Return the kernels that the server has started here itself: of another one it does not see the work."""
+        return {pid: one for pid, one in (await self._kernels.notebooks()).items() if pid > 0}
+
     def _see(self, notebooks: Mapping[int, Notebook]) -> _Seen:
         """Return what is found; raise what `look` does."""
         idle, amount, flaw = file.table("idle"), "", ""
@@ -241,7 +245,7 @@ class IdleSteps:
         except PolicyError as error:
             flaw = str(error)
         rule = Rule() if idle is None else rule_of(idle, file.groups_of())
-        if not notebooks:  # nobody is to be told, and no GPU is kept awake
+        if not (notebooks or amount):  # nobody is to be told, and no GPU is kept awake
             return rule, {}, {}, _spent(), flaw
         table = self._watcher.see(notebooks)
         if why := trouble(table):
@@ -253,7 +257,7 @@ class IdleSteps:
         return rule, bound.over(table, amount), found, _spent(), flaw
 
     async def _busy(self) -> bool | None:
-        there = await self._kernels.notebooks()
+        there = await self._started()
         try:
             cpu = await within(PROCESS_TIMEOUT, _spent)
         except asyncio.TimeoutError:

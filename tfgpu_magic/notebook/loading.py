@@ -25,7 +25,7 @@ from traitlets.config import Config
 
 from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.frameworks import import_hook
-from tfgpu_magic.host import host, preload, starting
+from tfgpu_magic.host import host, in_cell, preload, starting
 from tfgpu_magic.host import magics as magics_of
 from tfgpu_magic.model.said import listed, say
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, PendingLook
@@ -233,7 +233,7 @@ class TfGpuMagics(TfGpuSettings, Magics):
     def __init__(self, shell: InteractiveShell, **kwargs: Any) -> None:
         super().__init__(shell, **kwargs)
         self.watch = FirstUseWatch(shell)
-        self.reporter = Reporter(shell, running=not starting(shell))
+        self.reporter = Reporter(shell, running=in_cell())
         self.idle_release = IdleRelease(shell, lambda: self.release_after)
         self._parks_itself: CellWatch | None = None
         # In this order: the first notes what a failure has broken.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 
@@ -161,11 +162,18 @@ def _unlisted(machine: ThisMachine) -> Iterator[Finding]:
     """Tell which GPUs the kernel module has and NVML does not list. Source: the chapter of `kernel_module`."""
     listed = {gpu.uuid for gpu in machine.driver.gpus if gpu.instance is None}
     files = sorted((machine.root / _GPUS).glob("*/information"))
-    known = [dict(_FACT.findall(machine.text(str(file.relative_to(machine.root))) or "")) for file in files]
+    found = [dict(_FACT.findall(machine.text(str(file.relative_to(machine.root))) or "")) for file in files]
+    known = [one for one in found if one.get("GPU UUID") in listed or not _kept_away(machine, one)]
     for one in known if len(known) > len(listed) else ():
         if one.get("GPU UUID") not in listed:
             facts = {"name": one.get("Model"), "place": one.get("Bus Location")}
             yield GPU_UNLISTED(count=len(known), listed=len(listed), **facts)
+
+
+def _kept_away(machine: ThisMachine, one: dict[str, str]) -> bool:
+    """Tell whether a GPU is kept from all, or from this process, as by the cgroup of a scheduler's job."""
+    file = machine.root / f"dev/nvidia{one.get('Device Minor')}"
+    return one.get("GPU Excluded") == "Yes" or (file.exists() and not os.access(file, os.R_OK | os.W_OK))
 
 
 _GPUS, _FACT = "proc/driver/nvidia/gpus", re.compile(r"^(.+?):[ \t]+(.+?)\s*$", re.MULTILINE)

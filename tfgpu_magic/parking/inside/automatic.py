@@ -13,7 +13,7 @@ from typing import Any
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks import cuda
-from tfgpu_magic.host import UseWatch, starting
+from tfgpu_magic.host import UseWatch, in_cell
 from tfgpu_magic.leases import lease_file
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.parking.inside import notebook
@@ -28,7 +28,7 @@ class Automatic(UseWatch):
     """The parking of one process by itself after so many idle seconds, or only when another one waits for room then."""
 
     def __init__(self, shell: Any, after: float, *, when_needed: bool) -> None:
-        super().__init__(shell, running=not starting(shell))  # the cell that sets it up
+        super().__init__(shell, running=in_cell())  # the cell that sets it up
         self._idle_for, self._when_needed = after, when_needed
         self._notebook = notebook.of(shell)
         self._idle_since, self._not_before = time.monotonic(), float("-inf")
