@@ -24,6 +24,7 @@ from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import look
 from tfgpu_magic.policy.fit import MOST_HOLDERS, Device
 from tfgpu_magic.policy.memory import context_bytes, reserve_bytes
+from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.policy.word import RESTART
 from tfgpu_magic.units import MIB, rounded
@@ -36,6 +37,12 @@ _compared: set[str] = set()
 
 _told: set[str] = set()
 
+_begun: Plan | None = None
+"""The plan under which TensorFlow has begun: its settings are fixed, and were compared."""
+
+_settled: Plan | None = None
+"""The plan of which nothing is compared any more: the driver's figures were, too, or something else was told."""
+
 
 def tell(*, driver: bool = True) -> None:
     """Tell the user what is not in force of what was asked, where it is seen; nothing twice. It never fails.
@@ -44,18 +51,34 @@ def tell(*, driver: bool = True) -> None:
         driver: whether the driver may be asked, which takes a tenth of a second, and a second and a half if it hangs.
     """
     with contextlib.suppress(Exception):  # no cell or program is to end for it
-        plan, stage = RUNTIME.current, devices.current_stage()
-        if stage in (Stage.READY, Stage.POISONED):
-            if not RUNTIME.differs_by_driver and (changed := RUNTIME.changed()):
-                _tell(in_commas(changed), _UNDONE, key=str(plan.asked))  # what it has is fixed by then
-            elif driver and plan.limited and not plan.growth:
-                _compare(plan.devices)
+        plan = RUNTIME.current
+        if plan is not _settled:
+            _tell_of_tensorflow(plan, driver=driver)
         registry: Any = sys.modules.get("tfgpu_magic.frameworks.registry")
+        if not plan.others.parts:
+            return
         labels = {device.gpu.uuid: device.gpu.label for device in plan.devices}
         for name, limits in registry.changed(plan.others.parts).items() if registry else ():
             for uuid, size in limits.items():
                 most, label = rounded(size) if size else say("all"), labels.get(uuid, uuid)
                 _tell(say("{name} may take {size} of GPU {gpu}", name=name, size=most, gpu=label), _UNDONE)
+
+
+def _tell_of_tensorflow(plan: Plan, *, driver: bool) -> None:
+    global _begun, _settled
+    stage = devices.current_stage()
+    if stage not in (Stage.READY, Stage.POISONED):
+        return
+    taken_at_once = {device.gpu.uuid for device in plan.devices if device.limits and not plan.growth}
+    if plan is not _begun and not RUNTIME.differs_by_driver and (changed := RUNTIME.changed()):
+        _tell(in_commas(changed), _UNDONE, key=str(plan.asked))
+        taken_at_once.clear()
+    elif driver and plan.limited:
+        _compare([device for device in plan.devices if device.gpu.uuid in taken_at_once])
+    if stage is Stage.READY:
+        _begun = plan
+        if taken_at_once <= _compared:
+            _settled = plan
 
 
 @functools.cache
