@@ -89,15 +89,15 @@ def test_an_idle_notebook_is_told_of_and_shut_down_and_one_in_use_is_not(
     serve: Serve, machine: Machine, tmp_path: Path
 ) -> None:
     server = serving(serve, tmp_path, "4s")
-    idle, busy = (Notebook(server, f"{name}.ipynb", setup="") for name in ("idle", "busy"))
-    busy.client.execute("import time; time.sleep(3600)")
-    until(lambda: server.call(f"kernels/{busy.kernel}")["execution_state"] == "busy")
+    idle, busy, beside_it = (Notebook(server, f"{name}.ipynb", setup="") for name in ("idle", "busy", "beside_it"))
     looked_at = Notebook(server, "looked_at.ipynb", setup="%load_ext tfgpu_magic")
-    looked_at.client.execute("import time; time.sleep(3600)")
-    until(lambda: server.call(f"kernels/{looked_at.kernel}")["execution_state"] == "busy")
-    beside(looked_at.client, subshell(looked_at.client), "1 + 1")
-    assert until(lambda: server.call(f"kernels/{looked_at.kernel}")["execution_state"] == "idle")  # for its server
-    long_unused(machine, server, tmp_path, idle, busy, looked_at)
+    for one in (busy, beside_it, looked_at):
+        one.client.execute("import time; time.sleep(3600)")
+        until(lambda: server.call(f"kernels/{one.kernel}")["execution_state"] == "busy")  # noqa: B023  # it is over
+    for one in (beside_it, looked_at):
+        beside(one.client, subshell(one.client), "1 + 1")
+        until(lambda: server.call(f"kernels/{one.kernel}")["execution_state"] == "idle")  # noqa: B023  # for its server
+    long_unused(machine, server, tmp_path, idle, busy, beside_it, looked_at)
 
     until(
         lambda: for_the_culler(server, idle.kernel), lambda one: one.get("idle", 0.0) > 6.0, seconds=20
@@ -105,14 +105,14 @@ def test_an_idle_notebook_is_told_of_and_shut_down_and_one_in_use_is_not(
     assert for_the_culler(server, idle.kernel)["told"] is None  # no page was there to tell its owner
     assert told(server, idle.kernel)["told"] == 0.0
     until(lambda: "it was shut down" in server.log.read_text())
-    assert kernels(server) == {busy.kernel, looked_at.kernel}
-    assert [told(server, one.kernel)["idle"] for one in (busy, looked_at)] == [0.0, 0.0]
+    assert kernels(server) == {busy.kernel, beside_it.kernel, looked_at.kernel}
+    assert [told(server, one.kernel)["idle"] for one in (busy, beside_it, looked_at)] == [0.0, 0.0, 0.0]
     assert for_the_culler(server, busy.kernel)
     log = server.log.read_text()
     told_once = r"without use since 0 min\. Once a page in sight has told its owner, it will be shut down"
     assert re.search(rf"idle\.ipynb holds \S+ GiB of GPU memory {told_once}", log)
     assert "busy.ipynb holds" not in log
-    for one in (busy, looked_at):
+    for one in (busy, beside_it, looked_at):
         one.client.stop_channels()
 
 

@@ -6,9 +6,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 from tests.jupyter import Server, execute
+from tests.reports.test_nobody_ended import WAITS, beside, send, subshell
 from tests.server.acting import Kernel
 from tests.server.streaming import rows, streaming
 from tests.sizes import GIB, MIB
@@ -66,6 +68,60 @@ def test_whether_a_kernel_is_busy_shows(server: Server, kernels: list[Kernel]) -
         stream.until(lambda state: (kernel.row(state) or {}).get("state") == "busy", 4)
         server.open(f"api/kernels/{kernel.kernel}/interrupt", {}, method="POST").close()
         stream.until(lambda state: (kernel.row(state) or {}).get("state") == "idle", 15)
+
+
+def wait_beside_another(server: Server, kernel: Kernel) -> str:
+    """Run a cell that waits, and one in a subshell to its end, for which the server calls the kernel idle."""
+    kernel.client.execute(WAITS)
+    shell = subshell(kernel.client)
+    beside(kernel.client, shell, "1 + 1")
+    until(lambda: server.call(f"kernels/{kernel.kernel}")["execution_state"] == "idle")
+    return shell
+
+
+def test_a_cell_that_waits_while_a_subshell_answers_is_busy_to_its_end(server: Server, kernels: list[Kernel]) -> None:
+    kernel = started(kernels, server, "beside.ipynb")
+    execute(kernel.client, HOLD)
+    shell = wait_beside_another(server, kernel)
+    with streaming(server) as stream:  # and nobody has looked before
+        during = kernel.row(stream.until(kernel.row, 8)) or {}
+        beside(kernel.client, shell, "held.set()")
+        stream.until(lambda state: (kernel.row(state) or {}).get("state") == "idle", 15)
+
+    assert during["state"] == "busy"
+
+
+def test_a_restart_ends_the_cells_of_all_shells_and_later_ones_count(server: Server, kernels: list[Kernel]) -> None:
+    kernel = started(kernels, server, "restarted.ipynb")
+    content = {"code": WAITS, "silent": False, "store_history": False, "user_expressions": {}, "allow_stdin": False}
+    send(kernel.client, "execute_request", content, subshell_id=wait_beside_another(server, kernel))
+    until(lambda: server.call(f"kernels/{kernel.kernel}")["execution_state"] == "busy")
+    server.call(f"kernels/{kernel.kernel}/restart", {}, method="POST")
+    kernel.client.wait_for_ready(timeout=60)
+    execute(kernel.client, HOLD)
+    with streaming(server) as stream:
+        stream.until(lambda state: (kernel.row(state) or {}).get("state") == "idle", 15)
+    wait_beside_another(server, kernel)
+    with streaming(server) as stream:
+        stream.until(lambda state: (kernel.row(state) or {}).get("state") == "busy", 15)
+
+
+def test_no_descriptor_is_left_of_a_kernel_that_is_gone(server: Server, kernels: list[Kernel]) -> None:
+    def connected(port: int) -> int:
+        return sum(one.raddr[1:] == (port,) for one in psutil.Process(server.process.pid).net_connections("tcp"))
+
+    kernel = started(kernels, server)
+    port = kernel.client.iopub_port
+    assert connected(port) == 2  # of Jupyter Server itself, and ours
+    server.call(f"kernels/{kernel.kernel}/restart", {}, method="POST")
+    until(lambda: connected(port) == 2)
+    kernels.remove(kernel)
+    kernel.end()
+    until(lambda: connected(port) == 0)
+    other = started(kernels, server)
+    descriptors = psutil.Process(server.process.pid).num_fds()
+    server.call(f"kernels/{other.kernel}/restart", {}, method="POST")
+    until(lambda: psutil.Process(server.process.pid).num_fds() <= descriptors)
 
 
 def test_a_child_of_a_kernel_is_its_notebooks(server: Server, kernels: list[Kernel]) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
+from jupyter_events import EventLogger
+from jupyter_server import DEFAULT_EVENTS_SCHEMA_PATH
 
 from tfgpu_magic.model.rows import Notebook
 from tfgpu_magic.server.kernels import Kernels
@@ -23,13 +26,13 @@ def local(process: object = manager) -> Any:
     """Return a kernel of pid 7 that this server started, with its process or without."""
     provisioner: Any = LocalProvisioner()
     provisioner.pid, provisioner.process = 7, process
-    return SimpleNamespace(provisioner=provisioner, kernel_name="python3")
+    return SimpleNamespace(provisioner=provisioner, kernel_name="python3", session=None, connect_iopub=Mock())
 
 
 def noted(kernel: Any, *sessions: dict[str, Any]) -> Notebook:
     """Return what is known of a kernel, whose sessions these are."""
     listed = [{"kernel": {"id": KNOWN}, **session} for session in sessions]
-    kernels = Kernels(manager(**{KNOWN: kernel}), SimpleNamespace(list_sessions=lambda: listed))
+    kernels = Kernels(manager(**{KNOWN: kernel}), SimpleNamespace(list_sessions=lambda: listed), Mock())
     (found,) = asyncio.run(kernels.notebooks()).values()
     return found
 
@@ -39,7 +42,7 @@ def test_kernels_that_run_elsewhere_have_no_pid_and_their_gateway_is_not_asked()
         raise AssertionError("asked over the network")
 
     remote = SimpleNamespace(provisioner=SimpleNamespace(pid=1))
-    kernels = Kernels(manager(a=remote, b=SimpleNamespace()), SimpleNamespace(list_sessions=listed))
+    kernels = Kernels(manager(a=remote, b=SimpleNamespace()), SimpleNamespace(list_sessions=listed), Mock())
 
     found = asyncio.run(kernels.notebooks())
     assert {pid: notebook.kernel for pid, notebook in found.items()} == {-1: "a", -2: "b"}
@@ -55,7 +58,7 @@ def test_sessions_are_listed_again_for_a_new_kernel_and_else_rarely() -> None:
 
     kernel = local()
     known = {"a": kernel}
-    kernels = Kernels(manager(**known), SimpleNamespace(list_sessions=listed))
+    kernels = Kernels(manager(**known), SimpleNamespace(list_sessions=listed), Mock())
 
     async def run() -> dict[int, Notebook]:
         for _ in range(5):
@@ -71,7 +74,18 @@ def test_sessions_are_listed_again_for_a_new_kernel_and_else_rarely() -> None:
 def test_a_kernel_that_has_died_names_nobody_who_is_given_its_pid() -> None:
     died = local(process=None)  # as Jupyter leaves a kernel that it does not start again
 
-    assert asyncio.run(Kernels(manager(a=died), SimpleNamespace(list_sessions=list)).notebooks()) == {}
+    assert asyncio.run(Kernels(manager(a=died), SimpleNamespace(list_sessions=list), Mock()).notebooks()) == {}
+
+
+def test_nothing_is_left_once_the_server_is_done_with_its_kernels() -> None:
+    kernel, events = local(), EventLogger()
+    events.register_event_schema(DEFAULT_EVENTS_SCHEMA_PATH / "kernel_actions" / "v1.yaml")
+    kernels = Kernels(manager(a=kernel), SimpleNamespace(list_sessions=list), events)
+    asyncio.run(kernels.notebooks())
+    kernels.close()
+
+    kernel.connect_iopub.return_value.close.assert_called_once()
+    assert not any(events._modified_listeners.values())
 
 
 @pytest.mark.parametrize(

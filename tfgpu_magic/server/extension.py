@@ -74,9 +74,9 @@ class TfGpuServer(ExtensionApp):
         server = self.serverapp
         if server is None:
             raise AssertionError("an extension is loaded by a server")
-        kernels = Kernels(server.kernel_manager, server.session_manager)
+        kernels = Kernels(server.kernel_manager, server.session_manager, server.event_logger)
         feed = Feed(kernels.notebooks, self.log, every=self.floor)
-        self._ends = (feed.close, Renames(server.session_manager).close)
+        self._ends = (feed.close, kernels.close, Renames(server.session_manager).close)
         if _open_to_all(server) if self.metrics is None else self.metrics:
             start()
             self._ends += (stop,)

@@ -28,6 +28,8 @@ MOST_SESSIONS = 20
 LONGEST_SESSION_NAME = 200
 SESSIONS_EVERY = 2.0
 """Seconds after which sessions are listed again, to find renamed notebooks; for a new kernel they are at once."""
+_ACTIONS = "https://events.jupyter.org/jupyter_server/kernel_actions/v1"
+"""The events in which Jupyter Server tells that it has started, restarted or shut down a kernel."""
 
 
 class Kernels:
@@ -36,11 +38,15 @@ class Kernels:
     Args:
         kernel_manager: Jupyter Server's manager of many kernels.
         session_manager: Jupyter Server's manager of sessions.
+        events: Jupyter Server's event logger, which tells of a kernel before it can have run a cell.
     """
 
-    def __init__(self, kernel_manager: Any, session_manager: Any) -> None:
+    def __init__(self, kernel_manager: Any, session_manager: Any, events: Any) -> None:
         self._kernels = kernel_manager
         self._sessions = session_manager
+        self._events = events
+        self._cells: dict[tuple[str, int], _Cells] = {}
+        events.add_listener(schema_id=_ACTIONS, listener=self._changed)
         self._known: dict[str, list[Mapping[str, Any]]] = {}
         self._asked: frozenset[str] = frozenset()
         self._asked_at = float("-inf")
@@ -50,10 +56,12 @@ class Kernels:
 
         A gateway's kernels, which may be processes of this machine all the same, have numbers below 0.
         """
-        kernels = {kernel_id: self._kernels.get_kernel(kernel_id) for kernel_id in self._kernels.list_kernel_ids()}
-        pids = {kernel_id: pid for kernel_id, kernel in kernels.items() if (pid := _pid(kernel)) is not None}
+        kernels, pids = self._follow()
         sessions = await self._of(frozenset(pids))
-        found = {pid: _notebook(one, kernels[one], sessions.get(one, [])) for one, pid in pids.items()}
+        cells = self._cells
+        found = {
+            pid: _notebook(one, kernels[one], sessions.get(one, []), cells.get((one, pid))) for one, pid in pids.items()
+        }
         elsewhere = [one for one, kernel in kernels.items() if not _is_local(kernel)]
         kept = self._written() if elsewhere else {}
         remote = (_notebook(one, kernels[one], kept.get(one, [])) for one in elsewhere)
@@ -71,6 +79,25 @@ class Kernels:
     async def shut_down(self, kernel: str) -> None:
         """Shut a kernel down, whatever it does."""
         await ensure_async(self._kernels.shutdown_kernel(kernel))
+
+    def close(self) -> None:
+        """Follow no kernel any longer."""
+        self._events.remove_listener(schema_id=_ACTIONS, listener=self._changed)
+        while self._cells:
+            self._cells.popitem()[1].close()
+
+    async def _changed(self, **_: object) -> None:
+        self._follow()
+
+    def _follow(self) -> tuple[dict[str, Any], dict[str, int]]:
+        """Follow the cells of each process that this server has started for a kernel; return all kernels, and these."""
+        kernels = {kernel_id: self._kernels.get_kernel(kernel_id) for kernel_id in self._kernels.list_kernel_ids()}
+        pids = {kernel_id: pid for kernel_id, kernel in kernels.items() if (pid := _pid(kernel)) is not None}
+        for gone in self._cells.keys() - pids.items():
+            self._cells.pop(gone).close()
+        for one, pid in pids.items() - self._cells.keys():
+            self._cells[one, pid] = _Cells(kernels[one])
+        return kernels, pids
 
     async def _of(self, kernels: frozenset[str]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         """Return the sessions of each kernel, notebooks and then others, the oldest first. A gateway is not asked."""
@@ -90,6 +117,30 @@ class Kernels:
             rows = database.execute("SELECT kernel_id, path, name, type FROM session").fetchall()
             return _by_kernel([dict(row) for row in rows], lambda session: session["kernel_id"])
         return {}
+
+
+class _Cells:
+    """The cells of a kernel's process, as it tells of them: to its server, the last message of any shell is its state.
+
+    Attributes:
+        shells: those that run a cell, of which each runs one at a time: its subshells, and None. Should the end of one
+            be lost, that of the shell's next one settles it.
+    """
+
+    def __init__(self, kernel: Any) -> None:
+        self.shells: set[str | None] = set()
+        self._session, self._stream = kernel.session, kernel.connect_iopub()
+        self._stream.socket.unsubscribe(b"")
+        self._stream.socket.subscribe(b"kernel")  # by which ipykernel, which has subshells, begins what is no output
+        self._stream.on_recv(self._hear)
+        self.close = self._stream.close
+
+    def _hear(self, frames: list[bytes]) -> None:
+        message = self._session.deserialize(self._session.feed_identities(frames)[1], content=False)
+        asked = message["parent_header"]
+        if (message["msg_type"], asked.get("msg_type")) == ("status", "execute_request"):
+            busy = self._session.unpack(message["content"])["execution_state"] == "busy"
+            (self.shells.add if busy else self.shells.discard)(asked.get("subshell_id"))
 
 
 def _by_kernel(
@@ -151,10 +202,12 @@ def _is_local(kernel: Any) -> bool:
     return isinstance(getattr(kernel, "provisioner", None), LocalProvisioner)
 
 
-def _notebook(kernel_id: str, kernel: Any, sessions: Sequence[Mapping[str, Any]]) -> Notebook:
+def _notebook(
+    kernel_id: str, kernel: Any, sessions: Sequence[Mapping[str, Any]], cells: _Cells | None = None
+) -> Notebook:
     # A user who may start kernels chooses path and name freely, and a kernel its own state.
     active = getattr(kernel, "last_activity", None)
-    state = str(getattr(kernel, "execution_state", None) or "")
+    state = "busy" if cells and cells.shells else str(getattr(kernel, "execution_state", None) or "")
     session, *others = sessions or [{}]
     path, name = (str(session.get(key) or "") for key in ("path", "name"))
     if session.get("type") != "notebook":  # a console's path is not a file that could be opened
