@@ -106,22 +106,23 @@ def test_a_restart_ends_the_cells_of_all_shells_and_later_ones_count(server: Ser
         stream.until(lambda state: (kernel.row(state) or {}).get("state") == "busy", 15)
 
 
-def test_no_descriptor_is_left_of_a_kernel_that_is_gone(server: Server, kernels: list[Kernel]) -> None:
-    def connected(port: int) -> int:
-        return sum(one.raddr[1:] == (port,) for one in psutil.Process(server.process.pid).net_connections("tcp"))
+def test_no_descriptor_is_left_of_a_kernel_that_is_gone(server: Server) -> None:
+    process = psutil.Process(server.process.pid)
 
-    kernel = started(kernels, server)
-    port = kernel.client.iopub_port
-    assert connected(port) == 2  # of Jupyter Server itself, and ours
+    def connected(kernel: Kernel) -> int:
+        return sum(one.raddr[1:] == (kernel.client.iopub_port,) for one in process.net_connections("tcp"))
+
+    def end(kernel: Kernel) -> int:
+        assert connected(kernel) == 2  # of Jupyter Server itself, and ours
+        kernel.end()
+        until(lambda: not connected(kernel))
+        return process.num_fds()
+
+    before, kernel = end(Kernel(server)), Kernel(server)
     server.call(f"kernels/{kernel.kernel}/restart", {}, method="POST")
-    until(lambda: connected(port) == 2)
-    kernels.remove(kernel)
-    kernel.end()
-    until(lambda: connected(port) == 0)
-    other = started(kernels, server)
-    descriptors = psutil.Process(server.process.pid).num_fds()
-    server.call(f"kernels/{other.kernel}/restart", {}, method="POST")
-    until(lambda: psutil.Process(server.process.pid).num_fds() <= descriptors)
+    until(lambda: connected(kernel) == 2)
+    end(kernel)
+    until(lambda: process.num_fds() <= before)
 
 
 def test_a_child_of_a_kernel_is_its_notebooks(server: Server, kernels: list[Kernel]) -> None:
