@@ -87,6 +87,12 @@ class Notebook(jupyter.Notebook):
         super().__init__(server)
         self.run("\n".join(["%load_ext tfgpu_magic", "%colors nocolor", *lines]))
 
+    def ok(self, source: str) -> Ran:
+        """Run a cell that must come to a good end."""
+        ran = self.run(source)
+        assert ran.status == "ok", f"{source}\n{ran.text}"
+        return ran
+
     def run(self, source: str) -> Ran:  # type: ignore[override]  # more than the text of it
         """Run a cell to its end."""
         begin = time.monotonic()
