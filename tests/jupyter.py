@@ -40,6 +40,19 @@ PATIENT = f"--KernelManager.shutdown_wait_time={30 * SLACK}"
 """Jupyter Server takes five seconds, in which a kernel on a busy machine may not have ended, or copied a GiB."""
 
 
+class Client(BlockingKernelClient):
+    """A kernel's client, whose requests stand each by itself: after an error none that waits is aborted."""
+
+    def execute(self, code: str, *more: Any, **options: Any) -> Any:
+        """Send a cell, and return its request's id."""
+        return super().execute(code, *more, **{"stop_on_error": False, **options})
+
+    def execute_interactive(self, code: str, **options: Any) -> dict[str, Any]:
+        """Run a cell to its end, and return the reply."""
+        told = {"timeout": 120 * SLACK, "stop_on_error": False, **options}
+        return dict(super().execute_interactive(code, **told))
+
+
 class Server:
     """A Jupyter Server.
 
@@ -88,7 +101,7 @@ class Server:
             *(f"--IdentityProvider.token={self.token}", *options),
         ]
         self._start = command, variables, machine
-        self._clients: list[BlockingKernelClient] = []
+        self._clients: list[Client] = []
         self.start()
 
     def start(self) -> None:
@@ -146,8 +159,8 @@ class Server:
         with self.open(f"api/{path}", data, method=method) as answer:
             return json.load(answer)
 
-    def connect(self, kernel: str) -> BlockingKernelClient:
-        client = BlockingKernelClient(connection_file=str(self.runtime / f"kernel-{kernel}.json"))
+    def connect(self, kernel: str) -> Client:
+        client = Client(connection_file=str(self.runtime / f"kernel-{kernel}.json"))
         client.load_connection_file()
         client.hb_channel.time_to_dead = 30.0  # a machine that has much to do may not answer for a second
         self._clients.append(client)
@@ -234,10 +247,7 @@ def execute(client: BlockingKernelClient, code: str) -> str:
         content = message["content"]
         said.append(content.get("text") or content.get("data", {}).get("text/plain", "") or content.get("evalue", ""))
 
-    aborted = True
-    while aborted:  # a cell that comes at the very moment after another one's error
-        reply = client.execute_interactive(code, timeout=120 * SLACK, output_hook=hear)
-        aborted = reply["content"]["status"] == "aborted"
+    client.execute_interactive(code, timeout=120 * SLACK, output_hook=hear, stop_on_error=False)
     return "".join(said)
 
 

@@ -14,7 +14,6 @@ import psutil
 from tests import jupyter
 from tests.jupyter import Server, serving
 from tests.processes import QUIET
-from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
@@ -101,7 +100,7 @@ class Notebook(jupyter.Notebook):
         def hear(message: dict[str, Any]) -> None:
             ran.messages.append((time.monotonic() - begin, message["msg_type"], message["content"]))
 
-        reply = self.client.execute_interactive(source, timeout=120 * SLACK, output_hook=hear, stop_on_error=False)
+        reply = self.client.execute_interactive(source, output_hook=hear)
         return Ran(reply["content"]["status"], ran.messages)
 
     def isolated(self, body: str, line: str = "") -> Ran:

@@ -39,7 +39,7 @@ def books(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Machine, N
 
 def both(books: list[Notebook], code: str) -> list[str]:
     """Return what `got` is in each notebook when a cell has run in all at the same time."""
-    requests = [book.client.execute(code, stop_on_error=False) for book in books]
+    requests = [book.client.execute(code) for book in books]
     for book, request in zip(books, requests, strict=True):
         while book.client.get_shell_msg(timeout=240)["parent_header"].get("msg_id") != request:
             pass
