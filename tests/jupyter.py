@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import json
 import os
 import secrets
@@ -32,9 +30,8 @@ These are pandas and matplotlib, which Keras imports, a fifth of TensorFlow's im
 parsers each time, two thirds of Jupyter Server's; and Node.js, a third of what JupyterLab's start takes.
 """
 
-# Below those that the system gives to whoever asks for any, as kernels do meanwhile; each worker of pytest has its own.
-_PORTS = itertools.count(10_000 + 1000 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) + os.getpid() % 500)
-
+_held: list[socket.socket] = []
+"""Those that hold the ports of `free_port`."""
 
 PATIENT = f"--KernelManager.shutdown_wait_time={30 * SLACK}"
 """Jupyter Server takes five seconds, in which a kernel on a busy machine may not have ended, or copied a GiB."""
@@ -97,7 +94,7 @@ class Server:
         command = [
             *(python, "-m", application, "--allow-root", "--ServerApp.open_browser=False"),
             *(f"--ServerApp.root_dir={home}", f"--ServerApp.port={self.port}", f"--ServerApp.base_url={base}"),
-            "--ServerApp.port_retries=0",  # should another have taken the port meanwhile, that is said
+            "--ServerApp.port_retries=0",
             *(f"--IdentityProvider.token={self.token}", *options),
         ]
         self._start = command, variables, machine
@@ -216,14 +213,18 @@ def serving(machine: Machine | None, home: Path, **options: Any) -> Iterator[Ser
 
 
 def free_port() -> int:
-    """Return a port that nobody listens at."""
-    for port in _PORTS:
-        if port == 10080:  # Chromium opens no page there
-            continue
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError
+    """Return a port that nobody listens at, and that the system gives to nobody else while this process lives.
+
+    A socket of ours is bound to it and does not listen, so a server that reuses addresses can, as nearly all do.
+    """
+    both = socket.has_dualstack_ipv6()
+    held = socket.socket(socket.AF_INET6 if both else socket.AF_INET)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if both:
+        held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    held.bind(("", 0))
+    _held.append(held)
+    return int(held.getsockname()[1])
 
 
 def until(ask: Callable[[], T], *, seconds: float = 60) -> T:
