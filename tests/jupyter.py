@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import json
 import os
 import secrets
@@ -32,12 +30,24 @@ These are pandas and matplotlib, which Keras imports, a fifth of TensorFlow's im
 parsers each time, two thirds of Jupyter Server's; and Node.js, a third of what JupyterLab's start takes.
 """
 
-# Below those that the system gives to whoever asks for any, as kernels do meanwhile; each worker of pytest has its own.
-_PORTS = itertools.count(10_000 + 1000 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) + os.getpid() % 500)
-
+_held: list[socket.socket] = []
+"""Those that hold the ports of `free_port`."""
 
 PATIENT = f"--KernelManager.shutdown_wait_time={30 * SLACK}"
 """Jupyter Server takes five seconds, in which a kernel on a busy machine may not have ended, or copied a GiB."""
+
+
+class Client(BlockingKernelClient):
+    """A kernel's client, whose requests stand each by itself: after an error none that waits is aborted."""
+
+    def execute(self, code: str, *more: Any, **options: Any) -> Any:
+        """Send a cell, and return its request's id."""
+        return super().execute(code, *more, **{"stop_on_error": False, **options})
+
+    def execute_interactive(self, code: str, **options: Any) -> dict[str, Any]:
+        """Run a cell to its end, and return the reply."""
+        told = {"timeout": 120 * SLACK, "stop_on_error": False, **options}
+        return dict(super().execute_interactive(code, **told))
 
 
 class Server:
@@ -84,11 +94,11 @@ class Server:
         command = [
             *(python, "-m", application, "--allow-root", "--ServerApp.open_browser=False"),
             *(f"--ServerApp.root_dir={home}", f"--ServerApp.port={self.port}", f"--ServerApp.base_url={base}"),
-            "--ServerApp.port_retries=0",  # should another have taken the port meanwhile, that is said
+            "--ServerApp.port_retries=0",
             *(f"--IdentityProvider.token={self.token}", *options),
         ]
         self._start = command, variables, machine
-        self._clients: list[BlockingKernelClient] = []
+        self._clients: list[Client] = []
         self.start()
 
     def start(self) -> None:
@@ -146,8 +156,8 @@ class Server:
         with self.open(f"api/{path}", data, method=method) as answer:
             return json.load(answer)
 
-    def connect(self, kernel: str) -> BlockingKernelClient:
-        client = BlockingKernelClient(connection_file=str(self.runtime / f"kernel-{kernel}.json"))
+    def connect(self, kernel: str) -> Client:
+        client = Client(connection_file=str(self.runtime / f"kernel-{kernel}.json"))
         client.load_connection_file()
         client.hb_channel.time_to_dead = 30.0  # a machine that has much to do may not answer for a second
         self._clients.append(client)
@@ -203,14 +213,18 @@ def serving(machine: Machine | None, home: Path, **options: Any) -> Iterator[Ser
 
 
 def free_port() -> int:
-    """Return a port that nobody listens at."""
-    for port in _PORTS:
-        if port == 10080:  # Chromium opens no page there
-            continue
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError
+    """Return a port that nobody listens at, and that the system gives to nobody else while this process lives.
+
+    A socket of ours is bound to it and does not listen, so a server that reuses addresses can, as nearly all do.
+    """
+    both = socket.has_dualstack_ipv6()
+    held = socket.socket(socket.AF_INET6 if both else socket.AF_INET)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if both:
+        held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    held.bind(("", 0))
+    _held.append(held)
+    return int(held.getsockname()[1])
 
 
 def until(ask: Callable[[], T], *, seconds: float = 60) -> T:
@@ -234,10 +248,7 @@ def execute(client: BlockingKernelClient, code: str) -> str:
         content = message["content"]
         said.append(content.get("text") or content.get("data", {}).get("text/plain", "") or content.get("evalue", ""))
 
-    aborted = True
-    while aborted:  # a cell that comes at the very moment after another one's error
-        reply = client.execute_interactive(code, timeout=120 * SLACK, output_hook=hear)
-        aborted = reply["content"]["status"] == "aborted"
+    client.execute_interactive(code, timeout=120 * SLACK, output_hook=hear, stop_on_error=False)
     return "".join(said)
 
 

@@ -14,7 +14,6 @@ import psutil
 from tests import jupyter
 from tests.jupyter import Server, serving
 from tests.processes import QUIET
-from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
@@ -87,6 +86,12 @@ class Notebook(jupyter.Notebook):
         super().__init__(server)
         self.run("\n".join(["%load_ext tfgpu_magic", "%colors nocolor", *lines]))
 
+    def ok(self, source: str) -> Ran:
+        """Run a cell that must come to a good end."""
+        ran = self.run(source)
+        assert ran.status == "ok", f"{source}\n{ran.text}"
+        return ran
+
     def run(self, source: str) -> Ran:  # type: ignore[override]  # more than the text of it
         """Run a cell to its end."""
         begin = time.monotonic()
@@ -95,7 +100,7 @@ class Notebook(jupyter.Notebook):
         def hear(message: dict[str, Any]) -> None:
             ran.messages.append((time.monotonic() - begin, message["msg_type"], message["content"]))
 
-        reply = self.client.execute_interactive(source, timeout=120 * SLACK, output_hook=hear, stop_on_error=False)
+        reply = self.client.execute_interactive(source, output_hook=hear)
         return Ran(reply["content"]["status"], ran.messages)
 
     def isolated(self, body: str, line: str = "") -> Ran:

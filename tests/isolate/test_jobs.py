@@ -82,7 +82,7 @@ def test_a_job_can_be_stopped_and_an_interrupt_of_the_notebook_does_not(book: No
     book.run("%%tf_gpu isolate --detach\nimport time\nwhile True: time.sleep(0.1)")
     book.run("job = _")
     begun = tmp_path / "begun"
-    asked = book.client.execute(f"import time; open({str(begun)!r}, 'w').close(); time.sleep(600)", stop_on_error=False)
+    asked = book.client.execute(f"import time; open({str(begun)!r}, 'w').close(); time.sleep(600)")
     until(begun.exists)
     book.interrupt()
 

@@ -33,17 +33,17 @@ def books(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Machine, N
         Notebook(one.server, line) as other,
     ):
         for book in (one, other):
-            book.isolated("pass")
+            book.ok("%%tf_gpu isolate\npass")
         yield machine, one, other
 
 
 def both(books: list[Notebook], code: str) -> list[str]:
     """Return what `got` is in each notebook when a cell has run in all at the same time."""
-    requests = [book.client.execute(code, stop_on_error=False) for book in books]
+    requests = [book.client.execute(code) for book in books]
     for book, request in zip(books, requests, strict=True):
         while book.client.get_shell_msg(timeout=240)["parent_header"].get("msg_id") != request:
             pass
-    return [book.run("got").text for book in books]
+    return [book.ok("got").text for book in books]
 
 
 def test_jobs_with_limits_of_two_notebooks_never_take_more_than_there_is(
@@ -51,7 +51,7 @@ def test_jobs_with_limits_of_two_notebooks_never_take_more_than_there_is(
 ) -> None:
     machine, *kernels = books
     for book in kernels:
-        book.run(HOLD.format(policy="visible 0; limit 40%"))
+        book.ok(HOLD.format(policy="visible 0; limit 40%"))
     most, over = 0, threading.Event()
 
     def watch() -> None:
@@ -89,14 +89,14 @@ def test_two_detached_cells_with_a_limit_share_a_gpu_only_if_both_fit(
 ) -> None:
     _, book, _ = books
     for name in ("one", "other"):
-        book.run(
+        book.ok(
             f"%%tf_gpu isolate --detach -o {name} visible 0; limit 60%\n"
             f"from tests.isolate import on_machine as on\n{name} = on.hold(seconds=1.0).mine[0]"
         )
-        book.run(f"{name}_job = _")
-    book.run("one_job.result(), other_job.result()")
+        book.ok(f"{name}_job = _")
+    book.ok("one_job.result(), other_job.result()")
 
-    sizes = ast.literal_eval(book.run("[one, other]").value)
+    sizes = ast.literal_eval(book.ok("[one, other]").value)
     assert [size > 8 * GIB * 60 // 100 - MIB for size in sizes] == [True, True]
 
 
@@ -104,7 +104,7 @@ def test_submitted_calls_stand_among_the_jobs_and_in_errors_with_their_lines(
     books: tuple[Machine, Notebook, Notebook],
 ) -> None:
     _, book, _ = books
-    book.run(HOLD.format(policy=None))
+    book.ok(HOLD.format(policy=None))
     book.run("import time\ndef nap(): time.sleep(60)\nnapping = executor.submit(nap)")
     until(lambda: " running " in book.run("%tf_gpu jobs").shown()[0]["text/plain"].splitlines()[-1])
     row = book.run("%tf_gpu jobs").shown()[0]["text/plain"].splitlines()[-1]

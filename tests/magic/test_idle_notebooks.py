@@ -11,7 +11,6 @@ from tests.jupyter import LEAN, Notebook, Server, serving
 from tests.parking.notebooks import PATIENT
 from tests.server.conftest import ENABLED, ROOT
 from tests.sizes import GIB
-from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.engine.other_processes import OtherProcesses
 from tfgpu_magic.errors import Refused
@@ -76,8 +75,7 @@ def said(asking: Notebook, line: str) -> str:
         content = message["content"]
         heard.append(content.get("text") or content.get("data", {}).get("text/plain", "") or content.get("evalue", ""))
 
-    asked: dict[str, Any] = {"allow_stdin": False, "stop_on_error": False}  # else the next line may be dropped
-    asking.client.execute_interactive(line, timeout=120 * SLACK, output_hook=hear, **asked)
+    asking.client.execute_interactive(line, output_hook=hear, allow_stdin=False)
     return "\n".join(heard)
 
 

@@ -39,7 +39,8 @@ def test_restart_applies_the_words_in_the_new_kernel(machine: Machine, server: S
     before = int(execute(client, "import os; print(os.getpid())"))
     assert "since In [" in execute(client, f"%tf_gpu {words}")
     cells = [f"%tf_gpu {words} --restart\nopen('rest', 'w')", "open('queued', 'w')"]
-    asked = [client.execute(cell) for cell in cells]  # the rest and the second must not run in a kernel that is going
+    # As a page asks; the rest and the second must not run in a kernel that is going.
+    asked = [client.execute(cell, stop_on_error=True) for cell in cells]
     told = _heard(client)
     replies = [reply_to(client, one)["status"] for one in asked]
     client.stop_channels()

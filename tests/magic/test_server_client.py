@@ -187,7 +187,7 @@ def test_another_server_of_the_same_user_hears_nothing(tmp_path: Path) -> None:
 
 
 def test_where_the_server_listens_no_longer_nobody_else_hears_the_token(tmp_path: Path) -> None:
-    code = "import socket, sys; l = socket.socket(); l.bind(('127.0.0.1', int(sys.argv[1]))); l.listen(); input()"
+    code = "import socket, sys; one = socket.create_server(('127.0.0.1', int(sys.argv[1]))); input()"
     port = free_port()
     with subprocess.Popen([sys.executable, "-c", code, str(port)], stdin=-1):  # a process that is not this one
         tell(tmp_path, port)  # and this one wrote that it would listen there

@@ -58,7 +58,7 @@ def test_a_model_is_as_it_was_after_another_notebook_had_the_gpu(site: Site, not
 def test_a_cell_waits_for_room_and_says_for_whom(site: Site, notebook: Notebook, digest: str) -> None:
     park(notebook)
     with site.holding("eval.ipynb") as other:
-        asked = notebook.client.execute("print(digest())", stop_on_error=False)  # the next one is not aborted
+        asked = notebook.client.execute("print(digest())")
         said = until(lambda: heard(notebook), lambda text: "Waiting for room" in text)
         assert "eval.ipynb holds 5.2 GiB" in said
         assert "come back, about" in said
@@ -69,7 +69,7 @@ def test_a_cell_waits_for_room_and_says_for_whom(site: Site, notebook: Notebook,
         assert "still parked" in answer["evalue"]
         assert is_parked(notebook)
         heard(notebook)
-        asked = notebook.client.execute("", user_expressions={"digest": "digest()"}, stop_on_error=False)
+        asked = notebook.client.execute("", user_expressions={"digest": "digest()"})
         until(lambda: heard(notebook), lambda text: "Waiting for room" in text)
         os.kill(notebook.pid, signal.SIGINT)
         assert reply_to(notebook.client, asked)["status"] == "error"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
+import signal
 import sys
 import time
 from pathlib import Path
@@ -224,6 +226,16 @@ def nvml(gpu: int | None, function: str, *args: Any) -> Any:
     if isinstance(answer, list):
         return [_row(row) for row in answer]
     return {name: getattr(answer, name) for name, _ in answer._fields_} if hasattr(answer, "_fields_") else answer
+
+
+def used_before_and_after(pid: int) -> tuple[int, int]:
+    """Kill a process, and return what is used of GPU 0 in the moment before, and right after its end."""
+    memory = "nvmlDeviceGetMemoryInfo", 0x02000028  # version 2: what is reserved is not among what is used
+    before = nvml(0, *memory)["used"]
+    ended = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGKILL)
+    select.select([ended], [], [])
+    return before, nvml(0, *memory)["used"]
 
 
 def _row(row: Any) -> Any:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.machines import machine_of
 from tests.processes import program, run
-from tests.simgpu.on_machine import drawn_then_computed, launched, nvml, probe, timed, trained
+from tests.simgpu.on_machine import drawn_then_computed, launched, nvml, probe, timed, trained, used_before_and_after
 from tests.sizes import GIB, MIB
 from tests.waiting import until
 from tfgpu_magic.errors import SimulatorError
@@ -150,6 +150,11 @@ def test_all_rows_of_many_dead_processes_are_dropped() -> None:
             neighbour.stop()
 
         assert [row.pid for row in machine.processes()] == [neighbours[-1].pid]
+
+
+def test_who_opens_the_driver_after_a_process_has_ended_finds_none_of_its_memory(machine: Machine) -> None:
+    with machine.add_neighbour("3GiB@0") as neighbour:
+        assert run(machine, used_before_and_after, neighbour.pid) == (3 * GIB, 0)
 
 
 def test_calls_are_counted(machine: Machine) -> None:

@@ -21,6 +21,7 @@ static int start(void)
         cuda.primary[i] = (struct cuda_context){.ordinal = i, .primary = true};
     memcpy(cuda.bus, cuda.device, sizeof cuda.bus);
     cuda.count = count;
+    sim_prune(cuda_machine, true);
     sim_forget_self(cuda_machine);
     cuda.pid = getpid();
     sim_map_uvm(2 << 20); /* as every process on a GPU has it */

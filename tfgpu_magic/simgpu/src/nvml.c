@@ -26,6 +26,7 @@ static int start(const char *function, atomic_int *slot)
         return fault;
     if (!present())
         return NVML_DRIVER_NOT_LOADED;
+    sim_prune(nvml_machine, true); /* what has ended before a driver is opened is nowhere in what it says */
     atomic_fetch_add(&users, 1);
     return NVML_OK;
 }
