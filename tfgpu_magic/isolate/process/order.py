@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfgpu_magic.frameworks.pool import Pool
-from tfgpu_magic.isolate.process.inheritance import Inheritance
 from tfgpu_magic.model.report import GpuUse
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.policy.policy import NOTHING, Policy
@@ -28,7 +27,8 @@ class Order:
         runner: the function that runs the call, ``module:name``; see `worker.Runner`.
         environment: every environment variable.
         caller: the word for what calls, as `host.here` has it.
-        inheritance: the working directory, and whatever else a program inherits.
+        directory: the working directory.
+        inheritance: calls by which it gets whatever else a program inherits, as far as it may.
         path: where modules are imported from.
         arguments: the program's command line.
         key: the key by which it authenticates to managers of `multiprocessing`; None where that is not imported.
@@ -46,7 +46,8 @@ class Order:
     runner: str
     environment: Mapping[str, str]
     caller: str
-    inheritance: Inheritance
+    directory: str
+    inheritance: tuple[Callable[[], object], ...]
     path: tuple[str, ...]
     arguments: tuple[str, ...] = ()
     key: bytes | None = field(default=None, repr=False)

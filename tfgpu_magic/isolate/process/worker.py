@@ -198,7 +198,10 @@ def _set_up(order: Order) -> None:
     RUNTIME.read_ceiling()  # before any code of the call could change the variable
     sys.path[:], sys.argv[:] = order.path, order.arguments
     importlib.invalidate_caches()
-    order.inheritance.adopt()
+    os.chdir(order.directory)
+    for take_over in order.inheritance:
+        with contextlib.suppress(OSError, ValueError):  # it may not raise everything that was lowered
+            take_over()
     time.tzset()  # for the environment, which is new too
     if order.key is not None:
         current_process().authkey = order.key
