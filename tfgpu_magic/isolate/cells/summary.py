@@ -50,8 +50,6 @@ def summarise(
         lines.append(f"Gone with its process: {', '.join(facts.stays)}. To bring back: -o {','.join(facts.stays)}")
     if facts.changed:
         lines.append(f"Changed only there: {', '.join(facts.changed)}. To bring back: -o {','.join(facts.changed)}")
-    if facts.large:
-        lines.append(f"Sent as copies, and too large to compare: {', '.join(facts.large)}. -o brings changes back.")
     lines += notes
     if hint:
         lines.append(f"The notebook has {hint}, which the cell's text does not name. To send it too: -i +{hint}")

@@ -120,7 +120,6 @@ class CellFacts:
         given: the pickles of what is brought back: the names in each, and how many of the parts after this one it has;
             the value's name is empty.
         changed: the notebook's names whose values it has changed, and that are not brought back.
-        large: those of which that is unknown, as they are too large to be compared.
     """
 
     stays: tuple[str, ...] = ()
@@ -128,4 +127,3 @@ class CellFacts:
     shown: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
     given: tuple[tuple[tuple[str, ...], int], ...] = ()
     changed: tuple[str, ...] = ()
-    large: tuple[str, ...] = ()

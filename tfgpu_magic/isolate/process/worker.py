@@ -98,14 +98,14 @@ def call(connection: socket.socket, work: Sequence[memoryview]) -> Result:
     try:
         function, arguments, keywords = pickling.load(work)
         given = _given(function, arguments, keywords)
-        states = changes.states(given)
+        digests = changes.digests(given)
         value = function(*arguments, **keywords)
     except BaseException as error:  # also SystemExit: it ends the call, and not this process
         ignore_interrupts()
         return Result(error=raised(error, skip=1))
     ignore_interrupts()
     title, returned = pickling.name_of(function), {id(value), *map(id, gc.get_referents(value))}
-    changed = ", ".join(changes.changed(states, {n: part for n, part in given.items() if id(part) not in returned}))
+    changed = ", ".join(changes.changed(digests, {n: part for n, part in given.items() if id(part) not in returned}))
     note = f"{title} changed only its own copies of {changed}: return what is to come back from a call."
     notes = (note,) if changed else ()
     name = f"the result of {title}"
