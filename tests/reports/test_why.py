@@ -154,6 +154,7 @@ UNSENT = {
     "an iterator": "ds = iter(tf.data.Dataset.range(3))",
     "a generator": "ds = (n for n in range(3))",
     "a lock": "import threading; ds = [threading.Lock()]",
+    "a lock in a queue": "import collections, threading; ds = collections.deque([threading.Lock()])",
     "in an object": "class Data: pass\nds = Data(); ds.source = (n for n in range(3))",
     "a dataset of a dictionary": "ds = {'train': tf.data.Dataset.range(3)}",
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Mapping
 from types import CellType, FunctionType, MethodType, ModuleType
@@ -17,9 +18,15 @@ from cloudpickle import cloudpickle as internals
 from tfgpu_magic.isolate.cells.names import names
 from tfgpu_magic.isolate.values.pickling import SharingPickler, SmallStream
 
+MOST = 20_000
+"""How many objects are examined: a trial of more takes too long for an error's handler."""
+
 _OWN_WAY = ("__reduce__", "__reduce_ex__", "__getstate__", "__getnewargs__", "__getnewargs_ex__")
-_OF_PYTHON = (OrderedDict, defaultdict, deque, functools.partial)  # their own way runs no other code
-_BY_CLOUDPICKLE = (type, FunctionType, MethodType, CellType, property, classmethod, staticmethod)
+_TAKEN_APART = {
+    *(FunctionType, MethodType, CellType, property, classmethod, staticmethod),
+    *(functools.partial, functools._lru_cache_wrapper, OrderedDict, defaultdict, deque),
+}
+"""The types of Python that are pickled with what is in them, though in a way of their own."""
 
 
 def sendable(source: str, notebook: Mapping[str, object]) -> tuple[frozenset[str], bool | None]:
@@ -32,11 +39,14 @@ def sendable(source: str, notebook: Mapping[str, object]) -> tuple[frozenset[str
     Returns:
         Names, more of them in doubt; and None where these have too much for a trial, and may be more.
     """
+    examined = itertools.count()
     found, refused = set(names(source).reads & notebook.keys()), list[object]()
 
     def reduce(obj: Any) -> Any:
         kind: Any = type(obj)
-        if issubclass(kind, _BY_CLOUDPICKLE):
+        if next(examined) == MOST:
+            raise OverflowError
+        if kind in _TAKEN_APART or issubclass(kind, type):
             if kind is FunctionType and obj.__module__ == "__main__":
                 found.update(notebook.keys() & set(internals._extract_code_globals(obj.__code__)))
             return NotImplemented
@@ -44,7 +54,7 @@ def sendable(source: str, notebook: Mapping[str, object]) -> tuple[frozenset[str
         own |= any(getattr(kind, name, None) is not getattr(object, name, None) for name in _OWN_WAY)
         if kind.__name__ == "EagerTensor" and obj.dtype.name in ("variant", "resource"):  # of datasets and iterators
             refused.append(kind)
-        elif kind in _OF_PYTHON or not own:
+        elif not own:
             try:
                 return object.__reduce_ex__(obj, 5)
             except Exception:  # it cannot be pickled
