@@ -98,10 +98,9 @@ def run(
             if call.stopped:
                 raise Abandoned
             answer = call.run(work)
-            if runner == function_runner():
-                for note in (note for note in answer.facts.notes if note not in _noted):
-                    _noted.add(note)
-                    call.sink.write("stderr", f"{note}\n")
+            if (note := answer.facts.note) and note not in _noted:
+                _noted.add(note)
+                call.sink.write("stderr", f"{note}\n")
     except (KeyboardInterrupt, OSError) as error:  # while the lease is given back
         if answer is None:
             raise

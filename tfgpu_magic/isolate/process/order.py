@@ -70,13 +70,13 @@ class WorkerFacts:
         uses: the memory that its frameworks report, by GPU UUID; empty where none was used.
         pools: its frameworks' pools.
         values: how many of the answer's parts are what the call returned; those after them are what it raised.
-        notes: sentences for the user, which are shown when it has ended; for a call each once.
+        note: a sentence for the user, which is shown once.
     """
 
     uses: tuple[GpuUse, ...] = ()
     pools: tuple[Pool, ...] = ()
     values: int = 0
-    notes: tuple[str, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
