@@ -74,14 +74,13 @@ def test_what_was_used_and_given_back(
 
 def test_what_stayed_behind_is_named_with_the_way_to_bring_it() -> None:
     kept = {"ds": "it cannot be sent."}
-    facts = CellFacts(stays=("x", "model"), kept=kept, changed=("log", "rng"), large=("words",))
+    facts = CellFacts(stays=("x", "model"), kept=kept, changed=("log", "rng"))
 
     assert repr(summarise([], machine(0), None, PID, 90, facts)).splitlines() == [
         "Isolated: 1 min 30 s, no GPU memory held.",
         "ds stays in its process: it cannot be sent.",
         "Gone with its process: x, model. To bring back: -o x,model",
         "Changed only there: log, rng. To bring back: -o log,rng",
-        "Sent as copies, and too large to compare: words. -o brings changes back.",
     ]
 
 

@@ -90,7 +90,7 @@ def test_frameworks_13_random_generators_and_iterators_are_seen_wherever_they_ar
     assert "Changed" not in read
 
 
-def test_frameworks_13_what_is_too_large_to_compare_is_said_to_be_a_copy(play: Play) -> None:
+def test_frameworks_13_what_grows_is_named_and_of_what_is_too_large_to_compare_nothing_is_said(play: Play) -> None:
     _, grown, written, words = cells(
         play,
         "import numpy as np\nlarge = {'x': np.zeros(10**7)}; rows = np.zeros(10**5); tokens = list(range(10**7))",
@@ -101,4 +101,4 @@ def test_frameworks_13_what_is_too_large_to_compare_is_said_to_be_a_copy(play: P
 
     assert "Changed only there: large." in grown
     assert "Changed only there: rows." in written
-    assert "Sent as copies, and too large to compare: tokens" in words
+    assert "tokens" not in words

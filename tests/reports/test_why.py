@@ -129,11 +129,32 @@ def test_a_name_is_let_go_of_where_that_frees_what_is_missing(play: Play, name: 
     assert ("%tf_gpu free kept" in explained(failed)) == (not loses)
 
 
+READ = {
+    "a function of TensorFlow's": "step = tf.function(lambda: kept)",
+    "a function that remembers": "import functools\n@functools.cache\ndef step(): return kept",
+    "a part of a function": "import functools; step = functools.partial(lambda x: kept, 1)",
+    "an object": "class Step:\n    def __call__(self): return kept\nstep = Step()",
+    "an object that pickles itself": (
+        "class Step:\n    def __call__(self): return kept\n    def __reduce__(self): return Step, ()\nstep = Step()"
+    ),
+    "a function after what cannot be sent": "def use(): return kept\nstep = [(n for n in range(3)), use]",
+}
+
+
+@pytest.mark.parametrize("what", READ)
+def test_no_name_is_let_go_of_without_which_the_cell_could_not_run(play: Play, what: str) -> None:
+    start = f"import tensorflow as tf; kept = tuple(tf.zeros((1024, 2**10)) for _ in range(230))\n{READ[what]}"
+    *_, failed = play({}, [PATIENT, "%tf_gpu limit 1GiB", start, f"step\n{out(128, 1024, 1024)}"])
+
+    assert "free kept" not in explained(failed)
+
+
 UNSENT = {
     "a dataset": "ds = tf.data.Dataset.range(3)",
     "an iterator": "ds = iter(tf.data.Dataset.range(3))",
     "a generator": "ds = (n for n in range(3))",
     "a lock": "import threading; ds = [threading.Lock()]",
+    "a lock in a queue": "import collections, threading; ds = collections.deque([threading.Lock()])",
     "in an object": "class Data: pass\nds = Data(); ds.source = (n for n in range(3))",
     "a dataset of a dictionary": "ds = {'train': tf.data.Dataset.range(3)}",
 }

@@ -16,7 +16,7 @@ from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.host import here, shell
 from tfgpu_magic.isolate.call import Call, CallAnswer
 from tfgpu_magic.isolate.leasing import LEASES, Abandoned, Lease, LeaseRequest
-from tfgpu_magic.isolate.process.inheritance import Inheritance
+from tfgpu_magic.isolate.process.inheritance import inheritance
 from tfgpu_magic.isolate.process.order import Order
 from tfgpu_magic.model import TENSORFLOW
 from tfgpu_magic.policy import parser
@@ -98,10 +98,9 @@ def run(
             if call.stopped:
                 raise Abandoned
             answer = call.run(work)
-            if runner == function_runner():
-                for note in (note for note in answer.facts.notes if note not in _noted):
-                    _noted.add(note)
-                    call.sink.write("stderr", f"{note}\n")
+            if (note := answer.facts.note) and note not in _noted:
+                _noted.add(note)
+                call.sink.write("stderr", f"{note}\n")
     except (KeyboardInterrupt, OSError) as error:  # while the lease is given back
         if answer is None:
             raise
@@ -148,7 +147,8 @@ def order(lease: Lease, runner: str, *, for_all: Policy = NOTHING) -> Order:
         runner=runner,
         environment={**RUNTIME.environment_for_children(), **lease.environment},
         caller=host.caller or here(),
-        inheritance=Inheritance.current(),
+        directory=_directory(),
+        inheritance=inheritance(),
         path=tuple(sys.path),
         arguments=tuple(sys.argv),
         apply=engine.apply,
@@ -162,6 +162,14 @@ def order(lease: Lease, runner: str, *, for_all: Policy = NOTHING) -> Order:
         module=getattr(getattr(main, "__spec__", None), "name", None),
         keras=_keras_settings(),
     )
+
+
+def _directory() -> str:
+    """Return the working directory, in which a call begins."""
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError as error:
+        raise FileNotFoundError(error.errno, "The working directory was removed. Change to one that exists") from None
 
 
 def _others(lease: Lease, for_all: Policy) -> Policy:

@@ -138,18 +138,15 @@ def leading(things: Iterable[object]) -> set[int]:
         return {id(thing) for thing in things if id(type(thing)) not in LEAVES and _reached([thing], others, closed)[0]}
 
 
-def alone(name: str) -> dict[Device, int]:
-    """Return the bytes of the arrays to which a name of the notebook leads and no other; none where that is unsure."""
+def alone(name: str, on: Device) -> int:
+    """Return the bytes of the arrays on a GPU to which a name of the notebook leads and no other, or 0 if in doubt."""
     with without_collections():
         arrays, _ = _arrays()
         closed, values = [arrays, *roots.closed()], roots.names()
         mine, unsure = _reached([values.pop(name)], arrays, closed)
-        modules = [value for _, value in roots.modules()]
-        others, gave_up = _reached([*values.values(), *modules], arrays, closed)
-        sizes: dict[Device, int] = {}
-        for one in [] if unsure or gave_up else shared([one for one in arrays if identity(*one) in mine - others]):
-            sizes[one.on] = sizes.get(one.on, 0) + one.size
-        return sizes
+        others, gave_up = _reached([*values.values(), *(value for _, value in roots.modules())], arrays, closed)
+        found = shared([one for one in arrays if identity(*one) in mine - others])
+        return 0 if unsure or gave_up else sum(one.size for one in found if one.on == on)
 
 
 def extents() -> dict[Device, tuple[int, int]]:

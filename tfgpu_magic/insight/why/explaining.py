@@ -20,14 +20,15 @@ from IPython.display import display
 
 from tfgpu_magic.frameworks import cuda, registry, self_report
 from tfgpu_magic.frameworks.runtime import RUNTIME
-from tfgpu_magic.host import here, host
+from tfgpu_magic.host import here, host, shell
 from tfgpu_magic.insight.objects import roots
 from tfgpu_magic.insight.objects.search import alone
 from tfgpu_magic.insight.objects.tensors import holders
-from tfgpu_magic.insight.why import cell_reads, errors
+from tfgpu_magic.insight.why import errors
 from tfgpu_magic.insight.why.answer import Why
-from tfgpu_magic.insight.why.explanation import Deletable, Explanation, find_cause, is_memory
+from tfgpu_magic.insight.why.explanation import Explanation, Remedy, find_cause, is_memory
 from tfgpu_magic.insight.why.remedies import Trial, remedies
+from tfgpu_magic.isolate.cells.sendable import sendable
 from tfgpu_magic.model import phrases
 from tfgpu_magic.model.report import Report
 from tfgpu_magic.model.snapshot import Snapshot
@@ -107,16 +108,15 @@ def explain(error: BaseException, number: int | None = None) -> Explanation | No
         return None
     if started and not of_call:
         found, shapes = holders()
-        biggest = _biggest(found.holdings, case.pool)
-        reads = cell_reads.reads(number)
+        reads, sent = _reads(number)
         case = replace(
             case,
-            biggest=biggest,
-            names=_deletable(biggest, case.pool, reads),
+            biggest=_biggest(found.holdings, case.pool),
             fixed=shortage.shape in shapes or errors.of_variable(error),
-            sendable=reads.sendable,
+            sendable=sent,
             gave_up=found.gave_up,
         )
+        case = replace(case, deletion=None if sent is None else _deletion(case, reads))
     return KEPT.keep(_with_remedies(replace(case, call=of_call), snapshot), error)
 
 
@@ -173,17 +173,31 @@ def _biggest(holdings: Sequence[NamedMemory], pool: Pool | None) -> tuple[NamedM
     return found[:MOST_HOLDERS]
 
 
-def _deletable(biggest: Sequence[NamedMemory], pool: Pool | None, reads: cell_reads.Reads) -> tuple[Deletable, ...]:
-    """Return of the largest two names those that can be deleted, and of which the cell needs none as it is."""
-    values, found = roots.names(), list[Deletable]()
-    if pool is not None and reads.sendable is not None:  # else it is not known what the cell reads
-        named = dict.fromkeys(one.name.parts[0] for one in biggest if one.name.parts and not one.name.scopes)
-        for name in [name for name in named if name in values][:2]:
-            read = name in reads.names
-            if not read or type(values[name]) in _CONTAINERS:
-                size = alone(name).get((pool.framework, pool.name), 0)
-                found.append(Deletable(name, size, read))
-    return tuple(found)
+def _reads(number: int | None) -> tuple[frozenset[str], bool | None]:
+    """Return the names that a cell reads, and whether they can be sent; None where it is not known which these are."""
+    history = getattr(getattr(shell(), "history_manager", None), "input_hist_parsed", [])
+    if number is None or not 0 < number < len(history):
+        return frozenset(), None
+    return sendable(history[number], roots.names())
+
+
+def _deletion(case: Explanation, reads: Collection[str]) -> Remedy | None:
+    """Return the deletion of one of the largest two names, if it would have been enough, and the cell can do without.
+
+    Args:
+        case: what is known.
+        reads: the names that the cell reads.
+    """
+    pool, size, values = case.pool, case.shortage.size, roots.names()
+    if pool is None or pool.limit is None or size is None or case.cause not in ("limit", "pool"):
+        return None
+    named = dict.fromkeys(one.name.parts[0] for one in case.biggest if one.name.parts and not one.name.scopes)
+    for name in [name for name in named if name in values][:2]:
+        if name not in reads or type(values[name]) in _CONTAINERS:
+            freed = alone(name, (pool.framework, pool.name))
+            if pool.level - freed + size <= pool.limit:
+                return Remedy(kind="free", words=f"free {name}", size=freed, anew=name * (name in reads))
+    return None
 
 
 def _look() -> tuple[Snapshot, Table]:

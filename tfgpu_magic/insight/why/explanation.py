@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tfgpu_magic.units import MIB
 
@@ -33,20 +33,6 @@ park another notebook, or shut it down; ask for less; limit the notebook's own w
 LIBRARY_ROOM = 512 * MIB
 """Bytes that CUDA's libraries may want beside a pool when they start: where more is free, they failed for another
 reason."""
-
-
-class Deletable(NamedTuple):
-    """A name of the notebook whose deletion frees memory.
-
-    Attributes:
-        name: the name.
-        size: the bytes to which it alone leads.
-        read: whether the cell that had no memory reads it.
-    """
-
-    name: str
-    size: int
-    read: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +71,7 @@ class Explanation:
         seen: when the GPU was read, in seconds since the epoch.
         processes: those that hold memory of it, the largest first.
         biggest: what of the user's holds most, the largest first.
-        names: of the names that lead to most of it, those whose deletion frees some.
+        deletion: that of a name which would have been enough, and which the cell does not need as it is.
         fixed: whether what was asked for has the size of a variable, which no batch changes.
         sendable: whether the names that the cell reads can be sent to another process; None where that is not known.
         workers: of `processes` those that this notebook has started, without those of isolated calls.
@@ -109,7 +95,7 @@ class Explanation:
     seen: float = 0.0
     processes: tuple[ProcessRow, ...] = ()
     biggest: tuple[NamedMemory, ...] = ()
-    names: tuple[Deletable, ...] = ()
+    deletion: Remedy | None = None
     fixed: bool = False
     sendable: bool | None = True
     workers: tuple[ProcessRow, ...] = ()

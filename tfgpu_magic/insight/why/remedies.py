@@ -60,7 +60,8 @@ def _lines(case: Explanation, trial: Trial) -> Iterator[Remedy]:
     isolated = list(_isolated(case, trial))
     if case.sendable:
         yield from isolated
-    yield from itertools.islice(_deleted(case), 1)
+    if case.deletion is not None:
+        yield case.deletion
     restart = None if case.call else next((one for one in _restarts(case) if trial.anew(*one)), None)
     if restart is not None:
         words, need = restart
@@ -79,16 +80,6 @@ def _isolated(case: Explanation, trial: Trial) -> Iterator[Remedy]:
     tried += [(f"pick --need {text}; growth", need) for need, text in needs]
     found = (Remedy(kind="isolate", words=words, size=need) for words, need in tried if trial.beside(words, need))
     yield from itertools.islice(found, 1)
-
-
-def _deleted(case: Explanation) -> Iterator[Remedy]:
-    """Give the names of which the deletion would have been enough."""
-    pool, size = case.pool, case.shortage.size
-    if pool is None or pool.limit is None or size is None or case.cause not in ("limit", "pool"):
-        return
-    for one in case.names:
-        if pool.level - one.size + size <= pool.limit:
-            yield Remedy(kind="free", words=f"free {one.name}", size=one.size, anew=one.name * one.read)
 
 
 def _workers_hold_it(case: Explanation) -> bool:

@@ -229,7 +229,6 @@ class Cell:
             arrival.facts,
             failed=answer.failed,
             lost=arrival.lost,
-            notes=answer.facts.notes,
             hint=_hint(error, self._shell.user_ns.keys() - self._sent),
         )
         self._show(summary)
@@ -391,21 +390,17 @@ def _pickled(inputs: Mapping[str, object], surely: frozenset[str]) -> tuple[dict
     Raises:
         Unpicklable: something that the cell cannot do without cannot be sent; the message names all such.
     """
-    try:
-        return pickling.dump_each(inputs, reduce=plain.there), {}
-    except Unpicklable:
-        errors = dict[str, Unpicklable]()
-    for name, value in inputs.items():
+    unsent, pieces = dict[str, str](), None
+    while pieces is None:  # once more without each that fails: what it shares with others is in its pickle
         try:
-            pickling.dump(value, name, reduce=plain.there)
+            sent = {name: value for name, value in inputs.items() if name not in unsent}
+            pieces = pickling.dump_each(sent, reduce=plain.there)
         except Unpicklable as error:
-            errors[name] = error
-    refused = [error for name, error in errors.items() if name in surely]
-    if refused:
-        text = "\n".join([*map(str, refused), pickling.ADVICE])
-        raise Unpicklable(text, what=", ".join(error.what for error in refused)) from None
-    sent = {name: value for name, value in inputs.items() if name not in errors}
-    return pickling.dump_each(sent, reduce=plain.there), {name: str(error) for name, error in errors.items()}
+            unsent[error.what] = str(error)
+    if refused := [name for name in unsent if name in surely]:
+        text = "\n".join([*(unsent[name] for name in refused), pickling.ADVICE])
+        raise Unpicklable(text, what=", ".join(refused))
+    return pieces, unsent
 
 
 def _as_numbered(body: str, magic: str) -> str:

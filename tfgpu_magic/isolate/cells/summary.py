@@ -23,7 +23,6 @@ def summarise(
     *,
     failed: bool = False,
     lost: Mapping[str, str] = MappingProxyType({}),
-    notes: Sequence[str] = (),
     hint: str | None = None,
 ) -> Quiet:
     """Return the summary of how a cell ended.
@@ -37,7 +36,6 @@ def summarise(
         facts: what its process reports; None if it did not answer.
         failed: whether it raised.
         lost: why something could not be unpickled in the notebook, by name; the value's name is empty.
-        notes: what its process says besides.
         hint: a name of the notebook's that it may have missed.
     """
     parts = [phrases.seconds(seconds), *_peaks(uses, before), _back(uses, before, after, pid)]
@@ -50,9 +48,6 @@ def summarise(
         lines.append(f"Gone with its process: {', '.join(facts.stays)}. To bring back: -o {','.join(facts.stays)}")
     if facts.changed:
         lines.append(f"Changed only there: {', '.join(facts.changed)}. To bring back: -o {','.join(facts.changed)}")
-    if facts.large:
-        lines.append(f"Sent as copies, and too large to compare: {', '.join(facts.large)}. -o brings changes back.")
-    lines += notes
     if hint:
         lines.append(f"The notebook has {hint}, which the cell's text does not name. To send it too: -i +{hint}")
     return Quiet(*lines)

@@ -5,49 +5,21 @@ Source: fork(2) and execve(2) on what a process keeps; proc(5), `Umask`, as umas
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import resource
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-_LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 
-
-@dataclass(frozen=True, slots=True)
-class Inheritance:
-    """What a process passes on besides its environment; its resource limits, soft and hard, are by number."""
-
-    directory: str
-    umask: int | None
-    cpus: frozenset[int]
-    nice: int
-    limits: Mapping[int, tuple[int, int]]
-
-    @classmethod
-    def current(cls) -> Inheritance:
-        """Return that of this process; `FileNotFoundError` if its working directory was removed."""
-        try:
-            directory = str(Path.cwd())
-        except FileNotFoundError as error:
-            text = "The working directory was removed. Change to one that exists"
-            raise FileNotFoundError(error.errno, text) from None
-        umask = re.search(r"^Umask:\s*(\w+)", Path("/proc/self/status").read_text(errors="replace"), re.MULTILINE)
-        limits = {number: resource.getrlimit(number) for number in _LIMITS}
-        nice, cpus = os.getpriority(os.PRIO_PROCESS, 0), frozenset(os.sched_getaffinity(0))
-        return cls(directory, int(umask[1], 8) if umask else None, cpus, nice, limits)
-
-    def adopt(self) -> None:
-        """Have this process as if the other had started it, as far as it may raise what it has."""
-        os.chdir(self.directory)
-        if self.umask is not None:  # else the fork server's is kept, as in a sandbox that does not tell it
-            os.umask(self.umask)
-        with contextlib.suppress(OSError):
-            os.sched_setaffinity(0, self.cpus)
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, 0, self.nice)
-        for number, limit in self.limits.items():
-            with contextlib.suppress(OSError, ValueError):
-                resource.setrlimit(number, limit)
+def inheritance() -> tuple[Callable[[], object], ...]:
+    """Return calls that give another process this one's umask, CPUs, nice value and resource limits."""
+    umask = re.search(r"^Umask:\s*(\w+)", Path("/proc/self/status").read_text(errors="replace"), re.MULTILINE)
+    limits = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
+    return (
+        *([partial(os.umask, int(umask[1], 8))] if umask else []),  # a sandbox may not tell it
+        partial(os.sched_setaffinity, 0, os.sched_getaffinity(0)),
+        partial(os.setpriority, os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0)),
+        *(partial(resource.setrlimit, limit, resource.getrlimit(limit)) for limit in limits),
+    )

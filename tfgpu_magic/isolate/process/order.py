@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfgpu_magic.frameworks.pool import Pool
-from tfgpu_magic.isolate.process.inheritance import Inheritance
 from tfgpu_magic.model.report import GpuUse
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.policy.policy import NOTHING, Policy
@@ -28,7 +27,8 @@ class Order:
         runner: the function that runs the call, ``module:name``; see `worker.Runner`.
         environment: every environment variable.
         caller: the word for what calls, as `host.here` has it.
-        inheritance: the working directory, and whatever else a program inherits.
+        directory: the working directory.
+        inheritance: calls by which it gets whatever else a program inherits, as far as it may.
         path: where modules are imported from.
         arguments: the program's command line.
         key: the key by which it authenticates to managers of `multiprocessing`; None where that is not imported.
@@ -46,7 +46,8 @@ class Order:
     runner: str
     environment: Mapping[str, str]
     caller: str
-    inheritance: Inheritance
+    directory: str
+    inheritance: tuple[Callable[[], object], ...]
     path: tuple[str, ...]
     arguments: tuple[str, ...] = ()
     key: bytes | None = field(default=None, repr=False)
@@ -69,13 +70,13 @@ class WorkerFacts:
         uses: the memory that its frameworks report, by GPU UUID; empty where none was used.
         pools: its frameworks' pools.
         values: how many of the answer's parts are what the call returned; those after them are what it raised.
-        notes: sentences for the user, which are shown when it has ended; for a call each once.
+        note: a sentence for the user, which is shown once.
     """
 
     uses: tuple[GpuUse, ...] = ()
     pools: tuple[Pool, ...] = ()
     values: int = 0
-    notes: tuple[str, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +120,6 @@ class CellFacts:
         given: the pickles of what is brought back: the names in each, and how many of the parts after this one it has;
             the value's name is empty.
         changed: the notebook's names whose values it has changed, and that are not brought back.
-        large: those of which that is unknown, as they are too large to be compared.
     """
 
     stays: tuple[str, ...] = ()
@@ -127,4 +127,3 @@ class CellFacts:
     shown: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
     given: tuple[tuple[tuple[str, ...], int], ...] = ()
     changed: tuple[str, ...] = ()
-    large: tuple[str, ...] = ()

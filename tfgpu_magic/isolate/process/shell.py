@@ -192,7 +192,7 @@ def cell(connection: socket.socket, work: Sequence[memoryview]) -> Result:
     shell.extension_manager.load_extension(_EXTENSION)
     before, classes = dict(namespace), _classes(namespace)
     hidden = {*shell.user_ns_hidden, *(name for name, part in before.items() if isinstance(part, StandIn))}
-    states = changes.states({name: part for name, part in before.items() if name not in hidden})
+    digests = changes.digests({name: part for name, part in before.items() if name not in hidden})
     result = shell.run_cell(settings.source, store_history=False)
     worker.ignore_interrupts()
     error = result.error_before_exec or result.error_in_exec
@@ -200,7 +200,7 @@ def cell(connection: socket.socket, work: Sequence[memoryview]) -> Result:
         shell.displayhook()  # shows a value that came before it
     value = shell.displayhook.value
     same = {name: part for name, part in before.items() if namespace.get(name, ...) is part}
-    changed = changes.changed(states, same)
+    changed = changes.changed(digests, same)
     bound = {name: namespace[name] for name in settings.outputs if name in namespace}
     if error is not None:  # what it has not changed is in the notebook as it is there, and better: no handle
         bound = {name: part for name, part in bound.items() if name not in same or name in changed}
@@ -223,7 +223,6 @@ def cell(connection: socket.socket, work: Sequence[memoryview]) -> Result:
         kept=kept,
         shown=display,
         changed=tuple(name for name in changed if name not in {*values, *kept}),
-        large=tuple(name for name, state in states.items() if state is None and name in same.keys() - values.keys()),
     )
     failed = () if error is None else raised(error, shown=shell.shown)
 

@@ -47,13 +47,13 @@ class Result:
         error: the parts of what it raised; empty where it raised nothing.
         apart: makes the same in self-contained pieces, for a caller that could not unpickle it as a whole; None where
             it is in one piece.
-        notes: sentences for the user.
+        note: a sentence for the user.
     """
 
     values: Sequence[memoryview] = ()
     error: Sequence[memoryview] = ()
     apart: Callable[[], Result] | None = None
-    notes: tuple[str, ...] = ()
+    note: str = ""
 
 
 Runner = Callable[[socket.socket, Sequence[memoryview]], Result]
@@ -98,25 +98,25 @@ def call(connection: socket.socket, work: Sequence[memoryview]) -> Result:
     try:
         function, arguments, keywords = pickling.load(work)
         given = _given(function, arguments, keywords)
-        states = changes.states(given)
+        digests = changes.digests(given)
         value = function(*arguments, **keywords)
     except BaseException as error:  # also SystemExit: it ends the call, and not this process
         ignore_interrupts()
         return Result(error=raised(error, skip=1))
     ignore_interrupts()
     title, returned = pickling.name_of(function), {id(value), *map(id, gc.get_referents(value))}
-    changed = ", ".join(changes.changed(states, {n: part for n, part in given.items() if id(part) not in returned}))
-    note = f"{title} changed only its own copies of {changed}: return what is to come back from a call."
-    notes = (note,) if changed else ()
+    changed = ", ".join(changes.changed(digests, {n: part for n, part in given.items() if id(part) not in returned}))
+    copies = f"{title} changed only its own copies of {changed}: return what is to come back from a call."
+    note = copies if changed else ""
     name = f"the result of {title}"
     try:
-        return Result(values=pickling.dump_self_contained(value, name, reduce=plain.reduce).parts, notes=notes)
+        return Result(values=pickling.dump_self_contained(value, name, reduce=plain.reduce).parts, note=note)
     except Unpicklable as error:
         failed = Unpicklable(f"{error} value() of this error returns it with its weights only.", what=error.what)
         with contextlib.suppress(Unpicklable):
             values = pickling.dump_self_contained(value, name, reduce=plain.with_weights).parts
-            return Result(values=values, error=raised(failed), notes=notes)
-        return Result(error=raised(error.with_traceback(None)), notes=notes)  # the traceback shows only our own code
+            return Result(values=values, error=raised(failed), note=note)
+        return Result(error=raised(error.with_traceback(None)), note=note)  # the traceback shows only our own code
 
 
 def _given(function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
@@ -163,7 +163,7 @@ def _run(connection: socket.socket, order: Order) -> None:
 
 
 def _send(connection: socket.socket, outcome: Result) -> None:
-    facts = WorkerFacts(values=len(outcome.values), notes=outcome.notes)
+    facts = WorkerFacts(values=len(outcome.values), note=outcome.note)
     with contextlib.suppress(Exception):  # the call may have left this process in any state, and facts are no answer
         facts = replace(facts, uses=self_report.brief().uses)
         if facts.uses:
@@ -198,7 +198,10 @@ def _set_up(order: Order) -> None:
     RUNTIME.read_ceiling()  # before any code of the call could change the variable
     sys.path[:], sys.argv[:] = order.path, order.arguments
     importlib.invalidate_caches()
-    order.inheritance.adopt()
+    os.chdir(order.directory)
+    for take_over in order.inheritance:
+        with contextlib.suppress(OSError, ValueError):  # it may not raise everything that was lowered
+            take_over()
     time.tzset()  # for the environment, which is new too
     if order.key is not None:
         current_process().authkey = order.key

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import math
 import sys
 from collections.abc import Mapping
@@ -11,47 +10,35 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from tfgpu_magic.isolate.values import plain
-from tfgpu_magic.isolate.values.pickling import SharingPickler
-
-LIMIT = 4 * 2**20
-"""Bytes up to which a value is compared wholly; of larger ones only the parts beside their large arrays."""
+from tfgpu_magic.isolate.values.pickling import SMALL, SharingPickler, SmallStream
 
 _SMALL = 2**14  # numbers in a weight, up to which it is compared: the optimizer's count of steps is one
 
 
-def states(values: Mapping[str, object]) -> dict[str, bytes | None]:
-    """Return a digest of what each value consists of; None for one that is too large, or cannot be pickled again."""
-    return {
-        name: _state(value)
-        for name, value in values.items()
-        if not (name.startswith("_") or type(value) in (str, bytes))  # which nothing changes
-    }
+def digests(values: Mapping[str, object]) -> dict[str, bytes]:
+    """Return a digest of what each value consists of, by its name; none of what is too large or cannot be pickled."""
+    found = {name: _digest(value) for name, value in values.items() if not name.startswith("_")}
+    return {name: digest for name, digest in found.items() if digest}
 
 
-def changed(before: Mapping[str, bytes | None], values: Mapping[str, object]) -> tuple[str, ...]:
+def changed(before: Mapping[str, bytes], values: Mapping[str, object]) -> tuple[str, ...]:
     """Return the names of the values that are not as they were before; one that pickles otherwise each time is none."""
-    found = (name for name, state in before.items() if state and name in values and _state(values[name]) != state)
-    return tuple(sorted(name for name in found if _state(values[name]) == _state(values[name])))
+    found = (name for name in before.keys() & values.keys() if _digest(values[name]) != before[name])
+    return tuple(sorted(name for name in found if _digest(values[name]) == _digest(values[name])))
 
 
-def _state(value: object) -> bytes | None:
-    stream, buffers = _Bounded(), list[memoryview]()
+def _digest(value: object) -> bytes:
+    """Return a digest, empty for none; of more arrays than are compared, their sizes count."""
+    stream, buffers = SmallStream(), list[memoryview]()
     try:
         SharingPickler(stream, buffers, _reduce).dump(value)
     except Exception:  # it is too large; whatever an object's own __reduce__ raises
-        return None
+        return b""
     digest = hashlib.blake2b(stream.getbuffer())
-    whole = sum(buffer.nbytes for buffer in buffers) <= LIMIT
+    whole = sum(buffer.nbytes for buffer in buffers) <= SMALL
     for buffer in buffers:
         digest.update(buffer if whole else str(buffer.nbytes).encode())
     return digest.digest()
-
-
-class _Bounded(io.BytesIO):
-    def write(self, data: Any) -> int:
-        if self.tell() + memoryview(data).nbytes > LIMIT:
-            raise OverflowError
-        return super().write(data)
 
 
 def _reduce(obj: Any) -> Any:

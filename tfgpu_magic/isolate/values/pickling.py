@@ -34,6 +34,9 @@ from tfgpu_magic.isolate import host_memory
 APART = 64 * 2**10
 """Bytes from which a buffer travels apart from the stream, and keeps its own memory."""
 
+SMALL = 4 * 2**20
+"""Bytes up to which values are pickled to be examined."""
+
 ROOTS = frozenset({"tensorflow", "keras", "tf_keras"})
 """The packages whose import costs seconds, and whose first operation takes every visible GPU."""
 
@@ -140,6 +143,16 @@ class _Stream(io.BytesIO):
         if self._unchecked >= host_memory.MARGIN:
             host_memory.demand(self._unchecked)
             self._unchecked = 0
+        return super().write(data)
+
+
+class SmallStream(io.BytesIO):
+    """The stream of a pickle for this process itself; a large one is an `OverflowError`."""
+
+    def write(self, data: Any) -> int:
+        """Append data."""
+        if self.tell() + memoryview(data).nbytes > SMALL:
+            raise OverflowError
         return super().write(data)
 
 
