@@ -309,6 +309,26 @@ def test_kernel_h2_a_limit_that_tensorflow_has_shrunk_is_told_with_who_holds_the
     assert "and is not in force: TensorFlow took less than" in said[6]
 
 
+ASKED = """
+import threading
+from tensorflow.python.eager.context import Context
+asked, own = set(), Context.get_memory_info
+def get_memory_info(self, name):
+    if threading.current_thread() is threading.main_thread():
+        asked.add(name)
+    return own(self, name)
+Context.get_memory_info = get_memory_info
+"""
+
+
+def test_after_a_cell_only_gpus_are_asked_for_on_which_a_limit_is_still_to_be_taken(play: Play) -> None:
+    begin = ["%tf_gpu limit 2GiB", "import tensorflow as tf", OP, ASKED]
+    one, both = play(*begin, "1", "asked"), play(*begin, TOUCH, "asked.clear()", "1", "asked")
+
+    assert "{'GPU:1'}" in one[-1]
+    assert "set()" in both[-1]
+
+
 def test_kernel_h2_where_the_driver_names_no_process_nothing_is_guessed() -> None:
     with Machine.create("1x8GiB") as machine, stage(machine, again=True) as play:
         machine.host_pids()
