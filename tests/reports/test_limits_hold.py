@@ -417,6 +417,20 @@ def test_frameworks_3_and_11_an_isolated_cell_has_the_lines_under_it(machine: Ma
     assert "NOT in force: the limit of GPU 0 is 2 GiB" in called.text
 
 
+def test_kernel_h2_an_isolated_cell_says_once_that_its_limit_was_shrunk(tmp_path: Path) -> None:
+    begin = "import tensorflow as tf\nfrom tfgpu_magic.simgpu import Machine"
+    with Machine.create("1x8GiB") as machine, notebook(machine, tmp_path) as here:
+        had = here.isolated(f"{begin}\ntf.ones(3)", "limit 4GiB")
+        add = "other = Machine.current().add_neighbour('5.5GiB@0', name='bert.py')"
+        shrunk = here.isolated(f"{begin}\n{add}\ntf.ones(3)", "limit 4GiB")
+
+    assert (had.status, shrunk.status) == ("ok", "ok")
+    assert UNDONE not in had.text
+    assert shrunk.text.count("`limit 4GiB` is NOT in force: TensorFlow took less than 4 GiB, as less was free") == 1
+    assert "bert.py" in shrunk.text
+    assert shrunk.text.count(UNDONE) == 1
+
+
 FILE = 'policy = "limit 25%"\nceiling = "limit 25%"\n'
 
 
