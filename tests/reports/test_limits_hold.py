@@ -151,13 +151,14 @@ def test_frameworks_1_unloaded_both_calls_are_tensorflows_own_again(play: Play) 
 def test_frameworks_3_what_was_changed_is_told_under_the_cell_in_which_tensorflow_began(
     play: Play, policy: str, cell: str, why: str, held: list[int]
 ) -> None:
-    said = play(f"%tf_gpu {policy}", cell, OP, OP)
+    said = play(f"%tf_gpu {policy}", cell, OP, OP, "%tf_gpu plan")
 
     assert UNDONE not in "".join(said[:2])
     assert str(held) in said[2]
     assert f"tfgpu_magic: `{policy}` is NOT in force: {why}" in said[2]
     assert "To have it, leave out what has changed that, and start the session again." in said[2]
     assert UNDONE not in said[3]
+    assert f"`{policy}` was asked for, and is not in force: {why}" in said[4]
 
 
 def test_frameworks_3_variables_that_are_set_once_tensorflow_has_begun_change_nothing(play: Play) -> None:
@@ -299,14 +300,15 @@ def test_kernel_h2_a_limit_that_tensorflow_has_shrunk_is_told_with_who_holds_the
     with Machine.create("1x8GiB", context=context * MIB) as machine, stage(machine, again=True) as play:
         other = "from tfgpu_magic.simgpu import Machine; other = Machine.current()"
         add = f"{other}.add_neighbour({neighbour!r}, name='bert.py')"
-        cells = [f"%tf_gpu {words}", "import tensorflow as tf", add, OP, OP, "%tf_gpu"]
+        cells = [f"%tf_gpu {words}", "import tensorflow as tf", add, OP, OP, "%tf_gpu", "%tf_gpu plan", "%gpu plan"]
         said = play({}, ["%load_ext tfgpu_magic", *cells])
 
     assert str([held]) in said[4]
     assert f"`{words}` is NOT in force: TensorFlow took less than" in said[4]
     assert "bert.py" in said[4]
     assert UNDONE not in said[5]
-    assert "and is not in force: TensorFlow took less than" in said[6]
+    assert all("and is not in force: TensorFlow took less than" in one for one in said[6:])
+    assert "GiB, not in force" in said[6]
 
 
 ASKED = """

@@ -168,4 +168,4 @@ def _judge(device: Device, snapshot: Snapshot) -> None:
         _tell(why, _UNDONE)
     else:
         return
-    RUNTIME.differs_by_driver += (why,)
+    RUNTIME.differs_by_driver[str(device.gpu.uuid)] = why
