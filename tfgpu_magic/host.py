@@ -129,8 +129,7 @@ class RunWatch(CellWatch):
     def _after(self, result: Any) -> None:
         if result is not None and not (result.info.raw_cell or "").strip():
             return  # IPython tells the end of an empty cell, and not its beginning
-        with contextlib.suppress(IndexError):  # the cell that starts the watch has begun before it
-            self._cells.pop()
+        del self._cells[-1:]  # there is none where the cell that starts the watch has begun before it
         self._turned()
 
     def _turned(self) -> None:
@@ -141,9 +140,10 @@ class UseWatch(RunWatch):
     """One that is told of a page's messages to widgets, too: who moves sliders uses the notebook, without a cell."""
 
     def start(self) -> None:
-        """Watch both."""
+        """Watch both; only a kernel has widgets."""
         super().start()
-        self._shell.events.register("pre_execute", self._before_code)
+        if hasattr(self._shell, "kernel"):
+            self._shell.events.register("pre_execute", self._before_code)
 
     def stop(self) -> None:
         """Watch neither."""
@@ -153,7 +153,7 @@ class UseWatch(RunWatch):
 
     def _before_code(self) -> None:
         """Called before a cell, a silent one, or a comm's callback; the live table's pages send unasked."""
-        kernel: Any = getattr(self._shell, "kernel", None)
+        kernel = self._shell.kernel
         parent = kernel.get_parent("shell") if hasattr(kernel, "get_parent") else {}
         if parent.get("content", {}).get("comm_id") not in quiet_comms:
             self._used()

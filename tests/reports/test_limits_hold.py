@@ -151,13 +151,14 @@ def test_frameworks_1_unloaded_both_calls_are_tensorflows_own_again(play: Play) 
 def test_frameworks_3_what_was_changed_is_told_under_the_cell_in_which_tensorflow_began(
     play: Play, policy: str, cell: str, why: str, held: list[int]
 ) -> None:
-    said = play(f"%tf_gpu {policy}", cell, OP, OP)
+    said = play(f"%tf_gpu {policy}", cell, OP, OP, "%tf_gpu plan")
 
     assert UNDONE not in "".join(said[:2])
     assert str(held) in said[2]
     assert f"tfgpu_magic: `{policy}` is NOT in force: {why}" in said[2]
     assert "To have it, leave out what has changed that, and start the session again." in said[2]
     assert UNDONE not in said[3]
+    assert f"`{policy}` was asked for, and is not in force: {why}" in said[4]
 
 
 def test_frameworks_3_variables_that_are_set_once_tensorflow_has_begun_change_nothing(play: Play) -> None:
@@ -299,14 +300,35 @@ def test_kernel_h2_a_limit_that_tensorflow_has_shrunk_is_told_with_who_holds_the
     with Machine.create("1x8GiB", context=context * MIB) as machine, stage(machine, again=True) as play:
         other = "from tfgpu_magic.simgpu import Machine; other = Machine.current()"
         add = f"{other}.add_neighbour({neighbour!r}, name='bert.py')"
-        cells = [f"%tf_gpu {words}", "import tensorflow as tf", add, OP, OP, "%tf_gpu"]
+        cells = [f"%tf_gpu {words}", "import tensorflow as tf", add, OP, OP, "%tf_gpu", "%tf_gpu plan", "%gpu plan"]
         said = play({}, ["%load_ext tfgpu_magic", *cells])
 
     assert str([held]) in said[4]
     assert f"`{words}` is NOT in force: TensorFlow took less than" in said[4]
     assert "bert.py" in said[4]
     assert UNDONE not in said[5]
-    assert "and is not in force: TensorFlow took less than" in said[6]
+    assert all("and is not in force: TensorFlow took less than" in one for one in said[6:])
+    assert "GiB, not in force" in said[6]
+
+
+ASKED = """
+import threading
+from tensorflow.python.eager.context import Context
+asked, own = set(), Context.get_memory_info
+def get_memory_info(self, name):
+    if threading.current_thread() is threading.main_thread():
+        asked.add(name)
+    return own(self, name)
+Context.get_memory_info = get_memory_info
+"""
+
+
+def test_after_a_cell_only_gpus_are_asked_for_on_which_a_limit_is_still_to_be_taken(play: Play) -> None:
+    begin = ["%tf_gpu limit 2GiB", "import tensorflow as tf", OP, ASKED]
+    one, both = play(*begin, "1", "asked"), play(*begin, TOUCH, "asked.clear()", "1", "asked")
+
+    assert "{'GPU:1'}" in one[-1]
+    assert "set()" in both[-1]
 
 
 def test_kernel_h2_where_the_driver_names_no_process_nothing_is_guessed() -> None:
@@ -395,6 +417,20 @@ def test_frameworks_3_and_11_an_isolated_cell_has_the_lines_under_it(machine: Ma
     assert "is in force, so set_memory_growth changes nothing" in grown.text
     assert "NOT in force: TF_FORCE_GPU_ALLOW_GROWTH is 'true'. To have it" in undone.text
     assert "NOT in force: the limit of GPU 0 is 2 GiB" in called.text
+
+
+def test_kernel_h2_an_isolated_cell_says_once_that_its_limit_was_shrunk(tmp_path: Path) -> None:
+    begin = "import tensorflow as tf\nfrom tfgpu_magic.simgpu import Machine"
+    with Machine.create("1x8GiB") as machine, notebook(machine, tmp_path) as here:
+        had = here.isolated(f"{begin}\ntf.ones(3)", "limit 4GiB")
+        add = "other = Machine.current().add_neighbour('5.5GiB@0', name='bert.py')"
+        shrunk = here.isolated(f"{begin}\n{add}\ntf.ones(3)", "limit 4GiB")
+
+    assert (had.status, shrunk.status) == ("ok", "ok")
+    assert UNDONE not in had.text
+    assert shrunk.text.count("`limit 4GiB` is NOT in force: TensorFlow took less than 4 GiB, as less was free") == 1
+    assert "bert.py" in shrunk.text
+    assert shrunk.text.count(UNDONE) == 1
 
 
 FILE = 'policy = "limit 25%"\nceiling = "limit 25%"\n'

@@ -24,7 +24,7 @@ from tfgpu_magic.host import here, host
 from tfgpu_magic.model import TENSORFLOW, phrases
 from tfgpu_magic.model.answer import Document, grid, headline
 from tfgpu_magic.model.parts import parts
-from tfgpu_magic.model.said import listed, say
+from tfgpu_magic.model.said import in_commas, listed, say
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import look
 from tfgpu_magic.policy import fallback, parser
@@ -187,8 +187,17 @@ def anew(snapshot: Snapshot) -> ProcessState:
     return RUNTIME.observe(snapshot.gpus).begun_anew()
 
 
+def _undone(plan: Plan) -> str:
+    """Return that an applied plan is not in force, and why; empty where it is."""
+    changed = RUNTIME.changed() if plan.judged and plan.asked.requests and not plan.acts_on_nothing else ()
+    asked = say("`{policy}` was asked for", policy=plan.asked)
+    return say("{asked}, and is not in force: {changes}.", asked=asked, changes=in_commas(changed)) if changed else ""
+
+
 def standing(plan: Plan, frameworks: Frameworks = "tensorflow") -> str:
     """Return one sentence on what an applied plan does: at TensorFlow's stage now, or for every framework."""
+    if undone := _undone(plan):
+        return undone
     if frameworks == "all":
         return str(enforcement.every_framework().standing(plan))
     stage = current_stage()
@@ -196,13 +205,12 @@ def standing(plan: Plan, frameworks: Frameworks = "tensorflow") -> str:
         return say(
             "`{policy}` waits for TensorFlow's import, and is checked against the GPUs again then.", policy=plan.asked
         )
-    if not plan.asked.requests and plan.devices:
-        return say(
+    if not plan.asked.requests:
+        takes_all = say(
             "No policy is set: TensorFlow's own defaults hold, and it takes nearly all that is free of each GPU it "
             "uses, and a CUDA context on each it sees."
         )
-    if not plan.asked.requests:
-        return say("No policy is set: TensorFlow's own defaults hold.")
+        return takes_all if plan.devices else say("No policy is set: TensorFlow's own defaults hold.")
     if plan.acts_on_nothing:
         return say("`{policy}` has no effect here: TensorFlow sees no GPU.", policy=plan.asked)
     if plan.in_force:

@@ -11,7 +11,6 @@ import contextlib
 import functools
 import os
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 from tfgpu_magic.engine import other_processes
@@ -40,8 +39,19 @@ _told: set[str] = set()
 _begun: Plan | None = None
 """The plan under which TensorFlow has begun: its settings are fixed, and were compared."""
 
-_settled: Plan | None = None
-"""The plan of which nothing is compared any more: the driver's figures were, too, or something else was told."""
+_waiting: list[tuple[Device, tuple[str, ...]]] = []
+"""The GPUs on which TensorFlow takes its limit at once, and has not done so yet, with its names for them."""
+
+
+def after_cell() -> None:
+    """Have the frameworks do what could not be done before a cell's own code ran, and tell what is not in force."""
+    plan = RUNTIME.plan
+    if plan is None or (plan is _begun and not _waiting and not plan.others.parts):
+        return
+    registry: Any = sys.modules.get("tfgpu_magic.frameworks.registry") if plan.others.parts else None
+    if registry is not None:
+        registry.after_cell()
+    tell()
 
 
 def tell(*, driver: bool = True) -> None:
@@ -51,34 +61,50 @@ def tell(*, driver: bool = True) -> None:
         driver: whether the driver may be asked, which takes a tenth of a second, and a second and a half if it hangs.
     """
     with contextlib.suppress(Exception):  # no cell or program is to end for it
-        plan = RUNTIME.current
-        if plan is not _settled:
-            _tell_of_tensorflow(plan, driver=driver)
-        registry: Any = sys.modules.get("tfgpu_magic.frameworks.registry")
-        if not plan.others.parts:
+        plan = RUNTIME.plan
+        if plan is None:
             return
-        labels = {device.gpu.uuid: device.gpu.label for device in plan.devices}
-        for name, limits in registry.changed(plan.others.parts).items() if registry else ():
-            for uuid, size in limits.items():
-                most, label = rounded(size) if size else say("all"), labels.get(uuid, uuid)
-                _tell(say("{name} may take {size} of GPU {gpu}", name=name, size=most, gpu=label), _UNDONE)
+        if plan is not _begun:
+            _compare_settings(plan)
+        if _waiting and driver:
+            _compare_memory()
+        if plan.others.parts:
+            _compare_others(plan)
 
 
-def _tell_of_tensorflow(plan: Plan, *, driver: bool) -> None:
-    global _begun, _settled
+def _compare_settings(plan: Plan) -> None:
+    global _begun, _waiting
     stage = devices.current_stage()
     if stage not in (Stage.READY, Stage.POISONED):
         return
-    taken_at_once = {device.gpu.uuid for device in plan.devices if device.limits and not plan.growth}
-    if plan is not _begun and not RUNTIME.differs_by_driver and (changed := RUNTIME.changed()):
-        _tell(in_commas(changed), _UNDONE, key=str(plan.asked))
-        taken_at_once.clear()
-    elif driver and plan.limited:
-        _compare([device for device in plan.devices if device.gpu.uuid in taken_at_once])
+    undone = not RUNTIME.differs_by_driver and RUNTIME.changed()
+    if undone:
+        _tell(in_commas(undone), _UNDONE, key=str(plan.asked))
     if stage is Stage.READY:
-        _begun = plan
-        if taken_at_once <= _compared:
-            _settled = plan
+        at_once = () if undone or plan.growth else [one for one in plan.devices if one.limits]
+        names = devices.logical_names()
+        new = [(one, names[one.gpu.uuid]) for one in at_once if one.gpu.uuid in names.keys() - _compared]
+        _begun, _waiting = plan, new
+
+
+def _compare_memory() -> None:
+    """Compare the driver's figures of the GPUs on which TensorFlow has taken its limit since the last time."""
+    global _waiting
+    if taken := [device for device, names in _waiting if devices.allocated(names)]:
+        _waiting = [one for one in _waiting if one[0] not in taken]
+        _compared.update(str(device.gpu.uuid) for device in taken)
+        snapshot = look()
+        for device in taken:
+            _judge(device, snapshot)
+
+
+def _compare_others(plan: Plan) -> None:
+    registry: Any = sys.modules.get("tfgpu_magic.frameworks.registry")
+    labels = {device.gpu.uuid: device.gpu.label for device in plan.devices}
+    for name, limits in registry.changed(plan.others.parts).items() if registry else ():
+        for uuid, size in limits.items():
+            most, label = rounded(size) if size else say("all"), labels.get(uuid, uuid)
+            _tell(say("{name} may take {size} of GPU {gpu}", name=name, size=most, gpu=label), _UNDONE)
 
 
 @functools.cache
@@ -114,17 +140,6 @@ def _again() -> str:
     return say("restart: `{line}`", line=f"%{magic} {plan.asked} {RESTART}")
 
 
-def _compare(limited: Sequence[Device]) -> None:
-    """Compare the driver's figures of the GPUs on which TensorFlow has taken its limit since the last time."""
-    taken = devices.allocated() - _compared
-    new = [device for device in limited if device.limits and device.gpu.uuid in taken]
-    if new:
-        _compared.update(taken)
-        snapshot = look()
-        for device in new:
-            _judge(device, snapshot)
-
-
 def _judge(device: Device, snapshot: Snapshot) -> None:
     """Tell if this process holds less of a GPU than its limit, or far more than that and CUDA's libraries.
 
@@ -153,4 +168,4 @@ def _judge(device: Device, snapshot: Snapshot) -> None:
         _tell(why, _UNDONE)
     else:
         return
-    RUNTIME.differs_by_driver += (why,)
+    RUNTIME.differs_by_driver[str(device.gpu.uuid)] = why

@@ -128,7 +128,7 @@ class Runtime:
         broken: TensorFlow failed to make its context for lack of memory.
         asked_at: when the plan's policy was asked for, in seconds since the epoch; None while there is none.
         source: where a configured policy comes from, as a phrase; empty while nothing is configured.
-        differs_by_driver: what is not as planned by the driver's figures, a phrase each.
+        differs_by_driver: what is not as planned by the driver's figures, a phrase for each GPU's UUID.
     """
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ class Runtime:
         self.broken = False
         self.asked_at: float | None = None
         self.source = ""
-        self.differs_by_driver: tuple[str, ...] = ()
+        self.differs_by_driver: dict[str, str] = {}
         self._fixed: tuple[object, tuple[str, ...]] | None = None
         self._said_of: set[tuple[Policy, bool]] = set()
         self._ceiling: Ceiling | None = None
@@ -317,7 +317,7 @@ class Runtime:
 
     def changed(self) -> tuple[str, ...]:
         """Return what differs from the plan that is in force, a phrase each."""
-        return self._undone() + self.differs_by_driver
+        return self._undone() + tuple(self.differs_by_driver.values())
 
     def _undone(self) -> tuple[str, ...]:
         """Return what other code has changed since; what TensorFlow began with stays so."""

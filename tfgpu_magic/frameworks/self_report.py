@@ -165,6 +165,8 @@ def _uses(
             policy = say("unknown") if unknown else policy
             if process.stage is Stage.ABSENT and limit is not None and any(uuid in one for one in changed.values()):
                 policy = in_words((limit,), grows=False)
+        if uuid in RUNTIME.differs_by_driver:
+            policy = say("{policy}, not in force", policy=policy)
         use = GpuUse(
             gpu=labels.get(uuid, uuid),
             policy=fair.get(uuid, policy),

@@ -63,8 +63,6 @@ class FirstUseWatch(CellWatch):
         self._sources[threading.get_ident()] = info.raw_cell or ""
 
     def _after(self, result: Any) -> None:
-        if imported := _frameworks():
-            imported.after_cell()
         for framework in self._new():
             self._awake.add(framework.name)
             # A cell that was interrupted while it awaited has no result, and one that is not kept has no number.
@@ -72,7 +70,7 @@ class FirstUseWatch(CellWatch):
             self._note(framework, say("a cell") if number is None else f"In [{number}]")
         self._sources.pop(threading.get_ident(), None)
         if (check := sys.modules.get("tfgpu_magic.engine.in_force")) is not None:  # else nothing was asked
-            check.tell()
+            check.after_cell()
         error = getattr(result, "error_in_exec", None)
         if error is not None and "tensorflow" in sys.modules:
             _note_broken(error)
@@ -181,9 +179,10 @@ class FailureWatch(CellWatch):
 
     def _after(self, result: Any) -> None:
         error = getattr(result, "error_in_exec", None)  # a cell that was interrupted while it awaited has no result
-        if error is None and id(_last()) != self._known:  # a traceback that the cell has gone on from, as `%run` does
-            error = _last()
-        self._known = id(_last())  # that of a cell within a cell is told once
+        last = _last()
+        if error is None and id(last) != self._known:  # a traceback that the cell has gone on from, as `%run` does
+            error = last
+        self._known = id(last)  # that of a cell within a cell is told once
         if error is None or not self._wanted() or not (NAMES.keys() | {_CALLS}) & sys.modules.keys():
             return
         with contextlib.suppress(BaseException):  # the user's error is what must be seen, and its class may have code
@@ -228,9 +227,9 @@ class IdleRelease(RunWatch):
         return timer is None or not timer.is_alive()
 
     def _turned(self) -> None:
-        self.put_off()  # a wait for the GPUs would spoil a CUDA graph that the cell records
-        seconds = self._seconds()
-        if seconds and not self._running and _is_asked():
+        if self._timer is not None:
+            self.put_off()  # a wait for the GPUs would spoil a CUDA graph that the cell records
+        if not self._cells and (seconds := self._seconds()) and _is_asked():
             self._timer = threading.Timer(min(threading.TIMEOUT_MAX, seconds), _give_back)
             self._timer.name, self._timer.daemon = "tfgpu_magic-idle-release", True
             self._timer.start()

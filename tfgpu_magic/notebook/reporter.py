@@ -126,7 +126,8 @@ class Reporter(UseWatch):
 
     def _turned(self) -> None:
         self._active = time.time()
-        self._wake.set()
+        if not self._wake.is_set():
+            self._wake.set()
 
     def _used(self) -> None:
         now = time.time()

@@ -99,6 +99,7 @@ export const templates = (trans: Translation): string[] => [
   trans.__('%1, grows'),
   trans.__('%1, more than %2. TensorFlow would take less, and not say so.'),
   trans.__("%1, more than a limit of %2 and CUDA's libraries"),
+  trans.__('%1, not in force'),
   trans.__('%1, started from %2'),
   trans.__('%1. TensorFlow would fail on it.'),
   trans.__('%1; others: %2'),

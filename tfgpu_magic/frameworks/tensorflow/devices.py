@@ -322,10 +322,15 @@ def _logical(tf: Any, context: int, pid: int) -> Mapping[str, tuple[LogicalGpu, 
     return MappingProxyType(found)
 
 
-def allocated() -> set[str]:
-    """Return the UUIDs of the GPUs of whose memory TensorFlow has taken some on each of its logical GPUs there."""
+def logical_names() -> dict[str | None, tuple[str, ...]]:
+    """Return the names of TensorFlow's logical GPUs, by the UUID of the GPU that they are on."""
+    return {uuid: tuple(gpu.name for gpu in gpus) for uuid, gpus in logical().items()}
+
+
+def allocated(names: Iterable[str]) -> bool:
+    """Tell whether TensorFlow has taken memory on each of these logical GPUs, in a microsecond or two each."""
     read = getattr(eager_context(), "get_memory_info", None)
-    return {uuid for uuid, gpus in logical().items() if read and all(read(gpu.name)["peak"] for gpu in gpus)}
+    return read is not None and all(read(name)["peak"] for name in names)
 
 
 def _config() -> Any:
