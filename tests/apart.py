@@ -41,7 +41,9 @@ _ENDS = 60.0  # seconds in which a file must have ended that was interrupted, or
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("files", "a process for each file")
-    group.addoption("--workers", type=int, default=1, help="how many files run at a time; 0: all in one process")
+    group.addoption(
+        "--workers", type=int, default=1, help="how many files run at a time; 0: all here, for breakpoint()"
+    )
     group.addoption("--measure", action="store_true", help="renew what the files that run take, in tests/seconds.txt")
 
 
@@ -196,10 +198,10 @@ class Run:
                 self._end(file)
 
     def _hear(self, file: File, *, to_the_end: bool) -> None:
-        file.heard = time.monotonic()
         with contextlib.suppress(EOFError, ConnectionError):
             while file.told.poll():
                 hook, told = file.told.recv()
+                file.heard = time.monotonic()
                 if hook == "pytest_runtest_logstart":
                     file.test = next(item for item in file.items if item.nodeid == told["nodeid"])
                     continue
@@ -207,8 +209,8 @@ class Run:
                     file.test, file.left = None, file.left - 1
                 elif hook == "pytest_runtest_logreport":
                     told = {"report": self._config.hook.pytest_report_from_serializable(config=self._config, **told)}
-                say = getattr(self._config.hook, hook)
                 if not self._stopping:
+                    say = getattr(self._config.hook, hook)
                     (say.call_historic(kwargs=told) if say.is_historic() else say(**told))
                 if not to_the_end:
                     break
