@@ -1,10 +1,9 @@
-"""What holds for every test: no board, home and settings but its own, and Ctrl-C is heard; the longest come first."""
+"""What holds for every test: no board, home and settings but its own, and a process for each file."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import signal
 import tempfile
 from multiprocessing.util import get_temp_dir
 from pathlib import Path
@@ -13,10 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests import fast, seconds
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+pytest_plugins = ["tests.apart"]
 
 # A machine that runs other tests beside has no deadlines. A run looks at the same examples each time, so that nothing
 # goes red by chance; `--hypothesis-profile=search` looks at others.
@@ -26,16 +25,10 @@ settings.load_profile("here")
 
 
 @pytest.fixture(autouse=True, scope="session")
-def interrupts() -> None:
-    """Let Ctrl-C be heard: a shell that starts the tests in the background has all their programs ignore it."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.fixture(autouse=True, scope="session")
 def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Have a directory for boards that is not the user's."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TFGPU_MAGIC_DIR", str(tmp_path_factory.mktemp("board", numbered=False) / "board"))
+        patch.setenv("TFGPU_MAGIC_DIR", str(tmp_path_factory.mktemp("board") / "board"))
         yield
 
 
@@ -79,9 +72,3 @@ _OWN = {
     "XDG_CACHE_HOME": "cache",
     "XDG_CONFIG_HOME": "home/.config",
 }
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Have the longest files come first, and be measured; and know what starts no process."""
-    config.pluginmanager.register(seconds)
-    config.pluginmanager.register(fast)

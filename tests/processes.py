@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
+from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,12 +23,16 @@ from unittest import mock
 import psutil
 import pytest
 
+from tests.apart import CGROUP
 from tests.slack import SLACK
+from tfgpu_magic.errors import SimulatorError
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.simgpu.build import libraries
 
 PATIENCE = 120.0 * SLACK
 """Seconds in which a process must answer: TensorFlow's import is a few, a full GPU blocks for ten."""
+
+_PRELOAD = ["tensorflow", "IPython", "tests.processes", "tests.fork_template"]
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
 
@@ -79,6 +85,15 @@ def kill(*processes: psutil.Process) -> None:
             process.kill()
 
 
+def share_template() -> None:
+    """Start what `program` forks from, for this process and for those that are forked from it."""
+    home = get_temp_dir()
+    with suppress(SimulatorError), mock.patch.dict(os.environ, QUIET, HOME=home, LD_LIBRARY_PATH=str(libraries())):
+        multiprocessing.set_forkserver_preload(_PRELOAD)
+        forkserver.ensure_running()
+        vars(forkserver._forkserver)["ensure_running"] = lambda: None  # else a fork would start its own
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """A process that has answered, and keeps what it holds until it is told to end."""
@@ -115,7 +130,7 @@ def program(
     if machine is None and not fresh:  # it may be the first, and what is forked has this path as long as it lives
         outside["LD_LIBRARY_PATH"] = str(libraries())
     context: Any = multiprocessing.get_context("spawn" if fresh else "forkserver")
-    context.set_forkserver_preload(["tensorflow", "IPython", "tests.processes", "tests.fork_template"])
+    context.set_forkserver_preload(_PRELOAD)
     ours, theirs = context.Pipe()
     process = context.Process(target=_child, args=(theirs, variables, imported or fresh, function, args))
     with mock.patch.dict(os.environ, variables if fresh else outside, clear=True):
@@ -152,6 +167,8 @@ def _child(
 ) -> None:
     os.environ.clear()
     os.environ.update(variables)
+    if folder := variables.get(CGROUP):
+        Path(folder, "cgroup.procs").write_text(str(os.getpid()))
     if not imported:
         sys.meta_path.insert(1, Again())  # behind the hook of imports, which may be there
     try:

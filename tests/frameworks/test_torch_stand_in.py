@@ -185,7 +185,6 @@ def test_a_limit_that_pytorch_would_not_heed_is_refused_and_a_configured_one_is_
     assert not grows.unmet
 
 
-@pytest.mark.processes
 def test_letting_go_has_it_give_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", torch(allocated=[3, 0], reserved=[8, 0]))
 

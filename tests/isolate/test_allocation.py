@@ -217,7 +217,6 @@ def test_a_gpu_that_tensorflow_leaves_out_is_not_leased() -> None:
     assert limits("growth", gpu(0)._replace(multiprocessors=80), small) == [(0, ())]
 
 
-@pytest.mark.processes
 def test_each_mig_instance_is_leased_by_itself() -> None:
     parent = gpu(0)._replace(mig=True)
     instances = [gpu(0, 4, 4)._replace(instance=number, uuid=f"MIG-{number}") for number in range(2)]

@@ -48,11 +48,9 @@ pytestmark = pytest.mark.usefixtures("tracked", "light")
 
 
 @pytest.fixture(scope="module")
-def tracked() -> Iterator[None]:
-    """Have a resource tracker run, as where this process uses shared memory; it ends with these tests."""
+def tracked() -> None:
+    """Have a resource tracker run, as where this process uses shared memory."""
     resource_tracker.ensure_running()
-    yield
-    resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]
 
 
 # What is this process's

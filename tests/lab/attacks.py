@@ -56,7 +56,7 @@ def attack(tried: str, outcome: str) -> Callable[[FunctionT], FunctionT]:
 
     def mark(test: FunctionT) -> FunctionT:
         TABLE.append((tried, outcome))
-        marked: FunctionT = root_only(pytest.mark.processes(test))
+        marked: FunctionT = root_only(test)
         return marked
 
     return mark

@@ -115,7 +115,6 @@ def planted(folder: Path, board: Path, elsewhere: Path) -> dict[str, tuple[Calla
 
 
 @root_only
-@pytest.mark.processes
 @pytest.mark.usefixtures("writer")
 @pytest.mark.parametrize("how", planted(*[Path()] * 3))
 def test_what_a_user_could_have_planted_is_not_read(folder: Path, how: str) -> None:
@@ -126,7 +125,6 @@ def test_what_a_user_could_have_planted_is_not_read(folder: Path, how: str) -> N
 
 
 @root_only
-@pytest.mark.processes
 def test_a_directory_of_a_service_user_is_read_and_its_files_are_that_users(folder: Path, writer: Writer) -> None:
     os.chown(folder, SERVICE, SERVICE)
     theirs = as_user(ANN, seen_now)

@@ -234,7 +234,7 @@ def test_not_today_is_said_once(rig: Rig) -> None:
 
 def test_a_kernel_that_was_restarted_is_another_one(rig: Rig) -> None:
     rig.looks(3)
-    (rig.kernels.there[os.getppid()],) = [rig.kernels.there.pop(PID)]
+    (rig.kernels.there[OTHER_PID],) = [rig.kernels.there.pop(PID)]
     rig.looks(0.5)
 
     assert rig.told["idle"] == 0.0

@@ -33,8 +33,25 @@ def test_each_list_and_each_memory_costs_one_call(driver: Driver) -> None:
 
     NvmlReader().read()
 
-    for call in ("nvmlDeviceGetMemoryInfo_v2", COMPUTE + "_v3", GRAPHICS + "_v3", MPS + "_v3"):
+    for call in (COMPUTE + "_v3", GRAPHICS + "_v3", MPS + "_v3"):
         assert driver.calls[call] == 1
+    assert driver.calls["nvmlDeviceGetMemoryInfo_v2"] == 2  # before the lists, and after them
+
+
+def test_what_moves_while_it_is_read_is_nobody_elses(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    device, listed = driver.devices[0], NvmlReader._list
+    device.lists = {COMPUTE: [(10, 4 * GIB)]}
+
+    def moving(self: NvmlReader, function: str, handle: object) -> object:
+        if device.used < 6 * GIB:
+            device.used += GIB
+            device.lists = {COMPUTE: [(10, device.used)]}
+        return listed(self, function, handle)
+
+    monkeypatch.setattr(NvmlReader, "_list", moving)
+    found = NvmlReader().read()
+
+    assert [row.held for row in found.processes] == [found.gpus[0].used] == [6 * GIB]
 
 
 def test_what_does_not_change_is_asked_once(driver: Driver) -> None:

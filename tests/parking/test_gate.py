@@ -107,7 +107,7 @@ def found() -> tuple[str, ...]:
 
 
 def test_a_thread_that_a_library_has_started_is_found_where_it_runs_python() -> None:
-    assert run(None, _nameless_beside) == {user_code.NAMELESS}  # apart: pytest-xdist has such a thread, too
+    assert run(None, _nameless_beside) == {user_code.NAMELESS}
 
 
 def _nameless_beside() -> set[str]:

@@ -19,7 +19,6 @@ from tfgpu_magic.doctor.checks import board
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.simgpu import Machine
 
-pytestmark = pytest.mark.processes
 AS_SYSTEMD = """
 import os, sys
 os.dup2(int(sys.argv[1]), 3)

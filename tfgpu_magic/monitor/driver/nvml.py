@@ -48,6 +48,8 @@ LARGEST_PID = 2**22
 RECOUNT_EVERY = 30.0
 """Seconds between two counts of the devices: GPUs are plugged, lost and cut into instances meanwhile."""
 
+_TRIES = 3  # to read memory and lists that agree
+
 _EPOCH, _RECENT = 10**15, 5 * 10**6
 """Microseconds: a time that no driver has counted up to from its own start, and how old a first sample may be."""
 
@@ -74,8 +76,8 @@ class NvmlReader:
     """An open NVML, for one reading or a reading every second.
 
     Facts that do not change are read once per UUID. Each `read` then costs, per GPU, a call for the memory and one for
-    its use; with processes one for each list and one for their samples; and with graphics two for the sensors. Not
-    thread-safe.
+    its use; with processes one for each list, one for their samples and another for the memory; and with graphics two
+    for the sensors. Not thread-safe.
 
     Args:
         folders: where else to look for the driver's library, if the system does not find it.
@@ -238,7 +240,7 @@ class NvmlReader:
         if handle is None:
             lost = device.code in nvml_calls.LOST
             return gpu._replace(listed=False, lost=lost, error=nvml_calls.reading(device.code)), [], False
-        code, figures = memory(handle)
+        code, figures, lists = self._memory_and_lists(handle, "" if gpu.mig else kinds)
         if code in nvml_calls.LOST:
             return gpu._replace(listed=False, lost=True, error=nvml_calls.reading(code)), [], False
         figures |= rates(handle) | (sensors(handle) if "G" in kinds else {})
@@ -250,7 +252,6 @@ class NvmlReader:
         total = _machine_memory() if bare else figures.get("total")
         limited = self._limits(handle, device.limited)
         figures |= limits.left(limited, figures.get("free"), total)
-        lists = {kind: self._list(_LISTS[kind], handle) for kind in kinds}
         listing = lists["C"][0] if lists else nvml_calls.OK
         held_by, dropped = merge(
             gpu.label,
@@ -271,6 +272,17 @@ class NvmlReader:
         listed, refused = bool(lists) and listing == nvml_calls.OK, code == nvml_calls.OK != listing
         figures |= {"listed": listed, "used_then": figures.get("used") if listed else None}
         return gpu._replace(**figures, refused=refused, error=error), held_by, dropped
+
+    def _memory_and_lists(
+        self, handle: Any, kinds: str
+    ) -> tuple[int, dict[str, Any], dict[str, tuple[int, list[tuple[int, int]]]]]:
+        """Read the memory and these lists; again where it has moved meanwhile, and would seem to be somebody else's."""
+        for _ in range(_TRIES):
+            code, figures = memory(handle)
+            lists = {} if code in nvml_calls.LOST else {kind: self._list(_LISTS[kind], handle) for kind in kinds}
+            if not lists or memory(handle) == (code, figures):
+                break
+        return code, figures, lists
 
     def _list(self, function: str, handle: Any) -> tuple[int, list[tuple[int, int]]]:
         """Read one list in one call, of the driver's newest version; return its code, and rows of (pid, bytes)."""
