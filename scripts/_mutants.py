@@ -10,6 +10,7 @@ import argparse
 import ast
 import contextlib
 import importlib
+import math
 import os
 import re
 import shutil
@@ -146,15 +147,14 @@ class Tests:
 
 @contextlib.contextmanager
 def _copy(sources: dict[Path, str]) -> Iterator[Path]:
-    """Copy package and tests, with other sources in the place of some; all else is linked."""
+    """Copy the working tree, with other sources in the place of some; what is installed is linked."""
     with scratch() as made:
         folder = Path(made)
+        left = shutil.ignore_patterns(".git", ".venv*", ".prometheus", ".*_cache", ".yarn", "node_modules")
+        shutil.copytree(ROOT, folder, symlinks=True, ignore=left, dirs_exist_ok=True)
+        for one in (".venv", ".prometheus"):
+            (folder / one).symlink_to(ROOT / one)
         folder.chmod(0o755)  # some tests are other users
-        for one in ROOT.iterdir():
-            if one.name in ("tfgpu_magic", "tests"):
-                shutil.copytree(one, folder / one.name, symlinks=True)
-            elif one.name != ".git":
-                (folder / one.name).symlink_to(one)
         for file, source in sources.items():
             (folder / file).write_text(source)
         yield folder
@@ -188,13 +188,14 @@ def read() -> list[Defect]:
     return [Defect(name, room, **one) for room, its in _toml().items() for name, one in its.items() if name != "tests"]
 
 
-def _files(*options: str) -> list[str]:
-    """Return the files of tests that options choose from, the cheapest first."""
+def _files(*options: str, within: float = math.inf) -> list[str]:
+    """Return the files of tests that options choose from and that take so many seconds at most, the cheapest first."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-qq", *options]
     said = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
     known = (line.split() for line in (ROOT / "tests" / "seconds.txt").read_text().splitlines())
     cost = {f"tests/{file}": float(clock) for _, clock, file in known}
-    return sorted(re.findall(r"^(\S+\.py): \d+$", said, re.MULTILINE), key=lambda file: cost.get(file, UNKNOWN))
+    chosen = re.findall(r"^(\S+\.py): \d+$", said, re.MULTILINE)
+    return sorted((one for one in chosen if cost.get(one, UNKNOWN) <= within), key=lambda one: cost.get(one, UNKNOWN))
 
 
 def main() -> int:
@@ -202,12 +203,15 @@ def main() -> int:
     parser = argparse.ArgumentParser("scripts/mutants", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="rooms and defects; without any, all")
     parser.add_argument("--fast", action="store_true", help="run only what scripts/test --fast runs")
+    parser.add_argument(
+        "--within", type=float, default=math.inf, metavar="SECONDS", help="leave out a room's dearer files"
+    )
     given = parser.parse_args()
     defects = [one for one in read() if not given.names or {one.name, one.room} & set(given.names)]
     if unknown := set(given.names) - {name for one in defects for name in (one.name, one.room)}:
         parser.error(f"there is no {', '.join(sorted(unknown))}")
     fast, rest = Tests(*FAST), Tests()
-    chosen, every = _files(*FAST), [] if given.fast else _files()
+    chosen, every = _files(*FAST), [] if given.fast else _files(within=given.within)
     folders = {room: {f"tests/{folder}" for folder in its["tests"]} for room, its in _toml().items()}
 
     def judge(defect: Defect) -> tuple[str, str]:
@@ -217,7 +221,7 @@ def main() -> int:
                 "room",
                 rest.finds(defect, (one for one in every if one.rpartition("/")[0] in folders[defect.room])),
             )
-        print(f"{defect.name:4} {f'{by}: {test}' if test else 'none'}", flush=True)
+        print(f"{defect.name:4} {f'{by}: {test}' if test else 'none'}\n", end="", flush=True)
         return defect.room, by if test else "none"
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
