@@ -366,3 +366,10 @@ def test_where_only_tensorflows_own_api_hides_the_gpus_it_has_no_part_that_is_to
 ) -> None:
     assert plan.hidden is hides
     assert plan.divides is (not hides and plan.settled.divides)
+
+
+def test_the_beginning_of_two_uuids_is_neither_gpu() -> None:
+    alike = [gpu(n)._replace(uuid=f"GPU-ab{n}") for n in range(2)]
+
+    with pytest.raises(Refused, match=r"GPU-ab may be any of 2 GPUs; write more of its UUID"):
+        planned("limit GPU-ab=1GiB", *alike)
