@@ -13,9 +13,14 @@ def test_after_a_change_that_failed_the_users_own_value_can_be_restored(monkeypa
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,1")
     changes = EnvironmentChanges()
     changes.write({"CUDA_VISIBLE_DEVICES": "1"})
-    with pytest.raises(ZeroDivisionError), changes.undone_on_error():
+
+    @changes.undone_on_error()
+    def fail() -> None:
         changes.write({"CUDA_VISIBLE_DEVICES": "2"})
         raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
 
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
     changes.write({})

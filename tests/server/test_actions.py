@@ -19,7 +19,7 @@ def test_what_parks_first_is_not_killed_while_nothing_is_known_of_it(monkeypatch
     clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: done.append("waited"))
     monkeypatch.setattr(actions, "parts", lambda _: [lambda _: next(known)])
     monkeypatch.setattr(actions, "time", clock)
-    monkeypatch.setattr(actions.os, "kill", lambda *_: done.append("killed"))
+    monkeypatch.setattr(os, "kill", lambda *_: done.append("killed"))
     actions._kill_when_parked(SELF, began(SELF) or 0)
 
     assert done == ["waited", "waited", "killed"]

@@ -150,8 +150,10 @@ def test_after_a_message_that_nothing_is_new_comes_the_change() -> None:
 class Still(Counting):
     """A board reader that sees something new at its first look alone."""
 
-    def see(self, *asked: Mapping[int, Notebook], **what: bool) -> message.WireState | None:  # type: ignore[override]
-        state = super().see(*asked, **what)
+    def see(  # type: ignore[override]  # as a real one
+        self, notebooks: Mapping[int, Notebook], *, processes: bool
+    ) -> message.WireState | None:
+        state = super().see(notebooks, processes=processes)
         return state if self.count == 1 else None
 
 
