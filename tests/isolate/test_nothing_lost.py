@@ -162,6 +162,16 @@ def test_an_answer_long_after_the_timeout_has_its_grace_from_then_on() -> None:
     assert watch._due[watch._cut_off] >= now + calls.GRACE
 
 
+def test_that_an_answer_cannot_be_taken_is_said_once() -> None:
+    (one, paper), process = call(deeds.nothing), SimpleNamespace(connection=None, out=-1, err=-2)
+    watch = calls._Watch(one, prepare(), process, one._event)  # type: ignore[arg-type]  # it has what is asked for
+    with watch._selector:
+        for _ in range(3):
+            watch._ask_later(OSError(errno.EMFILE, "Too many open files"))
+
+    assert paper.text["stderr"].count("Too many open files") == 1
+
+
 def test_a_table_of_leases_that_fails_when_a_lease_is_given_back_takes_no_answer() -> None:
     @contextlib.contextmanager
     def lease() -> Iterator[Lease]:
