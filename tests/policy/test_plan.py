@@ -373,3 +373,15 @@ def test_the_beginning_of_two_uuids_is_neither_gpu() -> None:
 
     with pytest.raises(Refused, match=r"GPU-ab may be any of 2 GPUs; write more of its UUID"):
         planned("limit GPU-ab=1GiB", *alike)
+
+
+def test_two_instances_are_never_picked() -> None:
+    with pytest.raises(Refused):
+        planned("pick 2", *MIG, shown=("MIG-aaaa",))
+
+
+@pytest.mark.parametrize("stage", [Stage.ABSENT, Stage.IMPORTED, Stage.LISTED])
+def test_a_full_gpu_is_a_danger_only_where_an_operation_may_have_failed_already(stage: Stage) -> None:
+    plan = planned("visible 1", gpu(0, 0.1), gpu(1), stage=stage)
+
+    assert any("may hang at the next one" in note for note in plan.notes) == (stage is Stage.LISTED)
