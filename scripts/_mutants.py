@@ -20,11 +20,13 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from scripts._scratch import scratch
 
@@ -33,6 +35,11 @@ PLANTED = Path(__file__).with_name("mutants.toml")
 FAST = ("-m", "(fast or smoke) and not gpu and not frameworks", "-k", "not [notebook]")  # as scripts/test has it
 UNKNOWN = 20.0
 """What a file is taken for that was never measured."""
+LIMIT = 120
+"""Seconds after which a test hangs."""
+
+MARKS, ORDER = "MUTANTS_MARKS", "MUTANTS_ORDER"
+FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 # Begins a function whose callers are sought: they may be other processes with another environment, and `os` be patched.
 _MARK = '{0}try: (posix := __import__("posix")).close(posix.open("{1}", 577, 0o666))\n{0}except OSError: pass\n'
@@ -85,64 +92,82 @@ class Defect:
 
 
 class Tests:
-    """Runs files of tests, in a copy of the package each, with the options that choose from what they have.
+    """Runs files of tests in copies of the package, with the options that choose from what they have.
 
     Attributes:
         red: the tests that fail without any defect.
     """
 
-    def __init__(self, *options: str) -> None:
+    def __init__(self, files: list[str], *options: str) -> None:
         self.red: list[str] = []
-        self._options = options
-        self._calls: dict[str, tuple[set[str], float]] = {}
-        self._locks: dict[str, threading.Lock] = {}
+        self._files, self._options = files, options
+        self._calls: dict[str, list[str]] | None = None  # by the function of a defect, the files
+        self._took, self._lock = 0.0, threading.Lock()
 
-    def finds(self, defect: Defect, files: Iterable[str]) -> str:
+    def finds(self, defect: Defect) -> str:
         """Return the first test that finds a defect; nothing if none does."""
         there, source = defect.planted()
-        for file in files:
-            with self._locks.setdefault(file, threading.Lock()):
-                if file not in self._calls:
-                    self._calls[file] = self._unchanged(file)
-            calls, took = self._calls[file]
-            if defect.at in calls:
-                with _copy({there: source}) as folder:
-                    if failed := self._failed(folder, file, 30 + 5 * took):
-                        return failed
-        return ""
+        with self._lock:  # asked once for all defects
+            if self._calls is None:
+                self._calls = self._unchanged() if self._files else {}
+        files = self._calls.get(defect.at, [])
+        with _copy({there: source}) as folder:
+            failed = self._failed(folder, files, "-x", f"--timeout={LIMIT}", limit=60 + 3 * self._took) if files else []
+        return failed[0] if failed else ""
 
-    def _unchanged(self, file: str) -> tuple[set[str], float]:
-        """Return which functions of defects a file calls, and in how many seconds; of one that fails nothing."""
-        begun = time.monotonic()
+    def _unchanged(self) -> dict[str, list[str]]:
+        """Return which files call a function, without those that fail."""
+        begun, calls = time.monotonic(), dict[str, list[str]]()
         with scratch() as marks, _copy(_marked(Path(marks))) as folder:
             Path(marks).chmod(0o777)  # some tests are other users
-            if failed := self._failed(folder, file, 300):
-                self.red.append(failed)
-                return set(), 0.0
-            return {mark.name for mark in Path(marks).iterdir()}, time.monotonic() - begun
+            self.red = self._failed(folder, self._files, marks=marks)
+            for line in (folder / "calls").read_text().splitlines():
+                file, *functions = line.split()
+                for function in functions if not any(one.startswith(file) for one in self.red) else ():
+                    calls.setdefault(function, []).append(file)
+        self._took = time.monotonic() - begun
+        return calls
 
-    def _failed(self, folder: Path, file: str, limit: float) -> str:
-        """Return the first test that fails, or the file if it does not end; nothing if all pass."""
-        command = [sys.executable, "-m", "pytest", "-qx", "--tb=no", "-p", "no:cacheprovider", f"--timeout={limit}"]
-        environment = {**os.environ, "PYTHONPATH": str(folder)}  # before the working tree, for children too
+    def _failed(
+        self, folder: Path, files: list[str], *options: str, limit: float | None = None, marks: str = ""
+    ) -> list[str]:
+        """Return the tests that fail, and what it is if no test is to blame; the files run in this order."""
+        command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "scripts._mutants"]
+        # Before the working tree, for children too.
+        environment = {**os.environ, "PYTHONPATH": str(folder), ORDER: " ".join(files), MARKS: marks}
         with (folder / "said").open("w") as said:
             tests = subprocess.Popen(
-                [*command, *self._options, file],
-                cwd=folder,
-                env=environment,
-                stdout=said,
-                stderr=said,
-                start_new_session=True,
-            )
+                [*command, *options, *self._options, *files],
+                cwd=folder, env=environment, stdout=said, stderr=said, start_new_session=True,
+            )  # fmt: skip
             try:
-                status = tests.wait(2 * limit)
+                tests.wait(limit)
             except subprocess.TimeoutExpired:
                 os.killpg(tests.pid, signal.SIGKILL)
-                status = tests.wait()
-        if status in (0, 5):  # pytest's for all passed, and for none was there
-            return ""
-        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", (folder / "said").read_text(), re.MULTILINE)
-        return failed[1] if failed else file
+                tests.wait()
+        failed = FAILED.findall((folder / "said").read_text())
+        return failed if failed or tests.returncode in (0, 5) else [f"status {tests.returncode}"]  # 5: there was none
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the files in the order in which they were given."""
+    order = os.environ[ORDER].split()
+    items.sort(key=lambda item: order.index(str(item.path.relative_to(Path.cwd()))))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Write down which functions a file has called once it is over."""
+    try:
+        return (yield)
+    finally:
+        if os.environ[MARKS] and (nextitem is None or nextitem.path != item.path):
+            called = sorted(Path(os.environ[MARKS]).iterdir())
+            with Path("calls").open("a") as calls:
+                print(item.path.relative_to(Path.cwd()), *(one.name for one in called), file=calls)
+            for one in called:
+                one.unlink()
 
 
 @contextlib.contextmanager
@@ -210,30 +235,30 @@ def main() -> int:
     defects = [one for one in read() if not given.names or {one.name, one.room} & set(given.names)]
     if unknown := set(given.names) - {name for one in defects for name in (one.name, one.room)}:
         parser.error(f"there is no {', '.join(sorted(unknown))}")
-    fast, rest = Tests(*FAST), Tests()
-    chosen, every = _files(*FAST), [] if given.fast else _files(within=given.within)
-    folders = {room: {f"tests/{folder}" for folder in its["tests"]} for room, its in _toml().items()}
+    every = [] if given.fast else _files(within=given.within)
+    fast, rooms = (
+        Tests(_files(*FAST), *FAST),
+        {room: Tests([file for file in every if file.split("/")[1] in its["tests"]]) for room, its in _toml().items()},
+    )
 
     def judge(defect: Defect) -> tuple[str, str]:
-        by, test = "fast", fast.finds(defect, chosen)
+        by, test = "fast", fast.finds(defect)
         if not test:
-            by, test = (
-                "room",
-                rest.finds(defect, (one for one in every if one.rpartition("/")[0] in folders[defect.room])),
-            )
+            by, test = "room", rooms[defect.room].finds(defect)
         print(f"{defect.name:4} {f'{by}: {test}' if test else 'none'}\n", end="", flush=True)
         return defect.room, by if test else "none"
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = Counter(pool.map(judge, defects))
     print("\n| room | planted | found by `--fast` | with the room's files | by none |\n|---|---|---|---|---|")
-    for room in folders:
+    for room in rooms:
         counts = [found[room, by] for by in ("fast", "room", "none")]
         if sum(counts):
             print(f"| {room} | {sum(counts)} | {counts[0]} | {counts[0] + counts[1]} | {counts[2]} |")
-    for test in fast.red + rest.red:
+    red = sorted({test for tests in (fast, *rooms.values()) for test in tests.red})
+    for test in red:
         print(f"scripts/mutants: {test} fails without a defect: its file has judged none", file=sys.stderr)
-    return 1 if fast.red + rest.red else 0
+    return 1 if red else 0
 
 
 if __name__ == "__main__":
