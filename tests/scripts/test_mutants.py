@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,13 @@ def test_each_defect_can_be_planted() -> None:
         assert ast.dump(ast.parse(source)) != ast.dump(ast.parse((_mutants.ROOT / file).read_text())), defect.name
 
     assert len({defect.name for defect in defects}) == len(defects)
+
+
+def test_each_function_of_a_defect_tells_when_it_is_called(tmp_path: Path) -> None:
+    functions = {defect.at for defect in _mutants.read()}
+    marked = "".join(map(ast.unparse, map(ast.parse, _mutants._marked(tmp_path).values())))
+
+    assert {one for one in functions if f"'{tmp_path / one}'" in marked} == functions
 
 
 @pytest.mark.parametrize(
