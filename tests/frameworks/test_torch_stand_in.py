@@ -17,6 +17,7 @@ from tests.frameworks.torch_stand_in import torch
 from tests.sizes import GIB
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import registry
+from tfgpu_magic.frameworks.torch import framework
 from tfgpu_magic.frameworks.torch.framework import Torch
 from tfgpu_magic.insight.freeing import free
 from tfgpu_magic.model.report import Figure
@@ -191,3 +192,12 @@ def test_letting_go_has_it_give_back(monkeypatch: pytest.MonkeyPatch) -> None:
     free()
 
     assert Torch().held() == {"GPU-1": 3}
+
+
+@pytest.mark.parametrize(
+    ("version", "moves"), [("2.9.1", True), ("2.10.0", False), ("2.11.0+cu130", False), ("", False)]
+)
+def test_from_2_10_on_a_fraction_makes_no_context(monkeypatch: pytest.MonkeyPatch, version: str, moves: bool) -> None:
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(__version__=version))
+
+    assert framework._moves() is moves

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tfgpu_magic.insight.objects.names import NOWHERE, Step
+from tfgpu_magic.insight.objects.references import local_variables
 from tfgpu_magic.insight.objects.search import without_collections
 from tfgpu_magic.insight.objects.tensors import called
 from tfgpu_magic.insight.objects.walk import Walk
@@ -353,3 +354,22 @@ def test_very_many_plain_things_hide_nothing_and_a_walk_that_gives_up_says_so(mo
     walk.start([(Step("many"), [[[]] for _ in range(3000)]), (Step("model"), [[[[array]]]])])
     walk.run(to_the_end=True)
     assert (walk.missing, walk.gave_up) == ({id(array)}, True)
+
+
+def test_a_function_in_a_debugger_keeps_its_variables() -> None:
+    def work() -> int:
+        kept = 5
+        assert kept
+        return kept
+
+    def trace(frame: Any, *_: object) -> Any:
+        if frame.f_code is work.__code__:
+            local_variables(frame)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        assert work() == 5
+    finally:
+        sys.settrace(before)

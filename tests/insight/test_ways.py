@@ -182,3 +182,10 @@ def test_how_much_smaller_it_must_be_is_told_where_that_is_known(facts: dict[str
     *_, smaller = remedies(case(**facts), Fits())
 
     assert (smaller.kind, smaller.size) == ("smaller", size)
+
+
+def test_an_isolated_call_is_nobodys_to_shut_down() -> None:
+    call, other = replace(row(8, pid=8), call=True), row(4)
+    found = case(cause="gpu", pool=pool(0.4, None, grows=True), gpu=gpu(1), processes=(call, other))
+
+    assert [way.row for way in remedies(found, Fits()) if way.row is not None] == [other]

@@ -225,9 +225,9 @@ def test_an_interrupt_leaves_no_call_in_the_book_whenever_it_comes(two_gpus: Lea
         assert page.entries == {}
 
 
-def test_a_lease_that_ends_while_a_survey_looks_refuses_nobody(
-    two_gpus: Leases, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def ending(two_gpus: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the leases of both GPUs end while the first look at them is made."""
     holders = [Caller(two_gpus, "one", words="visible 0"), Caller(two_gpus, "other", words="visible 1")]
     until(lambda: all(holder.has for holder in holders))
 
@@ -242,7 +242,14 @@ def test_a_lease_that_ends_while_a_survey_looks_refuses_nobody(
 
     monkeypatch.setattr(leasing, "look", ending)
 
+
+def test_a_lease_that_ends_while_a_survey_looks_refuses_nobody(two_gpus: Leases, ending: None) -> None:
     assert two_gpus.survey(parse("limit 1GiB"), 1) == 12
+
+
+def test_a_lease_that_ends_while_a_call_looks_does_not_refuse_it(two_gpus: Leases, ending: None) -> None:
+    with two_gpus.lease(LeaseRequest(parse("limit 1GiB"), names={})) as lease:  # who is in the way has been read
+        assert len(lease.devices) == 1
 
 
 def test_whom_nobody_looks_after_is_not_waited_for(two_gpus: Leases) -> None:

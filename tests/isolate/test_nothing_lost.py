@@ -149,6 +149,27 @@ def test_an_answer_behind_a_pile_of_displays_is_taken_when_the_process_has_ended
     assert watch._outcome().value() == "of hours"  # type: ignore[union-attr]  # there is one
 
 
+def test_an_answer_long_after_the_timeout_has_its_grace_from_then_on() -> None:
+    one, _ = call(deeds.nothing, timeout=5.0)
+    process: Any = SimpleNamespace(connection=None, out=-1, err=-2)
+    watch = calls._Watch(one, prepare(), process, one._event)
+    watch._began = (now := time.monotonic()) - 1000.0
+    with watch._selector:
+        watch._leave()
+
+    assert watch._due[watch._cut_off] >= now + calls.GRACE
+
+
+def test_that_an_answer_cannot_be_taken_is_said_once() -> None:
+    (one, paper), process = call(deeds.nothing), SimpleNamespace(connection=None, out=-1, err=-2)
+    watch = calls._Watch(one, prepare(), process, one._event)  # type: ignore[arg-type]  # it has what is asked for
+    with watch._selector:
+        for _ in range(3):
+            watch._ask_later(OSError(errno.EMFILE, "Too many open files"))
+
+    assert paper.text["stderr"].count("Too many open files") == 1
+
+
 def test_a_table_of_leases_that_fails_when_a_lease_is_given_back_takes_no_answer() -> None:
     @contextlib.contextmanager
     def lease() -> Iterator[Lease]:

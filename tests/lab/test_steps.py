@@ -172,10 +172,11 @@ def test_a_process_that_has_come_beside_it_is_use(rig: Rig) -> None:
     assert rig.told["idle"] == 0.0
 
 
-def test_work_of_the_cpu_is_use_whatever_the_kernel_says(rig: Rig) -> None:
+@pytest.mark.parametrize("sign", [1, -1], ids=["more seconds", "those of a child that has ended are gone"])
+def test_work_of_the_cpu_is_use_whatever_the_kernel_says(rig: Rig, sign: int) -> None:
     for _ in range(20):
         rig.looks(0.5)
-        rig.cpu += 30.0 * steps.AT_WORK + 1.0
+        rig.cpu += sign * (30.0 * steps.AT_WORK + 1.0)
 
     assert rig.told["idle"] == 0.0
     assert rig.read()["busy"] is True

@@ -96,15 +96,33 @@ def test_a_policy_that_is_configured_in_a_cell_is_applied_there(lines: tuple[str
 
 def test_the_extension_can_be_unloaded_and_loaded_again() -> None:
     with Machine.create("1x8GiB") as machine:
-        gone, back = run(machine, _unload_and_load)
+        gone, back, transformers = run(machine, _unload_and_load)
 
     assert "not found" in gone.text
     assert back.error == ""
+    assert transformers[0] == transformers[2] == transformers[1] + 1
 
 
-def _unload_and_load() -> tuple[Seen, Seen]:
-    _, gone, _, back = cells("%unload_ext tfgpu_magic", "%tf_gpu plan", "%load_ext tfgpu_magic", "%tf_gpu plan")
-    return gone, back
+SETTING = "print(get_ipython().magics_manager.registry['TfGpuMagics'].parking)"
+
+
+def test_a_setting_of_parking_that_is_refused_is_not_shown() -> None:
+    with Machine.create("1x8GiB") as machine:
+        refused, shown = run(machine, cells, "%config TfGpuMagics.parking = 'auto often'", SETTING)
+
+    assert "often" in refused.text
+    assert shown.text == "off\n"
+
+
+def _unload_and_load() -> tuple[Seen, Seen, list[int]]:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    transformers, counts = InteractiveShell.instance().input_transformers_cleanup, []
+    found: list[Seen] = []
+    for line in ("%tf_gpu plan", "%unload_ext tfgpu_magic", "%load_ext tfgpu_magic"):
+        found.append(cells(line, "%tf_gpu plan")[1])
+        counts.append(len(transformers))
+    return found[1], found[2], counts
 
 
 def _probes(*sources: str) -> list[int]:

@@ -209,3 +209,19 @@ def test_a_program_that_starts_kernels_promises_nothing_until_it_imports_a_frame
     program.announce()
 
     assert said == [True, False, True]
+
+
+def test_a_notebook_was_in_use_until_its_last_background_cell_ended(
+    reporting: Reporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = ["a cell"]
+    monkeypatch.setitem(sys.modules, "tfgpu_magic.isolate.job_list", SimpleNamespace(running=lambda: tuple(jobs)))
+    reporting._active = 0.0
+    reporting._look_for_jobs()
+    jobs.clear()
+    before = reporting._active
+    reporting._look_for_jobs()
+    ended, reporting._active = reporting._active, 0.0
+    reporting._look_for_jobs()
+
+    assert (before, ended > 0.0, reporting._active) == (0.0, True, 0.0)

@@ -26,6 +26,7 @@ from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.board import snapshot_file
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.snapshot_file import BOARD, SnapshotReader, Writer
+from tfgpu_magic.monitor.live import Live
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -355,3 +356,13 @@ def test_the_header_stays_as_it_is() -> None:
         "74666770756d61670100500001000000020000000000000003000000040000000000000000001440"
         "00000000000018400000000000001c400000000000002040090000000a0000000b00000000000000f3bbfefd"
     )  # fmt: skip
+
+
+def test_a_view_that_is_closed_keeps_no_file_open(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Live, "ensure", Live._placed)  # and no collector
+    writer.publish(snapshot(3))
+    before, live = len([*Path("/proc/self/fd").iterdir()]), Live()
+    assert live.look().snapshot == snapshot(3)
+    live.close()
+
+    assert len([*Path("/proc/self/fd").iterdir()]) == before

@@ -20,6 +20,8 @@ from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.monitor import collector
 from tfgpu_magic.monitor import live as living
 from tfgpu_magic.monitor.board import lockfile
 from tfgpu_magic.monitor.live import Live
@@ -54,6 +56,14 @@ def test_memory_follows_in_a_second_or_two_and_the_past_is_kept(machine: Machine
     past = live.history().used
 
     assert set(past[machine.gpus()[1].uuid]) == {9 * GIB, 3 * GIB}
+
+
+@pytest.mark.parametrize("now", [8 * GIB, 2 * GIB], ids=["taken", "given back"])
+def test_processes_are_listed_again_once_memory_has_moved(now: int) -> None:
+    one = Gpu(index=0, uuid="GPU-0", name="A100", total=16 * GIB, used=now)
+
+    assert collector._moved(Snapshot(time=0.0, gpus=(one,)), {"0": 5 * GIB})
+    assert not collector._moved(Snapshot(time=0.0, gpus=(one,)), {"0": now})
 
 
 def test_memory_that_has_just_moved_is_not_somebody_elses(machine: Machine, live: Live) -> None:

@@ -366,3 +366,22 @@ def test_where_only_tensorflows_own_api_hides_the_gpus_it_has_no_part_that_is_to
 ) -> None:
     assert plan.hidden is hides
     assert plan.divides is (not hides and plan.settled.divides)
+
+
+def test_the_beginning_of_two_uuids_is_neither_gpu() -> None:
+    alike = [gpu(n)._replace(uuid=f"GPU-ab{n}") for n in range(2)]
+
+    with pytest.raises(Refused, match=r"GPU-ab may be any of 2 GPUs; write more of its UUID"):
+        planned("limit GPU-ab=1GiB", *alike)
+
+
+def test_two_instances_are_never_picked() -> None:
+    with pytest.raises(Refused):
+        planned("pick 2", *MIG, shown=("MIG-aaaa",))
+
+
+@pytest.mark.parametrize("stage", [Stage.ABSENT, Stage.IMPORTED, Stage.LISTED])
+def test_a_full_gpu_is_a_danger_only_where_an_operation_may_have_failed_already(stage: Stage) -> None:
+    plan = planned("visible 1", gpu(0, 0.1), gpu(1), stage=stage)
+
+    assert any("may hang at the next one" in note for note in plan.notes) == (stage is Stage.LISTED)

@@ -138,6 +138,41 @@ async def test_a_client_that_is_gone_harms_nobody(feed: Feed) -> None:
     await page.until(lambda: len(page.texts) > 5)
 
 
+def test_after_a_message_that_nothing_is_new_comes_the_change() -> None:
+    states = States()
+    states.add({"time": 1.0, "gpus": {}, "rows": {}})
+    quiet = states.tick(1)
+    states.add({"time": 2.0, "gpus": {}, "rows": {}})
+
+    assert [json.loads(text or "")["sequence"] for text in (quiet, states.tick(1))] == [1, 2]
+
+
+class Still(Counting):
+    """A board reader that sees something new at its first look alone."""
+
+    def see(  # type: ignore[override]  # as a real one
+        self, notebooks: Mapping[int, Notebook], *, processes: bool
+    ) -> message.WireState | None:
+        state = super().see(notebooks, processes=processes)
+        return state if self.count == 1 else None
+
+
+def test_what_a_look_that_hung_finds_unchanged_is_shown_as_new_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeding, "BoardReader", Still)
+
+    @with_feed
+    async def run(feed: Feed) -> None:
+        reader: Any = feed._board_reader
+        page = Page(feed)
+        await page.until(lambda: page.texts)
+        reader.go.clear()
+        await page.until(lambda: "stale" in feed._states.newest)
+        reader.go.set()
+        await page.until(lambda: "stale" not in feed._states.newest)
+
+    run()
+
+
 def test_who_comes_after_the_end_is_sent_away() -> None:
     async def run() -> Page:
         feed = Feed(nobody, LOG)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tfgpu_magic.notebook.widget import PRESENT_FOR, STATE_EVERY, Pages
+import pytest
+
+from tfgpu_magic.notebook import widget
+from tfgpu_magic.notebook.widget import PRESENT_FOR, STATE_EVERY, Outputs, Pages
 
 
 class Clock:
@@ -78,3 +81,13 @@ def test_a_page_whose_words_wait_for_the_cell_is_not_taken_for_one_that_is_heard
     clock.now += 2 * PRESENT_FOR
 
     assert pages.pause() == STATE_EVERY
+
+
+def test_outputs_of_a_page_that_draws_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(widget, "display", lambda *_, **__: None)
+    outputs = Outputs(lambda: ({}, {}), dict)
+    outputs.show()
+    outputs.answer()
+    outputs.show()
+
+    assert outputs._shown == []

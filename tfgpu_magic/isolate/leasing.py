@@ -233,7 +233,6 @@ class Leases:
         """Drop the parent's leases, in a process that was forked from the one that has them."""
         self._changed, self._looking = threading.Condition(), threading.Lock()  # a thread of the parent may hold them
         self._over, self._waiting = set(), set()
-        self._table.forget()
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[Page]:
