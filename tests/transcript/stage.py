@@ -35,14 +35,14 @@ RULES = {
     "what stands below a pid": (r"(?m)^ {15,}(?=PyTorch|JAX)", " " * 20),
     "time in a column": (r"(?m)^( Job  State) +(?=Time)", r"\1  "),
     "pid in a sentence": (r"\b(pid|process) \d+", r"\1 <pid>"),
-    "time in JSON": (r'("(?:time|active|unused|began|since)": |"times": \[\s*)[\d.]+', r"\1<time>"),
+    "time in JSON": (r'("(?:time|active|unused|began|since)": ?|"times": \[\s*)[\d.]+', r"\1<time>"),
     "uuid": (r"\b(GPU|MIG)-[0-9a-f]{8}[0-9a-f-]{28}\b", r"\1-<uuid>"),
-    "place in JSON": (r'("(?:sequence|tone)": )\d+', r"\1<n>"),
-    "pid in JSON": (r'("pid": |"kernel": |"[\d.]+ )\d+', r"\1<pid>"),
+    "place in JSON": (r'("(?:sequence|tone)": ?)\d+', r"\1<n>"),
+    "pid in JSON": (r'("pid": ?|"kernel": ?|"[\d.]+ )\d+', r"\1<pid>"),
     "clock": (r"\b\d\d:\d\d:\d\d\b", "<clock>"),
     "address": (r"\b0x[0-9a-f]{6,}|127\.0\.0\.1:\d{5}", "<address>"),
     "age in a page": (r"(?m)^(?:idle|unused)(?: \d+ min)?$", "idle <time>"),
-    "pace in a page": (r"live · \d+ s", "live · <time>"),
+    "pace in a page": (r"(?m)^live · \d+ s$", "live"),
     "temperature": (r"\d+ °C", "<temperature>"),
 }
 """What differs from run to run, by its name: a pattern, and what stands for it."""
@@ -67,12 +67,16 @@ print("The program runs:", *sys.argv[1:], *(f"{{name}}={{os.environ[name]}}" for
 _SAYS = """\
 import sys, tfgpu_magic
 try:
-    print(eval(sys.argv[1], vars(tfgpu_magic)))
+    print(eval(f"tfgpu_magic.{{sys.argv[1]}}"))
 except tfgpu_magic.TfGpuError as error:
     print(f"{{type(error).__name__}}: {{error}}")
 """
 PROGRAMS = ("program.py", "program_1.py", "program_2.py", "program_3.py", "train", "jupyter", "torchrun")
-FILES = {**dict.fromkeys((*PROGRAMS, "package/__main__.py"), _PROGRAM), "says.py": _SAYS}
+FILES = {
+    **dict.fromkeys((*PROGRAMS, "package/__main__.py"), _PROGRAM),
+    "make": "#!/bin/sh\necho It is made: $CUDA_VISIBLE_DEVICES, $TF_FORCE_GPU_ALLOW_GROWTH, $TFGPU_POLICY\n",
+    "says.py": _SAYS,
+}
 """What lies where a scene plays: programs that say what they have, and one that says what a call returns."""
 
 COMMANDS = {
