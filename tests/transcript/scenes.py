@@ -246,12 +246,12 @@ SHELL = [
     shell(
         "tfgpu plan, env, status",
         '.plan "visible 1; limit 40%" | .plan "limit 7GiB" | .plan "limt 7GiB" | .plan | '
-        '.env "visible 1; growth" | .env "limit 2GiB" | .env "limit 7GiB" | .status | .status --xml | .statsu | '
+        '.env "visible 1; growth" | .env "limit 2GiB" | .env "limit 7GiB" | .status | .status --xml | '
         ".status -- x.py | .-- x.py | .top",
         "shared",
     ),
     shell("Without a driver", f'.status | .plan "limit 1GiB" | .top | .run growth {PROGRAM}', "driverless"),
-    shell("A lost GPU, and MIG instances", '.status | .plan "limit 1GiB"', "lost"),
+    shell("A lost GPU", '.status | .plan "limit 1GiB"', "lost"),
     shell("MIG instances", '.status | .plan "limit 1GiB"', "MIG"),
     shell(
         "Help",
@@ -266,10 +266,11 @@ SHELL = [
 
 LIMITED = """.run "limit 1GiB" -- -c \""""
 GPU = "import tensorflow as tf; gpu = tf.config.list_physical_devices('GPU')[0]; tf.config"
+PAGE_ON_SCRIPTS = ROOT / "docs" / "scripts.md"
 PAGE = [
     shell(
         "Each command of the page on scripts; of its minutes of waiting, a second",
-        " | ".join(f".{one.replace('10m', '1s')}" for one in commands((ROOT / "docs" / "scripts.md").read_text())),
+        " | ".join(f".{one.replace('10m', '1s')}" for one in dict.fromkeys(commands(PAGE_ON_SCRIPTS.read_text()))),
         "of the pages",
     ),
     *(
@@ -292,10 +293,10 @@ PAGE = [
     ),
     shell(
         "In the script",
-        """python says.py "apply('pick; limit 4GiB')" | python says.py "plan('pick; limit 4GiB')" | """
+        """python says.py "apply('pick; limit 4GiB').notes" | python says.py "plan('pick').notes" | """
         """python says.py "apply('limit 14GiB')" | python says.py "apply('limit')" | python says.py "status()" | """
         """python says.py "plan('limti 4GiB')" | python says.py "apply('limit 4GiB', frameworks='all')" | """
-        """python says.py "apply('split 2')\"""",
+        """python says.py "apply('split 2').notes\"""",
         "of the pages",
     ),
 ]
