@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -33,6 +34,9 @@ PATIENCE = 120.0 * SLACK
 """Seconds in which a process must answer: TensorFlow's import is a few, a full GPU blocks for ten."""
 
 _PRELOAD = ["tensorflow", "IPython", "tests.processes", "tests.fork_template"]
+
+ENVIRONMENT = threading.RLock()
+"""Taken while this process's environment is another one, or is read for a process that starts."""
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
 
@@ -123,7 +127,8 @@ def program(
         fresh: a process in which nothing is imported; else one that was forked when TensorFlow was imported, and
             nothing more (a hundred times faster; TensorFlow may be forked as long as CUDA was not started).
     """
-    outside = {**os.environ, **QUIET}
+    with ENVIRONMENT:
+        outside = {**os.environ, **QUIET}
     if machine is not None:
         outside = machine.environ(outside)
     variables = {**outside, **(env or {})}
@@ -133,7 +138,7 @@ def program(
     context.set_forkserver_preload(_PRELOAD)
     ours, theirs = context.Pipe()
     process = context.Process(target=_child, args=(theirs, variables, imported or fresh, function, args))
-    with mock.patch.dict(os.environ, variables if fresh else outside, clear=True):
+    with ENVIRONMENT, mock.patch.dict(os.environ, variables if fresh else outside, clear=True):
         process.start()
     theirs.close()
     try:

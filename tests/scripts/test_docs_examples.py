@@ -152,12 +152,17 @@ def test_every_line_of_a_page_is_one(page: Path) -> None:
             parse(parsed.text)
         elif parsed.name == "isolate" and magic.startswith("%%") and "[" not in parsed.rest:
             isolate.parse(parsed.rest)
-    commands = re.findall(r"`tfgpu (\w+ [^`\n]+)`", text) + re.findall(r"^(?:\$ )?tfgpu (\w+ .+)$", text, re.MULTILINE)
-    for command in commands:
-        words, _, program = re.split(r" [|>] ", command)[0].partition(" -- ")
+    for command in commands(text):
+        words, _, program = command.partition(" -- ")
         name, *rest = shlex.split(words)
         options = dispatch.parser(name).parse_args([name, *rest], argparse.Namespace(program=program))
         assert parse(" ".join(options.policy)) if "policy" in options else name in {one.name for one in COMMANDS}
+
+
+def commands(page: str) -> list[str]:
+    """Return what follows `tfgpu` in the commands of a page, as far as their output goes nowhere else."""
+    found = re.findall(r"`tfgpu (\w+ [^`\n]+)`|^(?:\$ )?tfgpu (\w+ .+)$", page, re.MULTILINE)
+    return [re.split(r" [|>] ", quoted or own)[0] for quoted, own in found]
 
 
 def test_the_lines_of_pages_are_found() -> None:

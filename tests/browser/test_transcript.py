@@ -1,0 +1,202 @@
+"""What is read in pages is what `tests/transcript.txt` has: panel, chooser, notices, dialogs, offers, status bar."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.panel import open_panel, restored, show, visit
+from tests.browser.scene import HOLD, Scene, lab_only, soon
+from tests.browser.test_choose import PATIENCE, TAKE, accept, from_panel, gpu
+from tests.browser.test_offers import offered, run_all
+from tests.browser.test_parking import ASK, IDLE
+from tests.browser.test_unused import SCRIPT
+from tests.browser.unused import unused
+from tests.slack import SLACK
+from tests.transcript.kept import compare
+from tests.transcript.stage import alike
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Locator, Page
+
+STATES = ("sketch", "widget", "mixed", "parked", "stale", "nobody", "error", "absent", "hostile")
+"""The recorded states of the panel, but for the one of a crowd, whose figures change."""
+
+TOAST = ".Toastify__toast"
+FORGET = "localStorage.removeItem('tfgpu-magic:unused'); Storage.prototype.setItem = () => undefined"
+"""Has a page tell once more of what is held without use, when it is loaded again."""
+
+
+def read(what: Locator) -> str:
+    """Return what a person reads there, without empty lines."""
+    lines = (" ".join(line.split()) for line in what.inner_text().splitlines())
+    return "\n".join(line for line in lines if line)
+
+
+def test_each_recorded_state_of_the_panel(browser: Browser) -> None:
+    page = browser.new_page()
+    parts = []
+    for state in STATES:
+        show(page, state)
+        parts.append(f"=== {state}\n{read(page.locator('#here'))}\n")
+    page.close()
+    compare("Pages: the panel in recorded states", alike("\n".join(parts) + "\n", {}))
+
+
+@pytest.fixture(autouse=True)
+def _alone(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Have no notebooks of an earlier test, and GPUs that are used alike."""
+    yield
+    if "scene" in request.fixturenames:
+        scene = request.getfixturevalue("scene")
+        for session in scene.server.call("sessions"):
+            scene.server.delete(f"api/sessions/{session['id']}")
+
+
+class Reader:
+    """What was read so far, each part below a title."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+
+    def note(self, title: str, what: Locator) -> None:
+        self.parts.append(f"=== {title}\n{read(what)}\n")
+
+
+@lab_only
+def test_the_chooser_and_its_notices(scene: Scene, page: Page) -> None:
+    reader = Reader()
+    note = reader.note
+    notebook = scene.notebook("train.ipynb", more=("1 + 1",))
+    notebook.run("%unload_ext tfgpu_magic")
+    visit(page, scene, notebook.path)
+    dialog = from_panel(page)
+    answer = dialog.locator(".tfgpu-choose-answer")
+    expect(answer).to_contain_text("It fits")
+    note("The chooser as it opens", dialog)
+    gpu(dialog, "1").check()
+    dialog.get_by_label("Give back what is not in use").check()
+    expect(answer).to_contain_text("GPU 1: growth, gives back")
+    note("growth that gives back, of GPU 1", dialog)
+    dialog.get_by_label("No more than a limit").check()
+    dialog.get_by_label("Unit of the limit").select_option("GiB")
+    number = dialog.get_by_label("Limit, as a number")
+    number.fill("40")
+    expect(dialog.locator(".tfgpu-choose-range")).to_be_visible()
+    note("A limit that cannot be", dialog)
+    number.fill("4")
+    expect(answer).to_contain_text("GPU 1: limit 4 GiB")
+    note("A limit", dialog)
+    dialog.get_by_role("button", name="Insert as First Cell").click()
+    expect(dialog.locator(".tfgpu-choose-done")).to_be_visible()
+    note("It is the first cell", dialog.locator(".tfgpu-choose-done"))
+    accept(dialog).click()
+    expect(dialog).to_have_count(0)
+    expect(page.locator(TOAST)).to_contain_text("limit 4GiB")
+    note("It is set", page.locator(TOAST))
+    with scene.machine.add_neighbour("14GiB@0"):
+        dialog = from_panel(page)
+        gpu(dialog, "0").check()
+        dialog.get_by_label("No more than a limit").check()
+        expect(dialog.locator(".tfgpu-choose-refused")).to_contain_text("GPU 0")
+        note("It does not fit", dialog)
+        page.keyboard.press("Escape")
+    notebook.run(TAKE)
+    dialog = from_panel(page)
+    expect(dialog.locator(".tfgpu-choose-late")).to_contain_text("since In [")
+    note("Too late", dialog)
+    page.keyboard.press("Escape")
+    compare("Pages: the chooser", alike("\n".join(reader.parts) + "\n", {}))
+
+
+@lab_only
+def test_the_panel_and_its_dialogs(scene: Scene, page: Page) -> None:
+    reader = Reader()
+    note = reader.note
+    visit(page, scene)
+    panel = open_panel(page)
+    soon(lambda: "No process holds GPU memory" in panel.text(), 30)
+    note("Nobody holds memory", panel.root)
+    train = scene.notebook("train.ipynb", ASK, "%tf_gpu visible 0; limit 4GiB", TAKE)
+    eval_ = scene.notebook("work/eval.ipynb", HOLD)
+    for number, used in enumerate((train, eval_)):
+        scene.machine.sense(number, utilisation=7)
+        scene.machine.use(used.pid, 0)
+    soon(lambda: {row.owner for row in panel.rows() if row.state.startswith(IDLE)} == {"train.ipynb", "eval.ipynb"}, 60)
+    soon(lambda: "use 7%" in panel.text())
+    note("Two notebooks", panel.root)
+    note("The status bar", page.locator(".tfgpu-status"))
+    dialog = page.locator(".jp-Dialog")
+    for what in ("restart", "shutDown"):
+        panel.press(what, "train.ipynb")
+        note(f"{what} of train.ipynb", dialog)
+        dialog.locator(".jp-mod-reject").click()
+    panel.press("park", "train.ipynb")
+    soon(lambda: (row := panel.row("train.ipynb")) and row.state.startswith("parked"), 60)
+    note("It is parked", panel.root)
+    command = [sys.executable, "-c", SCRIPT]
+    with scene.machine.popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        process.stdout.readline()
+        soon(lambda: panel.row("python"), 30)
+        panel.press("end", "python")
+        note("A process without a notebook", dialog)
+        process.kill()
+        process.wait()
+        dialog.get_by_role("button", name="End").click()
+        toast = page.locator(TOAST)
+        expect(toast).to_be_visible()
+        note("It has ended by itself", toast)
+    train.end()
+    compare("Pages: the panel and its dialogs", alike("\n".join(reader.parts) + "\n", {}))
+
+
+@lab_only
+def test_offers(scene: Scene, page: Page) -> None:
+    reader = Reader()
+    note = reader.note
+    with scene.machine.add_neighbour("8GiB@0"):
+        refused = scene.notebook("offer.ipynb", more=("%tf_gpu visible 0; limit 12GiB",))
+        visit(page, scene, refused.path)
+        run_all(page)
+        expect(offered(page).first).to_be_visible(timeout=2 * PATIENCE)
+        note("A line that is refused", page.locator(".jp-NotebookPanel:visible .jp-OutputArea"))
+    late = scene.notebook("late.ipynb", TAKE, more=("%tf_gpu limit 2GiB",))
+    visit(page, scene, late.path)
+    page.evaluate("jupyterapp.shell.currentWidget.content.activeCellIndex = 1")
+    page.evaluate("void jupyterapp.commands.execute('notebook:run-cell')")
+    expect(offered(page)).to_be_visible(timeout=2 * PATIENCE)
+    page.wait_for_function("jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'")
+    offered(page).click()
+    note("Too late", page.locator(".jp-NotebookPanel:visible .jp-OutputArea").last)
+    note("It asks before it restarts", page.locator(".jp-Dialog"))
+    page.locator(".jp-Dialog .jp-mod-reject").click()
+    compare("Pages: offers", alike("\n".join(reader.parts) + "\n", {}))
+
+
+@lab_only
+def test_notices(scene: Scene, page: Page) -> None:
+    reader = Reader()
+    train, other = (scene.notebook(f"{name}.ipynb", HOLD) for name in ("train", "other"))
+    toast = page.locator(TOAST)
+    visit(page, scene)
+    for title, told, some in (
+        ("Two notebooks hold memory without use", "2 notebooks hold", (train, other)),
+        ("One does", "train.ipynb has held", (train,)),
+    ):
+        unused(scene, *some)
+        page.evaluate(FORGET)
+        page.reload()
+        restored(page)
+        expect(toast).to_contain_text(told, timeout=60_000 * SLACK)
+        reader.note(title, toast)
+    toast.get_by_text("Shut Down…").click()
+    reader.note("It is to be shut down", page.locator(".jp-Dialog"))
+    page.locator(".jp-Dialog .jp-mod-reject").click()
+    compare("Pages: notices", alike("\n".join(reader.parts) + "\n", {}))

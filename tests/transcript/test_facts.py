@@ -1,0 +1,124 @@
+"""What server, doctor and idle steps tell users and programs is what `tests/transcript.txt` has."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.jupyter import Notebook, serving
+from tests.lab.test_steps import BOUND, FILE, IDLE, Rig, over_the_bound
+from tests.processes import QUIET
+from tests.transcript import scenes
+from tests.transcript.kept import compare
+from tests.transcript.stage import MACHINES, alike, machine_of, play
+from tests.waiting import until
+from tfgpu_magic import policy
+from tfgpu_magic.doctor.checks import table
+from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.host import SIMULATED_USER
+from tfgpu_magic.lab.steps import _UnseenError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+IDLES: list[tuple[str, str, Callable[[Rig], object]]] = [
+    ("It is told of, and shut down", FILE, lambda rig: rig.looks(7)),
+    ("It is asked to park itself", FILE, lambda rig: rig.looks(7, replace(IDLE, parks=True))),
+    ("It is told of, and nothing follows", '[idle]\nnotify = "2h"\nstop = "never"\n', lambda rig: rig.looks(121)),
+    ("Together they hold more than the bound", FILE + BOUND, lambda rig: over_the_bound(rig, 1.5)),
+    ("The driver does not answer", FILE, lambda rig: blind(rig)),
+    *(
+        (f"A mistake in the file: {line}", f"{FILE}{line}\n", lambda rig: rig.looks(1))
+        for line in (
+            *("groups = 3", 'groups.nobody-has-it = { stop = "never" }', 'tell = "1h"', "groups.root = 3", "idle"),
+            *(
+                'groups.root = { stop = "soon" }',
+                '[bound]\nhard = "much"',
+                '[bound]\nsoft = "1GiB"',
+                "[bound]\nusers = 1",
+            ),
+        )
+    ),
+    *(
+        (f"A mistake in the hours: {hours}", f"[idle]\n{hours}\n", lambda rig: rig.looks(1))
+        for hours in ('stop = "4h"', "notify = 3", 'notify = "3"', 'notify = "4h"\nstop = "2h"')
+    ),
+]
+
+
+@pytest.mark.parametrize("part", scenes.FACTS)
+def test_the_page_on_scripts_and_the_doctor(part: str, tmp_path: Path) -> None:
+    compare(part, play(scenes.FACTS[part], tmp_path))
+
+
+def blind(rig: Rig) -> None:
+    """Look, and see nothing."""
+    rig.table = replace(rig.table, error="The NVIDIA driver does not answer.")
+    rig.looks(1)
+
+
+def test_each_outcome_of_the_doctor() -> None:
+    lines = []
+    for title, check in table.CHECKS.items():
+        for one in table.outcomes(check):
+            lines += [f"{title}: {one.name}, {one.severity.value}", f"    {one.found}"]
+            lines += [f"    -> {line}" for line in one.next.splitlines()]
+    for one in (table.BROKEN, table.HANGS):
+        lines += [f"Any: {one.name}, {one.severity.value}", f"    {one.found}", f"    -> {one.next}"]
+    compare("Each outcome of the doctor", "\n".join(lines) + "\n\n")
+
+
+def test_each_line_of_the_idle_steps_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(policy, "FILE", tmp_path / "tfgpu_magic.toml")
+    lines = []
+    for title, text, deed in IDLES:
+        caplog.clear()
+        policy.FILE.write_text(text)
+        rig = Rig(monkeypatch)
+        try:
+            deed(rig)
+        except (PolicyError, _UnseenError) as error:
+            rig.steps._complain(str(error))
+        rig.steps.close()
+        lines += [f"=== {title}", *(f"{record.levelname}: {record.getMessage()}" for record in caplog.records)]
+    compare("Each line of the idle steps' log", alike("\n".join(lines) + "\n\n", {str(tmp_path): "<folder>"}))
+
+
+def test_what_a_server_sends(tmp_path: Path) -> None:
+    """Its snapshot, and what a notebook of it reads that has a server: names of others, a restart, parking."""
+    with (
+        machine_of(*MACHINES["shared"]) as machine,
+        serving(machine, tmp_path, environment={**QUIET, SIMULATED_USER: "maria"}) as server,
+    ):
+        notebook = Notebook(server, "work.ipynb")
+        for gpu in (0, 1):
+            machine.sense(gpu, utilisation=7)
+        machine.use(notebook.pid, 7)
+        cells = (
+            "%load_ext tfgpu_magic",
+            "%tf_gpu limit 1GiB",
+            "import tensorflow as tf; x = tf.zeros([2**27])",
+            "%tf_gpu",
+        )
+        said = [f"In: {cell}\n{notebook.run(cell)}" for cell in cells]
+
+        def snapshot() -> Any:
+            with server.open("tfgpu-magic/snapshot") as answer:
+                return json.load(answer)
+
+        sent = until(snapshot, lambda one: len(one["state"].get("rows", ())) == 4)
+        said += [
+            f"In: {cell}\n{notebook.run(cell)}" for cell in ("%tf_gpu park nobody.ipynb", "%tf_gpu growth --restart")
+        ]
+    sent["history"] = {
+        "times": sent["history"]["times"][:1],
+        "used": {gpu: sizes[:1] for gpu, sizes in sent["history"]["used"].items()},
+    }
+    text = "\n".join(said) + "\n" + json.dumps(sent, indent=1) + "\n\n"
+    compare("What a server sends", alike(text, {str(tmp_path): "<folder>", notebook.kernel: "<kernel>"}))
