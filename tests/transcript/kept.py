@@ -21,7 +21,7 @@ def compare(part: str, text: str) -> None:
     kept = _read()
     if RENEW in os.environ:
         kept[part] = text
-        FILE.write_text("".join(f"##### {name} #####\n{kept[name]}" for name in kept))
+        FILE.write_text("".join(f"##### {name} #####\n{kept[name]}" for name in sorted(kept)))
         return
     lines = difflib.unified_diff(kept.get(part, "").splitlines(), text.splitlines(), FILE.name, "now", lineterm="", n=1)
     if diff := "\n".join(lines):
