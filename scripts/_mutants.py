@@ -121,6 +121,8 @@ class Tests:
         with scratch() as marks, _copy(_marked(Path(marks))) as folder:
             Path(marks).chmod(0o777)  # some tests are other users
             self.red = self._failed(folder, self._files, marks=marks)
+            for test in self.red:
+                print(f"scripts/mutants: {test} fails without a defect: its file judges none", file=sys.stderr)
             for line in (folder / "calls").read_text().splitlines():
                 file, *functions = line.split()
                 for function in functions if not any(one.startswith(file) for one in self.red) else ():
@@ -235,11 +237,8 @@ def main() -> int:
     defects = [one for one in read() if not given.names or {one.name, one.room} & set(given.names)]
     if unknown := set(given.names) - {name for one in defects for name in (one.name, one.room)}:
         parser.error(f"there is no {', '.join(sorted(unknown))}")
-    every = [] if given.fast else _files(within=given.within)
-    fast, rooms = (
-        Tests(_files(*FAST), *FAST),
-        {room: Tests([file for file in every if file.split("/")[1] in its["tests"]]) for room, its in _toml().items()},
-    )
+    fast, every = Tests(_files(*FAST), *FAST), [] if given.fast else _files(within=given.within)
+    rooms = {room: Tests([one for one in every if one.split("/")[1] in its["tests"]]) for room, its in _toml().items()}
 
     def judge(defect: Defect) -> tuple[str, str]:
         by, test = "fast", fast.finds(defect)
@@ -255,10 +254,7 @@ def main() -> int:
         counts = [found[room, by] for by in ("fast", "room", "none")]
         if sum(counts):
             print(f"| {room} | {sum(counts)} | {counts[0]} | {counts[0] + counts[1]} | {counts[2]} |")
-    red = sorted({test for tests in (fast, *rooms.values()) for test in tests.red})
-    for test in red:
-        print(f"scripts/mutants: {test} fails without a defect: its file has judged none", file=sys.stderr)
-    return 1 if red else 0
+    return 1 if any(tests.red for tests in (fast, *rooms.values())) else 0
 
 
 if __name__ == "__main__":
