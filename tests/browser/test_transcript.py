@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -11,13 +12,13 @@ from playwright.sync_api import expect
 
 from tests.browser.panel import open_panel, restored, show, visit
 from tests.browser.scene import HOLD, Scene, lab_only, soon
-from tests.browser.test_choose import PATIENCE, TAKE, accept, from_panel, gpu
+from tests.browser.test_choose import PATIENCE, STREAM, TAKE, accept, from_panel, gpu
 from tests.browser.test_offers import offered, run_all
 from tests.browser.test_parking import ASK, IDLE
 from tests.browser.test_unused import SCRIPT
 from tests.browser.unused import unused
 from tests.slack import SLACK
-from tests.transcript.kept import compare
+from tests.transcript.kept import compare, kept
 from tests.transcript.stage import alike
 
 if TYPE_CHECKING:
@@ -60,18 +61,33 @@ def _alone(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 class Reader:
-    """What was read so far, each part below a title."""
+    """What was read so far of a part, below titles. It waits for what the file has: in a page all comes bit by bit."""
 
-    def __init__(self) -> None:
-        self.parts: list[str] = []
+    def __init__(self, part: str) -> None:
+        self._part = part
+        self._parts: list[str] = []
 
     def note(self, title: str, what: Locator) -> None:
-        self.parts.append(f"=== {title}\n{read(what)}\n")
+        known, blocks = kept(self._part), [""]
+
+        def there() -> bool:
+            blocks.append(alike(f"=== {title}\n{read(what)}\n", {}))
+            return blocks[-1] in known
+
+        if not known:
+            what.page.wait_for_timeout(5000)  # it is written anew: what is late is seen in the diff
+        with contextlib.suppress(AssertionError):  # the comparison tells what is not so
+            soon(there, 20 if known else 0)
+        self._parts.append(blocks[-1])
+
+    def compare(self) -> None:
+        """Compare all of it with the file."""
+        compare(self._part, "\n".join(self._parts) + "\n")
 
 
 @lab_only
 def test_the_chooser_and_its_notices(scene: Scene, page: Page) -> None:
-    reader = Reader()
+    reader = Reader("Pages: the chooser")
     note = reader.note
     notebook = scene.notebook("train.ipynb", more=("1 + 1",))
     notebook.run("%unload_ext tfgpu_magic")
@@ -108,16 +124,18 @@ def test_the_chooser_and_its_notices(scene: Scene, page: Page) -> None:
         note("It does not fit", dialog)
         page.keyboard.press("Escape")
     notebook.run(TAKE)
+    panel = open_panel(page)
+    soon(lambda: (row := panel.row("train.ipynb", "1")) and row.held == "4.2 GiB" and row.state.startswith(IDLE), 30)
     dialog = from_panel(page)
     expect(dialog.locator(".tfgpu-choose-late")).to_contain_text("since In [")
     note("Too late", dialog)
     page.keyboard.press("Escape")
-    compare("Pages: the chooser", alike("\n".join(reader.parts) + "\n", {}))
+    reader.compare()
 
 
 @lab_only
 def test_the_panel_and_its_dialogs(scene: Scene, page: Page) -> None:
-    reader = Reader()
+    reader = Reader("Pages: the panel and its dialogs")
     note = reader.note
     visit(page, scene)
     panel = open_panel(page)
@@ -129,7 +147,13 @@ def test_the_panel_and_its_dialogs(scene: Scene, page: Page) -> None:
         scene.machine.sense(number, utilisation=7)
         scene.machine.use(used.pid, 0)
     soon(lambda: {row.owner for row in panel.rows() if row.state.startswith(IDLE)} == {"train.ipynb", "eval.ipynb"}, 60)
-    soon(lambda: "use 7%" in panel.text())
+    settled = (
+        "use 7%",
+        "peak 0.3",
+        "limit 4 GiB",
+        "default: no limit",
+    )  # a row's figures come with its kernel's report
+    soon(lambda: all(part in panel.text() for part in settled))
     note("Two notebooks", panel.root)
     note("The status bar", page.locator(".tfgpu-status"))
     dialog = page.locator(".jp-Dialog")
@@ -139,6 +163,7 @@ def test_the_panel_and_its_dialogs(scene: Scene, page: Page) -> None:
         dialog.locator(".jp-mod-reject").click()
     panel.press("park", "train.ipynb")
     soon(lambda: (row := panel.row("train.ipynb")) and row.state.startswith("parked"), 60)
+    soon(lambda: all(part in panel.text() for part in ("in host memory", "default: no limit")))
     note("It is parked", panel.root)
     command = [sys.executable, "-c", SCRIPT]
     with scene.machine.popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -154,12 +179,12 @@ def test_the_panel_and_its_dialogs(scene: Scene, page: Page) -> None:
         expect(toast).to_be_visible()
         note("It has ended by itself", toast)
     train.end()
-    compare("Pages: the panel and its dialogs", alike("\n".join(reader.parts) + "\n", {}))
+    reader.compare()
 
 
 @lab_only
 def test_offers(scene: Scene, page: Page) -> None:
-    reader = Reader()
+    reader = Reader("Pages: offers")
     note = reader.note
     with scene.machine.add_neighbour("8GiB@0"):
         refused = scene.notebook("offer.ipynb", more=("%tf_gpu visible 0; limit 12GiB",))
@@ -172,17 +197,17 @@ def test_offers(scene: Scene, page: Page) -> None:
     page.evaluate("jupyterapp.shell.currentWidget.content.activeCellIndex = 1")
     page.evaluate("void jupyterapp.commands.execute('notebook:run-cell')")
     expect(offered(page)).to_be_visible(timeout=2 * PATIENCE)
-    page.wait_for_function("jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'")
+    page.wait_for_function(f"Object.values({STREAM}.state?.rows ?? []).some(row => row.state === 'idle')")  # by its row
     offered(page).click()
     note("Too late", page.locator(".jp-NotebookPanel:visible .jp-OutputArea").last)
     note("It asks before it restarts", page.locator(".jp-Dialog"))
     page.locator(".jp-Dialog .jp-mod-reject").click()
-    compare("Pages: offers", alike("\n".join(reader.parts) + "\n", {}))
+    reader.compare()
 
 
 @lab_only
 def test_notices(scene: Scene, page: Page) -> None:
-    reader = Reader()
+    reader = Reader("Pages: notices")
     train, other = (scene.notebook(f"{name}.ipynb", HOLD) for name in ("train", "other"))
     toast = page.locator(TOAST)
     visit(page, scene)
@@ -199,4 +224,4 @@ def test_notices(scene: Scene, page: Page) -> None:
     toast.get_by_text("Shut Down…").click()
     reader.note("It is to be shut down", page.locator(".jp-Dialog"))
     page.locator(".jp-Dialog .jp-mod-reject").click()
-    compare("Pages: notices", alike("\n".join(reader.parts) + "\n", {}))
+    reader.compare()

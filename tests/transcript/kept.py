@@ -18,14 +18,21 @@ _HEAD = re.compile(r"^##### (.+) #####\n", re.MULTILINE)
 
 def compare(part: str, text: str) -> None:
     """Fail with the lines that differ from what the file has of a part; or write them, if that is asked for."""
-    kept = _read()
+    parts = _read()
     if RENEW in os.environ:
-        kept[part] = text
-        FILE.write_text("".join(f"##### {name} #####\n{kept[name]}" for name in sorted(kept)))
+        parts[part] = text
+        FILE.write_text("".join(f"##### {name} #####\n{parts[name]}" for name in sorted(parts)))
         return
-    lines = difflib.unified_diff(kept.get(part, "").splitlines(), text.splitlines(), FILE.name, "now", lineterm="", n=1)
+    lines = difflib.unified_diff(
+        parts.get(part, "").splitlines(), text.splitlines(), FILE.name, "now", lineterm="", n=1
+    )
     if diff := "\n".join(lines):
         pytest.fail(f"Users read something else now. If it is meant: scripts/transcript\n{diff}", pytrace=False)
+
+
+def kept(part: str) -> str:
+    """Return what the file has of a part; nothing while it is written anew."""
+    return "" if RENEW in os.environ else _read().get(part, "")
 
 
 def _read() -> dict[str, str]:
