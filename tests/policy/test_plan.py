@@ -158,6 +158,12 @@ def test_what_to_know_of_a_plan_is_noted(words: str, gpus: tuple[Gpu, ...], here
     assert noted or not notes
 
 
+def test_a_cap_that_has_no_room_yet_blames_nobody() -> None:
+    (note,) = [one for one in planned("limit 4GiB --grow", gpu(0, 2, used=6 * GIB)).notes if "So much" in one]
+
+    assert note.splitlines()[-1].startswith("So much is not free now. GPU 0: the limit is 4 GiB")
+
+
 def test_pick_is_settled_so_that_later_words_do_not_pick_again() -> None:
     first = planned("pick", *FOUR)
     busy = (gpu(0, 1), gpu(1, 7), gpu(2, 3), gpu(3, 7))

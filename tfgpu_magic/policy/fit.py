@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from tfgpu_magic.model.said import in_lines, say
@@ -79,17 +80,22 @@ def out_of_reach(devices: Sequence[Device]) -> list[Problem]:
     return [found for found in problems(devices) if _grows(found[0]) and _problem(found[0]) is None]
 
 
-def describe(found: Sequence[Problem], processes: Sequence[Process], names: Mapping[int, str]) -> str:
+def describe(
+    found: Sequence[Problem],
+    processes: Sequence[Process] | None = None,
+    names: Mapping[int, str] = MappingProxyType({}),
+) -> str:
     """Return the problems as text, with the processes that hold the memory.
 
     Args:
         found: what `problems` returned.
-        processes: all processes on all GPUs.
+        processes: all processes on all GPUs; None where they are not to be named.
         names: the name of each process by its pid.
     """
     alike: dict[str, list[str]] = {}  # GPUs with the same problem are named together
     for device, problem in found:
-        text = in_lines([problem, *(_holders(device.gpu, processes, names) if _is_short(device) else ())])
+        named = processes is not None and _is_short(device)
+        text = in_lines([problem, *(_holders(device.gpu, processes or (), names) if named else ())])
         alike.setdefault(text, []).append(device.gpu.label)
     return in_lines(say("GPU {gpus}: {text}", gpus=", ".join(labels), text=text) for text, labels in alike.items())
 

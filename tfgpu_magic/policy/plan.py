@@ -464,7 +464,7 @@ def _on_the_rest(
             size=rounded(total),
         )
     if far := fit.out_of_reach(devices):
-        yield in_a_row((say("So much is not free now."), fit.describe(far, (), {})))
+        yield in_a_row((say("So much is not free now."), fit.describe(far)))
 
 
 def _no_effect(snapshot: Snapshot, process: ProcessState, variables: Mapping[str, str | None]) -> Iterator[str]:
@@ -515,7 +515,7 @@ def renew(plan: Plan, snapshot: Snapshot, *, waits: bool) -> Plan:
     now = {gpu.uuid: gpu for gpu in snapshot.gpus}
     devices = tuple(device._replace(gpu=now.get(device.gpu.uuid, device.gpu)) for device in plan.devices)
     found = fit.at_start(devices) if waits else []
-    gone = [in_a_row((say("Warning: it does not fit any more."), fit.describe(found, (), {})))] if found else []
+    gone = [in_a_row((say("Warning: it does not fit any more."), fit.describe(found)))] if found else []
     return replace(plan, devices=devices, notes=(*plan.notes, *gone))
 
 
