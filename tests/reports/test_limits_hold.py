@@ -311,6 +311,15 @@ def test_kernel_h2_a_limit_that_tensorflow_has_shrunk_is_told_with_who_holds_the
     assert "GiB, not in force" in said[6]
 
 
+def test_kernel_h2_a_context_that_is_larger_than_estimated_is_told_as_the_drivers_figure() -> None:
+    with Machine.create("1x16GiB", context=2500 * MIB) as machine, stage(machine, again=True) as play:
+        said = play({}, ["%load_ext tfgpu_magic", "%tf_gpu limit 2GiB", "import tensorflow as tf", OP, OP])
+
+    assert "NOT in force: the driver counts 4.4 GiB of GPU 0 for this session, its CUDA context included" in said[3]
+    assert "more than a limit of 2 GiB and CUDA's libraries. To have it, choose another GPU or a lower limit" in said[3]
+    assert UNDONE not in said[4]
+
+
 ASKED = """
 import threading
 from tensorflow.python.eager.context import Context

@@ -165,7 +165,7 @@ def _judge(device: Device, snapshot: Snapshot) -> None:
         _tell(say("{why}; others: {holders}", why=why, holders=in_commas(holders)) if holders else why, _SHORT)
     elif held > limit + context_bytes(gpu.total) + reserve_bytes(gpu.total, None) and not others_use_cuda():
         why = say("{fact}, more than a limit of {limit} and CUDA's libraries", fact=fact, limit=rounded(limit))
-        _tell(why, _UNDONE)
+        _tell(why, _SHORT)
     else:
         return
     RUNTIME.differs_by_driver[str(device.gpu.uuid)] = why
