@@ -33,12 +33,10 @@ from scripts._scratch import scratch
 ROOT = Path(__file__).parents[1]
 PLANTED = Path(__file__).with_name("mutants.toml")
 FAST = ("-m", "(fast or smoke) and not gpu and not frameworks", "-k", "not [notebook]")  # as scripts/test has it
-UNKNOWN = 20.0
-"""What a file is taken for that was never measured."""
 LIMIT = 120
 """Seconds after which a test hangs."""
 
-MARKS, ORDER = "MUTANTS_MARKS", "MUTANTS_ORDER"
+MARKS = "MUTANTS_MARKS"
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 # Begins a function whose callers are sought: they may be other processes with another environment, and `os` be patched.
@@ -120,6 +118,7 @@ class Tests:
         begun, calls = time.monotonic(), dict[str, list[str]]()
         with scratch() as marks, _copy(_marked(Path(marks))) as folder:
             Path(marks).chmod(0o777)  # some tests are other users
+            (folder / "calls").touch()
             self.red = self._failed(folder, self._files, marks=marks)
             for test in self.red:
                 print(f"scripts/mutants: {test} fails without a defect: its file judges none", file=sys.stderr)
@@ -133,10 +132,10 @@ class Tests:
     def _failed(
         self, folder: Path, files: list[str], *options: str, limit: float | None = None, marks: str = ""
     ) -> list[str]:
-        """Return the tests that fail, and what it is if no test is to blame; the files run in this order."""
+        """Return the tests that fail, and what it is if no test is to blame."""
         command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "scripts._mutants"]
         # Before the working tree, for children too.
-        environment = {**os.environ, "PYTHONPATH": str(folder), ORDER: " ".join(files), MARKS: marks}
+        environment = {**os.environ, "PYTHONPATH": str(folder), MARKS: marks}
         with (folder / "said").open("w") as said:
             tests = subprocess.Popen(
                 [*command, *options, *self._options, *files],
@@ -152,10 +151,11 @@ class Tests:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the files in the order in which they were given."""
-    order = os.environ[ORDER].split()
-    items.sort(key=lambda item: order.index(str(item.path.relative_to(Path.cwd()))))
+def pytest_collection_modifyitems() -> None:
+    """Have the files that take least run first, once they are marked by what they take."""
+    apart = _apart()
+    known = apart._seconds()
+    apart._seconds = lambda: {file: (processors, -clock) for file, (processors, clock) in known.items()}
 
 
 @pytest.hookimpl(wrapper=True)
@@ -204,6 +204,11 @@ def _marked(marks: Path) -> dict[Path, str]:
     }
 
 
+def _apart() -> Any:
+    """Return the plug-in that runs each file by itself; pytest must be the first to import it."""
+    return importlib.import_module("tests.apart")
+
+
 def _toml() -> dict[str, dict[str, Any]]:
     toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     found: dict[str, dict[str, Any]] = toml.loads(PLANTED.read_text())
@@ -216,13 +221,13 @@ def read() -> list[Defect]:
 
 
 def _files(*options: str, within: float = math.inf) -> list[str]:
-    """Return the files of tests that options choose from and that take so many seconds at most, the cheapest first."""
+    """Return the files of tests that options choose from and that take so many seconds at most."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-qq", *options]
     said = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
-    known = (line.split() for line in (ROOT / "tests" / "seconds.txt").read_text().splitlines())
-    cost = {f"tests/{file}": float(clock) for _, clock, file in known}
     chosen = re.findall(r"^(\S+\.py): \d+$", said, re.MULTILINE)
-    return sorted((one for one in chosen if cost.get(one, UNKNOWN) <= within), key=lambda one: cost.get(one, UNKNOWN))
+    apart = _apart()
+    known = apart._seconds()
+    return [one for one in chosen if known.get(one.removeprefix("tests/"), apart.UNKNOWN)[1] <= within]
 
 
 def main() -> int:
