@@ -1,7 +1,7 @@
 """Plants defects in copies of the package, and asks which tests find them: what scripts/mutants does.
 
-``mutants.toml`` has the defects. For each one, those files of tests that call its function are run, the cheapest first,
-until one fails: first what ``scripts/test --fast`` runs of them, then all files of the room.
+``_mutants.toml`` has the defects. For each one, those files of tests that call its function are run, the cheapest
+first, until one fails: first what ``scripts/test --fast`` runs of them, then all files of the room.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import pytest
 from scripts._scratch import scratch
 
 ROOT = Path(__file__).parents[1]
-PLANTED = Path(__file__).with_name("mutants.toml")
+PLANTED = Path(__file__).with_name("_mutants.toml")
 FAST = ("-m", "(fast or smoke) and not gpu and not frameworks", "-k", "not [notebook]")  # as scripts/test has it
 LIMIT = 120
 """Seconds after which a test hangs."""
@@ -86,7 +86,7 @@ class Defect:
         raise self._gone("is not there")
 
     def _gone(self, why: str) -> SystemExit:
-        return SystemExit(f"scripts/mutants.toml: {self.name}: {self.at} {why}. Renew it or take it out")
+        return SystemExit(f"scripts/_mutants.toml: {self.name}: {self.at} {why}. Renew it or take it out")
 
 
 class Tests:

@@ -34,5 +34,5 @@ def test_each_function_of_a_defect_tells_when_it_is_called(tmp_path: Path) -> No
 def test_one_that_cannot_is_named(change: dict[str, str], why: str) -> None:
     defect = replace(_mutants.read()[0], **change)
 
-    with pytest.raises(SystemExit, match=rf"mutants.toml: {defect.name}: {defect.at} {why}. Renew it or take it out"):
+    with pytest.raises(SystemExit, match=rf"_mutants.toml: {defect.name}: {defect.at} {why}. Renew it or take it out"):
         defect.planted()
