@@ -110,7 +110,8 @@ def test_no_descriptor_is_left_of_a_kernel_that_is_gone(server: Server) -> None:
     process = psutil.Process(server.process.pid)
 
     def connected(kernel: Kernel) -> int:
-        return sum(one.raddr[1:] == (kernel.client.iopub_port,) for one in process.net_connections("tcp"))
+        ends = [one.raddr[1:] for one in psutil.net_connections("tcp") if one.pid == process.pid]
+        return ends.count((kernel.client.iopub_port,))
 
     def end(kernel: Kernel) -> int:
         assert connected(kernel) == 2  # of Jupyter Server itself, and ours
