@@ -9,6 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
+from jupyter_client.session import Session
 from jupyter_events import EventLogger
 from jupyter_server import DEFAULT_EVENTS_SCHEMA_PATH
 
@@ -26,7 +27,9 @@ def local(process: object = manager) -> Any:
     """Return a kernel of pid 7 that this server started, with its process or without."""
     provisioner: Any = LocalProvisioner()
     provisioner.pid, provisioner.process = 7, process
-    return SimpleNamespace(provisioner=provisioner, kernel_name="python3", session=None, connect_iopub=Mock())
+    return SimpleNamespace(
+        provisioner=provisioner, kernel_name="python3", session=Session(key=b"key"), connect_iopub=Mock()
+    )
 
 
 def noted(kernel: Any, *sessions: dict[str, Any]) -> Notebook:
@@ -86,6 +89,18 @@ def test_nothing_is_left_once_the_server_is_done_with_its_kernels() -> None:
 
     kernel.connect_iopub.return_value.close.assert_called_once()
     assert not any(events._modified_listeners.values())
+
+
+def test_what_a_client_with_the_kernels_session_has_read_is_heard_all_the_same() -> None:
+    kernel, sender = local(), Session(key=b"key")
+    told = sender.serialize(sender.msg("status", {"execution_state": "busy"}, sender.msg("execute_request")))
+    kernels = Kernels(manager(a=kernel), SimpleNamespace(list_sessions=list), Mock())
+    asyncio.run(kernels.notebooks())
+    (hear,) = kernel.connect_iopub.return_value.on_recv.call_args.args
+    kernel.session.deserialize(kernel.session.feed_identities(told)[1])
+    hear(told)
+
+    assert asyncio.run(kernels.notebooks())[7].state == "busy"
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ class _Cells:
 
     def __init__(self, kernel: Any) -> None:
         self.shells: set[str | None] = set()
-        self._session, self._stream = kernel.session, kernel.connect_iopub()
+        self._session, self._stream = kernel.session.clone(), kernel.connect_iopub()  # a client may share the kernel's
         self._stream.socket.unsubscribe(b"")
         self._stream.socket.subscribe(b"kernel")  # by which ipykernel, which has subshells, begins what is no output
         self._stream.on_recv(self._hear)
