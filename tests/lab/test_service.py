@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,9 +23,6 @@ from tfgpu_magic.monitor.board import machine_board
 from tfgpu_magic.monitor.live import Live, last
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.simgpu import Machine
-
-if TYPE_CHECKING:
-    pass
 
 ROOT = Path(__file__).parents[2]
 ANN = 12345
