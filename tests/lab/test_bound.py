@@ -27,7 +27,6 @@ from tfgpu_magic.lab.bound import OverBound, bound_of, over
 from tfgpu_magic.lab.idle_check import BOUND, BOUND_FLAWED, HOLDS, idle
 from tfgpu_magic.lab.ladder import rule_of
 from tfgpu_magic.model.rows import GpuRow, ProcessRow, Table
-from tfgpu_magic.model.said import Said
 from tfgpu_magic.root import file as limits_file
 from tfgpu_magic.simgpu import Machine
 
@@ -137,7 +136,6 @@ def test_every_view_says_it_below_its_table(administrators_file: Path) -> None:
     (note,) = bound.notes(table)
 
     assert note == f"Your processes together hold 8 GiB of GPU 0. {administrators_file} allows 6 GiB."
-    assert isinstance(note, Said)  # a page puts it in its own language
     assert bound.notes(replace(table, processes=(MINE,))) == []
 
 
