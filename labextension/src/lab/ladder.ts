@@ -2,12 +2,12 @@
 // more GPU memory than a user may hold.
 
 import { Notification } from '@jupyterlab/apputils';
-import { PageConfig, URLExt } from '@jupyterlab/coreutils';
-import { ServerConnection } from '@jupyterlab/services';
+import { PageConfig } from '@jupyterlab/coreutils';
 import { canPark } from '../view/parking';
 import type { Row } from '../view/wire';
 import { overBound, sentence, type Idle, type Told } from './alerts';
 import { rowOf } from './kernel-rows';
+import { post, request } from './network';
 import type { IGpuMemory } from './tokens';
 
 /** Milliseconds between two questions. */
@@ -23,6 +23,7 @@ export function tells(): string {
 
 export class Ladder {
   constructor(private memory: IGpuMemory) {
+    this.settings = memory.app.serviceManager.serverSettings;
     void this.ask();
     window.setInterval(() => void this.ask(), EVERY);
   }
@@ -33,23 +34,13 @@ export class Ladder {
       return;
     }
     try {
-      const answer = await this.request();
+      const answer = await request(this.settings, 'tfgpu-magic/idle', {});
       if (answer.ok) {
         this.show((await answer.json()) as Told);
       }
     } catch {
       // The server does not answer: what was told stays, and the next question comes in a minute.
     }
-  }
-
-  private request(body?: object): Promise<Response> {
-    const { serverSettings } = this.memory.app.serviceManager;
-    const url = URLExt.join(serverSettings.baseUrl, 'tfgpu-magic', 'idle');
-    return ServerConnection.makeRequest(
-      url,
-      body ? { method: 'POST', body: JSON.stringify(body) } : {},
-      serverSettings
-    );
   }
 
   /** Show each notebook, and the bound, once, with the figures as they are now, until there is nothing to tell of it. */
@@ -91,7 +82,7 @@ export class Ladder {
       : { label: trans.__('Open'), callback: () => actions.open(row()) };
     const notToday = {
       label: trans.__('Not Today'),
-      callback: () => void this.request({ kernel: one.kernel, pid: one.pid }).then(() => this.ask())
+      callback: () => void post(this.settings, 'idle', { kernel: one.kernel, pid: one.pid }).then(() => this.ask())
     };
     return [
       found,
@@ -100,6 +91,7 @@ export class Ladder {
     ];
   }
 
+  private settings;
   /** The notification of each process that is told of, and of the bound. */
   private shown = new Map<string, string>();
 }
