@@ -82,7 +82,7 @@ def activity(table: Table, kernels: list[dict[str, Any]], since: float) -> dict[
         return {"has_activity": True}
     if why := trouble(table) or ("" if kernels else "no Jupyter server of this user has a kernel"):
         raise MonitorError(why)
-    used = [row.unused for row in rows if row.parked is None]
+    used = [row.unused for row in rows]
     if None in used:
         raise MonitorError("since when GPU memory is unused is not known yet, or the driver does not tell it")
     at = [datetime.fromisoformat(kernel["last_activity"].replace("Z", "+00:00")).timestamp() for kernel in kernels]

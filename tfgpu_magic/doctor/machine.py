@@ -46,8 +46,6 @@ class ThisMachine:
     Args:
         root: where its file system begins.
         environ: the environment variables.
-        park: whether a process is to be parked, to try it.
-        allow_open_module: whether also on the open kernel module.
         quick: whether neither CUDA nor TensorFlow is started.
     """
 
@@ -56,12 +54,9 @@ class ThisMachine:
         root: Path = Path("/"),
         environ: Mapping[str, str] = os.environ,
         *,
-        park: bool = False,
-        allow_open_module: bool = False,
         quick: bool = False,
     ) -> None:
-        self.root, self.environ = root, environ
-        self.park, self.allow_open_module, self.quick = park, allow_open_module, quick
+        self.root, self.environ, self.quick = root, environ, quick
 
     @cached_property
     def driver(self) -> DriverReply:

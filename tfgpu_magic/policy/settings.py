@@ -29,6 +29,11 @@ _OTHERS = ("TfGpuServer",)
 """Sections of ours that are a server's."""
 _NOT_FOR_KERNELS = ("limits", "idle", "bound")
 """The tables of the file that are for `tfgpu limits`, servers and views."""
+REMOVED = dict.fromkeys(
+    ("parking", "parking_on_open_module", "parking_memory", "parking_disk"),
+    "Parking is being rebuilt, and no notebook is parked: remove the line.",
+)
+"""Settings that are no longer there, each with what to set instead."""
 
 
 class Words(Unicode):  # type: ignore[type-arg]  # not generic in all releases of traitlets
@@ -111,31 +116,6 @@ class TfGpuSettings(Configurable):
         "not use is given back to the driver; with 0 only by `%tf_gpu free` and `tfgpu_magic.give_back()`.",
     ).tag(config=True)
 
-    parking = Words(
-        "off",
-        help="Whether this kernel may be parked: `off`; `ask`, when somebody asks for it; or `auto 30m`, also by "
-        "itself after so long without a running cell.",
-    ).tag(config=True)
-
-    parking_on_open_module = Bool(
-        False,
-        help="Whether it may be parked under NVIDIA's open kernel module, too, where the end of a process that was "
-        "parked once has stopped whole machines.",
-    ).tag(config=True)
-
-    parking_memory = Words(
-        "",
-        help="The most host memory that all of a user's parked processes may fill together, such as `64GiB`. Of the "
-        "configuration's and that of /etc/tfgpu_magic.toml the lower holds; in a session it can be lowered, and not "
-        "raised.",
-    ).tag(config=True)
-
-    parking_disk = Words(
-        "",
-        help="Where `%tf_gpu park --to disk` may write, and how much for all of a user's processes together, such as "
-        "`500GiB in /scratch`. That of /etc/tfgpu_magic.toml holds before any other.",
-    ).tag(config=True)
-
 
 class Settings(NamedTuple):
     """What one source sets.
@@ -206,12 +186,20 @@ def policy_for_user(*given: Settings, environ: Mapping[str, str] = os.environ) -
     return next((found for settings in given if (found := settings.policy) is not None), ("", ""))
 
 
+def removed(name: str, where: str) -> str:
+    """Return what is said of a setting that was removed, with its source."""
+    return f"`{name}`, from {where}, is no setting any more. {REMOVED[name]}"
+
+
 def _sound(given: Mapping[str, Any], where: str, told: list[str] | None = None) -> Settings:
     """Return settings without those that are none."""
     values: dict[str, Any] = {}
     flaws, unread = list(told or ()), ""
     for name, value in given.items():
         meant = name if name in _NAMES else _nearest(name)
+        if name in REMOVED:
+            flaws.append(removed(name, where))
+            continue
         try:
             if name != meant:
                 held = f"It counts as `{meant}`." if meant in _CEILINGS else f"Did you mean {meant!r}?" if meant else ""

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple, get_args
+from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client import REGISTRY
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.model.rows import ParkedState
-from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.monitor.live import last
 from tfgpu_magic.monitor.table.fetch import Posted, posted
-from tfgpu_magic.monitor.table.tabulate import Known
 from tfgpu_magic.probe import within
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
     from threading import Thread
 
     from prometheus_client import CollectorRegistry
@@ -64,7 +61,7 @@ class KernelMetrics(Collector):
     def collect(self) -> list[Metric]:
         """Return the metrics; what is not known is left out."""
         found = within(READ_TIMEOUT, _read, self._hanging)
-        return [] if found is None else families(found, time.time())
+        return [] if found is None else families(found)
 
 
 _METRICS = KernelMetrics()
@@ -84,14 +81,13 @@ def stop(registry: CollectorRegistry = REGISTRY) -> None:
         registry.unregister(_METRICS)
 
 
-def families(found: KernelsFound, now: float) -> list[Metric]:
+def families(found: KernelsFound) -> list[Metric]:
     """Return the metrics.
 
     Args:
         found: what was read.
-        now: in seconds since the epoch.
     """
-    reports, facts = found.posted.reports, found.posted.facts
+    reports = found.posted.reports
     notebooks = GaugeMetricFamily("tfgpu_magic_notebooks", "Own notebooks that use tfgpu_magic.", labels=["state"])
     states = Counter({True: "busy", False: "idle", None: "unknown"}[one.busy] for one in reports if one.kernel)
     for state in ("busy", "idle", "unknown"):
@@ -101,22 +97,13 @@ def families(found: KernelsFound, now: float) -> list[Metric]:
         "Memory of a GPU that the objects of own notebooks and programs take, by their frameworks.",
         labels=["gpu", "uuid"],
     )
-    silent = frozenset[int]().union(*(fact.silent for fact in facts))
     labels = {gpu.uuid: gpu.label for gpu in found.gpus if gpu.uuid}
-    for (gpu, uuid), size in _in_use([one for one in reports if one.pid not in silent], labels).items():
+    for (gpu, uuid), size in _in_use(reports, labels).items():
         in_use.add_metric([gpu, uuid], size)
-    parked = GaugeMetricFamily(
-        "tfgpu_magic_gpu_parked_bytes",
-        "Memory that own parked processes keep in host memory or on disk, and had of a GPU.",
-        labels=["gpu", "uuid", "state"],
-    )
-    for uuid, sizes in _parked(found, now):
-        for state in get_args(ParkedState) if sizes else ():
-            parked.add_metric([labels.get(uuid, ""), uuid, state], sizes[state])
-    return [notebooks, in_use, parked]
+    return [notebooks, in_use]
 
 
-def _in_use(reports: list[Report], labels: dict[str, str]) -> Counter[tuple[str, str]]:
+def _in_use(reports: Sequence[Report], labels: dict[str, str]) -> Counter[tuple[str, str]]:
     """Return what kernels use, by the GPU's number and UUID, of which one may not be known."""
     uuids = {label: uuid for uuid, label in labels.items()}
     found: Counter[tuple[str, str]] = Counter()
@@ -125,20 +112,6 @@ def _in_use(reports: list[Report], labels: dict[str, str]) -> Counter[tuple[str,
         gpu = (labels.get(use.gpu, ""), use.gpu) if by_uuid else (use.gpu, uuids.get(use.gpu, ""))
         found[gpu] += use.used or 0
     return found
-
-
-def _parked(found: KernelsFound, now: float) -> Iterator[tuple[str, Counter[str]]]:
-    """Give what is parked of each GPU, by state. What parking adds to rows knows it; the driver's lists do not."""
-    told = (held.gpu for one in found.posted.reports if one.parked for held in one.parked.held)
-    gpus = tuple(Gpu(index=number, uuid=uuid) for number, uuid in enumerate(dict.fromkeys(told)))
-    board = Snapshot(time=now, gpus=gpus, listed_at=now)
-    for gpu in gpus:
-        rows = [row for fact in found.posted.facts for row in fact.added(gpu, [], Known(), {}, board)]
-        sizes: Counter[str] = Counter()
-        for row in rows:
-            if row.parked:
-                sizes[row.parked.state] += row.parked.size
-        yield gpu.uuid or "", sizes
 
 
 def _read() -> KernelsFound | None:

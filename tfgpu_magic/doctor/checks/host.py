@@ -6,7 +6,7 @@ import contextlib
 import os
 import platform
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from importlib import metadata
 
 from tfgpu_magic._version import __version__
@@ -15,7 +15,6 @@ from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.frameworks.jax.settings import VARIABLES as READ_BY_JAX
 from tfgpu_magic.frameworks.torch.framework import CUDA_OPTIONS, OPTIONS
 from tfgpu_magic.isolate import host_memory as memory
-from tfgpu_magic.isolate.host_memory import CgroupLimit
 from tfgpu_magic.policy import CEILING, POLICY, process_state
 from tfgpu_magic.units import BINARY
 
@@ -103,25 +102,19 @@ MEMORY_SHORT = Outcome(
     "Only {available_bytes} of {total_bytes} are available on this machine.",
     f"{_MORE}or work elsewhere.",
 )
-MEMORY_PAGE_CACHE = Outcome(
-    "host_memory.page-cache",
-    Severity.NOTE,
-    "Parking may use {parking_bytes} of it at most: in the cgroup {cgroup}, which allows {limit_bytes}, {cache_bytes} "
-    "are page cache, and parking does not count on its being dropped.",
-)
 MEMORY_UNKNOWN = Outcome(
     "host_memory.unknown", Severity.NOTE, "The system does not report it: /proc/meminfo cannot be read."
 )
 
 
 def host_memory(machine: ThisMachine) -> Iterator[Finding]:
-    """Tell the room in the cgroup that has least of it, and on the machine, and what of it parking may use."""
+    """Tell the room in the cgroup that has least of it, and on the machine."""
     sizes = memory.machine(machine.root / "proc")
     total, available = sizes.get("MemTotal"), sizes.get("MemAvailable")
     if total is None or available is None:
         yield MEMORY_UNKNOWN()
         return
-    found = list(memory.limits(machine.root / "proc", machine.root / "sys/fs/cgroup"))
+    found = memory.limits(machine.root / "proc", machine.root / "sys/fs/cgroup")
     limits = [one for one in found if one.most < total]
     of_machine = {"total_bytes": total, "available_bytes": available}
     tightest = min(limits, key=lambda one: one.left, default=None)
@@ -137,19 +130,6 @@ def host_memory(machine: ThisMachine) -> Iterator[Finding]:
         yield MEMORY_SHORT(**of_machine)
     elif tightest is None:
         yield MEMORY_FREE(**of_machine)
-    yield from _for_parking(found, available if tightest is None else min(tightest.left, available))
-
-
-def _for_parking(limits: Iterable[CgroupLimit], left: int) -> Iterator[Finding]:
-    """Tell what parking may use, where that is less than what is left: it never counts on what is to be dropped."""
-    fullest = min(limits, key=lambda one: one.untouched, default=None)
-    if fullest is not None and fullest.untouched < left:
-        yield MEMORY_PAGE_CACHE(
-            cgroup=fullest.cgroup,
-            parking_bytes=fullest.untouched,
-            cache_bytes=fullest.cache,
-            limit_bytes=min(fullest.most, fullest.high),
-        )
 
 
 # --- variables ---
