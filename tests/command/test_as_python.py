@@ -103,8 +103,7 @@ def test_modules_code_and_archives_too(machine: Machine, tmp_path: Path, words: 
     expected = run(machine, sys.executable, *words, cwd=tmp_path)
     done = tfgpu(machine, "run", "growth", "--script", "--", *words, cwd=tmp_path)
 
-    said = expected.stderr.replace(f"{sys.executable}: can't", "tfgpu: can't")
-    assert told(done) == (expected.stdout, said, expected.returncode)
+    assert told(done) == told(expected)
 
 
 @pytest.mark.parametrize("options", [(), ("-O", "-X", "dev"), ("-uWerror",), ("-Bc", SHOW), ("-mtimeit", "-h")])
@@ -113,8 +112,71 @@ def test_a_python_with_options_keeps_them(machine: Machine, tmp_path: Path, opti
     paths = {**QUIET, "PYTHONPATH": os.pathsep.join(sys.path)}
     expected, done = both(machine, tmp_path, sys.executable, *options, "show", "a b", env=paths)
 
-    assert done.returncode == expected.returncode
-    assert done.stdout.replace("safe_path=False", "") == expected.stdout.replace("safe_path=False", "")
+    assert told(done) == told(expected)
+
+
+def test_a_program_from_standard_input_is_one(machine: Machine, tmp_path: Path) -> None:
+    done = tfgpu(machine, "run", "limit 1GiB", "--", sys.executable, cwd=tmp_path, input=ASKED)
+
+    assert told(done) == ("limit 1GiB\n", "", 0)
+
+
+ASKED = "import tfgpu_magic.frameworks.runtime as r; print(r.RUNTIME.plan.asked)"
+
+
+def test_the_first_python_alone_is_under_the_policy(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys; print('theirs', *sys.orig_argv[1:])")
+    (tmp_path / "program.py").write_text(
+        "import os, subprocess, sys, sitecustomize\n"
+        "print(sitecustomize.__file__, sys.path[1:], os.environ['PYTHONPATH'], 'TFGPU_RUN' in os.environ, flush=True)\n"
+        f"subprocess.run([sys.executable, '-c', {ASKED!r}])"
+    )
+    paths = {**QUIET, "PYTHONPATH": str(tmp_path)}
+    alone = run(machine, sys.executable, "program.py", cwd=tmp_path, env=paths)
+    done = tfgpu(machine, "run", "limit 1GiB", "--", "program.py", cwd=tmp_path, env=paths)
+
+    assert "theirs program.py\n" in alone.stdout
+    assert done.stdout.endswith(alone.stdout)
+    assert "'NoneType' object has no attribute 'asked'" in done.stderr
+
+
+WITHOUT = '#!/bin/sh\nunset PYTHONPATH\nexec {} "$@"'
+
+
+@pytest.mark.parametrize(
+    "python", [f"{sys.executable} -I", f"{sys.executable} -uE", f"{sys.executable} -S", "./python"]
+)
+def test_a_python_that_no_policy_reaches_has_no_limit_and_is_refused(
+    machine: Machine, tmp_path: Path, python: str
+) -> None:
+    (tmp_path / "python").write_text(WITHOUT.format(sys.executable))
+    (tmp_path / "python").chmod(0o755)
+    words = (*python.split(), "-c", "import os; print(os.environ['TF_FORCE_GPU_ALLOW_GROWTH'])")
+    limited = tfgpu(machine, "run", "limit 1GiB", "--", *words, cwd=tmp_path)
+    growing = tfgpu(machine, "run", "growth", "--", *words, cwd=tmp_path)
+
+    assert (limited.stdout, limited.returncode) == ("", 2)
+    assert f"`limit 1GiB`, and `{python}` does not import what tfgpu puts on PYTHONPATH." in limited.stderr
+    assert told(growing) == ("true\n", "", 0)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("raise ModuleNotFoundError('No module')", f"tfgpu: {sys.executable}: No module\n"),
+        ("raise LookupError('a defect')", "LookupError: a defect\n"),
+    ],
+)
+def test_without_the_policy_a_program_does_not_begin(machine: Machine, tmp_path: Path, code: str, said: str) -> None:
+    (tmp_path / "python3").write_text(f'#!/bin/sh\nPYTHONPATH=$PYTHONPATH:other exec {sys.executable} "$@"')
+    (tmp_path / "python3").chmod(0o755)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "tfgpu_magic.py").write_text(code)
+
+    done = tfgpu(machine, "run", "growth", "--", "./python3", "-c", "print('begun')", cwd=tmp_path)
+
+    assert (done.stdout, done.returncode) == ("", 2)
+    assert done.stderr.endswith(said)
 
 
 def test_modules_of_the_current_folder_are_not_in_the_way(machine: Machine, tmp_path: Path) -> None:

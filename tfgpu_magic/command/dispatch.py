@@ -10,14 +10,17 @@ import signal
 import sys
 import textwrap
 from collections.abc import Callable, Iterable
+from functools import partial
 from importlib import import_module
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from tfgpu_magic._version import __version__
 from tfgpu_magic.command.table import COMMANDS, Command
 from tfgpu_magic.errors import Refused, TfGpuError
+
+T = TypeVar("T")
 
 PROGRAM = "tfgpu"
 WRONG = 2
@@ -30,8 +33,13 @@ FAILED = 1
 
 def answer(words: list[str]) -> int | Callable[[], int]:
     """Do what the words say, and return the exit status, or what is to be called for it outside of all handlers."""
+    return outcome_of(partial(_outcome, words))
+
+
+def outcome_of(do: Callable[[], T]) -> T | int:
+    """Return what a function returns; if it raises an error for the user, print that and return an exit status."""
     try:
-        outcome = _outcome(words)
+        outcome = do()
         if sys.stdout is not None:  # it is None where the command was started with its output closed
             sys.stdout.flush()
     except TfGpuError as error:

@@ -1,35 +1,30 @@
-"""`tfgpu run`: applies a policy to an unchanged program, in its own process and before it begins.
+"""`tfgpu run`: runs an unchanged program under a policy, which is in force before the program begins.
 
-A Python program is run by this process (`program`), with the policy applied as `tfgpu_magic.apply` does. For Python by
-another name, this process becomes that interpreter, which does the same. Any other command has what environment
-variables can say; what they cannot is refused.
+The command is executed as it is, in this process. Where it is Python, the first Python that starts applies the policy
+(`program_policy`): it finds the `sitecustomize` of the folder `first_python` on PYTHONPATH. Any other command has what
+environment variables can say; what they cannot is refused.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import shlex
 import signal
+import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePath
 from typing import NoReturn
 
 from tfgpu_magic import units
-from tfgpu_magic.command import program
-from tfgpu_magic.command.target import PythonProgram, interpreter, is_python, python_program
-from tfgpu_magic.command.wording import WORDS, frameworks, in_shell, translated
-from tfgpu_magic.engine import engine, every_framework, in_force
-from tfgpu_magic.errors import PolicyError, Refused, TfGpuError
-from tfgpu_magic.frameworks import import_hook
-from tfgpu_magic.frameworks.runtime import RUNTIME, environment, export
-from tfgpu_magic.notebook.reporter import Reporter
-from tfgpu_magic.policy import POLICY, parser, script
-from tfgpu_magic.policy.plan import Plan
+from tfgpu_magic.command.target import interpreter, is_program, is_python
+from tfgpu_magic.command.wording import WORDS
+from tfgpu_magic.errors import PolicyError, TfGpuError
+from tfgpu_magic.policy import parser
 
 _EXAMPLES = """\
 Examples:
@@ -45,88 +40,65 @@ can say: visible, pick and growth; the rest is refused. If the policy is refused
 nothing is started. The exit status is then 75 if the policy would fit if other
 processes held less GPU memory, and otherwise 2."""
 
-_SCRIPT, _CALLED, _WAIT = "--script", "--called", "--wait"
 _NOT_FOUND, _NOT_RUN = 127, 126  # as shells have it
-_AGAIN = 2.0
-"""Seconds between two looks while it waits for room: each costs a process of its own."""
+_REACHED = 42
+"""The exit status of a Python in which the policy can be applied."""
 
 
 def prepare(arguments: argparse.ArgumentParser) -> None:
     """Add its arguments."""
     arguments.epilog = f"{_EXAMPLES}\n\n{WORDS}"
     arguments.add_argument("policy", nargs="+", metavar="POLICY", help="what holds for the program: `limit 40%%`")
-    arguments.add_argument(_SCRIPT, action="store_true", help="PROGRAM is a Python script, whatever its name")
-    arguments.add_argument(_WAIT, metavar="TIME", help="wait so long for room where others hold it: 90s, 10m, 2h")
-    # What the user has typed, of which PROGRAM is what this Python was started for.
-    arguments.add_argument(_CALLED, type=shlex.split, help=argparse.SUPPRESS)
+    arguments.add_argument("--script", action="store_true", help="PROGRAM is a Python script, whatever its name")
+    arguments.add_argument("--wait", metavar="TIME", help="wait so long for room where others hold it: 90s, 10m, 2h")
 
 
-def run(options: argparse.Namespace) -> int | Callable[[], int]:
-    """Apply the policy, or refuse it; return what runs the program."""
+def run(options: argparse.Namespace) -> Callable[[], int]:
+    """Return what runs the program, in which the policy is applied or refused."""
     words, policy = list(options.program), " ".join(options.policy)
     if not words:
         said, rest = _parted(options.policy)
-        raise TfGpuError(f"there is no program to run. Write it behind --:   {_line(rest or ['program.py'], said)}")
+        command = shlex.join(rest or ["program.py"])
+        raise TfGpuError(f'there is no program to run. Write it behind --:   tfgpu run "{said}" -- {command}')
     if options.wait is not None:
         units.seconds(options.wait)  # a mistake is told also where there is room
-    found = python_program(words, script=options.script or options.called is not None)
-    if found is not None:
-        return _python(policy, found, options)
-    called = interpreter(words)
-    if called is not None:
-        python, rest = called
-        waits = [] if options.wait is None else [f"{_WAIT}={options.wait}"]
-        ours = ["run", *waits, f"{_CALLED}={shlex.join(words)}", policy, "--", *rest]
-        return partial(_become, [*python, "-m", "tfgpu_magic", *ours], environment())
-    return partial(_become, words, _variables(policy, words, options.wait))
+    is_ours = options.script or is_program(words)
+    python = [sys.executable] if is_ours else interpreter(words)
+    command, name = [*python, *words] if is_ours else words, PurePath(words[0]).name
+    asked = {"policy": policy, "wait": options.wait, "words": words, "options": "--script " * options.script}
+    if python and _applies(python):
+        tool = "" if is_ours or is_python(name) else name
+        return partial(_become, command, _with_first_python(**asked, tool=tool))
+    from tfgpu_magic.command import program_policy  # a Python imports its own
+
+    why = f"{name} is not a Python program, in which it could be set"
+    if python:
+        why = f"`{shlex.join(python)}` does not import what tfgpu puts on PYTHONPATH"
+    return partial(_become, command, program_policy.variables(policy, options.wait, words, why))
 
 
-class _TellingReporter(Reporter):
-    """The reporter of a program, which also tells what is not in force of its policy."""
-
-    def _publish(self) -> None:
-        super()._publish()
-        in_force.tell()
-
-
-def _python(policy: str, found: PythonProgram, options: argparse.Namespace) -> int | Callable[[], int]:
-    """Apply a policy here, and return what runs a Python program; where there is none, say so as Python does."""
-    if why := program.missing(found):
-        print(f"tfgpu: {why}", file=sys.stderr)
-        return 2
-    line = partial(_line, options.called or options.program, script=options.script)
-    import_hook.SPEAKER = "tfgpu"
-    reporter = _TellingReporter(name=_title(found))
-    plan = in_shell(lambda: _in_time(engine.apply, policy, options.wait), line)
-    export(POLICY, str(every_framework.of_all(plan.settled, plan.others.settled)))  # for kernels that it starts
-    reporter.start()
-    if plan.acts_on_nothing:
-        print(f"tfgpu: {engine.standing(plan)}", file=sys.stderr)
-    elif options.called and not is_python(options.called[0]) and any(one.limited for one in plan.asked.memory):
-        print(
-            f"tfgpu: `{plan.asked}` holds in {PurePath(found.what).name} itself, and in kernels that load tfgpu_magic. "
-            "Other programs that it starts have no limit.",
-            file=sys.stderr,
-        )
-    if said := every_framework.left_out(plan):
-        print(f"tfgpu: {said}", file=sys.stderr)
-    return partial(program.execute, found)
+def _with_first_python(**asked: object) -> dict[str, str]:
+    """Return the environment in which the first Python that starts does what it is asked."""
+    path = os.environ.get("PYTHONPATH")
+    folder = str(Path(__file__).with_name("first_python"))
+    return {
+        **os.environ,
+        "PYTHONPATH": f"{folder}{os.pathsep}{path}" if path else folder,
+        "TFGPU_RUN": json.dumps({**asked, "path": path}),
+    }
 
 
-def _in_time(make: Callable[..., Plan], policy: str, wait: str | None) -> Plan:
-    """Return the plan of a policy, which is tried again until others leave room for it or the time is over."""
-    end, told = time.monotonic() + (0.0 if wait is None else units.seconds(wait)), False
-    while True:
-        try:
-            return make(policy, frameworks=frameworks(policy))
-        except Refused as error:
-            left = end - time.monotonic()
-            if left <= 0 or not error.crowded:
-                raise
-            if not told:
-                print(f"tfgpu: Waiting for room, {wait} at the most. {translated(error.reason)}", file=sys.stderr)
-            told = True
-        time.sleep(min(left, _AGAIN))
+def _applies(python: list[str]) -> bool:
+    """Tell whether a policy can be applied in a Python with its options.
+
+    It cannot with -I, -E or -S, nor if a wrapper starts it without PYTHONPATH, or in a container.
+    """
+    environment, none = _with_first_python(reached=_REACHED), subprocess.DEVNULL
+    try:
+        done = subprocess.run([*python, "-c", ""], env=environment, stdin=none, stdout=none, stderr=none)
+    except OSError:
+        return True  # it cannot be run, which `_become` says
+    return done.returncode == _REACHED
 
 
 def _parted(said: Sequence[str]) -> tuple[str, list[str]]:
@@ -135,34 +107,6 @@ def _parted(said: Sequence[str]) -> tuple[str, list[str]]:
         with contextlib.suppress(PolicyError):
             return str(parser.parse(" ".join(said[:place]))), list(said[place:])
     return " ".join(said), []
-
-
-def _title(found: PythonProgram) -> str:
-    """Return what a program is called in every table, or the path of a file that is called so."""
-    if found.kind == "script":
-        return str(Path(found.what).absolute())
-    return f"python -m {found.what}" if found.kind == "-m" else ""
-
-
-def _variables(policy: str, words: Sequence[str], wait: str | None) -> dict[str, str]:
-    """Return the environment of a command that is not Python's, or refuse what variables cannot say."""
-    plan = in_shell(lambda: _in_time(engine.plan, policy, wait), partial(_line, words))
-    # Beside Keras' other backends TensorFlow is kept from the GPUs, too: that was not asked, and no variable says it.
-    limited = any(request.limited for request in plan.asked.memory)
-    if plan.needs_tensorflow and (limited or plan.cpus is not None or any(device.capped for device in plan.devices)):
-        asked = limited or plan.cpus is not None
-        unsaid = f"`{plan.asked}`" if asked else f"the ceiling `{RUNTIME.ceiling}`"
-        raise Refused(
-            f"No environment variable says all of {unsaid}, and {PurePath(words[0]).name} is not a Python program, in "
-            f"which it could be set. For the Python program that it starts:\n  {_line(['program.py'], policy)}"
-        )
-    changed = {**environment(), **script.variables(plan)}
-    return {name: value for name, value in changed.items() if value is not None}
-
-
-def _line(words: Sequence[str], policy: str, *, script: bool = False) -> str:
-    """Return the line that runs the same program under another policy."""
-    return f'tfgpu run {f"{_SCRIPT} " if script else ""}"{policy}" -- {shlex.join(words)}'
 
 
 def _become(words: list[str], environment: Mapping[str, str]) -> NoReturn:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Literal
 
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*", re.ASCII)
 _WITH_VALUE = "WX"
@@ -17,65 +15,31 @@ _LONG_WITH_VALUE = "--check-hash-based-pycs"
 _LONGEST_SHEBANG = 256
 
 
-@dataclass(frozen=True, slots=True)
-class PythonProgram:
-    """A Python program, as the words behind ``python`` name it.
-
-    Attributes:
-        kind: how it is named: the path of a script (or of a directory or zip file with a ``__main__.py``), ``-m`` and a
-            module, ``-c`` and code.
-        what: the path, the module or the code.
-        arguments: the program's own.
-    """
-
-    kind: Literal["script", "-m", "-c"]
-    what: str
-    arguments: tuple[str, ...] = ()
-
-
-def python_program(words: Sequence[str], *, script: bool = False) -> PythonProgram | None:
-    """Return the Python program that the words name for the interpreter that runs this.
-
-    Args:
-        words: the program and its arguments.
-        script: whether a program that is neither ``-m`` nor ``-c`` is a script whatever its name, as for ``python``.
-
-    Returns:
-        None where they name none.
-    """
-    first, *rest = words
-    if first in ("-m", "-c") and rest:
-        return PythonProgram("-m" if first == "-m" else "-c", rest[0], tuple(rest[1:]))
+def is_program(words: Sequence[str]) -> bool:
+    """Tell whether words are those behind ``python``: ``-m``, ``-c``, or a script by its name, or a folder."""
+    first = words[0]
     is_script = first.endswith((".py", ".pyw", ".pyc", ".pyz")) or Path(first, "__main__.py").exists()
-    return PythonProgram("script", first, tuple(rest)) if script or is_script else None
+    return first in ("-m", "-c") or is_script
 
 
-def interpreter(words: Sequence[str]) -> tuple[list[str], list[str]] | None:
-    """Return a Python interpreter with its options, and the words of the program that it runs.
+def interpreter(words: Sequence[str]) -> list[str]:
+    """Return the Python interpreter that runs a command, with its options; empty where none does.
 
-    Both are found also where the command is a file whose first line has it run by Python, as ``pip`` installs them.
-
-    Args:
-        words: a command.
-
-    Returns:
-        None where the command is not run by Python, or names no program: ``python`` alone reads one from a terminal.
+    One is found also where the command is a file whose first line has it run by Python, as ``pip`` installs them.
     """
     first = words[:1] if is_python(words[0]) else _shebang(words[0])
     if not (first and is_python(first[0])):
-        return None
+        return []
     called, place = [*first, *words[1:]], 1
     while place < len(called) and called[place].startswith("-") and called[place] not in ("-", "--"):
         word = called[place]
         ends = None if word.startswith("--") else re.search(f"[cm{_WITH_VALUE}]", word)
         if ends is not None and ends[0] in "cm":
-            flags, value = word[: ends.start()], word[ends.end() :]
-            options = [*called[:place], *([flags] if flags != "-" else [])]
-            return options, [f"-{ends[0]}", *([value] if value else []), *called[place + 1 :]]
+            flags = word[: ends.start()]
+            return [*called[:place], *([flags] if flags != "-" else [])]
         takes_next = word == _LONG_WITH_VALUE if ends is None else not word[ends.end() :]
         place += 2 if takes_next else 1
-    program = called[place + 1 :] if called[place : place + 1] == ["--"] else called[place:]
-    return (called[:place], program) if program and program[0] != "-" else None
+    return called[:place]
 
 
 def is_python(word: str) -> bool:

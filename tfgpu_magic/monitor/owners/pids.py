@@ -230,22 +230,18 @@ def short_command(name: str, words: Sequence[str]) -> str:
             next(rest, None)
         elif word == "-m":
             module = next(rest, "")
-            return _under_a_policy(rest) if module == __name__.partition(".")[0] else f"{program} -m {module}".rstrip()
+            return _own(rest) if module == __name__.partition(".")[0] else f"{program} -m {module}".rstrip()
         elif word == "-c":
             return ISOLATED if CALLS in next(rest, "") else program
         elif not word.startswith("-"):
             script = PurePath(word).name
-            return _under_a_policy(rest) if script == LAUNCHER else f"{program} {script}"
+            return _own(rest) if script == LAUNCHER else f"{program} {script}"
     return program
 
 
-def _under_a_policy(words: Iterator[str]) -> str:
-    """Name a program by the words of `tfgpu run "limit 40%" -- program_1.py` behind `tfgpu`; others by `tfgpu`."""
-    command = next(words, "")
-    if command != "run" or "--" not in words:  # which passes over the policy
-        return f"{LAUNCHER} {command}".rstrip()
-    name = short_command("", ["python", *words])
-    return name if name == ISOLATED or name.startswith("python -m") else name.removeprefix("python ")
+def _own(words: Iterator[str]) -> str:
+    """Return what `tfgpu` is called with the words behind it: by its command."""
+    return f"{LAUNCHER} {next(words, '')}".rstrip()
 
 
 def ended(pid: int) -> str:
