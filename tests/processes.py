@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import sys
@@ -29,6 +30,9 @@ from tests.slack import SLACK
 from tfgpu_magic.errors import SimulatorError
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.simgpu.build import libraries
+
+NOBODYS_PID = 2**22
+"""The largest pid that the driver's lists may have; Linux gives smaller ones only."""
 
 PATIENCE = 120.0 * SLACK
 """Seconds in which a process must answer: TensorFlow's import is a few, a full GPU blocks for ten."""
@@ -64,22 +68,36 @@ def ours(machine: Machine, module: str, name: str = "") -> list[psutil.Process]:
     return found
 
 
-@contextmanager
-def next_pid(pid: int = 0) -> Iterator[None]:
-    """Have the first process of the block get a pid, unless another one gets it meanwhile; by default a far one.
+def among_own_pids(function: Callable[[], object]) -> None:
+    """Call a function as the first process of a pid namespace, with which all ends that it starts. Only root can."""
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            _libc("unshare", 0x20020000)  # CLONE_NEWPID | CLONE_NEWNS
+            if first := os.fork():
+                os._exit(os.waitpid(first, 0)[1] != 0)
+            _libc("mount", None, b"/", None, 0x44000, None)  # MS_PRIVATE | MS_REC
+            _libc("mount", b"proc", b"/proc", b"proc", 0, None)
+            function()
+            status = 0
+        except BaseException:  # whatever it is, it is shown
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0, "what it has printed says why"
 
-    Afterwards all get theirs as before: a test that looks whether its process has ended finds no other one there.
-    """
-    last, most = Path("/proc/sys/kernel/ns_last_pid"), int(Path("/proc/sys/kernel/pid_max").read_text())
-    before = int(last.read_text()) if last.exists() else 0
-    try:
-        last.write_text(str(pid - 1 if pid else (before + most // 2) % most))
-    except OSError as error:
-        pytest.skip(f"no pid can be chosen here: {error}")
-    try:
-        yield
-    finally:
-        last.write_text(str(before))
+
+def _libc(name: str, *args: object) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if getattr(libc, name)(*args):
+        raise OSError(ctypes.get_errno(), name)
+
+
+def choose_pid(pid: int) -> None:
+    """Have the next process get a pid; in `among_own_pids`, where nobody else's can get it before."""
+    Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))
 
 
 def kill(*processes: psutil.Process) -> None:

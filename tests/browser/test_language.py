@@ -22,6 +22,7 @@ from tests import waiting
 from tests.browser.panel import open_panel, table_of, visit
 from tests.browser.scene import HOLD, playing, shot, soon
 from tests.browser.test_choose import PATIENCE
+from tests.processes import NOBODYS_PID
 from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine
 
@@ -51,8 +52,6 @@ WORDS = {"gpu", "visible", "limit", "growth", "pick", "need", "grow", "release",
 """The language of the magics, and how notebooks number cells."""
 USES = "import tensorflow as tf; kept = tf.zeros(9)"
 """A cell after which only a restart changes anything."""
-NOBODY = 2**22 - 1
-"""A pid that no process has, but for the last that Linux gives before it begins anew."""
 
 
 def pack() -> dict[str, object]:
@@ -90,7 +89,7 @@ def test_no_english_is_left_in_the_panel(browser: Browser, tmp_path: Path) -> No
     with Machine.create("3x16GiB") as machine, strange(browser, machine, tmp_path) as (scene, page):
         scene.notebook("train.ipynb", HOLD, CHILD)
         machine.add_neighbour("2GiB@1")
-        machine.add_row(NOBODY, 1, "1GiB")
+        machine.add_row(NOBODYS_PID, 1, "1GiB")
         machine.lose(2)
         visit(page, scene)
         panel = open_panel(page)

@@ -40,7 +40,7 @@ from tests.lab.users import acting, as_user
 from tests.monitor.boards import end_collectors
 from tests.parking.notebooks import Site
 from tests.parking.notebooks import home as configured
-from tests.processes import next_pid
+from tests.processes import among_own_pids, choose_pid
 from tests.root.test_limits import FILE, limited, watching
 from tests.server import streaming
 from tests.server.acting import post, row_of
@@ -291,25 +291,19 @@ def test_services_that_a_user_signals(lab: Lab) -> None:
     "gets the pid of another user's process that has ended, and holds memory with it",
     "Within ten seconds it counts for its user. No view of the other user shows it as theirs at any time",
 )
-def test_a_pid_that_a_user_gets(lab: Lab) -> None:
-
-    def again() -> bool:
-        with next_pid():
+def test_a_pid_that_a_user_gets() -> None:
+    def scene() -> None:
+        with laboratory() as lab:
             gone = lab.machine.add_neighbour("1GiB@1", user=ANN)
-        until(lab.told, lambda held: ("1", "nobody") in held)
-        gone.stop()
-        with ExitStack() as over:
-            with next_pid(gone.pid):
-                eve = over.enter_context(acting(EVE, lambda: None))
-            if eve.pid != gone.pid:  # somebody else has it
-                return False
-            with lab.machine.add_row(eve.pid, 1, "3GiB"):
-                mine = [row.pid for row in lab.seen(ANN).processes if row.who == "mine"]
-                assert mine == [lab.ann.pid]
-                until(lab.told, lambda held: (held.get(("1", "unknown")), len(held)) == (3 * GIB, 2))
-        return True
+            until(lab.told, lambda held: held == {("0", "nobody"): HELD, ("1", "nobody"): GIB})
+            gone.stop()
+            choose_pid(gone.pid)
+            with acting(EVE, lambda: None) as eve, lab.machine.add_row(eve.pid, 1, "3GiB"):
+                assert eve.pid == gone.pid
+                assert [row.pid for row in lab.seen(ANN).processes if row.who == "mine"] == [lab.ann.pid]
+                until(lab.told, lambda held: held == {("0", "nobody"): HELD, ("1", "unknown"): 3 * GIB})
 
-    until(again)
+    among_own_pids(scene)
 
 
 @attack(

@@ -13,6 +13,7 @@ import pytest
 
 from tests.monitor import boards
 from tests.monitor.boards import collectors, end_collectors, fresh, root_only
+from tests.processes import NOBODYS_PID
 from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.model.rows import Notebook
@@ -187,7 +188,7 @@ def test_foreign_pids_name_nobody_here_and_a_kernel_of_the_same_number_keeps_its
     machine: Machine, live: Live
 ) -> None:
     quiet = subprocess.Popen(["sleep", "60"])  # as a kernel that has touched no GPU
-    for pid, held in ((quiet.pid, "5GiB"), (2**22 - 7, "3GiB")):
+    for pid, held in ((quiet.pid, "5GiB"), (NOBODYS_PID, "3GiB")):
         machine.add_row(pid, 0, held)
     until(live.look, lambda seen: len(seen.snapshot.processes) == 2, seconds=20)
     notebooks = {quiet.pid: Notebook(name="quiet.ipynb", kernel="k")}
@@ -197,7 +198,7 @@ def test_foreign_pids_name_nobody_here_and_a_kernel_of_the_same_number_keeps_its
 
     assert [(row.who, row.owner, row.notebook) for row in table.processes] == [("unknown", "others", None)] * 2
     assert UNATTRIBUTED in table.notes
-    assert {owner.who for owner in Owners(0).find([quiet.pid, 2**22 - 7]).values()} == {"unknown"}
+    assert {owner.who for owner in Owners(0).find([quiet.pid, NOBODYS_PID]).values()} == {"unknown"}
 
 
 def test_slow_readings_in_a_row_do_not_take_figures_out_of_sight(machine: Machine, live: Live) -> None:

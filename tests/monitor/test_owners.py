@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from tests.containers import container
-from tests.processes import next_pid
+from tests.processes import among_own_pids, choose_pid
 from tests.waiting import until
 from tfgpu_magic.host import SIMULATED_USER
 from tfgpu_magic.model import phrases
@@ -173,23 +173,23 @@ def test_who_has_no_name_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> 
 
 @needs_root
 def test_a_view_that_is_open_takes_no_other_process_for_what_had_its_pid(start: Start) -> None:
-    view = Owners(kernel=ELSE, trust=1e9)
+    def ticks() -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")
 
-    def again() -> bool:
-        with next_pid():
-            gone = subprocess.Popen(["/bin/sh", "-c", "read line"], stdin=subprocess.PIPE)
-        view._seen[gone.pid] = owning._Seen(owning._Read(began(gone.pid) or 0, drives=True), "mine", time.monotonic())
-        assert view.find([gone.pid])[gone.pid].who == "mine"
-        gone.communicate(b"\n")
-        time.sleep(0.05)  # the next begins in another of the system's ticks, which tell the two apart
-        with next_pid(gone.pid):
-            pid = start("/bin/sh", "-c", "echo; read line", user=NOBODY)
-        if pid != gone.pid:
-            return False
-        assert view.find([pid], users={pid: os.geteuid()})[pid].who == "other"
-        return True
+    def scene() -> None:
+        view, gone = Owners(kernel=ELSE, trust=1e9), start("/bin/sh", "-c", "echo; read line")
+        start_tick = began(gone) or 0
+        view._seen[gone] = owning._Seen(owning._Read(start_tick, drives=True), "mine", time.monotonic())
+        assert view.find([gone])[gone].who == "mine"
+        os.kill(gone, signal.SIGKILL)
+        os.waitpid(gone, 0)
+        until(lambda: ticks() > start_tick + 1)  # of processes that begin in one tick none can be told from another
+        choose_pid(gone)
 
-    until(again)
+        assert start("/bin/sh", "-c", "echo; read line", user=NOBODY) == gone
+        assert view.find([gone], users={gone: os.geteuid()})[gone].who == "other"
+
+    among_own_pids(scene)
 
 
 def test_my_further_processes_are_mine(start: Start) -> None:

@@ -16,6 +16,7 @@ from tests.frameworks.cells_on_machine import stage
 from tests.lab.users import root_only
 from tests.machines import machine_of
 from tests.monitor.boards import end_collectors
+from tests.processes import NOBODYS_PID
 from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.doctor.checks.driver import cuda, gpus
@@ -245,7 +246,7 @@ WORKER = "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0); print('ready', f
 @pytest.fixture
 def unlisted(machine: Machine) -> Iterator[None]:
     """6 GiB of the first GPU for which no process is listed: they are in a list that the driver does not give."""
-    row = machine.add_row(2**22 - 1, 0, "6GiB", kind="G")
+    row = machine.add_row(NOBODYS_PID, 0, "6GiB", kind="G")
     machine.fault("nvmlDeviceGetGraphicsRunningProcesses", 3)
     yield
     row.stop()

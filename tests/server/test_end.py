@@ -18,6 +18,7 @@ import pytest
 
 from tests.jupyter import Server
 from tests.monitor.boards import collectors
+from tests.processes import NOBODYS_PID
 from tests.server.conftest import Serve
 from tests.server.streaming import fresh, rows, streaming
 from tests.sizes import MIB
@@ -85,7 +86,7 @@ def read(client: socket.socket, count: int) -> list[dict[str, Any]]:
 def test_what_a_client_does_not_read_is_not_kept_for_it_and_holds_up_nobody(
     machine: Machine, narrow: Server, request: pytest.FixtureRequest
 ) -> None:
-    crowd = [machine.add_row(2**22 - CROWD + number, 0, MIB) for number in range(CROWD)]  # of no process
+    crowd = [machine.add_row(NOBODYS_PID - number, 0, MIB) for number in range(CROWD)]  # whosever these pids are
     with streaming(narrow) as stream:
         stream.until(lambda state: len(rows(state)) >= CROWD, 6)
         deaf = request.getfixturevalue("deaf")

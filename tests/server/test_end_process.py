@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +16,8 @@ import psutil
 import pytest
 
 from tests.jupyter import Server, execute
-from tests.processes import next_pid
+from tests.lab.users import root_only
+from tests.processes import among_own_pids, choose_pid
 from tests.server.acting import Kernel, post, row_of
 from tests.slack import SLACK
 from tests.waiting import until
@@ -102,31 +102,6 @@ def test_a_desktop_that_draws_on_the_gpu_is_not_ended(server: Server, machine: M
     process.communicate()
 
 
-def follow(machine: Machine, first: subprocess.Popen[str]) -> subprocess.Popen[str]:
-    """End a process, and start another one that gets its pid."""
-    first.kill()
-    first.communicate()
-    for _ in range(20):  # another process may get it first, and most end soon
-        with next_pid(first.pid):
-            second = script(machine)
-        if second.pid == first.pid:
-            return second
-        second.kill()
-        second.communicate()
-        time.sleep(0.5)
-    pytest.skip("another process keeps the pid")
-
-
-def test_a_pid_that_another_process_has_meanwhile_ends_nothing(server: Server, machine: Machine) -> None:
-    with next_pid():
-        first = script(machine)
-    asked = {"pid": first.pid, "began": row_of(server, lambda row: row.get("pid") == first.pid)["began"]}
-    with follow(machine, first) as second:
-        assert [end(server, asked | {"kill": kill}) for kill in (False, True)] == [404, 404]
-        assert second.poll() is None
-        second.kill()
-
-
 @pytest.fixture
 def open_module(machine: Machine) -> Iterator[None]:
     machine.set_driver("595.71.05", open_module=True)
@@ -207,24 +182,29 @@ def ends(machine: Machine, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
     return actions.end
 
 
+@root_only
 def test_a_pid_that_another_process_gets_after_the_last_look_ends_nothing(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, ends: Callable[..., int]
 ) -> None:
-    with next_pid():
+    def scene() -> None:
         first = script(machine)
-    start = began(first.pid)
-    assert start
-    later: list[subprocess.Popen[str]] = []
+        start, later = began(first.pid), list[subprocess.Popen[str]]()
+        assert start
 
-    def slow(_: int) -> tuple[int, ...]:
-        later.append(follow(machine, first))
-        return (first.pid,)
+        def slow(_: int) -> tuple[int, ...]:
+            first.kill()
+            first.communicate()
+            choose_pid(first.pid)
+            later.append(script(machine))
+            return (first.pid,)
 
-    monkeypatch.setattr(actions, "ancestors", slow)  # the last that is read of it
-    answer = ends(first.pid, start, signal.SIGKILL, {})
-    with later[0] as second:
+        monkeypatch.setattr(actions, "ancestors", slow)  # the last that is read of it
+        answer = ends(first.pid, start, signal.SIGKILL, {})
+        (second,) = later
+
         assert (answer, second.pid, second.poll()) == (404, first.pid, None)
-        second.kill()
+
+    among_own_pids(scene)
 
 
 def test_a_process_is_ended_and_not_one_that_began_later(
