@@ -7,6 +7,7 @@ import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import psutil
 import pytest
@@ -15,14 +16,16 @@ from tests.processes import kill, ours
 from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.board.snapshot_file import Writer
+from tfgpu_magic.monitor.board import lockfile
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.snapshot_file import LOCK, SnapshotReader, Writer
 from tfgpu_magic.monitor.owners.pids import began
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tfgpu_magic.monitor.board.directory import BoardDirectory
     from tfgpu_magic.monitor.board.snapshot_file import Look
+    from tfgpu_magic.monitor.driver.schedule import WantedIntervals
     from tfgpu_magic.simgpu import Machine
 
 NOBODY = 65534
@@ -86,6 +89,26 @@ def published(
     writer = Writer(place)
     writer.publish(Snapshot(time=now, gpus=gpus, processes=processes, listed_at=now))
     writer.close()
+
+
+@contextlib.contextmanager
+def board_of(machine: Machine, folder: Path) -> Iterator[BoardDirectory]:
+    """Give the board of this machine that others have in a folder; to look there counts as no view."""
+    with mock.patch.dict(os.environ, machine.environ(), TFGPU_MAGIC_DIR=str(folder)), BoardDirectory() as place:
+        yield place
+
+
+def pass_readings(place: BoardDirectory, count: int = 5) -> None:
+    """Wait until so many more readings are on the board: what was not done meanwhile is not done later either."""
+    with contextlib.closing(SnapshotReader(place)) as reader:
+        before = reader.look().message.sequence
+        until(lambda: reader.look().message.sequence >= before + count)
+
+
+def wanted(place: BoardDirectory) -> WantedIntervals:
+    """Return how often the viewers of a board want readings."""
+    with os.fdopen(place.open(LOCK, os.O_RDONLY), "rb") as lock:
+        return lockfile.wanted(lock.fileno())
 
 
 def collectors(machine: Machine) -> list[psutil.Process]:

@@ -138,14 +138,11 @@ def test_a_server_that_starts_reads_nothing_for_them(monkeypatch: pytest.MonkeyP
 def test_a_home_that_hangs_holds_up_no_server_and_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     never = threading.Event()
     monkeypatch.setattr(metrics, "READ_TIMEOUT", 0.01)
-    monkeypatch.setattr(metrics, "_read", lambda: never.wait(60))
+    monkeypatch.setattr(metrics, "_read", never.wait)
     hangs = metrics.KernelMetrics()
-    begun = time.monotonic()
-    found = [hangs.collect() for _ in range(3)]
-    took = time.monotonic() - begun
+    found = [hangs.collect() for _ in range(3)]  # none waits for the end of it
     never.set()
 
-    assert took < 30  # and not the 60 of the hang
     assert found == [[]] * 3
 
 
