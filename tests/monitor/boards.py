@@ -18,6 +18,7 @@ from tests.waiting import until
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.board import lockfile
 from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.report_files import PREFIX
 from tfgpu_magic.monitor.board.snapshot_file import LOCK, SnapshotReader, Writer
 from tfgpu_magic.monitor.owners.pids import began
 
@@ -103,6 +104,14 @@ def pass_readings(place: BoardDirectory, count: int = 5) -> None:
     with contextlib.closing(SnapshotReader(place)) as reader:
         before = reader.look().message.sequence
         until(lambda: reader.look().message.sequence >= before + count)
+
+
+def pass_report(place: BoardDirectory, pid: int) -> None:
+    """Wait until a process has published one more report; each changes its file."""
+    (file,) = place.names(f"{PREFIX}{pid}-")
+    path = place.path / place.name(file)
+    before = path.stat().st_mtime_ns
+    until(lambda: path.stat().st_mtime_ns > before)
 
 
 def wanted(place: BoardDirectory) -> WantedIntervals:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import time
+import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from psutil import Process
 from tornado.websocket import websocket_connect
 
 from tests.jupyter import Server, execute, serving, until
+from tests.monitor.boards import board_of, pass_report
 from tests.server.acting import Kernel
 from tests.server.streaming import end
-from tests.slack import SLACK
 from tfgpu_magic.model.report import Report
 from tfgpu_magic.model.rows import Notebook
+from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.monitor.owners.attribution import together
 from tfgpu_magic.simgpu import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CULLING = (
     "--MappingKernelManager.cull_idle_timeout=20",
@@ -40,26 +45,39 @@ def test_a_kernel_that_had_a_table_is_culled_and_one_with_a_detached_job_is_not(
         execute(job.client, "%%tf_gpu isolate --detach\nimport time; time.sleep(600)")
         table = Kernel(server, "table.ipynb")  # which no other's start keeps idle
         execute(table.client, f"%load_ext tfgpu_magic\n{BRIEF}\n%tf_gpu top")
-        culled = until(lambda: not any(one["id"] == table.kernel for one in server.call("kernels")), seconds=90)
-        time.sleep(10)
-        alive = [one["id"] for one in server.call("kernels")]
+
+
+        def active() -> dict[str, str]:
+            return {one["id"]: one["last_activity"] for one in server.call("kernels")}
+
+        until(lambda: table.kernel not in active(), seconds=90)
+        before = active()[job.kernel]
+        until(lambda: active()[job.kernel] > before)  # of itself: it would be culled next
         for kernel in (table, job):
             kernel.client.stop_channels()
 
-    assert culled
-    assert alive == [job.kernel]
+
+def _is_of_a_table(message: str) -> bool:
+    return '"history"' in message or '"every"' in message or '"gpus"' in message
 
 
-def page(server: Server, kernel: str, seconds: float) -> int:
-    """Be a page for a time, always the same one, and go without a word; return how many states of tables it got."""
+def page(server: Server, kernel: str, last: Callable[[str], object]) -> int:
+    """Be a page until a message, always the same one, and go without a word; return how many tables it got before.
+
+    Args:
+        server: the server.
+        kernel: a kernel.
+        last: tells whether a message is the last. An answer to this page's own request arrives after all others.
+    """
 
     async def draw() -> int:
         where = f"ws://{server.base}api/kernels/{kernel}/channels?session_id=same&token={server.token}"
         socket, states = await websocket_connect(where), 0
-        over = time.monotonic() + seconds
-        with contextlib.suppress(asyncio.TimeoutError):
-            while text := await asyncio.wait_for(socket.read_message(), over - time.monotonic()):
-                states += '"history"' in str(text) or '"every"' in str(text) or '"gpus"' in str(text)
+        header = {"msg_id": "own", "msg_type": "comm_info_request", "session": "same", "username": "", "version": "5.3"}
+        asked = {"channel": "shell", "header": header, "parent_header": {}, "metadata": {}, "content": {}}
+        await socket.write_message(json.dumps(asked))
+        while not last(text := str(await socket.read_message())):
+            states += _is_of_a_table(text)
         await end(socket)
         return states
 
@@ -68,39 +86,35 @@ def page(server: Server, kernel: str, seconds: float) -> int:
 
 def test_a_page_that_comes_back_gets_no_heap_of_old_states(server: Server) -> None:
     kernel = Kernel(server, "table.ipynb")
-    execute(kernel.client, f"%load_ext tfgpu_magic\n{BRIEF}\n%tf_gpu top")
-    seen = page(server, kernel.kernel, 2.5 * SLACK)
-    time.sleep(20)
-    heap = page(server, kernel.kernel, 2.5)
+    execute(kernel.client, f"%load_ext tfgpu_magic\n{BRIEF}")
+    process = Process(kernel.pid)
+    before = process.num_threads()
+    execute(kernel.client, "%tf_gpu top")
+    page(server, kernel.kernel, _is_of_a_table)
+    until(lambda: process.num_threads() == before)  # the one that makes states has ended
+    heap = page(server, kernel.kernel, lambda text: "comm_info_reply" in text)
     kernel.end()
 
-    assert seen >= 1
     assert heap <= 4
 
 
-REPORTS = """
-from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.report_files import ReportFiles
-with BoardDirectory() as place:
-    print([one.busy for one in ReportFiles(place).read() if one.pid == {pid}])
-"""
-
-
-def test_a_kernel_with_a_detached_job_says_that_it_is_busy_until_the_job_ends(server: Server) -> None:
-    kernel, other = Kernel(server, "job.ipynb"), Kernel(server)
-    reports = REPORTS.format(pid=execute(kernel.client, "import os; print(os.getpid())").strip())
+def test_a_kernel_with_a_detached_job_says_that_it_is_busy_until_the_job_ends(machine: Machine, server: Server) -> None:
+    kernel = Kernel(server, "job.ipynb")
     execute(kernel.client, "%load_ext tfgpu_magic")
     execute(kernel.client, "%%tf_gpu isolate --detach\nimport time; time.sleep(600)")
-    until(lambda: execute(other.client, reports) == "[True]\n")
-    time.sleep(3)  # it goes on to
-    during = execute(other.client, reports)
-    execute(kernel.client, "%tf_gpu jobs stop 1")
-    after = until(lambda: "False" in execute(other.client, reports), seconds=20)
-    for one in (kernel, other):
-        one.end()
+    with board_of(machine, server.home / "board") as place:
+        files = ReportFiles(place)
 
-    assert during == "[True]\n"
-    assert after
+        def busy() -> bool | None:
+            return next(one.busy for one in files.read() if one.pid == kernel.pid)
+
+        until(busy)
+        for _ in range(3):
+            pass_report(place, kernel.pid)
+            assert busy()
+        execute(kernel.client, "%tf_gpu jobs stop 1")
+        until(lambda: busy() is False)
+    kernel.end()
 
 
 def test_a_kernel_knows_itself_since_when_it_is_idle() -> None:
