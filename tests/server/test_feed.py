@@ -41,14 +41,14 @@ class Counting:
         self.processes: list[bool] = []
 
     def see(self, notebooks: Mapping[int, Notebook], *, processes: bool) -> message.WireState:
-        self.go.wait(60 * SLACK)
+        self.go.wait()
         self.count += 1
         self.processes.append(processes)
         self.asked.append(notebooks)
         return {"time": float(self.count), "gpus": {}, "rows": {}}
 
     def full(self, sequence: int, state: message.WireState, every: float) -> bytes:
-        self.go.wait(60 * SLACK)
+        self.go.wait()
         return json.dumps({"type": "full", "sequence": sequence, "state": state, "every": every}).encode()
 
     def close(self) -> None:
@@ -84,10 +84,12 @@ class Page:
 
     async def until(self, promise: Callable[[], object]) -> None:
         """Wait until it is so, as `tests.waiting` does, and let the feed go on meanwhile."""
-        end = time.monotonic() + 5 * SLACK
-        while not promise():
-            assert time.monotonic() < end, "not within 5 s"
-            await asyncio.sleep(0.01)
+
+        async def ask() -> None:
+            while not promise():
+                await asyncio.sleep(0.01)
+
+        await asyncio.wait_for(ask(), 5 * SLACK)
 
 
 async def nobody() -> dict[int, Notebook]:
@@ -227,20 +229,19 @@ async def test_lists_of_processes_are_wanted_as_long_as_one_client_looks_at_them
 
 @with_feed
 async def test_a_look_that_hangs_is_stale_holds_up_nothing_and_heals(feed: Feed) -> None:
-    page = Page(feed)
+    page, begun = Page(feed), time.time()
     await page.until(lambda: len(page.texts) > 2)
     board_reader: Any = feed._board_reader
     board_reader.go.clear()
     await page.until(lambda: json.loads(page.texts[-1])["patch"].get("stale"))
     stale = json.loads(page.texts[-1])["patch"]["stale"]
-    sent, begun = len(page.texts), time.monotonic()
+    sent = len(page.texts)
     late = Page(feed)
     answer = json.loads(await feed.full())
     await page.until(lambda: late.texts)
-
-    assert time.monotonic() - begun < 5 * SLACK
     await page.until(lambda: len(page.texts) > sent)  # it is told that we live
-    assert abs(time.time() - stale) < 2 * SLACK
+
+    assert begun < stale < time.time()
     assert "stale" in answer["state"]
     assert "stale" in json.loads(late.texts[0])["state"]
     board_reader.go.set()
@@ -300,7 +301,7 @@ def test_managers_that_do_not_answer_stop_no_stream_and_are_asked_once(caplog: p
     async def hang() -> dict[int, Notebook]:
         nonlocal asked
         asked += 1
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
         return {}
 
     async def test(feed: Feed) -> None:

@@ -94,25 +94,22 @@ def test_while_a_look_hangs_the_table_is_closed_and_opened_all_the_same(
 
     def hang(_: Watcher) -> Any:
         hangs.set()
-        go_on.wait(30)
+        go_on.wait()
         return Table()
 
     monkeypatch.setattr(widget, "LOOK_TIMEOUT", 0.1)
     monkeypatch.setattr(Watcher, "see", hang)
     assert hangs.wait(10 * SLACK)
     try:
-        begin = time.monotonic()
         table.close()
         table.__del__()  # the garbage collector does that wherever it pleases
         new = MemoryTable()
-        took = time.monotonic() - begin
         first = dict(new.state)
     finally:
         go_on.set()
     until(lambda: new.state != first, seconds=5)
     new.close()
 
-    assert took < 2 * SLACK
     assert "cannot be read" in first["error"]
 
 
