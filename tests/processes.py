@@ -23,7 +23,6 @@ from typing import Any
 from unittest import mock
 
 import psutil
-import pytest
 
 from tests.apart import CGROUP
 from tests.slack import SLACK

@@ -69,27 +69,29 @@ def test_what_is_published_is_what_is_seen(writer: Writer, reader: SnapshotReade
 def test_before_anything_is_published_that_is_said_and_a_writer_that_never_came_is_missed(
     writer: Writer, reader: SnapshotReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    begun = time.time()
+    writer.beat()
     seen = reader.look()
     monkeypatch.setattr(snapshot_file, "STALE_AFTER", 0.0)
-    missed = reader.look().stale_since
+    missed = reader.look().stale_since or 0
 
     assert (seen.age, seen.stale_since, seen.message.sequence) == (None, None, 0)
     assert seen.snapshot.error == "The GPUs are being asked for the first time."
-    assert missed == pytest.approx(time.time(), abs=5)
+    assert begun <= missed <= time.time()
 
 
 def test_a_writer_that_is_missed_is_said_with_the_time_it_was_last_here(
     writer: Writer, reader: SnapshotReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    before = time.time()
     writer.publish(snapshot())
     published = time.time()
-    monkeypatch.setattr(snapshot_file, "STALE_AFTER", 0.05)
-    time.sleep(0.1)
+    monkeypatch.setattr(snapshot_file, "STALE_AFTER", 0.0)
     stale = reader.look()
     monkeypatch.setattr(snapshot_file, "STALE_AFTER", 60)
     writer.beat()
 
-    assert stale.stale_since == pytest.approx(published, abs=5)
+    assert before <= (stale.stale_since or 0) <= published
     assert stale.snapshot == snapshot()
     assert reader.look().stale_since is None
 
@@ -97,6 +99,7 @@ def test_a_writer_that_is_missed_is_said_with_the_time_it_was_last_here(
 def test_figures_that_are_older_than_was_meant_are_stale_though_the_writer_is_here(
     writer: Writer, reader: SnapshotReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    before = time.time()
     writer.publish(snapshot())
     read = time.time()
     writer.beat(time.monotonic() + 11)
@@ -105,7 +108,7 @@ def test_figures_that_are_older_than_was_meant_are_stale_though_the_writer_is_he
     late = reader.look()
 
     assert (rare.stale_since, round(rare.every)) == (None, 11)
-    assert late.stale_since == pytest.approx(read, abs=5)
+    assert before <= (late.stale_since or 0) <= read
 
 
 def test_what_was_left_is_not_true_again_because_a_writer_is_back(

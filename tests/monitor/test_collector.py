@@ -17,16 +17,19 @@ import pytest
 
 from tests.monitor.boards import LOOKER, MODULE, collectors, fresh, the_collector
 from tests.sizes import GIB
-from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor import collector
 from tfgpu_magic.monitor import live as living
 from tfgpu_magic.monitor.board import lockfile
+from tfgpu_magic.monitor.board.snapshot_file import LOCK
+from tfgpu_magic.monitor.collector import Duty
 from tfgpu_magic.monitor.live import Live
 
 if TYPE_CHECKING:
+    from tfgpu_magic.monitor.board.directory import BoardDirectory
+    from tfgpu_magic.monitor.board.snapshot_file import Writer
     from tfgpu_magic.simgpu import Machine
 
 
@@ -70,12 +73,15 @@ def test_memory_that_has_just_moved_is_not_somebody_elses(machine: Machine, live
     neighbour = machine.add_neighbour("1GiB@0")
     live.wait(60)
     rests = set()
-    for step in range(24):
-        if step % 4 == 0:
-            neighbour.resize(f"{2 + step // 4}GiB")
-        time.sleep(0.25)
+
+    def used() -> int:
         seen = live.look().snapshot
         rests.add((seen.gpus[0].used or 0) - sum(row.held or 0 for row in seen.processes))
+        return seen.gpus[0].used or 0
+
+    for size in range(2, 8):
+        neighbour.resize(size * GIB)
+        until(lambda: used(), lambda now, size=size: now == size * GIB)
 
     assert rests == {0}
 
@@ -121,9 +127,7 @@ def test_the_process_that_looks_imports_no_pynvml(machine_folder: Path) -> None:
 
 def test_of_racing_starters_one_wins_and_the_others_leave_quietly(machine: Machine, machine_folder: Path) -> None:
     racing = [subprocess.Popen([sys.executable, "-m", MODULE], stderr=subprocess.PIPE) for _ in range(4)]
-    end = time.monotonic() + 20 * SLACK
-    while sum(process.poll() is None for process in racing) > 1 and time.monotonic() < end:
-        time.sleep(0.05)
+    until(lambda: sum(process.poll() is None for process in racing), lambda left: left == 1)
     codes = sorted(str(process.poll()) for process in racing)
     with Live() as live:
         until(live.look, fresh, seconds=5)
@@ -169,15 +173,28 @@ def test_whoever_starts_it_keeps_no_child(live: Live) -> None:
     until(live.look, lambda _: set(psutil.Process().children()) <= before, seconds=3)
 
 
-def test_it_leaves_after_the_last_look_and_not_before(machine: Machine, machine_folder: Path) -> None:
-    with Live(linger=SLACK) as live:
+def test_it_leaves_after_the_last_look_and_not_before(
+    here: BoardDirectory, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, lock = [1000.0], here.open(LOCK, os.O_RDWR | os.O_CREAT)
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+        if clock[0] < 1100:
+            os.utime(lock, (clock[0], clock[0]))  # somebody looks
+
+    monkeypatch.setattr(collector, "read", lambda *_: Snapshot(time=1e9, gpus=(Gpu(0),), listed_at=1e9))
+    monkeypatch.setattr(collector, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time, sleep=sleep))
+    collector._write(here, lock, writer, Duty(linger=30.0))
+    os.close(lock)
+
+    assert 1129 < clock[0] < 1132
+
+
+def test_one_at_which_nobody_looks_leaves(machine: Machine, machine_folder: Path) -> None:
+    with Live(linger=1) as live:
         live.wait(60)
-        first = the_collector(machine)
-        end = time.monotonic() + 2 * SLACK
-        while time.monotonic() < end:
-            live.look()
-            time.sleep(0.1)
-        assert collectors(machine) == [first]
+        the_collector(machine)
     until(lambda: not collectors(machine), seconds=6, every=0.5)
 
 
@@ -220,9 +237,10 @@ def test_readings_are_as_rare_as_all_who_look_want_them_and_one_who_wants_more_h
 ) -> None:
     with Live(every=300) as rare:
         first = until(rare.look, lambda seen: seen.message.sequence > 0 and seen.stale_since is None, seconds=20)
-        for _ in range(40):
-            time.sleep(0.1)
-            seen = rare.look()
+        collector = the_collector(machine)
+        wakes = collector.num_ctx_switches().voluntary
+        until(lambda: collector.num_ctx_switches().voluntary >= wakes + 4)
+        seen = rare.look()
         with Live() as often:
             until(often.look, lambda now: now.message.sequence >= first.message.sequence + 2, seconds=20)
 

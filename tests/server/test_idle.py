@@ -46,7 +46,6 @@ def test_a_kernel_that_had_a_table_is_culled_and_one_with_a_detached_job_is_not(
         table = Kernel(server, "table.ipynb")  # which no other's start keeps idle
         execute(table.client, f"%load_ext tfgpu_magic\n{BRIEF}\n%tf_gpu top")
 
-
         def active() -> dict[str, str]:
             return {one["id"]: one["last_activity"] for one in server.call("kernels")}
 

@@ -188,7 +188,7 @@ def test_of_another_user_there_is_a_name_and_what_is_held_and_nothing_else(machi
             snapshot = answer.read().decode()
         metrics = until(lambda: server.open("metrics").read().decode(), lambda text: "tfgpu_magic_notebooks" in text)
         (row,) = (row for row in rows(state) if row["who"] == "other")
-        said = str([message for message in stream.messages]) + snapshot + metrics
+        said = str(stream.messages) + snapshot + metrics
 
     told = {"gpu": "1", "pid": theirs.pid, "kind": "C", "held": 2 * GIB, "utilisation": 0}  # as by the driver
     assert row == told | {"who": "other", "owner": "nobody"}

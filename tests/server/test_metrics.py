@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from urllib.error import HTTPError

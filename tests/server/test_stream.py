@@ -105,12 +105,13 @@ def test_a_page_whose_panel_is_closed_has_memory_each_second_and_processes_once_
     with (
         Machine.create("1x16GiB") as machine,
         serving(machine, tmp_path, options=[ENABLED], environment=environment) as server,
+        streaming(server, wait=30) as page,
+        board_of(machine, tmp_path / "board") as board,
     ):
-        with streaming(server, wait=30) as page, board_of(machine, tmp_path / "board") as board:
-            page.say('{"processes":false}')
-            until(lambda: wanted(board) == (1.0, UNWATCHED_LISTS_EVERY))
-            neighbour = machine.add_neighbour("4GiB@0")
-            page.until(lambda state: state["gpus"]["0"]["used"] == 4 * GIB, 4)
-            page.say('{"processes":true}')
-            until(lambda: wanted(board) == (1.0, 2.0))
-            page.until(lambda state: [row.get("pid") for row in rows(state)] == [neighbour.pid], 4)
+        page.say('{"processes":false}')
+        until(lambda: wanted(board) == (1.0, UNWATCHED_LISTS_EVERY))
+        neighbour = machine.add_neighbour("4GiB@0")
+        page.until(lambda state: state["gpus"]["0"]["used"] == 4 * GIB, 4)
+        page.say('{"processes":true}')
+        until(lambda: wanted(board) == (1.0, 2.0))
+        page.until(lambda state: [row.get("pid") for row in rows(state)] == [neighbour.pid], 4)
