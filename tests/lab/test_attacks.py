@@ -560,7 +560,10 @@ def test_what_a_user_reads(lab: Lab) -> None:
     for text in (board, lab.scraped(), repr(lab.seen(EVE)).encode()):
         assert b"secret" not in text
     assert (lab.board / HOURS).exists()
-    refused(EVE, hours=(lab.board / HOURS).read_bytes, home=lambda: list(lab.home(ANN).iterdir()))
+    own = lab.board / f"{HOURS}-{ANN}"
+    until(own.exists)
+    assert set(json.loads(as_user(ANN, own.read_bytes))["totals"]["uid"]) == {ANN}
+    refused(EVE, hours=(lab.board / HOURS).read_bytes, own=own.read_bytes, home=lambda: list(lab.home(ANN).iterdir()))
 
 
 @attack(

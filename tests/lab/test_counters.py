@@ -195,7 +195,24 @@ def test_a_service_goes_on_with_the_file_that_an_earlier_one_has_left(place: Mac
     assert found is not None
     assert (found.totals, found.since) == ({("GPU-0", ANN): Total(held=30, unused=30)}, 100.0)
     assert stat.S_IMODE((place.path / HOURS).stat().st_mode) == 0o640
-    assert [path.name for path in place.path.iterdir()] == [HOURS]
+    assert {path.name for path in place.path.iterdir()} == {HOURS, f"{HOURS}-{ANN}"}
+
+
+def test_each_user_has_a_file_of_the_own_hours_that_is_written_as_they_grow(place: MachineDirectory) -> None:
+    counts = HoursFile(place, None)
+    for at in (100.0, 102.0):
+        counts(reading(at, row(5), row(3, gpu="1"), row(7, pid=2, uid=BEN)))
+    counts(reading(104.0, row(7, pid=2, uid=BEN)))
+    before = (place.path / f"{HOURS}-{ANN}").stat().st_mtime_ns
+    counts(reading(106.0))
+    own = {user: counters.read(place, name=f"{HOURS}-{user}") for user in (ANN, BEN)}
+
+    assert {user: hours and hours.totals for user, hours in own.items()} == {
+        ANN: {("GPU-0", ANN): Total(held=20), ("GPU-1", ANN): Total(held=12)},
+        BEN: {("GPU-0", BEN): Total(held=42)},
+    }
+    assert {hours and hours.since for hours in own.values()} == {100.0}
+    assert (place.path / f"{HOURS}-{ANN}").stat().st_mtime_ns == before  # nothing of hers has grown
 
 
 def test_another_versions_file_is_read_as_far_as_it_is_known(place: MachineDirectory) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -16,9 +17,10 @@ import pytest
 from tests.lab.units import judged
 from tests.lab.users import as_user, root_only
 from tests.monitor.boards import collectors, fresh
+from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.lab import service
+from tfgpu_magic.lab import counters, service
 from tfgpu_magic.monitor.board import machine_board
 from tfgpu_magic.monitor.live import Live, last
 from tfgpu_magic.monitor.owners.pids import began
@@ -26,6 +28,7 @@ from tfgpu_magic.simgpu import Machine
 
 ROOT = Path(__file__).parents[2]
 ANN = 12345
+SAID = r"Since [-\d]{10} [\d:]{5}, your processes have held (\S+) GiB-hours of GPU memory, (\S+) without use\."
 WATCHED = """
 import sys
 opened = set()
@@ -165,6 +168,29 @@ def test_users_read_what_it_writes_and_stop_it_by_nothing(machine: Machine) -> N
     running.communicate()
 
     assert seen == [(True, [])] * 3
+
+
+def test_tfgpu_status_says_what_its_user_has_held_while_the_service_counts_it(machine: Machine) -> None:
+    def status(*more: str) -> str:
+        command = [sys.executable, "-m", "tfgpu_magic", "status", *more]
+        return machine.run(command, capture_output=True, text=True).stdout
+
+    machine.add_neighbour("8GiB@0")
+    before = status()
+    running = serve(machine)
+    until(lambda: counters.own())
+    counted, hours = status(), json.loads(status("--json"))["hours"]
+    running.kill()
+    running.communicate()
+    until(lambda: machine_board.published() is None)
+
+    assert (found := re.search(SAID, counted))
+    assert found.groups() == ("<0.1", "0.0")
+    assert hours["held_byte_seconds"] >= 8 * GIB * 0.1
+    assert (hours["held_unused_byte_seconds"], hours["unknown_process_seconds"]) == (0, 0)
+    for text in (before, status()):
+        assert "GiB-hours" not in text
+    assert "hours" not in json.loads(status("--json"))
 
 
 def test_of_processes_it_opens_three_files_and_of_users_none(machine: Machine) -> None:

@@ -32,7 +32,7 @@ _OWNERS: dict[str, Any] = {
     "TfGpuServer": TfGpuServer,
     "InteractiveShellApp": InteractiveShellApp,
 }
-"""What the page configures of what reads it in this process; a Hub is tested by `tests.lab.test_hub_page`."""
+"""What the page configures of what reads it in this process."""
 
 
 def _blocks(language: str, page: str = PAGE) -> list[str]:

@@ -256,7 +256,7 @@ SHELL = [
     shell(
         "Help",
         ".help | .help run | .help plan | .help env | .help status | .help top | .help demo | .help doctor | "
-        ".help collect | .help exporter | .help hub | .help limits | .help probe",
+        ".help collect | .help exporter | .help limits",
     ),
     shell(
         "For administrators",

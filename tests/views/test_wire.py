@@ -107,7 +107,7 @@ def fits(value: object, kind: str) -> bool:
 
 def test_both_sides_have_the_same_types() -> None:
     assert ours() == theirs()
-    assert {"Gpu", "Row", "State", "Past", "Full", "Tick"} == set(ours())
+    assert {"Gpu", "Row", "State", "Past", "OwnHours", "Full", "Tick"} == set(ours())
 
 
 def test_both_sides_know_the_same_version_owners_and_framework_of_the_policy() -> None:

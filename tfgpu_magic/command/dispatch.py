@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import Any
 
 from tfgpu_magic._version import __version__
-from tfgpu_magic.command.table import COMMANDS, Command
+from tfgpu_magic.command.table import COMMANDS, REMOVED, Command
 from tfgpu_magic.errors import Refused, TfGpuError
 
 PROGRAM = "tfgpu"
@@ -79,6 +79,8 @@ def _outcome(words: list[str]) -> int | Callable[[], int]:
     ours = ours or ["help"]
     if ours[0] == "help":
         ours = [*ours[1:], "--help"]
+    if ours[0] in REMOVED:
+        raise TfGpuError(f"`{PROGRAM} {ours[0]}` was removed. {REMOVED[ours[0]]}")
     made = parser(ours[0])
     options = made.parse_args(ours, argparse.Namespace(program=program))
     (command,) = (one for one in COMMANDS if one.name == options.command)

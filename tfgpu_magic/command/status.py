@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
+from dataclasses import replace
 
 from tfgpu_magic.engine.status import Status
+from tfgpu_magic.lab import counters
+from tfgpu_magic.model import phrases
 from tfgpu_magic.monitor.board.history import History
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT
 from tfgpu_magic.monitor.driver.sources import makers
@@ -22,6 +26,9 @@ Its keys stay what they are while its version does:
   tfgpu status --json | jq '.state.gpus | map_values(.free)'
   tfgpu status --json | jq -r '.state.rows[] | [.gpu, .owner, .held] | @tsv'
 
+Where a service reads the GPUs for all users, `hours` has what your processes
+have held since it began to count, in byte-seconds.
+
 The exit status is 1 where no GPU could be looked at."""
 
 
@@ -33,9 +40,29 @@ def prepare(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print what is to be seen now."""
-    table = fetch.table(patience=LOOK_TIMEOUT, slow=_slow)
-    print(message.full(0, message.state(table), History()) if options.json else repr(Status(table, "program")))
+    table, hours = fetch.table(patience=LOOK_TIMEOUT, slow=_slow), counters.own()
+    if options.json:
+        print(message.full(0, message.state(table), History(), hours=hours and _as_json(*hours)))
+    else:
+        print(repr(Status(replace(table, notes=(*table.notes, _sentence(*hours))) if hours else table, "program")))
     return UNSEEN if table.error else 0
+
+
+def _as_json(since: float, total: counters.Total) -> message.OwnHours:
+    return {
+        "since": since,
+        "held_byte_seconds": total.held,
+        "held_unused_byte_seconds": total.unused,
+        "unknown_process_seconds": total.unknown,
+    }
+
+
+def _sentence(since: float, total: counters.Total) -> str:
+    """Return what this user's processes have held, as a sentence."""
+    held, unused = (phrases.gib(round(one / 3600)) for one in (total.held, total.unused))
+    begin = time.strftime("%Y-%m-%d %H:%M", time.localtime(since))
+    more = " The driver did not report the bytes of some processes, which are not counted." if total.unknown else ""
+    return f"Since {begin}, your processes have held {held} GiB-hours of GPU memory, {unused} without use.{more}"
 
 
 def _slow() -> None:

@@ -48,12 +48,6 @@ COMMANDS = (
         ADMINISTER,
     ),
     Command(
-        "hub",
-        "[--prometheus URL]",
-        "show each user of a JupyterHub what they hold and held, as a service of the Hub",
-        ADMINISTER,
-    ),
-    Command(
         "limits",
         "[--show] [--dry-run] [--once] [--watch] [--clear]",
         "have driver 615 hold each user to an administrator's limits",
@@ -62,3 +56,6 @@ COMMANDS = (
     Command("probe", "[--within 30m]", "tell Kubeflow whether notebooks are at work, their GPUs too", ADMINISTER),
     Command("help", "[COMMAND]", "show this list, or more about one command", "More"),
 )
+
+REMOVED = {"hub": "Each user's own GPU-hours are a line of `tfgpu status`; those of all users are in Grafana."}
+"""Commands that are no longer there, each with what does the same."""

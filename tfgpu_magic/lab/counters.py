@@ -1,8 +1,9 @@
 """Counts who has held how much GPU memory for how long, and how much of it without use: `Hours`.
 
 The service that reads the GPUs for all users goes on with each reading of the lists, and writes the file `hours` beside
-the machine's board, for itself and the exporter alone (mode 0640: a month of somebody's hours is nobody else's). It is
-JSON, and columns whose values of one index belong together:
+the machine's board, for itself and the exporter alone (mode 0640: a month of somebody's hours is nobody else's), and
+`hours-UID` for each user, who can read that one, too. They are JSON, and columns whose values of one index belong
+together:
 
     {"boot": 1187, "since": 1764150000.0, "at": 1764153600.0, "totals": {
         "uuid": ["GPU-..", ..], "uid": [1001, ..], "held_byte_seconds": [3.1e14, ..],
@@ -19,14 +20,17 @@ minutes would count months twice. What is scraped outlives the boot in Prometheu
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import math
 import os
+import struct
 from collections import defaultdict
 from itertools import pairwise, starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor.board import machine_board
 from tfgpu_magic.monitor.board.directory import boot
 from tfgpu_magic.monitor.board.unused import AFTER, LONGEST_GAP
 
@@ -211,20 +215,36 @@ def _user(value: object) -> int | None:
     raise ValueError(f"no user: {value!r}")
 
 
-def read(place: BoardDirectory, past: Snapshot | None = None) -> Hours | None:
-    """Return what is in the file; None where there is none that can be read, is whole and of this boot.
+def read(place: BoardDirectory, past: Snapshot | None = None, name: str = HOURS) -> Hours | None:
+    """Return what is in a file; None where there is none that can be read, is whole and of this boot.
 
     Args:
         place: the directory of the machine's board.
         past: as for `Hours.from_json`.
+        name: the file's.
     """
     try:
-        fd = place.open(HOURS, os.O_RDONLY)
+        fd = place.open(name, os.O_RDONLY)
     except (OSError, MonitorError):
         return None
     with os.fdopen(fd, "rb") as file, contextlib.suppress(OSError, ValueError):
         return Hours.from_json(file.read(_LONGEST).decode(), past)
     return None
+
+
+def own() -> tuple[float, Total] | None:
+    """Return since when this user's hours are counted, and what they are; None where that is not known now."""
+    look = machine_board.published()
+    if look is None or look.stale_since is not None:
+        return None
+    try:
+        with contextlib.closing(machine_board.MachineDirectory()) as place:
+            found = read(place, name=f"{HOURS}-{os.geteuid()}")
+    except (MonitorError, OSError):
+        return None
+    if found is None or found.since is None:
+        return None
+    return found.since, functools.reduce(_sum, found.totals.values(), Total())
 
 
 class HoursFile:
@@ -238,19 +258,40 @@ class HoursFile:
     def __init__(self, place: BoardDirectory, past: Snapshot | None) -> None:
         self._place = place
         self._hours = read(place, past) or Hours()
+        self._written: dict[int, dict[Pair, Total]] = {}
 
     def __call__(self, snapshot: Snapshot) -> None:
-        """Go on to a reading, which has been published, and write the file anew.
+        """Go on to a reading, which has been published, and write the files anew that it changes.
 
         Raises:
-            OSError: it cannot be written; the next reading tries again, and nothing is lost.
-            MonitorError: something else is in the way of the file.
+            OSError: one cannot be written; the next reading tries again, and nothing is lost.
+            MonitorError: something else is in the way of a file.
         """
         self._hours.step(snapshot)
+        self._write(HOURS, self._hours)
+        owns: defaultdict[int, dict[Pair, Total]] = defaultdict(dict)
+        for pair, total in self._hours.totals.items():
+            if pair[1] is not None:
+                owns[pair[1]][pair] = total
+        for user, totals in owns.items():
+            if self._written.get(user) != totals:
+                self._write(f"{HOURS}-{user}", Hours(totals, self._hours.since), user)
+                self._written[user] = totals
+
+    def _write(self, name: str, hours: Hours, reader: int | None = None) -> None:
         new = HOURS + "-new"
         self._place.remove(new)
         fd = self._place.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         with os.fdopen(fd, "w") as file:
             os.fchmod(fd, 0o640)
-            file.write(self._hours.to_json())
-        self._place.replace(new, HOURS)
+            if reader is not None:
+                os.setxattr(fd, "system.posix_acl_access", _readable_by(reader))
+            file.write(hours.to_json())
+        self._place.replace(new, name)
+
+
+def _readable_by(user: int) -> bytes:
+    """Return the access list of a file of mode 0640 that one more user can read. Source: linux/posix_acl_xattr.h."""
+    owner, named, group, mask, other, nobody = 0x01, 0x02, 0x04, 0x10, 0x20, 0xFFFFFFFF
+    entries = ((owner, 6, nobody), (named, 4, user), (group, 4, nobody), (mask, 4, nobody), (other, 0, nobody))
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)

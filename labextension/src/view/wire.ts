@@ -144,6 +144,18 @@ export interface Past {
   used: Record<string, (number | null)[]>;
 }
 
+/** What the user's processes have held of this machine's GPUs since a time. */
+export interface OwnHours {
+  /** When counting began. */
+  since: number;
+  /** What was held, times the seconds for which it was. */
+  held_byte_seconds: number;
+  /** The same of what was held without use. */
+  held_unused_byte_seconds: number;
+  /** Seconds of processes of which the driver told no bytes: they are in neither figure. */
+  unknown_process_seconds: number;
+}
+
 /** The message that a view begins with, and that `tfgpu status --json` prints. */
 export interface Full {
   /** The version of the messages. */
@@ -158,6 +170,8 @@ export interface Full {
   history: Past;
   /** Seconds after which the next message comes. */
   every?: number;
+  /** Of `tfgpu status --json` alone, where the service for all users counts it. */
+  hours?: OwnHours;
 }
 
 /** The message that brings a view from one state to the next. */

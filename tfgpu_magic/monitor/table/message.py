@@ -109,6 +109,15 @@ class Past(TypedDict):
     used: dict[str, list[int | None]]
 
 
+class OwnHours(TypedDict):
+    """What the user's processes have held of this machine's GPUs since a time."""
+
+    since: float
+    held_byte_seconds: float
+    held_unused_byte_seconds: float
+    unknown_process_seconds: float
+
+
 class Full(TypedDict):
     """The message that a view begins with."""
 
@@ -118,6 +127,7 @@ class Full(TypedDict):
     state: WireState
     history: Past
     every: NotRequired[float]
+    hours: NotRequired[OwnHours]
 
 
 class Tick(TypedDict):
@@ -158,7 +168,9 @@ def patch(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str
     return changes
 
 
-def full(sequence: int, state: WireState, history: History, every: float | None = None) -> str:
+def full(
+    sequence: int, state: WireState, history: History, every: float | None = None, hours: OwnHours | None = None
+) -> str:
     """Return the message that a view begins with.
 
     Args:
@@ -166,9 +178,10 @@ def full(sequence: int, state: WireState, history: History, every: float | None 
         state: the state.
         history: what was used before.
         every: seconds after which the next message comes; None where none does.
+        hours: what the user's processes have held; None where that is not known.
     """
     message = {"version": VERSION, "type": "full", "sequence": sequence, "state": state, "history": past(history)}
-    return _text(cast("Full", message | _known({"every": every})))
+    return _text(cast("Full", message | _known({"every": every, "hours": hours})))
 
 
 def tick(sequence: int, base: int, changes: Mapping[str, object]) -> str:
