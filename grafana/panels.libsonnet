@@ -125,15 +125,6 @@ local hours(metric, range) = 'sum by (username) (increase(tfgpu_magic_%s_byte_se
             legend: '{{username}} {{hostname}} GPU {{gpu}}',
           }],
         },
-        {
-          title: 'What is held of the bound',
-          kind: 'timeseries',
-          unit: 'percentunit',
-          queries: [{
-            expr: 'tfgpu_magic_held_bytes%s / tfgpu_magic_bound_bytes' % user,
-            legend: '{{username}} {{hostname}} GPU {{gpu}}',
-          }],
-        },
       ],
     },
     {

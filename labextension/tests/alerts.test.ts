@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Alarm, overBound, Reminder, sentence, type Idle, type Keeper, type Told } from '../src/lab/alerts';
+import { Alarm, Reminder, sentence, type Idle, type Keeper } from '../src/lab/alerts';
 import { identity, kernels, unused } from '../src/lab/kernel-rows';
 import type { Row, State } from '../src/view/wire';
 import { ENGLISH } from '../src/view/format';
@@ -226,8 +226,7 @@ const IDLE: Idle = {
   told: 0,
   due: {},
   rests: 0,
-  put_off: false,
-  hurried: false
+  put_off: false
 };
 
 test('of one that the server parks and shuts down it says what is held, since when, and what will be done', () => {
@@ -239,21 +238,4 @@ test('of one that the server parks and shuts down it says what is held, since wh
   assert.equal(says({ due: { stop: 22 * HOUR } }), `${holds} It will be shut down in 22 h`);
   assert.equal(says({ due: { park: 0, stop: 90 } }), `${holds} It will be parked in a minute, and shut down in 1 min`);
   assert.ok(says({ name: 'x'.repeat(300), due: { park: 4 * HOUR, stop: 22 * HOUR } }).length <= 140);
-});
-
-test('of more than the bound it says on which GPUs, and whose idle time counts double', () => {
-  const over = { '0': { held: 8 * GIB, bound: 6 * GIB } };
-  const says = (rest: Partial<Told>): string =>
-    overBound({ known: true, notebooks: [IDLE], over, ...rest }, 'GiB', ENGLISH);
-  const holds = 'Your processes together hold more than allowed of GPU 0: 8.0 / 6 GiB.';
-
-  assert.equal(says({ over: {} }), '');
-  assert.equal(says({}), holds);
-  assert.equal(
-    says({ over: { ...over, '10': over[0] } }),
-    'Your processes together hold more than allowed of GPU 0: 8.0 / 6 GiB, GPU 10: 8.0 / 6 GiB.'
-  );
-  const hurried = { ...IDLE, hurried: true };
-  assert.equal(says({ notebooks: [IDLE, hurried] }), `${holds} The idle time of train.ipynb counts double`);
-  assert.ok(says({ notebooks: [{ ...hurried, name: 'x'.repeat(300) }] }).length <= 140);
 });

@@ -1,11 +1,9 @@
-"""The administrator's file in a page: the server tells of a notebook, with what will be done, and of the bound."""
+"""The administrator's file in a page: the server tells of a notebook, with what will be done."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
@@ -100,26 +98,3 @@ def test_the_server_tells_once_and_its_owner_may_say_not_today(scene: Scene, pag
     asked(page)
     assert told(scene.server, notebook.kernel)["rests"] > 0
     assert page.locator(TOAST).count() == 0
-
-
-def test_the_server_tells_once_that_its_owner_holds_more_than_the_bound(scene: Scene, page: Page) -> None:
-    def over() -> dict[str, Any]:
-        with scene.server.open("tfgpu-magic/idle") as answer:
-            return dict(json.load(answer)["over"])
-
-    scene.notebook("much.ipynb", HOLD)
-    file = scene.server.home / "tfgpu_magic.toml"
-    hours = file.read_text()
-    file.write_text(f'{hours}[bound]\nusers.{os.geteuid()} = {{ hard = "100MiB" }}\n')
-    (scene.server.home / "begin").touch()
-    until(over, lambda found: found.keys() == {"0"}, seconds=60)
-    visit(page, scene)
-    toast = page.locator(TOAST, has_text="Your processes together hold more than allowed of GPU 0: ")
-    expect(toast).to_be_visible(timeout=30_000 * SLACK)
-    asked(page)
-    expect(toast).to_have_count(1)
-    shot(page, "bound")
-
-    file.write_text(hours)
-    until(over, lambda found: not found, seconds=60)
-    expect(toast).to_have_count(0, timeout=30_000 * SLACK)

@@ -82,7 +82,6 @@ class Lab:
         boots: when the machine came back from a restart, with nothing.
         lost: hours in which its first GPU could not be read.
         limits: what the driver held users to.
-        bounds: what the administrator's file bounds users to.
     """
 
     name: str
@@ -95,7 +94,6 @@ class Lab:
     boots: tuple[float, ...] = ()
     lost: tuple[float, float] = (25, 25)
     limits: LimitFacts = NO_LIMITS
-    bounds: tuple[tuple[str, str], ...] = ()
 
     def reading(self, second: int) -> Snapshot:
         """Return what the driver lists at a time."""
@@ -146,7 +144,7 @@ class Lab:
                 fresh = board if board is not None and at - board.time < LISTED_EVERY else None
                 totals = exporter._from_zero(hours, at) if fresh else {}
                 away = leavers.step(fresh) if fresh else {}
-                seen = MachineSeen(self.name, fresh, totals, NAMES, away, self.limits, bounds=dict(self.bounds))
+                seen = MachineSeen(self.name, fresh, totals, NAMES, away, self.limits)
                 yield at, families(seen, at)
 
 
@@ -174,7 +172,6 @@ LABS = (
         collector_restarts=(6.5, 15.25),
         exporter_restarts=(10.25, 17),
         limits=LimitFacts({("GPU-10", 1002): (None, 40 * GIB)}, 0),
-        bounds=(("ann", "40%"), ("ben", "40%")),
     ),
     Lab(
         "lab2",
@@ -188,7 +185,6 @@ LABS = (
         exporter_restarts=(5,),
         lost=(23, 25),
         limits=LimitFacts({}, 3),
-        bounds=(("cy", "8GiB"),),
     ),
 )
 

@@ -16,7 +16,6 @@ import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 import pytest
 from prometheus_client import CollectorRegistry, start_http_server
@@ -27,8 +26,7 @@ from tests.processes import ours
 from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
-from tfgpu_magic import policy
-from tfgpu_magic.lab import exporter, file
+from tfgpu_magic.lab import exporter
 from tfgpu_magic.lab.counters import Hours, Total
 from tfgpu_magic.lab.exporter import METRICS, UNKNOWN, LimitFacts, MachineSeen, UserNames, families
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
@@ -107,7 +105,6 @@ def test_every_metric_is_told_with_the_labels_that_it_is_said_to_have() -> None:
         NAMES,
         {("GPU-0", ANN): 1},
         LimitFacts({("GPU-0", ANN): (1, 2), ("GPU-0", BEN): (1, None)}, 0),
-        bounds={"ben": "40%"},
     )
     labels = {sample.name: tuple(sample.labels) for family in families(seen, 1e9) for sample in family.samples}
 
@@ -148,64 +145,6 @@ def test_a_gpu_in_instances_counts_once() -> None:
     sizes = {key[1:]: value for key, value in found.items() if key[0] == "gpu_memory_total_bytes"}
     assert sizes == {("MIG-1", "0.1"): 4 * GIB}
     assert found["held_bytes", "MIG-1", "0.1", "ann"] == GIB
-
-
-def test_the_bound_of_a_user_is_told_where_no_hard_limit_holds() -> None:
-    seen = MachineSeen(
-        "lab1", board(row(ANN, GIB), row(BEN, GIB, 8)), names=NAMES, bounds={"ann": "50%", "ben": "9GiB"}
-    )
-    hard, soft = (LimitFacts({("GPU-0", ANN): limits}, 0) for limits in ((None, 4 * GIB), (GIB, None)))
-    lists = board(row(ANN, None), row(None, GIB, 8), gpus=(GPU._replace(total=None),))
-
-    def bounds(seen: MachineSeen) -> Told:
-        return {key: value for key, value in of_users(seen).items() if key[0] == "bound_bytes"}
-
-    assert bounds(seen) == {("bound_bytes", "ann"): 8 * GIB, ("bound_bytes", "ben"): 9 * GIB}
-    assert bounds(seen._replace(limits=hard)) == {("bound_bytes", "ben"): 9 * GIB}
-    assert bounds(seen._replace(limits=soft)) == bounds(seen)
-    assert bounds(seen._replace(board=lists)) == {}
-
-
-def test_users_bounds_are_those_of_the_file_and_stay_while_the_system_does_not_answer(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(policy, "FILE", tmp_path / "tfgpu_magic.toml")
-    at = time.time()
-    look = Look(Published(1, board(row(ANN, GIB), row(BEN, GIB, 8), at=at).to_json()), 0.0, None)
-    asked, end = threading.Event(), threading.Event()
-
-    def groups_of(name: str) -> frozenset[str]:
-        return frozenset({"staff"} if name == "ben" else ())
-
-    def hang(_: str) -> frozenset[str]:
-        asked.set()
-        end.wait()
-        return frozenset()
-
-    made = exporter.Exporter()
-    monkeypatch.setattr(made, "_read", lambda: (look, None))
-    monkeypatch.setattr(made._names, "of", lambda _: NAMES)
-    monkeypatch.setattr(exporter, "NAMES_TIMEOUT", 60.0)
-    monkeypatch.setattr(file, "names_of", lambda name: frozenset({name}))
-    monkeypatch.setattr(file, "groups_of", groups_of)
-    assert made._see(at).bounds == {"ann": "", "ben": ""}
-    policy.FILE.write_text('[bound]\nhard = "40%"\ngroups.staff = { hard = "none" }')
-    with monkeypatch.context() as patch:
-        patch.setattr(policy, "FILE", watched := mock.Mock(wraps=policy.FILE))
-        assert made._see(at).bounds == {"ann": "40%", "ben": ""}
-        assert watched.read_text.call_count == 1
-    monkeypatch.setattr(exporter, "NAMES_TIMEOUT", 0.01)
-    monkeypatch.setattr(file, "groups_of", hang)
-    assert made._see(at).bounds == {"ann": "40%", "ben": ""}
-    assert asked.wait(60)
-    end.set()
-    until(lambda: made._see(at).bounds, lambda bounds: bounds == {"ann": "40%", "ben": "40%"})
-    policy.FILE.write_text("[bound]\nhard = 40")
-    until(lambda: made._see(at).bounds, lambda bounds: bounds == {})
-    monkeypatch.setattr(exporter, "NAMES_TIMEOUT", 60.0)
-    made._see(at)
-    said = """tfgpu_magic: a bound is not known: [bound]: hard is 40. Write "40%", "32GiB" or "none"."""
-    assert [record.getMessage() for record in caplog.records] == [said]
 
 
 def test_containers_are_told_by_the_ids_of_their_cgroup_and_users_count_once() -> None:

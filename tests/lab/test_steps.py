@@ -32,7 +32,6 @@ ROW = ProcessRow(
 IDLE = replace(ROW, unused=1000.0, utilisation=0)
 OTHER_PID, OTHER = os.getppid(), replace(NOTEBOOK, path="other.ipynb", kernel="other")
 OTHER_IDLE = replace(IDLE, pid=OTHER_PID, owner="other.ipynb", notebook=OTHER, kernel=OTHER_PID)
-BOUND = f'[bound]\nusers.{os.geteuid()} = {{ hard = "6GiB" }}\n'  # everybody's is not for root
 FILE = '[idle]\nnotify = "2m"\npark = "4m"\nstop = "6m"\n'
 
 
@@ -116,7 +115,6 @@ def test_what_is_idle_is_told_and_then_shut_down(rig: Rig, caplog: pytest.LogCap
     assert rig.told == {
         "kernel": "k", "pid": PID, "name": "train.ipynb", "path": "train.ipynb", "held": 5 * GIB,
         "idle": 120.0, "told": 0.0, "due": {"stop": 240.0}, "rests": 0.0, "put_off": False,
-        "hurried": False,
     }  # fmt: skip
     rig.looks(3.5)
     assert rig.kernels.ended == []
@@ -255,11 +253,11 @@ def test_an_empty_manager_of_kernels_has_nothing_to_tell(rig: Rig) -> None:
     rig.kernels.there = {}
     rig.looks(1)
 
-    assert rig.read() == {"known": True, "busy": False, "notebooks": [], "over": {}}
+    assert rig.read() == {"known": True, "busy": False, "notebooks": []}
     rig.cpu += 30.0  # a terminal of the server's
     assert rig.read()["busy"] is True
     rig.looks(0.5)
-    assert rig.read() == {"known": True, "busy": True, "notebooks": [], "over": {}}
+    assert rig.read() == {"known": True, "busy": True, "notebooks": []}
 
 
 def test_a_kernel_that_was_started_elsewhere_is_left_alone_and_those_of_the_server_are_not(
@@ -273,14 +271,6 @@ def test_a_kernel_that_was_started_elsewhere_is_left_alone_and_those_of_the_serv
 
     assert (read["busy"], [one["kernel"] for one in read["notebooks"]]) == (False, ["k"])
     assert set(rig.kernels.ended) == {"k"}
-
-
-def test_more_than_the_bound_is_told_where_no_notebook_runs(rig: Rig) -> None:
-    policy.FILE.write_text(BOUND)
-    rig.kernels.there = {}
-    rig.looks(1, replace(IDLE, held=8 * GIB, notebook=None, owner="python train.py"))
-
-    assert rig.read()["over"] == {"0": {"held": 8 * GIB, "bound": 6 * GIB}}
 
 
 @pytest.mark.parametrize(
@@ -390,115 +380,17 @@ def test_what_fails_for_one_is_done_for_the_others(rig: Rig, monkeypatch: pytest
     assert rig.read()["known"] is True
 
 
-def over_the_bound(rig: Rig, minutes: float, *rows: ProcessRow) -> None:
-    """Look at two notebooks of a user who may hold 6 GiB; `OTHER` has been idle for a minute longer."""
-    policy.FILE.write_text(FILE + BOUND)
-    rig.kernels.there = {PID: NOTEBOOK, OTHER_PID: OTHER}
-    rig.looks(1, OTHER_IDLE, replace(IDLE, held=GIB))
-    rig.looks(0.5, OTHER_IDLE, replace(IDLE, held=GIB, unused=1001.0))
-    rig.looks(minutes, *(rows or (OTHER_IDLE, IDLE)))
-
-
-def told_of(rig: Rig) -> dict[str, Any]:
-    return {one["kernel"]: one for one in rig.read()["notebooks"]}
-
-
-def test_more_than_the_bound_is_told_after_two_looks_and_logged_once(
-    rig: Rig, caplog: pytest.LogCaptureFixture
-) -> None:
-    over_the_bound(rig, 0.5)
-    assert rig.read()["over"] == {}
-    rig.looks(1)
-    assert rig.read()["over"] == {"0": {"held": 10 * GIB, "bound": 6 * GIB}}
-    rig.looks(0.5, replace(IDLE, held=GIB))
-    assert rig.read()["over"] == {}
-    said = f"tfgpu_magic: Your processes together hold 10 GiB of GPU 0. {policy.FILE} allows 6 GiB."
-    assert [record.getMessage() for record in caplog.records].count(said) == 1
-
-
-def test_only_the_notebook_that_is_idle_for_the_longest_has_its_hours_halved(rig: Rig) -> None:
-    over_the_bound(rig, 1.5)
-    told = told_of(rig)
-
-    assert {kernel: one["hurried"] for kernel, one in told.items()} == {"k": False, "other": True}
-    assert (told["other"]["idle"], told["other"]["told"], told["other"]["due"]) == (150.0, 30.0, {"stop": 90.0})
-    rig.looks(1.5)
-    assert rig.kernels.ended == ["other"]
-
-
-def test_one_in_use_is_not_touched_however_much_is_held(rig: Rig) -> None:
-    over_the_bound(rig, 20, OTHER_IDLE, replace(IDLE, unused=None, utilisation=90, held=80 * GIB))
-    assert set(rig.kernels.ended) == {"other"}
-    rig.looks(20, replace(OTHER_IDLE, unused=None, utilisation=90), replace(IDLE, call=True))
-    assert set(rig.kernels.ended) == {"other"}
-
-
-def test_one_that_holds_nothing_of_that_gpu_keeps_its_hours(rig: Rig) -> None:
-    over_the_bound(rig, 1.5, replace(OTHER_IDLE, gpu="1"), replace(IDLE, held=7 * GIB))
-
-    assert {kernel: one["hurried"] for kernel, one in told_of(rig).items()} == {"k": True, "other": False}
-
-
-def test_while_bytes_are_unknown_nothing_is_hurried_and_it_is_counted_anew(rig: Rig) -> None:
-    over_the_bound(rig, 1)
-    rig.looks(0.5, OTHER_IDLE, IDLE, replace(IDLE, pid=PID + 1, notebook=None, kernel=None, held=None))
-    assert rig.read()["over"] == {}
-    assert not told_of(rig)["other"]["hurried"]
-    rig.looks(0.5, OTHER_IDLE, IDLE)
-    assert rig.read()["over"] == {}
-    rig.table = replace(rig.table, error="no driver")
-    with pytest.raises(steps._UnseenError):
-        rig.looks(0.5)
-    rig.table = replace(rig.table, error=None)
-    rig.looks(0.5)
-    assert rig.read()["over"] == {}
-    rig.looks(0.5)
-    assert rig.read()["over"] != {}
-
-
-def test_without_hours_more_than_the_bound_is_told_and_nothing_is_done(rig: Rig) -> None:
-    over_the_bound(rig, 0.5)
-    policy.FILE.write_text(BOUND)
-    rig.looks(30)
-
-    assert rig.read()["over"] == {"0": {"held": 10 * GIB, "bound": 6 * GIB}}
-    assert (rig.asked, rig.kernels.ended) == ([], [])
-
-
-def test_where_the_driver_limits_the_users_cgroup_nothing_is_counted(rig: Rig) -> None:
-    rig.table = replace(rig.table, gpus=(replace(rig.table.gpus[0], limit=8 * GIB),))
-    over_the_bound(rig, 3)
-
-    assert rig.read()["over"] == {}
-
-
-def test_a_flawed_bound_is_none_and_said_once_and_the_hours_go_on(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
-    over_the_bound(rig, 1)
-    assert rig.read()["over"] != {}
-    policy.FILE.write_text(FILE + '[bound]\nhard = "6"\n')
-    rig.looks(20)
-    assert (rig.read()["over"], set(rig.kernels.ended)) == ({}, {"k", "other"})
-    said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert said == ["""tfgpu_magic: no bound is in force: [bound]: hard is '6'. Write "40%", "32GiB" or "none"."""]
-
-
-def test_one_that_is_put_off_is_not_hurried_and_another_one_is(rig: Rig) -> None:
-    over_the_bound(rig, 1.5)
-    assert rig.steps.not_today(OTHER_PID, "other")
-    assert not told_of(rig)["other"]["hurried"]
-    rig.looks(0.5)
-    assert {kernel: one["hurried"] for kernel, one in told_of(rig).items()} == {"k": True, "other": False}
-
-
 @pytest.mark.parametrize("fails", [True, False], ids=["fails", "takes too long"])
-def test_two_looks_in_a_row_have_no_other_between_them(rig: Rig, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+def test_a_look_that_fails_or_takes_too_long_has_seen_nothing(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
     def see(*_: object) -> Table:
         if fails:
             raise MonitorError("the board cannot be read")
         end.wait()
         return rig.table
 
-    over_the_bound(rig, 1)
+    rig.looks(5.5)
     end = threading.Event()
     with monkeypatch.context() as patch:
         patch.setattr(rig.steps._watcher, "see", see)
@@ -506,16 +398,15 @@ def test_two_looks_in_a_row_have_no_other_between_them(rig: Rig, monkeypatch: py
         with pytest.raises(MonitorError) if fails else nullcontext():
             rig.looks(0.5)
         end.set()
-        assert rig.read()["over"] == {}
     rig.steps._looking = None  # its loop has ended
     rig.looks(0.5)
-    assert rig.read()["over"] == {}
+    assert (rig.told["idle"], rig.kernels.ended) == (330.0, [])
     rig.looks(0.5)
-    assert rig.read()["over"] != {}
+    assert rig.kernels.ended == ["k"]
 
 
-@pytest.mark.parametrize(("text", "told"), [(FILE, "idle"), (FILE + BOUND, "idle"), (BOUND, "bound"), ("[", "idle")])
-def test_a_page_learns_what_the_server_tells_of(rig: Rig, text: str, told: str) -> None:
+@pytest.mark.parametrize(("text", "told"), [(FILE, "idle"), ("[", "idle"), ('[bound]\nhard = "40%"', "")])
+def test_a_page_learns_whether_the_server_tells_of_idle_notebooks(rig: Rig, text: str, told: str) -> None:
     policy.FILE.write_text(text)
     settings: dict[str, Any] = {}
 
@@ -528,4 +419,4 @@ def test_a_page_learns_what_the_server_tells_of(rig: Rig, text: str, told: str) 
         end()
 
     asyncio.run(run())
-    assert settings["page_config_data"] == {steps.PAGE_OPTION: told}
+    assert settings.get("page_config_data", {}).get(steps.PAGE_OPTION, "") == told

@@ -113,7 +113,6 @@ looks = st.lists(
         stands_for=st.floats(0, 1e6),
         held=st.sampled_from([None, 0, 200 * MIB, 5 * GIB]),
         used=st.sampled_from([None, False, False, False, True]),
-        hurried=st.booleans(),
     ),
     max_size=60,
 )
@@ -130,7 +129,7 @@ def test_whatever_is_seen_no_step_comes_before_its_time_or_without_the_one_befor
             kept = kept.not_today()
             snoozed += kept.rests > 0 and kept.put_off
         action, kept = step(rule, now, kept)
-        passed = min(now.stands_for, 60.0) * (1 + now.hurried)
+        passed = min(now.stands_for, 60.0)
         idle = 0.0 if now.used or now.held in (0, 200 * MIB) else idle + passed
         if idle == 0.0 and not action:
             told = math.inf if now.used or now.held in (0, 200 * MIB) else told
@@ -161,46 +160,6 @@ def test_a_look_that_is_missing_or_unknown_only_delays(rule: Rule, seen: list[Id
     assert last(less).idle <= last(idle).idle
 
 
-HURRIED = IdleLook(LOOK, 5 * GIB, used=False, hurried=True)
-
-
-def stepped(looks: list[IdleLook]) -> list[tuple[float, str]]:
-    """Return the steps by the usual rule, each with the hour at whose end it comes."""
-    kept = IdleState()
-    done: list[tuple[float, str]] = []
-    for number, now in enumerate(looks, 1):
-        action, kept = step(USUAL, now, kept)
-        done += [(round(number * LOOK / HOUR, 2), action)] if action else []
-        if action == "stop":
-            break
-    return done
-
-
-def test_all_hours_are_halved_while_the_user_holds_more_than_the_bound() -> None:
-    assert stepped([HURRIED] * 1440) == [(1, "tell"), (3, "park"), (12, "stop")]
-
-
-def test_of_one_that_was_told_only_the_hours_that_are_left_are_halved() -> None:
-    looks = [HURRIED._replace(hurried=number >= 600) for number in range(1860)]  # from the hour 5 on
-
-    assert stepped(looks) == [(2, "tell"), (5.5, "park"), (14.5, "stop")]
-
-
-def test_a_sum_that_passes_the_bound_again_and_again_puts_nothing_off() -> None:
-    looks = [HURRIED._replace(hurried=number % 4 > 1) for number in range(1920)]
-
-    assert stepped(looks) == [(1.33, "tell"), (4.0, "park"), (16.0, "stop")]
-
-
-def test_the_times_that_are_told_are_those_of_the_clock() -> None:
-    kept = IdleState()
-    for _ in range(121):
-        _, kept = step(USUAL, HURRIED, kept)
-
-    assert (kept.idle, kept.told) == (HOUR + LOOK, HOUR)
-    assert kept.due(USUAL) == {"park": 2 * HOUR - LOOK, "stop": 11 * HOUR - LOOK}
-
-
 def test_what_is_due_is_counted_from_when_the_owner_was_told() -> None:
     late = IdleState(idle=11 * HOUR, told=10 * HOUR)
 
@@ -214,11 +173,11 @@ def test_what_is_due_is_counted_from_when_the_owner_was_told() -> None:
 def test_who_has_no_page_in_sight_is_to_be_told_once_and_keeps_all() -> None:
     kept, done = IdleState(), []
     for _ in range(int(48 * HOUR / LOOK)):
-        action, kept = ladder.step(USUAL, HURRIED, kept)
+        action, kept = ladder.step(USUAL, IdleLook(LOOK, 5 * GIB, used=False), kept)
         done += [action] if action else []
 
     assert (done, kept.told) == (["tell"], None)
-    assert kept.shown().due(USUAL) == {"park": 2 * HOUR, "stop": 11 * HOUR}  # the hours of the rule, halved
+    assert kept.shown().due(USUAL) == {"park": 4 * HOUR, "stop": 22 * HOUR}  # the hours of the rule
     assert kept.shown().shown() == kept.shown()
     assert IdleState().shown() == IdleState()
 

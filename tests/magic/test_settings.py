@@ -111,7 +111,7 @@ def test_a_ceiling_by_group_is_that_of_the_first_and_of_those_that_nobody_knows(
         ('quiet = "yes"\nceiling = "limit 40%"', FORTY, "`quiet = 'yes'`, from FILE, is NOT in force"),
         ('ceiling = "limit 40%"\n[limits]\nhard = "90%"', FORTY, ""),
         ('ceiling = "limit 40%"\n[idle]\nnotify = "2h"', FORTY, ""),
-        ('ceiling = "limit 40%"\n[bound]\nhard = "40%"', FORTY, ""),
+        ('ceiling = "limit 40%"\n[bound]\nhard = "40%"', FORTY, "`bound`, from FILE, is no setting any more. "),
         ("ceiling = limit 40%", NO_GPU, "FILE cannot be read: TOMLDecodeError"),
         ("\xff", NO_GPU, "FILE cannot be read: UnicodeDecodeError"),
         (None, NO_GPU, "FILE cannot be read: IsADirectoryError"),

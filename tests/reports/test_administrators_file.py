@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import grp
 import logging
 import os
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NoReturn
 
 import pytest
 
 from tfgpu_magic import policy
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.lab.idle_check import idle
-from tfgpu_magic.lab.steps import IdleSteps
+from tfgpu_magic.lab.steps import IdleSteps, start
 from tfgpu_magic.model.rows import Notebook
 
 HOURS = '[idle]\nnotify = "1h"\nstop = "4h"\n'
@@ -69,6 +71,38 @@ def test_machine_4_a_servers_log_names_the_group_that_nobody_has(
     steps.close()
     assert "idle notebooks are left alone: " in caplog.text
     assert "'h-staf'" in caplog.text
+
+
+@pytest.mark.parametrize(("rest", "known"), [("", True), ('groups.staff = { stop = "never" }', False)])
+def test_while_the_directory_of_users_is_away_nobody_falls_to_what_is_for_everybody(
+    file: Path, monkeypatch: pytest.MonkeyPatch, rest: str, known: bool
+) -> None:
+    def away(number: int) -> NoReturn:
+        raise KeyError(number)
+
+    monkeypatch.setattr(grp, "getgrgid", away)
+    file.write_text(HOURS + rest)
+    (found,) = idle(ThisMachine())
+
+    assert found.outcome.name == ("idle.holds" if known else "idle.flawed")
+    assert known or "names 'staff', and the group " in str(found.facts["flaw"])
+
+
+def test_the_doctor_says_after_which_hours_what_is_done(file: Path) -> None:
+    file.write_text('[idle]\nnotify = "1m"\nstop = "2.5h"')
+    (holds,) = idle(ThisMachine())
+
+    assert holds.facts["steps"] == "reported to its owner after 1 min, shut down after 2 h 30 min"
+
+
+def test_a_table_that_was_removed_is_told_by_name_in_a_servers_log(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file.write_text('[bound]\nhard = "40%"')
+    handlers, _ = start(SimpleNamespace(), SimpleNamespace(log=logging.getLogger()))  # type: ignore[arg-type]
+
+    assert handlers == []
+    assert f"`bound`, from {file}, is no setting any more. Set `[limits]`, which the driver enforces, or" in caplog.text
 
 
 @pytest.mark.parametrize("group", [str(os.getegid()), "99999", "root"])

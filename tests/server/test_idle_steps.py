@@ -76,11 +76,6 @@ def for_the_culler(server: Server, kernel: str) -> dict[str, Any]:
         return next((one for one in json.load(answer)["notebooks"] if one["kernel"] == kernel), {})
 
 
-def notes(server: Server) -> list[str]:
-    with server.open("tfgpu-magic/snapshot") as answer:
-        return json.load(answer)["state"].get("notes") or []
-
-
 def kernels(server: Server) -> set[str]:
     return {kernel["id"] for kernel in server.call("kernels")}
 
@@ -133,28 +128,6 @@ def test_one_that_lets_itself_be_parked_is_parked_and_not_shut_down(
     assert put_off() == 404
     assert told(server, other.kernel)["due"]["stop"] > 24 * 3600
     for one in (notebook, other):
-        one.end()
-
-
-def test_more_than_the_bound_halves_the_hours_of_one_notebook_that_is_idle(
-    serve: Serve, machine: Machine, tmp_path: Path
-) -> None:
-    server = serving(serve, tmp_path, "1h")
-    file = tmp_path / "tfgpu_magic.toml"
-    file.write_text(f'{file.read_text()}[bound]\nusers.{os.geteuid()} = {{ hard = "100MiB" }}\n')
-    idle, other = (Notebook(server, f"{name}.ipynb", setup="") for name in ("idle", "other"))
-    long_unused(machine, server, tmp_path, idle, other)
-
-    until(lambda: [one for one in (idle, other) if told(server, one.kernel).get("hurried")])
-    with server.open("tfgpu-magic/idle") as answer:
-        known = json.load(answer)
-    assert known["over"]["0"]["held"] > known["over"]["0"]["bound"] == 100 * 2**20
-    assert sum(one["hurried"] for one in known["notebooks"]) == 1
-    log = server.log.read_text()
-    assert re.search(r"Your processes together hold \S+ GiB of GPU 0\. \S+/tfgpu_magic\.toml allows 100 MiB\.", log)
-    assert until(lambda: notes(server))[0] in log  # what the panel shows
-    assert kernels(server) == {idle.kernel, other.kernel}
-    for one in (idle, other):
         one.end()
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.jupyter import Notebook, serving
-from tests.lab.test_steps import BOUND, FILE, IDLE, Rig, over_the_bound
+from tests.lab.test_steps import FILE, IDLE, Rig
 from tests.processes import QUIET
 from tests.transcript import scenes
 from tests.transcript.kept import compare
@@ -29,18 +29,12 @@ IDLES: list[tuple[str, str, Callable[[Rig], object]]] = [
     ("It is told of, and shut down", FILE, lambda rig: rig.looks(7)),
     ("It is asked to park itself", FILE, lambda rig: rig.looks(7, replace(IDLE, parks=True))),
     ("It is told of, and nothing follows", '[idle]\nnotify = "2h"\nstop = "never"\n', lambda rig: rig.looks(121)),
-    ("Together they hold more than the bound", FILE + BOUND, lambda rig: over_the_bound(rig, 1.5)),
     ("The driver does not answer", FILE, lambda rig: blind(rig)),
     *(
         (f"A mistake in the file: {line}", f"{FILE}{line}\n", lambda rig: rig.looks(1))
         for line in (
             *("groups = 3", 'groups.nobody-has-it = { stop = "never" }', 'tell = "1h"', "groups.root = 3", "idle"),
-            *(
-                'groups.root = { stop = "soon" }',
-                '[bound]\nhard = "much"',
-                '[bound]\nsoft = "1GiB"',
-                "[bound]\nusers = 1",
-            ),
+            'groups.root = { stop = "soon" }',
         )
     ),
     *(

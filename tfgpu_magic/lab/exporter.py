@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import pwd
 import re
@@ -18,7 +17,7 @@ import ssl
 import threading
 import time
 from collections import Counter, defaultdict
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from wsgiref.simple_server import WSGIRequestHandler
@@ -29,10 +28,8 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
 from tfgpu_magic._version import __version__
-from tfgpu_magic.errors import MonitorError, PolicyError, TfGpuError
-from tfgpu_magic.lab import bound
+from tfgpu_magic.errors import MonitorError, TfGpuError
 from tfgpu_magic.lab.counters import Hours, Total, read
-from tfgpu_magic.lab.file import table
 from tfgpu_magic.monitor.board.machine_board import SYSTEM_USERS, MachineDirectory
 from tfgpu_magic.monitor.board.snapshot_file import SnapshotReader
 from tfgpu_magic.monitor.board.unused import LONGEST_GAP
@@ -86,10 +83,6 @@ METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
     "unknown_processes": ("Those of them of which the driver tells no bytes; `held_bytes` is left out then.", _USER),
     "limit_hard_bytes": ("The most that the driver lets all processes of a user's cgroup hold of a GPU.", _USER),
     "limit_soft_bytes": ("What it guarantees to them.", _USER),
-    "bound_bytes": (
-        "The most that a user may hold of a GPU by the file's `[bound]`; left out with a hard limit.",
-        _USER,
-    ),
     "held_byte_seconds_total": ("Bytes held, times the seconds for which they were, since the machine began.", _USER),
     "held_unused_byte_seconds_total": ("The same of what was held without use.", _USER),
     "pod_held_bytes": ("Memory that the processes of a container hold of a GPU; it is in `held_bytes`, too.", _POD),
@@ -124,7 +117,6 @@ class MachineSeen(NamedTuple):
         away: bytes that processes held which are on no GPU any more.
         limits: what the driver holds users to.
         left: what counted as that of `UNKNOWN` of users who are not called so any more.
-        bounds: the amounts that the administrator's file bounds users to, by name.
     """
 
     host: str
@@ -134,7 +126,6 @@ class MachineSeen(NamedTuple):
     away: Mapping[tuple[str, int], int] = {}
     limits: LimitFacts = LimitFacts()
     left: Mapping[Pair, Total] = {}
-    bounds: Mapping[str, str] = {}
 
     def named(self, uid: int | None) -> str | None:
         """Return a user's name; None where it has to be waited for."""
@@ -215,9 +206,6 @@ def _users(seen: MachineSeen, gpu: Gpu, rows: Sequence[Process], where: tuple[st
         yield "processes", user, len(theirs) if apart else None
         yield "unused_processes", user, len(unused) if told else None
         yield "unknown_processes", user, sum(row.held is None for row in theirs) if apart else None
-        limits = [seen.limits.sizes.get((where[0], row.uid or 0)) for row in theirs]
-        free = all(limit is None or limit[1] is None for limit in limits)
-        yield "bound_bytes", user, bound.size(seen.bounds.get(name, ""), gpu.total) if free else None
     for (pod, container), held in pods.items():
         apart = folded.isdisjoint(row.uid for row in held)
         yield "pod_held_bytes", (*where, pod, container), _sum(held) if apart else None
@@ -371,9 +359,6 @@ class Exporter(Collector):
         self._names, self._leavers, self._lock = UserNames(), Leavers(), threading.Lock()
         self._since: dict[Pair, float] | None = None
         self._unknown: dict[Pair, Total] = {}
-        self._bounds: Mapping[str, str] = {}
-        self._flaw = ""
-        self._hanging: list[threading.Thread] = []
 
     def collect(self) -> list[Metric]:
         """Return the metrics as they are now."""
@@ -394,26 +379,12 @@ class Exporter(Collector):
         totals = self._from_zero(hours, time.monotonic())
         users = {row.uid for row in board.processes} | {uid for _, uid in (*totals, *away, *force.sizes)}
         names = self._names.of({uid for uid in users if uid is not None})
-        within(NAMES_TIMEOUT, partial(self._find_bounds, set(names.values()) - {UNKNOWN}), self._hanging)
-        seen = MachineSeen(host, board, totals, names, away, force, bounds=self._bounds)
+        seen = MachineSeen(host, board, totals, names, away, force)
         for pair, total in totals.items():
             if pair[1] is not None and seen.named(pair[1]) == UNKNOWN:
                 self._unknown[pair] = total
         named = [pair for pair in self._unknown if pair in totals and seen.named(pair[1]) != UNKNOWN]
         return seen._replace(left={pair: self._unknown[pair] for pair in named})
-
-    def _find_bounds(self, names: Set[str]) -> None:
-        found, flaw, read_once = {}, "", cache(table)
-        for name in names:
-            try:
-                found[name] = bound.of_user(name, read_once)
-            except PolicyError as error:
-                flaw = str(error)
-            except KeyError:  # a name that the system does not know any more
-                continue
-        if flaw not in ("", self._flaw):
-            logging.getLogger(__name__).error("tfgpu_magic: a bound is not known: %s", flaw)
-        self._bounds, self._flaw = found, flaw
 
     def _read(self) -> tuple[Look, Hours | None]:
         """Read the board, and what was counted.

@@ -7,7 +7,6 @@ import importlib
 import os
 import pwd
 import sys
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfgpu_magic import policy
@@ -30,15 +29,14 @@ def table(name: str) -> Any:
 
 
 class KnownNames(frozenset[str]):
-    """The names and numbers of a user, or of the user's groups, that the system knows.
+    """The names and numbers of a user's groups, as the system knows them.
 
     A directory of users that is away knows nobody. So where a number has no name, it is unknown whether another name is
-    among them, and to ask for one raises PolicyError. So does a name that nobody has: it is misspelt, or of a directory
-    that is away.
+    among them, and to ask for one raises PolicyError. So does a name that no group has: it is misspelt, or of a
+    directory that is away.
     """
 
     nameless: str = ""
-    what: str = "the user"
 
     def __contains__(self, name: object) -> bool:
         found = super().__contains__(name)
@@ -47,23 +45,13 @@ class KnownNames(frozenset[str]):
         if self.nameless:
             raise PolicyError(f"{policy.FILE} names {name!r}, and {self.nameless} has no name now.")
         try:
-            (grp.getgrnam if self.what == "the group" else pwd.getpwnam)(str(name))
+            grp.getgrnam(str(name))
         except KeyError:
             raise PolicyError(
-                f"{policy.FILE} names {self.what} {name!r}, which this machine does not know. Mend the name, or write "
+                f"{policy.FILE} names the group {name!r}, which this machine does not know. Mend the name, or write "
                 "the number."
             ) from None
         return False
-
-
-def names_of(user: str | None = None) -> KnownNames:
-    """Return a user's name and number; by default those of this process.
-
-    Raises:
-        KeyError: no user has that name here.
-    """
-    number = os.geteuid() if user is None else pwd.getpwnam(user).pw_uid
-    return _known("the user", [number], lambda number: user or pwd.getpwuid(number).pw_name)
 
 
 def groups_of(user: str | None = None) -> KnownNames:
@@ -74,16 +62,12 @@ def groups_of(user: str | None = None) -> KnownNames:
     """
     own = [os.getegid(), *os.getgroups()]
     numbers = own if user is None else os.getgrouplist(user, pwd.getpwnam(user).pw_gid)
-    return _known("the group", numbers, lambda number: grp.getgrgid(number).gr_name)
-
-
-def _known(what: str, numbers: Sequence[int], name: Callable[[int], str]) -> KnownNames:
     names, nameless = set(map(str, numbers)), ""
     for number in numbers:
         try:
-            names.add(name(number))
+            names.add(grp.getgrgid(number).gr_name)
         except KeyError:
-            nameless = f"{what} {number}"
+            nameless = f"the group {number}"
     found = KnownNames(names)
-    found.nameless, found.what = nameless, what
+    found.nameless = nameless
     return found

@@ -1,4 +1,4 @@
-"""The doctor's check of idle notebooks: after which hours anything is done to this user's, and the bound on the sum."""
+"""The doctor's check of idle notebooks: after which hours anything is done to this user's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tfgpu_magic import policy
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.lab import bound, file
+from tfgpu_magic.lab import file
 from tfgpu_magic.lab.ladder import Rule, rule_of
 from tfgpu_magic.model import phrases
 
@@ -25,21 +25,10 @@ AVOIDABLE = Outcome(
     "An administrator can have servers pass over such files, in jupyterhub_config.py:\n"
     "  c.Spawner.disable_user_config = True",
 )
-BOUND = Outcome(
-    "idle.bound",
-    Severity.GOOD,
-    "By {file}, your processes together may hold {amount} of each GPU. If they hold more, you are told.",
-)
 FLAWED = Outcome(
     "idle.flawed",
     Severity.FAULT,
     "Idle notebooks are left alone: {flaw}",
-    "Mend {file}, and run `tfgpu doctor` again.",
-)
-BOUND_FLAWED = Outcome(
-    "idle.bound_flawed",
-    Severity.FAULT,
-    "No bound on what a user holds is in force: {flaw}",
     "Mend {file}, and run `tfgpu doctor` again.",
 )
 
@@ -47,7 +36,7 @@ _WORDS = {"notify": "reported to its owner", "park": "parked, if parking is on t
 
 
 def idle(machine: ThisMachine) -> Iterator[Finding]:
-    """Tell what the administrator's file says of idle notebooks, and of all that a user holds."""
+    """Tell what the administrator's file says of idle notebooks."""
     try:
         table = file.table("idle")
         rule = Rule() if table is None else rule_of(table, file.groups_of())
@@ -60,13 +49,6 @@ def idle(machine: ThisMachine) -> Iterator[Finding]:
         yield HOLDS(file=str(policy.FILE), steps=steps)
         if "JUPYTERHUB_USER" in machine.environ and "JUPYTERHUB_DISABLE_USER_CONFIG" not in machine.environ:
             yield AVOIDABLE()
-    try:
-        amount = bound.of_user()
-    except PolicyError as error:
-        yield BOUND_FLAWED(flaw=str(error), file=str(policy.FILE))
-        return
-    if amount:
-        yield BOUND(file=str(policy.FILE), amount=amount)
 
 
 TITLED = ("Idle notebooks", idle)

@@ -44,13 +44,11 @@ class IdleLook(NamedTuple):
         stands_for: the seconds that it stands for, at most those since the look before.
         held: bytes of GPU memory; None where any of it is unknown.
         used: whether a cell or anything else of it has run since the look before; None where that is unknown.
-        hurried: whether its idle time counts double, since its user holds more than the bound.
     """
 
     stands_for: float
     held: int | None
     used: bool | None
-    hurried: bool = False
 
 
 class IdleState(NamedTuple):
@@ -63,8 +61,6 @@ class IdleState(NamedTuple):
         rests: seconds that are left of *Not Today*.
         put_off: whether that was said; it can be once.
         asked: whether it was asked to park itself.
-        ahead: seconds that count beyond those in `idle`, since it was told, or before that, from the first on.
-        hurried: whether they grew with the last look that counted.
     """
 
     idle: float = 0.0
@@ -73,32 +69,29 @@ class IdleState(NamedTuple):
     rests: float = 0.0
     put_off: bool = False
     asked: bool = False
-    ahead: float = 0.0
-    hurried: bool = False
 
     def due(self, rule: Rule) -> Mapping[str, float]:
         """Return in how many seconds it is parked, and shut down, after its owner was told, or is told now."""
-        since = 0.0 if self.told is None else self.idle - self.told + self.ahead
-        rests, pace = self.rests, 1 + self.hurried
+        since = 0.0 if self.told is None else self.idle - self.told
         due = {"park": math.inf if self.asked else rule.park, "stop": rule.stop}
-        return {step: max(0.0, at - rule.notify - since) / pace + rests for step, at in due.items() if at < math.inf}
+        return {step: max(0.0, at - rule.notify - since) + self.rests for step, at in due.items() if at < math.inf}
 
     def shown(self) -> IdleState:
         """Return it after a page in sight was answered; unchanged if there is nothing to tell, or nothing new."""
         news = self.notify and self.told is None
-        return self._replace(told=self.idle, ahead=0.0) if news else self
+        return self._replace(told=self.idle) if news else self
 
     def not_today(self) -> IdleState:
         """Return it with all steps put off; unchanged if its owner was not told, or has said so before."""
         put_off = self.told is not None and not self.put_off
-        return self._replace(rests=NOT_TODAY, put_off=True, hurried=False) if put_off else self
+        return self._replace(rests=NOT_TODAY, put_off=True) if put_off else self
 
 
 def step(rule: Rule, now: IdleLook, kept: IdleState) -> tuple[Action, IdleState]:
     """Go on to a look, and return what is to be done, and what is to be kept.
 
     Any use begins anew, and nothing is done or counted while anything is unknown. Between being told and each later
-    step lie at least the hours that the rule has between the two, half of them while idle time counts double.
+    step lie at least the hours that the rule has between the two.
 
     Args:
         rule: the hours.
@@ -112,12 +105,11 @@ def step(rule: Rule, now: IdleLook, kept: IdleState) -> tuple[Action, IdleState]
         return "", kept._replace(rests=max(0.0, kept.rests - passed))
     if now.used is None or now.held is None or rule.notify == math.inf:
         return "", kept
-    ahead = kept.ahead + passed * now.hurried
-    kept = kept._replace(idle=kept.idle + passed, ahead=ahead, hurried=now.hurried)
+    kept = kept._replace(idle=kept.idle + passed)
     if kept.told is None:
-        tell = not kept.notify and kept.idle + kept.ahead >= rule.notify
+        tell = not kept.notify and kept.idle >= rule.notify
         return ("tell", kept._replace(notify=True)) if tell else ("", kept)
-    since = kept.idle - kept.told + kept.ahead
+    since = kept.idle - kept.told
     if since >= rule.stop - rule.notify:
         return "stop", kept
     if since >= rule.park - rule.notify and not kept.asked:

@@ -1,4 +1,4 @@
-"""What the lab adds to the doctor and, if there is an administrator's file, to the server and to every view."""
+"""What the lab adds to the doctor and, if there is an administrator's file, to the server."""
 
 from __future__ import annotations
 
@@ -7,5 +7,4 @@ from tfgpu_magic.model.parts import register
 
 register("check", "tfgpu_magic.lab.idle_check:TITLED")
 if policy.FILE.exists():
-    register("note", "tfgpu_magic.lab.bound:notes")
     register("server task", "tfgpu_magic.lab.steps:start")

@@ -1,8 +1,7 @@
 """The idle ladder in a Jupyter server: it looks at the server's own kernels, tells, has them parked, shuts them down.
 
 What holds GPU memory for as long as the administrator's file says, without a cell, without use of the GPU by the
-driver's samples, and without work of any other kind, is idle; what is not known of it is no idle time. If the user's
-processes together hold more than the bound, the time of the longest idle notebook counts double.
+driver's samples, and without work of any other kind, is idle; what is not known of it is no idle time.
 """
 
 from __future__ import annotations
@@ -16,14 +15,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import psutil
 
+from tfgpu_magic import policy
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.lab import bound, file
-from tfgpu_magic.lab.bound import OverBound
+from tfgpu_magic.lab import file
 from tfgpu_magic.lab.ladder import Action, IdleLook, IdleState, Rule, rule_of, step, trouble
 from tfgpu_magic.model.parts import parts
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners.pids import began, descendants, is_call
 from tfgpu_magic.monitor.table.fetch import Watcher
+from tfgpu_magic.policy.settings import REMOVED, removed
 from tfgpu_magic.server.actions import PROCESS_TIMEOUT, IdleHandler, within
 from tfgpu_magic.server.job_thread import JobThread
 from tfgpu_magic.units import rounded
@@ -48,7 +48,7 @@ AT_WORK = 0.05
 AT_WORK_STATES = ("busy", "starting", "restarting", "autorestarting")
 """Jupyter's words for a kernel that is at work; what it calls otherwise, but idle, is not known."""
 PAGE_OPTION = "tfgpuMagicIdle"
-"""The option by which a page knows that it is told here; with ``idle`` not by its browser's own memory, too."""
+"""The option by which a page knows that it is told here, and not by its browser's own memory, too."""
 
 
 class _UnseenError(Exception):
@@ -66,7 +66,6 @@ class KernelLook(NamedTuple):
         used: whether it is at work now; None where that is unknown.
         mark: a text that is another one after any use.
         cpu: seconds of the CPU that it has used, with all that it has started.
-        gpus: on which it holds memory.
     """
 
     notebook: Notebook
@@ -76,7 +75,6 @@ class KernelLook(NamedTuple):
     used: bool | None
     mark: str
     cpu: float
-    gpus: frozenset[str]
 
 
 class IdleKernel(NamedTuple):
@@ -86,28 +84,26 @@ class IdleKernel(NamedTuple):
     kept: IdleState
 
 
-_Seen: TypeAlias = "tuple[Rule, dict[str, OverBound], dict[str, KernelLook], float, str]"
-"""The hours, the GPUs on which the user is over the bound, what was found of each kernel, and the CPU's seconds.
-
-And why no bound is in force, if there is a mistake in it.
-"""
+_Seen: TypeAlias = "tuple[Rule, dict[str, KernelLook], float]"
+"""The hours, what was found of each kernel, and the CPU's seconds."""
 
 
 def start(kernels: Kernels, server: Any) -> tuple[list[tuple[object, ...]], Callable[[], None]]:
-    """Begin, where the administrator's file has a table `[idle]` or `[bound]`; return a handler, and what ends it.
+    """Begin, where the administrator's file has a table `[idle]`; return a handler, and what ends it.
 
     Args:
         kernels: the server's kernels.
         server: the application.
     """
-    tells = "idle"
     with contextlib.suppress(PolicyError):
-        tells = next((name for name in ("idle", "bound") if file.table(name) is not None), "")
-    if not tells:
-        return [], lambda: None
+        for name in REMOVED:
+            if file.table(name) is not None:
+                server.log.error("tfgpu_magic: %s", removed(name, str(policy.FILE)))
+        if file.table("idle") is None:
+            return [], lambda: None
     steps = IdleSteps(kernels, server.log, every=LOOK_EVERY)
     task = server.io_loop.asyncio_loop.create_task(steps.run())
-    server.web_app.settings.setdefault("page_config_data", {})[PAGE_OPTION] = tells
+    server.web_app.settings.setdefault("page_config_data", {})[PAGE_OPTION] = "idle"
 
     def end() -> None:
         task.cancel()
@@ -130,10 +126,8 @@ class IdleSteps:
         self._worker, self._watcher = JobThread(), Watcher(Live(linger=LINGER, every=READING_EVERY))
         self._looking: asyncio.Future[_Seen] | None = None
         self._lines: dict[str, IdleKernel] = {}
-        self._over_once: dict[str, OverBound] = {}
-        self._over: dict[str, OverBound] = {}
         self._rule, self._known = Rule(), False
-        self._flaw = self._bound_flaw = ""
+        self._flaw = ""
         self._cpu, self._works = 0.0, True
 
     async def run(self) -> None:
@@ -164,20 +158,15 @@ class IdleSteps:
         await asyncio.wait({looking}, timeout=LOOK_TIMEOUT)
         self._known = False
         if not looking.done():
-            self._count({})
             return
         try:
-            self._rule, over, found, cpu, flaw = looking.result()
+            self._rule, found, cpu = looking.result()
         except Exception:
-            self._count({})
             for key, line in self._lines.items():
                 self._lines[key] = line._replace(kept=step(self._rule, IdleLook(self._every, None, None), line.kept)[1])
             raise
-        self._complain_of_bound(flaw)
         self._works, self._cpu = self._differs(cpu), cpu
-        self._count(over)
-        hurried = self._hurried(found)
-        stepped = {key: self._stepped(key, one, hurried=key == hurried) for key, one in found.items()}
+        stepped = {key: self._stepped(key, one) for key, one in found.items()}
         self._lines, failed = {key: line for key, (_, line) in stepped.items()}, None
         for key, (action, line) in stepped.items():
             try:
@@ -199,7 +188,6 @@ class IdleSteps:
             "known": self._known,
             "busy": busy,
             "notebooks": [_told(line, self._rule) for line in self._lines.values()],
-            "over": {gpu: {"held": one.held, "bound": one.bound} for gpu, one in self._over.items()},
         }
 
     def shown(self) -> None:
@@ -220,33 +208,16 @@ class IdleSteps:
         """Close the board."""
         self._worker.close(self._watcher.close)
 
-    def _count(self, over: dict[str, OverBound]) -> None:
-        """Go on to what a look has found over the bound: what two looks in a row find counts, and is logged once."""
-        told, self._over = self._over, {gpu: one for gpu, one in over.items() if gpu in self._over_once}
-        self._over_once = over
-        for gpu in self._over.keys() - told.keys():
-            self._log.warning("tfgpu_magic: %s", bound.sentence(gpu, self._over[gpu]))
-
-    def _hurried(self, found: Mapping[str, KernelLook]) -> str:
-        """Return the kernel that has been idle for the longest on a GPU that is over the bound; empty if none is."""
-        there = {key: line.kept for key, line in self._lines.items() if key in found and not line.kept.rests}
-        over = [key for key in there if self._over.keys() & found[key].gpus]
-        return max(over, key=lambda key: there[key].idle, default="")
-
     async def _started(self) -> dict[int, Notebook]:
         """Return the kernels that the server has started here itself: of another one it does not see the work."""
         return {pid: one for pid, one in (await self._kernels.notebooks()).items() if pid > 0}
 
     def _see(self, notebooks: Mapping[int, Notebook]) -> _Seen:
         """Return what is found; raise what `look` does."""
-        idle, amount, flaw = file.table("idle"), "", ""
-        try:
-            amount = bound.of_user()
-        except PolicyError as error:
-            flaw = str(error)
+        idle = file.table("idle")
         rule = Rule() if idle is None else rule_of(idle, file.groups_of())
-        if not (notebooks or amount):  # nobody is to be told, and no GPU is kept awake
-            return rule, {}, {}, _spent(), flaw
+        if not notebooks:  # nobody is to be told, and no GPU is kept awake
+            return rule, {}, _spent()
         table = self._watcher.see(notebooks)
         if why := trouble(table):
             raise _UnseenError(why)
@@ -254,7 +225,7 @@ class IdleSteps:
         for pid, notebook in notebooks.items():
             with contextlib.suppress(psutil.Error, OSError):  # it has ended
                 found[f"{notebook.kernel} {pid} {began(pid)}"] = _found(pid, notebook, table)
-        return rule, bound.over(table, amount), found, _spent(), flaw
+        return rule, found, _spent()
 
     async def _busy(self) -> bool | None:
         there = await self._started()
@@ -272,7 +243,7 @@ class IdleSteps:
         """Tell whether the CPU's seconds of all differ from those of the last look as they do after work."""
         return abs(cpu - self._cpu) > AT_WORK * self._every
 
-    def _stepped(self, key: str, found: KernelLook, *, hurried: bool) -> tuple[Action, IdleKernel]:
+    def _stepped(self, key: str, found: KernelLook) -> tuple[Action, IdleKernel]:
         """Go on with a kernel: any difference to the look before is use."""
         line, used = self._lines.get(key), found.used
         if line is None:
@@ -280,7 +251,7 @@ class IdleSteps:
         elif found.mark != line.found.mark or abs(found.cpu - line.found.cpu) > AT_WORK * self._every:
             used = True
         kept = line.kept if line else IdleState()
-        action, kept = step(_its(self._rule, found), IdleLook(self._every, found.held, used, hurried), kept)
+        action, kept = step(_its(self._rule, found), IdleLook(self._every, found.held, used), kept)
         return action, IdleKernel(found._replace(used=used), kept)
 
     async def _act(self, action: Action, key: str, line: IdleKernel) -> None:
@@ -307,11 +278,6 @@ class IdleSteps:
             self._log.error("tfgpu_magic: idle notebooks are left alone: %s", flaw)
         self._flaw = flaw
 
-    def _complain_of_bound(self, flaw: str) -> None:
-        if flaw not in ("", self._bound_flaw):
-            self._log.error("tfgpu_magic: no bound is in force: %s", flaw)
-        self._bound_flaw = flaw
-
 
 def _found(pid: int, served: Notebook, table: Table) -> KernelLook:
     """Return what is found of a kernel."""
@@ -329,7 +295,6 @@ def _found(pid: int, served: Notebook, table: Table) -> KernelLook:
         used=True if works else None if unknown else False,
         mark=repr((known.active, sorted((row.gpu, row.pid or 0, row.unused or 0.0) for row in rows))),
         cpu=_cpu(pid, *pids),
-        gpus=frozenset(row.gpu for row in rows if row.held),
     )
 
 
@@ -361,7 +326,6 @@ def _told(line: IdleKernel, rule: Rule) -> dict[str, Any]:
         "due": kept.due(_its(rule, line.found)),
         "rests": kept.rests,
         "put_off": kept.put_off,
-        "hurried": kept.hurried,
     }
 
 

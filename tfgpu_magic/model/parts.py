@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 Kind: TypeAlias = Literal[
     "word", "row fact", "announce", "adviser", "parks", "parking on", "parks itself", "handlers", "end",
-    "park", "server task", "check", "report", "note",
+    "park", "server task", "check", "report",
 ]  # fmt: skip
 """What parts there are, and what each is.
 
@@ -34,7 +34,6 @@ Kind: TypeAlias = Literal[
   and what is called at its end.
 - ``check``: a check of the doctor, after its title.
 - ``report``: a function of a machine and of what the doctor found; it returns the line that can be sent about a try.
-- ``note``: a function of a table; it returns the sentences that every view shows below it.
 """
 
 _names: dict[str, list[str]] = {}

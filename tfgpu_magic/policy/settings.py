@@ -27,8 +27,12 @@ SECTION = "TfGpuMagics"
 _CEILINGS = ("ceiling", "ceilings")
 _OTHERS = ("TfGpuServer",)
 """Sections of ours that are a server's."""
-_NOT_FOR_KERNELS = ("limits", "idle", "bound")
-"""The tables of the file that are for `tfgpu limits`, servers and views."""
+_NOT_FOR_KERNELS = ("limits", "idle")
+"""The tables of the file that are for `tfgpu limits` and servers."""
+REMOVED = {
+    "bound": "Set `[limits]`, which the driver enforces, or the alert TfGpuOverBound in Prometheus.",
+}
+"""Settings that are no longer there, each with what to set instead."""
 
 
 class Words(Unicode):  # type: ignore[type-arg]  # not generic in all releases of traitlets
@@ -206,12 +210,20 @@ def policy_for_user(*given: Settings, environ: Mapping[str, str] = os.environ) -
     return next((found for settings in given if (found := settings.policy) is not None), ("", ""))
 
 
+def removed(name: str, where: str) -> str:
+    """Return what is said of a setting that was removed, with its source."""
+    return f"`{name}`, from {where}, is no setting any more. {REMOVED[name]}"
+
+
 def _sound(given: Mapping[str, Any], where: str, told: list[str] | None = None) -> Settings:
     """Return settings without those that are none."""
     values: dict[str, Any] = {}
     flaws, unread = list(told or ()), ""
     for name, value in given.items():
         meant = name if name in _NAMES else _nearest(name)
+        if name in REMOVED:
+            flaws.append(removed(name, where))
+            continue
         try:
             if name != meant:
                 held = f"It counts as `{meant}`." if meant in _CEILINGS else f"Did you mean {meant!r}?" if meant else ""

@@ -1,6 +1,6 @@
 // Decides what is worth a notification, and words it: a GPU that fills up, a notebook that holds memory without use. Pure.
 
-import { ago, cut, share, withUnit, type Translation, type Unit } from '../view/format';
+import { ago, cut, withUnit, type Translation, type Unit } from '../view/format';
 import type { State } from '../view/wire';
 import { taken } from '../view/model';
 import { unused, type Held } from './kernel-rows';
@@ -125,15 +125,11 @@ export interface Idle {
   rests: number;
   /** Whether that was said. */
   put_off: boolean;
-  /** Whether its idle time counts double. */
-  hurried: boolean;
 }
 
-/** What the server tells: idle notebooks, and the GPUs of which their owner holds more than the bound, in bytes. */
+/** What the server tells: idle notebooks. */
 export interface Told {
-  known: boolean;
   notebooks: Idle[];
-  over: Record<string, { held: number; bound: number }>;
 }
 
 /** Characters of a name: JupyterLab shows 140 of a notification. */
@@ -153,17 +149,6 @@ export function sentence({ name, held, idle, due }: Idle, unit: Unit, trans: Tra
     return trans.__('%1 It will be parked in %2', says, park);
   }
   return stop ? trans.__('%1 It will be shut down in %2', says, stop) : says;
-}
-
-/** What is said of all that the user holds; empty while that is within the bound. */
-export function overBound({ notebooks, over }: Told, unit: Unit, trans: Translation): string {
-  const found = Object.entries(over).map(([gpu, { held, bound }]) => `GPU ${gpu}: ${share(held, bound, unit)}`);
-  const says = trans.__('Your processes together hold more than allowed of %1.', found.join(', '));
-  const hurried = notebooks.find(one => one.hurried);
-  if (!found.length || !hurried) {
-    return found.length ? says : '';
-  }
-  return trans.__('%1 The idle time of %2 counts double', says, cut(hurried.name, CUT));
 }
 
 /** Whether a notebook of this server that has been idle for a minute holds memory of a GPU that is worth a word. */

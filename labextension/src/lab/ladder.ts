@@ -1,24 +1,20 @@
-// Notifies of what the server tells by an administrator's file: idle notebooks that are to be parked or shut down, and
-// more GPU memory than a user may hold.
+// Notifies of what the server tells by an administrator's file: idle notebooks that are to be parked or shut down.
 
 import { Notification } from '@jupyterlab/apputils';
 import { PageConfig, URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 import { canPark } from '../view/parking';
 import type { Row } from '../view/wire';
-import { overBound, sentence, type Idle, type Told } from './alerts';
+import { sentence, type Idle, type Told } from './alerts';
 import { rowOf } from './kernel-rows';
 import type { IGpuMemory } from './tokens';
 
 /** Milliseconds between two questions. */
 const EVERY = 60_000;
 
-/** The key of the one notification of the bound. */
-const BOUND = 'bound';
-
-/** What the server tells of here: `idle` notebooks, which the browser does else, or the `bound` alone; or nothing. */
-export function tells(): string {
-  return PageConfig.getOption('tfgpuMagicIdle');
+/** Whether the server tells of idle notebooks, which the browser does otherwise. */
+export function tells(): boolean {
+  return PageConfig.getOption('tfgpuMagicIdle') === 'idle';
 }
 
 export class Ladder {
@@ -52,7 +48,7 @@ export class Ladder {
     );
   }
 
-  /** Show each notebook, and the bound, once, with the figures as they are now, until there is nothing to tell of it. */
+  /** Show each notebook once, with the figures as they are now, until there is nothing to tell of it. */
   private show(told: Told): void {
     const { settings, trans } = this.memory;
     const now = new Map<string, { message: string; actions: Notification.IAction[] }>(
@@ -63,12 +59,8 @@ export class Ladder {
           { message: sentence(one, settings.now.unit, trans), actions: this.actions(one) }
         ])
     );
-    const message = overBound(told, settings.now.unit, trans);
-    if (message) {
-      now.set(BOUND, { message, actions: [] });
-    }
     for (const [key, id] of this.shown) {
-      if (!now.has(key) && (key !== BOUND || told.known)) {
+      if (!now.has(key)) {
         Notification.dismiss(id);
         this.shown.delete(key);
       }
@@ -100,6 +92,6 @@ export class Ladder {
     ];
   }
 
-  /** The notification of each process that is told of, and of the bound. */
+  /** The notification of each process that is told of. */
   private shown = new Map<string, string>();
 }

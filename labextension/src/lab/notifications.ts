@@ -24,7 +24,7 @@ const reminder = (): Reminder =>
 
 export class Notifications {
   constructor(private memory: IGpuMemory) {
-    if (tells()) {
+    if (this.byServer) {
       new Ladder(memory);
     }
     memory.settings.follow(({ threshold, unused }) =>
@@ -133,7 +133,7 @@ export class Notifications {
   }
 
   /** Whether the server tells of unused memory, and the browser's own settings do not count. */
-  private byServer = tells() === 'idle';
+  private byServer = tells();
   private checked = 0;
   private alarm = new Alarm();
   private reminder = reminder();

@@ -352,7 +352,6 @@ export const templates = (trans: Translation): string[] => [
   trans.__(
     'Your parked processes may fill %1 of host memory together, an administrator says, and %2 are filled: bring one back first.'
   ),
-  trans.__('Your processes together hold %1 of GPU %2. %3 allows %4.'),
   trans.__('`%1`'),
   trans.__('`%1` cannot be had in full now.'),
   trans.__('`%1` has no effect here: TensorFlow sees no GPU.'),

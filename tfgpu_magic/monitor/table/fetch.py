@@ -122,7 +122,7 @@ def table(
     if published is not None:
         snapshot = continued(snapshot, published)
     known = within(timeout, lambda: _read().known(Owners(), snapshot, {}))
-    made = _noted(make(snapshot, replace(known or Known(), own=report(snapshot) if report else None)))
+    made = make(snapshot, replace(known or Known(), own=report(snapshot) if report else None))
     if any(row.owner == UNLISTED for row in made.processes):
         made = replace(made, notes=(*made.notes, *filter(None, [within(timeout, partial(_suspects, made))])))
     if known is None:
@@ -145,12 +145,6 @@ def _suspects(made: Table) -> str:
         size=rounded(sum(row.held or 0 for row in rests)),
         names=in_commas(say("{name} ({pid})", name=owners[pid].text, pid=pid) for pid in pids),
     )
-
-
-def _noted(made: Table) -> Table:
-    """Return a table with what upper rooms have to say below it."""
-    notes = [note for part in parts("note") for note in part(made)]
-    return replace(made, notes=(*made.notes, *notes)) if notes else made
 
 
 def owners(
@@ -224,7 +218,7 @@ class Watcher:
     def _table(self, look: Look, found: Posted, notebooks: Mapping[int, Notebook]) -> Table:
         snapshot = limited(look.snapshot)
         known = replace(found.known(self._owners, snapshot, notebooks), own=self._own(snapshot))
-        return replace(_noted(make(snapshot, known)), stale_since=look.stale_since, every=look.every)
+        return replace(make(snapshot, known), stale_since=look.stale_since, every=look.every)
 
     def _own(self, snapshot: Snapshot) -> Report | None:
         """Make this kernel's report, with the time since when the driver's lists should have it."""
