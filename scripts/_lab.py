@@ -31,10 +31,7 @@ WorkingDirectory={CONFIG}
 """
 _READERS = """
 import os, pathlib, pwd
-from jupyterhub.services.service import _ServiceSpawner
 from jupyterhub.spawner import LocalProcessSpawner
-
-_ServiceSpawner.env_keep = list(os.environ)  # services are on the simulated machine, too
 
 class InSlices(LocalProcessSpawner):
     def make_preexec_fn(self, name):
@@ -64,8 +61,7 @@ def commands(short: bool = True) -> list[str]:
 
 
 def _shortened(command: str) -> str:
-    command = re.sub(r'(?<== ")(\d+)h"', r'\1m"', command).replace("scrape_interval: 30s", "scrape_interval: 1s")
-    return re.sub(r"(?<=--cull-every=)\d+|(?<=--timeout=)\d+", lambda seconds: str(int(seconds[0]) // 60), command)
+    return re.sub(r'(?<== ")(\d+)h"', r'\1m"', command).replace("scrape_interval: 30s", "scrape_interval: 1s")
 
 
 class Lab:
@@ -101,7 +97,7 @@ class Lab:
 def lab() -> Iterator[Lab]:
     """Make this process's view a machine with the page's Grafana's folders, and nothing of tfgpu_magic."""
     furnish()
-    for folder in ("/etc/grafana/provisioning/dashboards", "/etc/grafana/provisioning/datasources", CONFIG):
+    for folder in ("/etc/grafana/provisioning/dashboards", "/etc/grafana/provisioning/datasources"):
         Path(folder).mkdir(parents=True, exist_ok=True)
     with Machine.create("4x16GiB", shared=True) as machine:
         machine.set_driver("615.71.09")
@@ -123,6 +119,7 @@ def hub_of(lab: Lab, names: tuple[str, ...], *, pages: bool) -> Iterator[Hub]:
         pages: whether their servers have JupyterLab's.
     """
     HOME.mkdir()
+    CONFIG.mkdir(exist_ok=True)
     with ExitStack() as stack:
         users = {name: stack.enter_context(unix_user(name, HOME)) for name in names}
         hub = Hub(lab.machine, users, HUB, secrets.token_hex())
@@ -152,6 +149,7 @@ def _look(lab: Lab) -> int:
     """Let somebody look, until the process is ended."""
     with hub_of(lab, ("ann", "bob"), pages=True) as hub:
         walk(lab, alone=False)
+        lab.do("systemctl start jupyterhub")
         wait_for(hub, lambda: True)
         print(
             f"JupyterHub: http://127.0.0.1:{HUB} (ann or bob, with the password {hub.token[:12]})\n"
@@ -168,6 +166,7 @@ def _check(lab: Lab) -> int:
     """Tell of each promise whether it holds."""
     with hub_of(lab, _lab_checks.USERS, pages=False) as hub:
         walk(lab, alone=True)
+        lab.do("systemctl start jupyterhub")
         wait_for(hub, lambda: True)
         return _lab_checks.hold(lab, hub)
 

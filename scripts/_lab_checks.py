@@ -1,4 +1,4 @@
-"""The idle ladder of docs/lab.md, with a real Hub and its culler, as several users meet it. Hours are minutes here."""
+"""The idle ladder of docs/lab.md, with a real Hub, as several users meet it. Hours are minutes here."""
 
 from __future__ import annotations
 
@@ -19,21 +19,12 @@ from tests.sizes import GIB
 if TYPE_CHECKING:
     from scripts._lab import Lab
 
-USERS = ("dee", "ann", "bob", "cy", "eve")
-"""Idle, parking off, in a server that ends no kernel; idle, parking off; idle, parking on; running a cell; running
-cells now and then. Nobody has JupyterLab open, but what its pages ask, all servers are asked."""
+USERS = ("ann", "bob", "cy", "eve")
+"""Idle, parking off; idle, parking on; running a cell; running cells now and then. Nobody has JupyterLab open, but what
+its pages ask, all servers are asked."""
 HOLD = "import tensorflow as tf\nx = tf.zeros([256, 1024, 1024]) + 1"
 """Holds a GiB."""
 _NO_PARKING = 'c.TfGpuMagics.parking = "off"\n'
-_KEEPS = """
-from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
-
-class Keeps(AsyncMappingKernelManager):
-    async def shutdown_kernel(self, *_, **__):
-        raise RuntimeError("none is shut down here")
-
-c.ServerApp.kernel_manager_class = Keeps
-"""
 PATIENCE = 600.0
 """Seconds in which the last step has come: it is due after four minutes."""
 
@@ -53,9 +44,7 @@ class Ladder:
 
     def begin(self) -> None:
         """Start all servers and kernels, and have each kernel hold memory."""
-        for name in ("ann", "dee"):
-            _write(self.hub.users[name], ".ipython/profile_default/ipython_config.py", _NO_PARKING)
-        _write(self.hub.users["dee"], ".jupyter/jupyter_server_config.py", _KEEPS)
+        _write(self.hub.users["ann"], ".ipython/profile_default/ipython_config.py", _NO_PARKING)
         for name, user in self.hub.users.items():
             self.hub.serve(user)
             kernel = self.kernels[name] = self.hub.start_kernel(user)
@@ -113,7 +102,7 @@ def promises(ladder: Ladder) -> Iterator[tuple[str, bool]]:
     yield "A share is of what the driver allows the user.", "your 8 GiB" in plan
     said = ladder.kernels["eve"].run("import sys\n!{sys.executable} -m tfgpu_magic status")
     yield "`tfgpu status` tells eve her own GPU-hours.", "your processes have held" in said
-    for name in ("dee", "ann", "bob"):
+    for name in ("ann", "bob"):
         yield f"{name}, idle, is told.", ladder.until(partial(ladder.told.get, name))
     ladder.restart()
     alive = all(kernel.pid for name, kernel in ladder.kernels.items() if name != "ann")  # hers may be due
@@ -121,8 +110,6 @@ def promises(ladder: Ladder) -> Iterator[tuple[str, bool]]:
     yield "bob's kernel is parked.", ladder.until(lambda: not ladder.held("bob"))
     yield "ann's kernel, which does not park, is shut down.", ladder.until(lambda: not ladder.kernels["ann"].pid)
     yield "ann's server stays.", bool(ladder.hub.server(users["ann"]))
-    stopped = ladder.until(lambda: not ladder.hub.server(users["dee"]))
-    yield "The Hub's culler stops dee's server, which ends no kernel.", stopped
     there = ladder.kernels["bob"].pid and ladder.hub.server(users["bob"])
     yield "bob's kernel is still there, parked, with its server.", bool(there) and not ladder.held("bob")
     said = ladder.kernels["bob"].run("print(x.shape)")

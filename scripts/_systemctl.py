@@ -19,7 +19,7 @@ from tfgpu_magic.host import SIMULATED
 UNITS = (Path("/etc/systemd/system"), UNPACKED.parents[1] / "lib/systemd/system", Path("/lib/systemd/system"))
 RUNNING = Path("/run/units")
 """The pid of each service, and its log."""
-ELSEWHERE = ("grafana-server", "jupyterhub")
+ELSEWHERE = ("grafana-server",)
 """Services that are passed over where they have no unit."""
 _KEPT = (SIMULATED, "LD_LIBRARY_PATH", "PYTHONPATH")
 """The variables that make a simulated machine, which systemd would not pass on."""

@@ -59,7 +59,6 @@ class Rig:
         self.steps = IdleSteps(self.kernels, logging.getLogger("tests"), every=30.0)
         self.steps._watcher.see = lambda *_: self.table  # type: ignore[method-assign]
         monkeypatch.setattr(steps, "_cpu", lambda *_: self.cpu)
-        monkeypatch.setattr(steps, "PROCESS_TIMEOUT", 60.0)
         monkeypatch.setattr(
             steps, "descendants", lambda _: []
         )  # of the test's parent: the isolated cells of other tests
@@ -84,12 +83,9 @@ class Rig:
 
         asyncio.run(look())
 
-    def read(self) -> dict[str, Any]:
-        return asyncio.run(self.steps.read())
-
     @property
     def told(self) -> Any:
-        (one,) = self.read()["notebooks"]
+        (one,) = self.steps.read()["notebooks"]
         return one
 
     def stop_and_park(self) -> None:
@@ -177,7 +173,6 @@ def test_work_of_the_cpu_is_use_whatever_the_kernel_says(rig: Rig, sign: int) ->
         rig.cpu += sign * (30.0 * steps.AT_WORK + 1.0)
 
     assert rig.told["idle"] == 0.0
-    assert rig.read()["busy"] is True
 
 
 @pytest.mark.parametrize(
@@ -196,7 +191,6 @@ def test_what_cannot_be_seen_is_no_idle_time_and_nothing_is_done(rig: Rig, table
     for _ in range(20):
         with pytest.raises(steps._UnseenError):
             rig.looks(0.5)
-    assert rig.read()["busy"] is None
     assert rig.told["idle"] == 300.0
     assert rig.kernels.ended == []
     rig.table = seen
@@ -216,7 +210,6 @@ def test_what_is_unknown_of_it_is_no_idle_time(rig: Rig, unknown: tuple[ProcessR
     rig.looks(20, *unknown)
 
     assert rig.told["idle"] == 0.0
-    assert rig.read()["busy"] is (False if unknown[0].held is None else None)
 
 
 def test_not_today_is_said_once(rig: Rig) -> None:
@@ -253,11 +246,7 @@ def test_an_empty_manager_of_kernels_has_nothing_to_tell(rig: Rig) -> None:
     rig.kernels.there = {}
     rig.looks(1)
 
-    assert rig.read() == {"known": True, "busy": False, "notebooks": []}
-    rig.cpu += 30.0  # a terminal of the server's
-    assert rig.read()["busy"] is True
-    rig.looks(0.5)
-    assert rig.read() == {"known": True, "busy": True, "notebooks": []}
+    assert rig.steps.read() == {"notebooks": []}
 
 
 def test_a_kernel_that_was_started_elsewhere_is_left_alone_and_those_of_the_server_are_not(
@@ -266,51 +255,11 @@ def test_a_kernel_that_was_started_elsewhere_is_left_alone_and_those_of_the_serv
     monkeypatch.setattr(steps, "_cpu", lambda *pids: sum(0.0 * psutil.Process(pid).pid for pid in pids))
     rig.kernels.there[-1] = replace(NOTEBOOK, path="there.ipynb", kernel="elsewhere")
     rig.looks(1)
-    read = rig.read()
+    read = rig.steps.read()
     rig.looks(8)
 
-    assert (read["busy"], [one["kernel"] for one in read["notebooks"]]) == (False, ["k"])
+    assert [one["kernel"] for one in read["notebooks"]] == ["k"]
     assert set(rig.kernels.ended) == {"k"}
-
-
-@pytest.mark.parametrize(
-    "there",
-    [
-        {PID: replace(NOTEBOOK, state="busy")},
-        {PID: replace(NOTEBOOK, active=901.0)},
-        {OTHER_PID: NOTEBOOK},
-        {PID: NOTEBOOK, OTHER_PID: OTHER},
-    ],
-)
-def test_busy_is_what_is_so_when_it_is_asked_for(rig: Rig, there: dict[int, Notebook]) -> None:
-    rig.looks(1)
-    assert rig.read()["busy"] is False
-    rig.kernels.there = there
-
-    assert rig.read()["busy"] is True
-
-
-def test_busy_is_not_known_while_processes_cannot_be_read(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig.looks(1)
-    hangs = threading.Event()
-    monkeypatch.setattr(steps, "_cpu", lambda *_: hangs.wait() and 0.0)
-    monkeypatch.setattr(steps, "PROCESS_TIMEOUT", 0.01)
-    busy = rig.read()["busy"]
-    hangs.set()
-
-    assert busy is None
-
-
-def test_nothing_is_known_while_something_is_done(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = []
-
-    async def meanwhile() -> None:
-        told.append(await rig.steps.read())
-
-    monkeypatch.setattr(rig, "meanwhile", meanwhile)
-    rig.looks(4.5, replace(IDLE, parks=True))
-
-    assert [(one["known"], one["busy"]) for one in (*told, rig.read())] == [(False, None), (True, False)]
 
 
 def test_not_today_counts_while_another_one_is_parked(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,7 +326,6 @@ def test_what_fails_for_one_is_done_for_the_others(rig: Rig, monkeypatch: pytest
     with pytest.raises(RuntimeError, match="of any make"):
         rig.stop_and_park()
     assert (rig.asked, rig.kernels.ended) == ([PID], ["other"])
-    assert rig.read()["known"] is True
 
 
 @pytest.mark.parametrize("fails", [True, False], ids=["fails", "takes too long"])

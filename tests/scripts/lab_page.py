@@ -4,52 +4,37 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shlex
 import time
 from functools import partial
 from pathlib import Path
 
 import psutil
-from traitlets.config.loader import PyFileConfigLoader
 
 from scripts._hub_users import User, unix_user
-from scripts._lab import CONFIG, HOME, PROMETHEUS, Lab, commands, lab, walk
+from scripts._lab import HOME, PROMETHEUS, Lab, commands, lab, walk
 from scripts._systemctl import RUNNING
 from tests.lab.prometheus import Prometheus
 from tests.waiting import until
 from tfgpu_magic.errors import SimulatorError
 
-READERS = "c.JupyterHub.services = []\nc.JupyterHub.load_roles = []"
-"""It ends without a newline."""
 SERVICES = ("tfgpu-collector", "tfgpu-exporter", "tfgpu-limits", "prometheus")
 FIGURES = ("tfgpu_magic_up", 'tfgpu_magic_held_bytes{username="ann"}', 'tfgpu_magic_limit_hard_bytes{username="ann"}')
-CULLER = """
-import sys
-from jupyterhub_idle_culler import IdleCuller
-app = IdleCuller()
-app.parse_command_line(sys.argv[1:])
-app.load_config_file(app.config_file)
-print(app.cull_arbiter_hook.__module__)
-"""
 
 
 def main() -> None:
     """Have ann hold memory, follow the page, and print a line of JSON."""
     with lab() as here, contextlib.ExitStack() as stack:
         HOME.mkdir()
-        (CONFIG / "jupyterhub_config.py").write_text(READERS)
         ann = stack.enter_context(unix_user("ann", HOME))
         own = Path(f"/sys/fs/cgroup/user.slice/user-{ann.uid}.slice")
         own.mkdir(parents=True)
         here.machine.add_neighbour("3GiB@0", user=ann.uid, cgroup=own)
         walk(here, alone=True)
-        for number in (6, 9):
-            here.do(commands()[number - 1])  # once more: nothing is there twice
+        here.do(commands()[5])  # once more: nothing is there twice
         found = {
             "users": {name: psutil.Process(int((RUNNING / f"{name}.pid").read_text())).username() for name in SERVICES},
             "figures": _figures(),
             "kept": _asked().get("status/flags")["storage.tsdb.retention.time"],
-            "culler": _culler(here),
             "beyond": _beyond(here, ann, own),
             "dashboard": json.loads(Path("/var/lib/grafana/dashboards/dashboard.json").read_text())["title"],
         }
@@ -71,17 +56,6 @@ def _asked() -> Prometheus:
 
 def _answers(asked: Prometheus, expression: str) -> list[float]:
     return list(asked.ask(expression, time.time()).values())
-
-
-def _culler(here: Lab) -> str:
-    """Return which module the hook is from that the culler has, as the Hub starts it."""
-    hub = PyFileConfigLoader("jupyterhub_config.py", str(CONFIG)).load_config().JupyterHub
-    services = {service["name"]: service for service in hub.services}
-    assert [len(hub.services), len(hub.load_roles)] == [1, 1]
-    assert services["culler"]["user"] == "tfgpu"
-    python, _, module, *options = services["culler"]["command"]
-    assert module == "jupyterhub_idle_culler"
-    return here.do(shlex.join([python, "-c", CULLER, *options])).strip()
 
 
 def _beyond(here: Lab, ann: User, cgroup: Path) -> bool:

@@ -1,4 +1,4 @@
-"""docs/lab.md: ten commands, each run as root on a machine of its own; `scripts/lab --check` has a real Hub besides."""
+"""docs/lab.md: nine commands, each run as root on a machine of its own; `scripts/lab --check` has a real Hub."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tfgpu_magic.root.file import parse
 HOUR = 3600.0
 
 
-def test_the_page_has_ten_commands_and_a_file_without_a_mistake(
+def test_the_page_has_nine_commands_and_a_file_without_a_mistake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (text,) = re.findall(
@@ -33,7 +33,7 @@ def test_the_page_has_ten_commands_and_a_file_without_a_mistake(
     policy.FILE.write_text(text)
     found = settings.of_file()
 
-    assert len(commands()) == 10
+    assert len(commands()) == 9
     assert (found.flaws, found.unread, found.values["parking"]) == ((), "", "ask")
     assert rule_of(file.table("idle"), ()) == Rule(HOUR, 2 * HOUR, 4 * HOUR)
     assert (rules := parse(text.encode()))
@@ -61,7 +61,6 @@ def test_the_commands_of_the_page_bring_about_what_it_says() -> None:
             "alerts": len(re.findall("alert: ", (ROOT / "grafana/rules.yml").read_text())),
         },
         "kept": "31d",
-        "culler": "tfgpu_magic.lab.culler",
         "beyond": False,
         "dashboard": "GPU memory by user",
     }  # fmt: skip

@@ -1,11 +1,10 @@
-"""The tables of the administrator's file that servers, the doctor and the Hub's culler go by, and a user's groups."""
+"""The tables of the administrator's file that servers and the doctor go by, and the groups of this user."""
 
 from __future__ import annotations
 
 import grp
 import importlib
 import os
-import pwd
 import sys
 from typing import Any
 
@@ -29,7 +28,7 @@ def table(name: str) -> Any:
 
 
 class KnownNames(frozenset[str]):
-    """The names and numbers of a user's groups, as the system knows them.
+    """The names and numbers of this user's groups, as the system knows them.
 
     A directory of users that is away knows nobody. So where a number has no name, it is unknown whether another name is
     among them, and to ask for one raises PolicyError. So does a name that no group has: it is misspelt, or of a
@@ -54,14 +53,9 @@ class KnownNames(frozenset[str]):
         return False
 
 
-def groups_of(user: str | None = None) -> KnownNames:
-    """Return the names and numbers of a user's Unix groups; by default those of this process.
-
-    Raises:
-        KeyError: no user has that name here.
-    """
-    own = [os.getegid(), *os.getgroups()]
-    numbers = own if user is None else os.getgrouplist(user, pwd.getpwnam(user).pw_gid)
+def own_groups() -> KnownNames:
+    """Return the names and numbers of this process's Unix groups."""
+    numbers = [os.getegid(), *os.getgroups()]
     names, nameless = set(map(str, numbers)), ""
     for number in numbers:
         try:

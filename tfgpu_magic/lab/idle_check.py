@@ -39,7 +39,7 @@ def idle(machine: ThisMachine) -> Iterator[Finding]:
     """Tell what the administrator's file says of idle notebooks."""
     try:
         table = file.table("idle")
-        rule = Rule() if table is None else rule_of(table, file.groups_of())
+        rule = Rule() if table is None else rule_of(table, file.own_groups())
     except PolicyError as error:
         yield FLAWED(flaw=str(error), file=str(policy.FILE))
         return

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import os
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -24,7 +23,7 @@ from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners.pids import began, descendants, is_call
 from tfgpu_magic.monitor.table.fetch import Watcher
 from tfgpu_magic.policy.settings import REMOVED, removed
-from tfgpu_magic.server.actions import PROCESS_TIMEOUT, IdleHandler, within
+from tfgpu_magic.server.actions import IdleHandler
 from tfgpu_magic.server.job_thread import JobThread
 from tfgpu_magic.units import rounded
 
@@ -84,8 +83,8 @@ class IdleKernel(NamedTuple):
     kept: IdleState
 
 
-_Seen: TypeAlias = "tuple[Rule, dict[str, KernelLook], float]"
-"""The hours, what was found of each kernel, and the CPU's seconds."""
+_Seen: TypeAlias = "tuple[Rule, dict[str, KernelLook]]"
+"""The hours, and what was found of each kernel."""
 
 
 def start(kernels: Kernels, server: Any) -> tuple[list[tuple[object, ...]], Callable[[], None]]:
@@ -126,9 +125,7 @@ class IdleSteps:
         self._worker, self._watcher = JobThread(), Watcher(Live(linger=LINGER, every=READING_EVERY))
         self._looking: asyncio.Future[_Seen] | None = None
         self._lines: dict[str, IdleKernel] = {}
-        self._rule, self._known = Rule(), False
-        self._flaw = ""
-        self._cpu, self._works = 0.0, True
+        self._rule, self._flaw = Rule(), ""
 
     async def run(self) -> None:
         """Look for ever."""
@@ -149,23 +146,20 @@ class IdleSteps:
             PolicyError: the administrator's file is wrong.
             _UnseenError: what is to be seen is not. Nothing is done then, and no time counts as idle.
         """
-        known, self._known = self._known, False
         if self._looking is not None and not self._looking.done():
             raise _UnseenError("this machine's processes cannot be read")
-        notebooks = await self._started()
+        # Of a kernel that the server has not started here itself it does not see the work.
+        notebooks = {pid: one for pid, one in (await self._kernels.notebooks()).items() if pid > 0}
         looking = self._looking = self._worker.do(partial(self._see, notebooks))
-        self._known = known
         await asyncio.wait({looking}, timeout=LOOK_TIMEOUT)
-        self._known = False
         if not looking.done():
             return
         try:
-            self._rule, found, cpu = looking.result()
+            self._rule, found = looking.result()
         except Exception:
             for key, line in self._lines.items():
                 self._lines[key] = line._replace(kept=step(self._rule, IdleLook(self._every, None, None), line.kept)[1])
             raise
-        self._works, self._cpu = self._differs(cpu), cpu
         stepped = {key: self._stepped(key, one) for key, one in found.items()}
         self._lines, failed = {key: line for key, (_, line) in stepped.items()}, None
         for key, (action, line) in stepped.items():
@@ -173,22 +167,12 @@ class IdleSteps:
                 await self._act(action, key, line)
             except Exception as error:  # of managers of any make; what is due for the others is done
                 failed = error
-        self._known = True
         if failed is not None:
             raise failed
 
-    async def read(self) -> dict[str, Any]:
-        """Return what is known of the server's notebooks, as its pages and the Hub's culler get it; times in seconds.
-
-        `busy` is whether a kernel, a terminal, or anything else that the server has started is at work, on a GPU or
-        not, or was since the last look, and null where that is not known. While something is done, nothing is known.
-        """
-        busy = await self._busy() if self._known else None
-        return {
-            "known": self._known,
-            "busy": busy,
-            "notebooks": [_told(line, self._rule) for line in self._lines.values()],
-        }
+    def read(self) -> dict[str, Any]:
+        """Return what is known of the server's notebooks, as its pages get it; times in seconds."""
+        return {"notebooks": [_told(line, self._rule) for line in self._lines.values()]}
 
     def shown(self) -> None:
         """Note that a page in sight asks: its user is told, and the hours to the next step begin."""
@@ -208,16 +192,12 @@ class IdleSteps:
         """Close the board."""
         self._worker.close(self._watcher.close)
 
-    async def _started(self) -> dict[int, Notebook]:
-        """Return the kernels that the server has started here itself: of another one it does not see the work."""
-        return {pid: one for pid, one in (await self._kernels.notebooks()).items() if pid > 0}
-
     def _see(self, notebooks: Mapping[int, Notebook]) -> _Seen:
         """Return what is found; raise what `look` does."""
         idle = file.table("idle")
-        rule = Rule() if idle is None else rule_of(idle, file.groups_of())
+        rule = Rule() if idle is None else rule_of(idle, file.own_groups())
         if not notebooks:  # nobody is to be told, and no GPU is kept awake
-            return rule, {}, _spent()
+            return rule, {}
         table = self._watcher.see(notebooks)
         if why := trouble(table):
             raise _UnseenError(why)
@@ -225,23 +205,7 @@ class IdleSteps:
         for pid, notebook in notebooks.items():
             with contextlib.suppress(psutil.Error, OSError):  # it has ended
                 found[f"{notebook.kernel} {pid} {began(pid)}"] = _found(pid, notebook, table)
-        return rule, found, _spent()
-
-    async def _busy(self) -> bool | None:
-        there = await self._started()
-        try:
-            cpu = await within(PROCESS_TIMEOUT, _spent)
-        except asyncio.TimeoutError:
-            return None
-        found = {line.found.pid: line.found for line in self._lines.values()}
-        if any(one.used is None for one in found.values()):
-            return None
-        come = any(pid not in found or found[pid].notebook != one for pid, one in there.items())
-        return come or self._works or self._differs(cpu) or any(one.used for one in found.values())
-
-    def _differs(self, cpu: float) -> bool:
-        """Tell whether the CPU's seconds of all differ from those of the last look as they do after work."""
-        return abs(cpu - self._cpu) > AT_WORK * self._every
+        return rule, found
 
     def _stepped(self, key: str, found: KernelLook) -> tuple[Action, IdleKernel]:
         """Go on with a kernel: any difference to the look before is use."""
@@ -252,7 +216,7 @@ class IdleSteps:
             used = True
         kept = line.kept if line else IdleState()
         action, kept = step(_its(self._rule, found), IdleLook(self._every, found.held, used), kept)
-        return action, IdleKernel(found._replace(used=used), kept)
+        return action, IdleKernel(found, kept)
 
     async def _act(self, action: Action, key: str, line: IdleKernel) -> None:
         """Do what is due, and log it; nothing to one that was used or put off after the look."""
@@ -307,13 +271,8 @@ def _cpu(*pids: int) -> float:
     return seconds
 
 
-def _spent() -> float:
-    """Return the CPU's seconds of all that the server has started."""
-    return _cpu(*descendants(os.getpid()))
-
-
 def _told(line: IdleKernel, rule: Rule) -> dict[str, Any]:
-    """Return what is known of a notebook, for its owner's pages and the Hub's culler."""
+    """Return what is known of a notebook, for its owner's pages."""
     (notebook, pid, _, held, *_), kept = line
     return {
         "kernel": notebook.kernel,

@@ -192,8 +192,8 @@ class IdleHandler(ActionHandler):
     """``GET <base>/tfgpu-magic/idle``: what is known of idle notebooks; a POST with a kernel's pid puts steps off.
 
     Its body is JSON: ``{"pid": 4711, "kernel": "..."}``. 204: its steps are put off; 400: the request is malformed;
-    404: it is no idle kernel of which its owner was told, or was put off before. ``GET .../idle?culler``, as the Hub's
-    culler asks, is answered with the same and 409: the Hub's proxy counts any answer below 300 as activity.
+    404: it is no idle kernel of which its owner was told, or was put off before. A GET is a page's that is in sight: it
+    tells the owner, and the hours to the next step begin.
     """
 
     _track_activity = False  # a page that asks now and then must not keep an idle server up
@@ -209,12 +209,9 @@ class IdleHandler(ActionHandler):
     @authorized("read")  # type: ignore[untyped-decorator]  # its type is lost on the way
     async def get(self) -> None:
         """Send what is known."""
-        if "culler" in self.request.query_arguments:
-            self.set_status(409)
-        else:  # a page asks while it is in sight
-            self._idle.shown()
+        self._idle.shown()
         self.set_header("Cache-Control", "no-store")
-        await self.finish(await self._idle.read())
+        await self.finish(self._idle.read())
 
     async def do(self, pid: int, fields: Mapping[str, Any]) -> int:
         """Put the steps off."""
