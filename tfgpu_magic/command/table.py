@@ -53,9 +53,11 @@ COMMANDS = (
         "have driver 615 hold each user to an administrator's limits",
         ADMINISTER,
     ),
-    Command("probe", "[--within 30m]", "tell Kubeflow whether notebooks are at work, their GPUs too", ADMINISTER),
     Command("help", "[COMMAND]", "show this list, or more about one command", "More"),
 )
 
-REMOVED = {"hub": "Each user's own GPU-hours are a line of `tfgpu status`; those of all users are in Grafana."}
+REMOVED = {
+    "hub": "Each user's own GPU-hours are a line of `tfgpu status`; those of all users are in Grafana.",
+    "probe": "The hours of `[idle]` shut idle kernels down, and an ordinary culler stops servers.",
+}
 """Commands that are no longer there, each with what does the same."""
