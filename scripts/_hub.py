@@ -14,7 +14,6 @@ CHECKS = (
     checks.squatting_is_harmless,
     checks.closed_to_others,
     checks.boards_are_private,
-    checks.metrics_for_a_service,
     checks.paths_are_private,
     checks.ceiling_holds,
     checks.restart_keeps_the_token,

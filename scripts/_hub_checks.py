@@ -16,10 +16,10 @@ from tests.jupyter import until
 
 
 def closed_to_others(hub: Hub) -> str:
-    """Snapshot, stream and metrics are the user's own: 403 for another user's token, and for none."""
+    """Snapshot and stream are the user's own: 403 for another user's token, and for none."""
     ann, bob = hub.users["ann"], hub.users["bob"]
     wrong = []
-    for path, good in (("tfgpu-magic/snapshot", 200), ("tfgpu-magic/stream", 101), ("metrics", 200)):
+    for path, good in (("tfgpu-magic/snapshot", 200), ("tfgpu-magic/stream", 101)):
         for whose, token, status in (("her own", ann.token, good), ("bob's", bob.token, 403), ("no", "", 403)):
             answer = hub.ask(f"/user/{ann.name}/{path}", token, stream=path.endswith("stream"))
             if answer.status != status:
@@ -98,24 +98,6 @@ def ceiling_holds(hub: Hub) -> str:
     said = kernel.run("%load_ext tfgpu_magic\n%tf_gpu plan")
     hub.shut_down(kernel)
     return "" if f"The ceiling here is `{CEILING}`" in said else f"bob's kernel says {said[:300]}"
-
-
-def metrics_for_a_service(hub: Hub) -> str:
-    """A token that opens one user's servers alone reads how many notebooks that user has, and nothing of another's."""
-    ann, bob = hub.users["ann"], hub.users["bob"]
-    wrong = []
-    for user, other in ((ann, bob), (bob, ann)):
-        order = {"scopes": [f"access:servers!user={user.name}"], "expires_in": 300}
-        token = hub.api(f"users/{user.name}/tokens", method="POST", data=order)["token"]
-        if not _within(30, partial(_tells_of_notebooks, hub, user, token)):
-            wrong.append(f"that of {user.name} reads nothing of notebooks")
-        if (status := hub.ask(f"/user/{other.name}/metrics", token).status) != 403:
-            wrong.append(f"at the server of {other.name}, that of {user.name} is {status}")
-    return "; ".join(wrong)
-
-
-def _tells_of_notebooks(hub: Hub, user: User, token: str) -> bool:
-    return "\ntfgpu_magic_notebooks{" in hub.ask(f"/user/{user.name}/metrics", token).text
 
 
 def leave(hub: Hub) -> None:

@@ -118,7 +118,7 @@ def test_a_command_is_a_file_and_a_line() -> None:
         (("tfgpu_magic.simgpu",), ["command", "simgpu"]),
         (("tfgpu_magic.simgpu.Machine",), ["simgpu"]),
         (("jupyter_server", "tornado"), ["server"]),
-        (("prometheus_client",), ["lab/exporter.py", "server"]),
+        (("prometheus_client",), ["lab/exporter.py"]),
         (("tfgpu_magic.parking.driver.Driver",), []),
     ],
 )

@@ -84,6 +84,15 @@ def test_the_floor_is_the_administrators_and_another_base_url_is_fine(machine: M
     assert stream.messages[0]["every"] == 2.5  # and messages
 
 
+def test_a_setting_that_cannot_be_used_or_was_removed_is_told_by_name_and_the_server_goes_on(serve: Serve) -> None:
+    server = serve("--TfGpuServer.floor=5s", "--TfGpuServer.metrics=False")
+    log = server.log.read_text()
+
+    assert snapshot(server)["version"]
+    assert "c.TfGpuServer.floor = '5s' is NOT in force, and 1.0 is. " in log
+    assert "`metrics`, from c.TfGpuServer, is no setting any more. A server exports no figures. " in log
+
+
 def test_what_a_client_says_is_ignored_and_what_is_long_ends_it(server: Server) -> None:
     async def talk(text: str) -> list[bool]:
         connection = await websocket_connect(request(server))

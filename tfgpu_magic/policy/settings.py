@@ -31,6 +31,7 @@ _NOT_FOR_KERNELS = ("limits", "idle")
 """The tables of the file that are for `tfgpu limits` and servers."""
 REMOVED = {
     "bound": "Set `[limits]`, which the driver enforces, or the alert TfGpuOverBound in Prometheus.",
+    "metrics": "A server exports no figures. `tfgpu exporter` does, for all users of a machine.",
 }
 """Settings that are no longer there, each with what to set instead."""
 

@@ -1,4 +1,4 @@
-"""The Jupyter Server extension: the board over REST, one WebSocket stream, and /metrics."""
+"""The Jupyter Server extension: the board over REST, and one WebSocket stream."""
 
 from __future__ import annotations
 

@@ -1,47 +1,34 @@
-"""The application that Jupyter Server loads: its configuration, and the start and end of `feed` and `metrics`."""
+"""The application that Jupyter Server loads: its configuration, and the start and end of `feed`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from jupyter_server.extension.application import ExtensionApp
-from traitlets import Bool, Float, TraitError
+from traitlets import Float, TraitError
 
 from tfgpu_magic.model.parts import parts
+from tfgpu_magic.policy.settings import REMOVED, removed
 from tfgpu_magic.server.actions import EndHandler, StopHandler
 from tfgpu_magic.server.feed import Feed
 from tfgpu_magic.server.handlers import SnapshotHandler, StreamHandler
 from tfgpu_magic.server.kernels import Kernels, Renames
-from tfgpu_magic.server.metrics import start, stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jupyter_server.serverapp import ServerApp
 
-
-class _SafeTrait:
-    """A trait that takes its safe value where another cannot be used: an error would drop all settings beside it."""
-
-    name: str | None
-    safe: object
+class _Seconds(Float):  # type: ignore[type-arg]  # not generic in all releases of traitlets
+    """Seconds, of which the default counts where another cannot be used: an error would keep the extension out."""
 
     def validate(self, obj: Any, value: Any) -> Any:
-        """Return the value, or the safe one, which the log tells."""
+        """Return the value, or the default, which the log tells."""
         try:
-            return super().validate(obj, value)  # type: ignore[misc]  # it stands before a trait
+            return super().validate(obj, value)
         except TraitError as error:
             setting = f"c.{type(obj).__name__}.{self.name}"
-            obj.log.warning("%s = %r is NOT in force, and %r is. %s", setting, value, self.safe, error)
-            return self.safe
-
-
-class _Seconds(_SafeTrait, Float):  # type: ignore[type-arg]  # not generic in all releases of traitlets
-    safe = 1.0
-
-
-class _Switch(_SafeTrait, Bool):  # type: ignore[type-arg]  # as above
-    safe = False
+            obj.log.warning("%s = %r is NOT in force, and %r is. %s", setting, value, self.default_value, error)
+            return self.default_value
 
 
 class TfGpuServer(ExtensionApp):
@@ -60,26 +47,19 @@ class TfGpuServer(ExtensionApp):
         help="Seconds between two messages of a stream, and between two readings of the GPUs for this server, at the "
         "least.",
     ).tag(config=True)
-    metrics = _Switch(
-        None,
-        allow_none=True,
-        help="Whether /metrics has the figures of the user's notebooks. If it is not said: where nobody reads /metrics "
-        "without being logged in, and no Authorizer of one's own, which /metrics never asks, decides who sees what.",
-    ).tag(config=True)
 
     _ends: tuple[Callable[[], None], ...] = ()
 
     def initialize_handlers(self) -> None:
-        """Make the feed and the metrics, and register the handlers."""
+        """Make the feed, and register the handlers."""
         server = self.serverapp
         if server is None:
             raise AssertionError("an extension is loaded by a server")
+        for name in REMOVED.keys() & self.config[type(self).__name__].keys():
+            self.log.error("tfgpu_magic: %s", removed(name, f"c.{type(self).__name__}"))
         kernels = Kernels(server.kernel_manager, server.session_manager, server.event_logger)
         feed = Feed(kernels.notebooks, self.log, every=self.floor)
         self._ends = (feed.close, kernels.close, Renames(server.session_manager).close)
-        if _open_to_all(server) if self.metrics is None else self.metrics:
-            start()
-            self._ends += (stop,)
         self.handlers.extend([
             (r"/tfgpu-magic/snapshot", SnapshotHandler, {"feed": feed}),
             (r"/tfgpu-magic/stream", StreamHandler, {"feed": feed}),
@@ -94,13 +74,7 @@ class TfGpuServer(ExtensionApp):
             self._ends += (end,)
 
     async def stop_extension(self) -> None:
-        """Close the streams and the board, and remove the figures from /metrics."""
+        """Close the streams and the board."""
         ends, self._ends = self._ends, ()
         for end in ends:
             end()
-
-
-def _open_to_all(server: ServerApp) -> bool:
-    """Tell whether all readers of /metrics may see the GPUs: it requires a login at most."""
-    known = type(server.authorizer).__module__.startswith(("jupyter_server.", "jupyterhub."))
-    return known and getattr(server, "authenticate_prometheus", True)
