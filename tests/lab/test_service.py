@@ -173,7 +173,7 @@ def test_users_read_what_it_writes_and_stop_it_by_nothing(machine: Machine) -> N
 def test_tfgpu_status_says_what_its_user_has_held_while_the_service_counts_it(machine: Machine) -> None:
     def status(*more: str) -> str:
         command = [sys.executable, "-m", "tfgpu_magic", "status", *more]
-        return machine.run(command, capture_output=True, text=True).stdout
+        return str(machine.run(command, capture_output=True, text=True).stdout)
 
     machine.add_neighbour("8GiB@0")
     before = status()
