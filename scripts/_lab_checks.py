@@ -100,8 +100,9 @@ def promises(ladder: Ladder) -> Iterator[tuple[str, bool]]:
     yield "Prometheus has what each user holds.", ladder.until(scraped)
     plan = ladder.kernels["eve"].run("%tf_gpu plan limit 90%")
     yield "A share is of what the driver allows the user.", "your 8 GiB" in plan
-    said = ladder.kernels["eve"].run("import sys\n!{sys.executable} -m tfgpu_magic status")
-    yield "`tfgpu status` tells eve her own GPU-hours.", "your processes have held" in said
+    look = "import sys\n!{sys.executable} -m tfgpu_magic status"
+    told = ladder.until(lambda: "GiB-hours" in ladder.kernels["eve"].run(look))
+    yield "`tfgpu status` tells eve her own GPU-hours.", told
     for name in ("ann", "bob"):
         yield f"{name}, idle, is told.", ladder.until(partial(ladder.told.get, name))
     ladder.restart()

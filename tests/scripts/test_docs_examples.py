@@ -35,7 +35,7 @@ _FENCED = re.compile(
     r"^(?P<indent> *)(?P<fence>`{3,}|~{3,}) *(?P<info>[^\n]*)\n(?P<body>.*?)^ *(?P=fence) *$", re.DOTALL | re.MULTILINE
 )
 _RUN = ("ipythonconsole", "pycon", "python")
-_TO_TYPE = ("ini", "ipython", "sh", "toml", "yaml")
+_TO_TYPE = ("ini", "ipython", "promql", "sh", "toml", "yaml")
 """The kinds of blocks that are run, and of those that have no output."""
 _FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 

@@ -275,8 +275,9 @@ class HoursFile:
                 owns[pair[1]][pair] = total
         for user, totals in owns.items():
             if self._written.get(user) != totals:
-                self._write(f"{HOURS}-{user}", Hours(totals, self._hours.since), user)
-                self._written[user] = totals
+                with contextlib.suppress(OSError):  # a number that is nobody's here keeps no other user's from its file
+                    self._write(f"{HOURS}-{user}", Hours(totals, self._hours.since), user)
+                    self._written[user] = totals
 
     def _write(self, name: str, hours: Hours, reader: int | None = None) -> None:
         new = HOURS + "-new"
