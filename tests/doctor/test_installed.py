@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.doctor.looking import look
 from tests.monitor.boards import collectors, end_collectors, the_collector
 from tests.waiting import until
-from tfgpu_magic.doctor.child import Reply
-from tfgpu_magic.doctor.machine import DriverReply
 from tfgpu_magic.doctor.machine import ThisMachine as Here
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
-from tfgpu_magic.monitor.board import machine_board
+from tfgpu_magic.monitor.board import directory, machine_board
 from tfgpu_magic.monitor.board.machine_board import MachineDirectory
 from tfgpu_magic.monitor.board.snapshot_file import Writer
 from tfgpu_magic.monitor.driver.nvml_calls import MODULE as FILE
@@ -28,40 +30,28 @@ _PROPRIETARY = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun 
 _OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.10  Release Build  (dvs-builder@U16)\n"
 
 
-def beside(snapshot: Snapshot | None, root: Path = Path("/")) -> Here:
+def beside(snapshot: Snapshot, root: Path = Path("/")) -> Here:
     """Return a machine whose driver has answered so."""
     here = Here(root, {})
-    opened = snapshot is None or snapshot.driver is not None
-    vars(here)["driver"] = DriverReply(Reply({"took": 0.1, "library": opened}), snapshot)
+    vars(here)["snapshot"] = snapshot
     return here
 
 
-def driver(version: str) -> Snapshot:
-    return Snapshot(time=1e9, driver=version, gpus=(Gpu(index=0, name="NVIDIA A100"),))
-
-
 @pytest.mark.parametrize(
-    ("text", "library", "found"),
+    ("text", "found"),
     [
-        (_PROPRIETARY, "535.183.01", "proprietary"),
-        (_OPEN, "570.86.10", "open"),
-        (_OPEN, "580.65.06", "differs"),
-        (_OPEN, None, "library-missing"),
-        (_OPEN, "", "open"),  # the library is there, and does not reach the module: a container without the devices
-        (None, "570.86.10", "unknown"),
+        (_PROPRIETARY, ["The proprietary one, 535.183.01."]),
+        (_OPEN, ["The open one, 570.86.10."]),
+        (None, []),
     ],
 )
-def test_the_kernel_module_is_told_by_its_file(
-    text: str | None, library: str | None, found: str, tmp_path: Path
-) -> None:
+def test_the_kernel_module_is_told_by_its_file(text: str | None, found: list[str], tmp_path: Path) -> None:
     if text is not None:
         (tmp_path / FILE[1:]).parent.mkdir(parents=True)
         (tmp_path / FILE[1:]).write_text(text)
-    snapshot = driver(library) if library else Snapshot(time=1e9, driver=library, error="none", absent=True)
-    report = look("kernel_module", here=beside(snapshot, tmp_path))
+    report = look("kernel_module", here=beside(Snapshot(time=1e9, error="none", absent=True), tmp_path))
 
-    assert report.names == [f"kernel_module.{found}"]
-    assert report.rows[0]["facts"].get("version", "") in (text or "")
+    assert [row["found"] for row in report.rows] == found
 
 
 def test_a_mig_gpu_without_an_instance_is_a_fault() -> None:
@@ -84,24 +74,23 @@ def folder(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_nobody_looks_and_the_doctor_starts_no_collector(folder: Path, machine: Machine) -> None:
     report = look("board")
 
-    assert report.names == ["board.directory", "board.no-collector"]
+    assert report.names == ["board.directory"]
     assert report.facts("board.directory")["directory"] == str(folder)
     assert collectors(machine) == []
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_collector_is_told_to_be_alive_with_its_version_and_to_hang_when_it_gives_no_sign(machine: Machine) -> None:
+def test_a_collector_that_gives_no_sign_hangs_and_one_that_has_ended_does_not(machine: Machine) -> None:
     with Live(linger=600) as live:
         until(lambda: live.wait().snapshot.gpus)
-        until(lambda: look("board"), lambda report: "board.alive" in report.names)
-        collector = the_collector(machine)
-        collector.send_signal(signal.SIGSTOP)
-        stopped = until(lambda: look("board"), lambda report: "board.alive" not in report.names)
+        alive = look("board")
+        the_collector(machine).send_signal(signal.SIGSTOP)
+        stopped = until(lambda: look("board"), lambda report: report.of("fault"))
         end_collectors(machine)
-        gone = until(lambda: look("board"), lambda report: "board.hangs" not in report.names)
+        gone = until(lambda: look("board"), lambda report: not report.of("fault"))
 
     assert stopped.of("fault") == ["board.hangs"]
-    assert gone.names == ["board.directory", "board.no-collector"]
+    assert alive.names == gone.names == ["board.directory"]
 
 
 def test_the_board_of_all_users_is_told(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,12 +102,16 @@ def test_the_board_of_all_users_is_told(machine: Machine, tmp_path: Path, monkey
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(machine_board, "view", lambda: 77)
         other = look("board")
+    with monkeypatch.context() as later:
+        later.setattr(time, "monotonic", lambda now=time.monotonic: now() + 20)
+        stale = look("board")
     (tmp_path / "machine.run").chmod(0o777)
     unread = look("board")
     writer.close()
 
     assert read.names == ["board.directory", "board.machine"]
     assert read.facts("board.machine")["directory"] == str(tmp_path / "machine.run")
+    assert stale.of("fault") == ["board.machine-hangs"]
     assert "is of other GPUs than are seen here (none)" in other.facts("board.machine-unread")["why"]
     assert "by others" in unread.facts("board.machine-unread")["why"]
 
@@ -147,6 +140,17 @@ def test_a_directory_that_others_can_read_is_a_fault(folder: Path) -> None:
 
     assert report.of("fault") == ["board.unusable"]
     assert "chmod 700" in report.facts("board.unusable")["why"]
+
+
+def test_who_is_in_the_way_of_the_directory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TFGPU_MAGIC_DIR", raising=False)
+    monkeypatch.setattr(directory, "_TEMPORARY", tmp_path)
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_dir=str(tmp_path / "home")))
+    (taken := tmp_path / f"tfgpu_magic-{os.geteuid()}").symlink_to(tmp_path)
+    report = look("board")
+
+    assert report.names == ["board.elsewhere"]
+    assert f"{taken} is a link" in report.facts("board.elsewhere")["why"]
 
 
 # --- the administrator's settings ---
@@ -204,7 +208,7 @@ def test_what_is_misspelt_is_a_fault_and_what_holds_instead_is_said(
     monkeypatch.setenv("TFGPU_CEILING", "at most 40%")
     report = look("policy")
 
-    assert report.of("fault") == ["policy.misspelt", "policy.flawed", "policy.not-held"]
+    assert report.of("fault") == ["policy.misspelt", "policy.wrong", "policy.not-held"]
     assert report.facts("policy.misspelt")["instead"] == "growth"
     assert report.facts("policy.not-held")["ceiling"] == "limit 40%"
 
@@ -243,7 +247,7 @@ def test_a_users_list_that_leaves_the_extension_out_is_a_fault_under_a_ceiling(p
     ("text", "names", "ceiling"),
     [
         ('ceiling = "limit 40%"\nquiet = 5', ["policy.wrong", "policy.under"], "limit 40%"),
-        ("ceiling = limit 40%", ["policy.flawed", "policy.under"], "visible none"),
+        ("ceiling = limit 40%", ["policy.wrong", "policy.under"], "visible none"),
     ],
 )
 def test_the_administrators_file_is_looked_at_too(
@@ -280,7 +284,15 @@ def test_a_configuration_that_fails_is_a_fault_and_the_next_file_is_read(profile
 def test_a_configuration_that_never_ends_is_given_up(profile: Path, impatient: None) -> None:
     (profile / "ipython_config.py").write_text("while True: pass")
 
-    assert look("policy").names == ["policy.unread"]
+    assert look("policy").names == ["policy.fails"]
+
+
+def test_an_extension_that_cannot_be_loaded_with_the_configuration_is_a_fault(profile: Path) -> None:
+    (profile / "ipython_config.py").write_text("get_config().InteractiveShell.colors = 5")
+    report = look("policy")
+
+    assert report.names == ["policy.fails"]
+    assert "TraitError" in report.facts("policy.fails")["why"]
 
 
 # --- variables ---

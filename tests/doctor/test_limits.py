@@ -1,4 +1,4 @@
-"""The doctor says what the driver holds this process to, and why the administrator's limits are not in force."""
+"""The doctor says what the driver holds this process to, and whether the administrator's limits are in force."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from tests.doctor.looking import look
 from tests.processes import PATIENCE
 from tests.sizes import GIB
 from tests.slack import SLACK
-from tfgpu_magic.doctor.checks import limits
 from tfgpu_magic.doctor.machine import ThisMachine as Here
-from tfgpu_magic.root import cgroups, trust
+from tfgpu_magic.root import trust
 from tfgpu_magic.simgpu import Machine
 
 INSIDE = """
@@ -60,15 +59,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Here:
     return Here(tmp_path, {})
 
 
-def test_a_limit_is_told_with_its_cgroup_its_controller_and_what_is_held(machine: Machine) -> None:
+def test_a_limit_is_told(machine: Machine) -> None:
     with cgroup2() as folder:
         (row,) = inside(machine, folder, "limits")
 
-    assert row["name"] == "limits.hard"
-    assert row["facts"] == {
-        "back_end": "misc", "cgroup": str(folder), "gpu": 1,
-        "hard_bytes": 4 * GIB, "soft_bytes": GIB, "used_bytes": 0,
-    }  # fmt: skip
+    assert (row["name"], row["facts"]) == ("limits.held", {"gpu": "1", "limit_bytes": 4 * GIB})
 
 
 @pytest.mark.parametrize(("ceiling", "names"), [("limit 40%", ["policy.twice"]), ("limit 2GiB", [])])
@@ -91,10 +86,8 @@ def test_a_ceiling_that_is_a_share_of_what_the_driver_allows_is_a_warning(
     assert [row["facts"]["total_bytes"] // GIB for row in rows if row["name"] == "gpus.works"] == [8, 4]
 
 
-def test_where_the_driver_is_older_nothing_is_said_unless_there_are_limits_to_hold(
-    machine: Machine, here: Here, tmp_path: Path
-) -> None:
-    assert look("limits", here=here).names == ["limits.cannot"]
+def test_without_limits_to_hold_nothing_is_said(machine: Machine, here: Here, tmp_path: Path) -> None:
+    assert look("limits", here=here).names == ["limits.away"]
 
     (tmp_path / "etc/tfgpu_magic.toml").write_text('policy = "growth"')
     assert look("limits", here=here).names == []
@@ -106,56 +99,14 @@ def test_a_flawed_file_is_a_fault_whatever_the_driver(machine: Machine, here: He
     assert look("limits", here=here).names == ["limits.flawed"]
 
 
-def test_a_service_that_is_away_and_a_limit_that_is_not_set_are_told(
+def test_limits_that_are_not_in_force_are_counted_and_nobody_is_named(
     machine: Machine, here: Here, tmp_path: Path
 ) -> None:
-    machine.set_driver("615.71.09")
-    if "limits.cannot" in (names := look("limits", here=here).names):
-        pytest.skip("no cgroups of version 2 here")
-    assert names == ["limits.away"]
-
-    own = _enforce(tmp_path)
-    report = look("limits", here=here)
-
-    assert report.names == ["limits.not-set", "limits.others"]
-    assert report.facts("limits.not-set") == {"cgroup": own, "gpu": "GPU-y", "why": "it is in MIG mode"}
-
-
-def test_of_other_users_cgroups_only_a_number_is_told(machine: Machine, here: Here, tmp_path: Path) -> None:
-    machine.set_driver("615.71.09")
-    if "limits.cannot" in look("limits", here=here).names:
-        pytest.skip("no cgroups of version 2 here")
-    own = _enforce(tmp_path, left=True)
-    report = look("limits", here=here)
-
-    assert report.names == ["limits.not-set", "limits.left", "limits.others"]
-    assert report.facts("limits.left") == {"cgroup": own, "why": "its user is not known"}
-    assert report.facts("limits.others") == {"count": 2}
-    assert not any("ann" in json.dumps(row) for row in report.rows)
-
-
-def test_bindings_that_are_missing_are_told_and_what_the_service_says_is_read_all_the_same(
-    machine: Machine, here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    machine.set_driver("615.71.09")
-    if "limits.cannot" in look("limits", here=here).names:
-        pytest.skip("no cgroups of version 2 here")
-    monkeypatch.setattr(limits, "_CODE", f"sys.modules['pynvml'] = None; {limits._CODE}")
-
-    assert look("limits", here=here).names == ["limits.unseen", "limits.away"]
-    _enforce(tmp_path)
-    assert look("limits", here=here).names == ["limits.unseen", "limits.not-set", "limits.others"]
-
-
-def _enforce(root: Path, *, left: bool = False) -> str:
-    """Write what the service would, of a cgroup that this process is in, which it returns, and of another user's."""
-    mounted = cgroups.mount()
-    assert mounted
-    own = str(mounted[1])
     mig = {"GPU-x": [0, GIB, ""], "GPU-y": [0, GIB, "it is in MIG mode"]}
-    state: dict[str, Any] = {"limits": {own: mig, "/jupyter-ann.service": mig}, "left": {}}
-    if left:
-        state["left"] = dict.fromkeys((own, "/jupyter-ann.service"), "its user is not known")
-    (root / "run/tfgpu_limits").mkdir(parents=True)
-    (root / "run/tfgpu_limits/limits.json").write_text(json.dumps(state))
-    return own
+    state = {"limits": {"/jupyter-ann.service": mig}, "left": {"/jupyter-bo.service": "its user is not known"}}
+    (tmp_path / "run/tfgpu_limits").mkdir(parents=True)
+    (tmp_path / "run/tfgpu_limits/limits.json").write_text(json.dumps(state))
+    report = look("limits", here=here)
+
+    assert report.names == ["limits.not-set", "limits.none"]
+    assert report.facts("limits.not-set") == {"count": 2}

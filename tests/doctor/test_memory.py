@@ -42,27 +42,27 @@ TIGHT_V2 = {
 @pytest.mark.parametrize(
     ("cgroup", "files", "found", "figures"),
     [
-        (V2, {}, "free", None),
-        (V2, {"user/memory.max": 64 * GIB, "user/memory.current": 5}, "free", None),
-        (V2, TIGHT_V2, "tight", ("/user/session", 4 * GIB, 3 * GIB, GIB)),
+        (V2, {}, "free", ("this machine", 16 * GIB, 12 * GIB)),
+        (V2, {"user/memory.max": 64 * GIB, "user/memory.current": 5}, "free", ("this machine", 16 * GIB, 12 * GIB)),
+        (V2, TIGHT_V2, "short", ("the cgroup /user/session", 4 * GIB, GIB)),
         (
             V2,
             {**TIGHT_V2, "user/session/memory.stat": f"inactive_file {2 * GIB}\n"},
-            "limited",
-            ("/user/session", 4 * GIB, GIB, 3 * GIB),
+            "free",
+            ("the cgroup /user/session", 4 * GIB, 3 * GIB),
         ),
-        (V2, {"memory.max": 15 * GIB, "memory.current": GIB}, "limited", ("/", 15 * GIB, GIB, 12 * GIB)),
+        (V2, {"memory.max": 13 * GIB, "memory.current": 2 * GIB}, "free", ("the cgroup /", 13 * GIB, 11 * GIB)),
     ],
 )
-def test_the_tightest_limit_counts(
-    cgroup: str, files: Mapping[str, int | str], found: str, figures: tuple[object, ...] | None, tmp_path: Path
+def test_the_least_room_counts(
+    cgroup: str, files: Mapping[str, int | str], found: str, figures: tuple[object, ...], tmp_path: Path
 ) -> None:
     report = look("host_memory", here=machine(tmp_path, cgroup, files))
 
     assert report.names[0] == f"host_memory.{found}"
-    if figures is not None:
-        facts = report.facts(f"host_memory.{found}")
-        assert tuple(facts[name] for name in ("cgroup", "limit_bytes", "used_bytes", "left_bytes")) == figures
+    assert (
+        tuple(report.facts(f"host_memory.{found}")[name] for name in ("where", "limit_bytes", "left_bytes")) == figures
+    )
 
 
 NEARLY_ALL = {"memory.max": 17 * GIB, "memory.stat": f"active_file {11 * GIB}\n"}
@@ -98,14 +98,11 @@ def test_what_parking_may_use_is_told_where_page_cache_fills_a_cgroup(
         assert tuple(facts[name] for name in told) == (room, *cached)
 
 
-def test_a_machine_that_is_full_is_told_beside_its_cgroup(tmp_path: Path) -> None:
-    report = look("host_memory", here=machine(tmp_path, V2, TIGHT_V2, available=GIB))
+def test_a_machine_that_is_full_is_told(tmp_path: Path) -> None:
+    report = look("host_memory", here=machine(tmp_path, V2, TIGHT_V2, available=GIB // 2))
 
-    assert report.names == ["host_memory.tight", "host_memory.short"]
-
-
-def test_a_machine_that_reports_nothing_is_said_to_be_unknown(tmp_path: Path) -> None:
-    assert look("host_memory", here=Here(tmp_path, {})).names == ["host_memory.unknown"]
+    assert report.names == ["host_memory.short"]
+    assert report.rows[0]["found"] == "Only 512 MiB of the 16 GiB of this machine may still be used."
 
 
 def test_a_real_cgroup_that_is_tight_is_named_with_its_limit() -> None:
@@ -113,10 +110,10 @@ def test_a_real_cgroup_that_is_tight_is_named_with_its_limit() -> None:
         code = (
             f"import os; open('{folder}/cgroup.procs', 'w').write(str(os.getpid())); "
             "from tests.doctor.looking import look; report = look('host_memory'); "
-            "print(report.names[0], report.facts('host_memory.tight'))"
+            "print(report.names[0], report.facts('host_memory.short'))"
         )
         done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
 
-    assert done.stdout.startswith("host_memory.tight ")
+    assert done.stdout.startswith("host_memory.short ")
     assert f"'limit_bytes': {300 * MIB}" in done.stdout
     assert folder.name in done.stdout

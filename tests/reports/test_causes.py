@@ -21,8 +21,7 @@ from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.doctor.checks.driver import cuda, gpus
 from tfgpu_magic.doctor.checks.table import examine
-from tfgpu_magic.doctor.child import Reply
-from tfgpu_magic.doctor.machine import DriverReply, ThisMachine
+from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.engine.status import status
 from tfgpu_magic.lab.exporter import MachineSeen, families
 from tfgpu_magic.model import phrases
@@ -163,7 +162,7 @@ def test_jupyter_15_a_gpu_that_the_driver_no_longer_lists_is_a_fault(
         (tmp_path / container).touch()
     machine = ThisMachine(tmp_path, {})
     seen = Snapshot(time=1e9, driver="570", gpus=(Gpu(index=0, uuid="GPU-01", name="NVIDIA A100", total=1, free=1),))
-    vars(machine)["driver"] = DriverReply(Reply({"took": 0.1, "library": True}), seen)
+    vars(machine)["snapshot"] = seen
     told = examine(gpus, machine)
 
     assert [one.outcome.name for one in told] == found
@@ -188,7 +187,7 @@ def test_a_gpu_that_is_kept_away_is_not_missing(
     monkeypatch.setattr(os, "access", lambda path, _: Path(path).name not in denied)  # as a job's cgroup denies it
     machine = ThisMachine(tmp_path, {})
     seen = Snapshot(time=1e9, driver="570", gpus=(Gpu(index=0, uuid="GPU-0", name="NVIDIA A100", total=1, free=1),))
-    vars(machine)["driver"] = DriverReply(Reply({"took": 0.1, "library": True}), seen)
+    vars(machine)["snapshot"] = seen
 
     assert [one.outcome.name for one in examine(gpus, machine)] == ["gpus.works"]
 

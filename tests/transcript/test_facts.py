@@ -61,8 +61,8 @@ def test_each_outcome_of_the_doctor() -> None:
         for one in table.outcomes(check):
             lines += [f"{title}: {one.name}, {one.severity.value}", f"    {one.found}"]
             lines += [f"    -> {line}" for line in one.next.splitlines()]
-    for one in (table.BROKEN, table.HANGS):
-        lines += [f"Any: {one.name}, {one.severity.value}", f"    {one.found}", f"    -> {one.next}"]
+    one = table.BROKEN
+    lines += [f"Any: {one.name}, {one.severity.value}", f"    {one.found}", f"    -> {one.next}"]
     compare("Each outcome of the doctor", "\n".join(lines) + "\n\n")
 
 

@@ -30,12 +30,10 @@ class Reply:
 
     Attributes:
         facts: what it answered; empty where it gave no answer.
-        late: whether it was given up.
         why: why it gave no answer: the last line of its error output, or how it ended; empty where it gave one.
     """
 
     facts: Mapping[str, Any] = field(default_factory=dict)
-    late: bool = False
     why: str = ""
 
 
@@ -53,7 +51,7 @@ def ask(code: str, *, patience: float | None = None, env: Mapping[str, str] | No
         asked = Probe(["-c", begin + code, *sys.path], env=env, options=(), patience=limit)
         out, err, status = asked.answer(limit + 1)
     except TimeoutError:
-        return Reply(late=True, why=f"it took more than {limit:g} s")
+        return Reply(why=f"it took more than {limit:g} s")
     except OSError as error:  # no memory or no processes left
         return Reply(why=f"no process could be started ({error.strerror})")
     try:

@@ -33,7 +33,7 @@ class Severity(enum.Enum):
     """It does not work."""
 
 
-VERSION = 2
+VERSION = 3
 """The version of the JSON: names and facts of findings stay what they are while it does."""
 WIDTH = 80
 

@@ -4,46 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from tfgpu_magic import probe
 from tfgpu_magic.doctor.child import Reply, ask
-from tfgpu_magic.model.snapshot import Gpu, Snapshot
-from tfgpu_magic.policy.process_state import DEVICES
-
-_READER = "from tfgpu_magic.monitor.driver.nvml import NvmlReader; "
-_DRIVER = f"{_READER}from tfgpu_magic.doctor.children.driver import read; read(NvmlReader())"
-_CUDA = f"{_READER}from tfgpu_magic.doctor.children.driver import start; start(NvmlReader())"
+from tfgpu_magic.model.snapshot import Snapshot
+from tfgpu_magic.monitor.driver.look import look
 
 
-@dataclass(frozen=True, slots=True)
-class DriverReply:
-    """What the driver has answered.
-
-    Attributes:
-        answer: what came of asking it.
-        snapshot: its GPUs; None where it did not answer, or the process that asked it ended.
-    """
-
-    answer: Reply
-    snapshot: Snapshot | None = None
-
-    @property
-    def gpus(self) -> tuple[Gpu, ...]:
-        """The GPUs and MIG instances; none where there is no driver."""
-        return () if self.snapshot is None else self.snapshot.gpus
-
-    @property
-    def works(self) -> bool:
-        """Whether it has listed its GPUs."""
-        return self.snapshot is not None and self.snapshot.error is None
-
-
+@dataclass
 class ThisMachine:
     """This machine, as checks read it.
 
-    Args:
+    Attributes:
         root: where its file system begins.
         environ: the environment variables.
         park: whether a process is to be parked, to try it.
@@ -51,42 +26,31 @@ class ThisMachine:
         quick: whether neither CUDA nor TensorFlow is started.
     """
 
-    def __init__(
-        self,
-        root: Path = Path("/"),
-        environ: Mapping[str, str] = os.environ,
-        *,
-        park: bool = False,
-        allow_open_module: bool = False,
-        quick: bool = False,
-    ) -> None:
-        self.root, self.environ = root, environ
-        self.park, self.allow_open_module, self.quick = park, allow_open_module, quick
+    root: Path = Path("/")
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    park: bool = False
+    allow_open_module: bool = False
+    quick: bool = False
 
     @cached_property
-    def driver(self) -> DriverReply:
-        """What the driver answers."""
-        answer = ask(_DRIVER)
-        return DriverReply(answer, Snapshot.from_json(answer.facts["snapshot"]) if answer.facts else None)
+    def snapshot(self) -> Snapshot:
+        """What the driver answers; its `error` says why it does not."""
+        return look(probe.PATIENCE)
+
+    @property
+    def works(self) -> bool:
+        """Whether the driver has listed its GPUs."""
+        return self.snapshot.error is None
 
     @cached_property
     def cuda(self) -> Reply:
         """What came of starting CUDA; empty where it was not: in a hurry, or because it would hang with the driver."""
-        return ask(_CUDA) if self.driver.works and not self.quick else Reply()
-
-    @property
-    def simulated(self) -> bool:
-        """Whether its GPUs are simulated."""
-        return self.driver.snapshot is not None and self.driver.snapshot.simulated
-
-    @property
-    def visible(self) -> str | None:
-        """The GPUs that the user has made visible to CUDA; None where all are."""
-        return self.environ.get(DEVICES)
+        code = "from tfgpu_magic.doctor.cuda_child import main; main()"
+        return ask(code) if self.works and not self.quick else Reply()
 
     def label(self, uuid: str) -> str:
         """Return the number of a GPU, as `Gpu.label`; its UUID where the driver has none of it."""
-        return next((gpu.label for gpu in self.driver.gpus if gpu.uuid == uuid), uuid)
+        return next((gpu.label for gpu in self.snapshot.gpus if gpu.uuid == uuid), uuid)
 
     def text(self, path: str) -> str | None:
         """Return what a file has, such as ``/proc/version``; None where it cannot be read."""

@@ -117,9 +117,9 @@ _CODE = (
 
 def parking(machine: ThisMachine) -> Iterator[Finding]:
     """Tell why nothing can be parked here, or on which GPUs; else try it, if that is wanted."""
-    if not machine.driver.works:
+    if not machine.works:
         return
-    whole = [gpu for gpu in machine.driver.gpus if gpu.instance is None and gpu.total is not None]
+    whole = [gpu for gpu in machine.snapshot.gpus if gpu.instance is None and gpu.total is not None]
     found = {gpu.uuid: _refusals(machine, gpu) for gpu in whole}
     for refusal in dict.fromkeys(one for refusals in found.values() for one in refusals):
         yield AGAINST[refusal.reason](**refusal.facts)
@@ -138,7 +138,7 @@ def _refusals(machine: ThisMachine, gpu: Gpu) -> tuple[Refusal, ...]:
     held = (HeldMemory(gpu.uuid or "", SIZE + context_bytes(gpu.total or 0)),)
     return checks.refusals(
         ParkFacts(
-            driver=machine.driver.snapshot.driver if machine.driver.snapshot else None,
+            driver=machine.snapshot.driver,
             open_module=facts.open_module(machine.root / "proc"),
             architecture=platform.machine(),
             gpus=(gpu._replace(free=gpu.usable),),  # whoever is there now, it would be the process that was there first
@@ -260,15 +260,15 @@ def report(machine: ThisMachine, findings: Iterable[Finding]) -> str:
     works = said.get(WORKS.name, {})
     against = [told.get("names", (name.partition(".")[2],)) for name, told in said.items() if name != WORKS.name]
     label = next((told["gpu"] for told in said.values() if "gpu" in told), None)
-    snapshot, version = machine.driver.snapshot, installed()
+    snapshot, version = machine.snapshot, installed()
     return Observation(
         question="parks",
         answer=min((_ANSWERS.get(name, "refused") for name in said), key=_STRONGEST.index, default="skipped"),
         why=tuple(one for names in against for one in names),
-        gpu=next((gpu.name for gpu in machine.driver.gpus if label in (None, gpu.label)), None),
-        gpus=len(machine.driver.gpus),
-        driver=None if snapshot is None else snapshot.driver,
-        module="simulated" if machine.simulated else MODULES[facts.open_module(machine.root / "proc")],
+        gpu=next((gpu.name for gpu in machine.snapshot.gpus if label in (None, gpu.label)), None),
+        gpus=len(machine.snapshot.gpus),
+        driver=snapshot.driver,
+        module="simulated" if snapshot.simulated else MODULES[facts.open_module(machine.root / "proc")],
         framework=None if version is None else f"tensorflow {version}",
         held=works.get("size_bytes"),
         out=works.get("out_rate_bytes"),

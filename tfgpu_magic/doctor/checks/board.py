@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import time
 from collections.abc import Iterator
@@ -14,16 +13,14 @@ import psutil
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.board import lockfile
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.machine_board import MachineBoard, folder
-from tfgpu_magic.monitor.board.snapshot_file import LOCK, Look, SnapshotReader
+from tfgpu_magic.monitor.board.snapshot_file import SnapshotReader
+from tfgpu_magic.monitor.owners.pids import began
 
 DIRECTORY = Outcome("board.directory", Severity.GOOD, "It is in {directory}, which is yours alone.")
 ELSEWHERE = Outcome("board.elsewhere", Severity.WARNING, "It is in {directory}. {why}")
 UNUSABLE = Outcome("board.unusable", Severity.FAULT, "No view can work: {why}")
-NO_COLLECTOR = Outcome("board.no-collector", Severity.GOOD, "No collector is running; the first view starts one.")
-ALIVE = Outcome("board.alive", Severity.GOOD, "A collector is alive. It read the GPUs {age} s ago.")
 HANGS = Outcome(
     "board.hangs",
     Severity.FAULT,
@@ -68,8 +65,6 @@ PORT = Outcome(
     "An administrator can have systemd keep the port: copy its two units anew, and run\n"
     "  systemctl daemon-reload\n  systemctl stop tfgpu-exporter\n  systemctl enable --now tfgpu-exporter",
 )
-STARTING = Outcome("board.starting", Severity.NOTE, "A collector is there, and has not read the GPUs yet.")
-FAILED = Outcome("board.failed", Severity.FAULT, "No collector could begin: {why}")
 
 UNITS = "tfgpu-collector.service", "tfgpu-exporter.service"
 _ENABLED, _RUNNING = "etc/systemd/system/multi-user.target.wants", "sys/fs/cgroup/system.slice"
@@ -97,11 +92,18 @@ def board(machine: ThisMachine) -> Iterator[Finding]:
             with contextlib.closing(MachineBoard()) as machines:
                 seen = machines.look()
             if seen is not None:
-                yield _service(seen)
+                yield (
+                    MACHINE(directory=str(folder()), age=None if seen.age is None else round(seen.age, 1))
+                    if seen.stale_since is None
+                    else MACHINE_HANGS(age=round(time.time() - seen.stale_since))
+                )
                 return
             if machines.why_not:
                 yield MACHINE_UNREAD(why=machines.why_not)
-            yield _collector(place)
+            with contextlib.closing(SnapshotReader(place)) as reader:
+                own = reader.look()
+            if own.stale_since is not None and began(reader.header.pid) == reader.header.began:
+                yield HANGS(age=round(time.time() - own.stale_since))
     except MonitorError as error:
         yield UNUSABLE(why=str(error))
 
@@ -116,42 +118,3 @@ def _apart(directory: Path) -> Iterator[Finding]:
             if process.stat().st_uid == os.geteuid() and not (os.path.samestat(here, other) or in_container):
                 yield PRIVATE_TMP(pid=pid, name=(process / "comm").read_text().strip())
                 return
-
-
-def _service(seen: Look) -> Finding:
-    """Tell of the service that reads the GPUs for all users."""
-    if seen.age is None:
-        return STARTING()
-    if seen.stale_since is not None:
-        return MACHINE_HANGS(age=round(time.time() - seen.stale_since))
-    return MACHINE(directory=str(folder()), age=round(seen.age, 1))
-
-
-def _collector(place: BoardDirectory) -> Finding:
-    with contextlib.closing(SnapshotReader(place)) as reader:
-        seen = reader.look()
-    try:
-        lock = place.open(LOCK, os.O_RDWR)
-    except FileNotFoundError:
-        return NO_COLLECTOR()
-    try:
-        held, why = _is_held(lock), lockfile.reason(lock)
-    finally:
-        os.close(lock)
-    if not held:
-        return FAILED(why=why) if why else NO_COLLECTOR()
-    if seen.age is None:
-        return STARTING()
-    if seen.stale_since is not None:
-        return HANGS(age=round(seen.age))
-    return ALIVE(age=round(seen.age, 1))
-
-
-def _is_held(lock: int) -> bool:
-    """Tell whether a collector holds the lock, which is taken for an instant otherwise."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    fcntl.flock(lock, fcntl.LOCK_UN)
-    return False

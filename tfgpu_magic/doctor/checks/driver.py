@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator
 
-from tfgpu_magic import probe
-from tfgpu_magic.doctor.checks.host import containers
-from tfgpu_magic.doctor.children.driver import ROOM
+from tfgpu_magic.doctor.cuda_child import ROOM
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.frameworks import cuda as library
 from tfgpu_magic.model import phrases
 from tfgpu_magic.monitor.driver.nvml_calls import MODULE
+from tfgpu_magic.policy.process_state import DEVICES
 
 ANSWERS = Outcome("driver.answers", Severity.GOOD, "NVIDIA's driver {version} answered in {seconds} s.")
 SIMULATED = Outcome(
@@ -22,95 +22,49 @@ SIMULATED = Outcome(
     "These GPUs are simulated, for trying and for tests: what they compute means nothing.",
 )
 ABSENT = Outcome("driver.absent", Severity.FAULT, "{error}", f"{phrases.TRY}\n  {phrases.TRY_COMMAND}")
-HANGS = Outcome(
-    "driver.hangs",
+FAILS = Outcome(
+    "driver.fails",
     Severity.FAULT,
-    "NVIDIA's driver did not answer within {seconds} s: a call hangs in it, or it takes longer to start. What may hang "
-    "with it was not asked.",
+    "{error} Neither CUDA nor TensorFlow was started: they may hang with it.",
     "See whether nvidia-smi hangs too, and what the kernel says of it; a reboot may be needed:\n"
     "  sudo dmesg | grep -i -e nvrm -e xid",
-)
-FAILS = Outcome("driver.fails", Severity.FAULT, "{error}")
-ENDED = Outcome(
-    "driver.ended",
-    Severity.FAULT,
-    "The process that asked NVIDIA's driver ended without an answer: {why}",
-    "See whether this does, too:\n  nvidia-smi",
 )
 
 
 def driver(machine: ThisMachine) -> Iterator[Finding]:
     """Tell whether the driver lists its GPUs, or why it does not."""
-    driver = machine.driver
-    if driver.answer.late:
-        yield HANGS(seconds=probe.PATIENCE)
-    elif driver.snapshot is None:
-        yield ENDED(why=driver.answer.why)
-    elif driver.snapshot.error is not None:
-        yield (ABSENT if driver.snapshot.absent else FAILS)(error=driver.snapshot.error)
+    begun = time.monotonic()
+    snapshot = machine.snapshot
+    if snapshot.error is not None:
+        yield (ABSENT if snapshot.absent else FAILS)(error=snapshot.error)
     else:
-        yield ANSWERS(version=driver.snapshot.driver, seconds=round(driver.answer.facts["took"], 3))
-        if machine.simulated:
+        yield ANSWERS(version=snapshot.driver, seconds=round(time.monotonic() - begun, 3))
+        if snapshot.simulated:
             yield SIMULATED()
 
 
 # --- the kernel module ---
 
-MODULE_PROPRIETARY = Outcome("kernel_module.proprietary", Severity.GOOD, "The proprietary one, {version}.")
-MODULE_OPEN = Outcome("kernel_module.open", Severity.NOTE, "The open one, {version}.")
-MODULE_DIFFERS = Outcome(
-    "kernel_module.differs",
-    Severity.FAULT,
-    "It is of version {version}, and the driver's library of {library}: the driver was changed under the running "
-    "system.",
-    "Load the module anew, or reboot.",
-)
-MODULE_LIBRARY_MISSING = Outcome(
-    "kernel_module.library-missing",
-    Severity.WARNING,
-    "Version {version} is loaded, and the driver's library was not found.",
-    "In a container, start it with its GPUs: docker run --gpus all ... Else install the driver's library of that "
-    "version.",
-)
-MODULE_UNKNOWN = Outcome(
-    "kernel_module.unknown", Severity.NOTE, "There is no {file} here: none is loaded, or it cannot be told, as on WSL."
-)
-MODULE_SIMULATED = Outcome("kernel_module.simulated", Severity.GOOD, "None: the driver is simulated.")
+MODULE_LOADED = Outcome("kernel_module.loaded", Severity.GOOD, "The {kind} one, {version}.")
 
 _LINE = re.compile(r"NVRM version: +NVIDIA UNIX (?P<kind>.*?) Kernel Module(?: for \S+)? +(?P<version>[\d.]+)")
 
 
 def kernel_module(machine: ThisMachine) -> Iterator[Finding]:
     """Tell which it is. Source: the driver's README, chapter "The /proc file system interface"."""
-    if machine.simulated:
-        yield MODULE_SIMULATED()
-        return
-    driver = machine.driver
     found = _LINE.search(machine.text(MODULE) or "")
-    if found is None:
-        yield MODULE_UNKNOWN(file=MODULE)
-        return
-    version, library = found["version"], driver.snapshot.driver if driver.snapshot else None
-    if driver.answer.facts.get("library") is False:
-        yield MODULE_LIBRARY_MISSING(version=version)
-    elif library and library != version:
-        yield MODULE_DIFFERS(version=version, library=library)
-    else:
-        yield (MODULE_OPEN if "Open" in found["kind"] else MODULE_PROPRIETARY)(version=version)
+    if found and not machine.snapshot.simulated:
+        yield MODULE_LOADED(kind="open" if "Open" in found["kind"] else "proprietary", version=found["version"])
 
 
 # --- GPUs ---
 
 GPU_WORKS = Outcome("gpus.works", Severity.GOOD, "{gpu}: {name}, {free_bytes} of {total_bytes} free.")
-GPU_LOST = Outcome(
-    "gpus.lost",
+GPU_FAILS = Outcome(
+    "gpus.fails",
     Severity.FAULT,
     "{gpu}: {name}. {error}.",
-    "What ran on it has failed. The kernel says why; a reset or a reboot brings it back:\n"
-    "  sudo dmesg | grep -i -e nvrm -e xid",
-)
-GPU_TROUBLE = Outcome(
-    "gpus.trouble", Severity.WARNING, "{gpu}: {name}. {error}.", "See what this says:\n  nvidia-smi -q -i {gpu}"
+    "The kernel says why; a reset or a reboot may bring it back:\n  sudo dmesg | grep -i -e nvrm -e xid",
 )
 GPU_MIG = Outcome(
     "gpus.mig",
@@ -135,32 +89,27 @@ GPU_UNLISTED = Outcome(
     "The kernel module has {count} GPUs, and the driver lists {listed}. Missing is the {name} at {place}.",
     "The kernel says why; a reboot may bring it back:\n  sudo dmesg | grep -i -e nvrm -e xid",
 )
-GPU_REMARK = Outcome("gpus.remark", Severity.NOTE, "{remark}")
 
 
 def gpus(machine: ThisMachine) -> Iterator[Finding]:
     """Tell the state of each."""
-    driver = machine.driver
-    if driver.snapshot is None or not driver.works:
-        return
-    for gpu in driver.gpus:
+    snapshot = machine.snapshot
+    for gpu in snapshot.gpus:
         of_gpu = {"gpu": gpu.label, "name": gpu.name or "unknown"}
         if gpu.error:
-            yield (GPU_LOST if gpu.lost else GPU_TROUBLE)(**of_gpu, error=gpu.error)
+            yield GPU_FAILS(**of_gpu, error=gpu.error)
         elif gpu.mig:
-            instances = [one.label for one in driver.gpus if one.index == gpu.index and one.instance is not None]
+            instances = [one.label for one in snapshot.gpus if one.index == gpu.index and one.instance is not None]
             yield GPU_MIG(**of_gpu, instances=instances, first=instances[0]) if instances else GPU_MIG_EMPTY(**of_gpu)
         else:
             yield GPU_WORKS(**of_gpu, total_bytes=gpu.most, free_bytes=gpu.free)
-    if not (driver.snapshot.simulated or containers(machine)):  # a container has those that it was given
+    if machine.works and not (snapshot.simulated or _in_container(machine)):  # a container has those it was given
         yield from _unlisted(machine)
-    for note in driver.snapshot.notes:
-        yield GPU_REMARK(remark=note)
 
 
 def _unlisted(machine: ThisMachine) -> Iterator[Finding]:
     """Tell which GPUs the kernel module has and NVML does not list. Source: the chapter of `kernel_module`."""
-    listed = {gpu.uuid for gpu in machine.driver.gpus if gpu.instance is None}
+    listed = {gpu.uuid for gpu in machine.snapshot.gpus if gpu.instance is None}
     files = sorted((machine.root / _GPUS).glob("*/information"))
     found = [dict(_FACT.findall(machine.text(str(file.relative_to(machine.root))) or "")) for file in files]
     known = [one for one in found if one.get("GPU UUID") in listed or not _kept_away(machine, one)]
@@ -174,6 +123,16 @@ def _kept_away(machine: ThisMachine, one: dict[str, str]) -> bool:
     """Tell whether a GPU is kept from all, or from this process, as by the cgroup of a scheduler's job."""
     file = machine.root / f"dev/nvidia{one.get('Device Minor')}"
     return one.get("GPU Excluded") == "Yes" or (file.exists() and not os.access(file, os.R_OK | os.W_OK))
+
+
+def _in_container(machine: ThisMachine) -> bool:
+    """Tell whether this may be a container, by what its maker leaves in it."""
+    cgroup = machine.text("/proc/self/cgroup") or ""
+    return (
+        any(name in machine.environ for name in ("KUBERNETES_SERVICE_HOST", "APPTAINER_NAME", "SINGULARITY_NAME"))
+        or any((machine.root / name).exists() for name in (".dockerenv", "run/.containerenv", "run/systemd/container"))
+        or re.search(r"[/:.-](kubepods|docker|libpod|lxc|containerd)\b", cgroup) is not None
+    )
 
 
 _GPUS, _FACT = "proc/driver/nvidia/gpus", re.compile(r"^(.+?):[ \t]+(.+?)\s*$", re.MULTILINE)
@@ -215,7 +174,8 @@ CUDA_FAILS = Outcome(
     "cuda.fails",
     Severity.FAULT,
     "CUDA does not start: {error}.",
-    "These files must be there, nvidia-uvm among them, and you must be allowed to open them:\n  ls -l /dev/nvidia*",
+    "These files must be there, nvidia-uvm among them, and you must be allowed to open them. Else the kernel may say "
+    "why:\n  ls -l /dev/nvidia*\n  sudo dmesg | grep -i -e nvrm -e xid",
 )
 CUDA_REFUSED = Outcome(
     "cuda.refused",
@@ -223,13 +183,6 @@ CUDA_REFUSED = Outcome(
     "CUDA starts, and a program cannot use GPU {gpu}: {error}.",
     "Its compute mode may forbid it; this shows the mode:\n  nvidia-smi -q -d COMPUTE -i {gpu}",
 )
-CUDA_SILENT = Outcome(
-    "cuda.silent",
-    Severity.FAULT,
-    "The process that started CUDA gave no answer, though NVML answers: {why}",
-    "See what the kernel says:\n  sudo dmesg | grep -i -e nvrm -e xid",
-)
-
 
 NO_DEVICES = "NoDevFiles"
 """What Slurm, and nobody else, sets CUDA_VISIBLE_DEVICES to in a job without a GPU. Source: its gpu plug-ins."""
@@ -237,15 +190,15 @@ NO_DEVICES = "NoDevFiles"
 
 def cuda(machine: ThisMachine) -> Iterator[Finding]:
     """Tell whether CUDA works; nothing where it was not started."""
-    facts = machine.cuda.facts
+    facts, visible = machine.cuda.facts, machine.environ.get(DEVICES)
     if machine.cuda.why:
-        yield CUDA_SILENT(why=machine.cuda.why)
+        yield CUDA_FAILS(error=machine.cuda.why)
     elif not facts:
         return
     elif "library" in facts:
         yield CUDA_NO_LIBRARY(error=facts["library"])
-    elif facts["code"] == library.NO_DEVICE and machine.visible is not None:
-        yield (CUDA_NOT_GIVEN if machine.visible == NO_DEVICES else CUDA_HIDDEN)(visible=machine.visible)
+    elif facts["code"] == library.NO_DEVICE and visible is not None:
+        yield (CUDA_NOT_GIVEN if visible == NO_DEVICES else CUDA_HIDDEN)(visible=visible)
     elif facts["code"]:
         yield CUDA_FAILS(error=facts["name"])
     else:
@@ -263,13 +216,6 @@ def cuda(machine: ThisMachine) -> Iterator[Finding]:
 
 # --- pids ---
 
-_INSTEAD = (
-    "Tables show such memory as others', or as that of no process listed, and notebooks that load the extension show "
-    "their own figures. Drivers from 565.57 on name a container's own processes; with an older one, the container may "
-    "have the machine's pids:\n"
-    "  docker run --pid=host ..."
-)
-
 PIDS_TOLD = Outcome(
     "pids.told", Severity.GOOD, "The driver names processes by their pids here, and tells what each holds."
 )
@@ -279,14 +225,14 @@ PIDS_NO_SIZES = Outcome(
     "The driver names processes by their pids here, and does not tell what each holds, as on WSL and on virtual GPUs.",
     "Notebooks that load the extension show their own figures.",
 )
-PIDS_FOREIGN = Outcome(
-    "pids.foreign",
-    Severity.WARNING,
-    "The driver names processes by pids that mean others here, as in a container.",
-    _INSTEAD,
-)
 PIDS_UNTOLD = Outcome(
-    "pids.untold", Severity.WARNING, "The driver does not list a process of this machine that uses a GPU.", _INSTEAD
+    "pids.untold",
+    Severity.WARNING,
+    "The driver does not name the processes here by their pids, as in a container.",
+    "Tables show such memory as others', or as that of no process listed, and notebooks that load the extension show "
+    "their own figures. Drivers from 565.57 on name a container's own processes; with an older one, the container may "
+    "have the machine's pids:\n"
+    "  docker run --pid=host ...",
 )
 
 
@@ -298,4 +244,4 @@ def pids(machine: ThisMachine) -> Iterator[Finding]:
     if listed["own"]:
         yield PIDS_TOLD() if listed["held"] is not None else PIDS_NO_SIZES()
     else:
-        yield PIDS_FOREIGN() if listed["others"] else PIDS_UNTOLD()
+        yield PIDS_UNTOLD()

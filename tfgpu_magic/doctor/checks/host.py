@@ -1,12 +1,11 @@
-"""What this is: versions, the container, the host's memory with the cgroups that limit it, and the variables."""
+"""What this is: versions, the host's memory with the cgroups that limit it, and the variables."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import platform
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from importlib import metadata
 
 from tfgpu_magic._version import __version__
@@ -15,7 +14,6 @@ from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.frameworks.jax.settings import VARIABLES as READ_BY_JAX
 from tfgpu_magic.frameworks.torch.framework import CUDA_OPTIONS, OPTIONS
 from tfgpu_magic.isolate import host_memory as memory
-from tfgpu_magic.isolate.host_memory import CgroupLimit
 from tfgpu_magic.policy import CEILING, POLICY, process_state
 from tfgpu_magic.units import BINARY
 
@@ -46,62 +44,20 @@ def _installed() -> Iterator[str]:
             yield f"{package} {metadata.version(package)}"
 
 
-# --- a container ---
-
-CONTAINER_NONE = Outcome("container.none", Severity.GOOD, "Not in a container.")
-CONTAINER_INSIDE = Outcome(
-    "container.inside", Severity.NOTE, "In a container of {kind}: it has the GPUs and processes that it was given."
-)
-
-_FILES = {"/.dockerenv": "Docker", "/run/.containerenv": "Podman", "/run/systemd/container": "systemd"}
-_VARIABLES = {"KUBERNETES_SERVICE_HOST": "Kubernetes", "APPTAINER_NAME": "Apptainer", "SINGULARITY_NAME": "Singularity"}
-_CGROUPS = {"kubepods": "Kubernetes", "docker": "Docker", "libpod": "Podman", "lxc": "LXC", "containerd": "containerd"}
-
-
-def container(machine: ThisMachine) -> Iterator[Finding]:
-    """Tell by what its maker leaves in it."""
-    found = containers(machine)
-    yield CONTAINER_INSIDE(kind=found[0]) if found else CONTAINER_NONE()
-
-
-def containers(machine: ThisMachine) -> list[str]:
-    """Return the kinds of container that this may be; none where it is the machine itself."""
-    kinds = [kind for name, kind in _VARIABLES.items() if name in machine.environ]
-    cgroup = machine.text("/proc/self/cgroup") or ""
-    kinds += [kind for name, kind in _CGROUPS.items() if re.search(rf"[/:.-]{name}\b", cgroup)]
-    return kinds + [kind for file, kind in _FILES.items() if machine.text(file) is not None]
-
-
 # --- memory ---
 
 LEAST = 2 * BINARY["GiB"]
 """Bytes below which programs are soon killed: TensorFlow's import takes 0.6 GiB, and an isolated call a copy of it."""
 
-_MORE = "The kernel kills what takes more, without a word: TensorFlow's import alone takes 0.6 GiB. End what uses it, "
-
 MEMORY_FREE = Outcome(
-    "host_memory.free",
-    Severity.GOOD,
-    "{available_bytes} of {total_bytes} are available, and no cgroup sets a limit here.",
-)
-MEMORY_LIMITED = Outcome(
-    "host_memory.limited",
-    Severity.GOOD,
-    "{left_bytes} may still be used: the cgroup {cgroup} has {used_bytes} in use of the {limit_bytes} that it allows. "
-    "The machine has {available_bytes} available.",
-)
-MEMORY_TIGHT = Outcome(
-    "host_memory.tight",
-    Severity.WARNING,
-    "Only {left_bytes} may still be used: the cgroup {cgroup} has {used_bytes} in use of the {limit_bytes} that it "
-    "allows.",
-    f"{_MORE}or ask for more where the limit is set: the job, the container, the Hub's spawner.",
+    "host_memory.free", Severity.GOOD, "{left_bytes} of the {limit_bytes} of {where} may still be used."
 )
 MEMORY_SHORT = Outcome(
     "host_memory.short",
     Severity.WARNING,
-    "Only {available_bytes} of {total_bytes} are available on this machine.",
-    f"{_MORE}or work elsewhere.",
+    "Only {left_bytes} of the {limit_bytes} of {where} may still be used.",
+    "The kernel kills what takes more, without a word: TensorFlow's import alone takes 0.6 GiB. End what uses it, or "
+    "ask for more where a limit is set: the job, the container, the Hub's spawner.",
 )
 MEMORY_PAGE_CACHE = Outcome(
     "host_memory.page-cache",
@@ -109,41 +65,20 @@ MEMORY_PAGE_CACHE = Outcome(
     "Parking may use {parking_bytes} of it at most: in the cgroup {cgroup}, which allows {limit_bytes}, {cache_bytes} "
     "are page cache, and parking does not count on its being dropped.",
 )
-MEMORY_UNKNOWN = Outcome(
-    "host_memory.unknown", Severity.NOTE, "The system does not report it: /proc/meminfo cannot be read."
-)
 
 
 def host_memory(machine: ThisMachine) -> Iterator[Finding]:
-    """Tell the room in the cgroup that has least of it, and on the machine, and what of it parking may use."""
+    """Tell the room on the machine or in the cgroup that has least of it, and what of it parking may use."""
     sizes = memory.machine(machine.root / "proc")
     total, available = sizes.get("MemTotal"), sizes.get("MemAvailable")
     if total is None or available is None:
-        yield MEMORY_UNKNOWN()
         return
-    found = list(memory.limits(machine.root / "proc", machine.root / "sys/fs/cgroup"))
-    limits = [one for one in found if one.most < total]
-    of_machine = {"total_bytes": total, "available_bytes": available}
-    tightest = min(limits, key=lambda one: one.left, default=None)
-    if tightest is not None:
-        yield (MEMORY_LIMITED if tightest.left >= LEAST else MEMORY_TIGHT)(
-            cgroup=tightest.cgroup,
-            left_bytes=min(tightest.left, available),
-            used_bytes=max(0, tightest.used - tightest.cache),
-            limit_bytes=tightest.most,
-            **of_machine,
-        )
-    if available < LEAST:
-        yield MEMORY_SHORT(**of_machine)
-    elif tightest is None:
-        yield MEMORY_FREE(**of_machine)
-    yield from _for_parking(found, available if tightest is None else min(tightest.left, available))
-
-
-def _for_parking(limits: Iterable[CgroupLimit], left: int) -> Iterator[Finding]:
-    """Tell what parking may use, where that is less than what is left: it never counts on what is to be dropped."""
+    limits = list(memory.limits(machine.root / "proc", machine.root / "sys/fs/cgroup"))
+    rooms = [(one.left, one.most, f"the cgroup {one.cgroup}") for one in limits if one.most < total]
+    left, limit, where = min([(available, total, "this machine"), *rooms])
+    yield (MEMORY_FREE if left >= LEAST else MEMORY_SHORT)(left_bytes=left, limit_bytes=limit, where=where)
     fullest = min(limits, key=lambda one: one.untouched, default=None)
-    if fullest is not None and fullest.untouched < left:
+    if fullest is not None and fullest.untouched < left:  # parking never counts on what is to be dropped
         yield MEMORY_PAGE_CACHE(
             cgroup=fullest.cgroup,
             parking_bytes=fullest.untouched,

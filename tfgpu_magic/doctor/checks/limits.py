@@ -1,4 +1,4 @@
-"""What the driver holds this process to, whether an administrator's limits are in force, and why they may not be."""
+"""What the driver holds this process to, and whether an administrator's limits are in force."""
 
 from __future__ import annotations
 
@@ -6,37 +6,21 @@ import json
 import time
 from collections.abc import Iterator
 
-from tfgpu_magic.doctor.child import ask
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.root import file
-from tfgpu_magic.root.file import UNLIMITED, Mistake
+from tfgpu_magic.root.file import Mistake
 
+HELD = Outcome(
+    "limits.held",
+    Severity.GOOD,
+    "The driver holds all processes of this cgroup together to {limit_bytes} of GPU {gpu}.",
+)
 NONE = Outcome(
-    "limits.none", Severity.GOOD, "The driver could hold users to limits of GPU memory, and holds this process to none."
-)
-HARD = Outcome(
-    "limits.hard",
-    Severity.GOOD,
-    "The driver, by the controller {back_end}, holds all processes in {cgroup} together to {hard_bytes} of GPU {gpu}; "
-    "{used_bytes} are in use, and {soft_bytes} are guaranteed.",
-)
-SOFT = Outcome(
-    "limits.soft",
-    Severity.GOOD,
-    "The driver, by the controller {back_end}, guarantees all processes in {cgroup} together {soft_bytes} of GPU "
-    "{gpu}; {used_bytes} are in use.",
-)
-CANNOT = Outcome(
-    "limits.cannot",
+    "limits.none",
     Severity.NOTE,
-    "The limits of {file} are not in force: {why}.",
-    "A ceiling bounds kernels meanwhile.",
-)
-UNSEEN = Outcome(
-    "limits.unseen",
-    Severity.NOTE,
-    "What the driver holds this process to cannot be seen from here: {why}.",
+    "{file} has limits, and the driver holds this process to none.",
+    "This shows the cgroups that have one:\n  tfgpu limits --show",
 )
 FLAWED = Outcome(
     "limits.flawed",
@@ -47,68 +31,41 @@ FLAWED = Outcome(
 AWAY = Outcome(
     "limits.away",
     Severity.WARNING,
-    "{file} has limits, and nothing has stated here for a minute that they are in force: is the service running?",
-    "As root:\n  systemctl enable --now tfgpu-limits",
+    "{file} has limits, and nothing has stated here for a minute that they are in force. A ceiling bounds kernels "
+    "meanwhile.",
+    "As root, start the service, or see why it has ended, as with a driver older than 615:\n"
+    "  systemctl enable --now tfgpu-limits\n"
+    "  systemctl status tfgpu-limits",
 )
-NOT_SET = Outcome("limits.not-set", Severity.WARNING, "The limit of {cgroup} is not in force on {gpu}: {why}.")
-LEFT = Outcome("limits.left", Severity.WARNING, "What {cgroup} may hold is left as it was: {why}.")
-OTHERS = Outcome(
-    "limits.others",
+NOT_SET = Outcome(
+    "limits.not-set",
     Severity.WARNING,
-    "Not all limits of other cgroups are in force: {count} are not, or are left as they were.",
+    "Not all limits are in force: {count} are not, or are left as they were.",
     "This says which, and why:\n  tfgpu limits --show",
-)
-STOPS = Outcome(
-    "limits.stops",
-    Severity.WARNING,
-    "The controller dmem, by which the driver limits, ends at {cgroup}: what is below has no limit of its own.",
-    "As root:\n  echo +dmem > {cgroup}/cgroup.subtree_control",
 )
 
 FRESH = 60.0
 """Seconds since the service last wrote; it does so each second."""
-_CODE = "from tfgpu_magic.doctor.children.limits import main; main()"
 
 
 def limits(machine: ThisMachine) -> Iterator[Finding]:
-    """Tell what holds, and why what should hold does not."""
-    path, rules = machine.root / str(file.FILE).lstrip("/"), None
+    """Tell what holds, and whether what should hold does."""
+    held = [gpu for gpu in machine.snapshot.gpus if gpu.limit is not None]
+    yield from (HELD(gpu=gpu.label, limit_bytes=gpu.limit) for gpu in held)
     try:
-        rules = file.parse(file.read(path))
+        rules = file.parse(file.read(machine.root / str(file.FILE).lstrip("/")))
     except Mistake as flaw:
         yield FLAWED(flaw=str(flaw))
-    answer = ask(_CODE).facts if machine.driver.works else {}
-    if not answer or (answer["why"] and not rules):
         return
-    if answer["why"]:
-        yield CANNOT(file=str(file.FILE), why=answer["why"]) if answer["none"] else UNSEEN(why=answer["why"])
-        yield from () if answer["none"] else _enforced(machine, answer["own"])
+    if rules is None:
         return
-    for one in answer["held"]:
-        yield (SOFT if one["hard_bytes"] == UNLIMITED else HARD)(**one)
-    yield from (STOPS(cgroup=cgroup) for cgroup in answer["stops"] if rules or answer["held"])
-    if rules:
-        yield from _enforced(machine, answer["own"])
-    elif not answer["held"]:
-        yield NONE()
-
-
-def _enforced(machine: ThisMachine, own: str) -> Iterator[Finding]:
-    """Tell what is not in force of the cgroups that this process is in; others are counted, and not named."""
     path = machine.root / "run/tfgpu_limits/limits.json"
     if not path.exists() or time.time() - path.stat().st_mtime > FRESH:
         yield AWAY(file=str(file.FILE))
         return
-    state, others = json.loads(path.read_text()), 0
-    not_set = [
-        (cgroup, gpu, why) for cgroup, gpus in state["limits"].items() for gpu, (_, _, why) in gpus.items() if why
-    ]
-    for cgroup, gpu, why in [*not_set, *((cgroup, "", why) for cgroup, why in state.get("left", {}).items())]:
-        if not f"{own}/".startswith(f"{cgroup}/"):
-            others += 1
-        elif gpu:
-            yield NOT_SET(cgroup=cgroup, gpu=machine.label(gpu), why=why)
-        else:
-            yield LEFT(cgroup=cgroup, why=why)
-    if others:
-        yield OTHERS(count=others)
+    state = json.loads(path.read_text())
+    count = sum(bool(why) for gpus in state["limits"].values() for _, _, why in gpus.values()) + len(state["left"])
+    if count:
+        yield NOT_SET(count=count)
+    if machine.works and not held:
+        yield NONE(file=str(file.FILE))

@@ -28,9 +28,6 @@ TWICE = Outcome(
     "{most_bytes}.",
     "Drop the ceiling, or write it in GiB.",
 )
-FLAWED = Outcome(
-    "policy.flawed", Severity.FAULT, "{flaw}", "Mend it there. A ceiling is `limit 40%`, `limit 4GiB` or both."
-)
 _LOAD = (
     "In ipython_config.py, where a list of the user's own does not replace it:\n"
     '  c.InteractiveShellApp.extra_extensions = ["tfgpu_magic"]'
@@ -49,45 +46,42 @@ NOT_HELD = Outcome(
     _LOAD,
 )
 WRONG = Outcome("policy.wrong", Severity.FAULT, "{flaw}", "Mend it there. All other settings hold.")
-FAILS = Outcome(
-    "policy.fails",
-    Severity.FAULT,
-    "The extension cannot be loaded in a kernel: {why}",
-    "IPython says where it fails:\n  ipython -c '%load_ext tfgpu_magic'",
-)
 BROKEN = Outcome(
     "policy.broken",
     Severity.FAULT,
     "IPython's configuration {file} fails: {why}. Kernels start without what it says.",
     "Mend it; IPython says where it fails:\n  ipython -c ''",
 )
-UNREAD = Outcome("policy.unread", Severity.WARNING, "IPython's configuration could not be read: {why}")
+FAILS = Outcome(
+    "policy.fails",
+    Severity.FAULT,
+    "IPython's configuration could not be read, and the extension loaded with it: {why}",
+    "IPython says where it fails:\n  ipython -c '%load_ext tfgpu_magic'",
+)
 
-_CODE = "from tfgpu_magic.doctor.children.ipython import main; main()"
+_CODE = "from tfgpu_magic.doctor.ipython_child import main; main()"
 
 
 def policy(machine: ThisMachine) -> Iterator[Finding]:
     """Tell what is set, and by whom."""
     answer = child.ask(_CODE, patience=child.IMPORTING)
-    yield from _judged(**answer.facts) if answer.facts else (UNREAD(why=answer.why),)
+    yield from _judged(**answer.facts) if answer.facts else (FAILS(why=answer.why),)
     ceiling = (answer.facts or {}).get("ceiling")
     if ceiling and "%" in ceiling["ceiling"]:
         most = read(ceiling["ceiling"])
-        for gpu in machine.driver.gpus:
+        for gpu in machine.snapshot.gpus:
             if gpu.limit is not None and gpu.most is not None:
                 told = {"ceiling": ceiling["ceiling"], "where": ceiling["where"]}
                 yield TWICE(gpu=gpu.label, limit_bytes=gpu.most, most_bytes=most.bytes(gpu), **told)
 
 
 def _judged(
-    *, broken: Mapping[str, str], wrong: list[str], fails: str, loaded: bool,
-    policy: tuple[str, str], ceiling: Mapping[str, Any] | None,
+    *, broken: Mapping[str, str], wrong: list[str], loaded: bool, policy: tuple[str, str],
+    ceiling: Mapping[str, Any] | None,
 ) -> Iterator[Finding]:  # fmt: skip
-    """Give what is to be said of what `children.ipython.main` tells."""
+    """Give what is to be said of what `ipython_child.main` tells."""
     yield from (BROKEN(file=file, why=why) for file, why in broken.items())
     yield from (WRONG(flaw=flaw) for flaw in wrong)
-    if fails:
-        yield FAILS(why=fails)
     words, where = policy
     try:
         if words:
@@ -96,7 +90,7 @@ def _judged(
     except PolicyError as error:
         yield MISSPELT(policy=words, where=where, instead=str(fallback.GROWS), why=str(error).partition("\n")[0])
     if ceiling:
-        yield from (FLAWED(flaw=flaw) for flaw in ceiling["flaws"])
+        yield from (WRONG(flaw=flaw) for flaw in ceiling["flaws"])
         yield (UNDER if loaded else NOT_HELD)(ceiling=ceiling["ceiling"], where=ceiling["where"])
     elif words and not loaded:
         yield NOT_LOADED()

@@ -12,41 +12,21 @@ from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
 
 FINDS = Outcome("tensorflow.finds", Severity.GOOD, "TensorFlow {version}, built for CUDA {cuda}, finds {gpus}.")
-ABSENT = Outcome("tensorflow.absent", Severity.NOTE, "It is not installed here.")
-NOT_ASKED = Outcome(
-    "tensorflow.not-asked",
-    Severity.NOTE,
-    "TensorFlow {version} is installed. It was not imported: it may hang with the driver.",
-)
-NO_GPU = Outcome(
-    "tensorflow.no-gpu",
-    Severity.NOTE,
-    "TensorFlow {version} can be imported. It finds no GPU, for the reason that is given above.",
-)
 ENDED = Outcome(
     "tensorflow.ended",
     Severity.FAULT,
     "TensorFlow {version} is installed, and could not be imported and list its GPUs: {why}",
     "See whether this says more, or is slow:\n  time python -c 'import tensorflow'",
 )
-CPU_ONLY = Outcome(
-    "tensorflow.cpu-only",
-    Severity.FAULT,
-    "TensorFlow {version} is built without CUDA: it uses no GPU.",
-    "Install a build with it:\n  pip install 'tensorflow[and-cuda]'",
-)
-LIBRARIES = Outcome(
-    "tensorflow.libraries",
-    Severity.FAULT,
-    "TensorFlow {version} finds no GPU, since it did not find all of CUDA's libraries: {missing}. It is built for CUDA "
-    "{cuda} and cuDNN {cudnn}.",
-    "Install them with it, or name their folders in LD_LIBRARY_PATH:\n  pip install 'tensorflow[and-cuda]'",
-)
 BLIND = Outcome(
     "tensorflow.blind",
     Severity.FAULT,
-    "TensorFlow {version} finds none of the GPUs that CUDA shows it, though it has all of CUDA's libraries.",
-    "It says why when it lists them:\n  python -c \"import tensorflow as tf; tf.config.list_physical_devices('GPU')\"",
+    "TensorFlow {version} finds none of the GPUs that CUDA shows it. It is built for CUDA {cuda} and cuDNN {cudnn}; of "
+    "their libraries it did not find: {missing}.",
+    "Install those that are missing with it, or name their folders in LD_LIBRARY_PATH. It says more when it lists its "
+    "GPUs:\n"
+    "  pip install 'tensorflow[and-cuda]'\n"
+    "  python -c \"import tensorflow as tf; tf.config.list_physical_devices('GPU')\"",
 )
 FEWER = Outcome(
     "tensorflow.fewer",
@@ -70,44 +50,21 @@ def installed() -> str | None:
 
 
 def tensorflow(machine: ThisMachine) -> Iterator[Finding]:
-    """Tell what TensorFlow finds."""
-    if machine.quick:
-        return
+    """Tell what TensorFlow finds of what CUDA shows it. Where the driver fails it is not imported: it may hang, too."""
     version = installed()
-    if version is None:
-        yield ABSENT()
-        return
-    driver = machine.driver
-    if driver.answer.late:
-        yield NOT_ASKED(version=version)
+    if machine.quick or version is None or not (machine.works or machine.snapshot.absent):
         return
     answer = child.ask(_CODE, patience=child.IMPORTING)
-    facts = answer.facts
-    if not facts:
+    if not answer.facts:
         yield ENDED(version=version, why=answer.why)
-    else:
-        yield _judged(machine, **facts)
-
-
-def _judged(
-    machine: ThisMachine, *, version: str, with_cuda: bool, cuda: str | None, cudnn: str | None, gpus: list[str],
-    libraries: list[str],
-) -> Finding:  # fmt: skip
-    """Return what is to be said of what a TensorFlow has answered: UUIDs of GPUs, versions that it is built for."""
-    shown = machine.cuda.facts.get("shown", [])
-    missing = [name for name in NEEDED if name not in libraries]
-    if not machine.driver.works:
-        return NO_GPU(version=version)
-    if not with_cuda:
-        return CPU_ONLY(version=version)
+        return
+    built = {name: answer.facts[name] for name in ("version", "cuda", "cudnn")}
+    gpus, libraries = answer.facts["gpus"], answer.facts["libraries"]
     found = [f"GPU {machine.label(uuid)}" for uuid in gpus]
-    passed_over = [f"GPU {machine.label(uuid)}" for uuid in shown if uuid not in gpus]
-    if gpus and passed_over:
-        return FEWER(version=version, gpus=found, passed_over=passed_over)
-    if gpus:
-        return FINDS(version=version, cuda=cuda, cudnn=cudnn, gpus=found)
-    if not shown and machine.visible is not None:
-        return NO_GPU(version=version)
-    if missing:
-        return LIBRARIES(version=version, missing=[f"lib{name}" for name in missing], cuda=cuda, cudnn=cudnn)
-    return BLIND(version=version)
+    passed_over = [f"GPU {machine.label(uuid)}" for uuid in machine.cuda.facts.get("shown", []) if uuid not in gpus]
+    if found and passed_over:
+        yield FEWER(**built, gpus=found, passed_over=passed_over)
+    elif found:
+        yield FINDS(**built, gpus=found)
+    elif passed_over:
+        yield BLIND(**built, missing=[f"lib{name}" for name in NEEDED if name not in libraries])

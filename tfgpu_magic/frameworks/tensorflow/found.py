@@ -18,7 +18,6 @@ def main(tf: Any) -> None:
     shown = cuda.shown()
     found = {
         "version": tf.__version__,
-        "with_cuda": bool(tf.test.is_built_with_cuda()),
         "cuda": build.get("cuda_version"),
         "cudnn": build.get("cudnn_version"),
         "gpus": [shown[ordinal] for ordinal in listed],

@@ -195,11 +195,6 @@ def multiprocessors(of: object, capability: tuple[int, int] | None) -> int | Non
     return cores // _CORES_PER_MULTIPROCESSOR.get(capability, 128)
 
 
-def opened() -> bool:
-    """Tell whether the driver's library was found."""
-    return _library is not None
-
-
 def starting(code: int) -> str:
     """Say why NVML did not start or counts no GPUs, and what to do."""
     why = "" if code in (NO_LIBRARY, NO_GPU, 18) else _out_of_reach()

@@ -1,1 +1,0 @@
-"""What checks run in processes of their own, because it may hang, crash, or change the process that it runs in."""
