@@ -113,6 +113,7 @@ def test_a_lost_gpu_is_a_fault_and_the_other_works(machine: Machine) -> None:
 
     assert report.names == ["gpus.works", "gpus.fails", "cuda.works"]
     assert report.facts("gpus.fails")["gpu"] == "1"
+    assert report.rows[1]["found"] == "1: unknown. The GPU is lost. Others go on."
 
 
 def test_what_programs_cannot_see_is_said_with_its_variable(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,7 @@ def gpus(machine: ThisMachine) -> Iterator[Finding]:
     for gpu in snapshot.gpus:
         of_gpu = {"gpu": gpu.label, "name": gpu.name or "unknown"}
         if gpu.error:
-            yield GPU_FAILS(**of_gpu, error=gpu.error)
+            yield GPU_FAILS(**of_gpu, error=gpu.error[:1].upper() + gpu.error[1:])
         elif gpu.mig:
             instances = [one.label for one in snapshot.gpus if one.index == gpu.index and one.instance is not None]
             yield GPU_MIG(**of_gpu, instances=instances, first=instances[0]) if instances else GPU_MIG_EMPTY(**of_gpu)
