@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
@@ -65,24 +64,14 @@ _CODE = "from tfgpu_magic.doctor.ipython_child import main; main()"
 def policy(machine: ThisMachine) -> Iterator[Finding]:
     """Tell what is set, and by whom."""
     answer = child.ask(_CODE, patience=child.IMPORTING)
-    yield from _judged(**answer.facts) if answer.facts else (FAILS(why=answer.why),)
-    ceiling = (answer.facts or {}).get("ceiling")
-    if ceiling and "%" in ceiling["ceiling"]:
-        most = read(ceiling["ceiling"])
-        for gpu in machine.snapshot.gpus:
-            if gpu.limit is not None and gpu.most is not None:
-                told = {"ceiling": ceiling["ceiling"], "where": ceiling["where"]}
-                yield TWICE(gpu=gpu.label, limit_bytes=gpu.most, most_bytes=most.bytes(gpu), **told)
-
-
-def _judged(
-    *, broken: Mapping[str, str], wrong: list[str], loaded: bool, policy: tuple[str, str],
-    ceiling: Mapping[str, Any] | None,
-) -> Iterator[Finding]:  # fmt: skip
-    """Give what is to be said of what `ipython_child.main` tells."""
+    if not answer.facts:
+        yield FAILS(why=answer.why)
+        return
+    broken, wrong, loaded, (words, where), ceiling = (
+        answer.facts[name] for name in ("broken", "wrong", "loaded", "policy", "ceiling")
+    )
     yield from (BROKEN(file=file, why=why) for file, why in broken.items())
     yield from (WRONG(flaw=flaw) for flaw in wrong)
-    words, where = policy
     try:
         if words:
             parser.parse(words)
@@ -91,7 +80,11 @@ def _judged(
         yield MISSPELT(policy=words, where=where, instead=str(fallback.GROWS), why=str(error).partition("\n")[0])
     if ceiling:
         yield from (WRONG(flaw=flaw) for flaw in ceiling["flaws"])
-        yield (UNDER if loaded else NOT_HELD)(ceiling=ceiling["ceiling"], where=ceiling["where"])
+        told = {"ceiling": ceiling["ceiling"], "where": ceiling["where"]}
+        yield (UNDER if loaded else NOT_HELD)(**told)
+        for gpu in machine.snapshot.gpus if "%" in ceiling["ceiling"] else ():
+            if gpu.limit is not None and gpu.most is not None:
+                yield TWICE(gpu=gpu.label, limit_bytes=gpu.most, most_bytes=read(told["ceiling"]).bytes(gpu), **told)
     elif words and not loaded:
         yield NOT_LOADED()
     elif not words and not broken:
