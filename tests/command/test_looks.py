@@ -151,7 +151,7 @@ def test_a_plan_speaks_of_lines_as_a_shell_has_them(machine: Machine, tmp_path: 
     with running(machine, "limit 60% --grow", "--", "-c", "print('ready', flush=True); input()", cwd=tmp_path):
         said = tfgpu(machine, "plan", "limit 60%").stdout
 
-    assert "`limit fair` asks for a part of what is left instead." in said
+    assert "The last to take its part finds too little: take a lower limit." in said
     assert "%tf_gpu" not in said
 
 

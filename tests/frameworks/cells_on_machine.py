@@ -140,13 +140,6 @@ def meanwhile(words: str, frameworks: Any = "tensorflow") -> None:
     enforcement.look_well = looking
 
 
-def fair() -> list[bool]:
-    """Return whether this process reports of each GPU that it has a part of no fixed size."""
-    from tfgpu_magic.frameworks import self_report
-
-    return [use.fair for use in self_report.brief().uses]
-
-
 def promised() -> list[int]:
     """Return what this process reports that it may take of each GPU, in MiB."""
     from tfgpu_magic.frameworks import self_report

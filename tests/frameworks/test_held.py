@@ -25,15 +25,8 @@ import tfgpu_magic.engine.enforcement as a
 from tfgpu_magic.model.snapshot import Snapshot
 a.look_well = lambda: Snapshot(time=0.0, error="The driver does not answer.")
 """
-SHARER = """
-import tfgpu_magic.engine.other_processes as o
-from tfgpu_magic.model.report import GpuUse, Report
-o._read = lambda _: o.OtherProcesses((Report(pid=1, summary="", uses=(GpuUse(gpu="*", fair=True, asked=1.0),)),))
-"""
 SAID = "from tfgpu_magic.engine import enforcement as a, engine; str(a.said_to_others(engine.plan('limit 1GiB')))"
 RESUME = "from tfgpu_magic.notebook import loading; loading._apply(get_ipython(), 'limit 99GiB', 'limit 1GiB', print)"
-FIXED_BY_ANY = "Until a framework is imported here, it is divided anew as others ask or end."
-FIXED_BY_TENSORFLOW = "Until TensorFlow is imported here, it is divided anew as others ask or end."
 RESUME_FITS = RESUME.replace("99GiB", "1GiB")
 SEEN = "import tensorflow as tf; tf.config.get_visible_devices('GPU')"
 NOW = "from tfgpu_magic.engine import engine; str(engine.current().asked)"
@@ -156,9 +149,6 @@ SCENES = {
         "mib() -> [3328, 2304]",
         env={"TFGPU_POLICY": "limit 2GiB"},
         never="NOT in",
-    ),
-    "a fair part, of TensorFlow that is imported after PyTorch took memory": Scene(
-        "%tf_gpu limit fair", "take(1)", "import tensorflow -> is in force", never="NOT in force"
     ),
     # Where one framework rejects it, each has what it had
     "TensorFlow rejects what PyTorch was told": Scene(
@@ -542,46 +532,10 @@ SCENES = {
         "import torch", "%config TfGpuMagics.policy = 'limit 2GiB' -> PyTorch takes up to 2 GiB", f"take(3) -> {CAPPED}"
     ),
     "a policy of the session for TensorFlow": Scene("%config TfGpuMagics.policy = 'split 2' -> `split 2` waits"),
-    # Parts of a limit
-    "a fair part is fixed": Scene(
-        "%gpu limit fair", "start_jax()[0] > 13000 -> True", "%tf_gpu growth -> `growth`", never="already using"
-    ),
-    "a fair part is divided anew until then": Scene(
-        "%gpu limit fair", SHARER, "8000 > start_jax()[0] > 6000 -> True", f"take(8, gpu=1) -> {CAPPED}"
-    ),
-    "a fair part of every framework is divided anew until one is imported": Scene(
-        f"%gpu limit fair -> {FIXED_BY_ANY}",
-        f"%gpu plan -> {FIXED_BY_ANY}",
-        f"%tf_gpu limit fair --grow -> {FIXED_BY_ANY}",
-    ),
-    "a fair part of TensorFlow is divided anew until that is imported": Scene(
-        f"%tf_gpu limit fair -> {FIXED_BY_TENSORFLOW}", f"%tf_gpu plan -> {FIXED_BY_TENSORFLOW}"
-    ),
-    "a fair part of TensorFlow alone, under a ceiling": Scene(
-        f"%tf_gpu limit fair -> {FIXED_BY_TENSORFLOW}",
-        "import torch",
-        "fair() -> [True, True]",
-        env={"TFGPU_CEILING": "limit 90%"},
-    ),
-    "a fair part that is fixed already": Scene(
-        "import torch", "%gpu limit fair -> so this gets 13.", never="divided anew"
-    ),
-    "a fair part of PyTorch is fixed": Scene("import torch", "%gpu limit fair", "fair() -> [False, False]"),
-    "a fair part of the others is promised as one": Scene(
-        "%gpu limit fair", "%tf_gpu limit 1GiB", "fair() -> [True, True]"
-    ),
     "what only the ceiling allows is not promised": Scene(
         "%tf_gpu limit 1GiB", "promised() -> [1024, 1024]", env=CEILING
     ),
     # Keras computes with JAX
-    "Keras, a fair part": Scene(
-        "%gpu limit fair",
-        "fair() -> [True, True]",
-        "start_jax()",
-        "fair() -> [False, False]",
-        f"{SEEN} -> : []",
-        env=KERAS,
-    ),
     "Keras, lowered": Scene(
         "%gpu limit 4GiB", "%config TfGpuMagics.ceiling = 'limit 2GiB'", f"{SEEN} -> : []", env=KERAS
     ),
@@ -605,9 +559,6 @@ SCENES = {
     ),
     "said while a configured policy waits for TensorFlow's import": Scene(
         "meanwhile('growth')", "import tensorflow", f"{NOW} -> 'growth'", env={"TFGPU_POLICY": "limit 2GiB"}
-    ),
-    "said while a fair part is fixed": Scene(
-        "%tf_gpu limit fair", "meanwhile('growth')", "import tensorflow", f"{NOW} -> 'growth'"
     ),
     "Keras keeps TensorFlow from the GPUs": Scene(
         "%gpu limit 4GiB -> `limit 4GiB` holds for PyTorch and JAX, from first use on.", env={"KERAS_BACKEND": "jax"}
@@ -634,12 +585,12 @@ def test_it_holds(play: Play, name: str) -> None:
     assert scene.never not in "\n".join(said)
 
 
-@pytest.mark.parametrize("line", ["%tf_gpu limit fair", "%gpu limit fair"])
+@pytest.mark.parametrize("line", ["%tf_gpu limit 1GiB", "%gpu limit 1GiB"])
 def test_what_is_in_force_is_said_once_whatever_was_asked_before(play: Play, line: str) -> None:
     *_, said = play({}, ["", "%load_ext tfgpu_magic", "%gpu growth", line, "import tensorflow"])
     told = [sentence for sentence in said.splitlines() if "is in force" in sentence]
 
-    assert [sentence.partition(" is ")[0] for sentence in told] == ["tfgpu_magic: `limit fair`"]
+    assert [sentence.partition(" is ")[0] for sentence in told] == ["tfgpu_magic: `limit 1GiB`"]
 
 
 def test_a_program_that_loads_no_extension_is_held_once_it_says_a_word(play: Play) -> None:

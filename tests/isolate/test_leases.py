@@ -173,17 +173,14 @@ def test_a_call_within_a_call_has_the_room_of_its_parent(two_gpus: Leases, monke
         caller.end()
 
 
-@pytest.mark.parametrize(("words", "fair"), [("growth", False), ("split 2", False), ("limit fair", True)])
-def test_a_call_is_in_the_book_with_its_process_and_whether_it_leaves_others_a_part(
-    two_gpus: Leases, words: str, fair: bool
-) -> None:
+@pytest.mark.parametrize("words", ["growth", "split 2"])
+def test_a_call_is_in_the_book_with_its_process_and_has_the_gpu_to_itself(two_gpus: Leases, words: str) -> None:
     with two_gpus.lease(LeaseRequest(parse(words), 1)) as lease:
         lease.started(os.getpid())
         with two_gpus._table.turn() as page:
             (claim,) = page.leased()
 
-    assert (claim.size, claim.fair) == (None, fair)
-    assert (claim.pid, claim.began) == (os.getpid(), began(os.getpid()))
+    assert (claim.size, claim.pid, claim.began) == (None, os.getpid(), began(os.getpid()))
 
 
 class Interrupted(LeaseTable):
@@ -486,24 +483,3 @@ def test_to_read_releases_no_lock_of_this_process(here: BoardDirectory, shared: 
     with other() as (_, slot):
         assert slot != shared.slot  # it sees that this process is alive
         assert len(claims(shared)) == 2
-
-
-def test_a_call_with_a_fair_part_waits_for_one_that_has_a_gpu_to_itself(shared: LeaseFile, two_gpus: Leases) -> None:
-    del two_gpus  # the machine is meant: this process's calls are in the shared table
-    calls, over = Leases(shared), threading.Event()
-    said: list[str] = []
-
-    def takes_a_part() -> None:
-        with calls.lease(LeaseRequestForAll(parse("limit fair"), waiting=lambda: said.append("waits"))):
-            said.append("begins")
-            over.wait()
-
-    whole = Caller(calls, "a GPU to itself")
-    until(lambda: whole.has)
-    fair = threading.Thread(target=takes_a_part, daemon=True)
-    fair.start()
-    until(lambda: said)
-    whole.end()
-    until(lambda: said == ["waits", "begins"])
-    over.set()
-    fair.join()

@@ -100,13 +100,6 @@ def test_a_limit_that_is_taken_at_once_may_follow_growth_which_no_other_gpu_is_l
     ]
 
 
-def test_a_fair_part_is_the_lower_of_both() -> None:
-    assert [device.limits for device in plan("limit fair").devices] == [(MOST,)] * 2
-    assert [device.limits for device in plan("limit fair", "limit 90%").devices] == [
-        device.limits for device in plan("limit fair", "limit 100%").devices
-    ]
-
-
 @pytest.mark.parametrize(("words", "in_force"), [("growth", True), ("limit 1GiB", False)])
 def test_a_first_cell_can_be_run_again_when_it_is_in_force(words: str, in_force: bool) -> None:
     first = plan("growth")

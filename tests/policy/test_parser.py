@@ -21,7 +21,7 @@ from tfgpu_magic.policy.parser import parse
 from tfgpu_magic.policy.policy import Policy, Request
 from tfgpu_magic.policy.requests.default import Default
 from tfgpu_magic.policy.requests.growth import Growth
-from tfgpu_magic.policy.requests.limit import FairLimit, Limit
+from tfgpu_magic.policy.requests.limit import Limit
 from tfgpu_magic.policy.requests.pick import Pick
 from tfgpu_magic.policy.requests.split import Split, SplitCpu
 from tfgpu_magic.policy.requests.visible import Visible
@@ -41,7 +41,6 @@ parts = st.integers(2, MOST_PARTS) | st.lists(amounts, min_size=1, max_size=4).m
 requests: st.SearchStrategy[Request] = st.one_of(
     st.sampled_from([Growth(), Growth(on=False), Growth(release=True)]),
     st.builds(Limit, amounts, maybe, st.booleans()),
-    st.builds(FairLimit, maybe, st.booleans()),
     st.builds(Split, parts, maybe, st.booleans()),
     st.builds(SplitCpu, st.integers(2, MOST_PARTS)),
     st.builds(Visible, st.none() | st.lists(gpus, unique=True, max_size=5).map(tuple)),
@@ -51,7 +50,7 @@ requests: st.SearchStrategy[Request] = st.one_of(
 policies = st.lists(requests, min_size=1, max_size=5).map(lambda rs: Policy().then(Policy(tuple(rs)))).filter(str)
 fragments = st.sampled_from(
     [word.name for word in WORDS]
-    + ["2GiB", "40%", "fair", "0=1GiB", "--grow", "--gpu", "--need", "0,1", ";", "none", "=", "٣GiB", "1e9"]
+    + ["2GiB", "40%", "0=1GiB", "--grow", "--gpu", "--need", "0,1", ";", "none", "=", "٣GiB", "1e9"]
     + ["--release"]
 )
 COMMAS = ("pick, limit 2GiB", "pick,limit 2GiB", "limit 2GiB, growth", "visible 0,1, limit 2GiB", "pick, 2")
@@ -192,6 +191,8 @@ def test_what_the_words_mean(text: str, policy: Policy) -> None:
         ("limit 4 G", "'4G' may be 4GiB, counted in 1024, or 4GB, in 1000."),
         ("limit 4 k", "'4k' may be 4KiB, counted in 1024, or 4kB, in 1000."),
         ("limit 0=", "A limit of how much?"),
+        ("limit fair", "`limit fair` is gone. Write a share, such as `limit 20%` for four notebooks on a GPU."),
+        ("limit 0=Fair --grow", "`limit fair` is gone."),
         ("limit 0=1GiB --gpu 1", "GPU 0 or GPU 1?"),
         ("visible -1", "For none, write `%tf_gpu visible none`."),
         ("pick all", "For all of them, write `%tf_gpu visible all`."),

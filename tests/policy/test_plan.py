@@ -354,24 +354,18 @@ def test_a_limit_that_leaves_the_libraries_little_is_warned_of(words: str, warne
     assert any("Warning: of GPU 0 this leaves" in note for note in notes) is warned
 
 
-HIDES = "visible none; limit fair"
-
-
 @pytest.mark.parametrize(
     ("plan", "hides"),
     [
-        (planned("limit fair", *FOUR).hiding_all(), True),  # as Keras' other backends have it
-        (planned(HIDES, *FOUR, frozen=True), True),
-        (planned(HIDES, *FOUR), False),  # the variable hides them from every framework
+        (planned("growth", *FOUR).hiding_all(), True),  # as Keras' other backends have it
+        (planned("visible none", *FOUR, frozen=True), True),
+        (planned("visible none", *FOUR), False),  # the variable hides them from every framework
         (fallback.least(parse("growth"), read("limit 1GiB"), frozen=True), True),
         (fallback.least(parse("growth"), read("limit 1GiB")), False),
     ],
 )
-def test_where_only_tensorflows_own_api_hides_the_gpus_it_has_no_part_that_is_to_be_fixed(
-    plan: Plan, hides: bool
-) -> None:
+def test_a_plan_knows_whether_tensorflows_own_api_hides_all_gpus(plan: Plan, hides: bool) -> None:
     assert plan.hidden is hides
-    assert plan.divides is (not hides and plan.settled.divides)
 
 
 def test_the_beginning_of_two_uuids_is_neither_gpu() -> None:

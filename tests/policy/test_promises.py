@@ -1,12 +1,10 @@
-"""What other processes may yet take of a GPU: how promises add up, what is said of them, and how a GPU is divided."""
+"""What other processes may yet take of a GPU: how promises add up, what is said of them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.figures import tensorflow
 from tests.policy.test_plan import kernel, snapshot
@@ -15,13 +13,9 @@ from tfgpu_magic.engine.other_processes import picks
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.model.report import GpuUse, Report
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.policy.ceiling import read
-from tfgpu_magic.policy.fallback import nearest
-from tfgpu_magic.policy.memory import context_bytes, whole
 from tfgpu_magic.policy.parser import parse
 from tfgpu_magic.policy.plan import Plan, make
-from tfgpu_magic.policy.process_state import Stage
-from tfgpu_magic.policy.promises import EVERY_GPU, Promise, gather, standing
+from tfgpu_magic.policy.promises import Promise, gather, standing
 
 CONTEXT = 512 * MIB
 """What is kept for CUDA's context on a GPU of 16 GiB."""
@@ -38,23 +32,20 @@ def holds(pid: int, size: float, index: int = 0) -> Process:
     return Process(gpu=str(index), pid=pid, kind="C", held=int(size * GIB))
 
 
-def asks(pid: int, limit: float | None = None, *, fair: bool = False, at: float = 0.0, on: str = "GPU-0") -> Report:
+def asks(pid: int, limit: float | None = None, *, at: float = 0.0, on: str = "GPU-0") -> Report:
     """Return the report of a process with a limit in GiB, or with growth."""
     size = None if limit is None else int(limit * GIB)
-    return Report(pid=pid, summary="", uses=(GpuUse(gpu=on, limit=size, fair=fair, asked=at),))
+    return Report(pid=pid, summary="", uses=(GpuUse(gpu=on, limit=size, asked=at),))
 
 
-def planned(
-    words: str, machine: Snapshot, *reports: Report, stage: Stage = Stage.ABSENT, most: str | None = None
-) -> Plan:
-    ceiling = None if most is None else read(most)
-    process = kernel(*machine.gpus, promises=gather(machine, reports), stage=stage, ceiling=ceiling)
+def planned(words: str, machine: Snapshot, *reports: Report) -> Plan:
+    process = kernel(*machine.gpus, promises=gather(machine, reports))
     return make(parse(words), machine, process, lambda: NAMES)
 
 
 def promised(plan: Plan) -> str:
     """Return what a plan says of promises."""
-    return "\n".join(note for note in plan.notes if "promised" in note or "each of" in note or "nobody else" in note)
+    return "\n".join(note for note in plan.notes if "promised" in note)
 
 
 def test_a_promise_is_the_larger_of_what_is_held_and_what_may_be_taken() -> None:
@@ -122,21 +113,13 @@ def test_a_call_that_reports_of_itself_counts_once_and_one_without_a_process_cou
     assert [(one.pid, one.total) for one in found] == [(1, 5 * GIB), (None, 3 * GIB)]
 
 
-def test_a_call_that_has_a_gpu_to_itself_has_all_of_it_and_one_with_a_fair_part_shares_it() -> None:
+def test_a_call_that_has_a_gpu_to_itself_has_all_of_it() -> None:
     whole = Gpu(index=0, uuid="GPU-0", total=16 * GIB, reserved=GIB, used=2 * GIB, free=13 * GIB)
     machine = Snapshot(time=0.0, gpus=(whole,), processes=(holds(1, 2),))
-    leases = [Promise(gpu="GPU-0", pid=1), Promise(gpu="GPU-0", pid=2, fair=True)]
 
-    one, two = gather(machine, [asks(1)], leases)
+    (one,) = gather(machine, [asks(1)], [Promise(gpu="GPU-0", pid=1)])
 
-    assert (one.total, one.owed, one.fair) == (15 * GIB, 13 * GIB, False)
-    assert (two.size, two.fair) == (None, True)
-
-
-def test_a_fair_part_of_a_call_is_as_large_as_its_process_reports() -> None:
-    (one,) = gather(snapshot(gpu()), [asks(1, 3)], [Promise(gpu="GPU-0", pid=1, fair=True)])
-
-    assert (one.size, one.fair) == (3 * GIB + CONTEXT, False)
+    assert (one.total, one.owed) == (15 * GIB, 13 * GIB)
 
 
 def test_a_report_that_promises_nothing_still_claims_what_was_picked() -> None:
@@ -193,93 +176,6 @@ def test_names_are_asked_for_only_where_one_is_said() -> None:
     assert make(parse("limit 40%"), machine, process, fail).devices
 
 
-def part(plan: Plan) -> int:
-    (device,) = plan.devices
-    return sum(device.limits)
-
-
-def test_four_that_ask_for_a_fair_part_get_the_same_and_each_is_told_what() -> None:
-    reports = [asks(1, fair=True), asks(2, fair=True), asks(3, fair=True)]
-
-    plan = planned("limit fair", snapshot(gpu()), *reports)
-
-    assert part(plan) == (16 * GIB - 4 * CONTEXT - 1800 * MIB) // 4 // MIB * MIB
-    assert "GPU 0: 3.1 GiB for each of 4: this, a.ipynb, b.ipynb and train.py." in promised(plan)
-    assert "Until TensorFlow is imported here, it is divided anew as others ask or end." in promised(plan)
-
-
-def test_whoever_takes_a_part_leaves_the_others_as_much_and_the_fifth_gets_what_is_left() -> None:
-    first = part(planned("limit fair", snapshot(gpu()), *(asks(pid, fair=True) for pid in (2, 3, 4))))
-    then = [asks(1, first / GIB), asks(3, fair=True), asks(4, fair=True)]
-
-    assert part(planned("limit fair", snapshot(gpu()), *then)) == first
-
-    taken = [asks(pid, first / GIB) for pid in (1, 2, 3)]
-    fifth = planned("limit fair", snapshot(gpu()), *taken, asks(4, fair=True))
-    assert part(fifth) < first // 2
-    assert "Promised already: 3.6 GiB to a.ipynb, 3.6 GiB to b.ipynb and 3.6 GiB to train.py." in promised(fifth)
-
-
-def test_a_part_that_nobody_shares_is_all_that_is_left() -> None:
-    said = promised(planned("limit fair --grow", snapshot(gpu()), asks(1, 4), asks(2)))
-
-    assert "nobody else has a fair part of it now, so this gets 9.2 GiB. Promised already: 4.5 GiB to a.ipynb." in said
-
-
-SHARING = [asks(1, fair=True), asks(2, fair=True), asks(3, fair=True)]
-
-
-@pytest.mark.parametrize("words", ["limit fair", "limit fair --grow"])
-def test_a_part_is_held_to_the_ceiling_as_large_as_it_is(words: str) -> None:
-    shared = planned(words, snapshot(gpu()), *SHARING, most="limit 40%")
-
-    assert (str(shared.asked), part(shared)) == (words, part(planned(words, snapshot(gpu()), *SHARING)))
-    assert part(planned(words, snapshot(gpu()), most="limit 40%")) == whole(16 * GIB * 40 // 100)
-
-
-@pytest.mark.parametrize("others", [SHARING, []])
-def test_so_is_one_that_is_configured(others: list[Report]) -> None:
-    machine = snapshot(gpu(), gpu(1, total=4))
-    process = kernel(*machine.gpus, promises=gather(machine, others), ceiling=read("limit 40%"))
-
-    plan, _ = nearest(parse("visible 0; limit fair"), machine, process)
-
-    assert str(plan.asked) == "visible 0; limit fair"
-
-
-def test_a_process_that_knows_no_gpu_yet_has_a_part_of_each() -> None:
-    plan = planned("limit fair", snapshot(gpu(0), gpu(1)), asks(1, fair=True, on=EVERY_GPU))
-
-    assert [line for line in promised(plan).splitlines() if line.startswith("GPU 0, 1: ")]
-    assert plan.devices[0].limits == plan.devices[1].limits
-
-
-def test_where_all_is_promised_a_fair_part_is_refused_and_no_smaller_limit_is_offered() -> None:
-    with pytest.raises(Refused, match="a fair part, 0 MiB, of the 16 GiB that are free is too little") as refused:
-        planned("limit fair", snapshot(gpu()), asks(1, 7.5), asks(2, 7.5))
-
-    assert "limit 32MiB" not in str(refused.value)
-    assert "Memory of GPU 0 is promised: 8 GiB to a.ipynb and 8 GiB to b.ipynb." in str(refused.value)
-
-
-def test_a_part_is_settled_in_bytes_only_when_tensorflow_is_there() -> None:
-    waits = planned("limit fair", snapshot(gpu()), asks(1, fair=True))
-    there = planned("limit fair", snapshot(gpu()), asks(1, fair=True), stage=Stage.IMPORTED)
-
-    assert (str(waits.asked), str(waits.settled), waits.divides) == ("limit fair", "limit fair", True)
-    assert (str(there.asked), str(there.settled)) == ("limit fair", f"limit {part(there) // MIB}MiB")
-    assert not there.divides
-
-
-def test_parts_of_unequal_gpus_are_settled_gpu_by_gpu() -> None:
-    machine = snapshot(gpu(0), gpu(1, total=8))
-
-    plan = planned("limit fair --grow", machine, stage=Stage.IMPORTED)
-
-    assert [str(request).partition("=")[0] for request in plan.settled] == ["limit 0", "limit 1"]
-    assert all(str(request).endswith(" --grow") for request in plan.settled)
-
-
 def test_what_is_promised_and_not_taken_stands_in_the_status_and_a_contexts_estimate_does_not() -> None:
     machine = Snapshot(time=0.0, gpus=(gpu(used=4.25), gpu(1)), processes=(holds(1, 4.25),))
     found = gather(machine, [asks(1, 4), asks(2, 6.4), asks(3)])
@@ -287,45 +183,3 @@ def test_what_is_promised_and_not_taken_stands_in_the_status_and_a_contexts_esti
     assert standing(machine.gpus, found, lambda: NAMES) == [
         "Memory of GPU 0 is promised and not taken yet: 6.9 GiB to b.ipynb."
     ]
-
-
-asked = st.tuples(st.booleans(), st.floats(0, 12), st.floats(0, 12))
-
-
-@given(st.lists(asked, max_size=6), st.floats(0, 15), st.permutations(range(6)), st.integers(1, 6))
-def test_fair_parts_never_exceed_what_is_there_in_whatever_order_they_are_taken(
-    others: list[tuple[bool, float, float]], used: float, order: list[int], sharing: int
-) -> None:
-    """Some have limits, and have taken a part of them; what is left is divided, and fixed one part after the other."""
-    held = {pid: min(limit, taken) for pid, (has, limit, taken) in enumerate(others, 100) if has}
-    machine = Snapshot(
-        time=0.0,
-        gpus=(gpu(used=min(15.9, used + sum(held.values()))),),
-        processes=tuple(holds(pid, size) for pid, size in held.items()),
-    )
-    fixed = [asks(pid, limit) for pid, (_, limit, _) in enumerate(others, 100)]
-    waiting = [pid + 1 for pid in order if pid < sharing]
-    before = sum(one.owed for one in gather(machine, fixed))
-    parts: list[int] = []
-    while waiting:
-        pid = waiting.pop()
-        try:
-            plan = planned("limit fair", machine, *fixed, *(asks(one, fair=True) for one in waiting))
-        except Refused:
-            return  # too little is left to work with: nothing more is promised
-        parts.append(part(plan))
-        fixed.append(asks(pid, parts[-1] / GIB))
-
-        free = machine.gpus[0].free or 0
-        assert before + sum(parts) + len(parts) * context_bytes(16 * GIB) <= free
-
-
-@given(st.integers(1, 8), st.floats(0, 6))
-def test_fair_parts_are_equal_whoever_begins(sharing: int, used: float) -> None:
-    machine = snapshot(gpu(used=used))
-    parts = {
-        part(planned("limit fair", machine, *(asks(pid + 1, fair=True) for pid in range(sharing) if pid != one)))
-        for one in range(sharing)
-    }
-
-    assert len(parts) == 1

@@ -78,8 +78,8 @@ def test_later_words_replace_it_and_it_replaces_earlier_ones(earlier: str, later
     [
         ("growth", [], ["on", "off"]),
         ("growth", ["on"], []),
-        ("limit", [], ["0=", "1=", "2GiB", "4GiB", "25%", "50%", "fair"]),
-        ("limit", ["0=1GiB", "--grow"], ["1=", "2GiB", "4GiB", "25%", "50%", "fair"]),
+        ("limit", [], ["0=", "1=", "2GiB", "4GiB", "25%", "50%"]),
+        ("limit", ["0=1GiB", "--grow"], ["1=", "2GiB", "4GiB", "25%", "50%"]),
         ("limit", ["2GiB"], ["0=", "1="]),
         ("split", ["--cpu"], ["2", "4"]),
         ("split", ["2"], []),

@@ -153,7 +153,7 @@ def test_a_share_is_of_the_limit_and_says_so(site: Site, place: str) -> None:
 
 
 @misc
-def test_a_fair_part_and_a_pick_stand_on_what_can_be_had(site: Site) -> None:
+def test_equal_parts_and_a_pick_stand_on_what_can_be_had(site: Site) -> None:
     site.limit(8 * GIB, gpu=1)
     site.machine.add_neighbour("10GiB@1")  # 6 GiB are free of the second GPU, and 4 may be had of the first
 
@@ -162,9 +162,8 @@ def test_a_fair_part_and_a_pick_stand_on_what_can_be_had(site: Site) -> None:
     assert "no GPU has it" in site.do(refused, "pick --need 90%")
     site.machine.add_neighbour("1GiB@0", cgroup=site.inside)
     context, libraries = 512 * MIB, 1536 * MIB
-    fair = int(site.do(first_op, "visible 0; limit fair")[0]) - CONTEXT
-    assert 0 < fair <= 3 * GIB - limits.DRIVERS_PART - context
-    assert fair >= 3 * GIB - limits.DRIVERS_PART - context - libraries
+    part, room = int(site.do(first_op, "visible 0; split 2")[0]) - CONTEXT, 3 * GIB - limits.DRIVERS_PART - context
+    assert (room - libraries) // 2 <= part <= room // 2
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ NOTEBOOK = [
     ),
     notebook(
         "limit: right",
-        ".limit 1GiB | .limit 25% | .limit 0=1GiB 1=25% | .limit 2GiB --grow | .limit fair | "
+        ".limit 1GiB | .limit 25% | .limit 0=1GiB 1=25% | .limit 2GiB --grow | "
         f".visible 1; limit 2GiB | .plan | .code | .env | .growth | .limit 1GiB | {USE} | {EVERY_GPU} | .",
         "shared",
     ),
@@ -59,11 +59,11 @@ NOTEBOOK = [
         "limit: wrong",
         ".limit | .limit 1.5 | .limit 1.5GB 2GB | .limit 100GiB | .limit 7=1GiB | .limit 0 | .limit 101% | "
         ".limit -1GiB | .limit 1GiB --gorw | .limt 1GiB | .limit 2GiB; growth | .limit 0=1GiB; limit 1GiB | "
-        ".plan limit 100GiB | .limit much | .limit 1KiB",
+        ".plan limit 100GiB | .limit much | .limit 1KiB | .limit fair",
     ),
     notebook(
         "limit: not fitting",
-        ".limit 40% | .limit 0=2GiB | .limit 2GiB --grow | .limit fair | .plan limit 40% | .code limit 40% | "
+        ".limit 40% | .limit 0=2GiB | .limit 2GiB --grow | .plan limit 40% | .code limit 40% | "
         ".visible 1; limit 40% | .env limit 40% | .limit 510MiB",
         "full",
     ),
@@ -160,7 +160,7 @@ ADMINISTRATED = [
     ),
     notebook(
         "Words under the ceiling",
-        ".limit 90% | .growth | .growth off | .split 2 | .split 3GiB 3GiB | .limit fair | .limit 30% | "
+        ".limit 90% | .growth | .growth off | .split 2 | .split 3GiB 3GiB | .limit 30% | "
         ".default | .plan limit 90% | .code limit 90% | .visible 1 | .growth --release | "
         "%config TfGpuMagics.ceiling = 'limit 90%' | %config TfGpuMagics.ceiling = 'limit 30%' | .limit 3GiB | "
         "%config TfGpuMagics.policy = 'growth' | %%tf_gpu isolate limit 90%\n1",
@@ -171,6 +171,8 @@ ADMINISTRATED = [
     notebook("A policy that is none", ". | import tensorflow as tf | .", file='policy = "limti 40%"\n'),
     notebook("A ceiling that is none", ". | .limit 1GiB", file='ceiling = "limti 40%"\n'),
     notebook("A ceiling that says too little", ". | .limit 1GiB", file='ceiling = "little"\npark = 1\n'),
+    notebook("A word that is gone", ". | import tensorflow as tf", file='policy = "limit fair"\n'),
+    notebook("A ceiling of a word that is gone", ".", file='ceiling = "limit fair"\n'),
     notebook("Misspelt names", ".", file='celing = "limit 40%"\npolicys = "growth"\nparking = 3\n'),
     notebook("No TOML", ". | .limit 1GiB", file="policy = growth\n"),
     notebook(
@@ -245,7 +247,7 @@ SHELL = [
     ),
     shell(
         "tfgpu plan, env, status",
-        '.plan "visible 1; limit 40%" | .plan "limit 7GiB" | .plan "limt 7GiB" | .plan | '
+        '.plan "visible 1; limit 40%" | .plan "limit 7GiB" | .plan "limt 7GiB" | .plan "limit fair" | .plan | '
         '.env "visible 1; growth" | .env "limit 2GiB" | .env "limit 7GiB" | .status | .status --xml | '
         ".status -- x.py | .-- x.py | .top",
         "shared",

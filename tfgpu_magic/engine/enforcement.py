@@ -24,7 +24,7 @@ from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
 from tfgpu_magic.monitor.driver.sources import makers
 from tfgpu_magic.policy import fallback, parser
-from tfgpu_magic.policy.plan import Plan, in_bytes, make, renew
+from tfgpu_magic.policy.plan import Plan, make, renew
 from tfgpu_magic.policy.policy import NOTHING, Policy
 from tfgpu_magic.policy.process_state import GROWTH, Stage, showing
 
@@ -232,9 +232,6 @@ def at_import() -> None:
         if why := devices.without_gpu(device.gpu.label for device in plan.devices):
             import_hook.warn(f"tfgpu_magic: {why}")
             return
-        if plan.divides:
-            _divide(plan)
-            return
         devices.configure(plan)
     except Exception as error:  # TensorFlow's have no common root
         why = f"tfgpu_magic: `{plan.asked}` is NOT in force: {str(error) or type(error).__name__}"
@@ -257,24 +254,6 @@ def at_import() -> None:
         import_hook.warn("\n".join(new_notes))
 
 
-def _divide(plan: Plan) -> None:
-    """Fix the parts of a plan that waited for an import, as things are now; say how large they are."""
-    snapshot = look_well()
-    with other_processes.settling(plan.settled) as processes:
-        if _said_since(plan):
-            return
-        process = processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot)
-        now, why = fallback.nearest(plan.settled, snapshot, process, lambda: other_processes.names(snapshot))
-        now = now if why else replace(now, asked=plan.asked)
-        RUNTIME.apply(replace(now, settled=in_bytes(now.settled, now.devices), configured=plan.configured))
-    head = f"tfgpu_magic: `{plan.asked}`"
-    if why:
-        import_hook.warn(f"{head} cannot be had in full. `{now.asked}` is in force instead.\n{why}")
-    elif import_hook.in_a_cell():
-        parts = [f"{now.takes(device)} on GPU {device.gpu.label}" for device in now.devices]
-        import_hook.show(f"{head} is in force from TensorFlow's first op on: {', '.join(parts)}.")
-
-
 def hold_others() -> None:
     """Hold the frameworks beside TensorFlow to what is asked of them, and to the ceiling: now and at each import.
 
@@ -288,7 +267,7 @@ def hold_others() -> None:
 def hold_imports() -> None:
     """Hold the frameworks beside TensorFlow to what is asked of them, and to the ceiling, whenever one is imported."""
     if "tensorflow" not in sys.modules:
-        import_hook.call_at_import(at_import)  # before `tell_others`: one of them fixes fair parts and says so
+        import_hook.call_at_import(at_import)
     for module in NAMES.keys() - sys.modules.keys():
         import_hook.call_at_import(tell_others, module)
 
@@ -296,7 +275,7 @@ def hold_imports() -> None:
 def tell_others() -> None:
     """Tell the frameworks beside TensorFlow what is asked of them, under the ceiling: of each the nearest it can have.
 
-    The GPUs of a configured policy are chosen then, and parts of no fixed size are fixed.
+    The GPUs of a configured policy are chosen then.
     """
     try:
         if not importing():  # TensorFlow imports JAX; what is for itself is decided when it is imported
@@ -319,11 +298,9 @@ def tell_others() -> None:
 
 
 def _choose(plan: Plan) -> None:
-    """Choose the GPUs of a configured policy that waits, for all frameworks, and fix the parts that all have."""
-    if plan.configured and not plan.judged and (plan.asked.choice is not None or plan.divides):
+    """Choose the GPUs of a configured policy that waits, for all frameworks."""
+    if plan.configured and not plan.judged and plan.asked.choice is not None:
         enforce_nearest()
-    if RUNTIME.current.judged and RUNTIME.current.divides and RUNTIME.current.others.asked.divides:
-        _divide(RUNTIME.current)
 
 
 def _looked() -> Snapshot:

@@ -31,7 +31,7 @@ from tfgpu_magic.policy import fallback, parser
 from tfgpu_magic.policy import plan as planning
 from tfgpu_magic.policy.memory import capacity
 from tfgpu_magic.policy.plan import Plan
-from tfgpu_magic.policy.policy import NOTHING, Policy
+from tfgpu_magic.policy.policy import Policy
 from tfgpu_magic.policy.process_state import ProcessState, Stage
 from tfgpu_magic.policy.word import RESTART
 from tfgpu_magic.units import rounded
@@ -154,11 +154,6 @@ def waiting() -> Plan:
     plan = decided()
     if not (plan.judged and plan.devices):
         return plan
-    if plan.divides and current_stage() is Stage.ABSENT:
-        snapshot = look()
-        process = other_processes.observed(snapshot)
-        now = planning.draft(NOTHING, snapshot, process)
-        return planning.noted(now, process, lambda: other_processes.names(snapshot, process.promises))
     return planning.renew(plan, look(), waits=current_stage() is not Stage.READY)
 
 

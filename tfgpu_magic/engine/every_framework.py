@@ -17,7 +17,7 @@ from tfgpu_magic.policy import fallback, refusal
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkRequest, FrameworkState
 from tfgpu_magic.policy.memory import context_bytes
-from tfgpu_magic.policy.plan import Others, Plan, draft, in_bytes
+from tfgpu_magic.policy.plan import Others, Plan, draft
 from tfgpu_magic.policy.policy import NOTHING, Memory, Policy, Reset
 from tfgpu_magic.policy.process_state import DEVICES, ProcessState, Stage, showing
 from tfgpu_magic.policy.resolver import shares
@@ -43,26 +43,20 @@ def plan(
     there, alone, own = registry.limited(), process._replace(keras=None), _for_tensorflow(asked)
     now = Policy(tuple(request for request in asked if isinstance(request, Memory | Reset)))
     words = RUNTIME.current.others.asked.then(now)
-    if words.divides:
-        alone = alone._replace(fixed_by=say("a framework") if process.anew or not registry.imported() else "")
     before = _before(process)
 
     def extended(made: Plan) -> Plan:
         if made.show and asked.choice is not None and len(made.devices) < len(process.shown or ()):
             raise refusal.shown_to_others(asked, process)
-        settled = _settled(words, made, snapshot, process)
-        earlier = RUNTIME.current.others.asked if process.anew else RUNTIME.current.others.settled
-        asks = (earlier, now) if settled == words else (settled, NOTHING)
-        if settled != words:
-            made = replace(made, settled=in_bytes(made.settled, made.devices))
+        earlier = RUNTIME.current.others.asked
         parts = []
         for one in there:
-            wanted = _wanted(one, *asks, made, snapshot, process)
+            wanted = _wanted(one, earlier, now, made, snapshot, process)
             part = one.plan(wanted, _state(one, process))
             if not (process.anew or part.asks_the_same(before.get(one.name))) and _is_fixed(one):
                 raise refusal.framework_too_late(one.name, one.since, asked, process)
             parts.append(part)
-        return _with(made, Others(words, settled, tuple(parts)), before)
+        return _with(made, Others(words, tuple(parts)), before)
 
     if not process.anew and any(map(_is_fixed, there)):
         extended(draft(own, snapshot, alone))  # what is free does not matter where it is too late
@@ -85,8 +79,7 @@ def with_others(made: Plan, snapshot: Snapshot, process: ProcessState) -> Plan:
         process: this process, or a new one.
     """
     before, words = _before(process), RUNTIME.current.others.asked
-    settled = _settled(words, made, snapshot, process)
-    made = replace(made, others=Others(words, settled))
+    made = replace(made, others=Others(words))
     parts: list[FrameworkPlan] = []
     for one in registry.limited():
         try:
@@ -96,7 +89,7 @@ def with_others(made: Plan, snapshot: Snapshot, process: ProcessState) -> Plan:
             kept = before.get(one.name) or FrameworkPlan(framework=one.name, environment=growth([one]))
             hidden = {} if process.ceiling is None else showing(())
             parts.append(replace(kept, environment={**kept.environment, **hidden}, unmet=why))
-    return _with(made, Others(words, settled, tuple(parts)), before)
+    return _with(made, Others(words, tuple(parts)), before)
 
 
 def growth(some: Iterable[Framework] = registry.FRAMEWORKS) -> dict[str, str]:
@@ -113,24 +106,6 @@ def _with(made: Plan, others: Others, before: Mapping[str, FrameworkPlan]) -> Pl
     """Return a plan for TensorFlow with what is done about the others."""
     same = all(part.asks_the_same(before.get(part.framework)) for part in others.parts)
     return replace(made, others=others, in_force=made.in_force and same)
-
-
-def _settled(words: Policy, made: Plan, snapshot: Snapshot, process: ProcessState) -> Policy:
-    """Return what the others are asked with fair parts by their bytes; the words themselves while none is fixed.
-
-    A part is fixed when a framework is imported, and then stays.
-    """
-    if process.anew or not words.divides:
-        return words
-    there = RUNTIME.current.others
-    if there.settled != there.asked and words.asks_the_same(there.asked):
-        return there.settled
-    if all(one.stage() is Stage.ABSENT for one in registry.FRAMEWORKS):
-        return words
-    try:
-        return in_bytes(words, shares(NOTHING, words, _shown(made, process), snapshot, process).devices())
-    except Refused:
-        return words
 
 
 def _for_tensorflow(policy: Policy) -> Policy:
@@ -185,7 +160,7 @@ def _possible(
 ) -> FrameworkPlan:
     """Return the nearest to what was asked of a framework that can be had; no GPU where nobody knows what that is."""
     why = ""
-    memory = plan.others.settled.memory
+    memory = plan.others.asked.memory
     none = process.ceiling is not None and not process.ceiling.amounts
     for words in () if none else (memory, *fallback.easier(memory, snapshot.gpus, process)):
         try:
@@ -194,7 +169,7 @@ def _possible(
         except Refused as error:
             why = why or error.reason
             continue
-        kept = say("{name} is not held to all of `{policy}`.", name=framework.name, policy=plan.others.settled)
+        kept = say("{name} is not held to all of `{policy}`.", name=framework.name, policy=plan.others.asked)
         unmet = in_a_row((kept, why))
         return replace(part, unmet=unmet) if why else part
     known = {gpu.uuid: gpu for gpu in snapshot.gpus}

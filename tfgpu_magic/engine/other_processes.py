@@ -81,7 +81,7 @@ def settling(policy: Policy) -> Iterator[OtherProcesses]:
     it only if others choose by it.
     """
     choice = policy.choice
-    wait = policy.divides or (choice is not None and choice.picks)
+    wait = choice is not None and choice.picks
     if not (wait or any(request.limited for request in policy.memory)):
         yield now()
         return

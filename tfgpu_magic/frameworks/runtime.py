@@ -202,7 +202,7 @@ class Runtime:
 
     def ask_others(self, others: Policy) -> None:
         """Record what the frameworks beside TensorFlow are asked: it is in force with the next plan that is applied."""
-        self.plan = replace(self.current, others=Others(others, others, self.current.others.parts))
+        self.plan = replace(self.current, others=Others(others, self.current.others.parts))
 
     def observe(self, gpus: Sequence[Gpu], *, timeout: float = cuda.CUDA_TIMEOUT) -> ProcessState:
         """Return the state of this process on a machine with these GPUs. Nothing is changed or started.
@@ -239,7 +239,6 @@ class Runtime:
             host=host(),
             keras=devices.other_backend(),
             ceiling=self.ceiling,
-            fixed_by="a framework" if self.current.others.asked.divides else "TensorFlow",
         )
 
     def apply(self, plan: Plan) -> None:

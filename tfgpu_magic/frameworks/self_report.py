@@ -22,7 +22,6 @@ from tfgpu_magic.policy.fallback import foreseen
 from tfgpu_magic.policy.memory import context_bytes
 from tfgpu_magic.policy.plan import Plan, in_words, renew, too_late
 from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, DEVICES, ProcessState, Stage
-from tfgpu_magic.policy.promises import EVERY_GPU
 from tfgpu_magic.units import rounded
 
 P = ParamSpec("P")
@@ -114,8 +113,6 @@ def brief() -> Report:
     limits, changed = _limits(process, plan), registry.changed(plan.others.parts)
     promised = _most(plan, limits.by_gpu, changed, promised=True)
     uses = tuple(replace(use, limit=promised.get(use.gpu)) for use in _uses(process, plan, {}, limits, changed))
-    if not uses and process.stage is Stage.ABSENT and plan.divides:
-        uses = (GpuUse(gpu=EVERY_GPU, fair=True, asked=RUNTIME.asked_at),)  # it knows no GPU yet, and has its part
     return Report(pid=os.getpid(), summary="", uses=uses, stage=process.stage.value)
 
 
@@ -148,7 +145,7 @@ def _uses(
 ) -> list[GpuUse]:
     """Return the use of each GPU that TensorFlow sees or will see, and of those that only other frameworks use."""
     ready, figures, (by_gpu, grows, releases) = devices.logical(), registry.figures(), limits
-    seen, fair = _seen(process, plan), _fair(process, plan)
+    seen = _seen(process, plan)
     most = _most(plan, {uuid: by_gpu[uuid] for uuid in seen if uuid in by_gpu}, changed)
     unknown = process.stage is Stage.POISONED and not process.neighbour and not plan.asked.requests
     uses: list[GpuUse] = []
@@ -169,11 +166,10 @@ def _uses(
             policy = say("{policy}, not in force", policy=policy)
         use = GpuUse(
             gpu=labels.get(uuid, uuid),
-            policy=fair.get(uuid, policy),
+            policy=policy,
             logical=logical,
             figures=figures.get(uuid, ()),
             limit=limit,
-            fair=uuid in fair,
             asked=RUNTIME.asked_at,
         )
         uses.append(use)
@@ -244,20 +240,6 @@ def _most(
         if sizes:
             most[uuid] = sum(size for name, size in sizes.items() if name in imported) or max(sizes.values())
     return most
-
-
-def _fair(process: ProcessState, plan: Plan) -> Mapping[str, str]:
-    """Return the GPUs of which this process will have a fair part, by UUID, each with the words for that."""
-    if process.stage is not Stage.ABSENT:
-        return {}
-    found: dict[str, str] = {}
-    others = plan.others
-    if others.settled.memory and all(request.divided for request in others.settled.memory):
-        found = {uuid: str(others.asked) for part in others.parts for uuid in part.limits}
-    for one in plan.devices if plan.divides else ():
-        if one.words is not None and one.words.divided:
-            found[str(one.gpu.uuid)] = str(one.words)
-    return found
 
 
 def limits_changed(plan: Plan, changed: _Changed, labels: Mapping[str, str]) -> Iterator[str]:

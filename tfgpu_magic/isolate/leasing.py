@@ -21,7 +21,7 @@ from tfgpu_magic.engine.other_processes import OtherProcesses
 from tfgpu_magic.errors import NOT_STARTED, Refused
 from tfgpu_magic.isolate.process.interrupt import put_off
 from tfgpu_magic.leases import allocation, lease_file
-from tfgpu_magic.leases.allocation import LeasedGpu, ProcessMemory, is_fair, key, size
+from tfgpu_magic.leases.allocation import LeasedGpu, ProcessMemory, key, size
 from tfgpu_magic.leases.lease_file import LeaseEntry, LeaseTable, Page
 from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.snapshot import Snapshot
@@ -291,7 +291,7 @@ class Leases:
             page.drop(request.number)
             return
         known = strangers(request.snapshot)
-        leased = (LeasedGpu(key(device.gpu), size(device), known=known, fair=is_fair(device)) for device in devices)
+        leased = (LeasedGpu(key(device.gpu), size(device), known=known) for device in devices)
         page.put(replace(page.entries[request.number], requested=(), leased=tuple(leased)))
 
     def _found(
@@ -433,10 +433,6 @@ def seen(here: Policy, policy: Policy, snapshot: Snapshot) -> Iterator[Device]:
         Refused: as `candidates` does.
     """
     kernel = engine.anew(snapshot)
-    if any(request.divided for request in here.then(policy).memory):
-        others = other_processes.now()
-        shared = tuple(lease for lease in others.leases if lease.size is not None)  # for another, a call waits its turn
-        kernel = others._replace(leases=shared).added_to(kernel, snapshot)
     resolved = resolve(here, policy, snapshot, kernel)
     if resolved.choice is None and DEVICES not in kernel.outside and any(gpu.mig for gpu in snapshot.gpus):
         # CUDA shows a process one instance: any, if named.

@@ -34,11 +34,6 @@ def size(device: Device) -> int | None:
     return sum(device.limits) + context_bytes(gpu.total)
 
 
-def is_fair(device: Device) -> bool:
-    """Tell whether a call that takes the whole GPU among our calls takes a fair part beside other processes."""
-    return size(device) is None and device.words is not None and device.words.divided
-
-
 @dataclass(frozen=True, slots=True)
 class LeasedGpu:
     """What one of our calls may take of one GPU.
@@ -49,7 +44,6 @@ class LeasedGpu:
         pid: the call's process; None while it has none.
         began: when that process began, in the system's ticks since its start: a pid alone may have been reused.
         known: the pids of another namespace that were on the GPU before the call got it.
-        fair: whether it has the whole GPU among our calls, and a fair part beside other processes.
     """
 
     gpu: str
@@ -57,7 +51,6 @@ class LeasedGpu:
     pid: int | None = None
     began: int | None = None
     known: tuple[int, ...] = ()
-    fair: bool = False
 
 
 @dataclass(frozen=True, slots=True)

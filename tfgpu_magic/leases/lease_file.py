@@ -28,7 +28,7 @@ from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.policy.promises import Promise
 
-NAME = "leases-6"
+NAME = "leases-7"
 """The file's name, with the version of its content."""
 
 ABSENT = 5.0
@@ -343,7 +343,7 @@ def leases(place: BoardDirectory) -> Iterator[Promise]:
     file = _file(place)
     for entry in () if file is None else _entries(file):
         for one in entry.leased:
-            yield Promise(gpu=one.gpu, pid=one.pid, size=one.size, fair=one.fair, asked=entry.came)
+            yield Promise(gpu=one.gpu, pid=one.pid, size=one.size, asked=entry.came)
 
 
 def requested(place: BoardDirectory) -> set[str]:

@@ -61,7 +61,6 @@ class GpuUse:
         figures: those of the frameworks that are awake and have used it, each framework's together.
         limit: bytes that its policy, in force or waiting, lets its frameworks take, CUDA's context apart; None where
             nothing limits them.
-        fair: whether that is a fair part, which is divided anew until it is taken.
         asked: when that policy was asked for, in seconds since the epoch; None where none was.
     """
 
@@ -70,7 +69,6 @@ class GpuUse:
     logical: tuple[LogicalGpu, ...] = ()
     figures: tuple[Figure, ...] = ()
     limit: int | None = None
-    fair: bool = False
     asked: float | None = None
 
     @property

@@ -68,8 +68,8 @@ class Ceiling:
         return Figures(gpu).bytes(self.amount(gpu))
 
     def passed_by(self, request: Memory, figures: Figures) -> bool:
-        """Tell whether a request takes more of a GPU; a fair part never does, as it is the lower of both."""
-        return not request.divided and sum(request.sizes(figures)) > self.bytes(figures.gpu)
+        """Tell whether a request takes more of a GPU."""
+        return sum(request.sizes(figures)) > self.bytes(figures.gpu)
 
     def lowered(self, request: Memory, gpu: Gpu) -> Memory:
         """Return the nearest request that takes no more of a GPU."""
@@ -97,11 +97,6 @@ class Ceiling:
         if request is None or not request.limited:
             return Limit(self.amount(figures.gpu), grow=grows)
         return self.lowered(request, figures.gpu) if self.passed_by(request, figures) else request
-
-    def sizes(self, request: Memory, figures: Figures) -> tuple[int, ...]:
-        """Return the bytes of each logical GPU that a clamped request makes of a GPU."""
-        sizes = request.sizes(figures)
-        return (min(*sizes, self.bytes(figures.gpu)),) if request.divided else sizes
 
     def lower_of(self, other: Ceiling) -> Ceiling:
         """Return a ceiling that is nowhere higher than either."""

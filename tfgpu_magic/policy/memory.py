@@ -123,12 +123,10 @@ class Figures(NamedTuple):
     Attributes:
         gpu: the GPU.
         owed: bytes of it that are promised to other processes and not taken yet.
-        sharers: how many others divide the rest with this process in fair parts.
     """
 
     gpu: Gpu
     owed: int = 0
-    sharers: int = 0
 
     @property
     def total(self) -> int:
@@ -160,23 +158,6 @@ class Figures(NamedTuple):
             return -1
         room = self.gpu.free - context_bytes(self.gpu.total)
         return room - max(self.owed, reserve_bytes(room, self.gpu.capability))
-
-    @property
-    def fair(self) -> int:
-        """The bytes of a pool that is a fair part: what is free and not promised, in equal parts for all who share it.
-
-        Each part has a CUDA context beside it, and all together leave CUDA's libraries as much as `spare` does. Whoever
-        takes a part leaves the others parts of at least that size, so the parts never exceed what is there, in
-        whatever order they are taken.
-
-        Raises:
-            Refused: the driver does not report what is free.
-        """
-        if self.gpu.free is None or self.gpu.total is None:
-            raise self._unknown(say("how much is free"))
-        parts = self.sharers + 1
-        room = max(self.gpu.free - self.owed - parts * context_bytes(self.gpu.total), 0)
-        return max(room - reserve_bytes(room, self.gpu.capability), 0) // parts
 
     def bytes(self, amount: Amount) -> int:
         """Return an amount in bytes, whole MiB.

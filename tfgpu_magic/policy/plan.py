@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.model.said import in_a_row, in_lines, say
+from tfgpu_magic.model.said import in_a_row, say
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import fit, promises, refusal
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.memory import capacity, context_bytes
-from tfgpu_magic.policy.policy import NOTHING, Memory, Policy, Request, reference
+from tfgpu_magic.policy.policy import NOTHING, Policy, reference
 from tfgpu_magic.policy.process_state import (
     ALLOCATOR,
     ASYNC,
@@ -39,13 +39,11 @@ class Others(NamedTuple):
 
     Attributes:
         asked: what they are asked.
-        settled: the same with each fair part by its bytes, once one of them is imported.
         parts: what is done about each of those that are installed.
         told: whether they are told this; else what they were told before stays, whatever it is.
     """
 
     asked: Policy = NOTHING
-    settled: Policy = NOTHING
     parts: tuple[FrameworkPlan, ...] = ()
     told: bool = True
 
@@ -59,8 +57,7 @@ class Plan:
 
     Attributes:
         asked: the whole policy that counts, the new requests included.
-        settled: the same with each choice of GPUs replaced by the GPUs that were chosen, and, once TensorFlow is
-            imported, each fair part by its bytes.
+        settled: the same with each choice of GPUs replaced by the GPUs that were chosen.
         environment: the variables that the policy decides for TensorFlow; None removes one.
         devices: the GPUs that TensorFlow will see, in its order.
         show: whether to set TensorFlow's visible devices as well, because CUDA no longer reads its variable.
@@ -109,11 +106,6 @@ class Plan:
     def takes(self, device: Device) -> str:
         """Return what TensorFlow takes of one of the devices, as a short text."""
         return in_words(device.limits, grows=self.grows, releases=self.releases)
-
-    @property
-    def divides(self) -> bool:
-        """Whether it gives TensorFlow a fair part, which is fixed only when it is taken."""
-        return not self.hidden and self.settled.divides
 
     @property
     def hidden(self) -> bool:
@@ -189,11 +181,8 @@ def make(
     found = fit.at_start(plan.devices)
     if found:
         ways = list(_ways(policy, plan, found, snapshot, process))
-        names = owners()
-        short = [device for device, _ in found]
-        lines = [fit.describe(found, snapshot.processes, names), *promises.against(short, process.promises, names)]
         raise Refused(
-            in_lines(lines),
+            fit.describe(found, snapshot.processes, owners()),
             lead="\nFits now:\n  " if restart is None else "\nFits after a restart:\n  ",
             ways=[f"{way}{restart or ''}" for way in ways],
         )
@@ -225,8 +214,7 @@ def _beside(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Policy
 def noted(plan: Plan, process: ProcessState, owners: Callable[[], Mapping[int, str]]) -> Plan:
     """Return a plan that fits, with notes on what it leaves to CUDA's libraries and to other processes."""
     crowding = fit.crowding(plan.devices, grows=plan.grows)
-    waits_for = process.fixed_by if plan.divides else ""
-    promised = promises.notes(plan.devices, process.promises, owners, waits_for=waits_for)
+    promised = promises.notes(plan.devices, process.promises, owners)
     return replace(plan, notes=(*plan.notes, *crowding, *promised))
 
 
@@ -246,8 +234,6 @@ def draft(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Plan:
     asked = process.asked.without(resolved.dropped).then(policy).then(none)
     settled = process.settled.without(resolved.dropped).then(policy).then(none)
     settled = settled.seeing(list(map(reference, resolved.seen)))
-    if process.stage is not Stage.ABSENT:  # a part that waits may still become smaller or larger
-        settled = in_bytes(settled, devices)
     return Plan(
         asked=asked,
         settled=settled,
@@ -517,20 +503,6 @@ def renew(plan: Plan, snapshot: Snapshot, *, waits: bool) -> Plan:
     found = fit.at_start(devices) if waits else []
     gone = [in_a_row((say("Warning: it does not fit any more."), fit.describe(found)))] if found else []
     return replace(plan, devices=devices, notes=(*plan.notes, *gone))
-
-
-def in_bytes(policy: Policy, devices: Sequence[Device]) -> Policy:
-    """Return the policy with each fair part replaced by the limits that it is."""
-    requests: list[Request] = []
-    for request in policy:
-        parts = [device for device in devices if device.words == request]
-        if not (isinstance(request, Memory) and request.divided and parts):
-            requests.append(request)
-        elif len({device.limits for device in parts}) == 1:
-            requests.append(request.settled(parts[0].limits, request.gpu))
-        else:
-            requests += [request.settled(device.limits, reference(device.gpu)) for device in parts]
-    return Policy(tuple(requests))
 
 
 def _fits(policy: Policy, snapshot: Snapshot, process: ProcessState) -> bool:

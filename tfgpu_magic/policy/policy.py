@@ -56,7 +56,6 @@ class Memory(_BaseRequest):
         gpu: the GPU that it is about; None is every one.
         limited: whether it limits what is taken, which needs TensorFlow's own API; else it is about growth only.
         of_any_framework: whether other frameworks than TensorFlow can be asked it, too.
-        divided: whether its size depends on who else asks for a part, so that it is fixed only when it is taken.
     """
 
     __slots__ = ()
@@ -64,7 +63,6 @@ class Memory(_BaseRequest):
     gpu: GpuRef | None = None
     limited: ClassVar[bool] = True
     of_any_framework: ClassVar[bool] = True
-    divided: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -357,11 +355,6 @@ class Policy:
     def memory(self) -> tuple[Memory, ...]:
         """The requests about the memory of GPUs."""
         return self.by_nature()[0]
-
-    @property
-    def divides(self) -> bool:
-        """Whether it asks for a fair part of any GPU."""
-        return any(request.divided for request in self.memory)
 
     @property
     def of_any_framework(self) -> bool:

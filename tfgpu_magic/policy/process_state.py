@@ -74,8 +74,6 @@ class ProcessState(NamedTuple):
         host: what this process is to its user.
         keras: Keras' backend if another than TensorFlow is set; else None.
         ceiling: the most that each framework in it may take of each GPU; None without a ceiling.
-        fixed_by: the import that fixes the fair parts of this process, as a phrase: ``TensorFlow``, or ``a framework``
-            where every framework has one; empty where they are fixed.
     """
 
     anew: bool = False
@@ -102,7 +100,6 @@ class ProcessState(NamedTuple):
     host: Host = "kernel"
     keras: str | None = None
     ceiling: Ceiling | None = None
-    fixed_by: str = "TensorFlow"
 
     @property
     def here(self) -> str:

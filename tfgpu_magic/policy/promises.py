@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from tfgpu_magic.model.report import GpuUse, Report
     from tfgpu_magic.policy.fit import Device
 
-EVERY_GPU = "*"
-"""The GPU of a report whose process will have a part of each, and does not know yet which GPUs there are."""
-
 MOST_NAMED = 5
 """How many of a GPU's processes are named in a sentence."""
 
@@ -34,7 +31,6 @@ class Promise(NamedTuple):
         pid: the process, as in `Report.pid`; None for an isolated call that has not started.
         size: bytes that it may hold in all, CUDA's context included; None where nothing limits it.
         held: bytes that it holds.
-        fair: whether it has a fair part, which has no fixed size until its TensorFlow is imported.
         asked: when it asked, in seconds since the epoch.
     """
 
@@ -42,7 +38,6 @@ class Promise(NamedTuple):
     pid: int | None = None
     size: int | None = None
     held: int = 0
-    fair: bool = False
     asked: float = 0.0
 
     @property
@@ -62,8 +57,8 @@ def gather(snapshot: Snapshot, reports: Iterable[Report], leases: Iterable[Promi
     Args:
         snapshot: the machine's GPUs and what each process holds of them.
         reports: the other processes' reports, each GPU by its UUID.
-        leases: what isolated calls have leased, without what they hold; one without a size has the GPU to itself,
-            unless it has a fair part. A call may also post a report.
+        leases: what isolated calls have leased, without what they hold; one without a size has the GPU to itself. A
+            call may also post a report.
     """
     gpus = {str(gpu.uuid): gpu for gpu in snapshot.gpus}
     held = {(process.gpu, process.pid): process.held for process in snapshot.processes}
@@ -89,7 +84,7 @@ def _held(promise: Promise, size: int, gpu: Gpu) -> Promise:
 
 def _whole(lease: Promise, gpu: Gpu) -> Promise:
     """Return a lease with its size: where it has the GPU to itself, all that processes can have of it."""
-    if lease.size is not None or lease.fair or gpu.total is None:
+    if lease.size is not None or gpu.total is None:
         return lease
     return lease._replace(size=gpu.usable)
 
@@ -97,68 +92,41 @@ def _whole(lease: Promise, gpu: Gpu) -> Promise:
 def _of(report: Report, gpus: Mapping[str, Gpu]) -> Iterator[Promise]:
     """Give what a process's report promises."""
     for use in report.uses if report.promises else ():
-        for uuid in gpus if use.gpu == EVERY_GPU else [use.gpu] if use.gpu in gpus else []:
-            yield Promise(
-                gpu=uuid,
-                pid=report.pid,
-                size=_size(use, gpus[uuid]),
-                held=use.taken or 0,
-                fair=use.fair,
-                asked=use.asked or 0.0,
-            )
+        if use.gpu in gpus:
+            size = _size(use, gpus[use.gpu])
+            yield Promise(gpu=use.gpu, pid=report.pid, size=size, held=use.taken or 0, asked=use.asked or 0.0)
 
 
 def _size(use: GpuUse, gpu: Gpu) -> int | None:
-    return None if use.limit is None or use.fair else use.limit + context_bytes(gpu.total or 0)
+    return None if use.limit is None else use.limit + context_bytes(gpu.total or 0)
 
 
 def owed(promises: Iterable[Promise], gpu: Gpu) -> int:
-    """Return the bytes of a GPU that are promised to others and not taken yet, without fair parts."""
-    return sum(one.owed for one in promises if one.gpu == gpu.uuid and not one.fair)
-
-
-def sharers(promises: Iterable[Promise], gpu: Gpu) -> int:
-    """Return how many others have a fair part of a GPU that has no fixed size yet."""
-    return sum(one.fair for one in promises if one.gpu == gpu.uuid)
+    """Return the bytes of a GPU that are promised to others and not taken yet."""
+    return sum(one.owed for one in promises if one.gpu == gpu.uuid)
 
 
 def figures(promises: Sequence[Promise], gpu: Gpu) -> Figures:
     """Return a GPU's figures beside what is promised of it."""
-    return Figures(gpu, owed(promises, gpu), sharers(promises, gpu))
+    return Figures(gpu, owed(promises, gpu))
 
 
-def notes(
-    devices: Sequence[Device], promises: Sequence[Promise], owners: Callable[[], Mapping[int, str]], *, waits_for: str
-) -> list[str]:
-    """Return what is to be said of the GPUs on which promises pass what there is, and of those that are divided.
+def notes(devices: Sequence[Device], promises: Sequence[Promise], owners: Callable[[], Mapping[int, str]]) -> list[str]:
+    """Return what is to be said of the GPUs on which promises pass what there is.
 
     Args:
         devices: the GPUs, and what this process is to take of each.
         promises: those of the other processes.
         owners: returns the name of each process by its pid; called only when one is named.
-        waits_for: the import until which fair parts are divided anew, as a phrase; empty where they are fixed.
     """
     names: Mapping[int, str] | None = None
-    alike: dict[tuple[bool, str], list[str]] = {}  # GPUs of which the same is to be said are named together
+    alike: dict[str, list[str]] = {}  # GPUs of which the same is to be said are named together
     for device in devices:
-        gpu, here = device.gpu, [one for one in promises if one.gpu == device.gpu.uuid]
-        if not device.limits or gpu.total is None or gpu.free is None:
-            continue
-        divided = device.words is not None and device.words.divided
-        if not divided and not passed(device, here):
-            continue
-        mine = sum(device.limits) + context_bytes(gpu.total)
-        if here and names is None:
-            names = owners()
-        known = names or {}
-        said = _division(device, here, known, waits_for) if divided else _excess(device, mine, here, known)
-        alike.setdefault((divided, said), []).append(gpu.label)
-    return [
-        say("GPU {gpus}: {text}", gpus=", ".join(labels), text=text)
-        if divided
-        else say("Warning: GPU {gpus}: {text}", gpus=", ".join(labels), text=text)
-        for (divided, text), labels in alike.items()
-    ]
+        here = [one for one in promises if one.gpu == device.gpu.uuid]
+        if passed(device, here):
+            names = owners() if names is None else names
+            alike.setdefault(_excess(device, here, names), []).append(device.gpu.label)
+    return [say("Warning: GPU {gpus}: {text}", gpus=", ".join(labels), text=text) for text, labels in alike.items()]
 
 
 def passed(device: Device, promises: Sequence[Promise]) -> bool:
@@ -187,20 +155,10 @@ def standing(gpus: Sequence[Gpu], promises: Sequence[Promise], owners: Callable[
     return said
 
 
-def against(devices: Sequence[Device], promises: Sequence[Promise], names: Mapping[int, str]) -> list[str]:
-    """Return a sentence for each GPU of which too small a part is left, on those to whom the rest is promised."""
-    said: list[str] = []
-    for device in devices:
-        if device.words is not None and device.words.divided:
-            fixed = _fixed([one for one in promises if one.gpu == device.gpu.uuid], names)
-            if fixed:
-                said.append(say("Memory of GPU {gpu} is promised: {parts}.", gpu=device.gpu.label, parts=listed(fixed)))
-    return said
-
-
-def _excess(device: Device, mine: int, here: Sequence[Promise], names: Mapping[int, str]) -> str:
+def _excess(device: Device, here: Sequence[Promise], names: Mapping[int, str]) -> str:
     """Return the sentence on a GPU of which more is promised than there is."""
     gpu = device.gpu
+    mine = sum(device.limits) + context_bytes(gpu.total or 0)
     limited = [one for one in here if one.size is not None]
     usable = gpu.usable or 0
     rest = usable - (gpu.free or 0) - sum(one.held for one in limited)
@@ -214,29 +172,12 @@ def _excess(device: Device, mine: int, here: Sequence[Promise], names: Mapping[i
         parts=parts,
         held=held,
     )
-    last = say(
-        "The last to take its part finds too little. `%tf_gpu limit fair` asks for a part of what is left instead."
-    )
-    return in_a_row((said, *_open(here, names), last))
-
-
-def _division(device: Device, here: Sequence[Promise], names: Mapping[int, str], waits_for: str) -> str:
-    """Return the sentence on a GPU that is divided, with what each gets."""
-    part = rounded(sum(device.limits))
-    sharing = [_name(one, names) for one in here if one.fair]
-    fixed = _fixed(here, names)
-    who = listed([say("this"), *_some(sharing)])
-    said = say("nobody else has a fair part of it now, so this gets {size}.", size=part)
-    if sharing:
-        said = say("{size} for each of {count}: {who}.", size=part, count=len(sharing) + 1, who=who)
-    already = [say("Promised already: {parts}.", parts=listed(fixed))] if fixed else []
-    anew = say("Until {what} is imported here, it is divided anew as others ask or end.", what=waits_for)
-    return in_a_row((said, *already, *_open(here, names), *([anew] if waits_for else [])))
+    return in_a_row((said, *_open(here, names), say("The last to take its part finds too little: take a lower limit.")))
 
 
 def _fixed(here: Sequence[Promise], names: Mapping[int, str]) -> list[str]:
     """Return what is promised to each of the others whose promise has a size."""
-    limited = [one for one in here if not one.fair and one.size is not None]
+    limited = [one for one in here if one.size is not None]
     parts = [_to(one.total, _name(one, names)) for one in limited[:MOST_NAMED]]
     if more := limited[MOST_NAMED:]:
         parts.append(_to(sum(one.total for one in more), _more(len(more))))
@@ -253,7 +194,7 @@ def _more(count: int) -> str:
 
 def _open(here: Sequence[Promise], names: Mapping[int, str]) -> list[str]:
     """Return a sentence on the processes that may take more than they hold, and nobody knows how much, if any."""
-    found = [_name(one, names) for one in here if one.size is None and not one.fair]
+    found = [_name(one, names) for one in here if one.size is None]
     if len(found) == 1:
         return [say("Without a limit, and counted as what it holds: {name}.", name=found[0])]
     said = [listed(_some(found))] if found else []

@@ -85,8 +85,8 @@ class Resolved:
         there = self.limits.get(str(gpu.uuid), ()) if not self.memory else ()
         if self.ceiling is not None:
             counts = self.ceiling.clamped(words, self.figures(gpu), grows=bool(self.growth))
-            limits, capped = self.ceiling.sizes(counts, self.figures(gpu)), words is None or not words.limited
-            return Device(gpu=gpu, limits=limits, words=counts, capped=capped)
+            capped = words is None or not words.limited
+            return Device(gpu=gpu, limits=counts.sizes(self.figures(gpu)), words=counts, capped=capped)
         limits = () if words is None else words.sizes(self.figures(gpu))
         return Device(gpu=gpu, limits=limits or there, words=words)
 

@@ -33,7 +33,6 @@ export const templates = (trans: Translation): string[] => [
   trans.__('%1 does not answer: an earlier call hangs in the driver. A reboot may be needed.'),
   trans.__('%1 does nothing: only true and false count.'),
   trans.__('%1 failed to start for lack of memory on a GPU; restart this %2.'),
-  trans.__('%1 for each of %2: %3.'),
   trans.__('%1 free'),
   trans.__('%1 gave no answer: the process that asked it ended without one (%2).'),
   trans.__('%1 gets no GPU.'),
@@ -196,7 +195,6 @@ export const templates = (trans: Translation): string[] => [
   trans.__('Logical CPUs would switch off what set_memory_growth was told; %1 keeps it on.'),
   trans.__('Memory growth under the ceiling'),
   trans.__('Memory of GPU %1 is promised and not taken yet: %2.'),
-  trans.__('Memory of GPU %1 is promised: %2.'),
   trans.__('NCCL has started in it, as several GPUs under one strategy need it; drivers park it badly or not.'),
   trans.__('NVML does not start: %1. See whether nvidia-smi says more.'),
   trans.__('Name another directory in TFGPU_MAGIC_DIR.'),
@@ -227,7 +225,6 @@ export const templates = (trans: Translation): string[] => [
   trans.__(
     'Parking is off: its way back was tried on a simulated driver only, so nobody knows what a real one makes of the work. `%config TfGpuMagics.parking = "ask"` in its notebook turns it on.'
   ),
-  trans.__('Promised already: %1.'),
   trans.__('PyTorch allocates through a pluggable allocator, which heeds no limit.'),
   trans.__(
     'PyTorch before 2.10 is held on its `cuda:0` from its start, and on each other GPU from the end of the cell that first uses it, in a program never. To hold it on one GPU throughout, show only that one: `visible 1`.'
@@ -307,7 +304,7 @@ export const templates = (trans: Translation): string[] => [
     'The kernel denies this process %1 (%2), as in a container that has lost its devices when `systemctl daemon-reload` ran on the host. Programs that use its GPUs already go on. Restart the container.'
   ),
   trans.__('The kernel with pid %1 cannot be asked: %2'),
-  trans.__('The last to take its part finds too little. `%tf_gpu limit fair` asks for a part of what is left instead.'),
+  trans.__('The last to take its part finds too little: take a lower limit.'),
   trans.__(
     'The open kernel module (%1) is loaded, under which the end of a process that was parked once has stopped whole machines. A configuration file can allow it all the same, and no `%config` can: c.TfGpuMagics.parking_on_open_module = True.'
   ),
@@ -331,7 +328,6 @@ export const templates = (trans: Translation): string[] => [
   trans.__('This switches off what set_memory_growth was told: a limit without --grow is taken at once.'),
   trans.__('This undoes what set_logical_device_configuration was told for GPU %1 (%2).'),
   trans.__("Together they may take %1 of GPU %2 (%3), and CUDA's context about %4 beside that."),
-  trans.__('Until %1 is imported here, it is divided anew as others ask or end.'),
   trans.__('Warning: GPU %1: %2'),
   trans.__('Warning: it does not fit any more.'),
   trans.__(
@@ -374,9 +370,6 @@ export const templates = (trans: Translation): string[] => [
     '`%1`: memory growth is one setting for all GPUs of a process, and a limit without --grow switches it off on every one of them.'
   ),
   trans.__('a cell'),
-  trans.__('a fair part is %1'),
-  trans.__('a fair part, %1,'),
-  trans.__('a framework'),
   trans.__('a kernel'),
   trans.__('a notebook in another container'),
   trans.__('a process in a container of yours'),
@@ -417,7 +410,6 @@ export const templates = (trans: Translation): string[] => [
   trans.__('no list of processes: %1'),
   trans.__('no process is listed for it'),
   trans.__('no process listed'),
-  trans.__('nobody else has a fair part of it now, so this gets %1.'),
   trans.__('none'),
   trans.__('not listed yet'),
   trans.__('not told whose'),

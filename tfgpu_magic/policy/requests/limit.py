@@ -1,4 +1,4 @@
-"""`limit`: the request for a size, a share or a fair part of every GPU, or GPU by GPU. Pure."""
+"""`limit`: the request for a size or a share of every GPU, or GPU by GPU. Pure."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.model.said import say
 from tfgpu_magic.policy import arguments
 from tfgpu_magic.policy.memory import Amount, Figures, Percentage, amount_text, whole
-from tfgpu_magic.policy.policy import GpuRef, Memory, Sized
+from tfgpu_magic.policy.policy import GpuRef, Sized
 from tfgpu_magic.policy.word import Word
 from tfgpu_magic.units import rounded
 
-FAIR = "fair"
-"""The amount that is an equal part of what is left, for all who ask for one."""
+_GONE = "`limit fair` is gone. Write a share, such as `limit 20%` for four notebooks on a GPU."
+"""The answer to the word for an equal part of what is free."""
 
 EXAMPLES = "A part of every GPU's memory is `%tf_gpu limit 40%`, a size `%tf_gpu limit 2GiB`."
 """What to write, for users who have tried another word."""
 
 WORD = Word(
     "limit",
-    ("limit 2GiB", "limit 40%", "limit 0=1GiB 1=4GiB 2=25%", "limit 6GiB --grow", "limit fair"),
+    ("limit 2GiB", "limit 40%", "limit 0=1GiB 1=4GiB 2=25%", "limit 6GiB --grow"),
     "set a memory limit on every visible GPU, or GPU by GPU, and take that memory at once; --grow makes it a cap that "
-    "memory grows up to on demand; fair divides the free memory among all notebooks that ask for a fair part",
+    "memory grows up to on demand",
     (("--grow", False), ("--gpu", True)),
     tried=("fraction", "percent", "per_process_gpu_memory_fraction", "memory_limit", "max"),
     instead=EXAMPLES,
@@ -93,60 +93,22 @@ class Limit(Sized):
         return amount_text(self.amount)
 
 
-@dataclass(frozen=True, slots=True)
-class FairLimit(Sized):
-    """A fair part of every visible GPU (`gpu` None) or of one, as a limit; `grow` makes it a cap.
-
-    It has no fixed size before it is taken: until then it becomes smaller with each other process that asks for one,
-    and larger when one ends. What is taken stays, because no process can give memory back.
-    """
-
-    of_free: ClassVar[bool] = True
-    divided: ClassVar[bool] = True
-    need: ClassVar[None] = None
-
-    gpu: GpuRef | None = None
-    grow: bool = False
-
-    def __str__(self) -> str:
-        target = "" if self.gpu is None else f"{self.gpu}="
-        return f"limit {target}{FAIR}{' --grow' * self.grow}"
-
-    def sizes(self, gpu: Figures) -> tuple[int, ...]:
-        """Return the part in bytes, as things are now."""
-        return (whole(gpu.fair),)
-
-    def less(self, size: int) -> None:
-        """Return None: a part is as large as it can be, and a smaller limit would take what is promised to others."""
-
-    def settled(self, limits: tuple[int, ...], gpu: GpuRef | None) -> Memory:
-        """Return the limit in bytes that the part has become; itself where there is none yet."""
-        return Limit(limits[0], gpu, self.grow) if limits else replace(self, gpu=gpu)
-
-    def wanted(self, limits: tuple[int, ...]) -> str:
-        """Return the part in bytes."""
-        return say("a fair part is {size}", size=rounded(sum(limits)))
-
-    def smallest(self, limits: tuple[int, ...]) -> str:
-        """Return the part in bytes, to stand before what is free."""
-        return say("a fair part, {size},", size=rounded(min(limits)))
-
-
-def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Limit | FairLimit]:
+def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Limit]:
     """Parse what follows the word."""
-    limits: dict[GpuRef | None, Limit | FairLimit] = {}
+    limits: dict[GpuRef | None, Limit] = {}
     for value in arguments.parts(values):
         target, equals, size = value.rpartition("=")
         if equals and not size:
             raise PolicyError(f"A limit of how much? {value!r} has no size.{WORD.forms}")
         if equals and "--gpu" in flags:
             raise PolicyError(f"GPU {target} or GPU {flags['--gpu']}? Name the GPU in one way only.{WORD.forms}")
-        amount = None if size.lower() == FAIR else arguments.amount(size)
+        if size.lower() == "fair":
+            raise PolicyError(_GONE)
+        amount = arguments.amount(size)
         for gpu in map(arguments.gpu, arguments.listed([target])) if equals else arguments.flagged(flags):
             if gpu in limits:
                 raise PolicyError(f"{'Every GPU' if gpu is None else f'GPU {gpu}'} has two limits.{WORD.forms}")
-            grow = "--grow" in flags
-            limits[gpu] = FairLimit(gpu, grow) if amount is None else Limit(amount, gpu, grow)
+            limits[gpu] = Limit(amount, gpu, grow="--grow" in flags)
     if not limits:
         raise PolicyError(f"A limit of how much?{WORD.forms}")
     return [limits[gpu] for gpu in sorted(limits, key=lambda gpu: gpu is not None)]  # the limit for every GPU first
@@ -156,4 +118,4 @@ def offers(typed: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]
     """Return the values that may follow those that are typed already."""
     values = arguments.values(typed)
     named = [f"{gpu}=" for gpu in gpus() if not any(value.startswith(f"{gpu}=") for value in values)]
-    return named + ([] if any("=" not in value for value in values) else [*arguments.SIZES, FAIR])
+    return named + ([] if any("=" not in value for value in values) else list(arguments.SIZES))
