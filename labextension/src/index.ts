@@ -18,7 +18,6 @@ import { Notifications } from './lab/notifications';
 import { addOffers } from './lab/offers';
 import { addCommands, Panel, place } from './lab/panel';
 import { RunningMemory } from './lab/running';
-import { saying } from './lab/sentences';
 import { ID, Settings } from './lab/settings';
 import { StatusItem } from './lab/status';
 import { Stream } from './lab/stream';
@@ -38,7 +37,7 @@ const memory: JupyterFrontEndPlugin<IGpuMemory> = {
     registry: ISettingRegistry | null,
     translator: ITranslator | null
   ): IGpuMemory {
-    const trans = saying((translator ?? nullTranslator).load('tfgpu_magic'));
+    const trans = (translator ?? nullTranslator).load('tfgpu_magic');
     const stream = new Stream(network(app.serviceManager.serverSettings), trans);
     const seen = (): void => stream.setHidden(document.hidden);
     document.addEventListener('visibilitychange', seen);

@@ -1,8 +1,6 @@
 // The store over the traits of a kernel's model, which anywidget syncs; the kernel renews them while a page draws.
 
-import type { Translation } from './view/format';
 import { History } from './view/history';
-import { worded } from './view/said';
 import { Listeners, reuse, type Link, type Store } from './view/store';
 import type { Past, State } from './view/wire';
 
@@ -46,10 +44,7 @@ const PATIENCE = 2500;
 const NEW = 10;
 
 export class ModelStore implements Store {
-  constructor(
-    private model: Model,
-    private trans: Translation
-  ) {
+  constructor(private model: Model) {
     this.past();
     this.read();
     const age = Math.abs(Date.now() / 1000 - (this.state?.time ?? 0));
@@ -140,7 +135,7 @@ export class ModelStore implements Store {
     const state = this.model.get('state');
     if (state?.gpus && state.rows) {
       // a new model has none yet
-      this.state = reuse(this.state, worded(state, this.trans)) as State;
+      this.state = reuse(this.state, state) as State;
       this.history.append(this.state);
     }
   }

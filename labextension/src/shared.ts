@@ -4,12 +4,8 @@ import type { Stream } from './lab/stream';
 import type { Store } from './view/store';
 import { VERSION } from './view/wire';
 
-/**
- * What a table uses of the stream. It comes with the server's package, and the table with the kernel's. An older stream has
- * no language, and the table is English; or a language without `said`, and those sentences are English that the stream has not
- * translated.
- */
-export type Shared = Store & Pick<Stream, 'want'> & Partial<Pick<Stream, 'language'>>;
+/** What a table uses of the stream. It comes with the server's package, and the table with the kernel's. */
+export type Shared = Store & Pick<Stream, 'want' | 'trans'>;
 
 const NAME = Symbol.for(`tfgpu-magic/stream-${VERSION}`);
 

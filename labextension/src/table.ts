@@ -4,7 +4,6 @@ import { ModelStore, type Model } from './model-store';
 import type { Shared } from './shared';
 import { ENGLISH, type Translation } from './view/format';
 import type { History } from './view/history';
-import type { Words } from './view/said';
 import { Listeners, reuse, type Link, type Store } from './view/store';
 import type { Row, State } from './view/wire';
 
@@ -23,8 +22,8 @@ export class Table implements Store {
     model: Model,
     private stream: Shared | null
   ) {
-    this.trans = stream?.language ?? ENGLISH;
-    this.from = this.kernel = new ModelStore(model, this.trans);
+    this.trans = stream?.trans ?? ENGLISH;
+    this.from = this.kernel = new ModelStore(model);
     this.history = this.kernel.history;
     this.read();
     this.ends = [this.kernel.subscribe(this.settle)];
@@ -129,7 +128,7 @@ export class Table implements Store {
   private read(): void {
     const { from, kernel } = this;
     if (from !== kernel && from.state && kernel.state) {
-      this.state = reuse(this.state, asSeenBy(kernel.kernel, kernel.state, from.state, this.trans)) as State;
+      this.state = reuse(this.state, asSeenBy(kernel.kernel, kernel.state, from.state)) as State;
       this.history = from.history;
     } else if (kernel.answers || !this.state) {
       this.state = kernel.state;
@@ -167,7 +166,7 @@ function gpus(state: State | null): string {
  * @param said - the kernel's own state, of any time: its policy and its notes change with its cells alone.
  * @param kernel - the kernel's id on that server.
  */
-function asSeenBy(kernel: string, said: State, server: State, trans: Translation): State {
+function asSeenBy(kernel: string, said: State, server: State): State {
   const after: State = { ...server, gpus: { ...server.gpus }, rows: { ...server.rows } };
   for (const label of Object.keys(after.gpus)) {
     const { logical, policy } = (Object.hasOwn(said.gpus, label) && said.gpus[label]) || {};
@@ -176,28 +175,16 @@ function asSeenBy(kernel: string, said: State, server: State, trans: Translation
   for (const key of Object.keys(after.rows)) {
     const row = server.rows[key]!;
     if (row.kernel === kernel && row.who === 'mine') {
-      after.rows[key] = own(row, trans);
+      after.rows[key] = own(row);
     }
   }
   const notes = [...new Set([...(said.notes ?? []), ...(server.notes ?? [])])];
   return notes.length ? { ...after, notes } : after;
 }
 
-/** A row of the notebook itself; of a process that it started, the notebook's name alone is another. */
-function own(row: Row, trans: Translation): Row {
-  const said = row.said?.['owner'];
-  const words = row.child ? said && inside(said) : [THIS];
-  const after: Row = { ...row, who: 'this', owner: words ? (trans.said?.(words) ?? english(words)) : row.owner };
+/** A row of the notebook itself, or of a process that it started. */
+function own(row: Row): Row {
+  const after: Row = { ...row, who: 'this', owner: row.child ? `${THIS}'s ${row.child}` : THIS };
   delete after.spare; // which is for other notebooks alone
   return after;
-}
-
-/** A sentence in English, for a language that does not say it. */
-function english([template, ...fields]: Words): string {
-  return ENGLISH.__(String(template), ...fields.map(field => (Array.isArray(field) ? english(field) : field)));
-}
-
-/** A sentence whose first field, or that one's own, is this notebook: of a process that does not answer, and is its. */
-function inside([template, first, ...rest]: Words): Words {
-  return [template ?? '', Array.isArray(first) ? inside(first) : [THIS], ...rest];
 }

@@ -95,7 +95,7 @@ test('it is for owners alone, and not of what computes, is busy, or is little', 
 
 test('a notebook is as idle as the last of its GPUs and of its processes', () => {
   const both = seen([holds(), holds({ gpu: '1', held: GIB, unused: NOW - HOUR })]);
-  const child = seen([holds(), holds({ pid: 8, child: true, unused: undefined! })]);
+  const child = seen([holds(), holds({ pid: 8, child: 'python3', unused: undefined! })]);
 
   assert.deepEqual(
     unused(both).map(one => [one.held / GIB, one.since, one.row.gpu]),

@@ -2,10 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
-import type { Connection, Facts, Outcome, Planned } from '../src/lab/kernel';
+import type { Connection, Facts, Outcome } from '../src/lab/kernel';
 import { ChooserModel } from '../src/lab/choose/model';
-import { saying } from '../src/lab/sentences';
-import { ENGLISH, type Translation } from '../src/view/format';
+import { ENGLISH } from '../src/view/format';
 
 const GIB = 2 ** 30;
 const MIME = 'application/vnd.tfgpu-magic.answer+json';
@@ -26,15 +25,12 @@ class Scene {
   answered: () => unknown = () => undefined;
   model: ChooserModel;
 
-  constructor(
-    private test: TestContext,
-    trans: Translation = ENGLISH
-  ) {
+  constructor(private test: TestContext) {
     test.mock.timers.enable({ apis: ['setTimeout'] });
     test.mock.method(performance, 'now', () => this.now);
     const connection = this as unknown as Connection;
     this.model = new ChooserModel({
-      trans,
+      trans: ENGLISH,
       kernel: () => connection,
       loss: () => 'Its variables are lost.',
       restart: first => {
@@ -315,28 +311,6 @@ test('all that was printed and noted is said, but for what was shown before', as
     applied: true,
     said: '`growth` is in force.\ntfgpu_magic was loaded for it.\nA note.\ntfgpu_magic: a warning'
   });
-});
-
-test('what a kernel says is in the language of the page, as far as both know its words', async t => {
-  const scene = new Scene(t, saying({ ...ENGLISH, __: (text, ...args) => `[${ENGLISH.__(text, ...args)}]` }));
-  const notes = ['Hidden from TensorFlow: GPU 1.', 'A note.'];
-  const words = { notes: [['Hidden from TensorFlow: GPU %1.', '1'], ['A note that nobody knows.']] };
-  const takes = [{ gpu: '0', takes: 'all that is free', words: { takes: ['all that is free'] } }];
-  scene.facts = { plan: { ...PLANNED, outcome: 'fits', takes, notes, words } as Planned };
-  await scene.open();
-  scene.outcome = {
-    outcome: 'refused',
-    reason: 'Not applied.',
-    ways: [],
-    words: { reason: ['Not applied.'] }
-  } as Outcome;
-
-  assert.deepEqual(scene.model.state.outcome, {
-    ...PLANNED,
-    ...{ outcome: 'fits', words, notes: ['[Hidden from TensorFlow: GPU 1.]', 'A note.'] },
-    takes: [{ ...takes[0], takes: '[all that is free]' }]
-  });
-  assert.equal((await scene.model.apply()).said, '[Not applied.]');
 });
 
 test('a restart gives the new kernel the policies of all frameworks', async t => {

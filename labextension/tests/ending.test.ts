@@ -16,8 +16,8 @@ const its = state({
     '0 1': row({ kernel: 'k', held: GIB }),
     '10 1': row({ gpu: '10', kernel: 'k', held: GIB }),
     '2 1': row({ gpu: '2', kernel: 'k', held: 2 * GIB }),
-    '2 2': row({ gpu: '2', kernel: 'k', child: true }),
-    '0 2': row({ kernel: 'k', child: true, held: GIB }),
+    '2 2': row({ gpu: '2', kernel: 'k', child: 'python3' }),
+    '0 2': row({ kernel: 'k', child: 'python3', held: GIB }),
     '0 3': row({ kernel: 'other', held: 7 * GIB })
   }
 });

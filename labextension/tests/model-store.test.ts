@@ -3,12 +3,11 @@
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, mock, test } from 'node:test';
 import { ModelStore } from '../src/model-store';
-import { ENGLISH } from '../src/view/format';
 import { FakeModel } from './fakes';
 import { GIB, state } from './make';
 
 function made(model: FakeModel): ModelStore {
-  return new ModelStore(model.model, ENGLISH);
+  return new ModelStore(model.model);
 }
 
 beforeEach(() => mock.timers.enable({ apis: ['setTimeout'] }));

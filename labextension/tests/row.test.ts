@@ -3,7 +3,6 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { saying } from '../src/lab/sentences';
 import { ENGLISH, type Translation } from '../src/view/format';
 import { canEnd, facts, stateText, unusedText } from '../src/view/row';
 import type { Row } from '../src/view/wire';
@@ -42,6 +41,17 @@ test('a script can be ended, and what is parked; what draws a desktop cannot', (
   const ends = (kind?: string): boolean => canEnd(row({ pid: 7, began: 1, who: 'mine', ...(kind && { kind }) }));
 
   assert.deepEqual([ends('C'), ends('C+G'), ends(), ends('G')], [true, true, true, false]);
+});
+
+test('whether a process can be ended follows from whose it is, whatever it is called', () => {
+  const names = ['this notebook', 'others', 'a process that ended', 'train.ipynb'];
+  const whose = ['this', 'mine', 'other', 'gone', 'unknown'] as const;
+
+  for (const owner of names) {
+    const ended = whose.filter(who => canEnd(row({ pid: 7, began: 1, who, owner })));
+
+    assert.deepEqual(ended, ['mine']);
+  }
 });
 
 const MIB = 2 ** 20;
@@ -88,14 +98,4 @@ test('a framework that nobody had heard of says what it says under its own name'
   const figures = { Novum: { pooled: 3 * GIB, 'handed out': GIB }, Idle: { pooled: 0 } };
 
   assert.equal(line({ figures }), 'Novum pooled 3.0, handed out 1.0, Idle never used');
-});
-
-test("the names of frameworks' figures are translated, and a name that is none of theirs is not", () => {
-  const trans = saying<Translation>({ ...ENGLISH, __: (text, ...args) => `[${ENGLISH.__(text, ...args)}]` });
-  const figures = { PyTorch: { allocated: GIB, 'a %1': GIB } };
-
-  assert.deepEqual(facts(row({ figures }), 'GiB', trans), [
-    ['PyTorch [allocated]', '1.0'],
-    ['a %1', '1.0']
-  ]);
 });

@@ -2,7 +2,6 @@
 
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, mock, test } from 'node:test';
-import { saying } from '../src/lab/sentences';
 import { Stream } from '../src/lab/stream';
 import { Table } from '../src/table';
 import { ENGLISH } from '../src/view/format';
@@ -16,7 +15,7 @@ let network: FakeNetwork;
 function made(streamed = true): Table {
   model = new FakeModel();
   network = new FakeNetwork();
-  return new Table(model.model, streamed ? new Stream(network, saying(ENGLISH)) : null);
+  return new Table(model.model, streamed ? new Stream(network, ENGLISH) : null);
 }
 
 /** Let time pass second by second: what is planned meanwhile has its turn too. */
@@ -147,9 +146,8 @@ test('what only the kernel says of itself is in what the server sends', () => {
       kernel: 'k',
       owner: "a.ipynb's sleep",
       path: 'a.ipynb',
-      child: true,
-      held: GIB,
-      said: { owner: ["%1's %2", 'a.ipynb', 'sleep'] }
+      child: 'sleep',
+      held: GIB
     }),
     '0 3': row({ pid: 3, kernel: 'other', owner: 'b.ipynb', held: GIB, spare: true })
   };
@@ -171,34 +169,29 @@ test('what only the kernel says of itself is in what the server sends', () => {
   assert.deepEqual(table.state!.notes, [...notes, 'The driver is old.']);
 });
 
-test('a notebook with an apostrophe in its name is this notebook, and its processes are its own', () => {
+test('which rows are its own follows from their kernel, whatever their names read like', () => {
   const table = made();
   table.watch(view, true);
   model.set('state', state());
-  const mine = { kernel: 'k', path: "Bob's x.ipynb", held: GIB };
+  const mine = { kernel: 'k', path: "this notebook's x.ipynb", held: GIB };
   const rows = {
-    '0 1': row({ ...mine, pid: 1, owner: "Bob's x.ipynb" }),
-    '0 2': row({
-      ...mine,
-      pid: 2,
-      owner: "Bob's x.ipynb's sleep",
-      child: true,
-      said: { owner: ["%1's %2", "Bob's x.ipynb", 'sleep'] }
-    }),
-    '0 3': row({ ...mine, pid: 3, owner: "Bob's x.ipynb's wait", child: true }), // of an older server, which sends no words
-    '0 4': row({
-      ...mine,
-      pid: 4,
-      owner: "Bob's x.ipynb's python3, does not answer",
-      child: true,
-      said: { owner: ['%1, does not answer', ["%1's %2", "Bob's x.ipynb", 'python3']] }
-    })
+    '0 1': row({ ...mine, pid: 1, owner: "this notebook's x.ipynb" }),
+    '0 2': row({ ...mine, pid: 2, owner: "this notebook's x.ipynb's sleep", child: 'sleep' }),
+    '0 3': row({ ...mine, pid: 3, owner: 'python3, does not answer', child: 'python3, does not answer' }),
+    '0 4': row({ kernel: 'other', pid: 4, owner: 'this notebook', held: GIB }),
+    '0 5': row({ who: 'other', owner: 'this notebook', held: GIB })
   };
   network.last.say(full(1, state({ rows })));
 
   assert.deepEqual(
-    Object.values(table.state!.rows).map(({ owner }) => owner),
-    ['this notebook', "this notebook's sleep", "Bob's x.ipynb's wait", "this notebook's python3, does not answer"]
+    Object.values(table.state!.rows).map(({ who, owner }) => [who, owner]),
+    [
+      ['this', 'this notebook'],
+      ['this', "this notebook's sleep"],
+      ['this', "this notebook's python3, does not answer"],
+      ['mine', 'this notebook'],
+      ['other', 'this notebook']
+    ]
   );
 });
 

@@ -100,8 +100,9 @@ def test_its_children_are_this_notebooks_and_named_by_their_script(start: Start)
     owner = find(start(), kernel=os.getpid())
 
     assert owner.who == "this"
-    assert owner.text.startswith("this notebook's python")
-    assert owner.text.endswith(" train.py")
+    assert owner.child.startswith("python")
+    assert owner.child.endswith(" train.py")
+    assert owner.text == f"this notebook's {owner.child}"
 
 
 @pytest.mark.parametrize(

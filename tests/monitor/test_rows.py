@@ -417,7 +417,7 @@ def test_memory_is_worth_asking_back_where_a_notebook_of_mine_has_long_been_idle
     assert not replace(idle, notebook=None).spare(300.0)
     assert not replace(idle, who="other").spare(300.0)
     assert not replace(idle, who="this").spare(300.0)
-    assert not replace(idle, kernel=1).spare(300.0)  # a child: to shut it down is its kernel's
+    assert not replace(idle, child="python3").spare(300.0)  # a child: to shut it down is its kernel's
     assert not replace(idle, held=None).spare(300.0)
     assert not using(*tensorflow(GIB), *pytorch(int(8.9 * GIB), 9 * GIB)).spare(300.0)
     assert using(*pytorch(GIB, most)).spare(300.0)  # what it has reserved and does not use comes back, too

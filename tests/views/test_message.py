@@ -170,11 +170,11 @@ def test_messages_are_json_in_one_line() -> None:
     tick = message.tick(4, 3, {"time": 101.0})
 
     assert json.loads(full) == {
-        "version": 4,
+        "version": 5,
         "type": "full",
         "sequence": 3,
         "state": state,
         "history": {"times": [1.0, 2.0], "used": {"GPU-7": [5, None]}},
         "every": 2.5,
     }
-    assert tick == '{"version":4,"type":"tick","sequence":4,"base":3,"patch":{"time":101.0}}'
+    assert tick == '{"version":5,"type":"tick","sequence":4,"base":3,"patch":{"time":101.0}}'

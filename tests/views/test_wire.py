@@ -19,7 +19,6 @@ from tests.views.test_message import live
 from tfgpu_magic.model import TENSORFLOW
 from tfgpu_magic.model.report import GpuUse
 from tfgpu_magic.model.rows import Notebook, Parked, ParkedState, Table, Who
-from tfgpu_magic.model.said import say
 from tfgpu_magic.monitor.board.history import History
 from tfgpu_magic.monitor.table import message
 
@@ -94,8 +93,6 @@ def fits(value: object, kind: str) -> bool:
         return isinstance(value, dict) and all(fits(one, inner[1]) for one in value.values())
     if inner := re.fullmatch(r"\(?(.*?)\)?\[\]", kind):
         return isinstance(value, list) and all(fits(one, inner[1]) for one in value)
-    if kind == "Words":
-        return isinstance(value, list) and all(fits(one, "string | Words") for one in value)
     if " | " in kind:
         return any(fits(value, one) for one in kind.split(" | "))
     if kind in _LITERALS:
@@ -122,10 +119,10 @@ def everything() -> Table:
     use = GpuUse(gpu="0", policy="growth", figures=(*tensorflow(1, 2), *pytorch(1, 2)))
     notebook = Notebook(path="a.ipynb", kernel="k", state="idle", active=1.0, also=("b.ipynb",))
     row = replace(process(8), use=use, notebook=notebook, kernel=7, tone=3)
-    child = replace(row, pid=8, call=True, owner=say("{name}, ended", name="a"))
+    child = replace(row, pid=8, call=True, child="python3", owner="a's python3")
     orphan = replace(process(8), pid=9, kernel=9, began=123, utilisation=0, unused=1.0)
     told = replace(BUSY.gpus[0], utilisation=3, temperature=54, power=61_000)
-    gpu = replace(told, uuid="GPU-1", error=say("others"), mig=True, instance=True, unified=True)
+    gpu = replace(told, uuid="GPU-1", error="others", mig=True, instance=True, unified=True)
     gpu = replace(gpu, limit=GIB)
     untold = replace(gpu, gpu="1", shares=tuple(replace(one, text="not told whose") for one in gpu.shares))
     parked = Parked(state="waiting", size=GIB, since=9.0, behind="b.ipynb", trouble="hangs", disk=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tfgpu_magic import host
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks.runtime import RUNTIME
+from tfgpu_magic.model import phrases
 from tfgpu_magic.model.parts import parts
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import ReportFiles
@@ -122,7 +123,7 @@ def names(snapshot: Snapshot, promises: Sequence[Promise] = ()) -> dict[int, str
     found = fetch.owners(holding, waiting, call=host.in_worker)  # what called it is this notebook to its user
     told, this = "this notebook", f"this {host.caller or host.here()}"
     return {
-        pid: owner.text if owner.who != "this" or this == told else owner.text.replace(told, this, 1)
+        pid: phrases.plain(owner.text.replace(told, this, 1) if owner.who == "this" else owner.text, longest=120)
         for pid, owner in found.items()
     }
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 import unicodedata
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.model import TENSORFLOW
-from tfgpu_magic.model.said import Said, say
+from tfgpu_magic.model.said import say
 from tfgpu_magic.units import BINARY, rounded
 
 if TYPE_CHECKING:
@@ -190,12 +189,13 @@ def plain(text: str, *, longest: int = 40) -> str:
     return "".join("?" if unicodedata.category(one) in _UNSAFE and one not in JOINERS else one for one in text)
 
 
-def safe(text: str, *, longest: int = 40) -> str:
-    """Make a text safe to show, as `plain`; of a sentence, each of its fields."""
-    return text.changed(partial(plain, longest=longest)) if isinstance(text, Said) else plain(text, longest=longest)
+def safe(text: str) -> str:
+    """Make sentences safe to show: each line, as `plain`. A name among them must have been made so before."""
+    return "\n".join(plain(line, longest=_LONGEST_LINE) for line in text.split("\n"))
 
 
 JOINERS = "\u200c\u200d"  # ZERO WIDTH NON-JOINER and JOINER
+_LONGEST_LINE = 2000
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
@@ -233,4 +233,4 @@ def remarks(table: Table) -> list[str]:
     troubles = [f"GPU {row.gpu}: {row.error}." for row in table.gpus if row.error and row.used is not None]
     simulated = [SIMULATED] if table.simulated else []
     summary = [table.summary] if table.summary else []
-    return [safe(line, longest=400) for line in (*troubles, *summary, *table.notes, *simulated)]
+    return [safe(line) for line in (*troubles, *summary, *table.notes, *simulated)]

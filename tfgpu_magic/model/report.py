@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfgpu_magic.model import TENSORFLOW
-from tfgpu_magic.model.said import known, with_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -174,7 +173,7 @@ class Report:
     def to_json(self) -> str:
         """Write it as one line of JSON."""
         fields = dataclasses.asdict(self)
-        return json.dumps(fields | {"uses": list(map(with_words, fields["uses"]))}, separators=(",", ":"))
+        return json.dumps(fields, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Report:
@@ -198,8 +197,7 @@ class Report:
 def _use(fields: dict[str, Any]) -> GpuUse:
     logical = tuple(_made(LogicalGpu, one) for one in fields["logical"])
     figures = tuple(_made(Figure, one) for one in fields["figures"])
-    policy = known(fields["policy"], fields.get("said", {}).get("policy"))
-    return _made(GpuUse, {**fields, "policy": policy, "logical": logical, "figures": figures})
+    return _made(GpuUse, {**fields, "logical": logical, "figures": figures})
 
 
 def _parking(fields: dict[str, Any] | None) -> Parking | None:

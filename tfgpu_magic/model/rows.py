@@ -160,6 +160,8 @@ class ProcessRow:
         use: the process's own report; None where there is none.
         notebook: the notebook that it belongs to; None where it belongs to none, or that is not known.
         kernel: the pid of that notebook's kernel, or its own; None of what is not mine.
+        child: what the process is called beside its notebook's name, if a kernel has started it and it is not the
+            kernel; else empty. May be hostile text, too.
         call: whether it is an isolated cell or call.
         untold: whether it stands for processes that the driver could name and does not.
         tone: the number of its notebook's tone, the same on every GPU and in every view; None of what is not mine.
@@ -180,6 +182,7 @@ class ProcessRow:
     use: GpuUse | None = None
     notebook: Notebook | None = None
     kernel: int | None = None
+    child: str = ""
     call: bool = False
     untold: bool = False
     tone: int | None = None
@@ -188,11 +191,6 @@ class ProcessRow:
     began: int | None = None
     parked: Parked | None = None
     parks: bool = False
-
-    @property
-    def child(self) -> bool:
-        """Whether it is a process that the notebook's kernel has started, and not the kernel."""
-        return self.kernel is not None and self.pid != self.kernel
 
     @property
     def known(self) -> int | None:

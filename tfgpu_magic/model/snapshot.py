@@ -8,7 +8,6 @@ from itertools import chain, groupby, repeat, starmap
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from tfgpu_magic.model.said import Said, known
 from tfgpu_magic.units import BINARY
 
 if TYPE_CHECKING:
@@ -184,10 +183,8 @@ class Snapshot(NamedTuple):
         """
         gpus = {name: [getattr(gpu, name) for gpu in self.gpus] for name in Gpu._fields}
         processes = [_text(alike) for _, alike in groupby(self.processes, itemgetter(0, 2))]
-        texts = (self.error, *self.notes, *gpus["error"])
-        said = {text: text.words for text in texts if isinstance(text, Said)}
-        fields = {name: getattr(self, name) for name in self._fields} | {"gpus": gpus, "processes": processes}
-        return _JSON.encode(fields | ({"said": said} if said else {}))
+        fields = {name: getattr(self, name) for name in self._fields}
+        return _JSON.encode(fields | {"gpus": gpus, "processes": processes})
 
     @classmethod
     def from_json(cls, text: str) -> Snapshot:
@@ -200,9 +197,6 @@ class Snapshot(NamedTuple):
             fields: dict[str, Any] = json.loads(text)
             gpus = fields["gpus"]
             gpus["capability"] = [one and tuple(one) for one in gpus["capability"]]
-            if said := fields.get("said"):
-                fields["error"], *fields["notes"] = _sentences((fields["error"], *fields["notes"]), said)
-                gpus["error"] = _sentences(gpus["error"], said)
             return cls(**{name: fields[name] for name in cls._fields if name in fields} | {
                 "gpus": tuple(starmap(Gpu, _columns(gpus, Gpu, "index"))),
                 "processes": tuple(chain.from_iterable(_PARSED.of(fields["processes"]))),
@@ -214,10 +208,6 @@ class Snapshot(NamedTuple):
 
 _process = partial(tuple.__new__, Process)
 """Makes a process of its fields, in two thirds of the time that `Process._make` takes."""
-
-
-def _sentences(texts: Iterable[str | None], said: Mapping[str, Any]) -> list[str | None]:
-    return [text and known(text, said.get(text)) for text in texts]
 
 
 def _freed(gpu: Gpu, held: int) -> int:

@@ -1,8 +1,7 @@
 """A kernel's answers to JupyterLab's chooser of a policy (`labextension/src/lab/choose`): facts as JSON.
 
 The page evaluates these functions in the kernel as `user_expressions` of a silent request, through the notebook's own
-connection. The sentences among the facts are shown, in the page's language by their `words`, and nothing follows from
-their wording.
+connection. The sentences among the facts are shown, and nothing follows from their wording.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from tfgpu_magic.errors import PolicyError, Refused, TfGpuError, TooLate
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.self_report import after_exit
 from tfgpu_magic.host import magics, shell
-from tfgpu_magic.model.said import with_words
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look, still_asked
 from tfgpu_magic.notebook import configuration
@@ -37,13 +35,6 @@ LOOK = 2.0
 on being asked, and a later question gets what it said."""
 
 
-def _worded(facts: Any) -> Any:
-    """Return facts with the words of the sentences in them; a text that was printed is named `said` already."""
-    if isinstance(facts, Mapping):
-        return with_words({name: _worded(value) for name, value in facts.items()}, "words")
-    return [_worded(one) for one in facts] if isinstance(facts, list) else facts
-
-
 @dataclass(frozen=True, slots=True)
 class ChooserAnswer:
     """Facts for the chooser, which IPython sends as JSON."""
@@ -51,7 +42,7 @@ class ChooserAnswer:
     facts: Mapping[str, Any]
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
-        return {MIME: _worded(self.facts)}
+        return {MIME: self.facts}
 
 
 def state(words: str = "") -> ChooserAnswer:

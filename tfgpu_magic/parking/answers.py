@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tfgpu_magic.model.phrases import plain, seconds, words
-from tfgpu_magic.model.said import Said, filled, in_a_row
+from tfgpu_magic.model.said import in_a_row, say
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.messages import ParkOutcome, Progress, Room
 from tfgpu_magic.parking.refusals import Refusal
@@ -121,9 +121,9 @@ def lost(here: str) -> str:
     )
 
 
-def reason(refusal: Refusal) -> Said:
+def reason(refusal: Refusal) -> str:
     """Say one reason, and what to do."""
-    return filled(refusal.reason.sentence, words(refusal.facts))
+    return say(refusal.reason.sentence, **words(refusal.facts))
 
 
 def reasons(refusals: Iterable[Refusal]) -> str:

@@ -106,6 +106,7 @@ def _row(gpu: str, entry: ParkedProcess, owner: Owner | None, use: GpuUse | None
         use=use,
         notebook=owner.notebook,
         kernel=owner.kernel,
+        child=owner.child,
         call=owner.call,
         began=entry.began,
     )

@@ -20,7 +20,7 @@ from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
 from tfgpu_magic.model.parts import parts
-from tfgpu_magic.model.said import Said, say
+from tfgpu_magic.model.said import say
 from tfgpu_magic.monitor.owners.pids import ancestors, began, family, is_call, kernel_of, opens_driver, user
 from tfgpu_magic.server.handlers import RESOURCE
 from tfgpu_magic.server.job_thread import JobThread
@@ -70,8 +70,7 @@ class ActionHandler(APIHandler):
             self.set_status(await self.do(pid, fields))
         except ActionRefused as error:
             self.set_status(error.status)
-            why = str(error)
-            self.write({"message": why} | ({"said": why.words} if isinstance(why, Said) else {}))
+            self.write({"message": str(error)})
         await self.finish()
 
     async def do(self, pid: int, fields: Mapping[str, Any]) -> int:

@@ -12,7 +12,6 @@ import { kernelOf, nameOf } from './current';
 import { Asked, ending, endingProcess, SHOWN } from './ending';
 import { restart, send, START } from './kernel';
 import { rowOf } from './kernel-rows';
-import { refused } from './network';
 import type { IGpuMemory } from './tokens';
 
 export function actions(memory: Omit<IGpuMemory, 'actions' | 'open'>): Required<Actions> {
@@ -70,7 +69,7 @@ export function actions(memory: Omit<IGpuMemory, 'actions' | 'open'>): Required<
     try {
       const response = await asked.ask(row, () => post('stop', { pid, kill }));
       if (!response.ok && response.status !== 404) {
-        throw await refused(response, trans); // 404: it has ended by itself
+        throw await ServerConnection.ResponseError.create(response); // 404: it has ended by itself
       }
     } catch (error) {
       await failed(trans.__('%1 was not stopped', name), error);
@@ -93,7 +92,7 @@ export function actions(memory: Omit<IGpuMemory, 'actions' | 'open'>): Required<
       if (response.status === 404) {
         Notification.info(trans.__('%1 has ended by itself: nothing was done.', name), { autoClose: 5000 });
       } else if (!response.ok) {
-        throw await refused(response, trans);
+        throw await ServerConnection.ResponseError.create(response);
       }
     } catch (error) {
       await failed(trans.__('%1 was not ended', name), error);
@@ -106,7 +105,7 @@ export function actions(memory: Omit<IGpuMemory, 'actions' | 'open'>): Required<
     try {
       const response = await post('park', { kernel: row.kernel, pid: row.pid, back });
       if (!response.ok) {
-        throw await refused(response, trans);
+        throw await ServerConnection.ResponseError.create(response);
       }
     } catch (error) {
       await failed(back ? trans.__('%1 does not come back', name) : trans.__('%1 was not parked', name), error);

@@ -1,8 +1,7 @@
-// This page's Jupyter server: the stream's network, with timers; why it opens no stream; and why it refuses a request.
+// This page's Jupyter server: the stream's network, with timers, and why it opens no stream.
 
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
-import type { Translation } from '../view/format';
 import type { Network, Refusal } from './stream';
 
 export function network(settings: ServerConnection.ISettings): Network {
@@ -49,15 +48,4 @@ export async function refusal(
   } catch {
     return null; // there is no server, or it does not answer: the stream tries again
   }
-}
-
-/** The error of a request that was refused, with the server's sentence in the page's language. */
-export async function refused(answer: Response, trans: Translation): Promise<Error> {
-  const body = (await answer
-    .clone()
-    .json()
-    .catch(() => null)) as { said?: unknown } | null;
-  const error = await ServerConnection.ResponseError.create(answer);
-  error.message = trans.said?.(body?.said) ?? error.message;
-  return error;
 }

@@ -1,7 +1,6 @@
 // The store behind the panel: the server's stream of messages, which is connected as long as there are viewers.
 
 import { History } from '../view/history';
-import { worded } from '../view/said';
 import { Listeners, merge, type Link, type Store } from '../view/store';
 import { VERSION, type Message, type State } from '../view/wire';
 import type { Translation } from '../view/format';
@@ -38,15 +37,11 @@ const SILENCE = 10_000;
 const MISSING = 3;
 
 export class Stream implements Store {
+  /** @param trans - the page's language, which tables have from here. */
   constructor(
     private network: Network,
-    private trans: Translation
+    readonly trans: Translation
   ) {}
-
-  /** The language of its sentences, under a name that no stream has which does not translate them. */
-  get language(): Translation {
-    return this.trans;
-  }
 
   /** Set what a viewer shows, or that it shows nothing; without viewers there is no connection. */
   want(who: unknown, what: Looks | false): void {
@@ -146,11 +141,11 @@ export class Stream implements Store {
     if (message.type === 'full') {
       this.every = message.every ?? 1;
       this.history.fill(message.history);
-      this.state = worded(message.state, this.trans);
+      this.state = message.state;
       this.told ??= true;
       this.tell();
     } else if (this.state && message.base === this.sequence) {
-      this.state = merge(this.state, worded(message.patch, this.trans)) as State;
+      this.state = merge(this.state, message.patch) as State;
     } else {
       this.retry();
       return;

@@ -79,14 +79,12 @@ export function short(owner: string): string {
   return owner.replace(/^.*\//, '').replace(/\.ipynb$/, '');
 }
 
-/** The two functions of JupyterLab's TranslationBundle that are used, and one of ours. */
+/** The two functions of JupyterLab's TranslationBundle that are used. */
 export interface Translation {
   /** Translate; `%1` and so on are replaced by the arguments. */
   __(text: string, ...args: unknown[]): string;
   /** Translate by a number, which is `%1`. */
   _n(one: string, many: string, count: number, ...args: unknown[]): string;
-  /** Say the sentence that has these words; undefined where not all of it is known (`lab/sentences.ts`). */
-  said?(words: unknown): string | undefined;
 }
 
 /** English, where there is no translation. */

@@ -225,7 +225,7 @@ function said(name: string, figures: Record<string, number>, unit: Unit, trans: 
   if (allZero(Object.values(figures))) {
     return [[name + trans.__('never used'), '']]; // as on the other GPUs of a TensorFlow without a policy
   }
-  return all.map(([what, size], index) => [(index ? '' : name) + (trans.said?.([what]) ?? what), small(size, unit)]);
+  return all.map(([what, size], index) => [(index ? '' : name) + what, small(size, unit)]);
 }
 
 /** A figure in the unit that stands above; what is too small for that has one of its own. */

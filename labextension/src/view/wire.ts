@@ -1,11 +1,8 @@
-// Types of the server's and the kernel's messages, version 4, as in `monitor/table/message.py`.
-// Unknown values are absent; sizes are bytes, times seconds since the epoch. Texts are English until `said.ts` has
-// put them in the page's language.
-
-import type { Words } from './said';
+// Types of the server's and the kernel's messages, version 5, as in `monitor/table/message.py`.
+// Unknown values are absent; sizes are bytes, times seconds since the epoch. Texts are English.
 
 /** The version of the messages that this code reads. */
-export const VERSION = 4;
+export const VERSION = 5;
 
 export type Who = 'this' | 'mine' | 'other' | 'gone' | 'unknown';
 
@@ -48,8 +45,6 @@ export interface Gpu {
   rest?: string;
   /** The most that the driver lets the viewer's processes have together. */
   limit?: number;
-  /** The words of those of its texts that are sentences, by their names. */
-  said?: Record<string, Words>;
 }
 
 /** A process on a GPU, by its label and the pid; or all of another user's there, or all that could not be named. */
@@ -74,8 +69,8 @@ export interface Row {
   state?: string;
   /** Time of its last activity. */
   active?: number;
-  /** Whether it is a process that the notebook's kernel has started. */
-  child?: true;
+  /** Of a process that the notebook's kernel has started: its name beside the notebook's. It may be hostile text. */
+  child?: string;
   /** Whether it is an isolated cell or call, which can be stopped without the kernel. */
   call?: true;
   /** The number of its notebook's tone, in every view. */
@@ -108,8 +103,6 @@ export interface Row {
   policy?: string;
   /** The frameworks' figures: by framework, their names and bytes. */
   figures?: Record<string, Record<string, number>>;
-  /** As a GPU has it. */
-  said?: Record<string, Words>;
 }
 
 /** What a view shows. */
@@ -132,8 +125,6 @@ export interface State {
   gpus: Record<string, Gpu>;
   /** The rows, by GPU and pid. */
   rows: Record<string, Row>;
-  /** Of the notes, a list: a mere text there stands for itself. */
-  said?: Record<string, Words>;
 }
 
 /** The history: times, and the most that was used of each GPU until the next; null where it was not known. */

@@ -6,13 +6,11 @@ That is when collectors were started, and what viewers want.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import struct
 import time
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.model.said import Said, known
 from tfgpu_magic.monitor.board.snapshot_file import LOCK
 from tfgpu_magic.monitor.driver.schedule import WantedIntervals
 
@@ -41,8 +39,6 @@ _WANTED = struct.Struct("<dd")  # when a viewer wrote this (monotonic clock), an
 _REASON_AT = _START.size
 _MEMORY_AT = _REASON_AT + _REASON
 _LISTS_AT = _MEMORY_AT + _WANTED.size
-_WORDS_AT = _LISTS_AT + _WANTED.size
-_WORDS = 1024  # bytes: the words of why it failed, as JSON
 
 
 def begin(place: BoardDirectory, fd: int) -> bool:
@@ -95,19 +91,13 @@ def start(fd: int, failures: int) -> None:
 
 
 def reason(fd: int) -> str:
-    """Return why starts failed, as the sentence that it is; an empty text where no collector has left a reason."""
-    text = os.pread(fd, _REASON, _REASON_AT).rstrip(b"\0").decode(errors="replace")
-    try:
-        return known(text, json.loads(os.pread(fd, _WORDS, _WORDS_AT).rstrip(b"\0")))
-    except (ValueError, RecursionError):  # longer than there is room, or of an older version, which writes no words
-        return text
+    """Return why starts failed; an empty text where no collector has left a reason."""
+    return os.pread(fd, _REASON, _REASON_AT).rstrip(b"\0").decode(errors="replace")
 
 
 def fail(fd: int, why: str) -> None:
     """Write why a start failed. The file's page exists since its first byte, so this works on a full disk too."""
-    words = json.dumps(why.words).encode() if isinstance(why, Said) else b""
     os.pwrite(fd, why.encode()[:_REASON].ljust(_REASON, b"\0"), _REASON_AT)
-    os.pwrite(fd, words[:_WORDS].ljust(_WORDS, b"\0"), _WORDS_AT)
 
 
 def succeed(fd: int) -> None:

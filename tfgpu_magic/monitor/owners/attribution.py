@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.host import SIMULATED
 from tfgpu_magic.model.phrases import plain
 from tfgpu_magic.model.rows import UNKNOWN, Notebook, Who
-from tfgpu_magic.model.said import Said, say
+from tfgpu_magic.model.said import say
 from tfgpu_magic.monitor.owners.pids import (
     ISOLATED,
     ancestors,
@@ -89,8 +89,8 @@ class Owner:
     Attributes:
         pid: the process id.
         who: whose it is, as the viewing process sees it.
-        text: its name for people, a `Said` where it is more than a name; as the process wrote it, so a view must
-            escape it.
+        text: its name for people; as the process wrote it, so a view must escape it.
+        child: what the process is called beside its notebook's name, as `ProcessRow` has it.
         notebook: what is known of the kernel that this process is, or is a child of; None if it is none.
         kernel: the pid of that kernel; its own where it is no kernel's child.
         call: whether it is one of the isolated cells and calls, which can be stopped without their kernel.
@@ -101,6 +101,7 @@ class Owner:
     pid: int
     who: Who
     text: str
+    child: str = ""
     notebook: Notebook | None = None
     kernel: int | None = None
     call: bool = False
@@ -223,7 +224,8 @@ class Owners:
             return Owner(pid=pid, who="unknown", text=SILENT)
         self._seen[pid] = before
         owner = self._name(pid, before.read, notebooks)
-        return replace(owner, text=say("{name}, does not answer", name=owner.text))
+        text, child = (one and say("{name}, does not answer", name=one) for one in (owner.text, owner.child))
+        return replace(owner, text=text, child=child)
 
     def _name(self, pid: int, read: _Read, notebooks: Mapping[int, Notebook]) -> Owner:
         if read.other_user:  # nothing is read of it, and so nothing offered for it
@@ -240,20 +242,19 @@ class Owners:
                 named = Notebook(path=self._names.get(read.kernel_id, read.notebook), state=UNKNOWN)
                 served = (one for one in notebooks.values() if one.kernel == read.kernel_id)
                 known = next(served, named)  # it may be started by a gateway, or in a container
-        if self._kernel in family:
-            text: str = THIS if pid == self._kernel else _child(THIS, read.command)
-            return Owner(
-                pid=pid, who="this", text=text, notebook=known, kernel=self._kernel, call=call, began=read.began
-            )
-        name = known.title if known else ""
-        text = _child(name, read.command) if name and kernel != pid else name or read.command
-        if not kernel and read.notebook:  # the variable is inherited by all that a kernel starts, and leaves behind
+        who: Who = "this" if self._kernel in family else "mine"
+        name = THIS if who == "this" else known.title if known else ""
+        text = name or read.command
+        # The variable is inherited by all that a kernel starts, and leaves behind.
+        if who == "mine" and not kernel and read.notebook:
             text = say("{command}, started from {name}", command=read.command, name=PurePath(read.notebook).name)
-        return Owner(pid=pid, who="mine", text=text, notebook=known, kernel=kernel or pid, call=call, began=read.began)
-
-
-def _child(name: str, command: str) -> Said:
-    return say("{name}'s {command}", name=name, command=plain(command, longest=_LONGEST_COMMAND))
+        kernel = self._kernel if who == "this" else kernel or pid
+        child = "" if pid == kernel else plain(read.command, longest=_LONGEST_COMMAND) or "?"
+        if name and child:
+            text = say("{name}'s {command}", name=name, command=child)
+        return Owner(
+            pid=pid, who=who, text=text, child=child, notebook=known, kernel=kernel, call=call, began=read.began
+        )
 
 
 def _foreign(found: Iterable[Who]) -> bool:
@@ -302,9 +303,5 @@ def _with_folder(owner: Owner, ends: Mapping[tuple[str, ...], int]) -> Owner:
         return owner
     length = next((n for n in range(2, len(path.parts)) if ends[path.parts[-n:]] == 1), None)
     shown = PurePath(*path.parts[-length:]) if length else path
-
-    def named(text: str) -> str:
-        return f"{shown}{text.removeprefix(path.name)}" if text.startswith(path.name) else text
-
-    text = owner.text
-    return replace(owner, text=text.changed(named) if isinstance(text, Said) else named(text))
+    named = owner.text.startswith(path.name)
+    return replace(owner, text=f"{shown}{owner.text.removeprefix(path.name)}") if named else owner

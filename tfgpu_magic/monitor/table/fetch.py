@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.model import phrases
 from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.rows import Table
 from tfgpu_magic.model.said import in_commas, say
@@ -143,7 +144,7 @@ def _suspects(made: Table) -> str:
         "list: {names}. End those that you do not need.",
         gpus=", ".join(row.gpu for row in rests),
         size=rounded(sum(row.held or 0 for row in rests)),
-        names=in_commas(say("{name} ({pid})", name=owners[pid].text, pid=pid) for pid in pids),
+        names=in_commas(f"{phrases.plain(owners[pid].text, longest=120)} ({pid})" for pid in pids),
     )
 
 

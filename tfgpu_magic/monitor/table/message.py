@@ -1,9 +1,8 @@
 """Writes rows as the JSON that live views draw: the whole state, and the changes since as a merge patch.
 
-Unknown values are left out, never null or 0; sizes are bytes, times seconds since the epoch. Texts are English; `said`
-has the words of those that are sentences, by their names, for the page to translate. A tick has a JSON Merge Patch (RFC
-7386), which makes the next state from the one before. `model.rows` decides what the rows have. The page's types are in
-`labextension/src/view/wire.ts`, which a test compares with the types here, field by field.
+Unknown values are left out, never null or 0; sizes are bytes, times seconds since the epoch. A tick has a JSON Merge
+Patch (RFC 7386), which makes the next state from the one before. `model.rows` decides what the rows have. The page's
+types are in `labextension/src/view/wire.ts`, which a test compares with the types here, field by field.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from tfgpu_magic.model import phrases
-from tfgpu_magic.model.said import with_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,13 +20,12 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.model.report import Figure
     from tfgpu_magic.model.rows import GpuRow, ParkedState, ProcessRow, Table, Who
-    from tfgpu_magic.model.said import Words
     from tfgpu_magic.monitor.board.history import History
 
-VERSION = 4
+VERSION = 5
 """The version of the messages; a view of another version shows a notice."""
 LONGEST_NAME = 120
-"""Characters of each name that are sent, also of those in a sentence; views show fewer."""
+"""Characters of each name that are sent; views show fewer."""
 
 
 class WireGpu(TypedDict):
@@ -51,7 +48,6 @@ class WireGpu(TypedDict):
     others: NotRequired[int]
     rest: NotRequired[str]
     limit: NotRequired[int]
-    said: NotRequired[dict[str, Words]]
 
 
 class WireRow(TypedDict):
@@ -67,7 +63,7 @@ class WireRow(TypedDict):
     also: NotRequired[list[str]]
     state: NotRequired[str]
     active: NotRequired[float]
-    child: NotRequired[Literal[True]]
+    child: NotRequired[str]
     call: NotRequired[Literal[True]]
     tone: NotRequired[int]
     held: NotRequired[int]
@@ -84,7 +80,6 @@ class WireRow(TypedDict):
     disk: NotRequired[Literal[True]]
     policy: NotRequired[str]
     figures: NotRequired[dict[str, dict[str, int]]]
-    said: NotRequired[dict[str, Words]]
 
 
 class WireState(TypedDict):
@@ -99,7 +94,6 @@ class WireState(TypedDict):
     notes: NotRequired[list[str]]
     gpus: dict[str, WireGpu]
     rows: dict[str, WireRow]
-    said: NotRequired[dict[str, Words]]
 
 
 class Past(TypedDict):
@@ -146,10 +140,10 @@ def state(table: Table) -> WireState:
         "time": round(table.time, 3),
         "stale": None if table.stale_since is None else round(table.stale_since, 3),
         "every": every if (every := round(table.every)) > 1 else None,
-        "error": table.error and phrases.safe(table.error, longest=400),
+        "error": table.error and phrases.safe(table.error),
         "absent": table.absent or None,
         "simulated": table.simulated or None,
-        "notes": [phrases.safe(note, longest=400) for note in (table.summary, *table.notes) if note] or None,
+        "notes": [phrases.safe(note) for note in (table.summary, *table.notes) if note] or None,
         "gpus": {row.gpu: _gpu(row) for row in table.gpus},
         "rows": _rows(table),
     }))  # fmt: skip
@@ -223,14 +217,14 @@ def _gpu(row: GpuRow) -> WireGpu:
     others = next((share for share in row.shares if share.who == "others"), None)
     return cast("WireGpu", _known({
         "uuid": row.uuid,
-        "name": phrases.safe(row.name),
+        "name": phrases.plain(row.name),
         "used": row.used,
         "total": row.total,
         "free": row.free,
         "utilisation": row.utilisation,
         "temperature": row.temperature,
         "power": None if row.power is None else round(row.power / 1000),
-        "error": row.error and phrases.safe(row.error, longest=100),
+        "error": row.error and phrases.safe(row.error),
         "mig": row.mig or None,
         "instance": row.instance or None,
         "unified": row.unified or None,
@@ -254,14 +248,14 @@ def _row(row: ProcessRow, now: float) -> WireRow:
         "pid": row.pid if row.pid and row.pid > 0 else None,
         "kind": row.kind or None,
         "who": row.who,
-        "owner": phrases.safe(row.owner, longest=LONGEST_NAME),
+        "owner": phrases.plain(row.owner, longest=LONGEST_NAME),
         # A path on another server, or on none, leads to no file here.
         "path": (served.path or None) if served else None,
         "kernel": served.kernel if served else None,
-        "also": [phrases.safe(name, longest=LONGEST_NAME) for name in served.also] or None if served else None,
+        "also": [phrases.plain(name, longest=LONGEST_NAME) for name in served.also] or None if served else None,
         "state": (notebook.state or None) if notebook else None,
         "active": round(notebook.active, 1) if notebook and notebook.active is not None else None,
-        "child": row.child or None,
+        "child": phrases.plain(row.child) or None,
         "call": row.call or None,
         "tone": row.tone,
         "held": row.known,
@@ -284,7 +278,7 @@ def _parking(row: ProcessRow) -> dict[str, Any]:
         "parking": one.state,
         "away": one.size,
         "since": round(one.since),
-        "behind": phrases.safe(one.behind, longest=LONGEST_NAME) or None,
+        "behind": phrases.plain(one.behind, longest=LONGEST_NAME) or None,
         "trouble": one.trouble or None,
         "disk": one.disk or None,
     }
@@ -294,9 +288,9 @@ def _figures(figures: Iterable[Figure]) -> dict[str, dict[str, int]]:
     """Return figures by framework and name, since a merge patch would have all of a list when one has changed."""
     by_framework: dict[str, dict[str, int]] = {}
     for figure in figures:
-        by_framework.setdefault(phrases.safe(figure.framework), {})[phrases.safe(figure.what)] = figure.size
+        by_framework.setdefault(phrases.plain(figure.framework), {})[phrases.plain(figure.what)] = figure.size
     return by_framework
 
 
 def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return with_words({name: value for name, value in fields.items() if value is not None})
+    return {name: value for name, value in fields.items() if value is not None}

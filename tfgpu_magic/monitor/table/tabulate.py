@@ -191,6 +191,7 @@ def _rows(
             use=uses.get(process.pid) if owner.who in ("this", "mine") else None,
             notebook=owner.notebook,
             kernel=owner.kernel,
+            child=owner.child,
             call=owner.call,
             utilisation=process.utilisation,
             unused=process.unused if process.began in (None, owner.began) or owner.began is None else None,

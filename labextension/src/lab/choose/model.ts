@@ -2,7 +2,6 @@
 
 import { Signal, type ISignal } from '@lumino/signaling';
 import type { Translation } from '../../view/format';
-import { worded } from '../../view/said';
 import {
   ask,
   isFree,
@@ -78,7 +77,7 @@ export class ChooserModel {
     const at = performance.now();
     const text = this.form.words;
     this.pending += 1;
-    const reply = await this.ask(kernel, 'state', [text]);
+    const reply = await ask(kernel, 'state', [text]);
     this.pending -= 1;
     this.heard(reply, kernel);
     if (number !== this.asked) {
@@ -201,17 +200,14 @@ export class ChooserModel {
     return kind === 'refused' || kind === 'wrong';
   }
 
-  /** Ask, and have what is said in the page's language. */
-  private ask: typeof ask = async (...question) => worded(await ask(...question), this.around.trans, 'words');
-
   private here(kernel: Connection, text: string, { now }: Facts): Promise<Reply<Outcome>> {
-    return this.ask(kernel, 'apply', [text, now + (performance.now() - this.at) / 1000 + PATIENCE], APPLY);
+    return ask(kernel, 'apply', [text, now + (performance.now() - this.at) / 1000 + PATIENCE], APPLY);
   }
 
   /** Restart the kernel, unless the policy cannot be had in a new one either; null where the user has left meanwhile. */
   private async anew(kernel: Connection, text: string): Promise<Reply<Outcome> | null> {
     const { trans, restart } = this.around;
-    const reply = await this.ask(kernel, 'state', [text]);
+    const reply = await ask(kernel, 'state', [text]);
     if (this.disposed) {
       return null;
     }
@@ -223,7 +219,7 @@ export class ChooserModel {
       return { kind: 'answer', facts: plan };
     }
     this.set({ notice: trans.__('The kernel is being restarted…') });
-    return restart(fresh => this.ask(fresh, 'resume', [plan.policy, plan.others], START));
+    return restart(fresh => ask(fresh, 'resume', [plan.policy, plan.others], START));
   }
 
   /** What there is to say of a policy that was applied; not what was shown of its plan before. */
