@@ -8,7 +8,7 @@ import { ENGLISH } from '../src/view/format';
 
 const GIB = 2 ** 30;
 const MIME = 'application/vnd.tfgpu-magic.answer+json';
-const PLANNED = { policy: 'growth', others: '', takes: [], notes: [] };
+const PLANNED = { policy: 'growth', others: '', takes: [], notes: [], warns: false };
 
 /** A kernel with one GPU, in a page whose time passes when a test says so. */
 class Scene {
@@ -57,7 +57,6 @@ class Scene {
       const gpus = [{ label: '0', free: 16 * GIB, total: 16 * GIB }];
       const facts = {
         now: this.clock,
-        loaded: true,
         late: '',
         policy: '',
         chooses: false,

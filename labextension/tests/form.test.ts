@@ -15,9 +15,9 @@ function text(drawn: unknown): string {
   return values ? text(values) : typeof drawn === 'string' ? drawn : '';
 }
 
-function drawn(notes: string[], warns?: boolean): string {
+function drawn(notes: string[], warns: boolean): string {
   const facts = {
-    ...{ now: 0, loaded: true, late: '', policy: '', chooses: true, error: '', asking: false },
+    ...{ now: 0, late: '', policy: '', ceiling: '', chooses: true, error: '', asking: false },
     gpus: [{ label: '0', total: 2 ** 34, free: 2 ** 34 }]
   };
   const choice = { gpu: ALL, memory: 'limit', amount: 90, unit: '%', grow: false, release: false } as const;
@@ -28,24 +28,22 @@ function drawn(notes: string[], warns?: boolean): string {
     others: '',
     takes,
     notes,
-    ...(warns === undefined ? {} : { warns })
+    warns
   } as const;
   const state = { facts, choice, outcome, words: 'limit 90%', notice: '', loss: '', done: '' };
   return text(form(state, {} as Hands, 'GiB', ENGLISH));
 }
 
 test('that it fits is not said above a warning', () => {
-  assert.match(drawn(['TensorFlow is not imported yet.']), /It fits\.GPU 0: limit 14\.4 GiB/);
-  assert.match(drawn(['Warning: of GPU 0 this leaves little.']), /GPU 0: limit 14\.4 GiBWarning: of GPU 0/);
-  assert.doesNotMatch(drawn(['Warning: of GPU 0 this leaves little.']), /It fits/); // of an older kernel
+  assert.match(drawn(['Warning: GPU 0.'], false), /It fits\.GPU 0: limit 14\.4 GiBWarning: GPU 0/);
+  assert.match(drawn(['Attention: GPU 0.'], true), /GPU 0: limit 14\.4 GiBAttention: GPU 0/);
   assert.doesNotMatch(drawn(['Attention: GPU 0.'], true), /It fits/);
-  assert.match(drawn(['Attention: GPU 0.'], false), /It fits/);
 });
 
 test('a ceiling is told, and what is in force is not said to have been asked for', () => {
   const gpus = [{ label: '0', total: 2 ** 34, free: 2 ** 34, most: 2 ** 30 }];
   const facts = {
-    ...{ now: 0, loaded: true, late: '', policy: 'pick; limit 6%', ceiling: 'limit 6%', chooses: true },
+    ...{ now: 0, late: '', policy: 'pick; limit 6%', ceiling: 'limit 6%', chooses: true },
     ...{ error: '', asking: false, gpus }
   };
   const choice = { gpu: ALL, memory: 'limit', amount: 6, unit: '%', grow: false, release: false } as const;

@@ -47,7 +47,7 @@ def test_a_kernel_without_the_extension_says_what_is_free_and_stays_as_it_is(cli
     facts = ask(client, "state()")
     now = execute(client, "import sys; print('tensorflow' in sys.modules, 'pynvml' in sys.modules)")
 
-    assert (facts["loaded"], facts["late"], facts["policy"], facts["chooses"]) == (False, "", "", False)
+    assert (facts["late"], facts["policy"], facts["chooses"]) == ("", "", False)
     assert [(gpu["label"], gpu["total"]) for gpu in facts["gpus"]] == [("0", 8 * GIB), ("1", 8 * GIB)]
     assert all(0 < gpu["free"] <= gpu["total"] for gpu in facts["gpus"])
     assert now.startswith("False")
@@ -64,7 +64,7 @@ def test_what_is_applied_is_in_force_and_the_extension_is_loaded_for_it(client: 
     assert facts["policy"] == "visible 1; limit 1GiB"
     assert facts["standing"] == "`visible 1; limit 1GiB` waits for TensorFlow's import."
     assert "memory_limit=1024" in limits
-    assert (again["loaded"], again["policy"], again["chooses"]) == (True, "visible 1; limit 1GiB", True)
+    assert (again["policy"], again["chooses"]) == ("visible 1; limit 1GiB", True)
 
 
 def test_what_holds_the_memory_is_named_where_it_is_the_notebooks_own(client: BlockingKernelClient) -> None:

@@ -62,7 +62,6 @@ def state(words: str = "") -> ChooserAnswer:
     asked = engine.current().asked
     facts: dict[str, object] = {
         "now": time.monotonic(),
-        "loaded": magics(shell()) is not None,
         "late": late,
         "policy": str(asked),
         "ceiling": str(RUNTIME.ceiling or ""),

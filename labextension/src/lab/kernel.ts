@@ -19,12 +19,11 @@ export interface Gpu {
 export interface Facts {
   /** The kernel's monotonic clock, in seconds. */
   now: number;
-  loaded: boolean;
   /** Why only a restart can apply a policy; empty where it is not too late. */
   late: string;
   policy: string;
-  /** The most that may be asked; empty or missing where there is none. */
-  ceiling?: string;
+  /** The most that may be asked; empty where there is none. */
+  ceiling: string;
   chooses: boolean;
   gpus: Gpu[];
   /** Why there is no GPU. */
@@ -42,8 +41,8 @@ export interface Planned {
   others: string;
   takes: { gpu: string; takes: string }[];
   notes: string[];
-  /** Whether one of them warns; older kernels say so in the note alone. */
-  warns?: boolean;
+  /** Whether one of them warns. */
+  warns: boolean;
   /** What an applied policy does at this stage. */
   standing?: string;
   /** Whether the extension was loaded for it, and what that printed. */
