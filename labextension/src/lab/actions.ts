@@ -1,7 +1,6 @@
 // The panel's actions on a notebook: open, park, restart or shut it down, stop a call; and to end other processes.
 
 import { Dialog, Notification, showDialog, showErrorMessage } from '@jupyterlab/apputils';
-import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 import type { NotebookPanel } from '@jupyterlab/notebook';
 import type { TranslationBundle } from '@jupyterlab/translation';
@@ -12,6 +11,7 @@ import { kernelOf, nameOf } from './current';
 import { Asked, ending, endingProcess, SHOWN } from './ending';
 import { restart, send, START } from './kernel';
 import { rowOf } from './kernel-rows';
+import { post } from './network';
 import type { IGpuMemory } from './tokens';
 
 export function actions(memory: Omit<IGpuMemory, 'actions' | 'open'>): Required<Actions> {
@@ -33,12 +33,6 @@ export function actions(memory: Omit<IGpuMemory, 'actions' | 'open'>): Required<
     } catch (error) {
       await failed(ask.failed, error);
     }
-  }
-
-  /** Ask our server extension for what JupyterLab has no way to. */
-  function post(what: string, body: object): Promise<Response> {
-    const url = URLExt.join(serverSettings.baseUrl, 'tfgpu-magic', what);
-    return ServerConnection.makeRequest(url, { method: 'POST', body: JSON.stringify(body) }, serverSettings);
   }
 
   async function shutDown(kernel: string): Promise<void> {
@@ -67,7 +61,7 @@ export function actions(memory: Omit<IGpuMemory, 'actions' | 'open'>): Required<
       return;
     }
     try {
-      const response = await asked.ask(row, () => post('stop', { pid, kill }));
+      const response = await asked.ask(row, () => post(serverSettings, 'stop', { pid, kill }));
       if (!response.ok && response.status !== 404) {
         throw await ServerConnection.ResponseError.create(response); // 404: it has ended by itself
       }
@@ -88,7 +82,7 @@ export function actions(memory: Omit<IGpuMemory, 'actions' | 'open'>): Required<
       return;
     }
     try {
-      const response = await asked.ask(row, () => post('end', { pid, began, kill }));
+      const response = await asked.ask(row, () => post(serverSettings, 'end', { pid, began, kill }));
       if (response.status === 404) {
         Notification.info(trans.__('%1 has ended by itself: nothing was done.', name), { autoClose: 5000 });
       } else if (!response.ok) {
@@ -103,7 +97,7 @@ export function actions(memory: Omit<IGpuMemory, 'actions' | 'open'>): Required<
   async function park(row: Row, back: boolean): Promise<void> {
     const name = cut(row.owner, SHOWN);
     try {
-      const response = await post('park', { kernel: row.kernel, pid: row.pid, back });
+      const response = await post(serverSettings, 'park', { kernel: row.kernel, pid: row.pid, back });
       if (!response.ok) {
         throw await ServerConnection.ResponseError.create(response);
       }

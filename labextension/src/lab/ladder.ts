@@ -1,12 +1,12 @@
 // Notifies of what the server tells by an administrator's file: idle notebooks that are to be parked or shut down.
 
 import { Notification } from '@jupyterlab/apputils';
-import { PageConfig, URLExt } from '@jupyterlab/coreutils';
-import { ServerConnection } from '@jupyterlab/services';
+import { PageConfig } from '@jupyterlab/coreutils';
 import { canPark } from '../view/parking';
 import type { Row } from '../view/wire';
 import { sentence, type Idle, type Told } from './alerts';
 import { rowOf } from './kernel-rows';
+import { post, request } from './network';
 import type { IGpuMemory } from './tokens';
 
 /** Milliseconds between two questions. */
@@ -19,6 +19,7 @@ export function tells(): boolean {
 
 export class Ladder {
   constructor(private memory: IGpuMemory) {
+    this.settings = memory.app.serviceManager.serverSettings;
     void this.ask();
     window.setInterval(() => void this.ask(), EVERY);
   }
@@ -29,23 +30,13 @@ export class Ladder {
       return;
     }
     try {
-      const answer = await this.request();
+      const answer = await request(this.settings, 'tfgpu-magic/idle', {});
       if (answer.ok) {
         this.show((await answer.json()) as Told);
       }
     } catch {
       // The server does not answer: what was told stays, and the next question comes in a minute.
     }
-  }
-
-  private request(body?: object): Promise<Response> {
-    const { serverSettings } = this.memory.app.serviceManager;
-    const url = URLExt.join(serverSettings.baseUrl, 'tfgpu-magic', 'idle');
-    return ServerConnection.makeRequest(
-      url,
-      body ? { method: 'POST', body: JSON.stringify(body) } : {},
-      serverSettings
-    );
   }
 
   /** Show each notebook once, with the figures as they are now, until there is nothing to tell of it. */
@@ -83,7 +74,7 @@ export class Ladder {
       : { label: trans.__('Open'), callback: () => actions.open(row()) };
     const notToday = {
       label: trans.__('Not Today'),
-      callback: () => void this.request({ kernel: one.kernel, pid: one.pid }).then(() => this.ask())
+      callback: () => void post(this.settings, 'idle', { kernel: one.kernel, pid: one.pid }).then(() => this.ask())
     };
     return [
       found,
@@ -92,6 +83,7 @@ export class Ladder {
     ];
   }
 
+  private settings;
   /** The notification of each process that is told of. */
   private shown = new Map<string, string>();
 }

@@ -10,16 +10,23 @@ export function network(settings: ServerConnection.ISettings): Network {
       const query = settings.appendToken && settings.token ? `?token=${encodeURIComponent(settings.token)}` : '';
       return new settings.WebSocket(URLExt.join(settings.wsUrl, 'tfgpu-magic', 'stream') + query);
     },
-    refusal: () =>
-      refusal((path, signal) =>
-        ServerConnection.makeRequest(URLExt.join(settings.baseUrl, path), { signal }, settings)
-      ),
+    refusal: () => refusal((path, signal) => request(settings, path, { signal })),
     later(callback, milliseconds) {
       const timer = window.setTimeout(callback, milliseconds);
       return () => window.clearTimeout(timer);
     },
     random: Math.random
   };
+}
+
+/** Request a path below the server's base URL. */
+export function request(settings: ServerConnection.ISettings, path: string, init: RequestInit): Promise<Response> {
+  return ServerConnection.makeRequest(URLExt.join(settings.baseUrl, path), init, settings);
+}
+
+/** Post a body as JSON to a path of our server extension. */
+export function post(settings: ServerConnection.ISettings, what: string, body: object): Promise<Response> {
+  return request(settings, `tfgpu-magic/${what}`, { method: 'POST', body: JSON.stringify(body) });
 }
 
 /** Milliseconds that an answer may take. */
