@@ -13,6 +13,7 @@ from tests.browser.scene import Scene, lab_only, shot
 from tests.jupyter import execute
 from tests.sizes import CONTEXT, GIB
 from tests.slack import SLACK
+from tfgpu_magic.monitor.table.message import VERSION
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 PATIENCE = 20_000 * SLACK
 """Milliseconds in which a dialog comes or goes."""
 
-STREAM = "globalThis[Symbol.for('tfgpu-magic/stream-4')]"
+STREAM = f"globalThis[Symbol.for('tfgpu-magic/stream-{VERSION}')]"
 ASKED = "from tfgpu_magic.engine import engine; print(engine.current().asked)"
 PID = "import os; print(os.getpid())"
 HEARD = "jupyterapp.shell.currentWidget.sessionContext.session.kernel.requestExecute({ code: '' }).done.then(() => 0)"
