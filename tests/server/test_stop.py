@@ -76,7 +76,7 @@ def test_a_call_has_its_notebooks_look_and_is_stopped_alone(server: Server, kern
     execute(kernel.client, "job = _")
     row = call_of(kernel)
 
-    assert (row["owner"], row["path"], row["child"]) == ("train.ipynb's isolated call", "train.ipynb", True)
+    assert (row["owner"], row["path"], row["child"]) == ("train.ipynb's isolated call", "train.ipynb", "isolated call")
     assert stop(server, row["pid"]) == 204
     assert "KeyboardInterrupt" in execute(kernel.client, "print(type(job.exception(timeout=240)))")
     assert "5" in execute(kernel.client, "print(kept)")
