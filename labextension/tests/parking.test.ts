@@ -76,7 +76,11 @@ test('the list of running kernels says what is parked', () => {
     ['10.8 GiB parked']
   );
 
-  const job = { '0 8': parked({ pid: 8, child: 'python3', away: 2 * GIB }), '0 7': kernel(), '1 7': kernel({ gpu: '1' }) };
+  const job = {
+    '0 8': parked({ pid: 8, child: 'python3', away: 2 * GIB }),
+    '0 7': kernel(),
+    '1 7': kernel({ gpu: '1' })
+  };
 
   assert.deepEqual(
     kernels(state({ time: SINCE, rows: job }), 'GiB', ENGLISH).map(({ text }) => text),

@@ -81,7 +81,7 @@ def test_memory_that_has_just_moved_is_not_somebody_elses(machine: Machine, live
 
     for size in range(2, 8):
         neighbour.resize(size * GIB)
-        until(lambda: used(), lambda now, size=size: now == size * GIB)
+        until(used, (size * GIB).__eq__)
 
     assert rests == {0}
 
