@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 from contextlib import AbstractContextManager
 
 import pytest
 
-from tests.command.shell import TFGPU, Terminal, terminal_of
+from tests.command.shell import SIZED, TFGPU, Terminal, terminal_of
 from tests.machines import machine_of
 from tests.slack import SLACK
 from tests.waiting import until
@@ -50,6 +51,21 @@ def test_it_ends_and_the_terminal_is_as_it_was(machine: Machine, end: str | sign
         assert changed
         assert terminal.modes() == terminal.before
         assert terminal.said.count(IN) == terminal.said.count(OUT) == 1
+
+
+def test_it_ends_with_a_terminal_that_goes_without_a_signal(machine: Machine) -> None:
+    ours, theirs = pty.openpty()  # of no session: it sends no SIGHUP
+    process = machine.popen([*TFGPU, "top"], stdin=theirs, stdout=theirs, stderr=theirs, env=SIZED)
+    os.close(theirs)
+    said = b""
+    while b"live" not in said:
+        said += os.read(ours, 65536)
+    os.close(ours)
+
+    try:
+        assert process.wait(30 * SLACK) != 0
+    finally:
+        process.kill()
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGHUP])

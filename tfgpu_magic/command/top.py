@@ -105,8 +105,12 @@ def _events(looks: _Looks) -> Iterator[Callable[[int | None], int | None]]:
 
     def heard(keys: int | None) -> int | None:
         ready, _, _ = select.select([looks.reader, *([] if keys is None else [keys])], [], [], HANGS_AFTER)
-        if keys in ready and any(key in _QUITS for key in os.read(keys or 0, 64)):
-            return signal.SIGINT
+        if keys is not None and keys in ready:
+            pressed = os.read(keys, 64)
+            if not pressed:  # the terminal is gone, of which a signal does not always tell
+                return signal.SIGHUP
+            if any(key in _QUITS for key in pressed):
+                return signal.SIGINT
         numbers = os.read(looks.reader, 64) if looks.reader in ready else b""
         return next((number for number in _HEARD if number in numbers), None)
 
