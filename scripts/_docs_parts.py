@@ -9,6 +9,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
+from tfgpu_magic.parking.observation import QUESTIONS, Observation
 from traitlets import TraitType
 from traitlets.config import Configurable
 
@@ -18,7 +19,6 @@ from tfgpu_magic.command.table import COMMANDS
 from tfgpu_magic.doctor.checks.table import CHECKS, outcomes
 from tfgpu_magic.lab.exporter import METRICS
 from tfgpu_magic.notebook.words import table
-from tfgpu_magic.parking.observation import QUESTIONS, Observation
 from tfgpu_magic.policy.settings import TfGpuSettings
 from tfgpu_magic.server.extension import TfGpuServer
 from tfgpu_magic.units import rounded

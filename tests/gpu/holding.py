@@ -10,13 +10,14 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
 
+from tfgpu_magic.parking.driver_worker import TROUBLES, DriverWorker
+
 import tfgpu_magic
 from tests.gpu.observed import brings_back
 from tests.simgpu.checkpoint_on_machine import hold, intact
 from tests.sizes import GIB, MIB
 from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.parking import checks, facts
-from tfgpu_magic.parking.driver_worker import TROUBLES, DriverWorker
 from tfgpu_magic.parking.inside.introspection import of_process
 
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tfgpu_magic.parking.observation import MODULES, QUESTIONS, Observation
+
 import tfgpu_magic
 from tfgpu_magic.parking import facts
-from tfgpu_magic.parking.observation import MODULES, QUESTIONS, Observation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

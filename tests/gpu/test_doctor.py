@@ -7,13 +7,13 @@ import subprocess
 from importlib.util import find_spec
 
 import pytest
+from tfgpu_magic.parking.observation import Observation
 
 import tfgpu_magic
 from tests.command.shell import TFGPU
 from tests.doctor.looking import read
 from tests.gpu.observed import write
 from tests.processes import PATIENCE
-from tfgpu_magic.parking.observation import Observation
 
 pytestmark = [
     pytest.mark.gpu,

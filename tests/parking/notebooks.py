@@ -14,13 +14,13 @@ from typing import Any
 from urllib.error import HTTPError
 
 import pytest
+from tfgpu_magic.parking.states import Phase
 
 from scripts import _notebooks
 from tests.jupyter import Notebook, Server, configure, execute, reply_to
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
 from tfgpu_magic.parking import reported
-from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
 SIZE = 5 * GIB  # what a notebook holds of a GPU of 8 GiB, beside its context: two find no room

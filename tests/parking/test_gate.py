@@ -29,7 +29,6 @@ from tfgpu_magic.isolate.process import forkserver_client
 from tfgpu_magic.isolate.process.forkserver_client import ForkServerProcess
 from tfgpu_magic.parking.inside import ipython, unblocked
 from tfgpu_magic.parking.inside.gate import Gate, NotBack
-from tfgpu_magic.parking.messages import ParkOutcome
 
 
 class Back:
@@ -250,7 +249,7 @@ def test_each_page_that_asks_for_a_widget_of_the_users_own_class_is_answered(mon
         control_handlers={}, comm_manager=SimpleNamespace(comms={"w": comm}),
         get_parent=lambda _: {}, set_parent=lambda *_: None,
     )  # fmt: skip
-    gate = Gate(Back(), [partial(ipython.block_messages, kernel, ParkOutcome)])
+    gate = Gate(Back(), [partial(ipython.block_messages, kernel)])
 
     async def ask() -> None:
         gate.close()

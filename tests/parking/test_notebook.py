@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
+from tfgpu_magic.parking.states import Phase
 
 from tests.jupyter import LEAN, Notebook, execute, reply_to
 from tests.parking.conftest import phase, workers
@@ -20,7 +21,6 @@ from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.errors import SimulatorError
 from tfgpu_magic.parking import reported
-from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
 LINE = "%tf_gpu unpark --without-gpu"

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tfgpu_magic.parking.observation import Observation
 
 import tfgpu_magic
 from scripts._docs_parts import FLAGS, PACKAGE, WORDS, first_line, message, modules, seen
 from tests.views.test_wire import ours
 from tfgpu_magic.command.table import COMMANDS, Command
-from tfgpu_magic.parking.observation import Observation
 from tfgpu_magic.policy import settings
 from tfgpu_magic.policy.word import Word
 from tfgpu_magic.server.extension import TfGpuServer

@@ -14,6 +14,8 @@ from urllib.request import HTTPCookieProcessor, Request, build_opener
 
 import psutil
 import pytest
+from tfgpu_magic.parking.reported import ParkedProcess
+from tfgpu_magic.parking.states import Phase
 
 from tests.jupyter import Server, execute
 from tests.lab.users import root_only
@@ -23,8 +25,6 @@ from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.parking import reported
-from tfgpu_magic.parking.reported import ParkedProcess
-from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.server import actions
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,6 @@ from tests.simgpu.on_machine import (
     seen,
     told_mode,
 )
-from tests.simgpu.talking import talker
 from tests.sizes import CONTEXT, GIB, MIB
 from tfgpu_magic.simgpu import Machine
 
@@ -205,8 +205,11 @@ def test_the_libraries_without_a_machine_are_a_machine_without_a_driver() -> Non
 def test_a_compute_mode_is_told_and_keeps_other_processes_from_the_gpu() -> None:
     with Machine.create("8GiB,8GiB:mode=exclusive,8GiB:mode=prohibited") as machine:
         assert [run(machine, told_mode, gpu) for gpu in range(3)] == [[mode, mode] for mode in (0, 3, 2)]
-        with talker(machine) as other:
-            with talker(machine, "hold(MIB, ordinal=1)", "hold(MIB)") as holder:
-                assert [other.ask(f"allocate(ordinal={gpu})")[1] for gpu in range(3)] == [0, UNAVAILABLE, UNAVAILABLE]
-                assert holder.ask("allocate(MIB, ordinal=1)") == [0, 0, 0]
-            assert other.ask("allocate(ordinal=1)") == [0, 0]
+        with machine.add_neighbour("1GiB@0"), machine.add_neighbour("1GiB@1") as holder:
+            assert [run(machine, partial(allocate, ordinal=gpu))[1] for gpu in range(3)] == [
+                0,
+                UNAVAILABLE,
+                UNAVAILABLE,
+            ]
+            holder.resize("2GiB")
+        assert run(machine, partial(allocate, ordinal=1)) == [0, 0]

@@ -6,7 +6,7 @@ import pytest
 
 from tests.sizes import GIB, MIB
 from tfgpu_magic.errors import SimulatorError
-from tfgpu_magic.simgpu.spec import parse_driver, parse_fault, parse_gpus, parse_rates, parse_share
+from tfgpu_magic.simgpu.spec import parse_driver, parse_fault, parse_gpus, parse_share
 
 
 def test_gpus_are_counted_sized_and_named() -> None:
@@ -61,10 +61,7 @@ def test_a_fault_names_a_function_a_value_and_perhaps_a_gpu() -> None:
         parse_fault("nvmlInit")
 
 
-def test_a_driver_is_a_version_and_rates_are_two_numbers() -> None:
+def test_a_driver_is_a_version() -> None:
     assert parse_driver("595.71.05") == "595.71.05"
-    assert parse_rates("4,7.5") == (4.0, 7.5)
     with pytest.raises(SimulatorError, match="is no version of a driver"):
         parse_driver("595")
-    with pytest.raises(SimulatorError, match="Write 4,7"):
-        parse_rates("4")

@@ -8,6 +8,9 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tfgpu_magic.parking.reported import ParkedProcess
+from tfgpu_magic.parking.rows import ParkedRows
+from tfgpu_magic.parking.states import Phase
 
 from tests.sizes import GIB
 from tfgpu_magic.model import terminal
@@ -19,9 +22,6 @@ from tfgpu_magic.monitor.owners import attribution
 from tfgpu_magic.monitor.owners.attribution import Owner
 from tfgpu_magic.monitor.table import message
 from tfgpu_magic.monitor.table.tabulate import Known, make
-from tfgpu_magic.parking.reported import ParkedProcess
-from tfgpu_magic.parking.rows import ParkedRows
-from tfgpu_magic.parking.states import Phase
 
 
 def table(gpus: int, notebooks: int, *, parked: bool) -> Table:

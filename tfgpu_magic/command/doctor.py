@@ -10,7 +10,6 @@ from tfgpu_magic.doctor import finding as doctor
 from tfgpu_magic.doctor.checks.table import CHECKS, examine
 from tfgpu_magic.doctor.finding import Finding, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
-from tfgpu_magic.model.parts import parts
 
 FAULTY = 1
 """The exit status where there is a fault."""
@@ -20,15 +19,9 @@ No setting is changed. The driver, CUDA, TensorFlow and IPython's configuration
 are read in processes of their own, which are given up when they take too long;
 for an instant, one of them takes a CUDA context of a GPU on which 2 GiB are free.
 
-With --park a TensorFlow process fills up to 1 GiB there, and its GPU memory is
-moved into host memory and back, as a parked notebook's is. The way back has been
-tried on a simulated driver only: on a real one you may be the first.
-
 The JSON names this host, and no process and no notebook; read it before you
 send it. Of the environment it has only the variables that it lists, and ~ for
-the home directory. Sizes are bytes. With --park it is one line about parking:
-GPU, driver, kernel module, TensorFlow and what was seen, and neither the host
-nor a path.
+the home directory. Sizes are bytes.
 
 The exit status is 1 where there is a fault."""
 
@@ -38,23 +31,11 @@ def prepare(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _MORE
     parser.add_argument("--json", action="store_true", help="write it as JSON, to be sent with a report")
     parser.add_argument("--quick", action="store_true", help="start neither CUDA nor TensorFlow: two seconds, not ten")
-    parser.add_argument(
-        "--park",
-        action="store_true",
-        help="park a TensorFlow process made for it, and bring it back, which was tried on a simulated driver only",
-    )
-    parser.add_argument(
-        "--allow-open-module",
-        action="store_true",
-        help="the same, also with the open kernel module: the machine may stop when the process ends; "
-        "do not interrupt it",
-    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Do every check, and print what each finds as soon as it is done."""
-    park = options.park or options.allow_open_module
-    machine = ThisMachine(park=park, allow_open_module=options.allow_open_module, quick=options.quick and not park)
+    machine = ThisMachine(quick=options.quick)
     found: list[Finding] = []
     live = not options.json and is_drawn_on()
     for title, check in CHECKS.items():
@@ -66,8 +47,5 @@ def run(options: argparse.Namespace) -> int:
             print("\r\x1b[K", end="")
         if findings and not options.json:
             print(doctor.text(title, findings, coloured=live and "NO_COLOR" not in os.environ), flush=True)
-    if options.json and park:
-        print(*(report(machine, found) for report in parts("report")), sep="\n")
-    else:
-        print(doctor.as_json(found) if options.json else f"\n{doctor.summary(found)}")
+    print(doctor.as_json(found) if options.json else f"\n{doctor.summary(found)}")
     return FAULTY if any(finding.severity is Severity.FAULT for finding in found) else 0

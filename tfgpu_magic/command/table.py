@@ -39,7 +39,7 @@ COMMANDS = (
     Command("status", "[--json]", "show who holds the memory of which GPU", SEE),
     Command("top", "", "show the same live in a terminal; q ends it", SEE),
     Command("demo", "[--lab]", "show `top` on a simulated machine with neighbours, or the tour in JupyterLab", TRY),
-    Command("doctor", "[--quick] [--park] [--json]", "check what works here, what does not, and what to do next", TRY),
+    Command("doctor", "[--quick] [--json]", "check what works here, what does not, and what to do next", TRY),
     Command("collect", "", "read the GPUs for all users of this machine, as a service", ADMINISTER),
     Command(
         "exporter",

@@ -21,15 +21,11 @@ class ThisMachine:
     Attributes:
         root: where its file system begins.
         environ: the environment variables.
-        park: whether a process is to be parked, to try it.
-        allow_open_module: whether also on the open kernel module.
         quick: whether neither CUDA nor TensorFlow is started.
     """
 
     root: Path = Path("/")
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    park: bool = False
-    allow_open_module: bool = False
     quick: bool = False
 
     @cached_property

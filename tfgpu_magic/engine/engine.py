@@ -23,7 +23,6 @@ from tfgpu_magic.frameworks.tensorflow.devices import current_stage
 from tfgpu_magic.host import here, host
 from tfgpu_magic.model import TENSORFLOW, phrases
 from tfgpu_magic.model.answer import Document, grid, headline
-from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.said import in_commas, listed, say
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import look
@@ -282,20 +281,16 @@ def _rows(plan: Plan) -> list[tuple[str, ...]]:
 
 
 def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: OtherProcesses) -> Plan:
-    """Return the plan for words of now; a refusal says what others' giving way would change, and who could."""
+    """Return the plan for words of now; a refusal says whether others' giving way would change it."""
     try:
         return _planned(asked, frameworks, snapshot, processes)
     except Refused as error:
         if not isinstance(error, TooLate):
             empty = [gpu if gpu.free is None else gpu._replace(free=gpu.usable) for gpu in snapshot.gpus]
-
-            def fits(then: Snapshot, others: OtherProcesses) -> bool:
-                return bool(_planned(asked, frameworks, then, others, names=lambda *_: {}))  # nobody reads its refusal
-
             with contextlib.suppress(Refused):
-                error.crowded = fits(snapshot._replace(gpus=tuple(empty)), OtherProcesses())
-            for advise in parts("adviser"):
-                advise(error, snapshot, processes, fits)
+                then = snapshot._replace(gpus=tuple(empty))
+                # Nobody reads its refusal, and so no names.
+                error.crowded = bool(_planned(asked, frameworks, then, OtherProcesses(), names=lambda *_: {}))
         raise
 
 

@@ -43,23 +43,15 @@ class OtherProcesses(NamedTuple):
     Attributes:
         reports: the reports of kernels and programs.
         leases: what calls have leased, as promises; without what they hold.
-        parked: the pids of those whose GPU state is in host memory.
     """
 
     reports: tuple[Report, ...] = ()
     leases: tuple[Promise, ...] = ()
-    parked: frozenset[int] = frozenset()
 
     def added_to(self, process: ProcessState, snapshot: Snapshot) -> ProcessState:
         """Return the state of a process with what others have picked, and may yet take, of these GPUs."""
-        # What is parked is promised nothing: it comes back when there is room. For a pick it counts where that will be.
-        promised = promises.gather(snapshot, self.present, self.leases)
+        promised = promises.gather(snapshot, self.reports, self.leases)
         return process._replace(claims=picks(self.reports), promises=promised)
-
-    @property
-    def present(self) -> list[Report]:
-        """The reports of those that are not parked."""
-        return [report for report in self.reports if report.pid not in self.parked]
 
 
 def now() -> OtherProcesses:
@@ -180,10 +172,9 @@ def _read(place: BoardDirectory | None) -> OtherProcesses:
     if place is None:
         return OtherProcesses()
     reports = ReportFiles(place).read()
-    parked = frozenset(one.pid for one in reports if one.away)
     if not place.names(_LEASES):  # no isolated call was ever made here
-        return OtherProcesses(reports, parked=parked)
+        return OtherProcesses(reports)
     from tfgpu_magic.leases import lease_file  # few processes make isolated calls, and the others need none of it
 
     leases = [one for one in lease_file.leases(place) if one.pid != os.getpid()]
-    return OtherProcesses(reports, tuple(leases), parked)
+    return OtherProcesses(reports, tuple(leases))

@@ -126,9 +126,6 @@ class Framework:
         """Give back what it keeps and no array uses; return the bytes that went back, by the UUID of each GPU."""
         return {}
 
-    def finish(self) -> None:
-        """Wait until all operations that it was asked for have reached the GPU."""
-
     def allocator(self) -> str:
         """Return the name of its allocator, of one that tells it before it is used; else empty."""
         return ""

@@ -1,7 +1,6 @@
 """What libcuda reports of this process: THE ONLY module that calls it. It never loads it, so nothing starts.
 
-Only a throwaway process (`probe`) loads it, to find in which order CUDA would show the GPUs, or whether it works; and
-`parking.driver`, which calls it about other processes.
+Only a throwaway process (`probe`) loads it, to find in which order CUDA would show the GPUs, or whether it works.
 Source of the calls: CUDA Driver API reference, "Device Management", "Primary Context Management", "Context Management"
 and "Stream Ordered Memory Allocator".
 """
@@ -12,7 +11,6 @@ import contextlib
 import ctypes
 import json
 import os
-import threading
 from collections.abc import Mapping
 
 from tfgpu_magic.probe import PACKAGES, Probe, any_hangs
@@ -31,20 +29,6 @@ CUDA_TIMEOUT = 15.0
 _library: ctypes.CDLL | None = None
 """The driver library, once it was found loaded."""
 
-CALLING = threading.RLock()
-"""Held by a thread of ours, but for a cell's, while it makes a report, for which it calls the driver."""
-
-_quiet = False
-
-
-def _after_fork() -> None:
-    """Have a child begin with a lock that nobody holds: the thread that does is its parent's."""
-    global CALLING
-    CALLING = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
 _probes: dict[tuple[tuple[str, str], ...], Probe] = {}
 """The processes that have not answered yet, by their environment."""
 
@@ -52,36 +36,10 @@ _probes: dict[tuple[tuple[str, str], ...], Probe] = {}
 def loaded() -> ctypes.CDLL | None:
     """Return the driver library, if something in this process has loaded it already."""
     global _library  # once loaded, it stays; to open it anew takes longer than most calls
-    if _quiet:
-        return None
     if _library is None and hasattr(os, "RTLD_NOLOAD"):  # not so on Windows, where TensorFlow uses no GPU
         with contextlib.suppress(OSError):
             _library = ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     return _library
-
-
-def is_quiet() -> bool:
-    """Tell whether nothing here calls the driver: this process's GPU state is away, or is being moved."""
-    return _quiet
-
-
-def quieten(seconds: float) -> bool:
-    """Have nothing here call the driver any more, once a report that is being made is done; tell whether it is.
-
-    While GPU state is away, most calls wait until it is back, and some end the process.
-    """
-    global _quiet
-    if not CALLING.acquire(timeout=seconds):
-        return False
-    _quiet = True
-    CALLING.release()
-    return True
-
-
-def wake() -> None:
-    """Undo `quieten`."""
-    global _quiet
-    _quiet = False
 
 
 def initialised() -> bool:
@@ -118,12 +76,6 @@ def give_back() -> dict[str, int]:
     context in this process are left alone, and so are those that fail.
     """
     return {_uuid(*one): _trim(*one) for one in _active()}
-
-
-def synchronise() -> None:
-    """Wait for all work of the GPUs on which this process has a context."""
-    for one in _active():
-        _synchronise(*one)
 
 
 def contexts() -> tuple[str, ...]:

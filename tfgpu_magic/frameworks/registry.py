@@ -10,7 +10,7 @@ import importlib
 import traceback
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.frameworks import NAMES, cuda
+from tfgpu_magic.frameworks import NAMES
 from tfgpu_magic.frameworks.base import Framework, installed
 from tfgpu_magic.frameworks.peaks import SharedPeaks
 from tfgpu_magic.frameworks.runtime import RUNTIME, alike
@@ -61,14 +61,6 @@ def after_cell() -> None:
     for one in FRAMEWORKS:
         with contextlib.suppress(Exception):  # as in `figures`
             one.after_cell()
-
-
-def finish() -> None:
-    """Wait until all that the frameworks have been asked for has reached the GPUs, and is done there."""
-    for one in FRAMEWORKS:
-        if one.stage() is Stage.READY:
-            one.finish()
-    cuda.synchronise()
 
 
 def imported() -> set[str]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, ParamSpec, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow import devices
 from tfgpu_magic.model import TENSORFLOW
-from tfgpu_magic.model.report import GpuUse, LogicalGpu, Parking, Report
+from tfgpu_magic.model.report import GpuUse, LogicalGpu, Report
 from tfgpu_magic.model.said import in_a_row, in_commas, say
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.owners.pids import descendants
@@ -23,8 +22,6 @@ from tfgpu_magic.policy.memory import context_bytes
 from tfgpu_magic.policy.plan import Plan, in_words, renew, too_late
 from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, DEVICES, ProcessState, Stage
 from tfgpu_magic.units import rounded
-
-P = ParamSpec("P")
 
 _Changed: TypeAlias = Mapping[str, Mapping[str, int | None]]
 
@@ -37,47 +34,7 @@ DEFAULT = say("default: no limit")
 UNUSED = say("not used by TensorFlow")
 """The policy of a GPU that nothing hides, and that TensorFlow's list has not."""
 
-_last: dict[str, Report] = {}
-_parked: Parking | None = None
-_last_act = False
 
-
-def parked() -> Parking | None:
-    """Return how far this process's parking has come; None where it was never parked."""
-    return _parked
-
-
-def note_parked(how: Parking | None) -> None:
-    """Have every report say from now on how far this process's parking has come."""
-    global _parked
-    _parked = how
-
-
-def note_last_act() -> None:
-    """Have this process reported until it has ended: it is about to, and parks itself after its exit functions."""
-    global _last_act
-    _last_act = True
-
-
-def stays() -> bool:
-    """Tell whether this process is reported until it has ended."""
-    return _last_act
-
-
-def _kept(make: Callable[P, Report]) -> Callable[P, Report]:
-    """Have a function return its last report where the driver must not be called: GPU state is away (`parking`)."""
-
-    @functools.wraps(make)
-    def made(*args: P.args, **options: P.kwargs) -> Report:
-        with cuda.CALLING:
-            if not cuda.is_quiet():
-                _last[make.__name__] = make(*args, **options)
-            return replace(_last.get(make.__name__) or Report(pid=os.getpid(), summary=""), parked=_parked)
-
-    return made
-
-
-@_kept
 def report(snapshot: Snapshot) -> Report:
     """Return this process's report on each GPU of the snapshot."""
     process = RUNTIME.observe(snapshot.gpus, timeout=ORDER_TIMEOUT)
@@ -102,7 +59,6 @@ def report(snapshot: Snapshot) -> Report:
     )
 
 
-@_kept
 def brief() -> Report:
     """Return this process's report for other processes: each GPU by its UUID, and nothing that only its user needs.
 

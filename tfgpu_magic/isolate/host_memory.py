@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,8 +23,8 @@ MARGIN = 64 * MIB
 """Bytes from which a copy is checked, and that must be left over."""
 
 _FILES = {  # the limits, the use, and the page cache in that use, which the kernel drops when it needs room
-    "": ("memory.max", "memory.high", "memory.current", ("inactive_file", "active_file")),
-    "memory": ("memory.limit_in_bytes", "", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
+    "": ("memory.max", "memory.current", ("inactive_file", "active_file")),
+    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
 }
 _UNLIMITED = 2**63
 
@@ -37,14 +36,12 @@ class CgroupLimit:
     Attributes:
         cgroup: its path below the root of its hierarchy.
         most: the bytes that its processes may use together.
-        high: the bytes above which the kernel slows them down.
         used: the bytes that they use, the page cache included.
         cache: the page cache in that, which the kernel drops when it needs room.
     """
 
     cgroup: str
     most: int
-    high: int
     used: int
     cache: int
 
@@ -52,11 +49,6 @@ class CgroupLimit:
     def left(self) -> int:
         """The bytes that they may still use, once the page cache is dropped."""
         return max(0, self.most - self.used + self.cache)
-
-    @property
-    def untouched(self) -> int:
-        """The bytes that they may still use before anything is dropped, or they are slowed down."""
-        return max(0, min(self.most, self.high) - self.used)
 
 
 def demand(size: int) -> None:
@@ -84,18 +76,6 @@ def left(proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
     return min(rooms) + sizes.get("SwapFree", 0)
 
 
-def untouched(pid: int, proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
-    """Return the bytes that a process may still fill before anything of its cgroups is dropped or swapped out.
-
-    That is less than `left`: the page cache of a cgroup counts as used, and swap does not count. None where the system
-    does not report it.
-    """
-    sizes = machine(proc)
-    if "MemAvailable" not in sizes or not os.access(proc / str(pid) / "cgroup", os.R_OK):
-        return None
-    return min([sizes["MemAvailable"], *(limit.untouched for limit in limits(proc, cgroups, pid))])
-
-
 def kills(proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
     """Return how often the out-of-memory killer has killed, in our cgroup or on this machine; None if unknown.
 
@@ -121,10 +101,10 @@ def machine(proc: Path = PROC) -> dict[str, int]:
     return _numbers(proc / "meminfo")
 
 
-def limits(proc: Path = PROC, cgroups: Path = CGROUPS, pid: int | None = None) -> Iterator[CgroupLimit]:
-    """Give the limits of the cgroups that a process is in, the innermost first; None is this process."""
+def limits(proc: Path = PROC, cgroups: Path = CGROUPS) -> Iterator[CgroupLimit]:
+    """Give the limits of the cgroups that this process is in, the innermost first."""
     with contextlib.suppress(OSError, ValueError):
-        for line in (proc / ("self" if pid is None else str(pid)) / "cgroup").read_text().splitlines():
+        for line in (proc / "self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             kind = "memory" if "memory" in controllers.split(",") else controllers
             if kind not in _FILES:
@@ -138,15 +118,14 @@ def limits(proc: Path = PROC, cgroups: Path = CGROUPS, pid: int | None = None) -
 
 
 def _limit(folder: Path, root: Path, kind: str) -> CgroupLimit | None:
-    limit, high, used, cache = _FILES[kind]
-    most, slow = _size(folder / limit), _size(folder / high)
+    limit, used, cache = _FILES[kind]
+    most = _size(folder / limit)
     with contextlib.suppress(OSError, ValueError):  # no such cgroup
         stat = _numbers(folder / "memory.stat")
-        if min(most, slow) < _UNLIMITED:
+        if most < _UNLIMITED:
             return CgroupLimit(
                 cgroup=str("/" / folder.relative_to(root)),
                 most=most,
-                high=slow,
                 used=int((folder / used).read_text()),
                 cache=sum(stat.get(name, 0) for name in cache),
             )

@@ -17,13 +17,11 @@ from typing import TypeVar
 
 from tfgpu_magic import host
 from tfgpu_magic.engine import engine, other_processes
-from tfgpu_magic.engine.other_processes import OtherProcesses
 from tfgpu_magic.errors import NOT_STARTED, Refused
 from tfgpu_magic.isolate.process.interrupt import put_off
 from tfgpu_magic.leases import allocation, lease_file
 from tfgpu_magic.leases.allocation import LeasedGpu, ProcessMemory, key, size
 from tfgpu_magic.leases.lease_file import LeaseEntry, LeaseTable, Page
-from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import look
 from tfgpu_magic.monitor.owners.pids import began, elsewhere, family
@@ -119,15 +117,8 @@ class LeaseRequest:
         return allocation.settle(together, chosen)
 
     def refuse(self, error: Refused) -> None:
-        """Raise the refusal of the request, with what would make it fit."""
-        if error.crowded and self.snapshot is not None:
-            for advise in parts("adviser"):
-                advise(error, self.snapshot, other_processes.now(), self._fits)
+        """Raise the refusal of the request."""
         raise error
-
-    def _fits(self, then: Snapshot, _: OtherProcesses) -> bool:
-        devices = self.devices(engine.current().settled, then)
-        return devices is None or allocation.choose(devices, held(then), (), self.count(devices)) is not None
 
 
 class LeaseRequestForAll(LeaseRequest):

@@ -16,7 +16,7 @@ import socket
 import ssl
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -35,11 +35,10 @@ from tfgpu_magic.monitor.board.snapshot_file import SnapshotReader
 from tfgpu_magic.monitor.board.unused import LONGEST_GAP
 from tfgpu_magic.monitor.driver.schedule import ASLEEP
 from tfgpu_magic.monitor.live import Live
-from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.probe import within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+    from collections.abc import Iterator, Mapping, Sequence, Set
     from wsgiref.simple_server import WSGIServer
 
     from prometheus_client.core import Metric
@@ -77,7 +76,6 @@ METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
     "gpu_power_watts": ("Power that a GPU draws.", _GPU),
     "held_bytes": ("Memory that a user's processes hold of a GPU.", _USER),
     "held_unused_bytes": ("What of that was not used for a minute or longer.", _USER),
-    "away_bytes": ("What a user's processes held that still run and are on no GPU any more: parked ones.", _USER),
     "processes": ("Processes of a user on a GPU.", _USER),
     "unused_processes": ("Those of them that have not used it for a minute or longer.", _USER),
     "unknown_processes": ("Those of them of which the driver tells no bytes; `held_bytes` is left out then.", _USER),
@@ -90,8 +88,6 @@ METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
 """Every metric, by its name without ``tfgpu_magic_``: what it tells, and its labels."""
 
 Sample = tuple[str, tuple[str, ...], "float | None"]
-Away = dict[tuple[str, int], int]
-"""Bytes by the GPU's UUID and user."""
 
 
 class LimitFacts(NamedTuple):
@@ -114,7 +110,6 @@ class MachineSeen(NamedTuple):
         board: the last reading; None where there is none that is fresh.
         hours: what was held for how long, by the GPU's UUID and user.
         names: the users' names; of one that is not in it nothing is told yet.
-        away: bytes that processes held which are on no GPU any more.
         limits: what the driver holds users to.
         left: what counted as that of `UNKNOWN` of users who are not called so any more.
     """
@@ -123,7 +118,6 @@ class MachineSeen(NamedTuple):
     board: Snapshot | None
     hours: Mapping[Pair, Total] = {}
     names: Mapping[int, str] = {}
-    away: Mapping[tuple[str, int], int] = {}
     limits: LimitFacts = LimitFacts()
     left: Mapping[Pair, Total] = {}
 
@@ -232,9 +226,6 @@ def _kept(seen: MachineSeen, board: Snapshot) -> Iterator[Sample]:
         if (labels := user(*pair)) is not None:
             sums["held_byte_seconds_total", labels] += total.held
             sums["held_unused_byte_seconds_total", labels] += total.unused
-    for pair, held in seen.away.items():
-        if (labels := user(*pair)) is not None:
-            sums["away_bytes", labels] += held
     yield from ((*one, value) for one, value in sums.items())
     for pair, (soft, hard) in seen.limits.sizes.items():
         if (labels := user(*pair)) is not None and UNKNOWN not in labels:
@@ -279,33 +270,6 @@ def user_name(uid: int) -> str:
     with contextlib.suppress(KeyError):
         return pwd.getpwuid(uid).pw_name
     return UNKNOWN
-
-
-class Leavers:
-    """Follows processes that held memory and are on no GPU any more, though they run: most are parked."""
-
-    def __init__(self, start: Callable[[int], int | None] = began) -> None:
-        self._start = start
-        self._held: dict[tuple[int, int], Away] = {}
-
-    def step(self, board: Snapshot) -> Away:
-        """Go on to a reading, and return what such processes held; not of one that may be on a GPU without a list."""
-        lists = {gpu.uuid or gpu.label for gpu in board.gpus if gpu.listed and not (gpu.mig or gpu.error)}
-        gpus = {gpu.label: gpu.uuid or gpu.label for gpu in board.gpus}
-        here: defaultdict[tuple[int, int], Away] = defaultdict(dict)
-        for row in board.processes:
-            if row.held and row.pid and row.began is not None and row.uid is not None and row.gpu in gpus:
-                here[row.pid, row.began][gpus[row.gpu], row.uid] = row.held
-        sizes: Counter[tuple[str, int]] = Counter()
-        for one, held in self._held.items():
-            hidden = {key: size for key, size in held.items() if key[0] not in lists}
-            if one in here:
-                here[one] = hidden | here[one]
-            elif self._start(one[0]) == one[1]:
-                here[one] = held
-                sizes.update({} if hidden else held)
-        self._held = dict(here)
-        return dict(sizes)
 
 
 LIMITS = Path("/run/tfgpu_limits/limits.json")
@@ -356,7 +320,7 @@ class Exporter(Collector):
     def __init__(self) -> None:
         person = os.geteuid() > SYSTEM_USERS
         self._live = Live(linger=LINGER, every=READING_EVERY) if person else None
-        self._names, self._leavers, self._lock = UserNames(), Leavers(), threading.Lock()
+        self._names, self._lock = UserNames(), threading.Lock()
         self._since: dict[Pair, float] | None = None
         self._unknown: dict[Pair, Total] = {}
 
@@ -374,12 +338,12 @@ class Exporter(Collector):
             return MachineSeen(host, None)
         if look.age is None or look.stale_since is not None or look.snapshot.error not in (None, ASLEEP):
             return MachineSeen(host, None)
-        board, away = look.snapshot, self._leavers.step(look.snapshot)
+        board = look.snapshot
         force = limits(board, now)
         totals = self._from_zero(hours, time.monotonic())
-        users = {row.uid for row in board.processes} | {uid for _, uid in (*totals, *away, *force.sizes)}
+        users = {row.uid for row in board.processes} | {uid for _, uid in (*totals, *force.sizes)}
         names = self._names.of({uid for uid in users if uid is not None})
-        seen = MachineSeen(host, board, totals, names, away, force)
+        seen = MachineSeen(host, board, totals, names, force)
         for pair, total in totals.items():
             if pair[1] is not None and seen.named(pair[1]) == UNKNOWN:
                 self._unknown[pair] = total

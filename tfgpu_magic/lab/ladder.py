@@ -1,4 +1,4 @@
-"""The idle ladder: when a notebook's owner is told of idle GPU memory, and when it is parked or shut down. Pure.
+"""The idle ladder: when a notebook's owner is told of idle GPU memory, and when it is shut down. Pure.
 
 No clock is read. Idle time is added up from looks, each of which stands for some seconds: a clock that is set, a
 machine that sleeps, and a server that starts again can only make a step come later.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Mapping
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from tfgpu_magic.errors import PolicyError
@@ -17,8 +16,8 @@ from tfgpu_magic.units import BINARY, seconds
 if TYPE_CHECKING:
     from tfgpu_magic.model.rows import Table
 
-Action: TypeAlias = Literal["", "tell", "park", "stop"]
-"""Nothing; have its owner told; have it parked; shut it down."""
+Action: TypeAlias = Literal["", "tell", "stop"]
+"""Nothing; have its owner told; shut it down."""
 
 LEAST = 256 * BINARY["MiB"]
 """Bytes from which on held memory counts."""
@@ -27,13 +26,14 @@ LONGEST_LOOK = 60.0
 NOT_TODAY = 24 * 3600.0
 """Seconds by which *Not Today* puts all steps off."""
 NEVER = "never"
+PARK = "park"
+"""A step of the file that nothing takes while parking is rebuilt."""
 
 
 class Rule(NamedTuple):
     """Seconds of idle time from which on each step is due; infinite is never."""
 
     notify: float = math.inf
-    park: float = math.inf
     stop: float = math.inf
 
 
@@ -60,7 +60,6 @@ class IdleState(NamedTuple):
         told: how many these were when a page in sight was told; None while that is to come.
         rests: seconds that are left of *Not Today*.
         put_off: whether that was said; it can be once.
-        asked: whether it was asked to park itself.
     """
 
     idle: float = 0.0
@@ -68,13 +67,11 @@ class IdleState(NamedTuple):
     told: float | None = None
     rests: float = 0.0
     put_off: bool = False
-    asked: bool = False
 
     def due(self, rule: Rule) -> Mapping[str, float]:
-        """Return in how many seconds it is parked, and shut down, after its owner was told, or is told now."""
+        """Return in how many seconds it is shut down, after its owner was told, or is told now."""
         since = 0.0 if self.told is None else self.idle - self.told
-        due = {"park": math.inf if self.asked else rule.park, "stop": rule.stop}
-        return {step: max(0.0, at - rule.notify - since) + self.rests for step, at in due.items() if at < math.inf}
+        return {"stop": max(0.0, rule.stop - rule.notify - since) + self.rests} if rule.stop < math.inf else {}
 
     def shown(self) -> IdleState:
         """Return it after a page in sight was answered; unchanged if there is nothing to tell, or nothing new."""
@@ -112,8 +109,6 @@ def step(rule: Rule, now: IdleLook, kept: IdleState) -> tuple[Action, IdleState]
     since = kept.idle - kept.told
     if since >= rule.stop - rule.notify:
         return "stop", kept
-    if since >= rule.park - rule.notify and not kept.asked:
-        return "park", kept._replace(asked=True)
     return "", kept
 
 
@@ -157,15 +152,32 @@ def entries(value: Any, where: str) -> dict[str, Any]:
     return value
 
 
+def refused_steps(table: Any, where: str) -> str:
+    """Return what is said of the steps in a table `[idle]` that nothing takes any more; empty if there are none.
+
+    Args:
+        table: the table, which may be wrong: `rule_of` raises that.
+        where: the file that has it.
+    """
+    groups = table.get("groups") if isinstance(table, dict) else None
+    entries = {"[idle]": table}
+    if isinstance(groups, dict):
+        entries |= {f"[idle] groups.{name}": entry for name, entry in groups.items()}
+    found = [name for name, entry in entries.items() if isinstance(entry, dict) and PARK in entry]
+    if not found:
+        return ""
+    return (
+        f"`{PARK}` in {' and in '.join(found)}, from {where}, is NOT in force: parking is being rebuilt, and no "
+        "notebook is parked. `notify` and `stop` are in force."
+    )
+
+
 def _rule(entry: Mapping[str, Any], where: str) -> Rule:
-    if unknown := entry.keys() - set(Rule._fields):
-        raise PolicyError(f"{where} has no {sorted(unknown)[0]!r}. It has notify, park, stop and groups.")
-    rule = Rule(**{step: _time(value, f"{where} {step}") for step, value in entry.items()})
-    steps = [rule.notify, *(time for time in rule[1:] if time < math.inf)]
-    if not all(one < after for one, after in pairwise(steps)):
-        raise PolicyError(
-            f"{where}: `park` and `stop` come after `notify`, in this order, so that owners are told before."
-        )
+    if unknown := entry.keys() - {*Rule._fields, PARK}:
+        raise PolicyError(f"{where} has no {sorted(unknown)[0]!r}. It has notify, stop and groups.")
+    rule = Rule(**{step: _time(value, f"{where} {step}") for step, value in entry.items() if step != PARK})
+    if rule.notify >= rule.stop and rule.stop < math.inf:
+        raise PolicyError(f"{where}: `stop` comes after `notify`, so that owners are told before.")
     return rule
 
 

@@ -1,4 +1,4 @@
-"""The idle ladder in a Jupyter server: it looks at the server's own kernels, tells, has them parked, shuts them down.
+"""The idle ladder in a Jupyter server: it looks at the server's own kernels, tells their owners, shuts them down.
 
 What holds GPU memory for as long as the administrator's file says, without a cell, without use of the GPU by the
 driver's samples, and without work of any other kind, is idle; what is not known of it is no idle time.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -17,8 +16,7 @@ import psutil
 from tfgpu_magic import policy
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.lab import file
-from tfgpu_magic.lab.ladder import Action, IdleLook, IdleState, Rule, rule_of, step, trouble
-from tfgpu_magic.model.parts import parts
+from tfgpu_magic.lab.ladder import Action, IdleLook, IdleState, Rule, refused_steps, rule_of, step, trouble
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners.pids import began, descendants, is_call
 from tfgpu_magic.monitor.table.fetch import Watcher
@@ -60,7 +58,6 @@ class KernelLook(NamedTuple):
     Attributes:
         notebook: what the server has of it.
         pid: the process that the server has started.
-        parks: the process that parks itself where it is asked; 0 where parking is off there.
         held: bytes of GPU memory; None where any of it is unknown.
         used: whether it is at work now; None where that is unknown.
         mark: a text that is another one after any use.
@@ -69,7 +66,6 @@ class KernelLook(NamedTuple):
 
     notebook: Notebook
     pid: int
-    parks: int
     held: int | None
     used: bool | None
     mark: str
@@ -101,6 +97,8 @@ def start(kernels: Kernels, server: Any) -> tuple[list[tuple[object, ...]], Call
         if file.table("idle") is None:
             return [], lambda: None
     steps = IdleSteps(kernels, server.log, every=LOOK_EVERY)
+    with contextlib.suppress(PolicyError):  # a look logs that
+        steps.tell_refused(file.table("idle"))
     task = server.io_loop.asyncio_loop.create_task(steps.run())
     server.web_app.settings.setdefault("page_config_data", {})[PAGE_OPTION] = "idle"
 
@@ -125,7 +123,7 @@ class IdleSteps:
         self._worker, self._watcher = JobThread(), Watcher(Live(linger=LINGER, every=READING_EVERY))
         self._looking: asyncio.Future[_Seen] | None = None
         self._lines: dict[str, IdleKernel] = {}
-        self._rule, self._flaw = Rule(), ""
+        self._rule, self._flaw, self._refused = Rule(), "", ""
 
     async def run(self) -> None:
         """Look for ever."""
@@ -195,6 +193,7 @@ class IdleSteps:
     def _see(self, notebooks: Mapping[int, Notebook]) -> _Seen:
         """Return what is found; raise what `look` does."""
         idle = file.table("idle")
+        self.tell_refused(idle)
         rule = Rule() if idle is None else rule_of(idle, file.own_groups())
         if not notebooks:  # nobody is to be told, and no GPU is kept awake
             return rule, {}
@@ -215,7 +214,7 @@ class IdleSteps:
         elif found.mark != line.found.mark or abs(found.cpu - line.found.cpu) > AT_WORK * self._every:
             used = True
         kept = line.kept if line else IdleState()
-        action, kept = step(_its(self._rule, found), IdleLook(self._every, found.held, used), kept)
+        action, kept = step(self._rule, IdleLook(self._every, found.held, used), kept)
         return action, IdleKernel(found, kept)
 
     async def _act(self, action: Action, key: str, line: IdleKernel) -> None:
@@ -225,17 +224,17 @@ class IdleSteps:
         found, told = line.found, self._log.warning
         what = f"tfgpu_magic: {found.notebook.title} holds {rounded(found.held)} of GPU memory without use"
         if action == "tell":
-            told("%s since %s. %s", what, _hours(line.kept.idle), _announced(line.kept.due(_its(self._rule, found))))
-        elif not (await self._kernels.unchanged(found.notebook, found.pid) and self._lines[key] is line):
-            if action == "park":
-                later = self._lines[key]
-                self._lines[key] = later._replace(kept=later.kept._replace(asked=False))
-        elif action == "park":
-            refused = [why for park in parts("park") if (why := await park(found.parks))]
-            told("%s, and was asked to park itself%s", what, "".join(f": {why}" for why in refused))
-        else:
+            told("%s since %s. %s", what, _hours(line.kept.idle), _announced(line.kept.due(self._rule)))
+        elif await self._kernels.unchanged(found.notebook, found.pid) and self._lines[key] is line:
             await self._kernels.shut_down(found.notebook.kernel)
             told("%s since %s: it was shut down, by the administrator's file", what, _hours(line.kept.idle))
+
+    def tell_refused(self, table: Any) -> None:
+        """Log, once, which steps in the file's table are not taken."""
+        refused = refused_steps(table, str(policy.FILE))
+        if refused not in ("", self._refused):
+            self._log.error("tfgpu_magic: %s", refused)
+        self._refused = refused
 
     def _complain(self, flaw: str) -> None:
         if flaw not in ("", self._flaw):
@@ -254,7 +253,6 @@ def _found(pid: int, served: Notebook, table: Table) -> KernelLook:
     return KernelLook(
         notebook=served,
         pid=pid,
-        parks=next((row.kernel for row in rows if row.parks and row.kernel), 0),
         held=None if None in held else sum(filter(None, held)),
         used=True if works else None if unknown else False,
         mark=repr((known.active, sorted((row.gpu, row.pid or 0, row.unused or 0.0) for row in rows))),
@@ -273,7 +271,7 @@ def _cpu(*pids: int) -> float:
 
 def _told(line: IdleKernel, rule: Rule) -> dict[str, Any]:
     """Return what is known of a notebook, for its owner's pages."""
-    (notebook, pid, _, held, *_), kept = line
+    (notebook, pid, held, *_), kept = line
     return {
         "kernel": notebook.kernel,
         "pid": pid,
@@ -282,22 +280,17 @@ def _told(line: IdleKernel, rule: Rule) -> dict[str, Any]:
         "held": held,
         "idle": kept.idle,
         "told": None if kept.told is None else kept.idle - kept.told,
-        "due": kept.due(_its(rule, line.found)),
+        "due": kept.due(rule),
         "rests": kept.rests,
         "put_off": kept.put_off,
     }
 
 
-def _its(rule: Rule, found: KernelLook) -> Rule:
-    """Return a kernel's rule: without parking, as long as it does not let itself be parked."""
-    return rule if found.parks else rule._replace(park=math.inf)
-
-
 def _announced(due: Mapping[str, float]) -> str:
     """Return what will be done, as a sentence."""
-    words = {"park": "parked", "stop": "shut down"}
-    steps = " and ".join(f"{words[step]} after {_hours(time)} more" for step, time in due.items())
-    return f"Once a page in sight has told its owner, it will be {steps}" if steps else "Nothing will be done about it"
+    if "stop" not in due:
+        return "Nothing will be done about it"
+    return f"Once a page in sight has told its owner, it will be shut down after {_hours(due['stop'])} more"
 
 
 def _hours(time: float) -> str:

@@ -12,7 +12,6 @@ import contextlib
 import errno
 import fcntl
 import json
-import math
 import os
 import struct
 import threading
@@ -53,7 +52,6 @@ class LeaseEntry:
         seen: when its process last renewed it, by the machine's monotonic clock.
         came: when the call was made, in seconds since the epoch.
         requested: the GPUs that it requests, or some of them, by their `allocation.key`; none while that is not known.
-        held_by_others: whether others than our calls hold what it requests, so that nobody waits behind it.
         leased: what it has.
     """
 
@@ -62,7 +60,6 @@ class LeaseEntry:
     seen: float
     came: float = 0.0
     requested: tuple[str, ...] = ()
-    held_by_others: bool = False
     leased: tuple[LeasedGpu, ...] = ()
 
 
@@ -98,23 +95,18 @@ class Page:
         self.changes += entry is not None
         self.ended += entry is not None and bool(entry.leased)
 
-    def waits_behind(self, number: int, gpus: Collection[str], since: float = -math.inf) -> bool:
+    def waits_behind(self, number: int, gpus: Collection[str]) -> bool:
         """Tell whether a call for one of these GPUs came before another one, still waits, and is looked after.
 
         Args:
             number: that of the other one.
             gpus: these.
-            since: when they became free, by the monotonic clock: who was held up by others until then may have room.
         """
-        return any(self.comes_before(entry, number, gpus, since) for entry in self.entries.values())
-
-    def comes_before(self, entry: LeaseEntry, number: int, gpus: Collection[str], since: float = -math.inf) -> bool:
-        """Tell that of one of the calls."""
-        held_up = entry.held_by_others and entry.seen > since
-        return (
+        return any(
             entry.number < number
-            and not (entry.leased or held_up or time.monotonic() - entry.seen >= ABSENT)
+            and not (entry.leased or time.monotonic() - entry.seen >= ABSENT)
             and not set(gpus).isdisjoint(entry.requested)
+            for entry in self.entries.values()
         )
 
     def leased(self) -> list[LeasedGpu]:
@@ -137,10 +129,6 @@ class LeaseTable:
         """Give the content, and keep what is changed in it."""
         with self._alone:
             yield self._page
-
-    def pid(self, entry: LeaseEntry) -> int | None:
-        """Return the process of a call; None where that is not known."""
-        return os.getpid() if entry.slot == self.slot else None
 
     def forget(self) -> None:
         """Drop the parent's calls, in a process that was forked from the table's own."""
@@ -180,10 +168,6 @@ class LeaseFile(LeaseTable):
             finally:
                 if locked:
                     fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _MUTEX)
-
-    def pid(self, entry: LeaseEntry) -> int | None:
-        """Return the process of a call, which holds the lock of its number; None where that is not known."""
-        return super().pid(entry) or (_holder(self._file, entry.slot) if self._file >= 0 else None)
 
     def forget(self) -> None:
         """Drop the parent's number and calls, in a process that was forked from the table's own."""
@@ -344,17 +328,6 @@ def leases(place: BoardDirectory) -> Iterator[Promise]:
     for entry in () if file is None else _entries(file):
         for one in entry.leased:
             yield Promise(gpu=one.gpu, pid=one.pid, size=one.size, asked=entry.came)
-
-
-def requested(place: BoardDirectory) -> set[str]:
-    """Return the GPUs, by `allocation.key`, for which a call or a notebook that comes back from parking waits now.
-
-    Args:
-        place: where the table is.
-    """
-    file, now = _file(place), time.monotonic()
-    entries = () if file is None else _entries(file)
-    return {gpu for one in entries if not one.leased and now - one.seen < ABSENT for gpu in one.requested}
 
 
 def _entries(file: int) -> list[LeaseEntry]:

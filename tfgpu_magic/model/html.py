@@ -195,8 +195,7 @@ def _bar(row: GpuRow) -> str:
 
 def _process(row: ProcessRow, now: float) -> str:
     # bdi: a right-to-left name stays in its cell.
-    more = [*map(prose, phrases.parked(row)), *map(_safe, phrases.figures(row))]
-    figures = "".join(f"<br>{line}" for line in more)
+    figures = "".join(f"<br>{_safe(line)}" for line in phrases.figures(row))
     owner = f"{_key(_KEYS[row.who])}<bdi>{_safe(phrases.owner(row, now, longest=_LONGEST))}</bdi>{figures}"
     return (
         f'<td class="tfgpu-n">{_safe(row.gpu)}</td><td class="tfgpu-n">{phrases.pid(row)}</td>'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import unicodedata
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from tfgpu_magic.units import BINARY, rounded
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tfgpu_magic.model.rows import GpuRow, Parked, ProcessRow, Table
+    from tfgpu_magic.model.rows import GpuRow, ProcessRow, Table
 
 NOBODY = "No process holds GPU memory."
 SIMULATED = "Simulated GPUs: memory is counted as on real ones, and what they compute means nothing."
@@ -121,8 +120,6 @@ def owner(row: ProcessRow, now: float, *, longest: int) -> str:
         longest: how many characters of the name may stay.
     """
     name, notebook = plain(row.owner, longest=longest), row.notebook
-    if row.parked is not None:
-        return name  # what is said of that says that it runs no cell
     told = notebook is not None and row.who == "mine" and notebook.state != "unknown"  # `rows.UNKNOWN`
     state = plain(notebook.state) if notebook is not None and told else ""
     unused = now - row.unused if row.unused is not None else 0.0
@@ -131,40 +128,6 @@ def owner(row: ProcessRow, now: float, *, longest: int) -> str:
     if unused >= 60:
         said = [*(said if state != "idle" or idle > unused + _LATER else []), f"unused {duration(unused)}"]
     return ", ".join([name, *said])
-
-
-def parked(row: ProcessRow) -> list[str]:
-    """Write how far a process's parking has come: ``parked, 9.8 GiB in host memory, since 14:02``; else nothing."""
-    return [] if row.parked is None else [parking(row.parked)]
-
-
-def parking(one: Parked) -> str:
-    """Write how far a parking has come."""
-    size, since = with_unit(one.size), _clock(one.since)
-    behind = f": {plain(one.behind)} holds most of this GPU" if one.behind else ""
-    where, there = ("disk", "on disk") if one.disk else ("host memory", "in host memory")
-    said = {
-        "parking": f"is being parked, {size} go to {where}, since {since}",
-        "parked": f"parked, {size} {there}, since {since}",
-        "waiting": f"parked, {size} {there}, since {since}; waits for room{behind}",
-        "restoring": f"comes back, {size} from {where}",
-        "failed": "its GPU state is lost: end it, which frees what it holds",
-    }[one.state]
-    return f"{said}; {_TROUBLES[one.trouble]}" if one.trouble in _TROUBLES else said
-
-
-_TROUBLES = {
-    "gone": "its GPU is not there now",
-    "hangs": "the driver does not answer",
-    "unanswered": "the driver does not answer",
-}
-
-
-def _clock(at: float) -> str:
-    """Write a time of the day, with its date where that is not today's."""
-    then = time.localtime(at)
-    today = then[:3] == time.localtime()[:3]
-    return time.strftime("%H:%M" if today else "%Y-%m-%d %H:%M", then)
 
 
 def duration(seconds: float) -> str:

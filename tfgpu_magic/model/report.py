@@ -83,42 +83,6 @@ class GpuUse:
         return sum(sizes) if sizes else None
 
 
-@dataclass(frozen=True, slots=True)
-class HeldMemory:
-    """What a process holds of one GPU, or held before it was parked.
-
-    Attributes:
-        gpu: the GPU's UUID.
-        size: bytes by the driver's account, context included.
-    """
-
-    gpu: str
-    size: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parking:
-    """How far the parking of a process has come, by its own word.
-
-    Attributes:
-        phase: the value of a `parking.states.Phase`.
-        since: when the phase began, in seconds since the epoch; as long as it is away, since when it is.
-        held: what it holds, or held, of each GPU.
-        returns: how often it has come back.
-        trouble: why its phase does not go on, for now; a word of `parking.gpu_state`, empty where nothing is wrong.
-        wanted: whether somebody waits for it to come back, and there is no room.
-        disk: whether it is on disk, and not in host memory.
-    """
-
-    phase: str
-    since: float
-    held: tuple[HeldMemory, ...] = ()
-    returns: int = 0
-    trouble: str = ""
-    wanted: bool = False
-    disk: bool = False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """One kernel's report of itself.
@@ -135,9 +99,7 @@ class Report:
         active: when that last changed, in seconds since the epoch.
         used_since: when it was first seen to have taken memory, in seconds since the epoch; None if it has none.
         promises: whether it may take what its uses allow; not where a program only starts kernels, which report that.
-        parks: whether it lets itself be parked.
         kernel: the kernel's id (`pids.kernel_id`); empty of a program.
-        parked: how far its parking has come; None where it was never parked.
     """
 
     pid: int
@@ -150,14 +112,7 @@ class Report:
     active: float | None = None
     used_since: float | None = None
     promises: bool = True
-    parks: bool = False
     kernel: str = ""
-    parked: Parking | None = None
-
-    @property
-    def away(self) -> bool:
-        """Whether its GPU state is in host memory, and neither on its way there nor back: it is promised no GPU."""
-        return self.parked is not None and self.parked.phase == "parked"
 
     @property
     def goes_on(self) -> bool:
@@ -188,8 +143,7 @@ class Report:
         try:
             fields = json.loads(text)
             uses = tuple(map(_use, fields["uses"]))
-            parked = _parking(fields.get("parked"))
-            return _made(cls, {**fields, "uses": uses, "notes": tuple(fields["notes"]), "parked": parked})
+            return _made(cls, {**fields, "uses": uses, "notes": tuple(fields["notes"])})
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a report: {error}") from error
 
@@ -198,12 +152,6 @@ def _use(fields: dict[str, Any]) -> GpuUse:
     logical = tuple(_made(LogicalGpu, one) for one in fields["logical"])
     figures = tuple(_made(Figure, one) for one in fields["figures"])
     return _made(GpuUse, {**fields, "logical": logical, "figures": figures})
-
-
-def _parking(fields: dict[str, Any] | None) -> Parking | None:
-    if fields is None:
-        return None
-    return _made(Parking, {**fields, "held": tuple(_made(HeldMemory, one) for one in fields.get("held", ()))})
 
 
 def _made(cls: Callable[..., Data], fields: dict[str, Any]) -> Data:

@@ -24,9 +24,6 @@ Who = Literal["this", "mine", "other", "gone", "unknown"]
 """This kernel and its children; my other processes; other users'; ended; not a pid of this machine."""
 ShareOf: TypeAlias = Literal["this", "mine", "others", "free"]
 """Whose a part of a GPU's memory is: this notebook's, my other processes', another's, or free."""
-ParkedState: TypeAlias = Literal["parking", "parked", "waiting", "restoring", "failed"]
-"""On its way to host memory; there; there, while somebody wants it back and there is no room; on its way back; lost."""
-
 
 UNKNOWN = "unknown"
 """The state of a kernel of which neither a server here nor its own report tells."""
@@ -72,27 +69,6 @@ class Share:
     who: ShareOf
     text: str
     size: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parked:
-    """How far the parking of a process has come.
-
-    Attributes:
-        state: how far.
-        size: bytes of this GPU's memory that are in host memory or on disk, or on their way there or back.
-        since: since when, in seconds since the epoch; of one that is away, since when it is.
-        behind: while it waits for room, who holds most of the GPU; empty where nobody does. It may be hostile text.
-        trouble: why it does not go on for now; a word of `parking.gpu_state`, empty where nothing is wrong.
-        disk: whether it is on disk.
-    """
-
-    state: ParkedState
-    size: int
-    since: float
-    behind: str = ""
-    trouble: str = ""
-    disk: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,8 +145,6 @@ class ProcessRow:
         unused: since when it has held memory without using the GPU, in seconds since the epoch; None while it uses it,
             or that is not known.
         began: when the process began (`pids.began`); None of what is not mine, or has no pid here.
-        parked: how far its parking has come; None of what has its GPU state as usual.
-        parks: whether it lets itself be parked, as its kernel reports.
     """
 
     gpu: str
@@ -189,8 +163,6 @@ class ProcessRow:
     utilisation: int | None = None
     unused: float | None = None
     began: int | None = None
-    parked: Parked | None = None
-    parks: bool = False
 
     @property
     def known(self) -> int | None:

@@ -150,9 +150,7 @@ def _process(row: ProcessRow, now: float, width: int) -> Text:
 
 
 def _said(row: ProcessRow) -> str:
-    """Return a process's policy, and the frameworks other than TensorFlow that have figures; or how it is parked."""
-    if row.parked is not None:
-        return phrases.parked(row)[0]
+    """Return a process's policy, and the frameworks other than TensorFlow that have figures."""
     if row.use is None:
         return ""
     others = {figure.framework: None for figure in row.use.figures if figure.framework != TENSORFLOW}

@@ -218,17 +218,11 @@ class IdleRelease(RunWatch):
         if self._timer is not None:
             self._timer.cancel()
 
-    def put_off(self) -> bool:
-        """Have nothing given back before the end of the next cell; tell whether nothing is being given back now."""
+    def _turned(self) -> None:
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
-            timer.join(PATIENCE)
-        return timer is None or not timer.is_alive()
-
-    def _turned(self) -> None:
-        if self._timer is not None:
-            self.put_off()  # a wait for the GPUs would spoil a CUDA graph that the cell records
+            timer.join(PATIENCE)  # a wait for the GPUs would spoil a CUDA graph that the cell records
         if not self._cells and (seconds := self._seconds()) and _is_asked():
             self._timer = threading.Timer(min(threading.TIMEOUT_MAX, seconds), _give_back)
             self._timer.name, self._timer.daemon = "tfgpu_magic-idle-release", True

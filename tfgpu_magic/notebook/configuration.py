@@ -9,8 +9,6 @@ from tfgpu_magic.engine import enforcement, engine
 from tfgpu_magic.errors import PolicyError, Refused, TooLate
 from tfgpu_magic.frameworks import NAMES, runtime
 from tfgpu_magic.frameworks.runtime import RUNTIME
-from tfgpu_magic.host import magics, shell
-from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.said import in_a_row, say
 from tfgpu_magic.notebook import restart
 from tfgpu_magic.policy import parser
@@ -20,7 +18,6 @@ from tfgpu_magic.policy.policy import NOTHING, Policy
 from tfgpu_magic.policy.requests.default import Default
 from tfgpu_magic.policy.settings import CONFIGURATION, policy_for_user
 from tfgpu_magic.policy.word import RESTART
-from tfgpu_magic.units import seconds
 
 if TYPE_CHECKING:
     from tfgpu_magic.model.snapshot import Snapshot
@@ -161,23 +158,3 @@ def _isolation() -> Any:
     from tfgpu_magic.isolate import call  # few users set anything of it, and few make isolated calls
 
     return call
-
-
-def park(setting: str) -> None:
-    """Hold to a setting of ``TfGpuMagics.parking``: off, ask, or auto and a time.
-
-    Raises:
-        PolicyError: it is none of these.
-    """
-    word, _, time = setting.strip().partition(" ")
-    after = seconds(time) if word == "auto" else None
-    if word not in ("off", "ask", "auto") or (time and word != "auto"):
-        raise PolicyError(
-            f"{setting!r} is no setting of parking. The settings are off, ask, and auto with a time: auto 30m."
-        )
-    for prepare in parts("parking on") if word != "off" else ():
-        prepare()
-    watches = [] if after is None else [start(shell(), after) for start in parts("parks itself")]
-    if after is not None and not watches:
-        raise PolicyError(f"{setting!r} has no effect: parking is not installed here.")
-    magics(shell()).park_itself(*(watches or [None]))

@@ -35,7 +35,6 @@ from tfgpu_magic.policy import CEILING, POLICY, settings
 from tfgpu_magic.policy.settings import SECTION, TfGpuSettings
 
 if TYPE_CHECKING:
-    from tfgpu_magic.host import CellWatch
     from tfgpu_magic.policy.word import Magic
 
 MAGICS: tuple[Magic, ...] = ("tf_gpu", "gpu")
@@ -57,12 +56,6 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         return
     if magics.warm:
         configuration().warm()
-    try:
-        if magics.parking != "off":
-            configuration().park(magics.parking)
-    except TfGpuError as error:
-        magics.parking = "off"
-        _warn(shell, f"tfgpu_magic: {error} Parking is off.")
     if "google.colab" in sys.modules:
         words: tuple[str, str] | None = configuration().kept_words()  # only there any are kept for the next kernel
         if words is not None:
@@ -235,19 +228,10 @@ class TfGpuMagics(TfGpuSettings, Magics):
         self.watch = FirstUseWatch(shell)
         self.reporter = Reporter(shell, running=in_cell())
         self.idle_release = IdleRelease(shell, lambda: self.release_after)
-        self._parks_itself: CellWatch | None = None
         # In this order: the first notes what a failure has broken.
         self.watches = (self.watch, FailureWatch(shell, lambda: self.why), self.reporter, self.idle_release)
         self.observe(self._on_policy, "policy")  # what configuration has set by now is no change
         self.observe(self._on_ceiling, "ceiling")
-        self.observe(self._on_parking, "parking")
-        self.observe(self._on_open_module, "parking_on_open_module")
-
-    def park_itself(self, watch: CellWatch | None) -> None:
-        """Have this process parked by itself by a watch of its cells that has begun, or not any more."""
-        if self._parks_itself is not None:
-            self._parks_itself.stop()
-        self._parks_itself = watch
 
     def _on_policy(self, change: Any) -> None:
         """Have `%config TfGpuMagics.policy = ...` do what a line would: a refusal is shown in the same cell."""
@@ -261,23 +245,6 @@ class TfGpuMagics(TfGpuSettings, Magics):
         except TfGpuError as error:
             self.ceiling = configuration().ceiling_in_force()
             raise UsageError(str(error)) from None
-
-    def _on_parking(self, change: Any) -> None:
-        """Have `%config TfGpuMagics.parking = ...` hold from now on; what is no setting is refused."""
-        try:
-            configuration().park(change["new"])
-        except TfGpuError as error:
-            self.parking = change["old"]
-            raise UsageError(str(error)) from None
-
-    def _on_open_module(self, change: Any) -> None:
-        """Have `%config` take the permission back only: what may stop a machine is not for it to allow."""
-        if change["new"]:
-            self.parking_on_open_module = False
-            raise UsageError(
-                "`%config` does not allow parking under the open kernel module, since it may stop the whole machine. A "
-                "configuration file does: `c.TfGpuMagics.parking_on_open_module = True` in ipython_config.py."
-            )
 
     @observe("quiet")
     def _set_quiet(self, change: Mapping[str, Any]) -> None:

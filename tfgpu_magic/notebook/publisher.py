@@ -12,10 +12,8 @@ from functools import partial
 from typing import Any
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.frameworks import cuda, registry, self_report
-from tfgpu_magic.host import magics
+from tfgpu_magic.frameworks import registry, self_report
 from tfgpu_magic.insight.timeline import TIMELINE, Sample, levels
-from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.report import Report
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import AT_LEAST_EVERY, ReportFile
@@ -27,7 +25,6 @@ class Publisher:
 
     Args:
         path: returns the path of the notebook or of the program; empty where it is not known.
-        parks: tells whether others can have it parked.
 
     Attributes:
         ready: whether a framework used a GPU at the last report, so that its figures may change by themselves.
@@ -36,9 +33,9 @@ class Publisher:
 
     longest = AT_LEAST_EVERY
 
-    def __init__(self, path: Callable[[], str], parks: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, path: Callable[[], str]) -> None:
         self.ready = False
-        self._path, self._parks = path, parks
+        self._path = path
         self._used_since: float | None = None
         self._report_file: ReportFile | None = None
 
@@ -50,15 +47,13 @@ class Publisher:
             active: when one last began or ended, in seconds since the epoch; None of a program.
             promises: as in `Report`.
         """
-        with cuda.CALLING:  # no GPU state goes away (`parking`) while the driver is asked
-            try:
-                report = self_report.brief()
-                self.ready = bool(registry.awake())
-            except Exception:  # TensorFlow's have no common root, and a thread's error is printed into a cell
-                report = Report(pid=os.getpid(), summary="")
-            if not cuda.is_quiet():  # some 10 µs a GPU
-                found = registry.pools()
-                TIMELINE.add(Sample(time.time(), levels((one.gpu, one.in_use, one.limit) for one in found)))
+        try:
+            report = self_report.brief()
+            self.ready = bool(registry.awake())
+        except Exception:  # TensorFlow's have no common root, and a thread's error is printed into a cell
+            report = Report(pid=os.getpid(), summary="")
+        found = registry.pools()  # some 10 µs a GPU
+        TIMELINE.add(Sample(time.time(), levels((one.gpu, one.in_use, one.limit) for one in found)))
         if self._used_since is None and any(use.taken for use in report.uses):
             self._used_since = time.time()
         report = replace(
@@ -68,7 +63,6 @@ class Publisher:
             active=active,
             used_since=self._used_since,
             promises=promises,
-            parks=self._parks(),
             kernel=kernel_id(sys.orig_argv),
         )
         with contextlib.suppress(MonitorError, OSError):  # it may be put right meanwhile
@@ -78,11 +72,6 @@ class Publisher:
     def imports(self) -> bool:
         """Whether this process has imported a framework."""
         return bool(registry.imported())
-
-    @property
-    def stays(self) -> bool:
-        """Whether the last report stays until the process has ended."""
-        return self_report.stays()
 
     def close(self) -> None:
         """Remove the last report."""
@@ -101,15 +90,4 @@ class Publisher:
 
 def of_kernel(shell: Any) -> Publisher:
     """Return the publisher of a shell's reports."""
-    return Publisher(partial(notebook_of, shell), partial(parks, shell))
-
-
-def parks(shell: Any) -> bool:
-    """Tell whether others can have a shell's process parked: a kernel that allows it, under a module that is allowed.
-
-    A session in a terminal parks itself only: nobody else can ask it.
-    """
-    own = magics(shell)
-    if getattr(own, "parking", "off") == "off" or not hasattr(shell, "kernel"):
-        return False
-    return any(can_be(own) for can_be in parts("parks"))
+    return Publisher(partial(notebook_of, shell))

@@ -69,7 +69,7 @@ class Reporter(UseWatch):
 
     def start(self) -> None:
         """Watch the cells, and report; in a program, report now, and again once it has imported a framework."""
-        atexit.register(self._stop_at_exit)
+        atexit.register(self.stop)
         if self._shell is not None:
             super().start()
             self._thread.start()
@@ -84,18 +84,13 @@ class Reporter(UseWatch):
         if self._forked() or self._ended.is_set():
             return
         self._ended.set()
-        atexit.unregister(self._stop_at_exit)
+        atexit.unregister(self.stop)
         if self._shell is not None:
             super().stop()
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(PATIENCE)
         self._close()
-
-    def _stop_at_exit(self) -> None:
-        """Stop; one that parks itself as its last act is reported until it has ended."""
-        if self._publisher is None or not self._publisher.stays:
-            self.stop()
 
     def announce(self, done: Callable[[], object] = bool, *, wait: bool = True) -> None:
         """Report at once, and return when other processes can read the report, or when it takes too long.

@@ -1,1 +1,1 @@
-"""Parking: moves a process's GPU state into host memory and back, by a worker of the process's own."""
+"""Parking, which is being rebuilt: its words, and the gate that holds user code back while GPU state is away."""

@@ -32,6 +32,10 @@ _NOT_FOR_KERNELS = ("limits", "idle")
 REMOVED = {
     "bound": "Set `[limits]`, which the driver enforces, or the alert TfGpuOverBound in Prometheus.",
     "metrics": "A server exports no figures. `tfgpu exporter` does, for all users of a machine.",
+    **dict.fromkeys(
+        ("parking", "parking_on_open_module", "parking_memory", "parking_disk"),
+        "Parking is being rebuilt, and no notebook is parked: remove the line.",
+    ),
 }
 """Settings that are no longer there, each with what to set instead."""
 
@@ -114,31 +118,6 @@ class TfGpuSettings(Configurable):
         min=0.0,
         help="Seconds without a running cell after which, under `growth --release`, GPU memory that TensorFlow does "
         "not use is given back to the driver; with 0 only by `%tf_gpu free` and `tfgpu_magic.give_back()`.",
-    ).tag(config=True)
-
-    parking = Words(
-        "off",
-        help="Whether this kernel may be parked: `off`; `ask`, when somebody asks for it; or `auto 30m`, also by "
-        "itself after so long without a running cell.",
-    ).tag(config=True)
-
-    parking_on_open_module = Bool(
-        False,
-        help="Whether it may be parked under NVIDIA's open kernel module, too, where the end of a process that was "
-        "parked once has stopped whole machines.",
-    ).tag(config=True)
-
-    parking_memory = Words(
-        "",
-        help="The most host memory that all of a user's parked processes may fill together, such as `64GiB`. Of the "
-        "configuration's and that of /etc/tfgpu_magic.toml the lower holds; in a session it can be lowered, and not "
-        "raised.",
-    ).tag(config=True)
-
-    parking_disk = Words(
-        "",
-        help="Where `%tf_gpu park --to disk` may write, and how much for all of a user's processes together, such as "
-        "`500GiB in /scratch`. That of /etc/tfgpu_magic.toml holds before any other.",
     ).tag(config=True)
 
 

@@ -1,17 +1,14 @@
 """``POST <base>/tfgpu-magic/stop`` ends an isolated call, ``.../end`` another process of the user's own; and no other.
 
-A kernel of this server is restarted and shut down by Jupyter's own requests; `park` parks it. Between the question and
+A kernel of this server is restarted and shut down by Jupyter's own requests. Between the question and
 the answer a process may end and its pid be given to another one: so a request to end one names when it began.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
-import threading
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,7 +16,6 @@ from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
-from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.said import say
 from tfgpu_magic.monitor.owners.pids import ancestors, began, family, is_call, kernel_of, opens_driver, user
 from tfgpu_magic.server.handlers import RESOURCE
@@ -34,10 +30,6 @@ T = TypeVar("T")
 
 PROCESS_TIMEOUT = 5.0
 """Seconds to wait for the facts about a process, which take as long as a driver holds it."""
-
-
-PARK_TIMEOUT = 600.0
-"""Seconds in which a process parks itself that is to be killed."""
 
 
 class ActionRefused(Exception):
@@ -162,7 +154,6 @@ class EndHandler(ActionHandler):
     The body is JSON: ``{"pid": 4711, "began": 123456}``, with ``"kill": true`` for the latter; `began` is the row's
     figure. 204: the signal was sent; 400: the request is malformed; 403: the process is the server, or one of its
     kernels or their children; 404: there is no such process any more, or it computes on no GPU; 504: it cannot be read.
-    One that has to park itself first is asked to end, and killed when it is parked.
     """
 
     def initialize(  # type: ignore[override]  # what each takes is in `extension`
@@ -241,13 +232,8 @@ def end(pid: int, start: int, number: int, kernels: Mapping[int, Notebook], *, c
         ids = {one.kernel for one in kernels.values()}  # whoever has started it: its command line names its file
         if pid in family() or not kernels.keys().isdisjoint(line) or kernel_of(line)[1] in ids:
             return 403
-        parks_first = _parks_first(pid)
-        # One that is parked has left the driver.
-        if parks_first is None and not (computes and opens_driver(pid) is not False):
+        if not computes or opens_driver(pid) is False:
             return 404
-        if parks_first and number == signal.SIGKILL:
-            number = signal.SIGTERM
-            threading.Thread(target=_kill_when_parked, args=(pid, start), daemon=True).start()
         if fd is not None:
             signal.pidfd_send_signal(fd, number)
         elif began(pid) == start:  # it may have ended while all that was read
@@ -260,23 +246,6 @@ def end(pid: int, start: int, number: int, kernels: Mapping[int, Notebook], *, c
         if fd is not None:
             os.close(fd)
     return 204
-
-
-def _parks_first(pid: int) -> bool | None:
-    """Tell whether a process has to park itself before it may be killed; None where nobody knows it."""
-    found = [one for parks_first in parts("end") if (one := parks_first(pid)) is not None]
-    return any(found) if found else None
-
-
-def _kill_when_parked(pid: int, start: int) -> None:
-    """Kill a process as soon as it may be; one that never parks itself stays."""
-    end = time.monotonic() + PARK_TIMEOUT
-    while began(pid) == start and time.monotonic() < end:
-        if _parks_first(pid) is False:  # a report that cannot be read says nothing
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-            return
-        time.sleep(1.0)
 
 
 def _descriptor(pid: int) -> int | None:

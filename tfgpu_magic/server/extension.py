@@ -66,8 +66,6 @@ class TfGpuServer(ExtensionApp):
             (r"/tfgpu-magic/stop", StopHandler, {"kernels": feed.notebooks}),
             (r"/tfgpu-magic/end", EndHandler, {"kernels": feed.notebooks, "kinds": feed.kinds}),
         ])  # fmt: skip
-        for handlers in parts("handlers"):
-            self.handlers.extend(handlers(feed.notebooks))
         for begin in parts("server task"):
             more, end = begin(kernels, server)
             self.handlers.extend(more)

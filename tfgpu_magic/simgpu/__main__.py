@@ -10,7 +10,7 @@ from types import FrameType
 
 from tfgpu_magic.errors import SimulatorError, TfGpuError
 from tfgpu_magic.simgpu.machine import ENVIRONMENT, Machine
-from tfgpu_magic.simgpu.spec import parse_fault, parse_rates, size_of
+from tfgpu_magic.simgpu.spec import parse_fault, size_of
 from tfgpu_magic.units import rounded
 
 PROGRAM = "python -m tfgpu_magic.simgpu"
@@ -177,12 +177,11 @@ def _add_faults(parser: argparse.ArgumentParser) -> None:
     faults.add_argument("--hide-memory", action="store_true", help="NVML does not tell what a process holds")
     faults.add_argument("--host-pids", action="store_true", help="NVML lists pids of another namespace")
     faults.add_argument("--no-driver", action="store_true", help="there is no driver")
-    driver = parser.add_argument_group("its driver, and what it does when a process is checkpointed")
-    driver.add_argument("--driver", metavar="VERSION", help="its version (580.00.00): checkpoints die of other things")
-    driver.add_argument("--open-module", action="store_true", help="with --driver: its kernel module is the open one")
+    driver = parser.add_argument_group("its driver")
+    driver.add_argument(
+        "--driver", metavar="VERSION", help="its version (580.00.00); 615 and later have limits by cgroup"
+    )
     driver.add_argument("--dmem", action="store_true", help="with --driver: limits of GPU memory by cgroup nest")
-    driver.add_argument("--checkpoint-rates", metavar="OUT,BACK", help="how fast memory moves, in GB/s: 4,7; 0 is now")
-    driver.add_argument("--host-memory", action="store_true", help="memory that is away takes as much of the host's")
 
 
 def _apply_faults(machine: Machine, options: argparse.Namespace) -> None:
@@ -203,20 +202,10 @@ def _apply_faults(machine: Machine, options: argparse.Namespace) -> None:
     ):
         if wanted:
             change()
-    _set_driver(machine, options)
-
-
-def _set_driver(machine: Machine, options: argparse.Namespace) -> None:
-    for option, given in (("--open-module", options.open_module), ("--dmem", options.dmem)):
-        if given and not options.driver:
-            raise SimulatorError(f"{option} says what --driver VERSION is like: name that too.")
+    if options.dmem and not options.driver:
+        raise SimulatorError("--dmem says what --driver VERSION is like: name that too.")
     if options.driver:
-        machine.set_driver(options.driver, open_module=options.open_module, dmem=options.dmem)
-    if options.checkpoint_rates:
-        out, back = parse_rates(options.checkpoint_rates)
-        machine.set_checkpoints(out=out, back=back)
-    if options.host_memory:
-        machine.set_checkpoints(host_memory=True)
+        machine.set_driver(options.driver, dmem=options.dmem)
 
 
 if __name__ == "__main__":

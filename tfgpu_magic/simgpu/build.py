@@ -32,14 +32,13 @@ _LIBRARY = ("-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,defs")
 
 # The files to make: each with its sources, and the earlier files that it is linked with.
 _TARGETS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
-    (CORE, ("machine.c", "limits.c", "checkpoint.c", "faults.c", "control.c"), ()),
+    (CORE, ("machine.c", "limits.c", "faults.c", "control.c"), ()),
     ("libnvidia-ml.so.1", ("nvml.c", "nvml_device.c", "nvml_figures.c"), (CORE,)),
     (
         "libcuda.so.1",
         (
             "cuda.c",
             "cuda_init.c",
-            "cuda_gate.c",
             "cuda_visible.c",
             "cuda_device.c",
             "cuda_account.c",
@@ -51,11 +50,6 @@ _TARGETS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
             "cuda_copy.c",
             "cuda_work.c",
             "cuda_graph.c",
-            "cuda_ask.c",
-            "cuda_checkpoint.c",
-            "cuda_restore.c",
-            "cuda_away.c",
-            "cuda_custom.c",
         ),
         (CORE,),
     ),
@@ -65,7 +59,7 @@ _TARGETS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("libcublasLt.so.12", ("blaslt.c",), ("libcuda.so.1",)),
     ("libcudnn.so.8", ("cudnn.c",), ("libcuda.so.1",)),
     ("libcudnn.so.9", ("cudnn.c",), ("libcuda.so.1",)),
-    ("libnccl.so.2", ("nccl.c",), ("libcuda.so.1", CORE)),
+    ("libnccl.so.2", ("nccl.c",), ("libcuda.so.1",)),
     ("libcufft.so.11", ("fft.c",), ("libcuda.so.1",)),
     ("libcusolver.so.11", ("solver.c",), ("libcuda.so.1",)),
     ("libcusparse.so.12", ("sparse.c",), ()),

@@ -54,7 +54,7 @@ class SimProcess:
         gpu: NVML's index of the GPU.
         instance: the MIG instance on it, or None.
         held: bytes, the context included.
-        kind: ``C``, ``G`` or ``M``: compute, graphics, MPS; ``U``: what a restore took in vain, and NVML does not list.
+        kind: ``C``, ``G`` or ``M``: compute, graphics, MPS.
     """
 
     pid: int

@@ -15,7 +15,7 @@ from tfgpu_magic.host import SIMULATED
 from tfgpu_magic.simgpu import figures
 from tfgpu_magic.simgpu.build import PYTHON, libraries
 from tfgpu_magic.simgpu.figures import SimGpu, SimProcess
-from tfgpu_magic.simgpu.native import ANY_DEVICE, Fault, MachineState, Setting
+from tfgpu_magic.simgpu.native import ANY_DEVICE, Fault, MachineState
 from tfgpu_magic.simgpu.neighbours import NOBODY, Holder, Neighbour, Row
 from tfgpu_magic.simgpu.spec import parse_driver, parse_gpus, parse_share, size_of
 from tfgpu_magic.units import MIB
@@ -68,7 +68,7 @@ class Machine:
             machine.set_driver("580.00.00")
             if shared:
                 shutil.copytree(libraries(), folder / LIBRARIES)
-                for part, mode in ((path, 0o666), (folder / f"{path.name}.nvidia-uvm", 0o666), (folder, 0o755)):
+                for part, mode in ((path, 0o666), (folder, 0o755)):
                     part.chmod(mode)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
@@ -153,55 +153,19 @@ class Machine:
 
     # --- its driver ---
 
-    def set_driver(self, version: str, *, open_module: bool = False, dmem: bool = False) -> None:
-        """Have another driver (580.00.00 at first): what a checkpoint cannot do, and dies of, differs.
+    def set_driver(self, version: str, *, dmem: bool = False) -> None:
+        """Have another driver (580.00.00 at first).
 
         From 615 on, root can limit what the processes of a cgroup hold of a GPU (`nvmlDeviceSetMemoryLimits_v1`).
 
         Args:
             version: such as ``595.84``.
-            open_module: its kernel module is the open one: the machine hangs at the end of a context that was restored,
-                however it ends, unless it is suspended again.
             dmem: limits are kept by the kernel's dmem controller, where they nest; otherwise the driver keeps them, and
                 only the nearest one counts.
         """
-        self._state.driver(parse_driver(version))
-        self._state.set(Setting.DMEM, int(dmem))
-        self._state.set(Setting.OPEN_MODULE, int(open_module))
-        kind = "Open Kernel Module for x86_64" if open_module else "x86_64 Kernel Module"
-        text = f"NVRM version: NVIDIA UNIX {kind}  {version}  Release Build  (simulated)\n"
+        self._state.driver(parse_driver(version), dmem)
+        text = f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {version}  Release Build  (simulated)\n"
         self.path.with_name(f"{self.path.name}.nvidia-version").write_text(text)
-
-    def set_checkpoints(
-        self,
-        *,
-        out: float | None = None,
-        back: float | None = None,
-        host_memory: bool | None = None,
-        ancestors_only: bool | None = None,
-    ) -> None:
-        """Change how checkpoints go; what is None stays.
-
-        Args:
-            out: how fast memory goes to the host, in GB/s; 0, as at first, is at once.
-            back: how fast it comes back.
-            host_memory: whether what is away takes as much of the host's memory as it did of the GPUs, as with a real
-                driver. At first it is only what the process wrote.
-            ancestors_only: whether only a process's ancestors may have its memory mapped, as Yama's ptrace_scope 1 has
-                it, whoever they are.
-        """
-        for setting, value, scale in (
-            (Setting.RATE_OUT, out, 1e9),
-            (Setting.RATE_BACK, back, 1e9),
-            (Setting.HOST_MEMORY, host_memory, 1),
-            (Setting.PTRACE_SCOPE, ancestors_only, 1),
-        ):
-            if value is not None:
-                self._state.set(setting, int(value * scale))
-
-    def hung(self) -> bool:
-        """Tell whether the whole machine hangs: no call of its driver returns, until `clear_faults` ends it."""
-        return bool(self._state.report()["flags"] & Fault.HUNG)
 
     # --- its faults ---
 
@@ -258,7 +222,7 @@ class Machine:
         self._state.flag(Fault.NO_DRIVER, on)
 
     def clear_faults(self) -> None:
-        """End all faults: error codes, hangs, lost GPUs, hidden memory, foreign pids, no driver, a hung machine."""
+        """End all faults: error codes, hangs, lost GPUs, hidden memory, foreign pids, no driver."""
         self._state.clear_faults()
 
     # --- other processes on it ---

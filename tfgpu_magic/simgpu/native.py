@@ -3,7 +3,7 @@
 import ctypes
 import json
 import os
-from enum import IntEnum, IntFlag
+from enum import IntFlag
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,18 +22,6 @@ class Fault(IntFlag):
     HIDE_MEMORY = 1
     HOST_PIDS = 2
     NO_DRIVER = 4
-    HUNG = 8
-
-
-class Setting(IntEnum):
-    """How the driver goes about checkpoints and limits; the numbers are those of `enum sim_setting`."""
-
-    RATE_OUT = 0
-    RATE_BACK = 1
-    HOST_MEMORY = 2
-    OPEN_MODULE = 3
-    PTRACE_SCOPE = 4
-    DMEM = 5
 
 
 @cache
@@ -51,8 +39,7 @@ def _library() -> ctypes.CDLL:
         ("sense", None, (pointer, number, number, number, number)),
         ("use", None, (pointer, number, number)),
         ("flag", None, (pointer, ctypes.c_uint, number)),
-        ("driver", None, (pointer, text)),
-        ("set", None, (pointer, number, size)),
+        ("driver", None, (pointer, text, number)),
         ("lose", None, (pointer, number, number)),
         ("clear_faults", None, (pointer,)),
         ("report", ctypes.c_size_t, (pointer, text, ctypes.c_size_t)),
@@ -153,13 +140,9 @@ class MachineState:
         """Set or clear one of the flags."""
         self._library.tfgpusim_flag(self._address, int(flag), int(on))
 
-    def driver(self, version: str) -> None:
-        """Set the driver's version."""
-        self._library.tfgpusim_driver(self._address, version.encode())
-
-    def set(self, setting: Setting, value: int) -> None:
-        """Set how checkpoints or limits go."""
-        self._library.tfgpusim_set(self._address, int(setting), value)
+    def driver(self, version: str, dmem: bool) -> None:
+        """Set the driver's version, and whether the kernel's dmem controller keeps its limits."""
+        self._library.tfgpusim_driver(self._address, version.encode(), int(dmem))
 
     def lose(self, device: int, lost: bool) -> None:
         """Lose a device, or restore it."""

@@ -133,18 +133,6 @@ def parse_driver(text: str) -> str:
     return text
 
 
-def parse_rates(text: str) -> tuple[float, float]:
-    """Parse how fast checkpoints go, out and back in GB/s, such as ``4,7``; 0 is at once.
-
-    Raises:
-        SimulatorError: the text is not of that form.
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?),(\d+(?:\.\d+)?)", text)
-    if not match:
-        raise SimulatorError(f"{text!r} does not say how fast checkpoints go. Write 4,7: 4 GB/s out, 7 back.")
-    return float(match[1]), float(match[2])
-
-
 def parse_fault(text: str) -> tuple[str, str, int | None]:
     """Parse ``FUNCTION=VALUE[@GPU]`` into the function, the value and the GPU's index (None: all GPUs).
 

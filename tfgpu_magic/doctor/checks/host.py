@@ -59,32 +59,18 @@ MEMORY_SHORT = Outcome(
     "The kernel kills what takes more, without a word: TensorFlow's import alone takes 0.6 GiB. End what uses it, or "
     "ask for more where a limit is set: the job, the container, the Hub's spawner.",
 )
-MEMORY_PAGE_CACHE = Outcome(
-    "host_memory.page-cache",
-    Severity.NOTE,
-    "Parking may use {parking_bytes} of it at most: in the cgroup {cgroup}, which allows {limit_bytes}, {cache_bytes} "
-    "are page cache, and parking does not count on its being dropped.",
-)
 
 
 def host_memory(machine: ThisMachine) -> Iterator[Finding]:
-    """Tell the room on the machine or in the cgroup that has least of it, and what of it parking may use."""
+    """Tell the room on the machine or in the cgroup that has least of it."""
     sizes = memory.machine(machine.root / "proc")
     total, available = sizes.get("MemTotal"), sizes.get("MemAvailable")
     if total is None or available is None:
         return
-    limits = list(memory.limits(machine.root / "proc", machine.root / "sys/fs/cgroup"))
+    limits = memory.limits(machine.root / "proc", machine.root / "sys/fs/cgroup")
     rooms = [(one.left, one.most, f"the cgroup {one.cgroup}") for one in limits if one.most < total]
     left, limit, where = min([(available, total, "this machine"), *rooms])
     yield (MEMORY_FREE if left >= LEAST else MEMORY_SHORT)(left_bytes=left, limit_bytes=limit, where=where)
-    fullest = min(limits, key=lambda one: one.untouched, default=None)
-    if fullest is not None and fullest.untouched < left:  # parking never counts on what is to be dropped
-        yield MEMORY_PAGE_CACHE(
-            cgroup=fullest.cgroup,
-            parking_bytes=fullest.untouched,
-            cache_bytes=fullest.cache,
-            limit_bytes=min(fullest.most, fullest.high),
-        )
 
 
 # --- variables ---

@@ -103,11 +103,6 @@ class Jax(Framework):
             )
         return found
 
-    def finish(self) -> None:
-        """Wait for every array: JAX returns one before it is computed."""
-        jax = sys.modules["jax"]
-        jax.block_until_ready(jax.live_arrays())
-
     def arrays(self, objects: Sequence[object]) -> Iterable[Array]:  # noqa: ARG002  # it has a list of its own
         """Return its arrays on GPUs, one for each part of an array that is spread over several."""
         for array in sys.modules["jax"].live_arrays():

@@ -147,12 +147,6 @@ class TensorFlow(Framework):
         """Have CUDA's pools give back what none of its tensors uses; return the bytes by the UUID of each GPU."""
         return cuda.give_back()
 
-    def finish(self) -> None:
-        """Wait for its executors, of which a program may have asynchronous ones."""
-        context = eager_context()
-        if context is not None:
-            context.sync_executors()
-
     def reset_peaks(self) -> None:
         """Reset the counters of its logical GPUs."""
         for logical in devices.logical().values():

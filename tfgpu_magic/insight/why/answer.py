@@ -251,22 +251,6 @@ def _restart(case: Explanation, remedy: Remedy) -> Iterator[tuple[str, str]]:
         yield f"%{_magic(case)} {remedy.words} {RESTART}", "then run the cell again (variables are lost)"
 
 
-def _park(case: Explanation, remedy: Remedy) -> Iterator[tuple[str, str]]:
-    if remedy.row is None:
-        return
-    then = "; then:" if remedy.words else "; then run the cell again"
-    about = f"{_owner(case, remedy.row)}, which holds {rounded(remedy.row.held)} and comes back with its next cell"
-    title = remedy.row.notebook.title if remedy.row.notebook else ""
-    if case.host == "program":
-        yield "", f"Park {about}{then}"
-    else:
-        told = title and phrases.plain(title, longest=_LONGEST) == title
-        name = title if told else remedy.row.pid  # a title that is cut would not be found
-        yield f"%tf_gpu park {name}", f"parks {about}{then}"
-    if remedy.words:
-        yield from _restart(case, remedy)
-
-
 def _shut(case: Explanation, remedy: Remedy) -> Iterator[tuple[str, str]]:
     if remedy.row is None:
         return
@@ -299,7 +283,6 @@ _REMEDIES: dict[str, Callable[[Explanation, Remedy], Iterator[tuple[str, str]]]]
     "free": _let_go,
     "isolate": _isolate,
     "restart": _restart,
-    "park": _park,
     "shut": _shut,
     "smaller": _smaller,
     "workers": _workers,

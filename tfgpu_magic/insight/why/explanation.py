@@ -25,9 +25,9 @@ Cause: TypeAlias = Literal["start", "size", "limit", "pool", "gpu", "pieces", "l
 - ``library``: one of CUDA's libraries found no room beside the pool.
 """
 
-RemedyKind: TypeAlias = Literal["free", "isolate", "restart", "park", "shut", "smaller", "workers"]
+RemedyKind: TypeAlias = Literal["free", "isolate", "restart", "shut", "smaller", "workers"]
 """What is done: let go of what IPython or a name keeps; run the cell in a process of its own; set it in a new kernel;
-park another notebook, or shut it down; ask for less; limit the notebook's own worker processes."""
+shut down another notebook; ask for less; limit the notebook's own worker processes."""
 
 
 LIBRARY_ROOM = 512 * MIB
@@ -42,7 +42,7 @@ class Remedy:
     Attributes:
         kind: what is done.
         words: the words of a line, a policy's as a rule; empty where there is none.
-        row: the process to park or to shut down; None where there is none.
+        row: the process to shut down; None where there is none.
         size: bytes that would do, or that come free; None where that is not known.
         anew: a name to be made anew before the cell runs again; empty where there is none.
     """

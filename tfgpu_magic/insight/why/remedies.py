@@ -21,7 +21,7 @@ from tfgpu_magic.units import exact
 
 if TYPE_CHECKING:
     from tfgpu_magic.insight.objects.names import Name
-    from tfgpu_magic.insight.why.explanation import Explanation, RemedyKind
+    from tfgpu_magic.insight.why.explanation import Explanation
     from tfgpu_magic.model.rows import ProcessRow
     from tfgpu_magic.model.snapshot import Snapshot
     from tfgpu_magic.policy.fit import Device
@@ -125,21 +125,20 @@ def _grow(case: Explanation) -> str:
 
 
 def _without(case: Explanation, trial: Trial) -> Iterator[Remedy]:
-    """Give what would help once another notebook of mine is parked or shut down, an idle and large one first."""
+    """Give what would help once another notebook of mine is shut down, an idle and large one first."""
     mine = [row for row in case.processes if row.who == "mine" and row.held and not row.call]
     mine.sort(key=lambda row: (row.notebook is None or row.notebook.state != "idle", -(row.held or 0)))
     pool, size = case.pool, case.shortage.size or 0
     grows = case.cause == "gpu" and pool is not None and pool.grows
     fits = pool is not None and (pool.limit is None or pool.level + size <= pool.limit)
     for row in mine[:MOST]:
-        kind: RemedyKind = "park" if row.parks and row.notebook and row.notebook.state == "idle" else "shut"
         if grows and fits and case.gpu is not None and (case.gpu.free or 0) + (row.held or 0) >= size:
-            yield Remedy(kind=kind, row=row)
+            yield Remedy(kind="shut", row=row)
         elif case.call:
             continue
         else:
             yield from (
-                Remedy(kind=kind, row=row, words=words, size=need)
+                Remedy(kind="shut", row=row, words=words, size=need)
                 for words, need in _restarts(case)
                 if trial.anew(words, need, without=row)
             )

@@ -26,8 +26,6 @@ LIBRARIES = "TFGPU_MAGIC_LIBRARIES"
 """Folders in which what asks the driver looks for its library, too; views set it to `LD_LIBRARY_PATH`."""
 PROCESS_NAME = "tfgpu-collector"
 """The process's name, also as a zombie; Linux keeps 15 characters."""
-PARKING_NAME = "tfgpu-parking"
-"""The name of what makes the driver's calls for a process that is parked."""
 
 WANT_HOLDS_FOR = 5.0
 """Seconds for which a viewer that wants a thing less often changes nothing; all viewers write their wish repeatedly."""

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.monitor.board.lockfile import LIBRARIES, PARKING_NAME, PROCESS_NAME
+from tfgpu_magic.monitor.board.lockfile import LIBRARIES, PROCESS_NAME
 from tfgpu_magic.probe import PACKAGES
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _KEPT = ("TFGPU_", "PATH", "HOME", "LANG", "LC_")
 """Prefixes of the variables that a collector gets; it gets none of a notebook's secrets."""
-_ENDED = re.compile(rf"(\d+) \((?:{'|'.join((PROCESS_NAME, PARKING_NAME))})\) Z 1 ")
+_ENDED = re.compile(rf"(\d+) \({PROCESS_NAME}\) Z 1 ")
 """How the system shows one of ours that has ended, and is a child of process 1. Source: proc_pid_stat(5)."""
 
 

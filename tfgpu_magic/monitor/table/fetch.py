@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model import phrases
-from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.rows import Table
 from tfgpu_magic.model.said import in_commas, say
 from tfgpu_magic.monitor.board.directory import BoardDirectory
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from tfgpu_magic.model.snapshot import Snapshot
     from tfgpu_magic.monitor.board.snapshot_file import Look
     from tfgpu_magic.monitor.owners.attribution import Owner
-    from tfgpu_magic.monitor.table.tabulate import RowFact
 
 PID_TRUSTED_FOR = 10.0
 """Seconds in which no pid is reused by another process on the same GPU."""
@@ -54,18 +52,11 @@ class Posted(NamedTuple):
 
     Attributes:
         reports: the other kernels' reports.
-        facts: what else is known of processes.
         names: what renamed notebooks are called, by their kernels' ids.
     """
 
     reports: tuple[Report, ...] = ()
-    facts: tuple[RowFact, ...] = ()
     names: Mapping[str, str] = MappingProxyType({})
-
-    @property
-    def told(self) -> frozenset[int]:
-        """The pids of which facts are known."""
-        return frozenset[int]().union(*(fact.pids for fact in self.facts))
 
     def known(self, owners: Owners, snapshot: Snapshot, served: Mapping[int, Notebook]) -> Known:
         """Return what is known of a snapshot's processes.
@@ -82,7 +73,6 @@ class Posted(NamedTuple):
             ),
             reports=self.reports,
             notebooks=notebooks,
-            facts=self.facts,
         )
 
 
@@ -93,9 +83,7 @@ def users_of(snapshot: Snapshot) -> dict[int, int]:
 
 def posted(files: ReportFiles) -> Posted:
     """Read what is posted on the board now, beside the snapshots."""
-    reports = files.read()
-    found = (read((files.place,), reports) for read in parts("row fact"))
-    return Posted(reports, tuple(fact for fact in found if fact is not None), files.names)
+    return Posted(files.read(), files.names)
 
 
 def table(

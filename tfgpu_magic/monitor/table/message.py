@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing_extensions import NotRequired  # missing in Python 3.10; mypy always has it
 
     from tfgpu_magic.model.report import Figure
-    from tfgpu_magic.model.rows import GpuRow, ParkedState, ProcessRow, Table, Who
+    from tfgpu_magic.model.rows import GpuRow, ProcessRow, Table, Who
     from tfgpu_magic.monitor.board.history import History
 
 VERSION = 5
@@ -71,13 +71,6 @@ class WireRow(TypedDict):
     utilisation: NotRequired[int]
     unused: NotRequired[float]
     began: NotRequired[int]
-    parks: NotRequired[Literal[True]]
-    parking: NotRequired[ParkedState]
-    away: NotRequired[int]
-    since: NotRequired[float]
-    behind: NotRequired[str]
-    trouble: NotRequired[str]
-    disk: NotRequired[Literal[True]]
     policy: NotRequired[str]
     figures: NotRequired[dict[str, dict[str, int]]]
 
@@ -263,25 +256,9 @@ def _row(row: ProcessRow, now: float) -> WireRow:
         "utilisation": row.utilisation,
         "unused": None if row.unused is None else round(row.unused),
         "began": row.began if row.kernel is not None and not served else None,
-        "parks": row.parks or None,
-        **_parking(row),
         "policy": (use.policy or None) if use else None,
         "figures": _figures(use.figures) or None if use else None,
     }))  # fmt: skip
-
-
-def _parking(row: ProcessRow) -> dict[str, Any]:
-    one = row.parked
-    if one is None:
-        return {}
-    return {
-        "parking": one.state,
-        "away": one.size,
-        "since": round(one.since),
-        "behind": phrases.plain(one.behind, longest=LONGEST_NAME) or None,
-        "trouble": one.trouble or None,
-        "disk": one.disk or None,
-    }
 
 
 def _figures(figures: Iterable[Figure]) -> dict[str, dict[str, int]]:

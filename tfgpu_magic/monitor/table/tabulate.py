@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tfgpu_magic.model.rows import GpuRow, ProcessRow, Share, Table, by_gpu
 from tfgpu_magic.model.said import in_commas, say
@@ -46,31 +46,6 @@ TONES = 12
 """How many distinct tones there are: four colours by three patterns, as views draw them."""
 
 
-class RowFact(Protocol):
-    """What is known of processes beside the driver's figures; comparable, for what is unchanged is not drawn again."""
-
-    @property
-    def pids(self) -> frozenset[int]:
-        """The processes."""
-
-    @property
-    def silent(self) -> frozenset[int]:
-        """Those of them whose frameworks' figures mean nothing now."""
-
-    def added(
-        self, gpu: Gpu, rows: Sequence[ProcessRow], known: Known, uses: Mapping[int, GpuUse | None], snapshot: Snapshot
-    ) -> list[ProcessRow]:
-        """Return a GPU's rows with it.
-
-        Args:
-            gpu: the GPU.
-            rows: its rows without it.
-            known: what else is known.
-            uses: what each process reports of its use of this GPU.
-            snapshot: all GPUs.
-        """
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
     """What is known of processes beside the driver's figures.
@@ -80,21 +55,18 @@ class Known:
         own: this kernel's own report.
         reports: the other kernels' reports.
         notebooks: what is known of kernels, by pid, as `attribution.together` returns it.
-        facts: what else is known of some of them.
     """
 
     owners: Mapping[int, Owner] = field(default_factory=dict)
     own: Report | None = None
     reports: Sequence[Report] = ()
     notebooks: Mapping[int, Notebook] = field(default_factory=dict)
-    facts: Sequence[RowFact] = ()
 
 
 def make(snapshot: Snapshot, known: Known) -> Table:
     """Make the rows that every view shows, from the driver's figures, and where there are none, from reports alone."""
     report = known.own
-    silent = frozenset[int]().union(*(fact.silent for fact in known.facts))
-    told = [one.without_figures() if one.pid in silent else one for one in (report, *known.reports) if one]
+    told = [one for one in (report, *known.reports) if one]
     if snapshot.error and any(use.taken for one in told for use in one.uses):
         return _self_reported(snapshot, told, known)
     labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}
@@ -104,14 +76,11 @@ def make(snapshot: Snapshot, known: Known) -> Table:
     gpus: list[GpuRow] = []
     processes: list[ProcessRow] = []
     listed = {} if foreign else by_gpu(snapshot.processes)
-    parks = {one.pid for one in told if one.parks}
     for gpu in snapshot.gpus:
         uses = {one.pid: of.get(gpu.label) for one, of in reported}
-        rows = list(_rows(gpu, listed.get(gpu.label, ()), known, uses, parks))
+        rows = list(_rows(gpu, listed.get(gpu.label, ()), known, uses))
         if foreign or not gpu.listed:
             rows += _self_reported_rows(gpu.label, {row.pid for row in rows}, known, reported)
-        for fact in known.facts:
-            rows = fact.added(gpu, rows, known, uses, snapshot)
         rows.sort(key=_largest_first)
         whose = OTHERS if foreign else MOVED if gpu.rest([gpu.used_then]) else UNLISTED  # the note says what others are
         whose = whose if gpu.listed else OWNER_UNKNOWN
@@ -173,7 +142,6 @@ def _rows(
     processes: Sequence[Process],
     known: Known,
     uses: Mapping[int, GpuUse | None],
-    parks: Collection[int],
 ) -> Iterable[ProcessRow]:
     others: defaultdict[str, list[Process]] = defaultdict(list)
     for process in processes:
@@ -196,7 +164,6 @@ def _rows(
             utilisation=process.utilisation,
             unused=process.unused if process.began in (None, owner.began) or owner.began is None else None,
             began=owner.began,
-            parks=owner.who in ("this", "mine") and process.pid in parks,
         )
 
     for name, theirs in others.items():

@@ -1,1 +1,1 @@
-"""What a process that is parked does itself: it says whether it may be, blocks user code, and comes back for it."""
+"""What holds user code back while this process's GPU state is away, and has the state brought back for it."""

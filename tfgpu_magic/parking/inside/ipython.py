@@ -11,14 +11,11 @@ Source: IPython 7.34 to 9, `core/interactiveshell.py`; ipykernel 6 and 7, `kerne
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import contextlib
 import functools
 import inspect
-import re
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -28,7 +25,6 @@ from IPython.core.error import UsageError
 
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.parking.inside.gate import Gate, NotBack
-from tfgpu_magic.parking.messages import ANSWER, ParkOutcome
 
 _CELL = "execute_request"
 _HARMLESS = frozenset({
@@ -37,7 +33,6 @@ _HARMLESS = frozenset({
     "usage_request",
 })  # fmt: skip
 """Messages that run no code of the user's."""
-_WITHOUT_GPU = re.compile(r"%(tf_)?gpu\s+unpark\s+--without-gpu")  # the cell that opens the gate by hand
 _TOLD = frozenset(
     {"debugInfo", "initialize", "attach", "disconnect", "dumpCell", "setBreakpoints", "configurationDone"}
 )
@@ -54,8 +49,8 @@ _DEAF = 1.0
 """Seconds after a message's wait in vain in which widgets' messages are not heard: they came while it waited."""
 
 
-def block_cells(shell: Any, without: Callable[[], None], gate: Gate) -> Iterator[str]:
-    """Block a shell's cells, but one that opens the gate by hand; what is called around them, and its completions."""
+def block_cells(shell: Any, gate: Gate) -> Iterator[str]:
+    """Block a shell's cells, what is called around them, and its completions."""
     if getattr(shell, "active_eventloop", None):
         yield f"%gui {shell.active_eventloop}"
     run = shell.run_cell_async
@@ -63,7 +58,7 @@ def block_cells(shell: Any, without: Callable[[], None], gate: Gate) -> Iterator
     @functools.wraps(run)  # from whose signature ipykernel learns what it may pass
     async def run_cell_async(raw_cell: str, *args: Any, **options: Any) -> Any:
         try:
-            without() if _WITHOUT_GPU.fullmatch(raw_cell.strip()) else gate.come(in_cell=True)
+            gate.come(in_cell=True)
         except NotBack as error:
             options["preprocessing_exc_tuple"] = (UsageError, UsageError(f"The cell was not run. {error}"), None)
             raw_cell = raw_cell.strip() or "pass"  # a blank one would succeed, and its expressions be evaluated
@@ -119,11 +114,11 @@ def _number(message: Mapping[str, Any]) -> str:
     return str(message.get("header", {}).get("msg_id", ""))
 
 
-def block_messages(kernel: Any, asked: Callable[..., ParkOutcome], gate: Gate) -> Iterator[str]:
-    """Block a kernel's messages, but have those of `ask_kernel` answered; give the names of what cannot be blocked."""
+def block_messages(kernel: Any, gate: Gate) -> Iterator[str]:
+    """Block a kernel's messages; give the names of what cannot be blocked."""
     if getattr(kernel, "eventloop", None) is not None:
         yield "the event loop of a graphical interface"
-    messages = _Messages(kernel, asked, gate)
+    messages = _Messages(kernel, gate)
     for table in (kernel.shell_handlers, kernel.control_handlers):
         for name in table.keys() - _HARMLESS:
             gate.replace(table, name, partial(messages.handle, name, table[name]))
@@ -132,8 +127,8 @@ def block_messages(kernel: Any, asked: Callable[..., ParkOutcome], gate: Gate) -
 class _Messages:
     """The messages of a kernel that is parked."""
 
-    def __init__(self, kernel: Any, asked: Callable[..., ParkOutcome], gate: Gate) -> None:
-        self._kernel, self._asked, self._gate = kernel, asked, gate
+    def __init__(self, kernel: Any, gate: Gate) -> None:
+        self._kernel, self._gate = kernel, gate
         self._deaf = 0.0
         self._later: dict[tuple[str, str], Callable[[], object]] = {}  # by comm and page
         gate.when_open(self._do_later)
@@ -144,25 +139,22 @@ class _Messages:
         does = self._does(name, parent["content"]) if self._gate.closed else "nothing"
         if does == "shows" and self._put_off(name, message):
             return
-        if does == "answers":
-            self._answer(*message)
-        elif does == "tells":
+        if does == "tells":
             answer: dict[str, object] = {"status": "error", "ename": "Parked", "evalue": _PARKED, "traceback": []}
             answer |= {"success": False, "message": _PARKED} if name == "debug_request" else {}
             self._kernel.session.send(message[0], f"{name.removesuffix('request')}reply", answer, parent, ident)
         elif does != "runs" or self._back(name):
             await _done(handler(*message))
 
-    def _does(self, name: str, content: Mapping[str, Any]) -> Literal["nothing", "answers", "tells", "shows", "runs"]:
+    def _does(self, name: str, content: Mapping[str, Any]) -> Literal["nothing", "tells", "shows", "runs"]:
         """Return what a message does: none of the user's code runs, or only what shows its widgets, or any.
 
         The first are cells, which are blocked otherwise, a page's first ones, and those of our own live table; what
-        others ask of us is answered; what only asks, too, as our chooser does in a silent message without a cell, is
-        told that this is parked; what shows widgets can be put off.
+        only asks, as our chooser does in a silent message without a cell, is told that this is parked; what shows
+        widgets can be put off.
         """
         if name == _CELL:
-            asks = content.get("silent") and not content.get("code", "").strip()
-            return "nothing" if not asks else "answers" if ANSWER in content.get("user_expressions", {}) else "tells"
+            return "tells" if content.get("silent") and not content.get("code", "").strip() else "nothing"
         if name.endswith("_request"):
             return "nothing" if name == "debug_request" and content.get("command") in _TOLD else "tells"
         if name == "comm_open":
@@ -220,20 +212,6 @@ class _Messages:
         while self._later:
             with contextlib.suppress(RuntimeError):  # a loop of a subshell that is gone
                 self._later.popitem()[1]()
-
-    def _answer(self, stream: Any, ident: Any, parent: Any) -> None:
-        """Answer what another process asks as soon as it is done, which may take long: the kernel goes on meanwhile."""
-        kernel, loop = self._kernel, asyncio.get_running_loop()
-        question = parent["content"]["user_expressions"][ANSWER]
-        arguments = ast.literal_eval(question[question.rindex("(") :])
-
-        def work() -> None:
-            answer = {"status": "ok", "data": self._asked(*arguments)._repr_mimebundle_(), "metadata": {}}
-            reply = {"status": "ok", "user_expressions": {ANSWER: answer}, "payload": []}
-            with contextlib.suppress(RuntimeError):  # a loop that is closed
-                loop.call_soon_threadsafe(partial(kernel.session.send, stream, "execute_reply", reply, parent, ident))
-
-        threading.Thread(target=work, name="tfgpu_magic-asked", daemon=True).start()
 
 
 async def _done(result: Any) -> None:

@@ -11,24 +11,9 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-/* Makes the file that stands for /dev/nvidia-uvm: it takes no room, and as much as any GPU has can be mapped of it. */
-static bool make_uvm(const char *path)
-{
-    char name[4096];
-    snprintf(name, sizeof name, "%s" SIM_UVM, path);
-    int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return false;
-    bool made = ftruncate(fd, (off_t)1 << 40) == 0;
-    close(fd);
-    return made;
-}
-
 /* Makes the state file of a machine without GPUs. Returns it mapped, or NULL with errno. */
 SIM_EXPORT struct sim_machine *tfgpusim_create(const char *path, uint64_t context)
 {
-    if (!make_uvm(path))
-        return NULL;
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return NULL;
@@ -45,8 +30,6 @@ SIM_EXPORT struct sim_machine *tfgpusim_create(const char *path, uint64_t contex
     pthread_mutex_init(&machine->lock, &kind);
     pthread_mutexattr_destroy(&kind);
     machine->context = context;
-    if (getrandom(&machine->id, sizeof machine->id, 0) != sizeof machine->id)
-        machine->id = (uint64_t)getpid();
     machine->layout = sizeof *machine;
     return machine;
 }
@@ -196,14 +179,10 @@ SIM_EXPORT void tfgpusim_flag(struct sim_machine *machine, unsigned flag, int on
         atomic_fetch_and(&machine->flags, ~flag);
 }
 
-SIM_EXPORT void tfgpusim_driver(struct sim_machine *machine, const char *version)
+SIM_EXPORT void tfgpusim_driver(struct sim_machine *machine, const char *version, int dmem)
 {
     snprintf(machine->driver, sizeof machine->driver, "%s", version);
-}
-
-SIM_EXPORT void tfgpusim_set(struct sim_machine *machine, int setting, uint64_t value)
-{
-    atomic_store(&machine->setting[setting], value);
+    atomic_store(&machine->dmem, dmem != 0);
 }
 
 SIM_EXPORT void tfgpusim_lose(struct sim_machine *machine, int device, int lost)
@@ -234,15 +213,14 @@ static void say(struct text *text, const char *format, ...)
     text->length += written > 0 ? (size_t)written : 0;
 }
 
-/* Writes the whole machine as JSON: context, flags, devices, rows, calls. Returns its full length, so that the caller
+/* Writes the whole machine as JSON: devices, rows, calls. Returns its full length, so that the caller
  * can try again with a larger buffer. Names need no escapes: they are made here or checked in Python. */
 SIM_EXPORT size_t tfgpusim_report(struct sim_machine *machine, char *buffer, size_t size)
 {
     struct text text = {buffer, size, 0};
     sim_prune(machine, true);
     sim_lock(machine);
-    say(&text, "{\"context\":%llu,\"flags\":%u,\"devices\":[", (unsigned long long)machine->context,
-        atomic_load(&machine->flags));
+    say(&text, "{\"devices\":[");
     for (int i = 0; i < machine->devices; i++) {
         const struct sim_device *d = &machine->device[i];
         say(&text,

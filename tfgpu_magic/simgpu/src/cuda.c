@@ -1,7 +1,8 @@
 /* cuda.c: the stand-in for libcuda.so.1: the process's state, the checks of every call, and errors. */
 #include "cuda.h"
 
-#include <signal.h>
+#include <dlfcn.h>
+#include <stdio.h>
 #include <unistd.h>
 
 struct cuda_process cuda;
@@ -11,39 +12,17 @@ __thread CUcontext cuda_current;
 
 /* --- the checks of every call --- */
 
-static int valid(int ordinal)
+int cuda_begin(const char *function, int ordinal)
 {
     if (cuda.pid != getpid())
         return CUDA_NOT_INITIALIZED;
-    return ordinal >= cuda.count || ordinal < -1 ? CUDA_INVALID_DEVICE : CUDA_OK;
-}
-
-static int fault_of(const char *function, int ordinal)
-{
-    if (cuda.broken)
-        return cuda.broken;
+    if (ordinal >= cuda.count || ordinal < -1)
+        return CUDA_INVALID_DEVICE;
     int device = ordinal < 0 ? -1 : cuda.device[ordinal];
     int fault = sim_fault_of(cuda_machine, function, device);
     if (fault)
         return fault;
     return device >= 0 && sim_lost(cuda_machine, device) ? CUDA_UNKNOWN : CUDA_OK;
-}
-
-/* What begins inside the gate, and fails, must leave it. */
-static int inside(int outcome)
-{
-    if (outcome)
-        cuda_leave();
-    return outcome;
-}
-
-int cuda_begin(const char *function, int ordinal)
-{
-    int wrong = valid(ordinal);
-    if (wrong)
-        return wrong;
-    cuda_enter(true);
-    return inside(fault_of(function, ordinal));
 }
 
 int cuda_begin_current(const char *function, CUcontext *context)
@@ -52,7 +31,7 @@ int cuda_begin_current(const char *function, CUcontext *context)
     if (wrong)
         return wrong;
     *context = cuda_current;
-    return inside(*context ? CUDA_OK : CUDA_INVALID_CONTEXT);
+    return *context ? CUDA_OK : CUDA_INVALID_CONTEXT;
 }
 
 int cuda_launched(CUcontext context)
@@ -61,27 +40,27 @@ int cuda_launched(CUcontext context)
     return CUDA_OK;
 }
 
-int cuda_begin_beside(const char *function, int ordinal)
-{
-    int wrong = valid(ordinal);
-    return wrong ? wrong : fault_of(function, ordinal);
-}
+/* --- what the library is --- */
 
-int cuda_begin_wait(const char *function, int ordinal)
+API(cuDriverGetVersion, int *to) { NEED(to); *to = 12080; return CUDA_OK; }
+
+API(cuGetProcAddress_v2, const char *name, void **to, int version, uint64_t flags, int *found)
 {
-    int wrong = valid(ordinal);
-    if (wrong)
-        return wrong;
-    switch (cuda_enter(false)) {
-    case GATE_AWAY: raise(SIGSEGV); return CUDA_UNKNOWN;
-    case GATE_LOCKED: return CUDA_LOCKED;
-    default: return inside(fault_of(function, ordinal));
-    }
+    NEED(name && to);
+    enum { FOUND, NOT_FOUND };
+    Dl_info here;
+    char newer[128];
+    snprintf(newer, sizeof newer, "%s_v2", name);
+    void *own = dladdr(&cuda, &here) ? dlopen(here.dli_fname, RTLD_NOLOAD | RTLD_LAZY) : NULL;
+    *to = own ? dlsym(own, newer) : NULL;
+    if (own && !*to)
+        *to = dlsym(own, name);
+    if (found)
+        *found = *to ? FOUND : NOT_FOUND;
+    return *to ? CUDA_OK : CUDA_NOT_FOUND;
 }
 
 /* --- errors --- */
-
-API(cuDriverGetVersion, int *to) { NEED(to); *to = sim_here() && sim_driver(sim_here()) >= 615 ? 13040 : 12080; return CUDA_OK; }
 
 static const struct { int code; const char *name, *text; } errors[] = {
     {CUDA_OK, "CUDA_SUCCESS", "no error"},
@@ -91,11 +70,7 @@ static const struct { int code; const char *name, *text; } errors[] = {
     {CUDA_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
     {CUDA_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
     {CUDA_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
-    {CUDA_OPERATING_SYSTEM, "CUDA_ERROR_OPERATING_SYSTEM", "OS call failed or operation not supported on this OS"},
-    {CUDA_ILLEGAL_STATE, "CUDA_ERROR_ILLEGAL_STATE", "the operation cannot be performed in the present state"},
     {CUDA_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
-    {CUDA_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
-    {CUDA_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
     {CUDA_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
     {CUDA_UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };

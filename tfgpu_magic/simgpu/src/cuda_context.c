@@ -72,7 +72,7 @@ static int set_flags(int ordinal, unsigned flags)
 API(cuDevicePrimaryCtxSetFlags, int ordinal, unsigned flags) { BEGIN(ordinal); return set_flags(ordinal, flags); }
 API(cuDevicePrimaryCtxSetFlags_v2, int ordinal, unsigned flags) { BEGIN(ordinal); return set_flags(ordinal, flags); }
 
-/* --- each thread's stack of them, whose top is the current one; it is the thread's own, so no lock is before it --- */
+/* --- each thread's stack of them, whose top is the current one --- */
 
 enum { STACK = 32 };
 static __thread CUcontext stack[STACK];
@@ -122,17 +122,17 @@ API(cuCtxDestroy_v2, CUcontext context)
 
 API(cuCtxSetCurrent, CUcontext context)
 {
-    BEGIN_BESIDE(-1);
+    BEGIN(-1);
     pop();
     return context ? push(context) : CUDA_OK;
 }
 
-API(cuCtxGetCurrent, CUcontext *to) { BEGIN_BESIDE(-1); NEED(to); *to = cuda_current; return CUDA_OK; }
-API(cuCtxPushCurrent_v2, CUcontext context) { BEGIN_BESIDE(-1); NEED(context); return push(context); }
+API(cuCtxGetCurrent, CUcontext *to) { BEGIN(-1); NEED(to); *to = cuda_current; return CUDA_OK; }
+API(cuCtxPushCurrent_v2, CUcontext context) { BEGIN(-1); NEED(context); return push(context); }
 
 API(cuCtxPopCurrent_v2, CUcontext *to)
 {
-    BEGIN_BESIDE(-1);
+    BEGIN(-1);
     if (!depth)
         return CUDA_INVALID_CONTEXT;
     if (to)
@@ -141,16 +141,7 @@ API(cuCtxPopCurrent_v2, CUcontext *to)
     return CUDA_OK;
 }
 
-API(cuCtxGetDevice, int *to)
-{
-    BEGIN_BESIDE(-1);
-    if (!cuda_current)
-        return CUDA_INVALID_CONTEXT;
-    NEED(to);
-    *to = cuda_current->ordinal;
-    return CUDA_OK;
-}
-
+API(cuCtxGetDevice, int *to) { BEGIN_CURRENT(context); NEED(to); *to = context->ordinal; return CUDA_OK; }
 API(cuCtxGetFlags, unsigned *to) { BEGIN_CURRENT(context); NEED(to); *to = context->flags; return CUDA_OK; }
 API(cuCtxGetApiVersion, CUcontext context, unsigned *to) { BEGIN(-1); NEED(to); *to = 3020; return CUDA_OK; }
 
@@ -162,15 +153,7 @@ API(cuCtxGetStreamPriorityRange, int *least, int *greatest)
     return CUDA_OK;
 }
 
-API(cuCtxSynchronize, void)
-{
-    BEGIN_WAIT(cuda_current ? cuda_current->ordinal : -1);
-    if (!cuda_current)
-        return CUDA_INVALID_CONTEXT;
-    cuda_waited(cuda_current->ordinal);
-    return CUDA_OK;
-}
-
+API(cuCtxSynchronize, void) { BEGIN_CURRENT(context); cuda_waited(context->ordinal); return CUDA_OK; }
 API(cuCtxEnablePeerAccess, CUcontext peer, unsigned flags) { BEGIN(-1); return CUDA_NOT_SUPPORTED; }
 API(cuCtxSetLimit, int limit, size_t value) { BEGIN(-1); return CUDA_OK; }
 API(cuCtxGetLimit, size_t *to, int limit) { BEGIN(-1); NEED(to); *to = 0; return CUDA_OK; }

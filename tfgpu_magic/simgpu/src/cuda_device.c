@@ -29,13 +29,7 @@ API(cuDeviceGetName, char *to, int size, int ordinal)
     return CUDA_OK;
 }
 
-/* A restore to another GPU leaves the bus id as it was, which NVML then does not know: NVIDIA/cuda-checkpoint#48. */
-static const char *pci_of(int ordinal)
-{
-    return cuda_machine->device[cuda.bus[ordinal]].pci;
-}
-
-void cuda_uuid(unsigned char to[16], const struct sim_device *device)
+static void uuid(unsigned char to[16], const struct sim_device *device)
 {
     int at = 0;
     for (const char *digit = device->uuid + 4; *digit && at < 16; digit++)
@@ -52,7 +46,7 @@ API(cuDeviceGetUuid, unsigned char *to, int ordinal)
     BEGIN(ordinal);
     NEED(to && ordinal >= 0);
     int parent = about(ordinal)->parent;
-    cuda_uuid(to, parent < 0 ? about(ordinal) : &cuda_machine->device[parent]);
+    uuid(to, parent < 0 ? about(ordinal) : &cuda_machine->device[parent]);
     return CUDA_OK;
 }
 
@@ -60,7 +54,7 @@ API(cuDeviceGetUuid_v2, unsigned char *to, int ordinal)
 {
     BEGIN(ordinal);
     NEED(to && ordinal >= 0);
-    cuda_uuid(to, about(ordinal));
+    uuid(to, about(ordinal));
     return CUDA_OK;
 }
 
@@ -68,7 +62,7 @@ API(cuDeviceGetPCIBusId, char *to, int size, int ordinal)
 {
     BEGIN(ordinal);
     NEED(to && size > 0 && ordinal >= 0);
-    snprintf(to, (size_t)size, "%s", pci_of(ordinal));
+    snprintf(to, (size_t)size, "%s", about(ordinal)->pci);
     return CUDA_OK;
 }
 
@@ -77,7 +71,7 @@ API(cuDeviceGetByPCIBusId, int *to, const char *pci)
     BEGIN(-1);
     NEED(to && pci);
     for (int i = 0; i < cuda.count; i++)
-        if (strcasecmp(pci_of(i), pci) == 0) {
+        if (strcasecmp(about(i)->pci, pci) == 0) {
             *to = i;
             return CUDA_OK;
         }

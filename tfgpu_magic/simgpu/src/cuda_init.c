@@ -1,7 +1,6 @@
-/* cuda_init.c: cuInit: which devices this process sees, and the thread that serves checkpoints; and its end. */
+/* cuda_init.c: cuInit: which devices this process sees; and its end. */
 #include "cuda.h"
 
-#include <string.h>
 #include <unistd.h>
 
 static int start(void)
@@ -19,13 +18,11 @@ static int start(void)
         return CUDA_NO_DEVICE;
     for (int i = 0; i < count; i++)
         cuda.primary[i] = (struct cuda_context){.ordinal = i, .primary = true};
-    memcpy(cuda.bus, cuda.device, sizeof cuda.bus);
     cuda.count = count;
     sim_prune(cuda_machine, true);
     sim_forget_self(cuda_machine);
     cuda.pid = getpid();
-    sim_map_uvm(2 << 20); /* as every process on a GPU has it */
-    return cuda_serve() ? CUDA_OK : CUDA_OPERATING_SYSTEM;
+    return CUDA_OK;
 }
 
 API(cuInit, unsigned flags)

@@ -71,11 +71,6 @@ static void discharge(const struct cuda_block *block)
         cuda_discharge(block->ordinal, block->size);
 }
 
-static void *map_nothing(size_t size)
-{
-    return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-}
-
 static int allocate(CUdeviceptr *to, struct cuda_block block)
 {
     NEED(to && block.size);
@@ -84,7 +79,7 @@ static int allocate(CUdeviceptr *to, struct cuda_block block)
     block.size = rounded(block.size);
     if (!charge(&block))
         return CUDA_OUT_OF_MEMORY;
-    void *map = block.kind == MEMORY_MANAGED ? sim_map_uvm(block.size) : map_nothing(block.size);
+    void *map = mmap(NULL, block.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     block.at = (CUdeviceptr)map;
     if (map != MAP_FAILED && cuda_remember(block) == CUDA_OK) {
         *to = block.at;
@@ -96,7 +91,7 @@ static int allocate(CUdeviceptr *to, struct cuda_block block)
     return CUDA_OUT_OF_MEMORY;
 }
 
-int cuda_allocate(CUdeviceptr *to, size_t size, int ordinal, enum cuda_kind kind)
+static int allocate_plain(CUdeviceptr *to, size_t size, int ordinal, enum cuda_kind kind)
 {
     return allocate(to, (struct cuda_block){.size = size, .ordinal = ordinal, .kind = kind});
 }
@@ -154,45 +149,6 @@ void cuda_free_all(int ordinal)
     cuda_empty_pools(ordinal);
 }
 
-bool cuda_has(enum cuda_kind kind)
-{
-    bool found = false;
-    pthread_mutex_lock(&guard);
-    for (size_t i = 0; i < count && !found; i++)
-        found = blocks[i].kind == kind;
-    pthread_mutex_unlock(&guard);
-    return found;
-}
-
-void cuda_show(bool readable)
-{
-    pthread_mutex_lock(&guard);
-    for (size_t i = 0; i < count; i++)
-        if (cuda_on_device(&blocks[i]))
-            mprotect((void *)blocks[i].at, blocks[i].size, readable ? PROT_READ | PROT_WRITE : PROT_NONE);
-    pthread_mutex_unlock(&guard);
-}
-
-unsigned cuda_extents(struct cuda_extent *to, unsigned room)
-{
-    unsigned found = 0;
-    pthread_mutex_lock(&guard);
-    for (size_t i = 0; i < count && found < room; i++)
-        if (cuda_on_device(&blocks[i]))
-            to[found++] = (struct cuda_extent){blocks[i].at, blocks[i].size, cuda.device[blocks[i].ordinal]};
-    pthread_mutex_unlock(&guard);
-    return found;
-}
-
-void cuda_drop(void)
-{
-    pthread_mutex_lock(&guard);
-    for (size_t i = 0; i < count; i++)
-        if (cuda_on_device(&blocks[i]))
-            madvise((void *)blocks[i].at, blocks[i].size, MADV_DONTNEED);
-    pthread_mutex_unlock(&guard);
-}
-
 int cuda_globals(CUdeviceptr *to, size_t *size, int ordinal)
 {
     bool known = false;
@@ -202,7 +158,7 @@ int cuda_globals(CUdeviceptr *to, size_t *size, int ordinal)
         if ((known = blocks[i].kind == MEMORY_GLOBALS && blocks[i].ordinal == ordinal))
             *to = blocks[i].at;
     pthread_mutex_unlock(&guard);
-    return known ? CUDA_OK : cuda_allocate(to, *size, ordinal, MEMORY_GLOBALS);
+    return known ? CUDA_OK : allocate_plain(to, *size, ordinal, MEMORY_GLOBALS);
 }
 
 /* --- device memory --- */
@@ -210,13 +166,13 @@ int cuda_globals(CUdeviceptr *to, size_t *size, int ordinal)
 API(cuMemAlloc_v2, CUdeviceptr *to, size_t size)
 {
     BEGIN_CURRENT(c);
-    return cuda_allocate(to, size, c->ordinal, MEMORY_DEVICE);
+    return allocate_plain(to, size, c->ordinal, MEMORY_DEVICE);
 }
 
 API(cuMemAllocManaged, CUdeviceptr *to, size_t size, unsigned f)
 {
     BEGIN_CURRENT(c);
-    return cuda_allocate(to, size, c->ordinal, MEMORY_MANAGED);
+    return allocate_plain(to, size, c->ordinal, MEMORY_MANAGED);
 }
 
 API(cuMemAllocPitch_v2, CUdeviceptr *to, size_t *pitch, size_t width, size_t height, unsigned element)
@@ -224,7 +180,7 @@ API(cuMemAllocPitch_v2, CUdeviceptr *to, size_t *pitch, size_t width, size_t hei
     BEGIN_CURRENT(context);
     NEED(pitch && height && width < (size_t)1 << 40);
     *pitch = (width + 511) & ~(size_t)511;
-    return cuda_allocate(to, *pitch * height, context->ordinal, MEMORY_DEVICE);
+    return allocate_plain(to, *pitch * height, context->ordinal, MEMORY_DEVICE);
 }
 
 /* Freeing works on a lost GPU too: TensorFlow must be able to leave. */
@@ -261,13 +217,13 @@ API(cuMemGetAddressRange_v2, CUdeviceptr *base, size_t *size, CUdeviceptr at)
 API(cuMemHostAlloc, void **to, size_t size, unsigned f)
 {
     BEGIN_CURRENT(c);
-    return cuda_allocate((CUdeviceptr *)to, size, c->ordinal, MEMORY_HOST);
+    return allocate_plain((CUdeviceptr *)to, size, c->ordinal, MEMORY_HOST);
 }
 
 API(cuMemAllocHost_v2, void **to, size_t size)
 {
     BEGIN_CURRENT(c);
-    return cuda_allocate((CUdeviceptr *)to, size, c->ordinal, MEMORY_HOST);
+    return allocate_plain((CUdeviceptr *)to, size, c->ordinal, MEMORY_HOST);
 }
 
 API(cuMemFreeHost, void *at) { BEGIN(-1); return release((CUdeviceptr)at); }

@@ -6,7 +6,7 @@ static int describe(void *to, int attribute, CUdeviceptr at)
     struct cuda_block block;
     if (!cuda_find(at, &block, false))
         return CUDA_INVALID_VALUE;
-    bool device = cuda_on_device(&block);
+    bool device = block.kind <= MEMORY_MAPPED;
     switch (attribute) {
     case 1: *(CUcontext *)to = &cuda.primary[block.ordinal]; break;
     case 2: *(unsigned *)to = device ? 2 : 1; break;

@@ -54,7 +54,7 @@ API(cuStreamDestroy_v2, CUstream s)
     return CUDA_OK;
 }
 
-API(cuStreamSynchronize, CUstream s) { BEGIN_WAIT(ordinal_of(s)); cuda_waited(works_on(s)); return CUDA_OK; }
+API(cuStreamSynchronize, CUstream s) { BEGIN(ordinal_of(s)); cuda_waited(works_on(s)); return CUDA_OK; }
 API(cuStreamQuery, CUstream s) { BEGIN(ordinal_of(s)); return CUDA_OK; }
 API(cuStreamWaitEvent, CUstream s, CUevent e, unsigned flags) { BEGIN(-1); return CUDA_OK; }
 API(cuStreamGetPriority, CUstream s, int *to) { BEGIN(-1); NEED(to); *to = made(s) ? s->priority : 0; return CUDA_OK; }

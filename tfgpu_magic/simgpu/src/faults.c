@@ -50,8 +50,6 @@ static int fault_of(struct sim_machine *machine, const char *function, int devic
 
 int sim_fault_of(struct sim_machine *machine, const char *function, int device)
 {
-    while (atomic_load_explicit(&machine->flags, memory_order_relaxed) & SIM_HUNG)
-        usleep(20000);
     if (!atomic_load_explicit(&machine->fault_count, memory_order_relaxed))
         return 0;
     uint64_t hang_ns;

@@ -1,5 +1,5 @@
 /* launch.h: how the functions of a library that would launch kernels are written: LAUNCHES(name). Nothing is computed,
- * and as for a launch the driver may have them wait. */
+ * and the driver is told of a launch. */
 #ifndef TFGPU_LAUNCH_H
 #define TFGPU_LAUNCH_H
 

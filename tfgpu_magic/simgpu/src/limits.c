@@ -79,7 +79,8 @@ static bool own_folder(char folder[SIM_PATH])
     return found;
 }
 
-int sim_own_cgroup(struct sim_machine *machine)
+/* Returns the index of this process's cgroup, as `sim_cgroup_at`. */
+static int own_cgroup(struct sim_machine *machine)
 {
     char folder[SIM_PATH];
     return own_folder(folder) ? sim_cgroup_at(machine, folder) : -1;
@@ -92,7 +93,7 @@ static bool limited(const struct sim_machine *machine, int cgroup, int device)
 
 uint64_t sim_used_in(struct sim_machine *machine, int cgroup, int device)
 {
-    bool dmem = machine->setting[SIM_DMEM];
+    bool dmem = machine->dmem;
     uint64_t used = 0;
     for (const struct sim_row *row = NULL; (row = sim_next_row(machine, device, row));) {
         int at = row->echo ? -1 : row->cgroup;
@@ -103,7 +104,8 @@ uint64_t sim_used_in(struct sim_machine *machine, int cgroup, int device)
     return used;
 }
 
-uint64_t sim_room(struct sim_machine *machine, int cgroup, int device)
+/* Returns the bytes that a process in a cgroup can still get on a device. */
+static uint64_t room_in(struct sim_machine *machine, int cgroup, int device)
 {
     uint64_t room = sim_capacity(&machine->device[device]) - sim_used(machine, device);
     for (int at = cgroup; at >= 0; at = machine->cgroup[at].parent) {
@@ -112,7 +114,7 @@ uint64_t sim_room(struct sim_machine *machine, int cgroup, int device)
         uint64_t most = machine->cgroup[at].hard[device], used = sim_used_in(machine, at, device) + drivers_part;
         uint64_t left = used < most ? most - used : 0;
         room = left < room ? left : room;
-        if (!machine->setting[SIM_DMEM])
+        if (!machine->dmem)
             break;
     }
     return room;
@@ -123,8 +125,8 @@ bool sim_charge(struct sim_machine *machine, int device, uint64_t bytes)
     for (int attempt = 0; attempt < 2; attempt++) {
         sim_lock(machine);
         struct sim_row *row = sim_own_row(machine, device);
-        int cgroup = row ? row->cgroup : sim_own_cgroup(machine);
-        bool fits = bytes <= sim_room(machine, cgroup, device);
+        int cgroup = row ? row->cgroup : own_cgroup(machine);
+        bool fits = bytes <= room_in(machine, cgroup, device);
         if (fits && row) {
             row->held += bytes;
         } else if (fits && (row = sim_add_row(machine, getpid(), device, bytes, SIM_COMPUTE, false))) {
@@ -148,7 +150,7 @@ struct sim_memory sim_memory_seen(struct sim_machine *machine, int device)
     sim_lock(machine);
     uint64_t used = sim_used(machine, device), free_bytes = sim_capacity(about) - used;
     struct sim_memory seen = {about->total, about->reserved, used, free_bytes};
-    int cgroup = atomic_load(&machine->limits) ? sim_own_cgroup(machine) : -1;
+    int cgroup = atomic_load(&machine->limits) ? own_cgroup(machine) : -1;
     if (cgroup >= 0 && limited(machine, cgroup, device) && machine->cgroup[cgroup].hard[device] < about->total) {
         uint64_t hard = machine->cgroup[cgroup].hard[device], own = sim_used_in(machine, cgroup, device);
         uint64_t left = own < hard ? hard - own : 0;

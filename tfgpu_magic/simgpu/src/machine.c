@@ -72,7 +72,8 @@ void sim_unlock(struct sim_machine *machine)
 
 /* --- processes --- */
 
-uint64_t sim_start_time(pid_t pid)
+/* Returns a process's start time, in clock ticks since boot; 0 when there is no such process or it is a zombie. */
+static uint64_t start_time(pid_t pid)
 {
     char path[32], text[1024];
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
@@ -101,7 +102,7 @@ static uint64_t own_start_time(void)
     pthread_mutex_lock(&guard);
     if (pid != getpid()) {
         pid = getpid();
-        start = sim_start_time(pid);
+        start = start_time(pid);
     }
     uint64_t answer = start;
     pthread_mutex_unlock(&guard);
@@ -110,7 +111,7 @@ static uint64_t own_start_time(void)
 
 static bool dead(pid_t pid, uint64_t start)
 {
-    uint64_t now = sim_start_time(pid);
+    uint64_t now = start_time(pid);
     /* Where /proc hides other users' processes, a forbidden signal still shows that one exists. */
     if (!now && pid > 0 && kill(pid, 0) != 0 && errno == EPERM)
         return false;
@@ -193,7 +194,6 @@ struct sim_row *sim_add_row(struct sim_machine *machine, pid_t pid, int device, 
     free_row->utilisation = SIM_UNSET;
     free_row->pinned = pinned;
     free_row->echo = echo;
-    free_row->restored = false;
     free_row->id = ++machine->next_id;
     if (machine->rows_end <= (unsigned)(free_row - machine->row))
         machine->rows_end = (unsigned)(free_row - machine->row) + 1;
@@ -204,8 +204,6 @@ struct sim_row *sim_add_row(struct sim_machine *machine, pid_t pid, int device, 
 
 void sim_remove_row(struct sim_machine *machine, struct sim_row *row)
 {
-    if (row->restored && machine->setting[SIM_OPEN_MODULE]) /* NVIDIA/cuda-checkpoint#53 */
-        atomic_fetch_or(&machine->flags, SIM_HUNG);
     row->kind = SIM_EMPTY;
     machine->row_on[row - machine->row] = 0;
     while (machine->rows_end > 0 && machine->row[machine->rows_end - 1].kind == SIM_EMPTY)

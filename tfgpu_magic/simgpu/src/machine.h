@@ -12,7 +12,6 @@
 
 #define SIM_EXPORT __attribute__((visibility("default")))
 #define SIM_ENVIRONMENT "TFGPU_SIMGPU"
-#define SIM_UVM ".nvidia-uvm" /* ends the name of the file, beside the state's, that stands for /dev/nvidia-uvm */
 
 enum {
     SIM_GPUS = 64,
@@ -27,15 +26,11 @@ enum {
     SIM_UNSET = -1,
 };
 
-/* The list that a row is in; a process that computes and draws has a row of each kind. What a restore took in vain is
- * used, and in no list. */
-enum sim_kind { SIM_EMPTY = 0, SIM_COMPUTE = 'C', SIM_GRAPHICS = 'G', SIM_MPS = 'M', SIM_UNLISTED = 'U' };
+/* The list that a row is in; a process that computes and draws has a row of each kind. */
+enum sim_kind { SIM_EMPTY = 0, SIM_COMPUTE = 'C', SIM_GRAPHICS = 'G', SIM_MPS = 'M' };
 
-/* Faults of the whole machine, as bits. On a machine that hangs no call of the driver returns. */
-enum sim_flag { SIM_HIDE_MEMORY = 1, SIM_HOST_PIDS = 2, SIM_NO_DRIVER = 4, SIM_HUNG = 8 };
-
-/* What this process did that a checkpoint minds, as bits of sim_marks. */
-enum sim_mark { SIM_NCCL = 1, SIM_NVML_LEFT = 2 };
+/* Faults of the whole machine, as bits. */
+enum sim_flag { SIM_HIDE_MEMORY = 1, SIM_HOST_PIDS = 2, SIM_NO_DRIVER = 4 };
 
 /* Which processes may have a context on a GPU, by the numbers of NVML and CUDA (CU_COMPUTEMODE_...): 1 is history. */
 enum sim_mode { SIM_SHARED = 0, SIM_PROHIBITED = 2, SIM_EXCLUSIVE = 3 };
@@ -65,7 +60,6 @@ struct sim_row {
     char kind;                  /* enum sim_kind */
     bool pinned;                /* stays until it is removed, whatever its pid does */
     bool echo;                  /* its pid's memory is already counted by another row on the device */
-    bool restored;              /* it was given back after a checkpoint: on the open module its end hangs the machine */
 };
 
 /* A cgroup that is limited or that a process on a GPU is in, or one above such a one. */
@@ -85,21 +79,10 @@ struct sim_fault {
     uint64_t hang_ns;
 };
 
-/* How the driver goes about checkpoints and limits. */
-enum sim_setting {
-    SIM_RATE_OUT, SIM_RATE_BACK,    /* of memory that is copied, in bytes a second; 0 is at once */
-    SIM_HOST_MEMORY,                /* whether the copy takes as much host memory as the process held of the GPUs */
-    SIM_OPEN_MODULE,                /* whether the kernel module is the open one */
-    SIM_PTRACE_SCOPE,               /* whether only ancestors may trace a process, as Yama has it */
-    SIM_DMEM,                       /* whether cgroups are limited by the kernel's dmem controller, or by the driver */
-    SIM_SETTINGS,
-};
-
 struct sim_machine {
     uint64_t layout;            /* sizeof(struct sim_machine): a file of another build is refused */
-    uint64_t id;                /* of this machine: what its processes find one another by */
     char driver[32];            /* its version: 580.00.00 */
-    _Atomic uint64_t setting[SIM_SETTINGS];
+    atomic_bool dmem;           /* whether cgroups are limited by the kernel's dmem controller, or by the driver */
     pthread_mutex_t lock;       /* robust: its owner may be killed */
     uint64_t context;           /* bytes that a CUDA context costs */
     int gpus, devices;
@@ -125,8 +108,6 @@ SIM_EXPORT struct sim_machine *sim_map(const char *path);
 SIM_EXPORT struct sim_machine *sim_here(void);
 SIM_EXPORT void sim_lock(struct sim_machine *);
 SIM_EXPORT void sim_unlock(struct sim_machine *);
-/* Returns a process's start time, in clock ticks since boot; 0 when there is no such process or it is a zombie. */
-SIM_EXPORT uint64_t sim_start_time(pid_t);
 /* Drops the rows of dead processes; unless forced, at most once in a while. Call it without the lock. */
 SIM_EXPORT void sim_prune(struct sim_machine *, bool force);
 /* Return the bytes that processes can share, and those that they hold now. Call the second with the lock held. */
@@ -155,35 +136,17 @@ SIM_EXPORT void sim_remove_row(struct sim_machine *, struct sim_row *);
 /* Tells whether the device's compute mode keeps this process from having a context there now. */
 SIM_EXPORT bool sim_denied(struct sim_machine *, int device);
 
-/* --- limits.c: what a process can still get. Call the first four with the lock held --- */
+/* --- limits.c: what a process can still get. Call the first two with the lock held --- */
 
-/* Return the index of the cgroup with a folder, and of this process's; -1 when there is none, or no room for more. */
+/* Returns the index of the cgroup with a folder; -1 when there is none, or no room for more. */
 SIM_EXPORT int sim_cgroup_at(struct sim_machine *, const char *folder);
-SIM_EXPORT int sim_own_cgroup(struct sim_machine *);
 /* Returns the bytes that count against a cgroup's limit on a device. */
 SIM_EXPORT uint64_t sim_used_in(struct sim_machine *, int cgroup, int device);
-/* Returns the bytes that a process in a cgroup can still get on a device. */
-SIM_EXPORT uint64_t sim_room(struct sim_machine *, int cgroup, int device);
 /* Gives this process `bytes` more on the device; returns false when it or a limit is full. */
 SIM_EXPORT bool sim_charge(struct sim_machine *, int device, uint64_t bytes);
 /* Returns a device's memory as this process is told: where its own cgroup is limited, as if it were the whole. */
 struct sim_memory { uint64_t total, reserved, used, free; };
 SIM_EXPORT struct sim_memory sim_memory_seen(struct sim_machine *, int device);
-
-/* --- checkpoint.c: what a checkpoint does to the machine's account, and what it minds --- */
-
-/* Returns the major version of the driver. */
-SIM_EXPORT int sim_driver(const struct sim_machine *);
-/* Return the bytes that this process holds on the device; and takes them from it, which is no end of its context. */
-SIM_EXPORT uint64_t sim_held(struct sim_machine *, int device);
-SIM_EXPORT uint64_t sim_let_go(struct sim_machine *, int device);
-/* Gives this process as much back, or else all there is, and returns false. */
-SIM_EXPORT bool sim_take_back(struct sim_machine *, int device, uint64_t bytes);
-/* NVML no longer lists this process; what it holds stays until it is dead. */
-SIM_EXPORT void sim_unlist_self(struct sim_machine *);
-/* Maps memory of /dev/nvidia-uvm, whose place a file beside the state's takes. Returns MAP_FAILED where it cannot. */
-SIM_EXPORT void *sim_map_uvm(size_t size);
-SIM_EXPORT extern atomic_uint sim_marks;
 
 /* --- faults.c: deliberate faults --- */
 

@@ -70,13 +70,6 @@ API(nvmlShutdown, void)
     return NVML_OK;
 }
 
-/* Whoever unloads the library without nvmlShutdown leaves something behind that a later driver trips over. */
-static __attribute__((destructor)) void unload(void)
-{
-    if (atomic_load(&users) > 0)
-        atomic_fetch_or(&sim_marks, SIM_NVML_LEFT);
-}
-
 EXPORT const char *nvmlErrorString(int code)
 {
     static const struct { int code; const char *text; } texts[] = {

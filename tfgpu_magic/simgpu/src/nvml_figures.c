@@ -56,16 +56,22 @@ static int find_cgroup(nvmlDevice d, const char *name, int *cgroup)
     free(folder);
     if (*cgroup < 0)
         return NVML_NOT_FOUND;
-    bool virgin = !nvml_machine->cgroup[*cgroup].used_before && !nvml_machine->setting[SIM_DMEM];
+    bool virgin = !nvml_machine->cgroup[*cgroup].used_before && !nvml_machine->dmem;
     nvml_machine->cgroup[*cgroup].used_before = true;
     return virgin ? NVML_NOT_SUPPORTED : NVML_OK;
+}
+
+/* Tells whether the driver has them. */
+static bool has_limits(void)
+{
+    return atoi(nvml_machine->driver) >= 615;
 }
 
 API(nvmlDeviceSetMemoryLimits_v1, nvmlDevice d, const struct limits *from)
 {
     BEGIN_DEVICE(d);
     int cgroup, device = nvml_index(d);
-    if (sim_driver(nvml_machine) < 615)
+    if (!has_limits())
         return NVML_FUNCTION_NOT_FOUND;
     NEED(from && from->folder && from->soft <= from->hard && d->parent < 0);
     if (geteuid() != 0)
@@ -85,7 +91,7 @@ API(nvmlDeviceGetMemoryLimits_v1, nvmlDevice d, struct limits *to)
 {
     BEGIN_DEVICE(d);
     int cgroup, device = nvml_index(d);
-    if (sim_driver(nvml_machine) < 615)
+    if (!has_limits())
         return NVML_FUNCTION_NOT_FOUND;
     NEED(to && to->folder && d->parent < 0);
     sim_prune(nvml_machine, false);

@@ -1,0 +1,164 @@
+"""The gate opens only when the state is back, whatever a mechanism does: one made for this test, in this process."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.waiting import until
+from tfgpu_magic.parking.inside import introspection, ipython, process, unblocked
+from tfgpu_magic.parking.inside.gate import NotBack
+from tfgpu_magic.parking.inside.process import GatedProcess
+
+
+class Shelf:
+    """A mechanism that moves nothing: it notes where the state is, and fails or waits when it is told to."""
+
+    def __init__(self) -> None:
+        self.is_away = False
+        self.fails = ""
+        self.room = threading.Event()
+        self.room.set()
+        self.begun = 0
+
+    def away(self) -> bool:
+        return self.is_away
+
+    def take_away(self) -> None:
+        self._fail()
+        self.is_away = True
+
+    def bring_back(self, wanted: Callable[[], bool], show: Callable[[str], object]) -> None:
+        self.begun += 1
+        show("Waiting for room.")
+        while not self.room.wait(0.05):
+            if not wanted():
+                return
+        self._fail()
+        self.is_away = False
+
+    def _fail(self) -> None:
+        if self.fails:
+            raise RuntimeError(self.fails)
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    return Shelf()
+
+
+@pytest.fixture
+def gated(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> Iterator[GatedProcess]:
+    monkeypatch.setattr(ipython, "block_cells", lambda *_: iter(()))
+    monkeypatch.setattr(unblocked, "block", lambda *_: iter(()))
+    monkeypatch.setattr(introspection, "reasons", lambda names, *, busy: (*names, *["busy"] * busy))
+    made = GatedProcess(SimpleNamespace(), shelf)
+    yield made
+    made._gate.open()
+
+
+def test_it_is_parked_and_comes_back_once_for_all_who_wait(gated: GatedProcess, shelf: Shelf) -> None:
+    shelf.room.clear()
+    assert gated.park() == ()
+    assert gated.park() == ()  # it is so already
+    assert (gated.parked, shelf.is_away) == (True, True)
+    waiters = [threading.Thread(target=gated._come) for _ in range(3)]
+    for one in waiters:
+        one.start()
+    until(lambda: gated._attempt is not None and gated._attempt._waiters == 3)
+    shelf.room.set()
+    for one in waiters:
+        one.join()
+
+    assert (gated.parked, shelf.is_away, shelf.begun) == (False, False, 1)
+
+
+def test_what_cannot_go_away_stays_and_the_gate_is_open(gated: GatedProcess, shelf: Shelf) -> None:
+    shelf.fails = "no host memory"
+
+    assert gated.park() == ("no host memory",)
+    assert not gated.parked
+
+
+def test_nothing_runs_while_the_state_does_not_come_back(gated: GatedProcess, shelf: Shelf) -> None:
+    gated.park()
+    shelf.fails = "no room"
+    with pytest.raises(NotBack, match="does not come back"):
+        gated._come(in_cell=True)
+    assert gated.parked
+    shelf.fails = ""
+    gated._come(in_cell=True)
+
+    assert not gated.parked
+
+
+def test_an_interrupt_ends_the_wait_and_it_stays_parked(gated: GatedProcess, shelf: Shelf) -> None:
+    shelf.room.clear()
+    gated.park()
+    threading.Thread(target=lambda: until(lambda: shelf.begun) and signal.raise_signal(signal.SIGINT)).start()
+    with pytest.raises(NotBack, match="still parked, and nothing is lost"):
+        gated._come(in_cell=True)
+
+    assert (gated.parked, shelf.is_away) == (True, True)
+
+
+def test_a_cell_begun_before_the_gate_closes_is_seen(gated: GatedProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unblocked, "cell_runs", lambda _: gated.parked)  # it has begun as the gate closed
+
+    assert gated.park() == ("busy",)
+    assert not gated.parked
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_the_process_waits_until_it_is_parked(
+    gated: GatedProcess, shelf: Shelf, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    said: list[Any] = []
+
+    def take_away() -> None:
+        signal.raise_signal(number)
+        said.append("parks")
+
+    before = signal.signal(number, lambda *_: said.append("ends"))
+    monkeypatch.setattr(shelf, "take_away", take_away)
+    try:
+        gated.park()
+    finally:
+        signal.signal(number, before)
+
+    assert said == ["parks", "ends"]
+
+
+@pytest.mark.parametrize("change", range(4))
+def test_an_interrupt_amid_a_change_of_handlers_leaves_them_be(change: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, signal.default_int_handler) for number in numbers]
+    set_handler, changes = signal.signal, list[int]()
+
+    def handled(number: int, handler: Any) -> Any:
+        was = set_handler(number, handler)
+        changes.append(number)
+        if len(changes) == change + 1:
+            signal.raise_signal(signal.SIGINT)
+        return was
+
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(signal, "signal", handled)
+            patch.setattr(signal, "getsignal", lambda number: print if number == signal.SIGTERM else signal.SIG_IGN)
+            try:
+                with process.uninterrupted():
+                    pass
+            except KeyboardInterrupt:
+                pass
+        found = [signal.getsignal(number) for number in numbers]
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+    assert found == [signal.default_int_handler] * 2

@@ -1,0 +1,190 @@
+"""The gate of this process, a notebook's kernel or a session in a terminal: when it closes, and who has it opened.
+
+It is closed while GPU state goes away, which needs that no cell and nothing else of the user's runs. From then on
+whatever comes first has the state brought back before it runs. What moves the state is a `Mechanism`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent import futures
+from functools import partial
+from typing import Any, Protocol
+
+from tfgpu_magic.host import here
+from tfgpu_magic.parking.inside import introspection, ipython, unblocked
+from tfgpu_magic.parking.inside.gate import Block, Gate, NotBack
+from tfgpu_magic.parking.inside.showing import Shown
+
+CALL_OFF_TIMEOUT = 10.0  # seconds in which what cannot be called off any more ends
+
+_POLL = 0.2  # seconds between two looks how a return gets on
+
+
+class Mechanism(Protocol):
+    """What moves the GPU state of this process. Whatever it raises, `away` has what became of the state."""
+
+    def away(self) -> bool:
+        """Return whether any state is away, or may be."""
+
+    def take_away(self) -> None:
+        """Move the state away, on the thread that parks the process; the text of what is raised says why it stays."""
+
+    def bring_back(self, wanted: Callable[[], bool], show: Callable[[str], object]) -> None:
+        """Bring the state back, on a thread of its own; the text of what is raised says why it is still away.
+
+        Args:
+            wanted: returns whether anybody still waits; if nobody does, it may end early.
+            show: takes a sentence on how it gets on, for whoever waits.
+        """
+
+
+class Attempt:
+    """An attempt to come back, on a thread of its own, for which several may wait; called off when nobody does."""
+
+    def __init__(self, bring_back: Callable[[Callable[[], bool], Callable[[str], object]], None]) -> None:
+        self._bring_back = bring_back
+        self._progress = ""
+        self._trouble = futures.Future[str]()
+        self._turn = threading.RLock()  # a signal may end the process while it is held
+        self._waiters = 1
+        threading.Thread(target=self._work, name="tfgpu_magic-unpark", daemon=True).start()
+
+    def join(self) -> bool:
+        """Tell whether somebody else can still wait for its end, and has to."""
+        with self._turn:
+            joins = self._waiters > 0 and not self._trouble.done()
+            self._waiters += joins
+            return joins
+
+    def wait(self, show: Callable[[str], None]) -> str:
+        """Wait for its end, have how it gets on shown, and return why the state is not back; once for each waiter."""
+        try:
+            while True:
+                try:
+                    return self._trouble.result(_POLL)
+                except futures.TimeoutError:
+                    show(self._progress)
+        except KeyboardInterrupt:
+            with self._turn:
+                self._waiters = 0  # it ends for all who wait
+            futures.wait([self._trouble], CALL_OFF_TIMEOUT)
+            raise
+        finally:
+            with self._turn:
+                self._waiters = max(0, self._waiters - 1)
+
+    def _work(self) -> None:
+        trouble = ""
+        try:
+            self._bring_back(lambda: self._waiters > 0, partial(setattr, self, "_progress"))
+        except Exception as error:  # those who wait must hear of it
+            trouble = str(error) or type(error).__name__
+        self._trouble.set_result(trouble)
+
+
+class GatedProcess:
+    """This process, with its gate and what moves its GPU state."""
+
+    def __init__(self, shell: Any, mechanism: Mechanism) -> None:
+        ways: list[Block] = [partial(ipython.block_cells, shell), partial(unblocked.block, shell)]
+        if hasattr(shell, "kernel"):
+            ways.append(partial(ipython.block_messages, shell.kernel))
+        self._shell, self._mechanism = shell, mechanism
+        self._gate = Gate(self._come, ways)
+        self._turn = threading.RLock()  # held while it is parked, or while it is decided who brings it back
+        self._attempt: Attempt | None = None
+
+    @property
+    def parked(self) -> bool:
+        """Whether its GPU state is away, or on its way."""
+        return self._gate.closed
+
+    def park(self) -> tuple[str, ...]:
+        """Close the gate and have the state moved away; return why it stays, if it does. No cell may run."""
+        with uninterrupted(), self._turn:
+            if self._gate.closed:
+                return ()
+            try:
+                names = self._gate.close()  # before: a cell may begin on another thread until then
+                against = introspection.reasons(names, busy=unblocked.cell_runs(self._shell))
+                if not against:
+                    self._mechanism.take_away()
+            except Exception as error:
+                against = (str(error) or type(error).__name__,)
+            finally:
+                self._open_if_back()
+            return against
+
+    def _open_if_back(self) -> None:
+        if not self._mechanism.away():
+            self._gate.open()
+
+    def _come(self, *, in_cell: bool = False) -> None:
+        """Bring the state back for user code, in any thread, or wait until another has; `NotBack`: it is still away."""
+        shown = Shown(self._shell)
+        try:
+            with interruptible():
+                attempt = self._joined()
+                if attempt is None:
+                    return
+                trouble = attempt.wait(shown if in_cell else lambda _: None)
+        except KeyboardInterrupt:
+            still = self._gate.closed
+            became = "still parked, and nothing is lost." if still else "back on the GPU meanwhile. Run it again."
+            raise NotBack(f"Interrupted: this {here()} is {became}") from None
+        if self._gate.closed:
+            raise NotBack(f"This {here()} is parked, and does not come back. {trouble or 'It was called off.'}")
+
+    def _joined(self) -> Attempt | None:
+        """Return the attempt to wait for; None where user code may run."""
+        with self._turn:  # which another thread has while it parks
+            if not self._gate.closed:
+                return None
+            if self._attempt is None or not self._attempt.join():
+                self._attempt = Attempt(self._bring_back)
+            return self._attempt
+
+    def _bring_back(self, wanted: Callable[[], bool], show: Callable[[str], object]) -> None:
+        try:
+            self._mechanism.bring_back(wanted, show)
+        finally:
+            with self._turn:
+                self._open_if_back()
+
+
+@contextlib.contextmanager
+def _handled(handlers: Mapping[int, Callable[..., object]]) -> Iterator[None]:
+    """Have signals call other functions in the block, where that runs on the main thread, whatever they do now."""
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()} if main else {}
+    try:
+        yield
+    finally:
+        for number, handler in reversed(before.items()):
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def interruptible() -> contextlib.AbstractContextManager[None]:
+    """Let Ctrl-C and Jupyter's interrupt raise `KeyboardInterrupt` in a block."""
+    return _handled({signal.SIGINT: signal.default_int_handler})
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Raise no `KeyboardInterrupt` in a block: nothing is to be left half done.
+
+    A signal that ends the process does so afterwards, unless it needs no Python to.
+    """
+    ended = list[int]()
+    ends = [number for number in (signal.SIGTERM, signal.SIGHUP) if callable(signal.getsignal(number))]
+    late: dict[int, Callable[..., object]] = dict.fromkeys(ends, lambda number, _: ended.append(number))
+    try:
+        with _handled({signal.SIGINT: lambda *_: None, **late}):  # which interrupts none of the others
+            yield
+    finally:
+        if ended:
+            signal.raise_signal(ended[0])

@@ -1,1 +1,0 @@
-"""What the words of parking do, a module each; `parking.parts` has them as data."""
