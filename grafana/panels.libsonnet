@@ -102,12 +102,6 @@ local hours(metric, range) = 'sum by (username) (increase(tfgpu_magic_%s_byte_se
           queries: [{ expr: 'sum by (username) (tfgpu_magic_held_unused_bytes%s)' % user, legend: '{{username}}' }],
         },
         {
-          title: 'Parked or away by user',
-          kind: 'timeseries',
-          unit: 'bytes',
-          queries: [{ expr: 'sum by (username) (tfgpu_magic_away_bytes%s)' % user, legend: '{{username}}' }],
-        },
-        {
           title: 'Processes by user',
           kind: 'timeseries',
           unit: 'none',

@@ -38,7 +38,7 @@ def spell(*paths: Path) -> int:
         codespell's exit status.
     """
     return subprocess.run(
-        [sys.executable, "-m", "codespell_lib", "--skip", "labextension,static,*.png,*.jsonl,*.pyc", *(paths or READ)],
+        [sys.executable, "-m", "codespell_lib", "--skip", "labextension,static,*.png,*.pyc", *(paths or READ)],
         cwd=ROOT,
         check=False,
     ).returncode

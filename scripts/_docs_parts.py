@@ -9,7 +9,6 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
-from tfgpu_magic.parking.observation import QUESTIONS, Observation
 from traitlets import TraitType
 from traitlets.config import Configurable
 
@@ -21,11 +20,9 @@ from tfgpu_magic.lab.exporter import METRICS
 from tfgpu_magic.notebook.words import table
 from tfgpu_magic.policy.settings import TfGpuSettings
 from tfgpu_magic.server.extension import TfGpuServer
-from tfgpu_magic.units import rounded
 
 PACKAGE = Path(__file__).parents[1] / "tfgpu_magic"
 WIRE = Path(__file__).parents[1] / "labextension" / "src" / "view" / "wire.ts"
-SEEN = Path(__file__).parents[1] / "docs" / "seen.jsonl"
 RULES = Path(__file__).parents[1] / "grafana" / "rules.yml"
 WORDS = table.WORDS
 FLAGS = table.ISOLATED.flags
@@ -179,35 +176,6 @@ def findings() -> str:
         for number, outcome in enumerate(outcomes(check))
     ]
     return _table("| about | how serious | what is found | what to do next |", rows)
-
-
-def seen(file: Path = SEEN) -> str:
-    """Return the table of what was seen of parking on real GPUs, as Markdown: of each question the latest answer.
-
-    Raises:
-        ValueError: a line is none of a report, asks what is not known, or is from a simulated machine.
-    """
-    latest: dict[tuple[str, ...], tuple[str, ...]] = {}
-    lines = (Observation.from_line(line) for line in file.read_text().splitlines())
-    for one in sorted(lines, key=lambda one: one.date):
-        if one.question not in QUESTIONS or one.module == "simulated":
-            raise ValueError(f"not for this table: {one}")
-        answer = f"{one.answer}: {', '.join(one.why)}" if one.why else one.answer
-        rates = (None if rate is None else f"{rounded(rate)}/s" for rate in (one.out, one.back))
-        told = (one.gpu, one.driver, one.module, one.question, one.framework)
-        key = tuple(fact or "" for fact in told)
-        latest[key] = (*key, answer, *(fact or "" for fact in (one.held and rounded(one.held), *rates, one.date)))
-    if not latest:
-        return "Nothing yet: nobody has sent a report. Parking has been tried on a simulated driver only."
-    heads = ("GPU", "Driver", "Module", "Question", "Framework", "Answer", "Held", "Out", "Back", "Date")
-    rows = (f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *(latest[key] for key in sorted(latest))))
-    return "\n".join(rows)
-
-
-def questions() -> str:
-    """Return the table of what is asked of a real GPU, as Markdown."""
-    rows = [f"| `{name}` | {question} |" for name, question in QUESTIONS.items()]
-    return _table("| Name | Question |", rows)
 
 
 def _dotted(text: str) -> str:

@@ -34,8 +34,8 @@ def test_the_page_has_nine_commands_and_a_file_without_a_mistake(
     found = settings.of_file()
 
     assert len(commands()) == 9
-    assert (found.flaws, found.unread, found.values["parking"]) == ((), "", "ask")
-    assert rule_of(file.table("idle"), ()) == Rule(HOUR, 2 * HOUR, 4 * HOUR)
+    assert (found.flaws, found.unread) == ((), "")
+    assert rule_of(file.table("idle"), ()) == Rule(HOUR, 4 * HOUR)
     assert (rules := parse(text.encode()))
     assert rules.everybody.hard == "50%"
 
