@@ -107,7 +107,9 @@ def test_modules_code_and_archives_too(machine: Machine, tmp_path: Path, words: 
     assert told(done) == (expected.stdout, said, expected.returncode)
 
 
-@pytest.mark.parametrize("options", [(), ("-O", "-X", "dev"), ("-uWerror",), ("-Bc", SHOW), ("-mtimeit", "-h")])
+@pytest.mark.parametrize(
+    "options", [(), ("-O", "-X", "dev"), ("-uWerror",), ("-I",), ("-Es",), ("-Bc", SHOW), ("-mtimeit", "-h")]
+)
 def test_a_python_with_options_keeps_them(machine: Machine, tmp_path: Path, options: tuple[str, ...]) -> None:
     (tmp_path / "show").write_text(SHOW)
     paths = {**QUIET, "PYTHONPATH": os.pathsep.join(sys.path)}
