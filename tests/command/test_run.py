@@ -205,3 +205,22 @@ def test_the_interpreter_is_the_one_that_runs_tfgpu(machine: Machine) -> None:
     done = tfgpu(machine, "run", "growth", "--", "-c", "import sys; print(sys.executable)")
 
     assert done.stdout == f"{sys.executable}\n"
+
+
+@pytest.mark.parametrize(("again", "limited"), [("sys.argv", False), ("sys.orig_argv[1:]", True)])
+def test_a_program_that_starts_itself_anew_has_its_limit_as_python_was_started(
+    machine: Machine, tmp_path: Path, again: str, limited: bool
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, sys\nfrom tfgpu_magic.engine import engine\n"
+        "print(engine.current().asked, flush=True)\n"
+        'if os.environ.setdefault("AGAIN", "yes") in sys.argv: sys.exit()\n'
+        f'os.execv(sys.executable, [sys.executable, *{again}, "yes"])\n'
+    )
+    done = tfgpu(machine, "run", "limit 40%", "--", str(program), cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert "limit" in first
+    assert ("limit" in second) is limited
