@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.panel import View, recorded, show
+from tests.browser.panel import recorded, show
 from tests.browser.scene import shot
 from tests.sizes import GIB
 
