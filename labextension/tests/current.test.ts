@@ -1,12 +1,11 @@
 // The promises of what the user sees: its path is the one that the server knows, as it is named now; and the notebook's
-// kernel, and that kernel's language and parking, decide what is offered.
+// kernel, and that kernel's language, decide what is offered.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { CurrentNotebook, followDocument, obstacle } from '../src/lab/current';
 import { ENGLISH } from '../src/view/format';
 import { FakeSignal } from './fakes';
-import { row, state } from './make';
 
 class FakeShell {
   currentWidget: unknown = null;
@@ -58,22 +57,19 @@ test('a notebook that is renamed stays the current one, until another is; its pa
   assert.deepEqual([a.listeners, b.listeners], [0, 1]);
 });
 
-test('what is offered follows the notebook that is seen, its kernel, that one’s language, and its parking', async () => {
+test('what is offered follows the notebook that is seen, its kernel, and that one’s language', async () => {
   const [a, b] = [new FakeNotebook(), new FakeNotebook()];
   const shell = new FakeShell();
   const notebooks = { find: (whether: (one: FakeNotebook) => boolean) => [a, b].find(whether) };
   const current = new CurrentNotebook(shell as never, notebooks as never);
   const said: string[] = [];
-  let now = state();
-  const note = (): void => void said.push(obstacle(current, ENGLISH, { state: now }));
+  const note = (): void => void said.push(obstacle(current, ENGLISH));
 
   note();
   shell.see(a);
   note();
   a.run('python');
   await settled();
-  note();
-  now = state({ rows: { '0 7': row({ kernel: 'k', parking: 'parked' }) } });
   note();
   a.run('julia');
   await settled();
@@ -86,7 +82,6 @@ test('what is offered follows the notebook that is seen, its kernel, that one’
     'Open a notebook to set its GPU memory',
     'This notebook has no kernel yet',
     '',
-    'This notebook is parked: bring its memory back first',
     'This kernel runs julia, and tfgpu_magic is for Python',
     'This notebook has no kernel yet'
   ]);

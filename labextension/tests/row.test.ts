@@ -37,7 +37,7 @@ test('where nothing was ever made, as on the other GPUs of a notebook at work, t
   assert.equal(unusedText(row({ ...never, state: 'busy' }), 10_000, ENGLISH), '');
 });
 
-test('a script can be ended, and what is parked; what draws a desktop cannot', () => {
+test('a script can be ended, and what the driver does not list; what draws a desktop cannot', () => {
   const ends = (kind?: string): boolean => canEnd(row({ pid: 7, began: 1, who: 'mine', ...(kind && { kind }) }));
 
   assert.deepEqual([ends('C'), ends('C+G'), ends(), ends('G')], [true, true, true, false]);

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"], "resultTypes": ["violations"]}
-STATES = ("sketch", "parked", "stale", "nobody", "error", "absent", "hostile", "mixed", "widget")
+STATES = ("sketch", "stale", "nobody", "error", "absent", "hostile", "mixed", "widget")
 """Those of `labextension/tests/page/states.mjs` that differ in what is drawn."""
 LIGHT, DARK = "JupyterLab Light", "JupyterLab Dark"
 

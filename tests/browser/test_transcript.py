@@ -14,7 +14,6 @@ from tests.browser.panel import open_panel, restored, show, visit
 from tests.browser.scene import HOLD, Scene, lab_only, soon
 from tests.browser.test_choose import PATIENCE, STREAM, TAKE, accept, from_panel, gpu
 from tests.browser.test_offers import offered, run_all
-from tests.browser.test_parking import ASK, IDLE
 from tests.browser.test_unused import SCRIPT
 from tests.browser.unused import unused
 from tests.slack import SLACK
@@ -26,9 +25,11 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Locator, Page
 
-STATES = ("sketch", "widget", "mixed", "parked", "stale", "nobody", "error", "absent", "hostile")
+STATES = ("sketch", "widget", "mixed", "stale", "nobody", "error", "absent", "hostile")
 """The recorded states of the panel, but for the one of a crowd, whose figures change."""
 
+IDLE = ("idle", "unused")
+"""An idle notebook's state, and that of one that has not used its GPU for a minute."""
 TOAST = ".Toastify__toast"
 FORGET = "localStorage.removeItem('tfgpu-magic:unused'); Storage.prototype.setItem = () => undefined"
 """Has a page tell once more of what is held without use, when it is loaded again."""
@@ -141,7 +142,7 @@ def test_the_panel_and_its_dialogs(scene: Scene, page: Page) -> None:
     panel = open_panel(page)
     soon(lambda: "No process holds GPU memory" in panel.text(), 30)
     note("Nobody holds memory", panel.root)
-    train = scene.notebook("train.ipynb", ASK, "%tf_gpu visible 0; limit 4GiB", TAKE)
+    train = scene.notebook("train.ipynb", "%tf_gpu visible 0; limit 4GiB", TAKE)
     eval_ = scene.notebook("work/eval.ipynb", HOLD)
     for number, used in enumerate((train, eval_)):
         scene.machine.sense(number, utilisation=7)
@@ -161,10 +162,6 @@ def test_the_panel_and_its_dialogs(scene: Scene, page: Page) -> None:
         panel.press(what, "train.ipynb")
         note(f"{what} of train.ipynb", dialog)
         dialog.locator(".jp-mod-reject").click()
-    panel.press("park", "train.ipynb")
-    soon(lambda: (row := panel.row("train.ipynb")) and row.state.startswith("parked"), 60)
-    soon(lambda: all(part in panel.text() for part in ("in host memory", "default: no limit")))
-    note("It is parked", panel.root)
     command = [sys.executable, "-c", SCRIPT]
     with scene.machine.popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout

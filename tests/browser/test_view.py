@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.panel import View, recorded, show
+from tests.browser.panel import recorded, show
 from tests.browser.scene import shot
 from tests.sizes import GIB
 
@@ -179,27 +179,6 @@ def test_what_the_driver_allows_the_viewer_stands_by_the_total(browser: Browser,
     assert "limit 32 GiB 95% 49.0 / 80 GiB" in said  # nearly all that the viewer can have, and not of the GPU
     assert title.evaluate("one => one.scrollWidth <= one.clientWidth")
     page.close()
-
-
-def test_what_is_parked_says_so_in_a_narrow_view_and_a_name_stays_a_name(browser: Browser) -> None:
-    page = recorded(browser, "parked&width=300")
-    rows = {row.owner: row for row in View(page, page.locator(".tfgpu-view")).rows()}
-    whole = page.locator(".tfgpu-view-parked").evaluate_all("all => all.map(one => one.scrollWidth <= one.clientWidth)")
-    shot(page, "parked-states")
-    page.close()
-
-    assert {owner.removesuffix(".ipynb"): row.state for owner, row in rows.items()} == {
-        "parking": "parking…",
-        "parked": "parked 2 h",
-        "waiting": "waits for room",
-        "restoring": "comes back…",
-        "failed": "GPU state lost",
-    }
-    assert "<img src=x onerror=alert(1)>.ipynb holds most of this GPU" in rows["waiting.ipynb"].detail
-    assert "the driver does not answer" in rows["restoring.ipynb"].detail
-    assert "restart its kernel, which frees what it holds" in rows["failed.ipynb"].detail
-    assert rows["failed.ipynb"].held == "N/A"
-    assert whole == [True] * 5
 
 
 def test_a_hundred_processes_that_came_and_went_leave_nothing_in_the_page(browser: Browser) -> None:

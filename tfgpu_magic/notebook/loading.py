@@ -139,7 +139,6 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     if magics is not None:
         for watch in magics.watches:
             watch.stop()
-        magics.park_itself(None)
         if magics in shell.configurables:
             shell.configurables.remove(magics)  # %config would find this instance and not the next one
         for kind in ("line", "cell"):

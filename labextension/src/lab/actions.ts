@@ -1,4 +1,4 @@
-// The panel's actions on a notebook: open, park, restart or shut it down, stop a call; and to end other processes.
+// The panel's actions on a notebook: open, restart or shut it down, stop a call; and to end other processes.
 
 import { Dialog, Notification, showDialog, showErrorMessage } from '@jupyterlab/apputils';
 import { ServerConnection } from '@jupyterlab/services';
@@ -93,26 +93,7 @@ export function actions(memory: Omit<IGpuMemory, 'actions' | 'open'>): Required<
     }
   }
 
-  /** Have a kernel park itself, or bring it back; what takes longer than an answer is seen in its row. */
-  async function park(row: Row, back: boolean): Promise<void> {
-    const name = cut(row.owner, SHOWN);
-    try {
-      const response = await post(serverSettings, 'park', { kernel: row.kernel, pid: row.pid, back });
-      if (!response.ok) {
-        throw await ServerConnection.ResponseError.create(response);
-      }
-    } catch (error) {
-      await failed(back ? trans.__('%1 does not come back', name) : trans.__('%1 was not parked', name), error);
-    }
-  }
-
   return {
-    park(row) {
-      void park(row, false);
-    },
-    unpark(row) {
-      void park(row, true);
-    },
     open(row) {
       void app.commands
         .execute('docmanager:open', { path: row.path ?? '' })

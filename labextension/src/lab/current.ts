@@ -6,8 +6,6 @@ import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 import type { Kernel } from '@jupyterlab/services';
 import { Signal, type ISignal } from '@lumino/signaling';
 import type { Translation } from '../view/format';
-import type { Store } from '../view/store';
-import { kernelRow } from './kernel-rows';
 
 /** Call back with the current document's path on the server, now and at each change; undefined where there is none. */
 export function followDocument(
@@ -39,8 +37,7 @@ export function nameOf(notebook: NotebookPanel): string {
 /** Why no policy can be chosen for the notebook at hand; empty where one can be. */
 export function obstacle(
   { notebook, language }: Pick<CurrentNotebook, 'notebook' | 'language'>,
-  trans: Translation,
-  store: Pick<Store, 'state'>
+  trans: Translation
 ): string {
   if (!notebook) {
     return trans.__('Open a notebook to set its GPU memory');
@@ -48,14 +45,9 @@ export function obstacle(
   if (!language) {
     return trans.__('This notebook has no kernel yet');
   }
-  if (language.toLowerCase() !== 'python') {
-    return trans.__('This kernel runs %1, and tfgpu_magic is for Python', language);
-  }
-  // To ask its kernel would bring it back.
-  const parking = kernelRow(store, kernelOf(notebook)?.id ?? '')?.parking;
-  return parking === undefined || parking === 'failed'
+  return language.toLowerCase() === 'python'
     ? ''
-    : trans.__('This notebook is parked: bring its memory back first');
+    : trans.__('This kernel runs %1, and tfgpu_magic is for Python', language);
 }
 
 /** The notebook that the user sees, as it changes. */

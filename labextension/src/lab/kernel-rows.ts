@@ -41,7 +41,7 @@ function byKernel(rows: readonly Row[]): Map<string, Row[]> {
   return kernels;
 }
 
-/** What a kernel holds in words: `9.8 GiB`, `9.8 GiB, idle 8 h, unused 2 h`, `9.8 GiB parked`, `4 GiB, 2 GiB parked`. */
+/** What a kernel holds in words: `9.8 GiB`, `9.8 GiB, idle 8 h, unused 2 h`. */
 export interface KernelMemory {
   row: Row;
   text: string;
@@ -52,18 +52,15 @@ export function identity({ row, text }: KernelMemory): string {
   return [row.owner, row.path, row.kernel, text].join(' ');
 }
 
-/** The kernels of this server that hold GPU memory, or have it parked. */
+/** The kernels of this server that hold GPU memory. */
 export function kernels(state: State, unit: Unit, trans: Translation): KernelMemory[] {
   const since = new Map(unused(state).map(one => [one.row.kernel, one.since]));
   return [...byKernel(Object.values(state.rows))].map(([kernel, its]) => {
     const held = its.reduce((sum, row) => sum + (row.held ?? 0), 0);
-    const parked = its.filter(row => row.parking !== undefined && !row.held);
-    const away = parked.reduce((sum, row) => sum + (row.away ?? 0), 0);
     const main = its.find(row => !row.child) ?? its[0]!;
     const unused = since.get(kernel);
     const parts = [
-      held > 0 || !parked.length ? withUnit(held, unit) : '',
-      parked.length ? trans.__('%1 parked', withUnit(away, unit)) : '',
+      withUnit(held, unit),
       unused !== undefined && beside({ ...main, unused }) ? stateText({ ...main, unused }, state.time, trans) : '',
       unused === undefined ? '' : trans.__('unused %1', ago(state.time - unused, trans))
     ];

@@ -1,8 +1,7 @@
-// Notifies of what the server tells by an administrator's file: idle notebooks that are to be parked or shut down.
+// Notifies of what the server tells by an administrator's file: idle notebooks that are to be shut down.
 
 import { Notification } from '@jupyterlab/apputils';
 import { PageConfig } from '@jupyterlab/coreutils';
-import { canPark } from '../view/parking';
 import type { Row } from '../view/wire';
 import { sentence, type Idle, type Told } from './alerts';
 import { rowOf } from './kernel-rows';
@@ -69,15 +68,12 @@ export class Ladder {
   private actions(one: Idle): Notification.IAction[] {
     const { trans, actions } = this.memory;
     const row = (): Row => rowOf(this.memory, one.kernel, one.path || one.name); // as it is when it is clicked
-    const found = canPark(row())
-      ? { label: trans.__('Park'), callback: () => actions.park(row()) }
-      : { label: trans.__('Open'), callback: () => actions.open(row()) };
     const notToday = {
       label: trans.__('Not Today'),
       callback: () => void post(this.settings, 'idle', { kernel: one.kernel, pid: one.pid }).then(() => this.ask())
     };
     return [
-      found,
+      { label: trans.__('Open'), callback: () => actions.open(row()) },
       { label: trans.__('Shut Down…'), callback: () => actions.shutDown(row()) },
       ...(one.put_off ? [] : [notToday])
     ];

@@ -2,7 +2,6 @@
 
 import { Notification } from '@jupyterlab/apputils';
 import { ago, cut, share, withUnit } from '../view/format';
-import { canPark } from '../view/parking';
 import type { Row, State } from '../view/wire';
 import { Alarm, Reminder } from './alerts';
 import { kernelRow, unused, type Held } from './kernel-rows';
@@ -95,9 +94,7 @@ export class Notifications {
     return [
       trans.__('%1 has held %2 for %3 without using it', name, held, ago(now - told.since, trans)),
       [
-        canPark(told.row)
-          ? { label: trans.__('Park'), callback: () => actions.park(row()) }
-          : { label: trans.__('Open'), callback: () => actions.open(row()) },
+        { label: trans.__('Open'), callback: () => actions.open(row()) },
         { label: trans.__('Shut Down…'), callback: () => actions.shutDown(row()) }
       ]
     ];

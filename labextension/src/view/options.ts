@@ -14,10 +14,6 @@ export interface Actions {
   stop?: (row: Row) => void;
   /** End a process of the user's own that no kernel of this server is. */
   end?: (row: Row) => void;
-  /** Have an idle kernel's GPU memory moved to host memory. */
-  park?: (row: Row) => void;
-  /** Bring a parked kernel's GPU memory back. */
-  unpark?: (row: Row) => void;
 }
 
 /** What is shown; by default all of it. */

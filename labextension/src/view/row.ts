@@ -5,7 +5,6 @@ import { guard } from 'lit-html/directives/guard.js';
 import { ago, cut, figure, step, withUnit, type Translation, type Unit } from './format';
 import { toneClass, type Actions, type Look } from './options';
 import { own, type Entry } from './model';
-import { canPark, canStay, canUnpark, parkedDetail, parkedText } from './parking';
 import type { Row } from './wire';
 
 /** Characters of a name that are shown, and that are in its title. */
@@ -20,10 +19,7 @@ export function rowView(entry: Entry, now: number, look: Look): unknown {
   // To write how long it is for hundreds of rows takes longer than all else, at each tick.
   const unused = step(now - (row.unused ?? now));
   const idle = row.state === 'idle' ? step(now - (row.active ?? now)) : 0;
-  const parked = step(now - (row.since ?? now));
-  return guard([row, unused, idle, parked, tone, current, look.version], () =>
-    draw(entry, { now, tone, current }, look)
-  );
+  return guard([row, unused, idle, tone, current, look.version], () => draw(entry, { now, tone, current }, look));
 }
 
 /** Whether a row is of the user's current notebook. */
@@ -48,13 +44,10 @@ export function beside({ state, active, unused }: Row): boolean {
   return state === 'busy' || (state === 'idle' && active !== undefined && (unused ?? active) > active + LATER);
 }
 
-/** What a row's process does: `busy`, `unused 2 h`, `idle 5 min`, `parked 1 h`; that it has ended is in its name. */
+/** What a row's process does: `busy`, `unused 2 h`, `idle 5 min`; that it has ended is in its name. */
 export function stateText(row: Row, now: number, trans: Translation): string {
   if (row.who === 'gone') {
     return '';
-  }
-  if (row.parking !== undefined) {
-    return parkedText(row, now, trans);
   }
   const unused = beside(row) ? '' : unusedText(row, now, trans);
   if (unused) {
@@ -112,7 +105,7 @@ function title(row: Row, trans: Translation): string {
 
 /**
  * Whether a row is of a process of the user's own that no server here knows, and that can be told from any later; not of
- * one that only draws, as a desktop does. What is parked is in no list, and has no kind.
+ * one that only draws, as a desktop does.
  */
 export function canEnd(row: Row): boolean {
   const own = row.who === 'mine' && !row.child && !row.call && row.kind !== 'G';
@@ -127,12 +120,6 @@ const RESTART = sign(svg`<path d="M12.6 6.2A5 5 0 1 0 13 8.6M13.2 2.8v3.6H9.6" /
 
 /** A switch. */
 const SHUT_DOWN = sign(svg`<path d="M8 2.2v5.4M4.7 4.2a5 5 0 1 0 6.6 0" />`);
-
-/** An arrow down into a tray. */
-const PARK = sign(svg`<path d="M8 2.4v6.8M5.2 6.6 8 9.4l2.8-2.8M2.8 10v3.2h10.4V10" />`);
-
-/** An arrow up out of a tray. */
-const UNPARK = sign(svg`<path d="M8 9.4V2.6M5.2 5.2 8 2.4l2.8 2.8M2.8 10v3.2h10.4V10" />`);
 
 /** A square. */
 const STOP = sign(svg`<path d="M4.5 4.5h7v7h-7z" />`);
@@ -159,9 +146,6 @@ function buttons(row: Row, actions: Actions, trans: Translation): unknown {
     all = [button('stop', trans.__('Stop %1…', name), STOP)];
   } else {
     all = [
-      ...(canPark(row) ? [button('park', trans.__('Park %1: move its GPU memory to host memory', name), PARK)] : []),
-      ...(canUnpark(row) ? [button('unpark', trans.__('Bring %1 back to its GPU', name), UNPARK)] : []),
-      ...(canStay(row) ? [button('park', trans.__('Let %1 stay parked', name), PARK)] : []),
       button('restart', trans.__('Restart the kernel of %1…', name), RESTART),
       button('shutDown', trans.__('Shut down the kernel of %1…', name), SHUT_DOWN)
     ];
@@ -171,13 +155,12 @@ function buttons(row: Row, actions: Actions, trans: Translation): unknown {
 
 /** The second line: further facts; units stand above. */
 function detail(row: Row, unused: string, { trans, unit }: Look): unknown {
-  const parked = parkedDetail(row, unit, trans);
   const all: Fact[] = [...(unused ? [['', unused] as const] : []), ...facts(row, unit, trans)];
-  if (!all.length && !row.spare && !parked) {
+  if (!all.length && !row.spare) {
     return nothing;
   }
   return html`<span class="tfgpu-view-detail"
-    >${parked ? html`<span class="tfgpu-view-parked">${parked}</span>` : nothing}${all.map(
+    >${all.map(
       ([what, value]) =>
         html`<span class="tfgpu-view-fact"><span class="tfgpu-view-what">${what}</span> <span>${value}</span></span> `
     )}${

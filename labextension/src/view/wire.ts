@@ -6,9 +6,6 @@ export const VERSION = 5;
 
 export type Who = 'this' | 'mine' | 'other' | 'gone' | 'unknown';
 
-/** How far a row's parking has come: `waiting` is parked, wanted back, and without room. */
-export type ParkedState = 'parking' | 'parked' | 'waiting' | 'restoring' | 'failed';
-
 /** A GPU, or an instance of one, by its label. */
 export interface Gpu {
   /** Key of its history; without one, its label is the key. */
@@ -85,20 +82,6 @@ export interface Row {
   unused?: number;
   /** When its process began, in the system's ticks, of the user's own that no kernel of this server is. */
   began?: number;
-  /** Whether its kernel lets itself be parked. */
-  parks?: true;
-  /** How far its parking has come, such as `parked` or `failed`; absent where its GPU state is as usual. */
-  parking?: ParkedState;
-  /** Bytes of this GPU's memory that are in host memory, or on their way there or back. */
-  away?: number;
-  /** Since when that is so. */
-  since?: number;
-  /** While it waits for room, who holds most of the GPU. It may be hostile text. */
-  behind?: string;
-  /** Why it does not go on for now: `gone`, `hangs` or `unanswered`. */
-  trouble?: string;
-  /** Whether it is on disk, and not in host memory. */
-  disk?: true;
   /** The policy for this GPU, by the kernel's report. */
   policy?: string;
   /** The frameworks' figures: by framework, their names and bytes. */

@@ -176,36 +176,7 @@ export const crowd = (now, gpus = 8, each = 64) => {
   return state;
 };
 
-/** Notebooks in every state of their parking, and one with a name that means harm. */
-const parked = now => {
-  const state = sketch(now);
-  const kept = { gpu: '0', who: 'mine', state: 'idle', held: 0, away: gib(9.8), since: now - 7300, policy: 'growth' };
-  const kinds = {
-    parking: { held: gib(9.8), kind: 'C' },
-    parked: {},
-    waiting: { behind: '<img src=x onerror=alert(1)>.ipynb' },
-    restoring: { trouble: 'hangs' },
-    failed: { held: undefined }
-  };
-  state.rows = Object.fromEntries(
-    Object.entries(kinds).map(([parking, more], index) => [
-      parking,
-      {
-        ...kept,
-        parking,
-        pid: 100 + index,
-        owner: `${parking}.ipynb`,
-        path: `${parking}.ipynb`,
-        kernel: parking,
-        ...more
-      }
-    ])
-  );
-  return state;
-};
-
 const PLAIN = {
-  parked,
   sketch,
   widget,
   mixed,

@@ -69,7 +69,7 @@ class Posted(NamedTuple):
         notebooks = together(self.reports, served)
         return Known(
             owners=owners.find(
-                {process.pid for process in snapshot.processes}, notebooks, self.told, self.names, users_of(snapshot)
+                {process.pid for process in snapshot.processes}, notebooks, (), self.names, users_of(snapshot)
             ),
             reports=self.reports,
             notebooks=notebooks,
@@ -151,9 +151,7 @@ def owners(
     def find() -> Mapping[int, Owner]:
         found, published = _read(), last()
         users = users_of(published) if published is not None and recent(published, time.time()) else {}
-        return Owners(maker() if call else None).find(
-            pids, together(found.reports, {}), {*found.told, *here}, found.names, users
-        )
+        return Owners(maker() if call else None).find(pids, together(found.reports, {}), here, found.names, users)
 
     return within(timeout, find) or {}
 

@@ -8,7 +8,7 @@ import { choosePolicy } from './dialog';
 export function addChooser(memory: IGpuMemory, palette: ICommandPalette | null): void {
   const { app, trans, stream, notebooks } = memory;
   const current = new CurrentNotebook(app.shell, notebooks);
-  const why = (): string => obstacle(current, trans, stream);
+  const why = (): string => obstacle(current, trans);
   let choosing = false;
   const choose = async (): Promise<void> => {
     if (current.notebook && !choosing) {
@@ -17,7 +17,6 @@ export function addChooser(memory: IGpuMemory, palette: ICommandPalette | null):
     }
   };
   let absent = false;
-  let told = '';
   app.commands.addCommand(CHOOSE, {
     label: ({ named }) =>
       named && current.notebook
@@ -38,15 +37,12 @@ export function addChooser(memory: IGpuMemory, palette: ICommandPalette | null):
     execute: choose
   });
   palette?.addItem({ command: CHOOSE, category: trans.__('GPU') });
-  const tell = (): void => {
-    told = why();
-    app.commands.notifyCommandChanged(CHOOSE);
-  };
+  const tell = (): void => app.commands.notifyCommandChanged(CHOOSE);
   current.changed.connect(tell);
   stream.subscribe(() => {
     const before = absent;
     absent = stream.state ? (stream.state.absent ?? false) : absent; // without a GPU there is nothing to set
-    if (absent !== before || why() !== told) {
+    if (absent !== before) {
       tell();
     }
   });
