@@ -8,13 +8,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tfgpu_magic.parking.reported import ParkedProcess
-from tfgpu_magic.parking.rows import ParkedRows
-from tfgpu_magic.parking.states import Phase
 
 from tests.sizes import GIB
 from tfgpu_magic.model import terminal
-from tfgpu_magic.model.report import HeldMemory
 from tfgpu_magic.model.rows import Notebook, Table
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.board.history import History
@@ -24,28 +20,22 @@ from tfgpu_magic.monitor.table import message
 from tfgpu_magic.monitor.table.tabulate import Known, make
 
 
-def table(gpus: int, notebooks: int, *, parked: bool) -> Table:
-    """Return a table of notebooks that have one name, each on every GPU; where they are parked, all wait for room."""
+def table(gpus: int, notebooks: int) -> Table:
+    """Return a table of notebooks that have one name, each on every GPU."""
     machine = [Gpu(index=number, uuid=f"GPU-{number}", total=80 * GIB, used=8 * GIB) for number in range(gpus)]
     pids = range(1000, 1000 + notebooks)
     rows = [Process(gpu.label, pid, "C", GIB // 64, 0) for gpu in machine for pid in pids]
     known = {pid: Notebook(name="train.ipynb", path=f"{pid}/train.ipynb", kernel=str(pid)) for pid in pids}
     found = {pid: Owner(pid=pid, who="mine", text="train.ipynb", notebook=known[pid], kernel=pid) for pid in pids}
-    held = tuple(HeldMemory(gpu=str(gpu.uuid), size=GIB) for gpu in machine)
-    entries = [ParkedProcess(pid=pid, began=1, phase=Phase.PARKED, since=1.0, held=held, wanted=True) for pid in pids]
     return make(
         Snapshot(time=9.0, listed_at=9.0, gpus=tuple(machine), processes=tuple(rows)),
-        Known(
-            owners=attribution._with_distinct_names(found),
-            notebooks=known,
-            facts=[ParkedRows(tuple(entries))] if parked else (),
-        ),
+        Known(owners=attribution._with_distinct_names(found), notebooks=known),
     )
 
 
-def message_of(gpus: int, notebooks: int, *, parked: bool) -> None:
+def message_of(gpus: int, notebooks: int) -> None:
     """Make the table, its message, what has changed in it, and a terminal's screen of it."""
-    made = table(gpus, notebooks, parked=parked)
+    made = table(gpus, notebooks)
     state = message.state(made)
     message.patch(state, {**state, "time": 10.0})
     message.full(1, state, History())
@@ -69,10 +59,9 @@ def calls(do: Callable[[], None]) -> int:
     return count
 
 
-@pytest.mark.parametrize("parked", [False, True])
 @pytest.mark.parametrize(("few", "many"), [((2, 20), (2, 200)), ((2, 20), (20, 20)), ((1, 100), (1, 1000))])
-def test_ten_times_the_rows_cost_ten_times_as_much(few: tuple[int, int], many: tuple[int, int], parked: bool) -> None:
-    message_of(1, 1, parked=parked)  # what is made once
-    some, all_of_them = (calls(partial(message_of, *size, parked=parked)) for size in (few, many))
+def test_ten_times_the_rows_cost_ten_times_as_much(few: tuple[int, int], many: tuple[int, int]) -> None:
+    message_of(1, 1)  # what is made once
+    some, all_of_them = (calls(partial(message_of, *size)) for size in (few, many))
 
     assert all_of_them < 13 * some

@@ -204,23 +204,6 @@ def test_this_notebook_which_has_just_run_a_cell_is_not_called_unused() -> None:
         ),
         (
             {},
-            Remedy(kind="park", row=row(9.8)),
-            "%tf_gpu park eval.ipynb   parks eval.ipynb, idle 2 h, which holds 9.8 GiB and comes back",
-        ),
-        (
-            {},
-            Remedy(
-                kind="park", row=row(9.8, f"{'a-long-name-' * 9}.ipynb")
-            ),  # by what would be left of it nobody is found
-            "%tf_gpu park 7   parks ",
-        ),
-        (
-            {"host": "program"},
-            Remedy(kind="park", row=row(9.8)),
-            "  Park eval.ipynb, idle 2 h, which holds 9.8 GiB and comes",
-        ),
-        (
-            {},
             Remedy(kind="shut", row=row(9.8), words="growth"),
             "which holds 9.8 GiB; then:\n  %tf_gpu growth --restart",
         ),

@@ -18,14 +18,14 @@ from tests.views.tables import ABSENT, BUSY, EMPTY, HOSTILE, process
 from tests.views.test_message import live
 from tfgpu_magic.model import TENSORFLOW
 from tfgpu_magic.model.report import GpuUse
-from tfgpu_magic.model.rows import Notebook, Parked, ParkedState, Table, Who
+from tfgpu_magic.model.rows import Notebook, Table, Who
 from tfgpu_magic.monitor.board.history import History
 from tfgpu_magic.monitor.table import message
 
 PAGE = Path(__file__).parents[2] / "labextension/src/view"
 WIRE = (PAGE / "wire.ts").read_text()
 
-_LITERALS = {"Who": Who, "ParkedState": ParkedState}
+_LITERALS = {"Who": Who}
 
 Fields = dict[str, tuple[str, bool]]
 """The type of each field as TypeScript writes it, and whether it may be absent."""
@@ -125,9 +125,7 @@ def everything() -> Table:
     gpu = replace(told, uuid="GPU-1", error="others", mig=True, instance=True, unified=True)
     gpu = replace(gpu, limit=GIB)
     untold = replace(gpu, gpu="1", shares=tuple(replace(one, text="not told whose") for one in gpu.shares))
-    parked = Parked(state="waiting", size=GIB, since=9.0, behind="b.ipynb", trouble="hangs", disk=True)
-    waits = replace(row, pid=10, held=0, parked=parked, parks=True)
-    return replace(BUSY, gpus=(gpu, untold), processes=(row, child, orphan, waits), simulated=True, time=1000.0)
+    return replace(BUSY, gpus=(gpu, untold), processes=(row, child, orphan), simulated=True, time=1000.0)
 
 
 @pytest.mark.parametrize(

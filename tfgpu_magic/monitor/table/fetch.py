@@ -69,7 +69,10 @@ class Posted(NamedTuple):
         notebooks = together(self.reports, served)
         return Known(
             owners=owners.find(
-                {process.pid for process in snapshot.processes}, notebooks, self.told, self.names, users_of(snapshot)
+                {process.pid for process in snapshot.processes},
+                notebooks,
+                names=self.names,
+                users=users_of(snapshot),
             ),
             reports=self.reports,
             notebooks=notebooks,
@@ -151,9 +154,7 @@ def owners(
     def find() -> Mapping[int, Owner]:
         found, published = _read(), last()
         users = users_of(published) if published is not None and recent(published, time.time()) else {}
-        return Owners(maker() if call else None).find(
-            pids, together(found.reports, {}), {*found.told, *here}, found.names, users
-        )
+        return Owners(maker() if call else None).find(pids, together(found.reports, {}), here, found.names, users)
 
     return within(timeout, find) or {}
 
