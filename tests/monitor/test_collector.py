@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
+from operator import eq
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -81,7 +83,7 @@ def test_memory_that_has_just_moved_is_not_somebody_elses(machine: Machine, live
 
     for size in range(2, 8):
         neighbour.resize(size * GIB)
-        until(lambda: used(), lambda now, size=size: now == size * GIB)
+        until(used, partial(eq, size * GIB))
 
     assert rests == {0}
 

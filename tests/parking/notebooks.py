@@ -45,14 +45,13 @@ class Parkable(Notebook):
         self._folder = folder
         self.run(SHELF.format(str(folder)))
 
-    @property
-    def parked(self) -> bool:
+    def is_parked(self) -> bool:
         return (self._folder / AWAY).exists()
 
     def park(self) -> None:
         """Park it by a line of its own."""
         said = self.run("shelf.park()")
-        assert self.parked, said
+        assert self.is_parked(), said
 
     @contextmanager
     def without_room(self) -> Iterator[None]:

@@ -30,7 +30,7 @@ class Shelf:
     """
 
     def __init__(self, folder: str) -> None:
-        shell: Any = get_ipython()  # type: ignore[no-untyped-call]  # IPython's
+        shell: Any = get_ipython()
         self._shell, self._folder = shell, Path(folder)
         self._arrays = [np.random.default_rng(seed).random(size) for seed, size in enumerate((3, 1000, 100_000))]
         self._kept: list[Any] = []

@@ -24,7 +24,7 @@ def test_a_cell_finds_the_state_back(notebook: Parkable, digest: str) -> None:
     notebook.park()
 
     assert digest_in(notebook.run("print(digest())")) == digest
-    assert not notebook.parked
+    assert not notebook.is_parked()
 
 
 def button(notebook: Notebook, does: str) -> str:
@@ -63,7 +63,7 @@ def test_a_widgets_callback_finds_the_state_back(notebook: Parkable, digest: str
     number = button(notebook, "seen.append(digest())")
     notebook.park()
     send_custom(notebook, number, event="click")
-    until(lambda: not notebook.parked)
+    until(lambda: not notebook.is_parked())
 
     assert notebook.run("print(*seen)").split() == [digest]
 
@@ -73,7 +73,7 @@ def test_parking_that_no_cell_asks_for_is_refused(notebook: Parkable) -> None:
     send_custom(notebook, number, event="click")
     until(lambda: heard(notebook), lambda text: "when a cell has ended" in text)
 
-    assert not notebook.parked
+    assert not notebook.is_parked()
 
 
 def test_the_debugger_finds_the_state_back(notebook: Parkable, digest: str) -> None:
@@ -115,7 +115,7 @@ def test_what_may_run_by_itself_makes_parking_refuse(
     said = notebook.run("shelf.park()")
 
     assert f"while it is parked: {named}. Stop them first." in said
-    assert not notebook.parked
+    assert not notebook.is_parked()
     notebook.run(end)
     notebook.park()
     assert digest_in(notebook.run("print(digest())")) == digest
@@ -127,7 +127,7 @@ def test_nccl_that_has_started_makes_parking_refuse(notebook: Parkable, digest: 
     notebook.run(f"import mmap; file = open({str(library)!r}, 'r+b'); nccl = mmap.mmap(file.fileno(), 0)")
 
     assert "NCCL has started" in notebook.run("shelf.park()")
-    assert not notebook.parked
+    assert not notebook.is_parked()
     assert digest_in(notebook.run("nccl.close(); file.close(); print(digest())")) == digest
 
 
@@ -146,7 +146,7 @@ def test_what_a_page_asks_when_it_is_opened_brings_nothing_back(notebook: Parkab
     made = send(notebook, "debug_request", {"type": "request", "seq": 1, "command": "debugInfo"}, channel="control")
     answered(notebook, made)
 
-    assert notebook.parked
+    assert notebook.is_parked()
     assert digest_in(notebook.run("print(digest())")) == digest
 
 
@@ -156,7 +156,7 @@ def test_a_page_that_asks_for_widgets_where_there_are_none_brings_nothing_back(s
         notebook.park()
         ask_for_widgets(notebook)
 
-        assert notebook.parked
+        assert notebook.is_parked()
         assert notebook.run("import sys; print('ipywidgets' in sys.modules, digest())") == f"False {digest}"
 
 
@@ -174,7 +174,7 @@ def test_a_widget_of_the_users_is_answered_once_the_state_is_back(notebook: Park
     asked = send(notebook, "comm_msg", {"comm_id": number, "data": {"method": "request_state"}})
     assert ask(notebook, "kernel_info_request", {})["status"] == "ok"  # it has been heard
 
-    assert notebook.parked
+    assert notebook.is_parked()
     heard(notebook)
     assert digest_in(notebook.run("print(digest())")) == digest
     get = notebook.client.get_iopub_msg
@@ -194,7 +194,7 @@ def test_one_interrupt_ends_the_wait_of_every_message_that_came_meanwhile(notebo
         os.kill(notebook.pid, signal.SIGINT)
 
         assert reply_to(notebook.client, asked)["status"] == "ok"
-        assert notebook.parked
+        assert notebook.is_parked()
     assert notebook.run("print(seen)") == "[]\n"
 
 
@@ -208,7 +208,7 @@ def test_a_live_table_that_a_page_draws_brings_nothing_back(site: Site, notebook
             until(lambda: _draws(notebook, number))
     ask_for_widgets(notebook)
 
-    assert notebook.parked
+    assert notebook.is_parked()
     assert digest_in(notebook.run("table.close(); print(digest())")) == digest
 
 
@@ -238,10 +238,10 @@ def test_a_cell_of_a_subshell_finds_the_state_back(notebook: Parkable, digest: s
     answer = send(notebook, "execute_request", content, subshell_id=subshell)
 
     assert reply_to(notebook.client, answer)["status"] == "ok"
-    assert not notebook.parked
+    assert not notebook.is_parked()
     answer = send(notebook, "execute_request", {**content, "code": "shelf.park()"}, subshell_id=subshell)
     assert reply_to(notebook.client, answer)["status"] == "ok"
-    assert notebook.parked
+    assert notebook.is_parked()
     assert notebook.run("print(*seen)").split() == [digest]
 
 

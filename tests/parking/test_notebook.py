@@ -20,13 +20,13 @@ def test_a_cell_waits_for_room_and_says_so(notebook: Parkable, digest: str) -> N
         answer = reply_to(notebook.client, asked)
         assert answer["status"] == "error"
         assert "The cell was not run. Interrupted: this notebook is still parked" in answer["evalue"]
-        assert notebook.parked
+        assert notebook.is_parked()
         heard(notebook)
         asked = notebook.client.execute("", user_expressions={"digest": "digest()"})
         until(lambda: heard(notebook), lambda text: "Waiting for room." in text)
         os.kill(notebook.pid, signal.SIGINT)
         assert reply_to(notebook.client, asked)["status"] == "error"
-        assert notebook.parked
+        assert notebook.is_parked()
 
         waiting = notebook.client.execute("waited = digest()")
         until(lambda: heard(notebook), lambda text: "Waiting for room." in text)

@@ -30,9 +30,11 @@ subprocess.run(["sh", "-c", f"{sys.executable} -c '{{code}}' >/dev/null 2>&1 & e
 OTHERS = """
 from pathlib import PurePath
 from tfgpu_magic.monitor.table import fetch
-from tfgpu_magic.parking.words import park
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.report_files import ReportFiles
 owners = sorted(row.owner for row in fetch.table().processes)
-print(owners, sorted(PurePath(one.notebook).name for one in park.reports().values() if one.notebook))
+with BoardDirectory() as place:
+    print(owners, sorted(PurePath(one.notebook).name for one in ReportFiles(place).read() if one.notebook))
 """
 
 

@@ -246,6 +246,14 @@ class TfGpuMagics(TfGpuSettings, Magics):
             self.ceiling = configuration().ceiling_in_force()
             raise UsageError(str(error)) from None
 
+    @observe("config")
+    def _refuse_removed(self, change: Mapping[str, Any]) -> None:
+        """Have `%config` refuse a setting that is no longer there; traitlets would pass over it."""
+        given = change["new"][SECTION]
+        for name in settings.REMOVED.keys() & given.keys():
+            del given[name]
+            raise UsageError(settings.removed(name, "`%config`"))
+
     @observe("quiet")
     def _set_quiet(self, change: Mapping[str, Any]) -> None:
         import_hook.QUIET = change["new"]
