@@ -139,7 +139,6 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     if magics is not None:
         for watch in magics.watches:
             watch.stop()
-        magics.park_itself(None)
         if magics in shell.configurables:
             shell.configurables.remove(magics)  # %config would find this instance and not the next one
         for kind in ("line", "cell"):
@@ -246,13 +245,11 @@ class TfGpuMagics(TfGpuSettings, Magics):
             self.ceiling = configuration().ceiling_in_force()
             raise UsageError(str(error)) from None
 
-    @observe("config")
-    def _refuse_removed(self, change: Mapping[str, Any]) -> None:
-        """Have `%config` refuse a setting that is no longer there; traitlets would pass over it."""
-        given = change["new"][SECTION]
-        for name in settings.REMOVED.keys() & given.keys():
-            del given[name]
+    def update_config(self, config: Config) -> None:
+        """Have `%config` refuse a setting that is no longer there; traitlets would only warn of its name."""
+        for name in settings.REMOVED.keys() & config[SECTION].keys():
             raise UsageError(settings.removed(name, "`%config`"))
+        super().update_config(config)
 
     @observe("quiet")
     def _set_quiet(self, change: Mapping[str, Any]) -> None:
