@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
+from pathlib import Path
 
 from tests.jupyter import reply_to
-from tests.parking.notebooks import Parkable, digest_in, heard
+from tests.magic.shell import shown
+from tests.parking.notebooks import SHELF, Parkable, digest_in, heard
+from tests.parking.shelf import AWAY
+from tests.processes import run
 from tests.waiting import until
 
 
@@ -54,3 +58,23 @@ def test_many_cycles_leave_nothing_behind(notebook: Parkable, digest: str) -> No
         return int(now) >= int(descriptors) + 10 or bool(Counter(running) - Counter(threads))
 
     until(lambda: not left())
+
+
+def test_in_a_terminal_it_is_parked_and_comes_back(tmp_path: Path) -> None:
+    before, away, completions, after = run(None, _in_terminal, str(tmp_path))
+
+    assert (away, completions) == (True, [])
+    assert digest_in(after) == digest_in(before)
+    assert not (tmp_path / AWAY).exists()
+
+
+def _in_terminal(folder: str) -> tuple[str, bool, list[object], str]:
+    """Return the digest, whether the arrays are away at the end of the cell, what is completed then, and the digest."""
+    from IPython.core.completer import provisionalcompleter
+    from IPython.core.interactiveshell import InteractiveShell
+
+    _, before, _ = shown(SHELF.format(folder), "print(digest())", "shelf.park()")
+    away = Path(folder, AWAY).exists()
+    with provisionalcompleter():
+        completions = list[object](InteractiveShell.instance().Completer.completions("dige", 4))
+    return before, away, completions, shown("print(digest())")[0]
