@@ -64,10 +64,6 @@ def test_the_least_room_counts(
     )
 
 
-NEARLY_ALL = {"memory.max": 17 * GIB, "memory.stat": f"active_file {11 * GIB}\n"}
-"""A limit that is more than the machine has, which is none to other programs."""
-
-
 def test_a_machine_that_is_full_is_told(tmp_path: Path) -> None:
     report = look("host_memory", here=machine(tmp_path, V2, TIGHT_V2, available=GIB // 2))
 
