@@ -69,10 +69,7 @@ class Posted(NamedTuple):
         notebooks = together(self.reports, served)
         return Known(
             owners=owners.find(
-                {process.pid for process in snapshot.processes},
-                notebooks,
-                names=self.names,
-                users=users_of(snapshot),
+                {process.pid for process in snapshot.processes}, notebooks, (), self.names, users_of(snapshot)
             ),
             reports=self.reports,
             notebooks=notebooks,
