@@ -6,12 +6,8 @@ in `monitor/test_sources.py`, and what a framework needs for its figures alone i
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,20 +16,10 @@ from tests.frameworks.novum import Novum
 from tests.magic.shell import Seen, each
 from tests.processes import run
 from tests.sizes import GIB, MIB
-from tests.views.test_terminal import lines
-from tfgpu_magic.engine.status import Status
 from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.frameworks.pool import Pool
-from tfgpu_magic.model import parts
 from tfgpu_magic.model.answer import Answer, Part, facts, grid, headline, to_paste
-from tfgpu_magic.model.rows import ProcessRow
-from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.history import History
-from tfgpu_magic.monitor.owners.attribution import Owner
-from tfgpu_magic.monitor.table import fetch, message
-from tfgpu_magic.monitor.table.tabulate import Known, make
 from tfgpu_magic.notebook.words import table
 from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkRequest, FrameworkState
 from tfgpu_magic.policy.word import Line, Word
@@ -145,41 +131,3 @@ def test_an_answer_is_drawn_as_text_and_as_html(seen: dict[str, Seen]) -> None:
     assert [word for word in words if word not in one.value or word not in one.html] == []
     assert "of <leeks>" in one.value
     assert "of &lt;leeks&gt;" in one.html
-
-
-@dataclass(frozen=True)
-class Naps:
-    """A fact of rows: these processes sleep."""
-
-    pids: frozenset[int]
-    silent: frozenset[int] = frozenset()
-
-    def added(self, _gpu: Gpu, rows: Sequence[ProcessRow], *_: object) -> list[ProcessRow]:
-        return [replace(row, owner=f"{row.owner}, napping") if row.pid in self.pids else row for row in rows]
-
-
-def naps(*_: object) -> Naps:
-    return Naps(frozenset({2}))
-
-
-def test_a_fact_of_rows_is_in_every_view(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    parts.parts("row fact")  # those of the house are registered by now
-    monkeypatch.setitem(parts._names, "row fact", [])
-    parts.register("row fact", f"{__name__}:naps")
-    found = fetch.posted(SimpleNamespace(read=tuple, place=BoardDirectory(tmp_path), names={}))  # type: ignore[arg-type]
-    gpu = Gpu(index=0, uuid="GPU-0", name="A GPU", total=8 * GIB, used=3 * GIB, free=5 * GIB)
-    rows = tuple(Process("0", pid, "C", pid * GIB) for pid in (1, 2))
-    owners = {pid: Owner(pid=pid, who="mine", text=f"{pid}.ipynb", kernel=pid) for pid in (1, 2)}
-    made = make(Snapshot(time=1.0, gpus=(gpu,), processes=rows, listed_at=1.0), Known(owners=owners, facts=found.facts))
-    state = message.state(made)
-    whole = json.loads(message.full(0, state, History()))
-    views = [
-        repr(Status(made)),
-        Status(made)._repr_html_(),
-        "\n".join(lines(made)),
-        json.dumps(state),  # as the panel and the live table have it
-        json.dumps(whole),  # as `tfgpu status --json` prints it
-    ]
-
-    assert [view.count("2.ipynb, napping") > 0 for view in views] == [True] * 5
-    assert not [view for view in views if "1.ipynb, napping" in view]

@@ -13,6 +13,7 @@ import pytest
 import tfgpu_magic
 from tfgpu_magic.command.table import COMMANDS
 from tfgpu_magic.notebook.words import table
+from tfgpu_magic.parking.parts import PARK, UNPARK
 from tfgpu_magic.policy.parser import POLICY_WORDS
 
 HOUSE = Path(tfgpu_magic.__file__).parent
@@ -93,10 +94,11 @@ def test_a_first_line_imports_nothing_that_only_others_need() -> None:
 
 
 def test_a_word_is_a_file_and_a_line() -> None:
-    files = {Path(room).stem for room in ROOMS if room.startswith(("notebook/words/", "parking/words/"))}
+    files = {Path(room).stem for room in ROOMS if room.startswith("notebook/words/")}
     common = {"__init__", "table", "line", "policy"}  # to all words, and to those of a policy
+    elsewhere = {word.name for word in (*POLICY_WORDS, PARK, UNPARK)}
 
-    assert files - common == {word.name for word in table.WORDS} - {word.name for word in POLICY_WORDS}
+    assert files - common == {word.name for word in table.WORDS} - elsewhere
     assert len({name for word in table.WORDS for name in word.names}) == sum(len(word.names) for word in table.WORDS)
 
 
@@ -119,7 +121,6 @@ def test_a_command_is_a_file_and_a_line() -> None:
         (("tfgpu_magic.simgpu.Machine",), ["simgpu"]),
         (("jupyter_server", "tornado"), ["server"]),
         (("prometheus_client",), ["lab/exporter.py"]),
-        (("tfgpu_magic.parking.driver.Driver",), []),
     ],
 )
 def test_only_one_place_knows_it(theirs: tuple[str, ...], places: list[str]) -> None:
@@ -142,7 +143,6 @@ def test_what_few_need_is_imported_late(module: str, theirs: set[str]) -> None:
     [
         ("libcuda.so.1", "frameworks/cuda.py"),
         ("nvmlInitWithFlags", "monitor/driver/nvml_calls.py"),
-        ("cuCheckpointProcessLock", "parking/driver.py"),
     ],
 )
 def test_only_one_place_names_it(name: str, place: str) -> None:
@@ -233,11 +233,6 @@ def test_nothing_of_parking_is_imported_before_it_is_asked_for() -> None:
 
     words = {"tfgpu_magic.parking", "tfgpu_magic.parking.parts"}
     assert not [name for name in first if name.startswith("tfgpu_magic.parking") and name not in words]
-
-
-@pytest.mark.parametrize("room", ["parking/states", "parking/checks", "parking/refusals", "parking/messages"])
-def test_what_decides_about_parking_touches_nothing(room: str) -> None:
-    assert not imports(f"{room}.py") & {"os", "sys", "subprocess", "ctypes", "socket", "pathlib", "psutil"}
 
 
 def test_only_runtime_writes_the_environment() -> None:

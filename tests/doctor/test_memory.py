@@ -13,7 +13,6 @@ from tests.cgroups import cgroup_of
 from tests.doctor.looking import look
 from tests.sizes import GIB, MIB
 from tfgpu_magic.doctor.machine import ThisMachine as Here
-from tfgpu_magic.isolate import host_memory
 
 ROOT = str(Path(__file__).parents[2])
 
@@ -63,39 +62,6 @@ def test_the_least_room_counts(
     assert (
         tuple(report.facts(f"host_memory.{found}")[name] for name in ("where", "limit_bytes", "left_bytes")) == figures
     )
-
-
-NEARLY_ALL = {"memory.max": 17 * GIB, "memory.stat": f"active_file {11 * GIB}\n"}
-"""A limit that is more than the machine has, which is none to other programs."""
-
-
-@pytest.mark.parametrize(
-    ("files", "room", "cached"),
-    [
-        ({}, 12 * GIB, None),
-        (TIGHT_V2, GIB, None),
-        (
-            {**TIGHT_V2, "user/memory.current": 8 * GIB - 512 * MIB, "user/memory.stat": f"active_file {5 * GIB}\n"},
-            512 * MIB,
-            ("/user", 5 * GIB, 8 * GIB),
-        ),
-        ({**NEARLY_ALL, "memory.current": 15 * GIB}, 2 * GIB, ("/", 11 * GIB, 17 * GIB)),
-    ],
-)
-def test_what_parking_may_use_is_told_where_page_cache_fills_a_cgroup(
-    files: Mapping[str, int | str], room: int, cached: tuple[object, ...] | None, tmp_path: Path
-) -> None:
-    report = look("host_memory", here=machine(tmp_path, V2, files))
-    (tmp_path / "proc/self").rename(tmp_path / "proc/7")
-
-    assert host_memory.untouched(7, tmp_path / "proc", tmp_path / "sys/fs/cgroup") == room
-    assert host_memory.untouched(8, tmp_path / "proc", tmp_path / "sys/fs/cgroup") is None  # it is not there
-    if cached is None:
-        assert len(report.names) == 1
-    else:
-        facts = report.facts("host_memory.page-cache")
-        told = ("parking_bytes", "cgroup", "cache_bytes", "limit_bytes")
-        assert tuple(facts[name] for name in told) == (room, *cached)
 
 
 def test_a_machine_that_is_full_is_told(tmp_path: Path) -> None:

@@ -48,7 +48,14 @@ def test_in_a_hurry_neither_cuda_nor_tensorflow_is_started(apart: Machine) -> No
     assert names(report, OF_THE_DRIVER) == [
         "driver.answers", "driver.simulated", "gpus.works", "gpus.works",
     ]  # fmt: skip
-    assert "parking.not-tried" in report.names
+
+
+@pytest.mark.parametrize("option", ["--park", "--allow-open-module"])
+def test_what_tried_parking_is_refused_by_a_sentence_and_nothing_is_checked(apart: Machine, option: str) -> None:
+    done = doctor(apart, "--json", option)
+
+    assert (done.stdout, bool(done.returncode)) == ("", True)
+    assert "`--park` was removed: parking is being rebuilt, and nothing was checked." in done.stderr
 
 
 def test_without_a_driver_that_is_the_fault_and_tensorflow_is_blamed_for_nothing(apart: Machine) -> None:

@@ -15,7 +15,7 @@ from tests.jupyter import Notebook, Server, serving
 from tests.lab.users import acting, root_only
 from tests.scripts.test_two_notebooks import followed
 from tests.server.streaming import rows, streaming
-from tests.simgpu.checkpoint_on_machine import hold
+from tests.simgpu.on_machine import allocate
 from tests.sizes import GIB, MIB
 from tfgpu_magic.policy.memory import context_bytes
 
@@ -81,7 +81,7 @@ def test_the_server_shows_what_each_notebook_and_another_user_holds(server: Serv
     notebook = Notebook(server, "first.ipynb")
     notebook.run("%load_ext tfgpu_magic\n%tf_gpu pick; limit 2GiB")
     notebook.run("import tensorflow as tf; x = tf.zeros([1024, 1024, 64])")
-    with acting(NOBODY, partial(hold, GIB)) as other, streaming(server) as stream:
+    with acting(NOBODY, partial(allocate, GIB)) as other, streaming(server) as stream:
         state = stream.until(lambda state: {notebook.pid, other.pid} <= {row.get("pid") for row in rows(state)}, 30)
     mine, theirs = ({row.get("pid"): row for row in rows(state)}[pid] for pid in (notebook.pid, other.pid))
 

@@ -105,16 +105,6 @@ def test_a_full_gpu_is_left_for_another_or_for_the_time_when_an_idle_notebook_is
     assert [way.row.pid for way in found if way.row is not None] == [2]
 
 
-def test_an_idle_notebook_that_lets_itself_be_parked_is_parked_and_not_shut_down() -> None:
-    parks = replace(row(3, pid=2), parks=True)
-    busy = replace(row(3, "busy.ipynb", state="busy", pid=1), parks=True)
-    full = case(cause="gpu", pool=pool(1, 12, grows=True), gpu=gpu(free=0), processes=(busy, parks))
-
-    assert [(way.kind, way.row and way.row.pid) for way in remedies(full, Fits())[:1]] == [("park", 2)]
-    only_busy = replace(full, processes=(busy,))
-    assert [way.kind for way in remedies(only_busy, Fits())[:1]] == ["shut"]
-
-
 def test_nobody_is_shut_down_for_a_restart_that_is_open_anyhow() -> None:
     assert "shut" not in dict(_kinds(case(processes=(row(6),)), Fits(words=["limit 3.8GiB"])))
     assert "shut" in dict(_kinds(case(processes=(row(6),)), Fits(words=["limit 3.8GiB"], without=7)))

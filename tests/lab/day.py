@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily
 from tests.lab.prometheus import Samples
 from tests.sizes import GIB
 from tfgpu_magic.lab.counters import Hours
-from tfgpu_magic.lab.exporter import Exporter, Leavers, LimitFacts, MachineSeen, families
+from tfgpu_magic.lab.exporter import Exporter, LimitFacts, MachineSeen, families
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.board.unused import Ledger
 
@@ -41,7 +41,6 @@ class Hold:
         begin: when it comes.
         end: when it goes.
         used: when its kernels run.
-        away: when it is parked.
         cgroup: where it is.
     """
 
@@ -51,15 +50,14 @@ class Hold:
     begin: float
     end: float
     used: tuple[tuple[float, float], ...] = ()
-    away: tuple[float, float] = (25, 25)
     cgroup: str | None = None
 
     def on_gpu(self, hour: float) -> bool:
-        return self.begin <= hour < self.end and not self.away[0] <= hour < self.away[1]
+        return self.begin <= hour < self.end
 
     @property
     def byte_hours(self) -> float:
-        return self.size * (self.end - self.begin - (self.away[1] - self.away[0]))
+        return self.size * (self.end - self.begin)
 
     @property
     def unused_byte_hours(self) -> float:
@@ -122,29 +120,25 @@ class Lab:
 
     def scrapes(self) -> Iterator[tuple[float, list[Metric]]]:
         """Give what the exporter tells at each scrape, with its time, from what the collector counts meanwhile."""
-        hour, board = 0.0, None
+        board = None
 
-        def start(pid: int) -> int | None:
-            return pid if hour < self.holds[pid - 100].end else None
-
-        ledger, hours, leavers, exporter = Ledger(), Hours(), Leavers(start), Exporter()
+        ledger, hours, exporter = Ledger(), Hours(), Exporter()
         for second in range(0, DAY + 1, LISTED_EVERY):
             hour = second / HOUR
             if not _within(hour, self.hangs):
                 if hour in self.boots:
-                    ledger, hours, leavers, exporter = Ledger(), Hours(), Leavers(start), Exporter()
+                    ledger, hours, exporter = Ledger(), Hours(), Exporter()
                 if hour in self.collector_restarts and board:
                     ledger, hours = Ledger(board), Hours.from_json(hours.to_json(), board)
                 board = ledger.step(self.reading(second))
                 hours.step(board)
             if hour in self.exporter_restarts:
-                leavers, exporter = Leavers(start), Exporter()
+                exporter = Exporter()
             if second % SCRAPED_EVERY == 0 and not _within(hour, self.not_scraped) and second // SCRAPED_EVERY % 7:
                 at = MIDNIGHT + second + 0.25
                 fresh = board if board is not None and at - board.time < LISTED_EVERY else None
                 totals = exporter._from_zero(hours, at) if fresh else {}
-                away = leavers.step(fresh) if fresh else {}
-                seen = MachineSeen(self.name, fresh, totals, NAMES, away, self.limits)
+                seen = MachineSeen(self.name, fresh, totals, NAMES, self.limits)
                 yield at, families(seen, at)
 
 
@@ -165,7 +159,7 @@ LABS = (
             Hold("0", 1002, 38 * GIB, 9, 18, used=((9, 18),)),
             Hold("1", 1002, 6 * GIB, 11.5, 12),
             Hold("1", 1004, 4 * GIB, 2, 2 + 1 / 3, used=((2, 2 + 1 / 3),)),  # the first minute is a twentieth
-            Hold("1", 1001, 10 * GIB, 14, 20, used=((14, 15), (19, 20)), away=(16, 18)),
+            Hold("1", 1001, 10 * GIB, 14, 20, used=((14, 15), (19, 20))),
         ),
         not_scraped=((10, 10.5), (13, 13.1)),
         hangs=((6, 6.01),),

@@ -34,29 +34,26 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from tests.cgroups import cgroup2
 from tests.command.shell import tfgpu
 from tests.containers import container
-from tests.jupyter import Notebook, serving
+from tests.jupyter import Notebook, Server, configure, serving
 from tests.lab.attacks import ANN, CONTAINERS, EVE, HELD, TABLE, TOLD_APART, Lab, attack, laboratory
 from tests.lab.users import acting, as_user
 from tests.monitor.boards import end_collectors
-from tests.parking.notebooks import Site
-from tests.parking.notebooks import home as configured
 from tests.processes import among_own_pids, choose_pid
 from tests.root.test_limits import FILE, limited, watching
 from tests.server import streaming
 from tests.server.acting import post, row_of
 from tests.sizes import GIB, MIB
 from tests.waiting import until
-from tfgpu_magic.errors import SimulatorError
+from tfgpu_magic.errors import MonitorError, SimulatorError
 from tfgpu_magic.lab.counters import HOURS
-from tfgpu_magic.model.report import Parking, Report
+from tfgpu_magic.model.report import Report
 from tfgpu_magic.monitor.board import directory, machine_board
 from tfgpu_magic.monitor.board.directory import BoardDirectory, checked
 from tfgpu_magic.monitor.board.machine_board import MachineBoard
-from tfgpu_magic.monitor.board.report_files import PREFIX
+from tfgpu_magic.monitor.board.report_files import PREFIX, ReportFiles
 from tfgpu_magic.monitor.board.snapshot_file import BOARD
 from tfgpu_magic.monitor.owners.cgroups import named
 from tfgpu_magic.monitor.owners.pids import began
-from tfgpu_magic.parking import reported
 from tfgpu_magic.simgpu import Machine, build
 
 ROOT = Path(__file__).parents[2]
@@ -66,8 +63,7 @@ EVIL = '</td><script>alert(1)</script>"} 1 tfgpu_magic_up 0'
 SERVER = """
 import pathlib
 from tfgpu_magic import policy
-from tfgpu_magic.parking import ask_kernel
-policy.FILE, ask_kernel.BEGIN_TIMEOUT = pathlib.Path({file!r}), 60.0
+policy.FILE = pathlib.Path({file!r})
 """
 """The configuration of a server with an administrator's file."""
 
@@ -87,23 +83,25 @@ def lab(made: Lab) -> Iterator[Lab]:
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[tuple[Site, Notebook]]:
-    """Give a server of root's, in a home that all users can enter, and a notebook there that lets itself be parked."""
+def served() -> Iterator[tuple[Machine, Server, Notebook]]:
+    """Give a server of root's, in a home that all users can enter, and a notebook there that holds memory."""
     with tempfile.TemporaryDirectory() as folder, Machine.create("1x8GiB", shared=True) as machine:
         home, file = Path(folder), Path(folder, "tfgpu_magic.toml")
         home.chmod(0o755)
         file.write_text('[idle]\nnotify = "2h"\nstop = "24h"\n')
-        configured(home).joinpath(".jupyter").mkdir()
+        configure(home)
+        home.joinpath(".jupyter").mkdir()
         (home / ".jupyter/jupyter_server_config.py").write_text(SERVER.format(file=str(file)))
         environment = {"TFGPU_MAGIC_DIR": f"{folder}/board", "PYTHONPATH": str(ROOT)}
         enabled = "--ServerApp.jpserver_extensions=tfgpu_magic.server=True"
         with serving(machine, home, options=[enabled], environment=environment) as server:
-            site = Site(machine, server)
-            with site.holding("train.ipynb") as notebook:
-                until(lambda: row_of(server, lambda row: row.get("kernel") == notebook.kernel))
-                yield site, notebook
-                assert "True" in notebook.run("print(intact())")  # which brings back what its owner had parked
-                assert site.holds(notebook)
+            notebook = Notebook(server, "train.ipynb")
+            notebook.run(f"from tests.simgpu.on_machine import allocate; allocate({GIB})")
+            until(lambda: row_of(server, lambda row: row.get("kernel") == notebook.kernel))
+            yield machine, server, notebook
+            assert notebook.run("print('goes on')") == "goes on\n"
+            assert machine.held(pid=notebook.pid) > GIB
+            notebook.end()
         end_collectors(machine)
 
 
@@ -511,14 +509,14 @@ def test_libraries_that_a_user_plants(place: Path) -> None:
 
 
 @attack(
-    "writes a report, as if another user's notebook were parked",
+    "writes a report, as if it were another user's notebook",
     "The directory is its owner's alone, or it is not used. A file of another owner in it is not read",
 )
 def test_a_report_that_a_user_plants(lab: Lab, place: Path) -> None:
     board = place / "board"
     board.mkdir(mode=0o700)
     os.chown(board, ANN, ANN)
-    report = Report(pid=lab.ann.pid, summary="Planted.", parked=Parking(phase="parked", since=1.0))
+    report = Report(pid=lab.ann.pid, summary="Planted.")
 
     def plant() -> str:
         with BoardDirectory(lab.home(EVE) / "board") as own:
@@ -529,20 +527,21 @@ def test_a_report_that_a_user_plants(lab: Lab, place: Path) -> None:
         os.pwrite(fd, checked(report.to_json().encode()), 0)
         return name
 
-    def parked() -> dict[int, str]:
+    def read() -> dict[int, str]:
         os.environ["TFGPU_MAGIC_DIR"] = str(board)
-        return {pid: entry.phase.value for pid, entry in reported.read().items()}
+        with BoardDirectory() as own:
+            return {one.pid: one.summary for one in ReportFiles(own).read()}
 
     refused(EVE, make=plant, list=lambda: list(board.iterdir()))
     board.chmod(0o777)
     with acting(EVE, plant) as eve:
         planted = board / eve.answer
         assert planted.stat().st_uid == EVE
-        assert as_user(ANN, parked) == {}
+        assert isinstance(as_user(ANN, read), MonitorError)  # others can write there
         board.chmod(0o700)
-        assert as_user(ANN, parked) == {}
+        assert as_user(ANN, read) == {}
         os.chown(planted, ANN, ANN)
-        assert as_user(ANN, parked) == {eve.pid: "parked"}  # of Ann, it would be one
+        assert as_user(ANN, read) == {eve.pid: "Planted."}  # of Ann, it would be one
 
 
 @attack(
@@ -570,9 +569,9 @@ def test_what_a_user_reads(lab: Lab) -> None:
     "asks another user's Jupyter server, without its token, for figures or an action, or sends it 10 MB",
     "It answers 403, whatever is asked",
 )
-def test_a_server_that_a_user_asks(served: tuple[Site, Notebook]) -> None:
-    site, notebook = served
-    server, target = site.server, {"pid": notebook.pid, "kernel": notebook.kernel, "began": began(notebook.pid)}
+def test_a_server_that_a_user_asks(served: tuple[Machine, Server, Notebook]) -> None:
+    machine, server, notebook = served
+    target = {"pid": notebook.pid, "kernel": notebook.kernel, "began": began(notebook.pid)}
 
     def seen(path: str, **options: Any) -> int:
         try:
@@ -583,61 +582,56 @@ def test_a_server_that_a_user_asks(served: tuple[Site, Notebook]) -> None:
             return error.code
 
     def ask(headers: dict[str, str]) -> list[int]:
-        acted = [post(server, action, target, headers=headers)[0] for action in ("park", "stop", "end", "idle")]
-        large = post(server, "park", {"pid": "x" * 10_000_000}, headers=headers)[0]
+        acted = [post(server, action, target, headers=headers)[0] for action in ("stop", "end", "idle")]
+        large = post(server, "end", {"pid": "x" * 10_000_000}, headers=headers)[0]
         found = [seen(path, headers=headers) for path in ("snapshot", "idle")]
         return [*acted, large, *found, streaming.refused(server, headers=headers)]
 
     assert (seen("snapshot"), seen("idle"), streaming.refused(server)) == (200, 200, 101)
     for headers in ({}, {"Authorization": f"token {'0' * 48}"}):
-        assert as_user(EVE, partial(ask, headers)) == [403] * 8
-    assert site.holds(notebook)
+        assert as_user(EVE, partial(ask, headers)) == [403] * 7
+    assert machine.held(pid=notebook.pid) > GIB
 
 
 @attack(
-    "sends another user's kernel a message, so that it parks itself, ends, or runs code",
+    "sends another user's kernel a message, so that it ends, or runs code",
     "The kernel's key is in a file that only its owner can read. A message with another key is dropped",
 )
-def test_a_kernel_that_a_user_asks(served: tuple[Site, Notebook]) -> None:
-    site, notebook = served
-    file = site.server.runtime / f"kernel-{notebook.kernel}.json"
+def test_a_kernel_that_a_user_asks(served: tuple[Machine, Server, Notebook]) -> None:
+    machine, server, notebook = served
+    file = server.runtime / f"kernel-{notebook.kernel}.json"
     refused(EVE, key=file.read_text)
 
     def say() -> None:
         client.load_connection_info(json.loads(told) | {"key": "guessed"})  # /proc/net/tcp has the ports
         client.start_channels(iopub=False, stdin=False, hb=False)
-        park = "__import__('tfgpu_magic.parking.inside.notebook', fromlist=['of']).answer('park', None)"
-        client.execute("import os; os._exit(1)", user_expressions={"answer": park})
+        client.execute("import os; os._exit(1)", user_expressions={"answer": "os._exit(1)"})
         client.shutdown()
 
     client = BlockingKernelClient()  # it is there as long as Eve's process: what is sent comes
     told = file.read_text()
     with acting(EVE, say) as eve:
         assert eve.answer is None
-        until(lambda: site.server.log.read_text().count("Invalid Signature") >= 2)
-    assert site.holds(notebook)
-    assert notebook.run("print(intact())") == "True\n"
-    asked = {"pid": notebook.pid, "kernel": notebook.kernel}
-    until(lambda: post(site.server, "park", asked), lambda answer: answer == (204, ""))  # its owner may
-    assert site.machine.held(pid=notebook.pid) == 0
+        until(lambda: server.log.read_text().count("Invalid Signature") >= 2)
+    assert notebook.run("print('goes on')") == "goes on\n"
+    assert machine.held(pid=notebook.pid) > GIB
 
 
 @attack(
-    "has the own server park, stop or end another user's process, or put its idle steps off",
+    "has the own server stop or end another user's process, or put its idle steps off",
     "It answers 404, even if it runs as root: it acts on its user's own processes only",
 )
-def test_a_process_that_a_users_own_server_is_asked_to_end(served: tuple[Site, Notebook]) -> None:
-    site, notebook = served
-    server = site.server
-    with site.machine.add_neighbour("1GiB@0", user=ANN) as ann, site.machine.add_neighbour("1GiB@0") as own:
+def test_a_process_that_a_users_own_server_is_asked_to_end(served: tuple[Machine, Server, Notebook]) -> None:
+    machine, server, notebook = served
+    with machine.add_neighbour("1GiB@0", user=ANN) as ann, machine.add_neighbour("1GiB@0") as own:
         row_of(server, lambda row: row.get("pid") == own.pid)
         row_of(server, lambda row: row.get("owner") == "nobody")
         target = {"pid": ann.pid, "kernel": notebook.kernel, "began": began(ann.pid)}
-        for action in ("park", "stop", "end", "idle"):
+        for action in ("stop", "end", "idle"):
             assert [post(server, action, target | {"kill": kill})[0] for kill in (False, True)] == [404, 404]
-        assert site.machine.held(pid=ann.pid) == GIB
+        assert machine.held(pid=ann.pid) == GIB
         assert post(server, "end", {"pid": own.pid, "began": began(own.pid), "kill": True})[0] == 204
-        until(lambda: site.machine.held(pid=own.pid) == 0)
+        until(lambda: machine.held(pid=own.pid) == 0)
         ann.resize("2GiB")  # it lives
 
 

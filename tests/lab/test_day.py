@@ -28,7 +28,7 @@ RULES = {
     for group in yaml.safe_load((GRAFANA / "rules.yml").read_text())["groups"]
     for rule in group["rules"]
 }
-MORNING, NOON, EVENING, NIGHT = 2.5, 12.6, 16.6, 23.6
+MORNING, NOON, NIGHT = 2.5, 12.6, 23.6
 """Hours of the day at which the figures are looked at."""
 
 Figures = dict[str, float]
@@ -69,7 +69,6 @@ EXPECTED: dict[str, tuple[float, Figures]] = {
     "GPUs that cannot be read": (NIGHT, {"lab2 GPU 0": 1}),
     "Held by user": (NOON, {"ann": 40 * GIB, "ben": 38 * GIB, "cy": 8 * GIB}),
     "Held without use by user": (NOON, {"ann": 40 * GIB, "ben": 0, "cy": 0}),
-    "Parked or away by user": (EVENING, {"ann": 10 * GIB}),
     "Processes by user": (
         NOON,
         {"ann": 1, "ben": 1, "cy": 1, "ann, unused": 1, "ben, unused": 0, "cy, unused": 0},

@@ -77,8 +77,8 @@ def of_users(seen: MachineSeen, now: float = 1e9) -> Told:
 def test_a_machine_its_gpus_and_what_each_user_holds_are_told() -> None:
     rows = (row(ANN, GIB, 7), row(ANN, 2 * GIB, 8, unused=9e8), row(BEN, 4 * GIB, 9, utilisation=40))
     hours: dict[Pair, Total] = {("GPU-0", ANN): Total(30.0, 20.0), ("GPU-9", ANN): Total(1.0)}
-    away, force = {("GPU-0", BEN): 5}, LimitFacts({("GPU-0", BEN): (None, 6 * GIB)}, 2)
-    found = told(MachineSeen("lab1", board(*rows), hours, NAMES, away, force))
+    force = LimitFacts({("GPU-0", BEN): (None, 6 * GIB)}, 2)
+    found = told(MachineSeen("lab1", board(*rows), hours, NAMES, force))
 
     gpu, ann, ben = ("GPU-0", "0"), ("GPU-0", "0", "ann"), ("GPU-0", "0", "ben")
     version = next(key for key in found if key[0] == "info")
@@ -92,7 +92,7 @@ def test_a_machine_its_gpus_and_what_each_user_holds_are_told() -> None:
         ("processes", *ann): 2, ("processes", *ben): 1,
         ("unused_processes", *ann): 1, ("unused_processes", *ben): 0,
         ("unknown_processes", *ann): 0, ("unknown_processes", *ben): 0,
-        ("away_bytes", *ben): 5, ("limit_hard_bytes", *ben): 6 * GIB,
+        ("limit_hard_bytes", *ben): 6 * GIB,
         ("held_byte_seconds_total", *ann): 30, ("held_unused_byte_seconds_total", *ann): 20,
     }  # fmt: skip
 
@@ -103,7 +103,6 @@ def test_every_metric_is_told_with_the_labels_that_it_is_said_to_have() -> None:
         board(row(ANN, GIB, cgroup=POD), row(BEN, GIB, 8)),
         {("GPU-0", ANN): Total()},
         NAMES,
-        {("GPU-0", ANN): 1},
         LimitFacts({("GPU-0", ANN): (1, 2), ("GPU-0", BEN): (1, None)}, 0),
     )
     labels = {sample.name: tuple(sample.labels) for family in families(seen, 1e9) for sample in family.samples}
@@ -245,32 +244,6 @@ def test_what_has_counted_as_unknown_stays_so_when_its_user_has_a_name(monkeypat
 
     assert before["held_byte_seconds_total", UNKNOWN] == after["held_byte_seconds_total", UNKNOWN] == 14
     assert after["held_byte_seconds_total", "ann"] == 11
-
-
-def test_what_runs_on_and_is_on_no_gpu_any_more_is_away() -> None:
-    starts = {7: 5, 8: 5, 9: 6}  # 9 is another process by now
-    leavers = exporter.Leavers(starts.get)
-    both = tuple(row(ANN, 2, 7, gpu=gpu) for gpu in "01")
-    gpus = (GPU, GPU._replace(index=1, uuid="GPU-1"))
-
-    assert leavers.step(board(*both, row(BEN, 3, 8), row(BEN, 9, 9), gpus=gpus)) == {}
-    assert leavers.step(board(row(BEN, 0, 8), gpus=gpus)) == {("GPU-0", ANN): 2, ("GPU-1", ANN): 2, ("GPU-0", BEN): 3}
-    assert leavers.step(board(gpus=(GPU._replace(listed=False), gpus[1]))) == {}
-    assert leavers.step(board(row(ANN, 1, 7), gpus=gpus)) == {("GPU-0", BEN): 3}
-    starts.clear()
-    assert leavers.step(board(gpus=gpus)) == {}
-
-
-def test_a_gpu_in_instances_and_one_without_a_list_hide_nobody_of_the_others() -> None:
-    leavers = exporter.Leavers(lambda _: 5)
-    instance = Gpu(index=2, instance=1, uuid="MIG-1")
-    gpus = (GPU, GPU._replace(index=1, uuid="GPU-1"), Gpu(index=2, uuid="GPU-2", mig=True, listed=False), instance)
-    refused = (gpus[0], gpus[1]._replace(listed=False), *gpus[2:])
-
-    assert leavers.step(board(row(ANN, 2), row(ANN, 3, gpu="1"), row(BEN, 4, 8), gpus=gpus)) == {}
-    assert leavers.step(board(row(ANN, 2), gpus=refused)) == {("GPU-0", BEN): 4}
-    assert leavers.step(board(gpus=refused)) == {("GPU-0", BEN): 4}  # Ann's process may be on GPU 1
-    assert leavers.step(board(gpus=gpus)) == {("GPU-0", ANN): 2, ("GPU-1", ANN): 3, ("GPU-0", BEN): 4}
 
 
 def test_limits_are_told_by_user_as_they_are_in_force(tmp_path: Path) -> None:

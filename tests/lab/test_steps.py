@@ -22,6 +22,7 @@ from tfgpu_magic.errors import MonitorError, PolicyError
 from tfgpu_magic.lab import steps
 from tfgpu_magic.lab.steps import IdleSteps
 from tfgpu_magic.model.rows import GpuRow, Notebook, ProcessRow, Table
+from tfgpu_magic.policy.settings import removed
 from tfgpu_magic.server.kernels import Kernels
 
 PID = os.getpid()
@@ -32,7 +33,7 @@ ROW = ProcessRow(
 IDLE = replace(ROW, unused=1000.0, utilisation=0)
 OTHER_PID, OTHER = os.getppid(), replace(NOTEBOOK, path="other.ipynb", kernel="other")
 OTHER_IDLE = replace(IDLE, pid=OTHER_PID, owner="other.ipynb", notebook=OTHER, kernel=OTHER_PID)
-FILE = '[idle]\nnotify = "2m"\npark = "4m"\nstop = "6m"\n'
+FILE = '[idle]\nnotify = "2m"\nstop = "6m"\n'
 
 
 class FakeKernels(Kernels):
@@ -54,7 +55,7 @@ class Rig:
     """Steps of a server, and what is to be seen of its one kernel."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.kernels, self.cpu, self.asked = FakeKernels(), 0.0, list[int]()
+        self.kernels, self.cpu = FakeKernels(), 0.0
         self.table = Table(time=2000.0, gpus=(GpuRow(gpu="0", name="A100"),), processes=(IDLE,))
         self.steps = IdleSteps(self.kernels, logging.getLogger("tests"), every=30.0)
         self.steps._watcher.see = lambda *_: self.table  # type: ignore[method-assign]
@@ -62,15 +63,6 @@ class Rig:
         monkeypatch.setattr(
             steps, "descendants", lambda _: []
         )  # of the test's parent: the isolated cells of other tests
-        monkeypatch.setattr(steps, "parts", lambda _: [self.park])
-
-    async def park(self, pid: int) -> str:
-        self.asked.append(pid)
-        await self.meanwhile()
-        return "not today"
-
-    async def meanwhile(self) -> None:
-        """What happens while a kernel is asked to park itself."""
 
     def looks(self, minutes: float, *rows: ProcessRow) -> None:
         """Look for so long, at these rows if any are given."""
@@ -88,11 +80,20 @@ class Rig:
         (one,) = self.steps.read()["notebooks"]
         return one
 
-    def stop_and_park(self) -> None:
-        """Look until one notebook is to be parked and the other one, in the same look, to be shut down."""
-        self.kernels.there = {PID: NOTEBOOK, OTHER_PID: OTHER}
-        self.looks(2, OTHER_IDLE)
-        self.looks(4.5, replace(IDLE, parks=True), OTHER_IDLE)
+
+def steps_of(kernels: Kernels, log: logging.Logger) -> str:
+    """Begin the steps of a server as at its start, and end them; return what a page of it learns."""
+    settings: dict[str, Any] = {}
+
+    async def run() -> None:
+        loop = SimpleNamespace(asyncio_loop=asyncio.get_running_loop())
+        _, end = steps.start(
+            kernels, SimpleNamespace(log=log, io_loop=loop, web_app=SimpleNamespace(settings=settings))
+        )
+        end()
+
+    asyncio.run(run())
+    return str(settings.get("page_config_data", {}).get(steps.PAGE_OPTION, ""))
 
 
 @pytest.fixture
@@ -121,21 +122,6 @@ def test_what_is_idle_is_told_and_then_shut_down(rig: Rig, caplog: pytest.LogCap
         f"{holds} since 2 min. Once a page in sight has told its owner, it will be shut down after 4 min more",
         f"{holds} since 6 min: it was shut down, by the administrator's file",
     ]
-
-
-def test_it_is_asked_to_park_itself_once_and_only_where_parking_is_on(rig: Rig) -> None:
-    rig.looks(2.5, replace(IDLE, parks=True))
-    assert rig.told["due"] == {"park": 120.0, "stop": 240.0}
-    rig.looks(3)
-
-    assert rig.asked == [PID]
-
-
-def test_it_is_asked_once_parking_is_turned_on(rig: Rig) -> None:
-    rig.looks(5)
-    rig.looks(1, replace(IDLE, parks=True))
-
-    assert rig.asked == [PID]
 
 
 @pytest.mark.parametrize(
@@ -235,7 +221,7 @@ def test_a_kernel_that_was_restarted_is_another_one(rig: Rig) -> None:
 def test_a_flawed_file_is_said_and_nothing_is_done(rig: Rig) -> None:
     rig.looks(5.5)
     policy.FILE.write_text(FILE.replace("6m", "1m"))
-    with pytest.raises(PolicyError, match=r"\[idle\]: `park` and `stop` come after"):
+    with pytest.raises(PolicyError, match=r"\[idle\]: `stop` comes after"):
         rig.looks(0.5)
     policy.FILE.unlink()
     rig.looks(20)
@@ -262,27 +248,14 @@ def test_a_kernel_that_was_started_elsewhere_is_left_alone_and_those_of_the_serv
     assert set(rig.kernels.ended) == {"k"}
 
 
-def test_not_today_counts_while_another_one_is_parked(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = []
-
-    async def meanwhile() -> None:
-        said.append(rig.steps.not_today(OTHER_PID, "other"))
-
-    monkeypatch.setattr(rig, "meanwhile", meanwhile)
-    rig.stop_and_park()
-
-    assert (rig.asked, said, rig.kernels.ended) == ([PID], [True], [])
-
-
 @pytest.mark.parametrize(
     "there",
     [{PID: replace(NOTEBOOK, state="busy")}, {PID: replace(NOTEBOOK, active=901.0)}, {OTHER_PID: NOTEBOOK}],
 )
-@pytest.mark.parametrize("parks", [True, False])
 def test_one_that_is_used_after_a_look_is_left_alone(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, parks: bool, there: dict[int, Notebook]
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, there: dict[int, Notebook]
 ) -> None:
-    rig.looks(4 if parks else 6, replace(IDLE, parks=parks))
+    rig.looks(6)
 
     def see(_: object) -> Table:
         rig.kernels.there = there
@@ -291,7 +264,7 @@ def test_one_that_is_used_after_a_look_is_left_alone(
     monkeypatch.setattr(rig.steps._watcher, "see", see)
     rig.looks(0.5)
 
-    assert (rig.asked, rig.kernels.ended) == ([], [])
+    assert rig.kernels.ended == []
 
 
 def test_one_that_the_server_knows_to_be_busy_is_left_alone(rig: Rig) -> None:
@@ -301,31 +274,56 @@ def test_one_that_the_server_knows_to_be_busy_is_left_alone(rig: Rig) -> None:
     assert rig.kernels.ended == []
 
 
-def test_one_that_was_not_asked_to_park_since_it_was_renamed_is_asked_later(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rig.looks(4, replace(IDLE, parks=True))
-    sees = rig.steps._watcher.see
+def test_not_today_counts_while_another_one_is_shut_down(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = list[bool]()
 
-    def see(notebooks: Any) -> Table:
-        rig.kernels.there = {PID: replace(NOTEBOOK, path="tried.ipynb")}
-        return sees(notebooks)
+    def end(kernel: str) -> None:
+        said.append(rig.steps.not_today(OTHER_PID, "other"))
+        rig.kernels.ended.append(kernel)
 
-    monkeypatch.setattr(rig.steps._watcher, "see", see)
-    rig.looks(0.5)
-    assert rig.asked == []
-    rig.looks(0.5)
-    assert rig.asked == [PID]
+    monkeypatch.setattr(rig.kernels._kernels, "shutdown_kernel", end)
+    rig.kernels.there = {PID: NOTEBOOK, OTHER_PID: OTHER}
+    rig.looks(6.5, IDLE, OTHER_IDLE)
+
+    assert (said, rig.kernels.ended) == ([True], ["k"])
 
 
 def test_what_fails_for_one_is_done_for_the_others(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def meanwhile() -> None:
-        raise RuntimeError("of any make")
+    def end(kernel: str) -> None:
+        if kernel == "k":
+            raise RuntimeError("of any make")
+        rig.kernels.ended.append(kernel)
 
-    monkeypatch.setattr(rig, "meanwhile", meanwhile)
+    monkeypatch.setattr(rig.kernels._kernels, "shutdown_kernel", end)
+    rig.kernels.there = {PID: NOTEBOOK, OTHER_PID: OTHER}
     with pytest.raises(RuntimeError, match="of any make"):
-        rig.stop_and_park()
-    assert (rig.asked, rig.kernels.ended) == ([PID], ["other"])
+        rig.looks(6.5, IDLE, OTHER_IDLE)
+    assert rig.kernels.ended == ["other"]
+
+
+def test_a_step_that_nothing_takes_any_more_is_logged_once_and_the_others_are_taken(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = f"tfgpu_magic: `park` in [idle], from {policy.FILE}, is NOT in force: parking is being rebuilt"
+    policy.FILE.write_text(f'{FILE}park = "4m"\n')
+    log = logging.getLogger("tests")
+    steps_of(rig.kernels, log)
+    assert [record.getMessage().startswith(refused) for record in caplog.records] == [True]
+    caplog.clear()
+    rig.looks(6.5)
+
+    assert rig.kernels.ended == ["k"]
+    assert [record.getMessage().startswith(refused) for record in caplog.records] == [True, False, False]
+
+
+@pytest.mark.parametrize("name", ["parking", "parking_memory", "parking_disk", "parking_on_open_module", "bound"])
+def test_a_setting_that_was_removed_is_logged_at_the_start(
+    rig: Rig, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    policy.FILE.write_text(f'{name} = "ask"\n')
+    steps_of(rig.kernels, logging.getLogger("tests"))
+
+    assert [record.getMessage() for record in caplog.records] == [f"tfgpu_magic: {removed(name, str(policy.FILE))}"]
 
 
 @pytest.mark.parametrize("fails", [True, False], ids=["fails", "takes too long"])
@@ -356,15 +354,5 @@ def test_a_look_that_fails_or_takes_too_long_has_seen_nothing(
 @pytest.mark.parametrize(("text", "told"), [(FILE, "idle"), ("[", "idle"), ('[bound]\nhard = "40%"', "")])
 def test_a_page_learns_whether_the_server_tells_of_idle_notebooks(rig: Rig, text: str, told: str) -> None:
     policy.FILE.write_text(text)
-    settings: dict[str, Any] = {}
 
-    async def run() -> None:
-        loop = SimpleNamespace(asyncio_loop=asyncio.get_running_loop())
-        server = SimpleNamespace(
-            log=logging.getLogger("tests"), io_loop=loop, web_app=SimpleNamespace(settings=settings)
-        )
-        (_, end) = steps.start(rig.kernels, server)
-        end()
-
-    asyncio.run(run())
-    assert settings.get("page_config_data", {}).get(steps.PAGE_OPTION, "") == told
+    assert steps_of(rig.kernels, logging.getLogger("tests")) == told

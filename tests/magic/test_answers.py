@@ -35,6 +35,16 @@ MISTAKES = [
     ("growth; gc", "'gc' is not a word of %tf_gpu. `%tf_gpu free` lets go of what nobody needs"),
     *((line, "would undo") for line in ("growth; limit 2GiB", "limit 2GiB; growth", "visible 0; pick")),
     ("limit 0=1GiB; limit 1GiB", "would undo"),
+    *(
+        (line, "Parking is being rebuilt, so nothing was parked and nothing was changed: `%tf_gpu free` gives back")
+        for line in ("park", "park eval.ipynb", "park --check", "park --auto 20m", "park --to disk", "park x y")
+    ),
+    *(
+        (line, "Parking is being rebuilt, so nothing is parked and nothing was changed.")
+        for line in ("unpark", "unpark eval.ipynb", "unpark --without-gpu")
+    ),
+    ("checkpoint", "Parking, `%tf_gpu park`, is being rebuilt"),
+    ("growth; park", "`park` is no policy: it stands alone"),
 ]
 """Lines, each with what it is told; the grammar has more of them."""
 

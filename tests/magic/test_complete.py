@@ -26,8 +26,7 @@ LINES = [
     ("%tf_gpu limit 0=", ["2GiB", "50%"], ["abs", "0="]),
     ("%tf_gpu limit 2GiB --", ["--grow", "--restart"], ["--abs"]),
     ("%tf_gpu status --", [], ["--restart"]),
-    ("%tf_gpu park --", ["--auto", "--when-needed", "--to", "--check"], ["--restart", "abs"]),
-    ("%tf_gpu park --auto ", ["20m", "off"], ["--check", "abs"]),
+    ("%tf_gpu par", ["park"], ["unpark"]),
     ("%tf_gpu unp", ["unpark"], ["park"]),
     ("%tf_gpu code spl", ["split"], []),
     ("%tf_gpu GRO", ["growth"], []),
@@ -51,7 +50,7 @@ LINES = [
 ]
 """Lines, each with some of what is offered at their end, and of what is not."""
 
-NOTHING = ["%tf_gpu status ", "%tf_gpu top ", "%tf_gpu jobs stop ", "%tf_gpu lmit "]
+NOTHING = ["%tf_gpu status ", "%tf_gpu top ", "%tf_gpu jobs stop ", "%tf_gpu lmit ", "%tf_gpu park ", "%tf_gpu park --"]
 """Lines at whose end nothing may stand."""
 
 

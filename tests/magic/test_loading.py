@@ -12,6 +12,7 @@ import pytest
 
 from tests.magic.shell import Seen, cells, configured, last
 from tests.processes import QUIET, run
+from tfgpu_magic.policy.settings import removed
 from tfgpu_magic.probe import Probe
 from tfgpu_magic.simgpu import Machine
 
@@ -103,15 +104,14 @@ def test_the_extension_can_be_unloaded_and_loaded_again() -> None:
     assert transformers[0] == transformers[2] == transformers[1] + 1
 
 
-SETTING = "print(get_ipython().magics_manager.registry['TfGpuMagics'].parking)"
-
-
-def test_a_setting_of_parking_that_is_refused_is_not_shown() -> None:
+@pytest.mark.parametrize("name", ["parking", "parking_on_open_module", "parking_memory", "parking_disk"])
+def test_a_setting_that_was_removed_is_refused_in_the_cell_that_sets_it(name: str) -> None:
+    said = removed(name, "`%config`")
     with Machine.create("1x8GiB") as machine:
-        refused, shown = run(machine, cells, "%config TfGpuMagics.parking = 'auto often'", SETTING)
+        refused, other = run(machine, cells, f"%config TfGpuMagics.{name} = 'ask'", "%config TfGpuMagics.why = False")
 
-    assert "often" in refused.text
-    assert shown.text == "off\n"
+    assert refused.text.count(said) == 1
+    assert other.text == ""  # nothing of it stays
 
 
 def _unload_and_load() -> tuple[Seen, Seen, list[int]]:

@@ -27,6 +27,7 @@ from tests.slack import SLACK
 from tests.tf.on_machine import held, touch_every_gpu
 from tfgpu_magic import policy
 from tfgpu_magic.policy import settings
+from tfgpu_magic.policy.settings import removed
 from tfgpu_magic.simgpu import Machine
 
 machine = machine_of("2x8GiB")
@@ -50,6 +51,7 @@ GROUP, OTHER = str(os.getegid()), "4294967294"
         ({"cieling": FORTY}, FORTY, "`cieling`, from the configuration, is no setting. It counts as `ceiling`."),
         ({"ceiling": FORTY, "qiet": True}, FORTY, "`qiet`, from the configuration, is no setting. Did you mean"),
         ({"ceiling": FORTY, "policies": {"studens": "growth"}}, FORTY, "knows no group `studens`"),
+        ({"ceiling": FORTY, "parking": "ask"}, FORTY, removed("parking", "the configuration")),
     ],
 )
 def test_a_setting_that_is_wrong_leaves_the_rest_standing_and_is_told(
@@ -112,6 +114,10 @@ def test_a_ceiling_by_group_is_that_of_the_first_and_of_those_that_nobody_knows(
         ('ceiling = "limit 40%"\n[limits]\nhard = "90%"', FORTY, ""),
         ('ceiling = "limit 40%"\n[idle]\nnotify = "2h"', FORTY, ""),
         ('ceiling = "limit 40%"\n[bound]\nhard = "40%"', FORTY, "`bound`, from FILE, is no setting any more. "),
+        *(
+            (f'ceiling = "limit 40%"\n{name} = "64GiB"', FORTY, removed(name, "FILE"))
+            for name in ("parking", "parking_on_open_module", "parking_memory", "parking_disk")
+        ),
         ("ceiling = limit 40%", NO_GPU, "FILE cannot be read: TOMLDecodeError"),
         ("\xff", NO_GPU, "FILE cannot be read: UnicodeDecodeError"),
         (None, NO_GPU, "FILE cannot be read: IsADirectoryError"),

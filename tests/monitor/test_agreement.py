@@ -62,7 +62,7 @@ from tfgpu_magic.monitor.board import starting
 def ended():
     stats = [path.read_text() for path in Path("/proc").glob("[0-9]*/stat")]
     return [stat.split()[1] for stat in stats if stat.split()[2] == "Z"]
-names = ["tfgpu-collector", "tfgpu-parking", "tfgpu-other"]
+names = ["tfgpu-collector", "tfgpu-other"]
 for name in names:
     if os.fork() == 0:
         Path("/proc/self/comm").write_text(name)

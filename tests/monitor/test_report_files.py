@@ -17,7 +17,7 @@ import pytest
 from tests.figures import pytorch, tensorflow
 from tests.monitor.boards import KERNEL
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.model.report import GpuUse, HeldMemory, LogicalGpu, Parking, Report
+from tfgpu_magic.model.report import GpuUse, LogicalGpu, Report
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import FIGURES_EXPIRE_AFTER, PREFIX, ReportFile, ReportFiles
 
@@ -44,7 +44,6 @@ REPORT = Report(
     busy=True,
     active=1.5,
     used_since=1.0,
-    parked=Parking(phase="parked", since=2.0, held=(HeldMemory("GPU-1", 4),), returns=1),
 )
 
 
@@ -160,16 +159,16 @@ def test_a_kernel_that_sleeps_need_not_post_again(here: BoardDirectory, start: S
 
 
 def test_kernels_of_packages_that_know_more_and_less_of_a_report_are_both_seen() -> None:
-    """Whether it parks is a field that packages before had not, and later ones add others."""
-    fields = json.loads(replace(REPORT, parks=True).to_json())
-    del fields["parks"]
+    """The kernel's id is a field that packages before had not, and later ones add others."""
+    fields = json.loads(replace(REPORT, kernel="k").to_json())
+    del fields["kernel"]
     older = json.dumps(fields)
     for part in (fields, *(each for use in fields["uses"] for each in (use, *use["figures"], *use["logical"]))):
         part["unheard"] = 1
-    later = json.dumps({**fields, "parks": True})
+    later = json.dumps({**fields, "kernel": "k"})
 
-    assert Report.from_json(older) == replace(REPORT, parks=False)
-    assert Report.from_json(later) == replace(REPORT, parks=True)
+    assert Report.from_json(older) == REPORT
+    assert Report.from_json(later) == replace(REPORT, kernel="k")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a pid namespace")

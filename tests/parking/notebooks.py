@@ -1,12 +1,10 @@
-"""Notebooks on a simulated machine whose parking is tried: some train the real TensorFlow, others just hold memory."""
+"""Notebooks in real kernels on a simulated machine whose arrays are parked by the mechanism of `shelf`."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,38 +12,60 @@ from typing import Any
 from urllib.error import HTTPError
 
 import pytest
-from tfgpu_magic.parking.states import Phase
 
 from scripts import _notebooks
-from tests.jupyter import Notebook, Server, configure, execute, reply_to
-from tests.sizes import CONTEXT, GIB
-from tests.waiting import until
-from tfgpu_magic.parking import reported
+from tests.jupyter import Notebook, Server, configure, reply_to
+from tests.parking.shelf import AWAY, NO_ROOM, WAITS
 from tfgpu_magic.simgpu import Machine
-
-SIZE = 5 * GIB  # what a notebook holds of a GPU of 8 GiB, beside its context: two find no room
-
-TRAIN = """
-%tf_gpu limit {size}
-from tests.simgpu.checkpoint_on_machine import digest, train
-_ = train()
-print(digest())
-"""
-
-AT_EXIT = "import atexit, pathlib; atexit.register(lambda: pathlib.Path({!r}).write_text(str(intact())))"
-
-HOLD = "from tests.simgpu.checkpoint_on_machine import hold, intact; at = hold({size})"
 
 PATIENT = f"""\
 {_notebooks.PATIENT}
 def _wait():
-    from tfgpu_magic.parking import ask_kernel
-    from tfgpu_magic.parking.inside import notebook
-    ask_kernel.BEGIN_TIMEOUT = notebook.QUIET_TIMEOUT = notebook.CALL_OFF_TIMEOUT = 60.0
+    from tfgpu_magic.parking.inside import process
+    process.CALL_OFF_TIMEOUT = 60.0
 _wait()
 del _wait
 """
 """What a kernel runs that waits as long as a busy machine takes."""
+
+SHELF = "from tests.parking.shelf import Shelf; shelf = Shelf({!r}); digest = shelf.digest"
+
+
+class Parkable(Notebook):
+    """A notebook whose arrays can be parked.
+
+    Args:
+        server: its server.
+        path: that of the notebook.
+        folder: where files show what happens.
+    """
+
+    def __init__(self, server: Server, path: str, folder: Path) -> None:
+        super().__init__(server, path)
+        self._folder = folder
+        self.run(SHELF.format(str(folder)))
+
+    def is_parked(self) -> bool:
+        return (self._folder / AWAY).exists()
+
+    def park(self) -> None:
+        """Park it by a line of its own."""
+        said = self.run("shelf.park()")
+        assert self.is_parked(), said
+
+    @contextmanager
+    def without_room(self) -> Iterator[None]:
+        """Have its arrays stay away in a block."""
+        (self._folder / NO_ROOM).touch()
+        try:
+            yield
+        finally:
+            (self._folder / NO_ROOM).unlink()
+            (self._folder / WAITS).unlink(missing_ok=True)
+
+    def waits(self) -> bool:
+        """Tell whether somebody waits for the arrays."""
+        return (self._folder / WAITS).exists()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,32 +74,15 @@ class Site:
     server: Server
 
     @contextmanager
-    def notebook(self, path: str) -> Iterator[Notebook]:
+    def parkable(self, path: str, folder: Path) -> Iterator[Parkable]:
         """Open a notebook, and shut it down in the end."""
-        notebook = Notebook(self.server, path)
+        notebook = Parkable(self.server, path, folder)
         try:
             yield notebook
         finally:
             notebook.client.stop_channels()
-            with contextlib.suppress(HTTPError):  # a test may have ended it
+            with contextlib.suppress(HTTPError):
                 self.server.delete(f"api/sessions/{notebook.session}")
-            until(lambda: self.machine.held(pid=notebook.pid) == 0)
-
-    @contextmanager
-    def trained(self, path: str, size: str = "5GiB") -> Iterator[tuple[Notebook, str]]:
-        """Open a notebook that has trained a model, and give the digest of the model, too."""
-        with self.notebook(path) as notebook:
-            yield notebook, digest_in(notebook.run(TRAIN.format(size=size)))
-
-    @contextmanager
-    def holding(self, path: str, size: int = SIZE) -> Iterator[Notebook]:
-        """Open a notebook that holds memory without a framework; `intact()` there tells whether all is as it was."""
-        with self.notebook(path) as notebook:
-            notebook.run(HOLD.format(size=size))
-            yield notebook
-
-    def holds(self, notebook: Notebook) -> bool:
-        return self.machine.held(pid=notebook.pid) >= SIZE + CONTEXT
 
 
 @contextmanager
@@ -99,44 +102,13 @@ def digest_in(said: str) -> str:
     return found[0]
 
 
-def home(folder: Path, **settings: Any) -> Path:
-    """Make a home whose kernels let themselves be parked."""
-    configure(folder, **{"parking": "ask", **settings})
+def home(folder: Path) -> Path:
+    """Make a home whose kernels have the extension, and are patient."""
+    configure(folder)
     startup = folder / ".ipython/profile_default/startup"
     startup.mkdir()
     (startup / "patient.py").write_text(PATIENT)
     return folder
-
-
-ENDS: dict[str, Callable[[Site, Notebook], object]] = {
-    "restart": lambda site, notebook: site.server.call(f"kernels/{notebook.kernel}/restart", method="POST"),
-    "shutdown": lambda site, notebook: site.server.delete(f"api/kernels/{notebook.kernel}"),
-    "exit": lambda _, notebook: notebook.client.execute("exit()"),
-    "SIGTERM": lambda _, notebook: os.kill(notebook.pid, signal.SIGTERM),
-    "SIGKILL": lambda _, notebook: os.kill(notebook.pid, signal.SIGKILL),
-    "server lost": lambda site, _: site.server.process.kill(),
-}
-"""Ways in which a notebook ends."""
-
-
-def runs_again(site: Site, notebook: Notebook) -> bool:
-    again = site.server.connect(notebook.kernel)
-    try:
-        return "anew" in execute(again, "print('anew')")
-    finally:
-        again.stop_channels()
-
-
-def is_parked(notebook: Notebook) -> bool:
-    entry = reported.parked(notebook.pid)
-    return entry is not None and entry.phase is Phase.PARKED
-
-
-def park(notebook: Notebook) -> str:
-    """Park a notebook by its own line, and return what was said."""
-    said = notebook.run("%tf_gpu park")
-    assert is_parked(notebook), said
-    return said
 
 
 def send(
@@ -165,5 +137,6 @@ def heard(notebook: Notebook) -> str:
     texts = []
     while notebook.client.iopub_channel.msg_ready():
         content = notebook.client.get_iopub_msg(timeout=1)["content"]
-        texts.append(str(content.get("text") or content.get("data", {}).get("text/plain", "")))
+        said = content.get("text") or content.get("evalue") or content.get("data", {}).get("text/plain", "")
+        texts.append(str(said))
     return " ".join(texts)

@@ -1,32 +1,30 @@
-"""A parked notebook comes back by itself, whatever comes first: real kernels with the real TensorFlow.
+"""A parked notebook comes back by itself, whatever comes first: real kernels, whose arrays are really away (`shelf`).
 
-A synchronisation while the GPU state is away ends the process on the simulated machine, too: so each answer of a parked
-notebook shows that its state was back before anything of it ran.
+What runs while they are empty gets another digest: so each answer of a parked notebook shows that its state was back
+before anything of it ran.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from tests.jupyter import Notebook, execute, reply_to
-from tests.parking.notebooks import Site, ask, digest_in, heard, is_parked, park, send
-from tests.sizes import GIB
+from tests.parking.notebooks import Parkable, Site, ask, digest_in, heard, send
 from tests.slack import SLACK
 from tests.waiting import until
-from tfgpu_magic.parking import ask_kernel, reported
 
 
-def test_a_cell_finds_the_state_back(site: Site, notebook: Notebook, digest: str) -> None:
-    park(notebook)
+def test_a_cell_finds_the_state_back(notebook: Parkable, digest: str) -> None:
+    notebook.park()
 
     assert digest_in(notebook.run("print(digest())")) == digest
-    assert not is_parked(notebook)
-    assert site.holds(notebook)
+    assert not notebook.is_parked()
 
 
 def button(notebook: Notebook, does: str) -> str:
@@ -61,26 +59,26 @@ def ask_for_widgets(notebook: Notebook) -> None:
     assert ask(notebook, "kernel_info_request", {})["status"] == "ok"  # those before it have been heard
 
 
-def test_a_widgets_callback_finds_the_state_back(site: Site, notebook: Notebook, digest: str) -> None:
+def test_a_widgets_callback_finds_the_state_back(notebook: Parkable, digest: str) -> None:
     number = button(notebook, "seen.append(digest())")
-    park(notebook)
+    notebook.park()
     send_custom(notebook, number, event="click")
-    until(lambda: site.holds(notebook))
+    until(lambda: not notebook.is_parked())
 
     assert notebook.run("print(*seen)").split() == [digest]
 
 
-def test_parking_that_no_cell_asks_for_is_refused(notebook: Notebook) -> None:
-    number = button(notebook, "get_ipython().run_line_magic('tf_gpu', 'park')")
+def test_parking_that_no_cell_asks_for_is_refused(notebook: Parkable) -> None:
+    number = button(notebook, "shelf.park()")
     send_custom(notebook, number, event="click")
     until(lambda: heard(notebook), lambda text: "when a cell has ended" in text)
 
-    assert not is_parked(notebook)
+    assert not notebook.is_parked()
 
 
-def test_the_debugger_finds_the_state_back(notebook: Notebook, digest: str) -> None:
+def test_the_debugger_finds_the_state_back(notebook: Parkable, digest: str) -> None:
     notebook.run("def fails():\n    raise ValueError\nfails()")
-    park(notebook)
+    notebook.park()
     client = notebook.client
     asked = client.execute("%debug", allow_stdin=True)
     for line in ("p digest()", "q"):
@@ -111,36 +109,35 @@ THREAD = (
     ids=["thread", "timer", "task"],
 )
 def test_what_may_run_by_itself_makes_parking_refuse(
-    site: Site, notebook: Notebook, digest: str, begin: str, end: str, named: str
+    notebook: Parkable, digest: str, begin: str, end: str, named: str
 ) -> None:
     notebook.run(begin)
-    said = notebook.run("%tf_gpu park")
+    said = notebook.run("shelf.park()")
 
     assert f"while it is parked: {named}. Stop them first." in said
-    assert site.holds(notebook)
+    assert not notebook.is_parked()
     notebook.run(end)
-    park(notebook)
+    notebook.park()
     assert digest_in(notebook.run("print(digest())")) == digest
 
 
-def test_nccl_that_has_started_makes_parking_refuse(site: Site, trained: tuple[Notebook, str]) -> None:
-    park(trained[0])
-    with site.holding("nccl.ipynb") as notebook:
-        notebook.run("from tests.simgpu.checkpoint_on_machine import start_nccl; start_nccl()")
+def test_nccl_that_has_started_makes_parking_refuse(notebook: Parkable, digest: str, tmp_path: Path) -> None:
+    library = tmp_path / "libnccl.so.2"
+    library.write_bytes(b"it is mapped")
+    notebook.run(f"import mmap; file = open({str(library)!r}, 'r+b'); nccl = mmap.mmap(file.fileno(), 0)")
 
-        assert "NCCL has started" in notebook.run("%tf_gpu park --check")
-        assert "NCCL has started" in notebook.run("%tf_gpu park")
-        assert site.holds(notebook)
-        assert notebook.run("print(intact())") == "True\n"
+    assert "NCCL has started" in notebook.run("shelf.park()")
+    assert not notebook.is_parked()
+    assert digest_in(notebook.run("nccl.close(); file.close(); print(digest())")) == digest
 
 
-def test_what_a_page_asks_when_it_is_opened_brings_nothing_back(site: Site, notebook: Notebook, digest: str) -> None:
-    park(notebook)
+def test_what_a_page_asks_when_it_is_opened_brings_nothing_back(notebook: Parkable, digest: str) -> None:
+    notebook.park()
     assert ask(notebook, "kernel_info_request", {})["status"] == "ok"
     assert ask(notebook, "comm_info_request", {})["status"] == "ok"
     assert ask(notebook, "is_complete_request", {"code": "if x:"})["status"] == "incomplete"
-    assert not ask(notebook, "complete_request", {"code": "trai", "cursor_pos": 4}).get("matches")
-    assert not ask(notebook, "inspect_request", {"code": "train", "cursor_pos": 5, "detail_level": 0}).get("found")
+    assert not ask(notebook, "complete_request", {"code": "dige", "cursor_pos": 4}).get("matches")
+    assert not ask(notebook, "inspect_request", {"code": "digest", "cursor_pos": 6, "detail_level": 0}).get("found")
     ask_for_widgets(notebook)
     chooser = '__import__("tfgpu_magic.notebook.chooser").notebook.chooser.state("")'
     asks = {"code": "", "silent": True, "store_history": False, "user_expressions": {"answer": chooser}}
@@ -149,32 +146,21 @@ def test_what_a_page_asks_when_it_is_opened_brings_nothing_back(site: Site, note
     made = send(notebook, "debug_request", {"type": "request", "seq": 1, "command": "debugInfo"}, channel="control")
     answered(notebook, made)
 
-    assert is_parked(notebook)
-    assert site.machine.held() == 0
+    assert notebook.is_parked()
     assert digest_in(notebook.run("print(digest())")) == digest
 
 
-def test_who_asks_a_parked_notebook_to_park_hears_that_it_is(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    with site.holding("asked.ipynb", GIB) as notebook:
-        park(notebook)
-        with monkeypatch.context() as patch:
-            patch.setattr(ask_kernel, "BEGIN_TIMEOUT", -1.0)  # nobody is surprised: it is so already
-            said = ask_kernel.ask(notebook.pid, "park")
-
-        assert said is not None
-        assert (said.refusals, is_parked(notebook), site.machine.held(pid=notebook.pid)) == ((), True, 0)
-
-
-def test_a_page_that_asks_for_widgets_where_there_are_none_brings_nothing_back(site: Site) -> None:
-    with site.holding("page.ipynb", GIB) as notebook:
-        park(notebook)
+def test_a_page_that_asks_for_widgets_where_there_are_none_brings_nothing_back(site: Site, tmp_path: Path) -> None:
+    with site.parkable("page.ipynb", tmp_path) as notebook:
+        digest = notebook.run("print(digest())")
+        notebook.park()
         ask_for_widgets(notebook)
 
-        assert is_parked(notebook)
-        assert notebook.run("import sys; print('ipywidgets' in sys.modules, intact())") == "False True\n"
+        assert notebook.is_parked()
+        assert notebook.run("import sys; print('ipywidgets' in sys.modules, digest())") == f"False {digest}"
 
 
-def test_a_widget_of_the_users_is_answered_once_the_state_is_back(site: Site, notebook: Notebook, digest: str) -> None:
+def test_a_widget_of_the_users_is_answered_once_the_state_is_back(notebook: Parkable, digest: str) -> None:
     number = notebook.run(
         "import ipywidgets\n"
         "seen = []\n"
@@ -183,13 +169,12 @@ def test_a_widget_of_the_users_is_answered_once_the_state_is_back(site: Site, no
         "        seen.append(digest()); return super().get_state(*args, **options)\n"
         "own = Own(); seen.clear(); print(own.comm.comm_id)"
     ).split()[-1]
-    park(notebook)
+    notebook.park()
     ask_for_widgets(notebook)
     asked = send(notebook, "comm_msg", {"comm_id": number, "data": {"method": "request_state"}})
     assert ask(notebook, "kernel_info_request", {})["status"] == "ok"  # it has been heard
 
-    assert is_parked(notebook)
-    assert site.machine.held() == 0
+    assert notebook.is_parked()
     heard(notebook)
     assert digest_in(notebook.run("print(digest())")) == digest
     get = notebook.client.get_iopub_msg
@@ -198,32 +183,32 @@ def test_a_widget_of_the_users_is_answered_once_the_state_is_back(site: Site, no
     assert set(notebook.run("own.close(); print(*seen)").split()) == {digest}
 
 
-def test_one_interrupt_ends_the_wait_of_every_message_that_came_meanwhile(site: Site, notebook: Notebook) -> None:
+def test_one_interrupt_ends_the_wait_of_every_message_that_came_meanwhile(notebook: Parkable) -> None:
     number = button(notebook, "seen.append(1)")
-    park(notebook)
-    with site.holding("eval.ipynb"):
+    notebook.park()
+    with notebook.without_room():
         for _ in range(5):
             send_custom(notebook, number, event="click")
         asked = send(notebook, "kernel_info_request", {})
-        until(lambda: reported.read()[notebook.pid].wanted)
+        until(notebook.waits)
         os.kill(notebook.pid, signal.SIGINT)
 
         assert reply_to(notebook.client, asked)["status"] == "ok"
-        assert is_parked(notebook)
+        assert notebook.is_parked()
     assert notebook.run("print(seen)") == "[]\n"
 
 
-def test_a_live_table_that_a_page_draws_brings_nothing_back(site: Site, notebook: Notebook, digest: str) -> None:
+def test_a_live_table_that_a_page_draws_brings_nothing_back(site: Site, notebook: Parkable, digest: str) -> None:
     made = notebook.run("import tfgpu_magic; table = tfgpu_magic.MemoryTable(); print(table.comm.comm_id)")
     number = made.split()[-1]
-    park(notebook)
-    for _ in range(2):
-        send_custom(notebook, number, type="drawn")
-        until(lambda: _draws(notebook, number))
+    notebook.park()
+    for size in ("1GiB", "2GiB"):
+        with site.machine.add_neighbour(f"{size}@0"):
+            send_custom(notebook, number, type="drawn")
+            until(lambda: _draws(notebook, number))
     ask_for_widgets(notebook)
 
-    assert is_parked(notebook)
-    assert site.machine.held() == 0
+    assert notebook.is_parked()
     assert digest_in(notebook.run("table.close(); print(digest())")) == digest
 
 
@@ -235,33 +220,32 @@ def _draws(notebook: Notebook, comm: str) -> bool:
     return any("state" in one["data"].get("state", {}) for one in said if one.get("comm_id") == comm)
 
 
-def test_a_second_page_of_the_same_kernel_finds_the_state_back(site: Site, notebook: Notebook, digest: str) -> None:
+def test_a_second_page_of_the_same_kernel_finds_the_state_back(site: Site, notebook: Parkable, digest: str) -> None:
     second = site.server.connect(notebook.kernel)
-    park(notebook)
+    notebook.park()
     try:
         assert digest_in(execute(second, "print(digest())")) == digest
     finally:
         second.stop_channels()
 
 
-def test_a_cell_of_a_subshell_finds_the_state_back(site: Site, notebook: Notebook, digest: str) -> None:
+def test_a_cell_of_a_subshell_finds_the_state_back(notebook: Parkable, digest: str) -> None:
     made = send(notebook, "create_subshell_request", {}, channel="control")
     subshell = answered(notebook, made)["content"]["subshell_id"]
     notebook.run("seen = []")
-    park(notebook)
+    notebook.park()
     content = {"code": "seen.append(digest())", "silent": False, "store_history": False, "user_expressions": {}}
     answer = send(notebook, "execute_request", content, subshell_id=subshell)
 
     assert reply_to(notebook.client, answer)["status"] == "ok"
-    assert not is_parked(notebook)
-    answer = send(notebook, "execute_request", {**content, "code": "%tf_gpu park"}, subshell_id=subshell)
+    assert not notebook.is_parked()
+    answer = send(notebook, "execute_request", {**content, "code": "shelf.park()"}, subshell_id=subshell)
     assert reply_to(notebook.client, answer)["status"] == "ok"
-    assert is_parked(notebook)
-    notebook.run("pass")  # what is said of a return that takes long is said here
+    assert notebook.is_parked()
     assert notebook.run("print(*seen)").split() == [digest]
 
 
-def test_nothing_stays_of_the_gate_when_the_state_is_back(notebook: Notebook) -> None:
+def test_nothing_stays_of_the_gate_when_the_state_is_back(notebook: Parkable) -> None:
     look = (
         "import gc\n"
         "kernel, shell = get_ipython().kernel, get_ipython()\n"
@@ -270,7 +254,7 @@ def test_nothing_stays_of_the_gate_when_the_state_is_back(notebook: Notebook) ->
         "      'finish_metadata' in vars(kernel), gc.isenabled())"
     )
     before = notebook.run(look)
-    park(notebook)
+    notebook.park()
     notebook.run("pass")
 
     assert notebook.run(look) == before

@@ -97,14 +97,60 @@ def test_nothing_runs_while_the_state_does_not_come_back(gated: GatedProcess, sh
     assert not gated.parked
 
 
+def _interrupt(shelf: Shelf) -> None:
+    """Interrupt who waits, once the way back has begun."""
+    until(lambda: shelf.begun)
+    signal.raise_signal(signal.SIGINT)
+
+
 def test_an_interrupt_ends_the_wait_and_it_stays_parked(gated: GatedProcess, shelf: Shelf) -> None:
     shelf.room.clear()
     gated.park()
-    threading.Thread(target=lambda: until(lambda: shelf.begun) and signal.raise_signal(signal.SIGINT)).start()
+    threading.Thread(target=_interrupt, args=(shelf,)).start()
     with pytest.raises(NotBack, match="still parked, and nothing is lost"):
         gated._come(in_cell=True)
 
     assert (gated.parked, shelf.is_away) == (True, True)
+
+
+def test_who_interrupts_a_return_that_can_only_end_gets_the_prompt_and_the_state(
+    gated: GatedProcess, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that copies does, whoever waits for it."""
+
+    def bring_back(_: Callable[[], bool], __: Callable[[str], object]) -> None:
+        shelf.begun += 1
+        shelf.room.wait()
+        shelf.is_away = False
+
+    monkeypatch.setattr(shelf, "bring_back", bring_back)
+    shelf.room.clear()
+    gated.park()
+
+    def interrupt() -> None:
+        _interrupt(shelf)
+        shelf.room.set()
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(NotBack, match="is back on the GPU meanwhile"):
+        gated._come(in_cell=True)
+
+    assert not gated.parked
+
+
+def test_what_fails_midway_is_away_and_comes_back_before_anything_runs(
+    gated: GatedProcess, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def take_away() -> None:
+        shelf.is_away = True
+        raise RuntimeError("one array stays")
+
+    monkeypatch.setattr(shelf, "take_away", take_away)
+    assert gated.park() == ("one array stays",)
+    assert gated.parked
+    gated._come(in_cell=True)
+
+    assert (gated.parked, shelf.is_away) == (False, False)
 
 
 def test_a_cell_begun_before_the_gate_closes_is_seen(gated: GatedProcess, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def test_machine_1_no_file_is_touched_in_a_directory_that_somebody_names(machine
     own = tmp_path / "ann"
     own.mkdir(mode=0o700)
     names = (".bashrc", "data.csv", "id_ed25519", "weights-1a2b3c4d", "board-1a2b3c4d", "lock-1a2b3c4d", "names-1")
-    for name in (*names, "report-2-1-1a2b3c4d-5e6f7a8b", "leases-7-1a2b3c4d", "board", "board-new"):
+    for name in (*names, "report-2-1-1a2b3c4d-5e6f7a8b", "leases-8-1a2b3c4d", "board", "board-new"):
         (own / name).write_text(name)
     (own / "olddir").mkdir()
     before = {path.name for path in own.iterdir()}

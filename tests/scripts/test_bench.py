@@ -100,14 +100,6 @@ def test_a_tracked_cell_is_measured_in_pairs_with_one_that_is_not() -> None:
     assert verdicts(said) == 1
 
 
-def test_parking_is_measured() -> None:
-    said = bench("park", "-n", "3")
-
-    assert re.findall(r"^  (\S.*?)(?: +\d+\.\d+){5}$", said, re.MULTILINE) == ["park", "come back"]
-    assert "Weights and optimizer: bit-equal every time." in said
-    assert verdicts(said) == 1
-
-
 def test_isolated_calls_are_measured() -> None:
     said = bench("isolate", "-n", "3", "--ours")
 

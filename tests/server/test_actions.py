@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from types import SimpleNamespace
 
 import pytest
 
@@ -12,17 +11,6 @@ from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.server import actions
 
 SELF = os.getpid()
-
-
-def test_what_parks_first_is_not_killed_while_nothing_is_known_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    known, done = iter(["it parks itself", None, ""]), list[str]()
-    clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: done.append("waited"))
-    monkeypatch.setattr(actions, "parts", lambda _: [lambda _: next(known)])
-    monkeypatch.setattr(actions, "time", clock)
-    monkeypatch.setattr(os, "kill", lambda *_: done.append("killed"))
-    actions._kill_when_parked(SELF, began(SELF) or 0)
-
-    assert done == ["waited", "waited", "killed"]
 
 
 def test_the_server_itself_is_forbidden_and_not_unknown() -> None:

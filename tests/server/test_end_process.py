@@ -8,14 +8,11 @@ import signal
 import subprocess
 import sys
 import urllib.error
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.request import HTTPCookieProcessor, Request, build_opener
 
 import psutil
 import pytest
-from tfgpu_magic.parking.reported import ParkedProcess
-from tfgpu_magic.parking.states import Phase
 
 from tests.jupyter import Server, execute
 from tests.lab.users import root_only
@@ -24,7 +21,6 @@ from tests.server.acting import Kernel, post, row_of
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.monitor.owners.pids import began
-from tfgpu_magic.parking import reported
 from tfgpu_magic.server import actions
 
 if TYPE_CHECKING:
@@ -58,18 +54,6 @@ def end(server: Server, body: object, **options: object) -> int:
     return post(server, "end", body, **options)[0]
 
 
-def back(server: Server, more: str = "") -> str:
-    """Return the code of a program that holds memory, and reports that it was parked and is back; it does `more`."""
-    return (
-        f"import os; os.environ['TFGPU_MAGIC_DIR'] = {str(server.home / 'board')!r}; "
-        "from tfgpu_magic.monitor.board.directory import BoardDirectory; "
-        "from tfgpu_magic.monitor.board.report_files import ReportFile; "
-        "from tfgpu_magic.model.report import Parking, Report; file = ReportFile(BoardDirectory()); "
-        "file.post(Report(pid=os.getpid(), summary='', parked=Parking(phase='back', since=1.0, returns=1))); "
-        f"{more}"
-    ) + SCRIPT
-
-
 def test_a_script_is_asked_to_end_and_ends(server: Server, orphan: subprocess.Popen[str]) -> None:
     row = row_of(server, lambda row: row.get("pid") == orphan.pid)
 
@@ -100,77 +84,6 @@ def test_a_desktop_that_draws_on_the_gpu_is_not_ended(server: Server, machine: M
     assert (row["who"], row["kind"], answer, process.poll()) == ("mine", "G", 404, None)
     process.kill()
     process.communicate()
-
-
-@pytest.fixture
-def open_module(machine: Machine) -> Iterator[None]:
-    machine.set_driver("595.71.05", open_module=True)
-    yield
-    machine.set_driver("580.00.00")
-
-
-def test_what_was_brought_back_under_the_open_module_is_asked_to_end_and_killed_once_it_is_parked(
-    machine: Machine, server: Server, open_module: None
-) -> None:
-    last_act = "file.post(Report(pid=os.getpid(), summary='', parked=Parking(phase='parked', since=1.0, returns=1)))"
-    parks = f"import signal; signal.signal(signal.SIGTERM, lambda *_: print({last_act}, flush=True)); "
-    with script(machine, back(server, parks)) as orphan:
-        asked = {"pid": orphan.pid, "began": row_of(server, lambda row: row.get("pid") == orphan.pid)["began"]}
-
-        assert end(server, asked | {"kill": True}) == 204
-        assert orphan.stdout
-        assert orphan.stdout.readline() == "None\n"  # it was asked first
-        assert orphan.wait(30 * SLACK) == -9
-
-
-LAST_PARK = """
-import atexit, os, time
-os.environ["TFGPU_MAGIC_DIR"] = {board!r}
-from tfgpu_magic.notebook.reporter import Reporter
-from tfgpu_magic.parking import reported
-from tfgpu_magic.parking.inside.ending import Ending
-from tfgpu_magic.parking.reported import ParkedProcess
-from tfgpu_magic.parking.states import Phase
-Reporter(name="train.py").start()
-reported.post(ParkedProcess(pid=os.getpid(), began=1, phase=Phase.BACK, since=1.0, returns=1))
-def suspend():
-    print("suspends", flush=True)
-    while not os.path.exists({go!r}):
-        time.sleep(0.05)
-    print("suspended", flush=True)
-Ending(lambda: False, lambda: True, suspend, lambda: None).arrange(last_act=True)
-"""
-
-
-def test_what_parks_as_its_last_act_is_not_killed_meanwhile(
-    machine: Machine, server: Server, open_module: None, tmp_path: Path
-) -> None:
-    board, go = str(server.home / "board"), tmp_path / "go"
-    with script(machine, LAST_PARK.format(board=board, go=str(go)) + SCRIPT) as process:
-        asked = {"pid": process.pid, "began": row_of(server, lambda row: row.get("pid") == process.pid)["began"]}
-
-        assert end(server, asked | {"kill": True}) == 204
-        assert process.stdout
-        assert process.stdout.readline() == "suspends\n"
-        assert end(server, asked | {"kill": True}) == 204  # its exit functions have run
-        go.touch()
-        assert (process.stdout.readline(), process.wait(30 * SLACK)) == ("suspended\n", 128 + signal.SIGTERM)
-
-
-def test_what_is_parked_is_ended_though_it_has_left_the_driver(
-    machine: Machine, server: Server, orphan: subprocess.Popen[str], open_module: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TFGPU_SIMGPU", str(machine.path))
-    monkeypatch.setenv("TFGPU_MAGIC_DIR", str(server.home / "board"))
-    monkeypatch.setattr(actions, "opens_driver", lambda _: False)
-    start = began(orphan.pid)
-    assert start
-
-    assert actions.end(orphan.pid, start, signal.SIGKILL, {}) == 404
-    parked = ParkedProcess(pid=orphan.pid, began=start, phase=Phase.PARKED, since=1.0)
-    monkeypatch.setattr(reported, "parked", lambda _: parked)
-    assert actions.end(orphan.pid, start, signal.SIGKILL, {}) == 204
-    assert orphan.wait(30 * SLACK) == -9
 
 
 @pytest.fixture(params=[True, False], ids=["descriptors", "no descriptors"])

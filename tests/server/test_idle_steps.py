@@ -12,10 +12,11 @@ from unittest import mock
 
 import pytest
 
+from tests.jupyter import execute
 from tests.monitor.boards import end_collectors, published
 from tests.reports.test_nobody_ended import beside, subshell
 from tests.server.acting import Kernel, post
-from tests.server.test_park import ALLOWS, Notebook
+from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 
@@ -30,8 +31,7 @@ CONFIG = """
 import json, pathlib
 from tfgpu_magic import policy
 from tfgpu_magic.lab import steps
-from tfgpu_magic.parking import ask_kernel
-policy.FILE, ask_kernel.BEGIN_TIMEOUT = pathlib.Path({file!r}), 60.0
+policy.FILE = pathlib.Path({file!r})
 steps.LOOK_EVERY, steps.AT_WORK = 0.5, 1000.0  # a look stands for half a second; tests/lab has work of the CPU
 look = steps.IdleSteps.look
 
@@ -47,6 +47,14 @@ steps.IdleSteps.look = look_then
 What it has found it writes into a file, too, since a page that asks has told the owner.
 """
 FILE = '[idle]\nnotify = "1s"\npark = "2s"\nstop = "{stop}"\n'
+
+
+class Notebook(Kernel):
+    """A notebook that holds memory of the first GPU."""
+
+    def __init__(self, server: Server, path: str, *, setup: str = "") -> None:
+        super().__init__(server, path)
+        execute(self.client, f"{setup}\nfrom tests.simgpu.on_machine import allocate; allocate({GIB})")
 
 
 def serving(serve: Serve, folder: Path, stop: str) -> Server:
@@ -83,7 +91,7 @@ def test_an_idle_notebook_is_told_of_and_shut_down_and_one_in_use_is_not(
     serve: Serve, machine: Machine, tmp_path: Path
 ) -> None:
     server = serving(serve, tmp_path, "4s")
-    idle, busy, beside_it = (Notebook(server, f"{name}.ipynb", setup="") for name in ("idle", "busy", "beside_it"))
+    idle, busy, beside_it = (Notebook(server, f"{name}.ipynb") for name in ("idle", "busy", "beside_it"))
     looked_at = Notebook(server, "looked_at.ipynb", setup="%load_ext tfgpu_magic")
     for one in (busy, beside_it, looked_at):
         one.client.execute("import time; time.sleep(3600)")
@@ -110,24 +118,24 @@ def test_an_idle_notebook_is_told_of_and_shut_down_and_one_in_use_is_not(
         one.client.stop_channels()
 
 
-def test_one_that_lets_itself_be_parked_is_parked_and_not_shut_down(
+def test_an_owner_puts_all_steps_off_for_a_day_once_and_the_log_names_the_step_that_nothing_takes(
     serve: Serve, machine: Machine, tmp_path: Path
 ) -> None:
     server = serving(serve, tmp_path, "1h")
-    notebook, other = Notebook(server, "train.ipynb", setup=ALLOWS), Notebook(server, "other.ipynb", setup="")
-    long_unused(machine, server, tmp_path, notebook, other)
+    notebook = Notebook(server, "train.ipynb")
+    long_unused(machine, server, tmp_path, notebook)
 
     def put_off() -> int:
-        return post(server, "idle", {"kernel": other.kernel, "pid": other.pid})[0]
+        return post(server, "idle", {"kernel": notebook.kernel, "pid": notebook.pid})[0]
 
     until(lambda: told(server, notebook.kernel), lambda one: one.get("told") is not None)
-    assert notebook.seen(lambda row: row.get("parking") == "parked")
-    assert until(lambda: told(server, notebook.kernel), lambda one: one.get("held") == 0)["idle"] == 0.0
     until(put_off, lambda status: status == 204)  # its owner was told
     assert put_off() == 404
-    assert told(server, other.kernel)["due"]["stop"] > 24 * 3600
-    for one in (notebook, other):
-        one.end()
+    assert told(server, notebook.kernel)["due"]["stop"] > 24 * 3600
+    assert kernels(server) == {notebook.kernel}
+    refused = f"tfgpu_magic: `park` in [idle], from {tmp_path / 'tfgpu_magic.toml'}, is NOT in force"
+    assert refused in server.log.read_text()
+    notebook.end()
 
 
 def test_without_the_administrators_file_there_is_nothing_of_it(server: Server) -> None:

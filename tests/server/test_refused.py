@@ -116,7 +116,6 @@ def test_with_a_jupyter_server_from_before_its_own_check_strangers_are_refused_a
     [
         ("end", [{}, [], {"pid": 1}, {"pid": "1", "began": 5}, {"pid": True, "began": 5}, {"pid": 5, "began": -1}]),
         ("stop", [{}, [], {"pid": "1"}, {"pid": True}, {"pid": -1}, {"pid": 0}]),
-        ("park", [{}, [], {"pid": 5}, {"kernel": "k"}, {"kernel": "k", "pid": True}, {"kernel": 5, "pid": 5}]),
     ],
 )
 def test_what_is_no_request_and_what_strangers_ask_is_not_done(

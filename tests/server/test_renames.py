@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.jupyter import execute
-from tests.server.acting import Kernel, post
+from tests.server.acting import Kernel
 from tests.server.streaming import rows, streaming
 from tests.sizes import MIB
 from tests.waiting import until
@@ -30,9 +30,11 @@ subprocess.run(["sh", "-c", f"{sys.executable} -c '{{code}}' >/dev/null 2>&1 & e
 OTHERS = """
 from pathlib import PurePath
 from tfgpu_magic.monitor.table import fetch
-from tfgpu_magic.parking.words import park
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.report_files import ReportFiles
 owners = sorted(row.owner for row in fetch.table().processes)
-print(owners, sorted(PurePath(one.notebook).name for one in park.reports().values() if one.notebook))
+with BoardDirectory() as place:
+    print(owners, sorted(PurePath(one.notebook).name for one in ReportFiles(place).read() if one.notebook))
 """
 
 
@@ -69,8 +71,6 @@ def test_a_renamed_notebook_goes_by_its_name_everywhere_and_what_it_left_by_its_
             wrapped.pid,
             False,
         )
-        assert post(server, "park", {"kernel": wrapped.kernel, "pid": wrapped.pid})[0] == 409  # it is off there
-        assert post(server, "park", {"kernel": wrapped.kernel, "pid": looks.pid})[0] == 404
     finally:
         if left:
             os.kill(left, signal.SIGKILL)

@@ -132,14 +132,9 @@ NOTEBOOK = [
         "%%tf_gpu isolate --help\n1 | %%tf_gpu isolate --gpus many\n1 | %%tf_gpu isolate -o\n1",
     ),
     notebook(
-        "park, which is off",
-        ".park | .unpark | .park --check | .park other.ipynb | .park --auto 20m | .park --to disk | .park --atuo",
-    ),
-    notebook(
-        "park, which is on",
-        "%config TfGpuMagics.parking = 'ask' | .park --check | .park | .unpark | .park --auto 20m | "
-        ".park --auto 20 | .park --auto 20m --when-needed | .park --to disk | .park nobody.ipynb | "
-        ".unpark nobody.ipynb | . | .unpark x y",
+        "park, which is being rebuilt",
+        ".park | .unpark | .park --check | .park other.ipynb | .park --auto 20m | .park --atuo | .unpark x y | "
+        "%%tf_gpu park\n1 | %config TfGpuMagics.parking = 'ask'",
     ),
     notebook("A GPU is lost", ". | .plan limit 2GiB | .limit 2GiB | .visible 1 | .pick 2", "lost"),
     notebook("MIG instances", ". | .limit 2GiB | .visible 0.2 | .visible 0 | .pick | .split 2", "MIG"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.jupyter import Notebook, serving
-from tests.lab.test_steps import FILE, IDLE, Rig
+from tests.lab.test_steps import FILE, Rig
 from tests.processes import QUIET
 from tests.transcript import scenes
 from tests.transcript.kept import compare
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 IDLES: list[tuple[str, str, Callable[[Rig], object]]] = [
     ("It is told of, and shut down", FILE, lambda rig: rig.looks(7)),
-    ("It is asked to park itself", FILE, lambda rig: rig.looks(7, replace(IDLE, parks=True))),
+    ("Nothing takes a step", f'{FILE}park = "4m"\n', lambda rig: rig.looks(7)),
     ("It is told of, and nothing follows", '[idle]\nnotify = "2h"\nstop = "never"\n', lambda rig: rig.looks(121)),
     ("The driver does not answer", FILE, lambda rig: blind(rig)),
     *(
@@ -85,7 +85,7 @@ def test_each_line_of_the_idle_steps_log(
 
 
 def test_what_a_server_sends(tmp_path: Path) -> None:
-    """Its snapshot, and what a notebook of it reads that has a server: names of others, a restart, parking."""
+    """Its snapshot, and what a notebook of it reads that has a server: names of others, a restart."""
     with (
         machine_of(*MACHINES["shared"]) as machine,
         serving(machine, tmp_path, environment={**QUIET, SIMULATED_USER: "maria"}) as server,

@@ -10,6 +10,7 @@ from tfgpu_magic.doctor import finding as doctor
 from tfgpu_magic.doctor.checks.table import CHECKS, examine
 from tfgpu_magic.doctor.finding import Finding, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
+from tfgpu_magic.errors import TfGpuError
 
 FAULTY = 1
 """The exit status where there is a fault."""
@@ -30,11 +31,14 @@ def prepare(parser: argparse.ArgumentParser) -> None:
     """Add its arguments."""
     parser.epilog = _MORE
     parser.add_argument("--json", action="store_true", help="write it as JSON, to be sent with a report")
+    parser.add_argument("--park", "--allow-open-module", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--quick", action="store_true", help="start neither CUDA nor TensorFlow: two seconds, not ten")
 
 
 def run(options: argparse.Namespace) -> int:
     """Do every check, and print what each finds as soon as it is done."""
+    if options.park:
+        raise TfGpuError("`--park` was removed: parking is being rebuilt, and nothing was checked. Leave it out.")
     machine = ThisMachine(quick=options.quick)
     found: list[Finding] = []
     live = not options.json and is_drawn_on()

@@ -27,7 +27,7 @@ from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.policy.promises import Promise
 
-NAME = "leases-7"
+NAME = "leases-8"
 """The file's name, with the version of its content."""
 
 ABSENT = 5.0

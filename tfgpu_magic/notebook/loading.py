@@ -245,6 +245,12 @@ class TfGpuMagics(TfGpuSettings, Magics):
             self.ceiling = configuration().ceiling_in_force()
             raise UsageError(str(error)) from None
 
+    def update_config(self, config: Config) -> None:
+        """Have `%config` refuse a setting that is no longer there; traitlets would only warn of its name."""
+        for name in settings.REMOVED.keys() & config[SECTION].keys():
+            raise UsageError(settings.removed(name, "`%config`"))
+        super().update_config(config)
+
     @observe("quiet")
     def _set_quiet(self, change: Mapping[str, Any]) -> None:
         import_hook.QUIET = change["new"]

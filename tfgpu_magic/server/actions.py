@@ -1,7 +1,7 @@
 """``POST <base>/tfgpu-magic/stop`` ends an isolated call, ``.../end`` another process of the user's own; and no other.
 
-A kernel of this server is restarted and shut down by Jupyter's own requests. Between the question and
-the answer a process may end and its pid be given to another one: so a request to end one names when it began.
+A kernel of this server is restarted and shut down by Jupyter's own requests. Between the question and the answer a
+process may end and its pid be given to another one: so a request to end one names when it began.
 """
 
 from __future__ import annotations

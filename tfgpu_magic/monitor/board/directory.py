@@ -88,8 +88,8 @@ class BoardDirectory:
     def name(self, name: str) -> str:
         """Return the full name of a file: every boot and every simulated machine have files of their own.
 
-        Boards, locks and what is parked also belong to one view of the GPUs, so that a container or a job that sees
-        fewer of them, or other pids, hides nothing from other processes.
+        Boards and locks also belong to one view of the GPUs, so that a container or a job that sees fewer of them, or
+        other pids, hides nothing from other processes.
         """
         return name + (self._view if name.startswith(_OF_A_VIEW) else self._machine)
 
