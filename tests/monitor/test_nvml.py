@@ -12,7 +12,7 @@ import pytest
 from tests.sizes import GIB
 from tfgpu_magic.monitor.driver import limits, nvml
 from tfgpu_magic.monitor.driver.nvml import NvmlReader
-from tfgpu_magic.monitor.driver.readers import completed
+from tfgpu_magic.monitor.driver.readings import completed
 
 from .driver import COMPUTE, GRAPHICS, LIMITS, MPS, Device, Driver
 

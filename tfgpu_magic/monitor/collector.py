@@ -28,7 +28,7 @@ from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.monitor.board.snapshot_file import BOARD, LOCK, Writer
 from tfgpu_magic.monitor.board.unused import Ledger
 from tfgpu_magic.monitor.driver.nvml import NvmlReader
-from tfgpu_magic.monitor.driver.readers import completed
+from tfgpu_magic.monitor.driver.readings import completed
 from tfgpu_magic.monitor.driver.schedule import ASLEEP, DriverSleep, Schedule, WantedIntervals
 from tfgpu_magic.monitor.owners.holders import HolderFacts, Holders, users_holder
 
