@@ -124,7 +124,7 @@ def _inside(runs: int) -> dict[str, list[float]]:
     from tfgpu_magic.monitor.board import snapshot_file
     from tfgpu_magic.monitor.board.directory import BoardDirectory
     from tfgpu_magic.monitor.board.unused import AFTER, Ledger
-    from tfgpu_magic.monitor.driver.readers import Readers
+    from tfgpu_magic.monitor.driver.nvml import NvmlReader
     from tfgpu_magic.monitor.owners.attribution import Owners
     from tfgpu_magic.monitor.owners.holders import TRUSTED_FOR, Holders, users_holder
     from tfgpu_magic.monitor.table import message
@@ -144,7 +144,7 @@ def _inside(runs: int) -> dict[str, list[float]]:
             pynvml.nvmlDeviceGetProcessUtilization(handle, 0)
 
     place = BoardDirectory()
-    source, writer, reader = Readers(), snapshot_file.Writer(place), snapshot_file.SnapshotReader(place)
+    source, writer, reader = NvmlReader(), snapshot_file.Writer(place), snapshot_file.SnapshotReader(place)
     last = collector.read(source, None, "graphics")
     ledger, holders, owners, clock = Ledger(), Holders(users_holder), Owners(0, trust=math.inf), 0.0
     last = holders.named(last, clock)

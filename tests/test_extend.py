@@ -1,7 +1,7 @@
 """What a stranger adds is a file and a line: a framework that is limited, an answer, a fact of rows; all are here.
 
-The others have tests of their own: a word in `magic/test_made_up.py`, a policy in `policy/test_requests.py`, a source
-in `monitor/test_sources.py`, and what a framework needs for its figures alone in `frameworks/test_frameworks.py`.
+The others have tests of their own: a word in `magic/test_made_up.py`, a policy in `policy/test_requests.py`, and what a
+framework needs for its figures alone in `frameworks/test_frameworks.py`.
 """
 
 from __future__ import annotations

@@ -86,31 +86,17 @@ def test_without_a_pool_what_is_in_use_is_what_it_holds_and_no_limit_is_not_zero
     assert Jax().figures() == {"GPU-1": (in_use, Figure(framework="JAX", what="peak", size=5, peak=True))}
 
 
-# --- a policy's variables: one fraction, under the name that the installed jaxlib knows, and nothing else lost ---
+# --- a policy's variables: one fraction, under one name, and nothing else lost ---
 
 ONE = {"GPU-1": Decimal("0.25")}
 
 
-@pytest.mark.parametrize(
-    ("version", "name"),
-    [
-        ((0, 4, 31), FORMER_FRACTION),
-        ((0, 4, 32), FRACTION),
-        ((0, 10, 2), FRACTION),
-        ((), FRACTION),
-    ],
-)
-def test_the_fraction_goes_by_the_name_that_jaxlib_knows(version: tuple[int, ...], name: str) -> None:
-    assert variables(ONE, False, {}, version) == {name: "0.25"}
-
-
-@pytest.mark.parametrize(("version", "name"), [((0, 4, 31), FORMER_FRACTION), ((0, 10, 2), FRACTION)])
-def test_of_two_names_one_is_left(version: tuple[int, ...], name: str) -> None:
+def test_of_two_names_one_is_left() -> None:
     both = {FRACTION: "0.5", FORMER_FRACTION: "0.5"}
 
-    left = both | variables(ONE, False, both, version)
+    left = both | variables(ONE, False, both)
 
-    assert {key: value for key, value in left.items() if value is not None} == {name: "0.25"}
+    assert {key: value for key, value in left.items() if value is not None} == {FRACTION: "0.25"}
 
 
 @pytest.mark.parametrize(
@@ -118,6 +104,7 @@ def test_of_two_names_one_is_left(version: tuple[int, ...], name: str) -> None:
     [
         ({}, False, {FRACTION: "0.5", PREALLOCATE: "false"}, {}),
         ({}, True, {FRACTION: "0.5"}, {PREALLOCATE: "false"}),
+        (ONE, False, {}, {FRACTION: "0.25"}),
         (ONE, True, {}, {FRACTION: "0.25", PREALLOCATE: "false"}),
         (ONE, False, {PREALLOCATE: "0"}, {FRACTION: "0.25", PREALLOCATE: None}),
         (ONE, False, {PREALLOCATE: "true", ALLOCATOR: "bfc"}, {FRACTION: "0.25"}),

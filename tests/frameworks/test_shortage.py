@@ -62,9 +62,6 @@ TEXTS = {
     "free. Including non-PyTorch memory, this process has 7.76 GiB memory in use.": pytorch(
         size=20 * MIB, device="cuda:1"
     ),
-    "CUDA out of memory. Tried to allocate 1.50 GiB (GPU 0; 7.79 GiB total capacity; 6.50 GiB already allocated)": (
-        pytorch(size=3 * GIB // 2, device="cuda:0", in_use=13 * GIB // 2)
-    ),
     "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 7.79 GiB of which 1.00 GiB is free. "
     "Of the allocated memory 5.50 GiB is allocated by PyTorch, and 1.02 GiB is reserved by PyTorch but unallocated.": (
         pytorch(size=2 * GIB, device="cuda:0", in_use=11 * GIB // 2)

@@ -194,7 +194,7 @@ def _stand_ins() -> dict[str, Callable[..., object]]:
     module: ModuleType = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     of_machine = {name: found for name, found in vars(module).items() if inspect.isfunction(found) and name != "take"}
-    return {**of_machine, **vars(torch_stand_in.torch(allocated=[], reserved=[], fractions=[]).cuda)}
+    return {**of_machine, **vars(torch_stand_in.torch(allocated=[], reserved=[]).cuda)}
 
 
 def by_name() -> tuple[dict[str, int], int | None]:

@@ -15,7 +15,7 @@ def torch(
     *,
     allocated: Sequence[int],
     reserved: Sequence[int],
-    fractions: Sequence[float] | None = None,
+    fractions: Sequence[float] = (),
     total: int = 0,
     awake: bool = True,
     version: str = "2.13.0",
@@ -25,7 +25,7 @@ def torch(
     Args:
         allocated: bytes, by GPU; the peaks are twice that.
         reserved: bytes, by GPU.
-        fractions: what limits it, by GPU; None for a release that does not tell.
+        fractions: what limits it, by GPU; without any, nothing does.
         total: bytes of each GPU.
         awake: whether it has started CUDA.
         version: its release, which has `current` and `contexts` for a test to read.
@@ -34,7 +34,7 @@ def torch(
     module = ModuleType("torch")
     current, contexts = [0], [number for number, size in enumerate(reserved) if size]
     moves = tuple(map(int, version.split(".")[:2])) < (2, 10)
-    values = None if fractions is None else list(fractions)
+    values = list(fractions) or [1.0] * len(taken)
 
     def set_device(number: int) -> None:
         current[0] = number
@@ -44,7 +44,6 @@ def torch(
     def read(number: int) -> float:
         if moves:
             set_device(number)
-        assert values is not None
         return values[number]
 
     def write(fraction: float, number: int) -> None:
@@ -52,7 +51,6 @@ def torch(
             raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
         if moves:
             set_device(number)
-        assert values is not None
         values[number] = fraction
 
     @contextlib.contextmanager
@@ -73,10 +71,11 @@ def torch(
         "empty_cache": lambda: taken.__setitem__(slice(None), allocated),
         "device_count": lambda: len(taken),
         "get_device_properties": lambda _number: SimpleNamespace(total_memory=total),
+        "get_per_process_memory_fraction": read,
+        "set_per_process_memory_fraction": write,
+        "current_device": lambda: current[0],
+        "device": device,
     }
-    if fractions is not None:
-        answers |= {"get_per_process_memory_fraction": read, "set_per_process_memory_fraction": write}
-        answers |= {"current_device": lambda: current[0], "device": device}
     module.cuda = SimpleNamespace(**answers)  # type: ignore[attr-defined]
     module.__version__ = version  # type: ignore[attr-defined]
     module.current, module.contexts, module.fractions = current, contexts, values  # type: ignore[attr-defined]

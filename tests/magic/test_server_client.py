@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import socket
@@ -13,14 +12,11 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from tests.jupyter import free_port
-from tfgpu_magic.notebook import server_client
-from tfgpu_magic.notebook.server_client import Server
 
 SECRET = "the-token"
 FIND = """
@@ -127,18 +123,6 @@ def test_the_server_that_a_kernel_comes_from_is_found_and_gets_its_token(tmp_pat
     assert ours.heard.startswith("GET /user/me/api/kernels/0123-abc HTTP/1.1\r\n")
     assert f"Authorization: token {SECRET}\r\n" in ours.heard
     assert f"Host: localhost:{ours.port}\r\n" in ours.heard
-
-
-def test_a_kernel_that_was_started_before_an_upgrade_is_restarted_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    server, executed = Server(pid=1, born=0.0, url="", token="", kernel="0123-abc"), list[str]()
-    order = {"server": asdict(server), "connection": "", "words": ["growth", ""], "pid": dead_pid()}
-    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(order)))
-    monkeypatch.setattr(server_client, "_execute", lambda code, _: executed.append(code))
-    monkeypatch.setattr(Server, "call", lambda *_, **__: None)
-
-    server_client._main()
-
-    assert executed[1:] == ["import tfgpu_magic; tfgpu_magic._resume(*['growth', ''])"]
 
 
 def test_so_it_is_where_a_program_between_them_has_started_the_kernel(tmp_path: Path) -> None:

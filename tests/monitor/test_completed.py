@@ -6,7 +6,7 @@ import pytest
 
 from tests.sizes import GIB
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.driver.readers import completed
+from tfgpu_magic.monitor.driver.readings import completed
 
 GPUS = (Gpu(index=0, uuid="GPU-a", used=GIB), Gpu(index=1, uuid="GPU-b", used=GIB))
 ROWS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import closing
 
 import psutil
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from tests.sizes import GIB
 from tfgpu_magic.monitor.driver import limits, nvml
 from tfgpu_magic.monitor.driver.nvml import NvmlReader
-from tfgpu_magic.monitor.driver.readers import completed
+from tfgpu_magic.monitor.driver.readings import completed
 
 from .driver import COMPUTE, GRAPHICS, LIMITS, MPS, Device, Driver
 
@@ -55,7 +56,7 @@ def test_what_moves_while_it_is_read_is_nobody_elses(driver: Driver, monkeypatch
 
 
 def test_what_does_not_change_is_asked_once(driver: Driver) -> None:
-    with NvmlReader() as reader:
+    with closing(NvmlReader()) as reader:
         for _ in range(5):
             reader.read()
 
@@ -73,7 +74,7 @@ def test_limits_are_asked_for_once_a_recount_where_there_are_none(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "cgroups", lambda: pytest.fail("an older driver has no such call"))
-    with NvmlReader() as reader:
+    with closing(NvmlReader()) as reader:
         reader.read()
         monkeypatch.setattr(limits, "cgroups", lambda: ["/sys/fs/cgroup/own", "/sys/fs/cgroup"])
         driver.missing.remove(LIMITS)
@@ -93,7 +94,7 @@ def test_a_limit_beyond_the_gpus_memory_is_none(driver: Driver, monkeypatch: pyt
     monkeypatch.setattr(limits, "cgroups", lambda: ["/sys/fs/cgroup/own"])
     driver.missing.remove(LIMITS)
     driver.devices[0].hard = 60 * GIB
-    with NvmlReader() as reader:
+    with closing(NvmlReader()) as reader:
         gpu = reader.read().gpus[0]
 
     assert (gpu.limit, gpu.free, gpu.most) == (None, 11 * GIB, gpu.total)
@@ -102,7 +103,7 @@ def test_a_limit_beyond_the_gpus_memory_is_none(driver: Driver, monkeypatch: pyt
 def test_dear_lists_are_asked_only_when_wanted(driver: Driver) -> None:
     driver.devices[0].lists = {COMPUTE: [(10, GIB)], GRAPHICS: [(12, GIB)]}
 
-    with NvmlReader() as reader:
+    with closing(NvmlReader()) as reader:
         none = reader.read(processes=False)
         compute = reader.read(graphics=False)
 
@@ -234,7 +235,7 @@ def test_no_list_is_said_and_leaves_the_memory_that_is_told(
 @pytest.mark.parametrize(("code", "words"), [(15, "lost"), (16, "reset"), (999, "unknown error"), (77, "error 77")])
 def test_a_failing_gpu_says_why_and_others_live_on(monkeypatch: pytest.MonkeyPatch, code: int, words: str) -> None:
     driver = Driver(Device("GPU-0", used=GIB), Device("GPU-1", used=2 * GIB)).install(monkeypatch)
-    with NvmlReader() as reader:
+    with closing(NvmlReader()) as reader:
         reader.read()
         driver.devices[0].codes = {"nvmlDeviceGetMemoryInfo_v2": code}
         failed = reader.read()
@@ -277,7 +278,7 @@ def test_compute_instances_of_one_gpu_instance_keep_labels_of_their_own(monkeypa
 
 def test_gpus_that_come_go_or_change_places_are_known_by_uuid(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tfgpu_magic.monitor.driver.nvml.RECOUNT_EVERY", 0.0)
-    with NvmlReader() as reader:
+    with closing(NvmlReader()) as reader:
         reader.read()
         driver.devices.insert(0, Device("GPU-new", name=b"New"))
         gpus = reader.read().gpus
@@ -299,7 +300,7 @@ def test_a_driver_that_does_not_start_is_said_and_tried_again(
     driver: Driver, failing: int, words: str, absent: bool
 ) -> None:
     driver.start = failing
-    with NvmlReader() as reader:
+    with closing(NvmlReader()) as reader:
         snapshot = reader.read()
         driver.start = 0
         later = reader.read()
@@ -344,7 +345,7 @@ def test_a_process_with_a_new_sample_uses_the_gpu_and_the_others_do_not(used: Dr
     device = used.devices[0]
     at = int(1e6 * time.time()) - 1000
     device.samples = [(10, at, 30, 5, 0, 0), (10, at + 2, 20, 5, 0, 0), (11, at + 1, 0, 0, 3, 0)]
-    with NvmlReader() as reader:
+    with closing(NvmlReader()) as reader:
         first = percentages(reader)
         device.samples.append((12, at + 3, 50, 0, 0, 0))
         second = percentages(reader)
@@ -366,7 +367,7 @@ def test_what_the_driver_has_kept_from_before_the_first_reading_is_no_use_now(us
 def test_a_driver_that_counts_from_its_own_start_is_understood(used: Driver) -> None:
     device = used.devices[0]
     device.samples = [(10, 1000, 30, 5, 0, 0)]
-    with NvmlReader() as reader:
+    with closing(NvmlReader()) as reader:
         first = percentages(reader)
         device.samples.append((11, 3000, 50, 0, 0, 0))
         second = percentages(reader)
@@ -394,7 +395,7 @@ def test_samples_that_cannot_be_are_left_out(used: Driver, sample: tuple[int, in
 def test_a_sample_of_the_future_hides_no_later_one(used: Driver) -> None:
     now = int(1e6 * time.time())
     used.devices[0].samples = [(10, now + 10**12, 50, 0, 0, 0)]
-    with NvmlReader() as reader:
+    with closing(NvmlReader()) as reader:
         percentages(reader)
         used.devices[0].samples = [(11, now + 10**6, 50, 0, 0, 0)]
 
@@ -405,7 +406,7 @@ def test_a_clock_that_is_set_back_leaves_what_is_in_use_in_use(used: Driver, mon
     """The driver's samples bear the clock's time, which an hour ago was an hour ahead."""
     device, now = used.devices[0], time.time()
     seen = []
-    with NvmlReader() as reader:
+    with closing(NvmlReader()) as reader:
         for clock in (now + 3600, now, now + 1, now + 2):
             monkeypatch.setattr(time, "time", lambda clock=clock: clock)
             device.samples = [(10, int(1e6 * (clock - past)), 90, 5, 0, 0) for past in (0.2, 0.1)]
@@ -432,7 +433,7 @@ def test_nobody_is_sampled_where_nobody_is_listed(used: Driver) -> None:
 
 
 def test_sensors_are_read_with_the_graphics_processes_and_kept_in_between(used: Driver) -> None:
-    with NvmlReader() as reader:
+    with closing(NvmlReader()) as reader:
         whole = reader.read()
         lists = reader.read(graphics=False)
         memory = reader.read(processes=False)
@@ -445,7 +446,7 @@ def test_sensors_are_read_with_the_graphics_processes_and_kept_in_between(used: 
 
 
 def test_the_use_of_a_gpu_is_of_its_own_reading(used: Driver) -> None:
-    with NvmlReader() as reader:
+    with closing(NvmlReader()) as reader:
         whole = reader.read()
         used.devices[0].utilisation = 90
         memory = completed(reader.read(processes=False), whole, processes=False, graphics=False)
@@ -455,7 +456,7 @@ def test_the_use_of_a_gpu_is_of_its_own_reading(used: Driver) -> None:
 
 
 def test_sensors_of_a_gpu_that_fails_are_gone(used: Driver) -> None:
-    with NvmlReader() as reader:
+    with closing(NvmlReader()) as reader:
         whole = reader.read()
         used.devices[0].codes = {"nvmlDeviceGetMemoryInfo_v2": 15}
         failed = completed(reader.read(processes=False), whole, processes=False, graphics=False)

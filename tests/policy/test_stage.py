@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from types import SimpleNamespace
 
 import pytest
 
-from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.frameworks.tensorflow import devices
 from tfgpu_magic.policy.process_state import Stage
 
@@ -35,12 +33,3 @@ def test_a_release_that_was_never_tried_is_known_as_old(tensorflow: SimpleNamesp
     tensorflow.__version__ = version
 
     assert devices.too_old() == (version if old else None)
-
-
-def test_where_libraries_cannot_be_asked_for_without_loading_them_none_is_loaded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delattr(os, "RTLD_NOLOAD")
-
-    assert cuda.loaded() is None
-    assert not cuda.initialised()

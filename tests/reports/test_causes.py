@@ -282,12 +282,12 @@ def test_jupyter_13_a_refusal_has_a_line_for_it(machine: Machine) -> None:
 
 MOVES = """
 from tfgpu_magic.monitor.collector import read
-from tfgpu_magic.monitor.driver.readers import Readers
+from tfgpu_magic.monitor.driver.nvml import NvmlReader
 from tfgpu_magic.monitor.table.tabulate import Known, make
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.simgpu import Machine
 
-machine, reader = Machine.current(), Readers()
+machine, reader = Machine.current(), NvmlReader()
 listed = read(reader, None, "graphics")
 neighbour = machine.add_neighbour("6GiB@0")
 for kind in ("memory", "lists"):

@@ -12,7 +12,6 @@ from tfgpu_magic.lab import counters
 from tfgpu_magic.model import phrases
 from tfgpu_magic.monitor.board.history import History
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT
-from tfgpu_magic.monitor.driver.sources import makers
 from tfgpu_magic.monitor.table import fetch, message
 
 UNSEEN = 1
@@ -66,4 +65,4 @@ def _sentence(since: float, total: counters.Total) -> str:
 
 
 def _slow() -> None:
-    print(f"tfgpu: waiting for the {makers()} driver, which is slow to answer…", file=sys.stderr)
+    print("tfgpu: waiting for the NVIDIA driver, which is slow to answer…", file=sys.stderr)

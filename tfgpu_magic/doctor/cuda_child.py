@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.frameworks import cuda
-from tfgpu_magic.monitor.driver.readers import Readers
+from tfgpu_magic.monitor.driver.nvml import NvmlReader
 from tfgpu_magic.units import BINARY
 
 if TYPE_CHECKING:
@@ -30,15 +30,15 @@ def _answer() -> dict[str, Any]:
         return {"library": str(error)}
     shown = cuda.shown()
     answer: dict[str, Any] = {"version": cuda.version(), "code": code, "name": cuda.name(code), "shown": shown}
-    readers = Readers()
-    before = readers.read(graphics=False)
+    reader = NvmlReader()
+    before = reader.read(graphics=False)
     free = {gpu.uuid: gpu.free or 0 for gpu in before.gpus}
     ordinal = max(range(len(shown)), key=lambda n: free.get(shown[n], 0), default=None)
     if code or ordinal is None or free.get(shown[ordinal], 0) < ROOM:
         return answer
     made = cuda.make_context(ordinal)
     answer["context"] = {"gpu": shown[ordinal], "code": made, "name": cuda.name(made)}
-    after = readers.read(graphics=False)
+    after = reader.read(graphics=False)
     own = [row for row in after.processes if row.pid == os.getpid()]
     took = _used(after, shown[ordinal], _used(before, shown[ordinal], 0))
     return answer | {"listed": {"own": bool(own), "held": own[0].held if own else None}, "took": took}

@@ -22,7 +22,6 @@ from tfgpu_magic.host import here
 from tfgpu_magic.model.said import say
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
-from tfgpu_magic.monitor.driver.sources import makers
 from tfgpu_magic.policy import fallback, parser
 from tfgpu_magic.policy.plan import Plan, make, renew
 from tfgpu_magic.policy.policy import NOTHING, Policy
@@ -328,4 +327,4 @@ def look_well() -> Snapshot:
 def slow() -> None:
     """Print why nothing happens, if the user can see it below a cell."""
     if import_hook.in_a_cell():
-        import_hook.show(f"Waiting for the {makers()} driver, which is slow to answer…")
+        import_hook.show("Waiting for the NVIDIA driver, which is slow to answer…")

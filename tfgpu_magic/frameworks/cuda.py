@@ -36,7 +36,7 @@ _probes: dict[tuple[tuple[str, str], ...], Probe] = {}
 def loaded() -> ctypes.CDLL | None:
     """Return the driver library, if something in this process has loaded it already."""
     global _library  # once loaded, it stays; to open it anew takes longer than most calls
-    if _library is None and hasattr(os, "RTLD_NOLOAD"):  # not so on Windows, where TensorFlow uses no GPU
+    if _library is None:
         with contextlib.suppress(OSError):
             _library = ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     return _library

@@ -173,14 +173,15 @@ def legend(curves: Sequence[Curve]) -> str:
     return f'<p class="tfgpu-keys">{" · ".join(keys)}</p>' if len(keys) > 1 else ""
 
 
-def line(curve: Curve, width: int = 40) -> str:
+def line(curve: Curve) -> str:
     """Draw a curve in one line of text: ``▁▂▅█``."""
     highest = max(curve.highest, 1)
-    thinned = _thinned(curve.points, width)
+    thinned = _thinned(curve.points, _WIDTH)
     return "".join(_BLOCKS[min(len(_BLOCKS) - 1, count * len(_BLOCKS) // highest)] for _, count in thinned)
 
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
+_WIDTH = 40  # characters
 
 
 def cell_name(cell: CellUse) -> str:

@@ -187,7 +187,7 @@ def _keras_settings() -> dict[str, Any]:
     """
     keras: Any = sys.modules.get("keras")
     found: dict[str, Any] = {}
-    with contextlib.suppress(AttributeError):  # Keras 2, or one that is being imported in another thread
+    with contextlib.suppress(AttributeError):  # it is being imported in another thread
         found |= {name: getattr(keras.config, name)() for name in ("floatx", "epsilon", "image_data_format")}
         found["policy"] = keras.dtype_policies.serialize(keras.config.dtype_policy())
     return found

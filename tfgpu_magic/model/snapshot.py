@@ -1,4 +1,4 @@
-"""A machine's GPUs and their processes at one time, as plain data with one JSON form. A `SourceReader` makes it."""
+"""A machine's GPUs and their processes at one time, as plain data with one JSON form. An `NvmlReader` makes it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Gpu(NamedTuple):
     """One GPU, or one MIG instance of a GPU. All sizes are bytes; None is unknown.
 
     Attributes:
-        index: the number of the GPU, as its driver counts (`readers.joined`); MIG instances carry their parent's.
+        index: the number of the GPU, as the driver counts; MIG instances carry their parent's.
         instance: the number of the MIG instance on its parent, None for a whole GPU.
         uuid: ``GPU-...`` or ``MIG-...``, as `CUDA_VISIBLE_DEVICES` takes it.
         name: the product's name.

@@ -1,1 +1,1 @@
-"""From the drivers' figures to the rows that views show: snapshot, owners, rows."""
+"""From the driver's figures to the rows that views show: snapshot, owners, rows."""

@@ -1,4 +1,4 @@
-"""The one process of a user that asks the drivers, for all viewers: `python -m tfgpu_magic.monitor.collector`.
+"""The one process of a user that asks the driver, for all viewers: `python -m tfgpu_magic.monitor.collector`.
 
 It writes to the board, and ends when there are no viewers any more. A lock makes it the only one: a second collector
 ends at once. One that cannot read the GPUs ends after a while too, so that the next viewer's may try: the first viewer
@@ -27,14 +27,13 @@ from tfgpu_magic.monitor.board.lockfile import LIBRARIES, LINGER, PROCESS_NAME, 
 from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.monitor.board.snapshot_file import BOARD, LOCK, Writer
 from tfgpu_magic.monitor.board.unused import Ledger
-from tfgpu_magic.monitor.driver.readers import Readers, completed
+from tfgpu_magic.monitor.driver.nvml import NvmlReader
+from tfgpu_magic.monitor.driver.readings import completed
 from tfgpu_magic.monitor.driver.schedule import ASLEEP, DriverSleep, Schedule, WantedIntervals
 from tfgpu_magic.monitor.owners.holders import HolderFacts, Holders, users_holder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tfgpu_magic.monitor.driver.sources import SourceReader
 
 BLIND_FOR, MOST_DOUBLINGS = 20.0, 4
 """Seconds without the GPUs after which a collector ends, and how often they double: five minutes in the end."""
@@ -128,7 +127,7 @@ class _Readings:
 
     def __init__(self, place: BoardDirectory, lock: int, writer: Writer, duty: Duty) -> None:
         folders = [folder for folder in os.environ.get(LIBRARIES, "").split(":") if folder]
-        self._reader, self._schedule, self._driver_sleep = Readers(folders), Schedule(), DriverSleep()
+        self._reader, self._schedule, self._driver_sleep = NvmlReader(folders), Schedule(), DriverSleep()
         self._lock, self._writer, self._patience = lock, writer, duty.patience
         self._ledger, self._holders = Ledger(writer.past), Holders(duty.read)
         self._quiet, self._count = partial(duty.quiet, place), duty.listed(place, writer.past)
@@ -228,8 +227,8 @@ def _moved(snapshot: Snapshot, listed: Mapping[str, int | None]) -> bool:
     return any(now is not None and then is not None and abs(now - then) > LISTS_WHEN_MOVED for now, then in pairs)
 
 
-def read(reader: SourceReader, before: Snapshot | None, kind: str) -> Snapshot:
-    """Ask the drivers for a kind of reading, and complete it from the one before."""
+def read(reader: NvmlReader, before: Snapshot | None, kind: str) -> Snapshot:
+    """Ask the driver for a kind of reading, and complete it from the one before."""
     processes, graphics = kind != "memory", kind == "graphics"
     fresh = reader.read(processes=processes, graphics=graphics)
     return completed(fresh, before, processes=processes, graphics=graphics)

@@ -56,7 +56,7 @@ def last() -> Snapshot | None:
 class Live:
     """The GPUs as they are from second to second, for a viewer that looks repeatedly.
 
-    Every look costs microseconds, however many viewers there are: one process asks the drivers for all of the machine,
+    Every look costs microseconds, however many viewers there are: one process asks the driver for all of the machine,
     where a service does so, else for all of the user's. The latter is started by the first look, started again when it
     was killed, and ends when there was no look for a while. What reads the board raises `MonitorError`, as `look`. Not
     thread-safe.

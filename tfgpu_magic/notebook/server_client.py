@@ -169,7 +169,7 @@ def _connection(scheme: str, host: str, port: int, *, seconds: float) -> http.cl
 def _main() -> None:
     order = json.load(sys.stdin)
     _execute("", order["connection"])  # it is answered after the cells that were waiting: their pages have the result
-    time.sleep(order.get("pause", 0.5))  # an older kernel does not say it
+    time.sleep(order["pause"])
     asking = threading.Thread(target=Server(**order["server"]).call, args=("/restart",), kwargs={"post": True})
     asking.start()
     _wait_for_the_end_of(order["pid"], asking)

@@ -183,10 +183,10 @@ def of_file() -> Settings:
         return Settings(where, unread=why)
 
 
-def policy_for_user(*given: Settings, environ: Mapping[str, str] = os.environ) -> tuple[str, str]:
+def policy_for_user(*given: Settings) -> tuple[str, str]:
     """Return the policy of this user and its source: the environment's, else that of the first that has one."""
-    if policy.POLICY in environ:
-        return environ[policy.POLICY], f"${policy.POLICY}"
+    if policy.POLICY in os.environ:
+        return os.environ[policy.POLICY], f"${policy.POLICY}"
     return next((found for settings in given if (found := settings.policy) is not None), ("", ""))
 
 

@@ -25,10 +25,10 @@ from tfgpu_magic.model.said import in_a_row, say
 from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkRequest, FrameworkState, phrase
 from tfgpu_magic.policy.process_state import Stage
 
-# Errors: what jaxlib 0.10.2 raises on a simulated machine, and jaxlib 0.4's texts: `bfc_allocator.cc`,
+# Errors: what jaxlib 0.10.2 raises on a simulated machine, and texts of its sources: `bfc_allocator.cc`,
 # `pjrt_client.cc`, `se_gpu_pjrt_client.cc`, `cuda_dnn.cc`, `solver_handle_pool.cc`.
-# "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2.00GiB."; before 0.5 "... Out of memory allocating
-# 2147483648 bytes." and "... Failed to allocate request for 2.00GiB (2147483648B) on device ordinal 0".
+# "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2.00GiB."; "... Out of memory allocating 2147483648
+# bytes."; "... Failed to allocate request for 2.00GiB (2147483648B) on device ordinal 0".
 _ARRAY = re.compile(
     r"RESOURCE_EXHAUSTED: (?:Out of memory (?:while trying to allocate|allocating)|Failed to allocate request for) "
     r"(?P<size>[\d.]+ ?[A-Za-z]+)(?: \((?P<exact>\d+)B\))?(?:.*?device ordinal (?P<gpu>\d+))?",
@@ -121,7 +121,7 @@ class Jax(Framework):
             return FrameworkPlan(framework=self.name)
         held = wanted.within(settings.own_fraction(state.environment))
         fractions = held.fractions
-        variables = settings.variables(fractions, wanted.grows, state.environment, state.version)
+        variables = settings.variables(fractions, wanted.grows, state.environment)
         notes = [*held.lowered(self.name), *settings.remarks(fractions, wanted.grows, state.environment)]
         allocator = settings.uncapped(state.environment)
         if fractions and allocator is not None:

@@ -1,12 +1,12 @@
 """The environment variables that decide what JAX takes of its GPUs, for a policy. Pure.
 
-All of this was seen on jaxlib 0.10.2, run on a simulated machine (`tests/frameworks/test_jax.py`), and on the wheels of
-earlier releases. JAX reads the variables when it looks for its plug-ins, which it does once: at its first array or
-operation, and not at its import (`jaxlib.xla_client.generate_pjrt_gpu_plugin_options`).
+All of this was seen on jaxlib 0.10.2, run on a simulated machine (`tests/frameworks/test_jax.py`). JAX reads the
+variables when it looks for its plug-ins, which it does once: at its first array or operation, and not at its import
+(`jaxlib.xla_client.generate_pjrt_gpu_plugin_options`).
 
-- `XLA_CLIENT_MEM_FRACTION` is known from jaxlib 0.4.32 on. Its former name, `XLA_PYTHON_CLIENT_MEM_FRACTION`, still is.
-  Where both are set, JAX goes on without its GPUs. It is a fraction of a GPU's total as CUDA tells it, whatever is
-  free; the CUDA context comes on top. There is one for all GPUs of a process; without it, it is 0.75.
+- `XLA_CLIENT_MEM_FRACTION` has a former name, `XLA_PYTHON_CLIENT_MEM_FRACTION`, which is still read. Where both are
+  set, JAX goes on without its GPUs. It is a fraction of a GPU's total as CUDA tells it, whatever is free; the CUDA
+  context comes on top. There is one for all GPUs of a process; without it, it is 0.75.
 - With the fraction JAX takes its whole pool, at the first array on a GPU. With `XLA_PYTHON_CLIENT_PREALLOCATE` at
   ``false``, ``False`` or ``0``, its pool grows, and the fraction caps it. It gives nothing back.
 - `XLA_PYTHON_CLIENT_ALLOCATOR` at ``platform`` or ``cuda_async`` leaves the fraction without effect.
@@ -33,15 +33,11 @@ DEFAULT_FRACTION = 0.75
 _LEAST = Decimal("0.000001")
 """The fraction for nothing at all: some KiB, as JAX takes 0 for no setting."""
 
-_SINCE = (0, 4, 32)
-"""The version of jaxlib from which `FRACTION` is known."""
 _GROWS = ("false", "False", "0")
 _CAPPED = ("", "default", "bfc")
 
 
-def variables(
-    fractions: Mapping[str, Decimal], grows: bool, environment: Mapping[str, str], version: tuple[int, ...] = ()
-) -> dict[str, str | None]:
+def variables(fractions: Mapping[str, Decimal], grows: bool, environment: Mapping[str, str]) -> dict[str, str | None]:
     """Return the variables that a policy sets, None to remove one. The policy wins over the environment.
 
     Args:
@@ -49,15 +45,12 @@ def variables(
             Empty without a limit.
         grows: whether JAX takes memory as it needs it, and not at once.
         environment: the variables as they are.
-        version: jaxlib's; empty where it is not known, which counts as a new one.
     """
     found: dict[str, str | None] = {}
     if fractions:
-        new = not version or version >= _SINCE
-        name, other = (FRACTION, FORMER_FRACTION) if new else (FORMER_FRACTION, FRACTION)
-        found[name] = str(max(min(fractions.values()), _LEAST))
-        if other in environment:
-            found[other] = None
+        found[FRACTION] = str(max(min(fractions.values()), _LEAST))
+        if FORMER_FRACTION in environment:
+            found[FORMER_FRACTION] = None
     if grows:
         found[PREALLOCATE] = "false"
     elif fractions and environment.get(PREALLOCATE) in _GROWS:

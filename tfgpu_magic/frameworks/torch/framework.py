@@ -44,15 +44,13 @@ In an older one, reading or setting a fraction makes a context on its GPU, and l
 UNCACHED = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 """The variable, set to anything, with which PyTorch takes each tensor's memory of the driver and heeds no fraction."""
 
-# Errors: PyTorch 1.13 to 2.13, `CUDACachingAllocator.cpp`, `CUDAException.cpp`, `cuda/Exceptions.h`.
-# "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 7.79 GiB of which ..."; before 2.1
-# "... Tried to allocate 2.00 GiB (GPU 0; 7.79 GiB total capacity; ...".
+# Errors: PyTorch 2.6 to 2.13, `CUDACachingAllocator.cpp`, `CUDAException.cpp`, `cuda/Exceptions.h`.
+# "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 7.79 GiB of which ...".
 _TENSOR = re.compile(
-    r"CUDA out of memory\.(?: Tried to allocate (?P<size>[\d.]+ ?\w+)\.?)?(?:\s*\(?GPU (?P<gpu>\d+)(?:;| has))?",
-    re.IGNORECASE,
+    r"CUDA out of memory\.(?: Tried to allocate (?P<size>[\d.]+ ?\w+)\.?)?(?:\s*GPU (?P<gpu>\d+) has)?", re.IGNORECASE
 )
-# "Of the allocated memory 5.50 GiB is allocated by PyTorch, and ..."; before 2.1 "... 5.50 GiB already allocated; ...".
-_IN_USE = re.compile(r"(?P<size>[\d.]+ ?\w+) (?:is allocated by PyTorch|already allocated)")
+# "Of the allocated memory 5.50 GiB is allocated by PyTorch, and ...".
+_IN_USE = re.compile(r"(?P<size>[\d.]+ ?\w+) is allocated by PyTorch")
 # "CUDA error: out of memory": the driver's own answer, as when PyTorch starts CUDA.
 _DRIVER = re.compile(r"CUDA error: out of memory|CUDA driver error: out of memory|cudaErrorMemoryAllocation")
 _LIBRARY = re.compile(r"CUDA error: CU\w+_STATUS|cuDNN error:|valid cuDNN algorithm|find an engine|cusolver error")
@@ -274,12 +272,11 @@ class Torch(Framework):
         self._told[number] = own, fraction
 
     def _fraction(self, module: Any, number: int) -> float:
-        """Return the fraction of a GPU that its allocator may reserve; where it does not tell, what we have set."""
-        fraction_of = getattr(module, "get_per_process_memory_fraction", None)
-        if fraction_of is None or (_moves() and cuda.shown()[number] not in cuda.contexts()):
+        """Return the fraction of a GPU that its allocator may reserve; where it cannot be asked, what we have set."""
+        if _moves() and cuda.shown()[number] not in cuda.contexts():
             return self._told.get(number, (1.0, 1.0))[1]
         with module.device(number) if _moves() else contextlib.nullcontext():
-            return min(1.0, float(fraction_of(number)))
+            return min(1.0, float(module.get_per_process_memory_fraction(number)))
 
     def _limit(self, module: Any, number: int) -> int | None:
         """Return the bytes that its allocator may reserve of a GPU; None where nothing limits it."""

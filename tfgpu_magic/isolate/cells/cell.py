@@ -137,7 +137,7 @@ class Cell:
         surely = seen.surely.union(line.inputs or (), line.also)
         pieces, unsent = _pickled(inputs, surely)
         settings = CellSettings(
-            source=_as_numbered(body, "%%tf_gpu isolate"),
+            source=_as_numbered(body),
             number=self._number,
             outputs=line.outputs,
             sent={name: len(piece.parts) for name, piece in pieces.items()},
@@ -403,9 +403,9 @@ def _pickled(inputs: Mapping[str, object], surely: frozenset[str]) -> tuple[dict
     return pieces, unsent
 
 
-def _as_numbered(body: str, magic: str) -> str:
+def _as_numbered(body: str) -> str:
     """Return the text below a magic with its lines numbered as in the notebook, where the first line is the magic's."""
-    return body if body.lstrip().startswith("%%") else f"# {magic}\n{body}"
+    return body if body.lstrip().startswith("%%") else f"# %%tf_gpu isolate\n{body}"
 
 
 def _cells(shell: Any) -> dict[str, tuple[int, str]]:

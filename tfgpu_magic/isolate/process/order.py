@@ -35,7 +35,7 @@ class Order:
         package: the package that the program's main module is in, for its relative imports.
         file: the main module's file; None in a notebook.
         module: the main module's name where the program was run by it.
-        keras: Keras' settings for a whole process, mixed precision as its configuration; none without Keras 3.
+        keras: Keras' settings for a whole process, mixed precision as its configuration; none without Keras.
         apply: sets TensorFlow up, given a policy and a function that returns the GPUs; imported there by its name.
         policy: the policy for its GPUs.
         frameworks: for which frameworks the policy is, as `apply` takes it.

@@ -15,12 +15,13 @@ from pathlib import Path
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.host import SIMULATED
 from tfgpu_magic.model.said import in_a_row, say
-from tfgpu_magic.monitor.driver.sources import SOURCES
 
 PLACE = "TFGPU_MAGIC_DIR"
 """The directory for what views share, in place of the user's own; the server and all kernels must have the same."""
 _OF_A_VIEW = ("board", "lock")
 """Prefixes of the files that belong to one view of the GPUs; all others belong to the whole machine."""
+_DEVICES = "nvidia[0-9]*", "nvidiactl", "dxg", "nvidia-caps/*"
+"""Patterns of the names below /dev from which it follows which GPUs a process may open."""
 _TEMPORARY = Path("/tmp")  # noqa: S108  BoardDirectory checks the owner
 CHECK = 8
 """Bytes that a text's length and checksum take before it (`checked`)."""
@@ -288,7 +289,7 @@ def _seen() -> tuple[object, ...]:
 
 
 def devices() -> tuple[str, ...]:
-    """Return the names of the drivers' devices in /dev that may be opened; a simulated machine has none."""
+    """Return the names of the driver's devices in /dev that may be opened; a simulated machine has none."""
     return () if SIMULATED in os.environ else tuple(name for name in _devices() if os.access(f"/dev/{name}", os.R_OK))
 
 
@@ -299,8 +300,7 @@ def _root() -> tuple[int, int]:
 
 
 def _devices() -> list[str]:
-    patterns = [pattern for source in SOURCES for pattern in source.devices]
-    return [name for pattern in patterns for name in sorted(glob.glob(pattern, root_dir="/dev"))]  # noqa: PTH207
+    return [name for pattern in _DEVICES for name in sorted(glob.glob(pattern, root_dir="/dev"))]  # noqa: PTH207
 
 
 def _suffix(*parts: object) -> str:

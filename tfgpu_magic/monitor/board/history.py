@@ -28,8 +28,6 @@ DEVICES = 128
 _EARLY = 0.5  # seconds: readings are late by a little, and the next one may be less late
 _TABLE = 16384  # bytes for the names of the columns
 _UNKNOWN = 2**64 - 1
-SIZE = _TABLE + (FINE + COARSE) * (16 + 8 * DEVICES)
-"""Bytes in the file, most of them never written."""
 
 
 @dataclass(frozen=True, slots=True)

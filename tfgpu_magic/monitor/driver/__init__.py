@@ -1,1 +1,1 @@
-"""Asks the drivers: the sources and what reads them, when that is done, and one look in a child process."""
+"""Asks the driver: what reads NVML, when that is done, and one look in a child process."""

@@ -1,4 +1,4 @@
-"""One look at the GPUs now, from a process that must never wait for a driver: a child process runs `readers`."""
+"""One look at the GPUs now, from a process that must never wait for the driver: a child process runs `nvml`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic import probe
 from tfgpu_magic.model.said import say
-from tfgpu_magic.monitor.driver.sources import checks, names
 from tfgpu_magic.probe import Probe, any_hangs
 
 if TYPE_CHECKING:
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
 # -c and not the file's path: Python keeps the bytecode of what is imported, not of the script it runs.
 # No garbage collection: a child that lives 40 ms and imports 10,000 objects has none to collect (3 ms).
 CODE = (
-    "import gc, sys; gc.disable(); sys.path += sys.argv[1:]; "
-    "from tfgpu_magic.monitor.driver.readers import main; main()"
+    "import gc, sys; gc.disable(); sys.path += sys.argv[1:]; from tfgpu_magic.monitor.driver.nvml import main; main()"
 )
 """What a look runs: it has the driver open, and holds no memory."""
 
@@ -77,15 +75,12 @@ class PendingLook:
             self._child = _still_asking()
             if self._child is None and any_hangs(min(0.2, timeout)):
                 self._trouble = say(
-                    "{driver} does not answer: an earlier call hangs in the driver. A reboot may be needed.",
-                    driver=names(),
+                    "NVML does not answer: an earlier call hangs in the driver. A reboot may be needed."
                 )
             elif self._child is None:
                 self._child = Probe(["-c", CODE, probe.PACKAGES])
         except OSError as error:  # no memory or no processes left
-            self._trouble = say(
-                "{driver} was not asked: no process could be started ({why}).", driver=names(), why=error.strerror
-            )
+            self._trouble = say("NVML was not asked: no process could be started ({why}).", why=error.strerror)
 
     def result(self, slow: Callable[[], None] | None = None, before: Snapshot | None = None) -> Snapshot:
         """Wait for the snapshot until the timeout, and return it; its `error` says in words why there is none.
@@ -104,11 +99,9 @@ class PendingLook:
             if asked.done or self._timeout >= asked.patience:
                 return _failed(
                     say(
-                        "{driver} did not answer within {seconds} s: the driver hangs, or takes longer to start. Try "
-                        "{command}.",
-                        driver=names(),
+                        "NVML did not answer within {seconds} s: the driver hangs, or takes longer to start. Try "
+                        "nvidia-smi.",
                         seconds=f"{asked.patience:.0f}",
-                        command=checks(),
                     )
                 )
             _late = asked
@@ -116,11 +109,9 @@ class PendingLook:
         if old is None or time.time() - old.time > SHOW_LATE_FOR:
             return _failed(
                 say(
-                    "{driver} did not answer within {seconds} s. A driver that nothing keeps awake takes some seconds "
-                    "to start, and it is still being asked: say it again. {command} shows whether it hangs.",
-                    driver=names(),
+                    "NVML did not answer within {seconds} s. A driver that nothing keeps awake takes some seconds "
+                    "to start, and it is still being asked: say it again. nvidia-smi shows whether it hangs.",
                     seconds=f"{self._timeout:g}",
-                    command=checks(),
                 )
             )
         age = f"{max(1.0, time.time() - old.time):.0f}"
@@ -154,13 +145,7 @@ def _read(out: str, err: str, code: int) -> Snapshot:
         return _snapshots().from_json(lines[0] if lines else "")
     except ValueError:
         why = (err.strip().splitlines() or [f"exit status {code}"])[-1]
-        return _failed(
-            say(
-                "{driver} gave no answer: the process that asked it ended without one ({why}).",
-                driver=names(),
-                why=why,
-            )
-        )
+        return _failed(say("NVML gave no answer: the process that asked it ended without one ({why}).", why=why))
 
 
 def _failed(error: str) -> Snapshot:

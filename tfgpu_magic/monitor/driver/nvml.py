@@ -81,10 +81,6 @@ class NvmlReader:
 
     Args:
         folders: where else to look for the driver's library, if the system does not find it.
-
-    Example:
-        >>> with NvmlReader() as reader:  # doctest: +SKIP
-        ...     snapshot = reader.read()
     """
 
     def __init__(self, folders: Iterable[str] = ()) -> None:
@@ -98,12 +94,6 @@ class NvmlReader:
         self._row_of_535 = False
         self._sampled: dict[str, int] = {}  # the time of each GPU's last sample of utilisation, in microseconds
         self._make_room(64)
-
-    def __enter__(self) -> NvmlReader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Shut NVML down; a later `read` starts it again."""
@@ -257,7 +247,6 @@ class NvmlReader:
             gpu.label,
             ((kind, rows) for kind, (_, rows) in lists.items()),
             total=None if limited else total,  # who is in another cgroup may hold more than is shown here
-            pid_max=LARGEST_PID,
             utilisation=self._utilisation(device) if any(rows for _, rows in lists.values()) else None,
         )
         if bare and listing == nvml_calls.OK:
@@ -347,6 +336,12 @@ def _machine_memory() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
+def main() -> None:
+    """Print one snapshot as one line of JSON, and exit at once: the operating system cleans everything up."""
+    print(NvmlReader().read().to_json(), flush=True)
+    os._exit(0)
+
+
 def rows(buffer: bytes, count: int, layout: struct.Struct) -> list[tuple[int, int]]:
     """Read the first `count` rows of a list as (pid, bytes)."""
     return [(fields[0], fields[1]) for fields in layout.iter_unpack(buffer[: layout.size * count])]
@@ -357,8 +352,7 @@ def merge(
     lists: Iterable[tuple[str, Sequence[tuple[int, int]]]],
     *,
     total: int | None,
-    pid_max: int,
-    utilisation: Mapping[int, int] | None = None,
+    utilisation: Mapping[int, int] | None,
 ) -> tuple[list[Process], bool]:
     """Make one row for each process from the lists of one GPU.
 
@@ -368,7 +362,6 @@ def merge(
         gpu: the `Gpu.label`.
         lists: each list's kind (``C``, ``G`` or ``M``, in this order) and its rows of (pid, bytes).
         total: bytes of the GPU's memory, None when unknown.
-        pid_max: the largest number that a pid can have.
         utilisation: the percentages of the processes that ran kernels, by pid; None where the driver does not tell.
 
     Returns:
@@ -380,7 +373,7 @@ def merge(
         for pid, size in list_rows:
             # To be listed is to have a context, which takes memory: 0 is what some containers see for unknown.
             held = None if size in (0, nvml_calls.NOT_AVAILABLE) else size
-            if not 0 < pid <= pid_max or (held is not None and total is not None and held > total):
+            if not 0 < pid <= LARGEST_PID or (held is not None and total is not None and held > total):
                 dropped = True
                 continue
             if pid not in merged:

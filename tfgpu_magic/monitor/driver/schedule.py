@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.model.said import say
-from tfgpu_magic.monitor.driver.sources import SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +36,7 @@ SLEEP_TIMEOUT = 20.0
 """Seconds in which a GPU that can sleep falls asleep; for one that has not, the driver is not closed again."""
 
 _PCI = Path("/sys/bus/pci/devices")
-_VENDORS = {source.vendor for source in SOURCES}
+_NVIDIA = "0x10de"  # its number on the PCI bus, as the system writes it (pci_ids.h)
 _DISPLAY = "0x03"  # the prefix of the class of graphics and 3D controllers (pci_ids.h)
 
 
@@ -174,7 +173,7 @@ class DriverSleep:
 def _gpus() -> Iterator[Path]:
     with contextlib.suppress(OSError):
         for device in _PCI.iterdir():
-            if _text(device / "vendor") in _VENDORS and _text(device / "class").startswith(_DISPLAY):
+            if _text(device / "vendor") == _NVIDIA and _text(device / "class").startswith(_DISPLAY):
                 yield device
 
 

@@ -13,7 +13,6 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
 from tfgpu_magic.host import SIMULATED
-from tfgpu_magic.monitor.driver.sources import SOURCES
 from tfgpu_magic.probe import CALLS
 
 if TYPE_CHECKING:
@@ -25,10 +24,10 @@ ISOLATED = "isolated call"
 LAUNCHER = "tfgpu"
 """The command under which programs run; they are named by themselves, and not by it."""
 
-_COMPUTES = tuple(file for source in SOURCES for file in source.computing)
+_COMPUTES = ("/dev/nvidia-uvm", "/dev/dxg")
 """Prefixes of the files that a process has open once it has started CUDA; who reads figures opens others."""
-_DEVICES = tuple(file for source in SOURCES for file in source.files or ("",))
-"""Prefixes of the files by which a driver is reached."""
+_DEVICES = ("/dev/nvidia", "/dev/nvhost", "/dev/nvmap", "/dev/nvgpu", "/dev/dxg")
+"""Prefixes of the files by which the driver is reached: on servers and desktops, on Jetson, on WSL."""
 
 
 def lives(pid: int) -> bool:

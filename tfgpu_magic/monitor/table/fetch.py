@@ -136,16 +136,13 @@ def _suspects(made: Table) -> str:
     )
 
 
-def owners(
-    pids: Collection[int], here: Collection[int] = (), *, call: bool = False, timeout: float = 1.5
-) -> Mapping[int, Owner]:
-    """Find the owners of pids, as a table names them; none where this machine's processes cannot be read in time.
+def owners(pids: Collection[int], here: Collection[int] = (), *, call: bool = False) -> Mapping[int, Owner]:
+    """Find the owners of pids, as a table names them; none where this machine's processes cannot be read in 1.5 s.
 
     Args:
         pids: the process ids.
         here: further pids, of processes that report of themselves or make calls, whether they hold memory or not.
         call: whether this process is an isolated call: "this notebook" is then the one that made it.
-        timeout: seconds to wait.
     """
 
     def find() -> Mapping[int, Owner]:
@@ -153,7 +150,7 @@ def owners(
         users = users_of(published) if published is not None and recent(published, time.time()) else {}
         return Owners(maker() if call else None).find(pids, together(found.reports, {}), here, found.names, users)
 
-    return within(timeout, find) or {}
+    return within(1.5, find) or {}
 
 
 def _read() -> Posted:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.model.rows import GpuRow, ProcessRow, Share, Table, by_gpu
 from tfgpu_magic.model.said import in_commas, say
-from tfgpu_magic.monitor.driver.sources import product
 from tfgpu_magic.monitor.owners.attribution import ENDED, OTHERS, SILENT, THIS, Owner
 
 if TYPE_CHECKING:
@@ -248,7 +247,7 @@ def _gpu_row(gpu: Gpu, rows: Sequence[ProcessRow], use: GpuUse | None, rest: str
     row = GpuRow(
         gpu=gpu.label,
         uuid=gpu.uuid,
-        name=product(gpu.name or "N/A"),
+        name=(gpu.name or "N/A").removeprefix("NVIDIA "),
         used=gpu.used,
         total=gpu.total,
         free=gpu.free,
