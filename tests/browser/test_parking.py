@@ -115,7 +115,6 @@ def test_the_notification_offers_it_and_goes(scene: Scene, page: Page, notebook:
     visit(page, scene)
     toast = page.locator(TOAST, has_text="train.ipynb has held")
     expect(toast).to_be_visible(timeout=60_000 * SLACK)
-    page.wait_for_timeout(1500)  # it comes in from the side
     shot(page, f"parking-toast-{scene.application}")
     toast.get_by_text("Park", exact=True).click()
     soon(lambda: scene.held(notebook) == 0, 30)
