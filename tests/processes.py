@@ -72,7 +72,7 @@ def ours(machine: Machine, module: str, name: str = "") -> list[psutil.Process]:
 def among_own_pids(function: Callable[[], object]) -> None:
     """Call a function as the first process of a pid namespace, with which all ends that it starts.
 
-    Only root can, and not in each container: where the system refuses it, no pid can be chosen, and the test is skipped.
+    Only root can, and not in each container: where the system refuses it, the test is skipped, as no pid can be chosen.
     """
     child = os.fork()
     if not child:
