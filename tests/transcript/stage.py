@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 RULES = {
     "time": (r" +(?:\d+\.\d+ s|\d+ ms)\b", " <time>"),
     "version": (
-        r"(?i)\b(tensorflow|pytorch|jax|tfgpu(?:_magic)?|i?python|linux|ipykernel|jupyter\w+) \d+(?:\.[\w+-]+)+",
+        r"(?i)\b(tensorflow|pytorch|jax|tfgpu(?:_magic)?|i?python|linux|(?:ipyk|jupyt|note)\w+) \d+(?:\.[\w+-]+)+",
         r"\1 <version>",
     ),
     "version in a metric": (r'\bversion="[^"]+"', 'version="<version>"'),
