@@ -94,6 +94,7 @@ class Site:
 
 
 def test_tfgpu_limits(tmp_path: Path) -> None:
+    os.umask(0o022)  # what a group may write is not root's alone
     with Machine.create("16GiB,8GiB") as machine:
         machine.set_driver("615.71.09")
         (tmp_path / "known.json").write_text("{}")
