@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -69,6 +71,15 @@ class View:
 
     def text(self) -> str:
         return str(self.root.inner_text())
+
+    def sequence(self) -> int:
+        """Return the number of the server's message that is drawn."""
+        return int(self.root.get_attribute("data-sequence") or -1)
+
+    def draw(self, more: int) -> None:
+        """Wait until so many more messages have come, and the last of them is drawn; each reading is one."""
+        first = self.sequence()
+        until(self.sequence, lambda now: now >= first + more, seconds=10 * more)
 
     def press(self, what: str, owner: str, gpu: str = "0") -> None:
         """Hover over a row, and press one of its buttons; again if the row has moved meanwhile."""
@@ -145,6 +156,19 @@ def show(page: Page, state: str) -> str:
 
 def _file(route: Route) -> None:
     route.fulfill(path=ROOT / urlsplit(route.request.url).path.lstrip("/"))
+
+
+def use_theme(page: Page, theme: str) -> None:
+    """Have a page in another theme, and wait until the page says that it has it: its style sheets are loaded then."""
+    page.evaluate("theme => jupyterapp.commands.execute('apputils:change-theme', { theme })", theme)
+    page.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
+
+
+@contextmanager
+def saved(page: Page, what: str) -> Iterator[None]:
+    """Wait at the end of the block until the page has saved its `workspaces` or `settings`, which it does later."""
+    with page.expect_response(lambda one: one.request.method == "PUT" and f"api/{what}" in one.url):
+        yield
 
 
 def choose(scene: Scene, **settings: object) -> None:

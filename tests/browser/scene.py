@@ -111,4 +111,4 @@ def soon(promise: Callable[[], Any], seconds: float = 15) -> Any:
 def shot(page: Page, name: str) -> None:
     """Keep a screenshot where $TFGPU_SHOTS says, for eyes."""
     if folder := os.environ.get("TFGPU_SHOTS"):
-        page.screenshot(path=f"{folder}/{name}.png")
+        page.screenshot(path=f"{folder}/{name}.png", animations="disabled")  # what comes in from the side is there

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
 
-from tests.browser.panel import ID, open_panel, show, table_of, visit
+from tests.browser.panel import ID, open_panel, show, table_of, use_theme, visit
 from tests.browser.scene import Scene, lab_only, soon
-from tests.browser.test_choose import from_panel, use_theme
+from tests.browser.test_choose import from_panel
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from playwright.sync_api import Error, expect
 
 from tests import waiting
-from tests.browser.panel import open_panel, visit
+from tests.browser.panel import open_panel, use_theme, visit
 from tests.browser.scene import Scene, lab_only, shot
 from tests.jupyter import execute
 from tests.sizes import CONTEXT, GIB
@@ -46,7 +46,7 @@ def from_toolbar(page: Page) -> Locator:
     """Open it by keyboard; a notebook that has just been opened takes the focus once more."""
     button = toolbar(page)
     expect(button).to_be_enabled(timeout=PATIENCE)
-    page.wait_for_timeout(2000)
+    page.wait_for_function("jupyterapp.shell.currentWidget.node.contains(document.activeElement)")
 
     def opened() -> bool:
         button.press("Enter")
@@ -76,11 +76,6 @@ def accept(dialog: Locator) -> Locator:
 
 def said(page: Page) -> str:
     return str(page.locator(".Toastify__toast").last.inner_text())
-
-
-def use_theme(page: Page, theme: str) -> None:
-    page.evaluate("theme => jupyterapp.commands.execute('apputils:change-theme', {theme})", theme)
-    page.wait_for_timeout(700)
 
 
 def test_a_limit_chosen_by_mouse_is_in_force_by_the_drivers_account(scene: Scene, page: Page) -> None:

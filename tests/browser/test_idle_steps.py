@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.browser.panel import visit
+from tests.browser.panel import use_theme, visit
 from tests.browser.scene import HOLD, Scene, playing, shot
 from tests.browser.unused import unused
 from tests.monitor.boards import end_collectors
@@ -87,8 +87,7 @@ def test_the_server_tells_once_and_its_owner_may_say_not_today(scene: Scene, pag
     expect(page.locator(TOAST)).to_have_count(1)
     assert toast.locator("button", has_text=re.compile(r"\w")).all_inner_texts() == ["Open", "Shut Down…", "Not Today"]
     for theme in ("Light", "Dark"):
-        page.evaluate(f"jupyterapp.commands.execute('apputils:change-theme', {{theme: 'JupyterLab {theme}'}})")
-        page.wait_for_timeout(1500)
+        use_theme(page, f"JupyterLab {theme}")
         shot(page, f"idle-steps-{theme.lower()}")
 
     toast.get_by_text("Not Today").click()

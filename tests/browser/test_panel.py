@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from typing import TYPE_CHECKING, Literal
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.panel import View, choose, open_panel, panel_of, restored, visit
+from tests.browser.panel import ID, View, choose, open_panel, panel_of, restored, saved, use_theme, visit
 from tests.browser.scene import HOLD, Scene, lab_only, shot, soon
 from tests.jupyter import Notebook
 from tests.sizes import MIB
@@ -140,7 +141,7 @@ def test_what_a_kernel_gives_back_is_named_first_and_seen_afterwards(scene: Scen
 def test_a_refused_dialog_leaves_the_kernel_alone(scene: Scene, panel: View, train: Notebook) -> None:
     panel.press("shutDown", "train.ipynb")
     panel.page.locator(".jp-Dialog .jp-mod-reject").click()
-    time.sleep(1)
+    panel.draw(2)
 
     assert train.kernel in [kernel["id"] for kernel in scene.server.call("kernels")]
     assert panel.row("train.ipynb")
@@ -162,22 +163,31 @@ def test_a_click_opens_the_notebook(scene: Scene, panel: View) -> None:
         opened.value.close()
 
 
+def shown_by_layout(scene: Scene) -> str | None:
+    """Return what JupyterLab shows on the left when the page is loaded again, by the layout that it has saved."""
+    files = [*(scene.server.home / ".jupyter/workspaces").glob("*")]
+    shown = [json.loads(file.read_text())["data"]["layout-restorer:data"]["left"]["current"] for file in files]
+    return shown[0] if shown else None
+
+
 def test_rows_are_sorted_as_is_chosen_and_that_is_kept_with_the_panel(scene: Scene, panel: View) -> None:
     def owners() -> list[str]:
         return [row.owner for row in panel.rows()]
 
     page = panel.page
     order = panel.root.get_by_label("Order of the rows")
-    order.select_option("name")
+    with saved(page, "settings"):
+        order.select_option("name")
     soon(lambda: owners() == ["eval.ipynb", "nobody", "train.ipynb"])
-    page.wait_for_timeout(2000 * SLACK)  # JupyterLab saves its layout a second after a change
+    if scene.application == "jupyterlab":
+        soon(lambda: shown_by_layout(scene) == ID)
     page.reload()
     restored(page)
     panel = panel_of(page) if scene.application == "jupyterlab" else open_panel(page)  # Notebook 7 restores no layout
     soon(lambda: owners() == ["eval.ipynb", "nobody", "train.ipynb"])
-    panel.root.get_by_label("Order of the rows").select_option("held")
+    with saved(page, "settings"):
+        panel.root.get_by_label("Order of the rows").select_option("held")
     soon(lambda: owners()[0] == "train.ipynb")
-    page.wait_for_timeout(1000)
 
 
 @lab_only
@@ -190,15 +200,11 @@ def test_another_theme_is_taken_at_once(scene: Scene, panel: View) -> None:
     def text() -> str:
         return str(panel.root.evaluate("e => getComputedStyle(e).color"))
 
-    def use(theme: str) -> None:
-        page.evaluate("theme => jupyterapp.commands.execute('apputils:change-theme', {theme})", theme)
-
     light = colour(), text()
-    use("JupyterLab Dark")
+    use_theme(page, "JupyterLab Dark")
     soon(lambda: colour() not in (light[0], "") and text() not in (light[1], ""))
-    page.wait_for_timeout(500)
     shot(page, f"{scene.application}-dark")
-    use("JupyterLab Light")
+    use_theme(page, "JupyterLab Light")
     soon(lambda: (colour(), text()) == light)
 
 
@@ -235,7 +241,7 @@ def test_a_gpu_that_fills_up_is_told_once(scene: Scene, panel: View) -> None:
     expect(toast).to_be_visible(timeout=100_000 * SLACK)  # once a notebook there has been idle for a minute
     toast.hover()  # which keeps it
     shot(page, f"{scene.application}-full")
-    page.wait_for_timeout(3000)
+    panel.draw(3)  # the page goes by each message, and so would tell it again
     count = toast.count()
     neighbour.stop()
     choose(scene, unit="MiB")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.panel import choose, open_panel, restored, visit
+from tests.browser.panel import choose, open_panel, restored, saved, visit
 from tests.browser.scene import HOLD, Scene, lab_only, shot, soon
 from tests.browser.unused import unused
 from tests.slack import SLACK
@@ -56,7 +56,6 @@ def test_its_owner_is_told_gently_and_not_again_today(scene: Scene, page: Page, 
     page.evaluate(FORGET)
     page.reload()
     expect(toast).to_be_visible(timeout=60_000 * SLACK)
-    page.wait_for_timeout(1500)  # they come in from the side
     shot(page, f"unused-{scene.application}")
 
     buttons = toast.locator("button", has_text=re.compile("Open|Restart|Shut Down|Not Today"))
@@ -122,7 +121,7 @@ def test_the_line_says_its_values_where_the_pointer_is_and_can_be_an_hour(
     expect(says).to_be_hidden()
     span = panel.root.locator(".tfgpu-view-span").first
     expect(span).to_have_text("10 min")
-    with page.expect_response(lambda answer: "api/settings" in answer.url and answer.request.method == "PUT"):
+    with saved(page, "settings"):
         span.click()
     expect(span).to_have_text("1 h")
     page.reload()

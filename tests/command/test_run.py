@@ -113,7 +113,7 @@ def test_it_waits_for_room_as_long_as_it_is_told_to(machine: Machine, tmp_path: 
     neighbour = machine.add_neighbour("6GiB@0")
     words = ("visible 0; limit 40%", "--", "train.py")
     unclear = refused(tfgpu(machine, "run", "--wait", "10", *words, cwd=tmp_path))
-    over = tfgpu(machine, "run", "--wait", "1s", *words, cwd=tmp_path)
+    over = tfgpu(machine, "run", "--wait", "1ms", *words, cwd=tmp_path)
     with machine.popen(
         [*TFGPU, "run", "--wait", "10m", words[0], "--", sys.executable, "train.py"],
         cwd=tmp_path, stdout=-1, stderr=-1, text=True,
@@ -124,7 +124,7 @@ def test_it_waits_for_room_as_long_as_it_is_told_to(machine: Machine, tmp_path: 
         out = process.communicate(timeout=240)[0]
 
     assert "10 of what? Write 10s or 10m." in unclear
-    assert "1s at the most" in refused(over, DOES_NOT_FIT_NOW).splitlines()[0]
+    assert "1ms at the most" in refused(over, DOES_NOT_FIT_NOW).splitlines()[0]
     assert "Not applied. GPU 0: 40% is 3.2 GiB" in over.stderr
     assert said.startswith("tfgpu: Waiting for room, 10m at the most. GPU 0: 40% is 3.2 GiB")
     assert (out, process.returncode) == ("begun\n", 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 
 import psutil
@@ -28,13 +27,12 @@ def book(book: Notebook) -> Notebook:
     return book
 
 
-def interrupted(book: Notebook, body: str, begun: Path, line: str = "") -> tuple[Ran, float]:
-    """Run a cell, and interrupt it when it has made the file `begun`; tell how long it took from there."""
-    begin, ended = list[float](), threading.Event()
+def interrupted(book: Notebook, body: str, begun: Path, line: str = "") -> Ran:
+    """Run a cell, and interrupt it when it has made the file `begun`."""
+    ended = threading.Event()
 
     def interrupt() -> None:
         until(begun.exists)
-        begin.append(time.monotonic())
         book.interrupt()
         while not ended.wait(6 * SLACK):  # a line has said that this one kills
             book.interrupt()
@@ -44,7 +42,7 @@ def interrupted(book: Notebook, body: str, begun: Path, line: str = "") -> tuple
     ran = book.isolated(body, line)
     ended.set()
     thread.join()
-    return ran, time.monotonic() - begin[0]
+    return ran
 
 
 def making(path: Path) -> str:
@@ -54,11 +52,10 @@ def making(path: Path) -> str:
 
 def test_an_interrupt_reaches_the_cell(book: Notebook, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
-    ran, seconds = interrupted(book, f"got = 'so far'\nwhile True: {making(begun)}", begun, "-o got")
+    ran = interrupted(book, f"got = 'so far'\nwhile True: {making(begun)}", begun, "-o got")
 
     assert ran.error["ename"] == "KeyboardInterrupt"
     assert "----> 3 while True: open" in ran.traceback
-    assert seconds < 5 * SLACK
     assert book.run("got, kept").value == "('so far', 'still here')"  # what was bound by then is not lost
     assert book.calls() == []
 
@@ -85,7 +82,7 @@ def test_an_interrupt_amid_displays_leaves_their_order_and_the_end_as_they_are(b
         f"try:\n    {making(begun)}\n    while True: display('before')\nexcept KeyboardInterrupt: pass\n"
         "for n in range(20):\n    print(n)\n    display('after')"
     )
-    ran, _ = interrupted(book, body, begun, "--growth")
+    ran = interrupted(book, body, begun, "--growth")
     said = [
         text
         for _, kind, content in ran.messages
@@ -100,32 +97,29 @@ def test_an_interrupt_amid_displays_leaves_their_order_and_the_end_as_they_are(b
 
 def test_an_interrupt_before_the_cell_has_its_names_is_one(book: Notebook, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
-    slow = f"{making(begun)}; __import__('time').sleep(60)"
+    slow = f"{making(begun)}; __import__('time').sleep(3600)"
     book.run(f"class Slow:\n    def __reduce__(self):\n        return exec, ({slow!r},)\nslow = Slow()")
-    ran, seconds = interrupted(book, "slow", begun)
+    ran = interrupted(book, "slow", begun)
 
     assert ran.error["ename"] == "KeyboardInterrupt"
     assert "tfgpu_magic" not in ran.traceback
-    assert seconds < 5 * SLACK
 
 
 def test_a_cell_that_does_not_heed_an_interrupt_is_killed_by_the_next_when_a_line_has_said_so(
     book: Notebook, tmp_path: Path
 ) -> None:
     begun = tmp_path / "begun"
-    ran, seconds = interrupted(book, f"{making(begun)}\n{HANG}", begun)
+    ran = interrupted(book, f"{making(begun)}\n{HANG}", begun)
 
     assert ran.error["ename"] == "KeyboardInterrupt"
     assert "did not end, and was killed" in ran.error["evalue"]
     assert "The next interrupt kills it." in ran.stream("stderr")
-    assert seconds < 10 * SLACK
     assert book.calls() == []
     assert book.run("kept").value == "'still here'"
 
 
 @pytest.mark.parametrize("body", [PYTHON, HANG])
 def test_a_timeout_ends_a_cell(book: Notebook, body: str) -> None:
-    begin = time.monotonic()
     ran = book.isolated("got = 'so far'\n" + body, f"--timeout {LATE}s -o got")
 
     assert ran.error["ename"] == "TimedOut"
@@ -134,7 +128,6 @@ def test_a_timeout_ends_a_cell(book: Notebook, body: str) -> None:
     assert body == HANG or book.run("got").value == "'so far'"
     assert f"longer than {LATE:g} s" in ran.error["evalue"]
     assert "tfgpu_magic/isolate" not in ran.traceback  # it is no fault of ours
-    assert time.monotonic() - begin < 8 * SLACK
     assert book.calls() == []
 
 

@@ -306,8 +306,8 @@ def test_a_driver_that_is_slow_is_waited_for_and_not_taken_for_none(resident: Re
     assert len(seen.gpus) == 1  # and not all four
 
 
-def ended_while_it_waits_for_a_gpu() -> tuple[str, float]:
-    """End an executor whose call waits for the GPU that another's call has; return its error and how long it took."""
+def ended_while_it_waits_for_a_gpu() -> str:
+    """End an executor whose call waits for the GPU that another's call has, and goes on to have; return its error."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as end:
         first = IsolatedExecutor(1, policy="visible 0")
         second = IsolatedExecutor(1, policy="visible 0")
@@ -319,16 +319,11 @@ def ended_while_it_waits_for_a_gpu() -> tuple[str, float]:
         waits = second.submit(hold)
         until(waits.running)  # it has been given to a thread, and is no longer cancelled
         time.sleep(0.3)
-        began = time.monotonic()
         second.kill_workers()
         kind = type(waits.exception()).__name__
-        took = time.monotonic() - began
         assert not has.done()
-        return kind, took
+        return kind
 
 
 def test_ending_the_workers_ends_one_that_waits_for_a_gpu(resident: Resident) -> None:
-    kind, took = resident.run(ended_while_it_waits_for_a_gpu)
-
-    assert kind == "WorkerDied"
-    assert took < 2 * SLACK
+    assert resident.run(ended_while_it_waits_for_a_gpu) == "WorkerDied"

@@ -87,12 +87,10 @@ def test_ending_the_workers_leaves_nothing_running(how: str, tmp_path: Path) -> 
     executor = IsolatedExecutor(2, gpus=0)
     futures = [executor.submit(wait_for, tmp_path / str(number)) for number in range(4)]
     until(lambda: begun(tmp_path / "0") and begun(tmp_path / "1"))
-    before = time.monotonic()
     getattr(executor, how)()
     stand = ["cancelled" if future.cancelled() else type(future.exception()).__name__ for future in futures]
 
     assert stand == ["WorkerDied", "WorkerDied", "cancelled", "cancelled"]
-    assert time.monotonic() - before < 2 * SLACK
     with pytest.raises(RuntimeError, match="cannot schedule new futures after shutdown"):
         executor.submit(pow, 2, 3)
 

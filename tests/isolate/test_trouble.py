@@ -96,12 +96,10 @@ def test_memory_that_runs_out_is_a_memory_error() -> None:
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("loop", LOOPS)
 def test_an_endless_loop_is_ended_by_its_timeout(loop: Callable[..., Any]) -> None:
-    begin = time.monotonic()
     with pytest.raises(TimedOut, match=r"longer than 0\.3 s") as caught:
         call(loop, timeout=0.3)[0].run(prepare()).value()
 
     assert caught.value.seconds == 0.3
-    assert time.monotonic() - begin < 2 * SLACK
 
 
 @pytest.mark.parametrize("loop", LOOPS)

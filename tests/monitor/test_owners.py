@@ -343,6 +343,24 @@ def test_one_that_cannot_be_read_keeps_its_name_and_holds_up_no_other(
     assert (waited, after) == (False, "eval.ipynb")
 
 
+def test_one_that_cannot_be_read_is_asked_once_by_all_who_look(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    stuck, never, asked = start(notebook="eval.ipynb"), threading.Event(), list[int]()
+
+    def hang(pid: int) -> str:
+        asked.append(pid)
+        never.wait()
+        return "python train.py"
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owning, "command", hang)
+        seen = [Owners(kernel=ELSE).find([stuck])[stuck].text for _ in range(3)]
+        never.set()
+    after = until(lambda: Owners(kernel=ELSE).find([stuck])[stuck].text, lambda text: text == "eval.ipynb")
+
+    assert (asked, after) == ([stuck], "eval.ipynb")
+    assert len({*seen}) == 1
+
+
 def test_a_pid_that_was_given_anew_is_another_owner(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     pid = start(notebook="first.ipynb")
     owners = Owners(kernel=ELSE)

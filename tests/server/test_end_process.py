@@ -131,6 +131,14 @@ def test_a_process_is_ended_and_not_one_that_began_later(
     assert orphan.wait(30 * SLACK) == -15
 
 
+def test_a_server_ends_no_process_that_began_at_another_time(server: Server, orphan: subprocess.Popen[str]) -> None:
+    row = row_of(server, lambda row: row.get("pid") == orphan.pid)
+    asked = {"pid": orphan.pid, "began": row["began"] + 1}
+
+    assert [end(server, asked | {"kill": kill}) for kill in (False, True)] == [404, 404]
+    assert orphan.poll() is None
+
+
 def test_what_has_ended_and_what_holds_no_gpu_is_not_there(server: Server) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         start = began(child.pid)

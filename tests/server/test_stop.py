@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.jupyter import Server, execute
+from tests.processes import NOBODYS_PID
 from tests.server.acting import Kernel, post, row_of
 from tests.server.conftest import Serve
 from tests.slack import SLACK
@@ -96,6 +97,7 @@ def test_a_call_that_heeds_no_interrupt_is_killed(server: Server, kernel: Kernel
 
 def test_nothing_else_can_be_stopped(server: Server, kernel: Kernel) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        execute(kernel.client, "%%tf_gpu isolate\n1")
         execute(kernel.client, "import subprocess, sys; other = subprocess.Popen(['sleep', '600'])")
         pid = int(execute(kernel.client, "import os; print(os.getpid())"))
 
@@ -106,7 +108,8 @@ def test_nothing_else_can_be_stopped(server: Server, kernel: Kernel) -> None:
             return [one.pid for one in before] if psutil.Process(pid).children(recursive=True) == before else []
 
         family = until(last)
-        pids = [pid, *family, child.pid, os.getpid(), 1, 2**22 + 1]  # its fork server is among them, which is no call
+        pids = [pid, *family, child.pid, os.getpid(), 1, NOBODYS_PID]
+        assert len(family) > 1  # its fork server is among them, which is no call
 
         assert [stop(server, one, kill=True) for one in pids] == [404] * len(pids)
         assert all(map(psutil.pid_exists, pids[:-1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -12,11 +13,13 @@ import pytest
 from tornado.websocket import websocket_connect
 
 from tests.jupyter import Server, serving
-from tests.monitor.boards import board_of, wanted
+from tests.monitor.boards import board_of, pass_readings, wanted
 from tests.server.conftest import ENABLED, Serve
 from tests.server.streaming import end, fresh, request, rows, streaming
 from tests.sizes import GIB
 from tests.waiting import until
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.snapshot_file import SnapshotReader
 from tfgpu_magic.monitor.live import UNWATCHED_LISTS_EVERY
 from tfgpu_magic.monitor.table.message import VERSION
 from tfgpu_magic.simgpu import Machine
@@ -121,6 +124,18 @@ def test_a_page_whose_panel_is_closed_has_memory_each_second_and_processes_once_
         until(lambda: wanted(board) == (1.0, UNWATCHED_LISTS_EVERY))
         neighbour = machine.add_neighbour("4GiB@0")
         page.until(lambda state: state["gpus"]["0"]["used"] == 4 * GIB, 4)
+        before, begun = asked(machine, board)
+        pass_readings(board, 8)
+        after, now = asked(machine, board)
         page.say('{"processes":true}')
         until(lambda: wanted(board) == (1.0, 2.0))
         page.until(lambda state: [row.get("pid") for row in rows(state)] == [neighbour.pid], 4)
+
+    assert after - before <= 2 + (now - begun) / UNWATCHED_LISTS_EVERY
+
+
+def asked(machine: Machine, board: BoardDirectory) -> tuple[int, float]:
+    """Return how often the driver was asked for a list of processes, and when it was last read."""
+    with contextlib.closing(SnapshotReader(board)) as reader:
+        counts = (count for name, count in machine.calls().items() if "GetComputeRunning" in name)
+        return sum(counts), reader.look().snapshot.time

@@ -192,16 +192,17 @@ def test_a_hang_holds_up_nobody_else_and_a_kill_ends_it() -> None:
         while "nvmlDeviceGetMemoryInfo" not in machine.calls():
             time.sleep(0.01)
 
-        assert run(machine, timed, "nvmlDeviceGetMemoryInfo", 1) < 30  # and not the 600 of the other
-        assert run(machine, timed, COMPUTE, 0) < 30
-        assert stuck.poll() is None
+        run(machine, nvml, 1, "nvmlDeviceGetMemoryInfo")
+        run(machine, nvml, 0, COMPUTE)
+        assert stuck.poll() is None  # while the others were answered
         stuck.kill()
         assert stuck.wait(240) == -9
 
         machine.hang("nvmlDeviceGetName", 3)
         assert run(machine, timed, "nvmlDeviceGetName", 0) >= 3
+        machine.hang("nvmlDeviceGetName", 3600)
         machine.hang("nvmlDeviceGetName", 0)
-        assert run(machine, timed, "nvmlDeviceGetName", 0) < 3
+        run(machine, nvml, 0, "nvmlDeviceGetName")
 
 
 def test_a_lost_gpu_answers_15_and_the_others_live_on() -> None:

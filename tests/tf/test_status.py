@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,6 @@ import pytest
 import tfgpu_magic
 from tests.processes import PATIENCE, run
 from tests.sizes import GIB, MIB
-from tests.slack import SLACK
 from tests.tf.on_machine import first_op, held
 from tests.tf.test_calls import listed, nothing, ready, user_growth
 from tfgpu_magic.frameworks.tensorflow.devices import current_stage
@@ -69,12 +67,11 @@ def test_where_cuda_has_not_read_the_variable_it_is_not_said_to_be_late() -> Non
         assert "CUDA_VISIBLE_DEVICES='1' was not set by %tf_gpu." in run(machine, _hide_in_a_fork)
 
 
-def test_a_kernel_with_tensorflow_ready_is_answered_in_two_seconds_though_nvml_hangs() -> None:
+def test_a_kernel_with_tensorflow_ready_is_answered_though_nvml_hangs() -> None:
     with Machine.create("2x8GiB") as machine:
-        for function, text, seconds in run(machine, _look_while_it_hangs):
+        for function, text in run(machine, _look_while_it_hangs):
             assert "NVML did not answer" in text, function
             assert "is using the GPUs" in text, function
-            assert seconds < 2 * SLACK, function
 
 
 def test_without_a_driver_there_is_a_friendly_page() -> None:
@@ -186,7 +183,7 @@ def _text(words: str) -> str:
     return repr(_seen())
 
 
-def _look_while_it_hangs() -> list[tuple[str, str, float]]:
+def _look_while_it_hangs() -> list[tuple[str, str]]:
     import tensorflow as tf
 
     with tf.device("CPU"):
@@ -196,9 +193,7 @@ def _look_while_it_hangs() -> list[tuple[str, str, float]]:
     seen = []
     lists = ("nvmlDeviceGetCount", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetComputeRunningProcesses")
     for function in ("nvmlInit", *lists):
-        machine.hang(function, 60)
-        start = time.monotonic()
-        text = repr(tfgpu_magic.status())
-        seen.append((function, text, time.monotonic() - start))
+        machine.hang(function, 3600)
+        seen.append((function, repr(tfgpu_magic.status())))
         machine.clear_faults()
     return seen

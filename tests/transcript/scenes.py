@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.frameworks.cells_on_machine import STAND_IN
 from tests.scripts.test_docs_examples import ROOT, commands
+from tests.sizes import GIB, MIB
 from tests.transcript.stage import Scene
 
 LOAD = "%load_ext tfgpu_magic"
@@ -205,6 +206,28 @@ FRAMEWORKS = [
     gpu("%gpu without PyTorch and JAX", ".limit 2GiB | .growth | .", setup=""),
 ]
 
+PLUGIN = """\
+import sys
+from tfgpu_magic.simgpu.build import PYTHON, libraries
+sys.path.insert(0, f"{libraries()}/{PYTHON}")
+"""
+REAL_TORCH = "from tests.frameworks.torch_on_machine import imported; torch = imported(); torch.cuda.init()"
+REAL_JAX = "import jax; x = jax.numpy.zeros(2**24).block_until_ready()"
+real = partial(scene, magic="%gpu", setup=PLUGIN)
+REAL = [
+    real(
+        "%gpu: right",
+        f". | .growth | .limit 0=2GiB 1=1GiB | .limit 2GiB | {REAL_JAX} | . | {REAL_TORCH} | . | .plan | .tensors",
+        "shared",
+    ),
+    real(
+        "%gpu: too late",
+        f"{REAL_JAX} | {REAL_TORCH} | . | .limit 2GiB | .growth | .limit 2GiB --restart | .visible 1 | .free",
+    ),
+    real("%gpu: wrong, not fitting", ".limit 1.5 | .limit 40% | .visible 1; limit 2GiB", "full"),
+    real("%gpu under a ceiling", f".limit 90% | {REAL_JAX} | {REAL_TORCH} | . | .limit 30%", "shared", file=FILE),
+]
+
 SESSION = [
     session(
         "A session",
@@ -298,6 +321,12 @@ PAGE = [
     ),
 ]
 
+LIMITS = '[limits]\nhard = "40%"\n'
+USERS, UNITS = "sys/fs/cgroup/user", "etc/systemd/system/multi-user.target.wants"
+HOST = {
+    "proc/meminfo": f"MemTotal: {16 * MIB} kB\nMemAvailable: {12 * MIB} kB\nSwapFree: 0 kB\n",
+    "proc/self/cgroup": "0::/user\n",
+}
 DOCTOR = [
     *(
         shell(f"A machine: {on}", "doctor Driver 'Kernel module' GPU CUDA Pids TensorFlow", on)
@@ -311,6 +340,34 @@ DOCTOR = [
     shell("Hours", "doctor Limits 'Idle notebooks'", file='[idle]\nnotify = "1h"\nstop = "4h"\n'),
     shell("Wrong", "doctor Limits 'Idle notebooks'", file='[limits]\nhard = "much"\n[idle]\nstop = "4h"\n'),
     shell("No TOML", "doctor Limits 'Idle notebooks'", file="idle = never\n"),
+    shell("Limits, and no service", "doctor Limits", file=LIMITS),
+    shell(
+        "Limits that are not in force",
+        "doctor Limits",
+        file=LIMITS,
+        files={"run/tfgpu_limits/limits.json": '{"limits": {"/a": {"GPU-0": [0, 9, "lost"]}}, "left": {"/b": ""}}'},
+    ),
+    shell("Versions", "doctor This"),
+    shell("Variables", "doctor Environment", env={"TF_FORCE_GPU_ALLOW_GROWTH": "true", "TFGPU_POLICY": "limit 40%"}),
+    *(
+        shell(f"Memory: {title}", "doctor Memory", files={**HOST, **files})
+        for title, files in {
+            "much": {},
+            "little": {"proc/meminfo": f"MemTotal: {16 * MIB} kB\nMemAvailable: {MIB} kB\n"},
+            "little in a cgroup": {f"{USERS}/memory.max": f"{4 * GIB}", f"{USERS}/memory.current": f"{3 * GIB}"},
+            "page cache": {
+                f"{USERS}/memory.max": f"{8 * GIB}",
+                f"{USERS}/memory.current": f"{7 * GIB}",
+                f"{USERS}/memory.stat": f"inactive_file {6 * GIB}\n",
+            },
+        }.items()
+    ),
+    shell("A board", "mkdir -m 755 board | doctor Board | chmod 700 board | doctor Board"),
+    shell(
+        "A service is away, and a port is open",
+        "doctor Board",
+        files={f"{UNITS}/tfgpu-exporter.service": "", "sys/fs/cgroup/system.slice/tfgpu-collector.service/x": ""},
+    ),
 ]
 
 WORDS = {

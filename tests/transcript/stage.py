@@ -30,9 +30,14 @@ if TYPE_CHECKING:
 
 RULES = {
     "time": (r" +(?:\d+\.\d+ s|\d+ ms)\b", " <time>"),
-    "version": (r"\b(TensorFlow|PyTorch|JAX|tfgpu_magic|tfgpu|Python) \d+(?:\.\w+)+", r"\1 <version>"),
+    "version": (
+        r"(?i)\b(tensorflow|pytorch|jax|tfgpu(?:_magic)?|i?python|linux|(?:ipyk|jupyt|note)\w+) \d+(?:\.[\w+-]+)+",
+        r"\1 <version>",
+    ),
+    "version in a metric": (r'\bversion="[^"]+"', 'version="<version>"'),
     "pid in a column": (r"(?m)^( GPU|  +[\d.]+) +(?:PID|\d+)(?=  Type| +[CGM]  )", r"\1  <pid>"),
     "what stands below a pid": (r"(?m)^ {15,}(?=PyTorch|JAX)", " " * 20),
+    "pid in a terminal": (r"(?m)^ {5,11}(?:PID|\d+)(?=  (?:Owner|[a-z]))", "       <pid>"),
     "time in a column": (r"(?m)^( Job  State) +(?=Time)", r"\1  "),
     "pid in a sentence": (r"\b(pid|process) \d+", r"\1 <pid>"),
     "time in JSON": (r'("(?:time|active|unused|began|since)": ?|"times": \[\s*)[\d.]+', r"\1<time>"),
@@ -43,6 +48,7 @@ RULES = {
     "address": (r"\b0x[0-9a-f]{6,}|127\.0\.0\.1:\d{5}", "<address>"),
     "age in a page": (r"(?m)^(?:idle|unused)(?: \d+ min)?$", "idle <time>"),
     "pace in a page": (r"(?m)^live · \d+ s$", "live"),
+    "pace in a terminal": (r"\blive · \d+ s\b", "live · <time>"),
     "temperature": (r"\d+ °C", "<temperature>"),
 }
 """What differs from run to run, by its name: a pattern, and what stands for it."""
@@ -52,11 +58,13 @@ SETUP = """\
 import os, pathlib
 from tfgpu_magic import policy
 from tfgpu_magic.monitor.driver import look
+from tfgpu_magic.root import trust
 look._SLOW_AFTER = 60.0
 policy.FILE = pathlib.Path({file!r})
+trust.ROOT = os.getuid()
 os.chdir({here!r})
 """
-"""Has a scene wait for its figures without a word, and read its own administrator's file."""
+"""Has a scene wait for its figures without a word, and read its own administrator's file, whoever plays it."""
 
 _PROGRAM = """\
 #!{python}
@@ -85,7 +93,9 @@ COMMANDS = {
 import sys
 from tfgpu_magic.doctor.checks.table import CHECKS, examine
 from tfgpu_magic.doctor.machine import ThisMachine
-for here, title in [(ThisMachine(), title) for title in sys.argv[1:]]:
+os.cpu_count = lambda: 8
+scene = {name: os.environ[name] for name in os.environ["TFGPU_TEST_SCENE"].split()}
+for here, title in [(ThisMachine(pathlib.Path("root"), scene), title) for title in sys.argv[1:]]:
     for one in examine(CHECKS[title], here):
         print(f"{title}, {one.severity.value}: {one.found}", *one.next.splitlines(), sep="\\n    -> ")
 """,
@@ -106,6 +116,7 @@ class Scene(NamedTuple):
         env: variables that are set.
         file: the administrator's file; empty is none.
         setup: Python that a kernel or a session runs before.
+        files: what the doctor finds of the machine's files, by path; the administrator's is there too.
     """
 
     title: str
@@ -115,6 +126,7 @@ class Scene(NamedTuple):
     env: Mapping[str, str] = {}
     file: str = ""
     setup: str = ""
+    files: Mapping[str, str] = {}
 
 
 MACHINES: dict[str, tuple[str, tuple[str, ...], Callable[[Machine], object]]] = {
@@ -138,15 +150,18 @@ def play(scenes: Sequence[Scene], folder: Path) -> str:
 def _play(folder: Path, number: int, scene: Scene) -> str:
     here = folder / str(number)
     here.mkdir(parents=True)
-    for name, text in FILES.items():
+    programs = {name: text.format(python=sys.executable) for name, text in FILES.items()}
+    root = {f"root/{name}": text for name, text in {**scene.files, "etc/tfgpu_magic.toml": scene.file}.items()}
+    for name, text in {**programs, **root}.items():
         file = here / name
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text.format(python=sys.executable))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
         file.chmod(0o755)
     file = here / "tfgpu_magic.toml"
     file.write_text(scene.file)
     env = {
         **QUIET, SIMULATED_USER: "maria", "TFGPU_MAGIC_DIR": str(here / "board"), "JPY_SESSION_NAME": "eval.ipynb",
+        "TFGPU_TEST_SCENE": " ".join(scene.env),
         "PYTHONPATH": os.pathsep.join([str(LEAN), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "PATH": os.pathsep.join([str(here), str(Path(sys.executable).parent), os.environ["PATH"]]), **scene.env,
     }  # fmt: skip

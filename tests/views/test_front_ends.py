@@ -22,6 +22,8 @@ from tfgpu_magic.simgpu import Machine
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 GPU = "Simulated GPU 8GiB"
+ANSWERED = "from tfgpu_magic.notebook import widget\nassert not widget.MemoryTable._one._outputs._shown"
+"""A cell after which no output waits for an answer, and so none loses its widget."""
 
 machine = machine_of("8GiB", scope="function")
 
@@ -82,7 +84,7 @@ def test_the_answer_of_a_front_end_keeps_the_table_alive_in_every_output(machine
         here.until(lambda state: GPU in str(state))
         answer(here)
         here.run("%tf_gpu top")
-        here.rest(3)
+        here.run(ANSWERED)
         shown = until(here, widget=True)
         models = here.models()
 
@@ -114,7 +116,7 @@ def test_a_front_end_that_answers_late_has_the_live_table_again(machine: Machine
         both = until(here, widget=True)
         before = len(here.heard)
         here.run("%tf_gpu top")
-        here.rest(3)
+        here.run(ANSWERED)
         last = [one["msg_type"] for one in here.heard[before:] if one["msg_type"].endswith("display_data")]
 
     assert [WIDGET in one for one in without] == [False, False]  # it is known by now, so that nothing flickers

@@ -115,17 +115,19 @@ def _python(policy: str, found: PythonProgram, options: argparse.Namespace) -> i
 
 def _in_time(make: Callable[..., Plan], policy: str, wait: str | None) -> Plan:
     """Return the plan of a policy, which is tried again until others leave room for it or the time is over."""
-    end, told = time.monotonic() + (0.0 if wait is None else units.seconds(wait)), False
+    end: float | None = None
     while True:
         try:
             return make(policy, frameworks=frameworks(policy))
         except Refused as error:
-            left = end - time.monotonic()
-            if left <= 0 or not error.crowded:
+            if wait is None or not error.crowded:
                 raise
-            if not told:
+            if end is None:  # a slow first look takes nothing from it
+                end = time.monotonic() + units.seconds(wait)
                 print(f"tfgpu: Waiting for room, {wait} at the most. {translated(error.reason)}", file=sys.stderr)
-            told = True
+            left = end - time.monotonic()
+            if left <= 0:
+                raise
         time.sleep(min(left, _AGAIN))
 
 

@@ -66,7 +66,7 @@ class Listing:
         for pattern in _PATTERNS:
             with contextlib.suppress(OSError):  # a folder went meanwhile: what is new is found a round later
                 paths.update((path, None) for path in self._root.glob(pattern))
-        found = {path: inode for path in paths if (inode := self._inode(path))}
+        found = {path: inode for path in sorted(paths) if (inode := self._inode(path))}
         owners = {key: self._owners.get(key) or _owner(key[0]) for key in found.items()}
         self._owners = {key: uid for key, uid in owners.items() if uid is not None}
         new = {*self._owners.values()} - self._users.keys()

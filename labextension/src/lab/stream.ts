@@ -230,6 +230,7 @@ export class Stream implements Store {
   }
 
   state: State | null = null;
+  sequence = -1;
   link: Link = { kind: 'connecting' };
   readonly history = new History();
   private listeners = new Listeners();
@@ -238,7 +239,6 @@ export class Stream implements Store {
   private hidden = false;
   /** Seconds between messages, by the server's pace. */
   private every = 1;
-  private sequence = -1;
   private fails = 0;
   /** Whether there is nothing to see here, and it connects again in a few minutes. */
   private rests = false;

@@ -113,6 +113,9 @@ class Drawing {
       this.root
     );
     keep();
+    if (store.sequence !== undefined) {
+      this.root.dataset['sequence'] = String(store.sequence); // of what is drawn now, for who waits until it is
+    }
   }
 
   /** One listener for all buttons: rows come and go. */

@@ -18,6 +18,8 @@ export type Link =
 
 export interface Store {
   readonly state: State | null;
+  /** The number of the message that the state came with, where states come in numbered ones. */
+  readonly sequence?: number;
   readonly history: History;
   readonly link: Link;
   /** Call back at each change; returns a function that ends that. */

@@ -135,6 +135,10 @@ class _Seen:
     at: float
 
 
+_hanging: dict[int, list[threading.Thread]] = {}
+"""The threads that hang as they read a process, by its pid, of all finders: another one would only hang beside them."""
+
+
 class Owners:
     """A finder of owners, which remembers what it read of each process, by its pid and the time when it began.
 
@@ -149,7 +153,6 @@ class Owners:
         self._trust = trust
         self._seen: dict[int, _Seen] = {}
         self._names: Mapping[str, str] = {}
-        self._hanging: dict[int, list[threading.Thread]] = {}
         self._users = Users()
 
     def find(
@@ -198,11 +201,11 @@ class Owners:
         if before and now - before.at < self._trust and began(pid) == before.read.began:
             read, now = before.read, before.at
         else:
-            hanging = self._hanging.setdefault(pid, [])
+            hanging = _hanging.setdefault(pid, [])
             read = within(READ_TIMEOUT, partial(_read, pid, before.read if before else None), hanging)
             if hanging:
                 return self._silent(pid, before, notebooks)
-            del self._hanging[pid]
+            _hanging.pop(pid, None)
             if read and not (read.other_user or read.drives or reports):  # the pid means another process, or is reused
                 return Owner(pid=pid, who="gone", text=ENDED)
         if read is None:
