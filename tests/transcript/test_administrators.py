@@ -140,7 +140,6 @@ SEEN = MachineSeen(
     board(row(ANN, GIB, cgroup=POD), row(ANN, 2 * GIB, 8, unused=9e8), row(BEN, 4 * GIB, 9), row(BEN, None, 10)),
     {("GPU-0", ANN): Total(30.0, 20.0)},
     {**NAMES, 70000: UNKNOWN},
-    {("GPU-0", BEN): 5},
     LimitFacts({("GPU-0", ANN): (1, 2), ("GPU-0", BEN): (None, 6 * GIB)}, 2),
     {("GPU-0", 70000): Total(4.0)},
 )
