@@ -179,6 +179,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> list[Gpu]:
     module.cuda = SimpleNamespace(  # type: ignore[attr-defined]
         is_initialized=lambda: True,
         current_device=lambda: 0,
+        get_per_process_memory_fraction=lambda _: 1.0,
         memory_stats_as_nested_dict=lambda device=None: gpus[int(str(device or 0)[-1])].figures(),
         reset_peak_memory_stats=lambda device=None: gpus[int(str(device or 0)[-1])].reset(),
     )
