@@ -131,7 +131,7 @@ def imports() -> bool:
 
 def warm_with_warnings_as_errors() -> bool:
     run(imports, (), {})
-    return run(imports, (), {})
+    return bool(run(imports, (), {}))
 
 
 def test_warnings_that_are_errors_do_not_keep_a_fork_server_cold(machine: Machine) -> None:
