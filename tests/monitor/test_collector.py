@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import os
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -81,7 +83,7 @@ def test_memory_that_has_just_moved_is_not_somebody_elses(machine: Machine, live
 
     for size in range(2, 8):
         neighbour.resize(size * GIB)
-        until(lambda: used(), lambda now, size=size: now == size * GIB)
+        until(used, partial(operator.eq, size * GIB))
 
     assert rests == {0}
 
