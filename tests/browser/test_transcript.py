@@ -140,6 +140,8 @@ def test_the_panel_and_its_dialogs(scene: Scene, page: Page) -> None:
     note = reader.note
     visit(page, scene)
     panel = open_panel(page)
+    with scene.machine.add_neighbour("1GiB@0"), scene.machine.add_neighbour("1GiB@1"):
+        soon(lambda: panel.text().count("10 min") == 2, 30)  # of both GPUs, whatever other tests have left
     soon(lambda: "No process holds GPU memory" in panel.text(), 30)
     note("Nobody holds memory", panel.root)
     train = scene.notebook("train.ipynb", "%tf_gpu visible 0; limit 4GiB", TAKE)

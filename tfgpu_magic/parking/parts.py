@@ -11,7 +11,7 @@ PARK = Word(
     "parking is being rebuilt: this changes nothing, and shows what to run instead",
     takes=True,
     tried=("suspend", "pause", "hibernate", "checkpoint", "swap", "offload", "sleep"),
-    instead="Parking, `%tf_gpu park`, is being rebuilt; `%tf_gpu free` gives back GPU memory that is not in use.",
+    instead="Parking, `%tf_gpu park`, is being rebuilt; `%%tf_gpu isolate` gives one cell's GPU memory back.",
     home="tfgpu_magic.parking.words",
     group="Park",
 )
