@@ -36,7 +36,7 @@ MISTAKES = [
     *((line, "would undo") for line in ("growth; limit 2GiB", "limit 2GiB; growth", "visible 0; pick")),
     ("limit 0=1GiB; limit 1GiB", "would undo"),
     *(
-        (line, "Parking is being rebuilt, so nothing was parked and nothing was changed. Shutting a notebook's kernel down gives")
+        (line, "nothing was parked and nothing was changed. Shutting a notebook's kernel down gives all")
         for line in ("park", "park eval.ipynb", "park --check", "park --auto 20m", "park --to disk", "park x y")
     ),
     *(

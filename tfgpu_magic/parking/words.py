@@ -8,8 +8,8 @@ from tfgpu_magic.errors import Refused
 from tfgpu_magic.policy.word import Line
 
 _REBUILT = {
-    "park": "Parking is being rebuilt, so nothing was parked and nothing was changed. Shutting a notebook's kernel down "
-    "gives all of its GPU memory back; `%%tf_gpu isolate` does so for one cell, when it ends.",
+    "park": "Parking is being rebuilt, so nothing was parked and nothing was changed. Shutting a notebook's kernel "
+    "down gives all of its GPU memory back; `%%tf_gpu isolate` does so for one cell, when it ends.",
     "unpark": "Parking is being rebuilt, so nothing is parked and nothing was changed.",
 }
 """Why each word is refused, and what to do instead."""
