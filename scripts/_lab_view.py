@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import pwd
+import shutil
 import socket
 import struct
 import subprocess
@@ -88,8 +90,11 @@ def furnish() -> None:
     package = UNPACKED.parents[1]
     if package.is_dir():  # else it is installed
         subprocess.run(["cp", "-a", f"{package}/etc/.", "/etc"], check=True)
-        home = ["--home-dir", "/var/lib/prometheus", "--create-home"]
-        subprocess.run(["useradd", "--system", *home, "prometheus"], check=True)
+        home = Path("/var/lib/prometheus")
+        if not any(user.pw_name == home.name for user in pwd.getpwall()):  # one that was removed leaves its user behind
+            subprocess.run(["useradd", "--system", "--home-dir", str(home), home.name], check=True)
+        home.mkdir(exist_ok=True)
+        shutil.chown(home, home.name)
     TOOLS.mkdir()
     systemctl = TOOLS / "systemctl"
     systemctl.write_text(f'#!/bin/sh\ncd {ROOT} && exec {sys.executable} -m scripts._systemctl "$@"\n')

@@ -274,7 +274,7 @@ def test_its_jupyterlab_shows_who_holds_what(installed: Installation, tmp_path: 
 
 def test_parts_are_found_in_a_zip_too(tmp_path: Path) -> None:
     archive = shutil.make_archive(str(tmp_path / "package"), "zip", _frontend.ROOT, "tfgpu_magic")
-    code = "from tfgpu_magic.model.parts import parts; print(len(parts('word')), len(parts('end')))"
+    code = "from tfgpu_magic.model.parts import parts; print(len(parts('word')), len(parts('check')))"
     environment = {"PYTHONPATH": archive, "PATH": os.environ["PATH"]}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, cwd=tmp_path

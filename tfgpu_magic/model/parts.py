@@ -13,9 +13,7 @@ from importlib import import_module
 from importlib.machinery import PathFinder
 from typing import Any, Literal, TypeAlias
 
-Kind: TypeAlias = Literal[
-    "word", "announce", "server task", "check",
-]  # fmt: skip
+Kind: TypeAlias = Literal["word", "announce", "server task", "check"]
 """What parts there are, and what each is.
 
 - ``word``: a `Word` of the magics, with its `home`; `notebook.words.table` lists it.
