@@ -140,6 +140,23 @@ test('Apply waits for the moment that a kernel works for another page', async t 
   assert.ok((await applying).applied);
 });
 
+test('it opens with the choice where a kernel is busy for a moment, and without it where that lasts', async t => {
+  const scene = new Scene(t);
+  scene.status = 'busy';
+  const opening = scene.model.open();
+  scene.status = 'idle';
+  scene.model.resume();
+  await opening;
+  const ready = scene.model.ready;
+  scene.status = 'busy';
+  const again = scene.model.open();
+  await scene.pass(1);
+  await again;
+
+  assert.equal(ready, 'apply');
+  assert.equal(scene.model.state.notice, 'The kernel is busy. This goes on when it is idle.');
+});
+
 test('while Apply waits, what is chosen anew is not applied, and after Cancel no kernel is restarted', async t => {
   const scene = new Scene(t);
   await scene.open();

@@ -31,6 +31,13 @@ _READ = """view => [...view.querySelectorAll('.tfgpu-view-gpu')].flatMap(gpu =>
     detail: row.querySelector('.tfgpu-view-detail')?.textContent ?? '' })))"""
 
 
+_REVEALED = """async () => {
+  await jupyterapp.shell.currentWidget.revealed;
+  for (const _ of [1, 2]) await new Promise(requestAnimationFrame);
+}"""
+"""Waits until a document has taken the focus; where something else has it by then, it never does."""
+
+
 @dataclass(frozen=True)
 class Row:
     """A row as it reads."""
@@ -108,6 +115,7 @@ def visit(page: Page, scene: Scene, path: str = "") -> None:
         page.wait_for_function("path => jupyterapp.shell.currentWidget?.context?.path === path", arg=path)
         page.wait_for_function("jupyterapp.shell.currentWidget.sessionContext?.session?.kernel", timeout=60_000 * SLACK)
         page.evaluate("jupyterapp.shell.currentWidget.sessionContext.ready.then(() => true)")
+        page.evaluate(_REVEALED)
 
 
 def restored(page: Page) -> None:

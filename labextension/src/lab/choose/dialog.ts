@@ -30,7 +30,7 @@ export async function choosePolicy(notebook: NotebookPanel, memory: IGpuMemory):
   const dialog = dialogOf(notebook, memory);
   stream.want('chooser', 'processes'); // what a restart gives back is among the rows
   try {
-    await dialog.model.load(); // it is shown once the kernel has answered, so that the focus is at the choice
+    await dialog.model.open(); // it is shown once the kernel has answered, so that the focus is at the choice
     await dialog.launch();
   } catch (error) {
     await failed(trans.__('The GPU memory of %1 was not set', cut(nameOf(notebook), SHOWN)), error);

@@ -66,6 +66,12 @@ export class ChooserModel {
     Signal.clearData(this);
   }
 
+  /** Ask the kernel for the first time: of a page that has just been loaded it may be busy with much. */
+  async open(): Promise<void> {
+    await this.moment();
+    await this.load();
+  }
+
   /** Ask the kernel what there is, and what the choice would do. */
   async load(): Promise<void> {
     this.forget();
@@ -107,10 +113,9 @@ export class ChooserModel {
     const { trans } = this.around;
     const { facts, words: text } = this.form;
     const how = this.ready;
-    const now = this.around.kernel();
-    if (how && now && !this.answers(now)) {
-      this.forget();
-      await this.moment();
+    const moment = how && this.moment();
+    if (moment) {
+      await moment;
       if (text !== this.form.words) {
         return { applied: false, said: '' };
       }
@@ -230,8 +235,13 @@ export class ChooserModel {
     return [standing, loaded, ...notes.filter(note => !known.includes(note)), said].filter(Boolean).join('\n');
   }
 
-  /** Wait for a kernel that is busy, but no longer than for a moment. */
-  private moment(): Promise<void> {
+  /** Wait for a kernel that is busy, but no longer than for a moment; null where it would answer now. */
+  private moment(): Promise<void> | null {
+    const kernel = this.around.kernel();
+    if (!kernel || this.answers(kernel)) {
+      return null;
+    }
+    this.forget();
     return new Promise(resolve => {
       this.rested = resolve;
       setTimeout(resolve, MOMENT);
