@@ -87,6 +87,14 @@ def test_what_others_are_promised_is_not_offered() -> None:
     assert caught.value.ways == ("limit 7GiB",)
 
 
+def test_another_gpu_is_not_offered_where_it_is_promised_to_others() -> None:
+    machine = Snapshot(time=0.0, gpus=(gpu(used=6.6), gpu(1)), processes=(holds(1, 6.6),))
+    with pytest.raises(Refused) as caught:
+        planned("limit 12GiB", machine, asks(2, 10, on="GPU-1"))
+
+    assert caught.value.ways == ("limit 5GiB",)
+
+
 def test_growth_without_a_limit_promises_no_more_than_it_holds() -> None:
     machine = Snapshot(time=0.0, gpus=(gpu(used=3),), processes=(holds(1, 3),))
 
