@@ -38,6 +38,18 @@ def test_its_figures_are_those_of_the_gpus_that_it_has_taken_memory_of(monkeypat
     assert Torch().figures() == {"GPU-2": pytorch(3, 8, peak=6)}
 
 
+def test_its_peak_is_since_its_beginning_though_a_cells_measuring_has_reset_the_counter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    allocated = [0, 3]
+    monkeypatch.setitem(sys.modules, "torch", torch(allocated=allocated, reserved=[0, 8]))
+    monkeypatch.setattr(Torch.counters, "_others", {})
+    Torch().reset_peaks()
+    allocated[1] = 1
+
+    assert Torch().figures() == {"GPU-2": pytorch(1, 8, peak=6)}
+
+
 def test_a_limit_is_shown_in_bytes_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     limited = torch(allocated=[3, 3], reserved=[8, 8], fractions=[0.25, 1.0], total=16 * GIB)
     monkeypatch.setitem(sys.modules, "torch", limited)
