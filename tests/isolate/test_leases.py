@@ -326,6 +326,17 @@ def test_the_book_knows_the_living_of_all_processes_and_forgets_the_dead(shared:
             assert list(page.entries) == [1]
 
 
+def test_a_child_that_was_forked_has_none_of_its_parents_calls(shared: LeaseFile) -> None:
+    with shared.turn() as page:
+        page.put(LeaseEntry(number=page.number(), slot=shared.slot, seen=time.monotonic()))
+    if not (child := os.fork()):
+        shared.forget()
+        with shared.turn() as page:
+            os._exit(sum(entry.slot == shared.slot for entry in page.entries.values()))
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_a_call_that_outlives_its_caller_for_a_moment_still_has_its_gpu(shared: LeaseFile) -> None:
     with (
         subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1) as call,
