@@ -79,6 +79,9 @@ def test_a_submitted_call_can_be_stopped_and_the_executor_goes_on(tmp_path: Path
         assert caught.value.stopped
         assert waits.cancelled()
         assert executor.submit(abs, -2).result(30 * SLACK) == 2
+        with pytest.raises(WorkerDied, match="SIGTERM") as caught:
+            executor.submit(deeds.kill_itself, signal.SIGTERM).result(30 * SLACK)
+        assert not caught.value.stopped  # but it died by itself
 
 
 @pytest.mark.parametrize("how", ["kill_workers", "terminate_workers"])
