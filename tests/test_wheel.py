@@ -25,6 +25,8 @@ from tests.browser.panel import open_panel, visit
 from tests.browser.scene import chromium, playing, soon
 from tfgpu_magic.simgpu import Machine
 
+pytestmark = pytest.mark.nightly
+
 ROOT = _frontend.ROOT
 NAME = f"tfgpu_magic-{tfgpu_magic.__version__}"
 DIST = os.environ.get("TFGPU_DIST")

@@ -14,6 +14,8 @@ from tests.browser.test_choose import from_panel
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
+pytestmark = pytest.mark.nightly
+
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"], "resultTypes": ["violations"]}
 STATES = ("sketch", "stale", "nobody", "error", "absent", "hostile", "mixed", "widget")
 """Those of `labextension/tests/page/states.mjs` that differ in what is drawn."""

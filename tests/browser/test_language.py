@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from tests.browser.scene import Scene
 
+pytestmark = pytest.mark.nightly
+
 _LITERAL = r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 _STRANGE = str.maketrans(string.ascii_letters, "ж" * 52)
 _TEXTS = """view => [...view.querySelectorAll('*')].flatMap(one => [

@@ -26,6 +26,8 @@ from tfgpu_magic.command import demo
 from tfgpu_magic.command.main import main
 from tfgpu_magic.simgpu.demo import lab
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).parents[2]
 THEMES = "@jupyterlab/apputils-extension:themes"
 

@@ -12,6 +12,8 @@ import pytest
 
 from tests.processes import PATIENCE, QUIET
 
+pytestmark = pytest.mark.nightly
+
 NO_POOL = "there is no pool: each call has a process of its own, so none is idle, used again or counted"
 NOT_BROKEN = (
     "there is no pool that could break: what goes wrong in a call is the call's own error, and the next one runs"

@@ -27,6 +27,8 @@ from tfgpu_magic import Raised, Refused, TimedOut, Unpicklable, WorkerDied, isol
 from tfgpu_magic.isolate.dask import Task
 from tfgpu_magic.simgpu import Machine
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -14,6 +14,8 @@ from tfgpu_magic.monitor.driver.look import look
 if TYPE_CHECKING:
     from tfgpu_magic.simgpu import Machine
 
+pytestmark = pytest.mark.nightly
+
 NVITOP = """
 import json
 from nvitop import Device

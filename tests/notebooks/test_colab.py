@@ -9,6 +9,8 @@ import pytest
 from scripts._notebooks import FOLDER, run
 from tests.notebooks import reading
 
+pytestmark = pytest.mark.nightly
+
 COLAB = FOLDER / "colab.ipynb"
 
 

@@ -10,6 +10,8 @@ import pytest
 from scripts._notebooks import FOLDER, run
 from tests.notebooks import reading
 
+pytestmark = pytest.mark.nightly
+
 INSIGHT = FOLDER / "insight.ipynb"
 
 

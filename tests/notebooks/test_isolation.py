@@ -13,6 +13,8 @@ from tests.isolate.notebook import notebook
 from tests.notebooks import reading
 from tfgpu_magic.simgpu import Machine
 
+pytestmark = pytest.mark.nightly
+
 ISOLATION = FOLDER / "isolation.ipynb"
 
 

@@ -12,6 +12,8 @@ import pytest
 from scripts import _bench_report, _bench_stream, _bench_tensors, _bench_track
 from scripts._bench_browser import Task, until_enough
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).parents[2]
 
 

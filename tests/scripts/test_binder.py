@@ -13,6 +13,8 @@ import pytest
 from tests.cgroups import cgroup_of
 from tests.sizes import GIB
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).parents[2]
 BINDER = ROOT / ".binder"
 GIVEN = 2 * GIB

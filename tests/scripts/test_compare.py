@@ -6,7 +6,11 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 from scripts._compare import OURS, PAGE, PEERS, Answers, ask, table
+
+pytestmark = pytest.mark.nightly
 
 COMMAND = OURS[0]
 NOTHING = Answers(

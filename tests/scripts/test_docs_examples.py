@@ -61,6 +61,7 @@ def _same(wanted: str, got: str) -> bool:
     return _Checker().check_output(f"{wanted.strip()}\n", f"{got.strip()}\n", _FLAGS)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("page", [page for page in PAGES if _cells(page)], ids=lambda page: page.stem)
 def test_cells_show_what_the_page_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -79,6 +80,7 @@ def test_cells_show_what_the_page_says(page: Path, tmp_path: Path, monkeypatch: 
     assert differing == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("page", [page for page in PAGES if _blocks(page, "pycon")], ids=lambda page: page.stem)
 def test_examples_give_what_the_page_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -127,6 +129,7 @@ def _unmarked(page: str) -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.nightly
 def test_the_programs_of_the_pages_run_and_the_last_says_why_it_fails(tmp_path: Path) -> None:
     begin = "import logging as log\nfrom types import SimpleNamespace\nmodel, x, y = SimpleNamespace(fit=print), 1, 2"
     pages = [ROOT / "docs" / f"{page}.md" for page in ("scripts", "isolation", "measuring", "why")]

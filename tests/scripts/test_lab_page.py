@@ -20,6 +20,8 @@ from tfgpu_magic.lab.ladder import Rule, rule_of
 from tfgpu_magic.policy import settings
 from tfgpu_magic.root.file import parse
 
+pytestmark = pytest.mark.nightly
+
 HOUR = 3600.0
 
 

@@ -18,6 +18,8 @@ from tests.browser.test_axe import violations
 from tests.scripts.test_docs import _run
 from tests.waiting import until
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).parents[2]
 READ = ("index", "teachers", "comparison", "api", "words")
 """The front page, two that it leads to, and one of each other kind."""

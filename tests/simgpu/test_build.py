@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.nightly
+
 _CREATE = "from tfgpu_magic.simgpu import Machine; m = Machine.create(); print(len(m.gpus())); m.close()"
 _IMPORT = "import tfgpu_magic.simgpu"
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
+
 from tests.processes import program, run
 from tests.simgpu.on_machine import fit, fit_layers, grown, listed, results, zeros
 from tests.sizes import CONTEXT, GIB, MIB
 from tfgpu_magic.simgpu import Machine
+
+pytestmark = pytest.mark.nightly
 
 POOL_RESERVE = 1536 * MIB
 """What TensorFlow 2.16 to 2.21 leave free of a large GPU of compute capability 8."""
