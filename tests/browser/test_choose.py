@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from playwright.sync_api import Error, expect
+from playwright.sync_api import expect
 
 from tests import waiting
 from tests.browser.panel import open_panel, use_theme, visit
