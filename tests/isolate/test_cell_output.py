@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.isolate.notebook import LIGHT, Notebook, Ran, waits_for
+from tests.isolate.notebook import LIGHT, Notebook, Ran, marks, waits_for
 from tests.isolate.test_jobs import later
 from tests.slack import SLACK
 
@@ -36,7 +36,7 @@ def test_a_training_bar_moves_while_it_runs(book: Notebook, tmp_path: Path) -> N
         "model.compile(loss='mse', optimizer='sgd')\n"
         "history = model.fit(np.ones((320, 3)), np.ones((320, 4)), batch_size=32, callbacks=[Waits()])",
         "-o history --growth",
-        heard=lambda ran: "/10" in ran.stream() and seen.touch(),
+        heard=marks("/10", seen),
     )
 
     assert ran.status == "ok", ran.text
@@ -50,7 +50,7 @@ def test_output_of_c_arrives_in_its_own_cell_while_that_goes_on(book: Notebook, 
         "import os, ctypes\nos.write(2, b'first: error of C\\n')\n"
         "libc = ctypes.CDLL(None)\nlibc.puts(b'first: line of C')\nimport subprocess\n"
         f"subprocess.run(['sh', '-c', 'echo first: a child'])\n{waits_for(go)}",
-        heard=lambda ran: "first: line of C" in ran.stream() and go.touch(),
+        heard=marks("first: line of C", go),
     )
     second = book.isolated("import os\nos.write(2, b'second\\n');")
 

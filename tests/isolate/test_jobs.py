@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.isolate.notebook import Notebook, waits_for
+from tests.isolate.notebook import Notebook, marks, waits_for
 from tests.jupyter import reply_to
 from tests.waiting import until
 
@@ -99,7 +99,7 @@ def test_a_job_can_be_stopped_and_an_interrupt_of_the_notebook_does_not(book: No
 def test_a_cell_that_waits_for_a_gpu_says_so(book: Notebook, tmp_path: Path) -> None:
     go, says = tmp_path / "go", "Waits for 1 GPU, which other calls of yours have."
     book.isolated(waits_for(go), "--detach --gpus 1")
-    ran = book.isolated("'done'", "--gpus 1", heard=lambda ran: says in ran.stream() and go.touch())
+    ran = book.isolated("'done'", "--gpus 1", heard=marks(says, go))
 
     assert says in ran.stream()
     assert ran.value == "'done'"

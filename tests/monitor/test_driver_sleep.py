@@ -105,7 +105,13 @@ def test_a_laptops_gpu_falls_asleep_under_an_open_page_and_is_seen_when_it_wakes
         before = machine.calls()
         beats = set[float]()
         with BoardDirectory() as place, contextlib.closing(SnapshotReader(place)) as reader:
-            until(lambda: reader.look() and (beats.add(reader.header.beat) or len(beats) > 6))  # an awake one is asked
+
+            def beaten() -> int:
+                reader.look()
+                beats.add(reader.header.beat)
+                return len(beats)
+
+            until(beaten, lambda count: count > 6)  # meanwhile an awake driver is asked
         assert machine.calls() == before
         machine.add_neighbour("1GiB@0")
         status.write_text("active\n")
