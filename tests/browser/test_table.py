@@ -9,6 +9,7 @@ import pytest
 
 from tests.browser.panel import View, open_panel, restored, table_of, visit
 from tests.browser.scene import Scene, lab_only, shot, soon
+from tests.isolate.notebook import waits_for
 from tests.jupyter import Notebook
 from tests.sizes import MIB
 
@@ -86,12 +87,13 @@ def test_two_views_of_the_table_show_the_same(scene: Scene, page: Page) -> None:
 
 @lab_only
 def test_a_table_that_is_made_out_of_sight_is_live_once_it_is_in_sight(scene: Scene, page: Page) -> None:
-    cells = ("%load_ext tfgpu_magic", "import time; time.sleep(5)", "%tf_gpu top")
-    behind = scene.notebook("behind.ipynb", more=cells)
+    away = scene.server.home / "away"
+    behind = scene.notebook("behind.ipynb", more=("%load_ext tfgpu_magic", waits_for(away), "%tf_gpu top"))
     scene.notebook("before.ipynb")
     visit(page, scene, behind.path)
     command(page, "notebook:run-all-cells")
     visit(page, scene, "before.ipynb")
+    away.touch()
     soon(lambda: "True" in behind.run(ANSWERED), 60)
     visit(page, scene, behind.path)
     soon(lambda: table_of(page).link().startswith("live"))

@@ -49,7 +49,7 @@ def test_the_address_is_said_when_it_can_be_opened_and_not_before(tmp_path: Path
         port = listener.getsockname()[1]
         told = {"url": f"http://127.0.0.1:{port}/", "hostname": "127.0.0.1", "port": port, "token": "t"}
         pathlib.Path(sys.argv[1]).write_text(json.dumps(told))
-        time.sleep(2)
+        time.sleep(2)  # whoever takes the file for an answer is refused meanwhile
         listener.listen()
         time.sleep(600)
     """

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ import psutil
 from tests import jupyter
 from tests.jupyter import Server, serving
 from tests.processes import QUIET
+from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
@@ -31,26 +31,36 @@ for _ in range(2): _library.pthread_mutex_lock(_lock)
 """A cell that never ends: it waits with the GIL held, and out of every signal's reach."""
 
 
+def waits_for(mark: Path) -> str:
+    """Return lines that wait until a file is there, and fail where it does not come."""
+    return (
+        f"import pathlib, time\nfor _ in range({int(6000 * SLACK)}):\n"
+        f"    if pathlib.Path({str(mark)!r}).exists(): break\n"
+        "    time.sleep(0.01)\n"
+        "else: raise TimeoutError\n"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What came of a cell: its messages, each with when it came."""
+    """What came of a cell: its messages, as kind and content."""
 
     status: str
-    messages: list[tuple[float, str, dict[str, Any]]] = field(default_factory=list)
+    messages: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     def stream(self, name: str = "stdout") -> str:
         return "".join(
-            content["text"] for _, kind, content in self.messages if kind == "stream" and content["name"] == name
+            content["text"] for kind, content in self.messages if kind == "stream" and content["name"] == name
         )
 
     def shown(self, kind: str = "display_data") -> list[dict[str, Any]]:
         """Return the data of its displays."""
-        return [content["data"] for _, what, content in self.messages if what == kind]
+        return [content["data"] for what, content in self.messages if what == kind]
 
     @property
     def number(self) -> int:
         """Its number in the notebook."""
-        return next(int(content["execution_count"]) for _, kind, content in self.messages if kind == "execute_input")
+        return next(int(content["execution_count"]) for kind, content in self.messages if kind == "execute_input")
 
     @property
     def value(self) -> str:
@@ -66,7 +76,7 @@ class Ran:
     @property
     def error(self) -> dict[str, Any]:
         """The error that stopped it."""
-        return next((content for _, kind, content in self.messages if kind == "error"), {})
+        return next((content for kind, content in self.messages if kind == "error"), {})
 
     @property
     def traceback(self) -> str:
@@ -77,6 +87,16 @@ class Ran:
         """All of its text."""
         shown = "".join(data.get("text/plain", "") for data in self.shown())
         return self.stream() + self.stream("stderr") + self.traceback + self.value + shown
+
+
+def marks(text: str, mark: Path) -> Callable[[Ran], None]:
+    """Return what makes a file once a cell has printed a text."""
+
+    def heard(ran: Ran) -> None:
+        if text in ran.stream():
+            mark.touch()
+
+    return heard
 
 
 class Notebook(jupyter.Notebook):
@@ -92,20 +112,20 @@ class Notebook(jupyter.Notebook):
         assert ran.status == "ok", f"{source}\n{ran.text}"
         return ran
 
-    def run(self, source: str) -> Ran:  # type: ignore[override]  # more than the text of it
-        """Run a cell to its end."""
-        begin = time.monotonic()
+    def run(self, source: str, heard: Callable[[Ran], object] = bool) -> Ran:  # type: ignore[override]  # not its text alone
+        """Run a cell to its end; meanwhile `heard` is given what has come of it so far, after each message."""
         ran = Ran("", [])
 
         def hear(message: dict[str, Any]) -> None:
-            ran.messages.append((time.monotonic() - begin, message["msg_type"], message["content"]))
+            ran.messages.append((message["msg_type"], message["content"]))
+            heard(ran)
 
         reply = self.client.execute_interactive(source, output_hook=hear)
         return Ran(reply["content"]["status"], ran.messages)
 
-    def isolated(self, body: str, line: str = "") -> Ran:
+    def isolated(self, body: str, line: str = "", heard: Callable[[Ran], object] = bool) -> Ran:
         """Run a cell in a process of its own."""
-        return self.run(f"%%tf_gpu isolate {line}\n{body}")
+        return self.run(f"%%tf_gpu isolate {line}\n{body}", heard)
 
     def interrupt(self) -> None:
         self.server.open(f"api/kernels/{self.kernel}/interrupt", {}).close()

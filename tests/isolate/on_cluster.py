@@ -28,7 +28,7 @@ def grow() -> tuple[str, int]:
         tf.zeros(2**20) + 1
     machine = Machine.current()
     assert machine is not None
-    time.sleep(0.3)
+    time.sleep(0.3)  # it is a call that takes time, so that others go to the other machine
     return str(machine.path), machine.held(pid=os.getpid())
 
 

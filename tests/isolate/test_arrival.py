@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.isolate.notebook import Notebook
+from tests.isolate.notebook import Notebook, waits_for
 from tests.waiting import until
 
 ONLY_THERE = """
@@ -158,10 +158,9 @@ def test_a_value_is_shown_as_it_is_and_not_as_it_was(book: Notebook) -> None:
 def test_names_of_a_job_are_put_into_the_notebook_between_cells(book: Notebook, tmp_path: Path) -> None:
     go = tmp_path / "go"
     book.run("got, was = 'old', set()")
-    waits = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists(): time.sleep(0.01)\n"
-    book.isolated(f"{waits}got = 'new'", "--detach -o got")
-    ends = f"open({str(go)!r}, 'w').close()\nimport concurrent.futures, time\nconcurrent.futures.wait([job])\n"
-    amid = book.run(f"job = _\n{ends}time.sleep(0.3)\ngot").value
+    book.isolated(f"{waits_for(go)}got = 'new'", "--detach -o got")
+    ends = f"open({str(go)!r}, 'w').close()\nimport concurrent.futures\nconcurrent.futures.wait([job])\n"
+    amid = book.run(f"job = _\n{ends}got").value  # a job deals with its names before it is done
     after = book.run("got").value
 
     assert (amid, after) == ("'old'", "'new'")
@@ -210,7 +209,7 @@ def test_what_a_job_reads_is_let_go_of_when_it_is_sent(book: Notebook) -> None:
 def test_the_line_at_the_end_is_below_the_value_and_below_the_error(book: Notebook) -> None:
     value, error = book.isolated("print('text')\n5"), book.isolated("1 / 0")
     shown = ("execute_result", "error", "display_data")
-    kinds = [[kind for _, kind, _ in ran.messages if kind in shown] for ran in (value, error)]
+    kinds = [[kind for kind, _ in ran.messages if kind in shown] for ran in (value, error)]
 
     assert kinds == [["execute_result", "display_data"], ["error", "display_data"]]
 

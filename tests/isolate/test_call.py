@@ -22,6 +22,7 @@ from tests.isolate.rig import Paper, belongings, call, prepare, run
 from tests.isolate.test_future import begun, wait_for
 from tests.sizes import MIB
 from tests.waiting import until
+from tfgpu_magic.errors import WorkerDied
 from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
 
 pytestmark = pytest.mark.usefixtures("light")
@@ -97,7 +98,7 @@ def test_signals_are_as_a_program_finds_them() -> None:
     assert run(signals, (), {}) == (set(), signal.SIG_DFL, True, -1)
 
 
-def test_a_call_has_no_descriptor_that_is_not_its_own() -> None:
+def test_a_call_has_no_descriptor_that_is_not_its_own(tmp_path: Path) -> None:
     def descriptors() -> list[str]:
         found = []
         for number in range(1000):
@@ -105,12 +106,14 @@ def test_a_call_has_no_descriptor_that_is_not_its_own() -> None:
                 found.append(str(Path(f"/proc/self/fd/{number}").readlink()).partition(":")[0])
         return sorted(found)
 
-    others = [threading.Thread(target=run, args=(time.sleep, (1,), {})) for _ in range(3)]
+    marks = [tmp_path / str(number) for number in range(3)]
+    others = [threading.Thread(target=run, args=(wait_for, (mark,), {})) for mark in marks]
     for other in others:
         other.start()
-    time.sleep(0.3)
+    until(lambda: all(map(begun, marks)))
     found = run(descriptors, (), {})
-    for other in others:
+    for mark, other in zip(marks, others, strict=True):
+        mark.touch()
         other.join()
 
     tracker = resource_tracker._resource_tracker._fd  # type: ignore[attr-defined]
@@ -143,10 +146,11 @@ def test_a_fork_that_comes_to_the_end_of_the_call_does_not_answer_for_it() -> No
         if child == 0:
             return "the fork"
         os.waitpid(child, 0)
-        time.sleep(1)
+        os.kill(os.getpid(), signal.SIGKILL)
         return "the call"
 
-    assert run(fork, (), {}) == "the call"
+    with pytest.raises(WorkerDied):
+        run(fork, (), {})
 
 
 def test_two_hundred_calls_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ def test_ten_cells_leave_nothing(book: Notebook, machine: Machine) -> None:
 
     def rests() -> bool:
         before = exact(found())
-        time.sleep(0.5)
+        time.sleep(0.5)  # what is about to end does, and is not counted
         return exact(found()) == before
 
     for _ in range(2):

@@ -85,7 +85,7 @@ def test_an_interrupt_amid_displays_leaves_their_order_and_the_end_as_they_are(b
     ran = interrupted(book, body, begun, "--growth")
     said = [
         text
-        for _, kind, content in ran.messages
+        for kind, content in ran.messages
         if kind in ("stream", "display_data")
         for text in (content["text"].split() if kind == "stream" else [content["data"]["text/plain"].strip("'")])
     ]
@@ -168,7 +168,7 @@ def test_a_cell_that_runs_out_of_memory_says_who_has_it(book: Notebook) -> None:
     assert ran.error["ename"] == "ResourceExhaustedError"
     (told,) = (data["text/plain"] for data in ran.shown() if data["text/plain"].startswith("Out of GPU memory"))
     assert "5.2 GiB  this notebook\n" in told
-    assert next(kind for _, kind, _ in ran.messages if kind in ("error", "display_data")) == "error"
+    assert next(kind for kind, _ in ran.messages if kind in ("error", "display_data")) == "error"
 
 
 def test_an_error_of_tensorflows_has_its_own_type_without_tensorflow(book: Notebook) -> None:

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,6 +27,7 @@ from tests.sizes import CONTEXT, GIB, MIB
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic import IsolatedExecutor, Refused, isolated
+from tfgpu_magic.isolate.leasing import LEASES
 from tfgpu_magic.simgpu import Machine
 
 T = TypeVar("T")
@@ -317,8 +317,7 @@ def ended_while_it_waits_for_a_gpu() -> str:
             end.callback(Path(folder, f"{what}-other").touch)
         until(lambda: any(Path(folder).iterdir()), every=0.01)
         waits = second.submit(hold)
-        until(waits.running)  # it has been given to a thread, and is no longer cancelled
-        time.sleep(0.3)
+        until(lambda: LEASES._waiting)
         second.kill_workers()
         kind = type(waits.exception()).__name__
         assert not has.done()

@@ -232,6 +232,7 @@ def test_a_process_that_was_forked_waits_for_no_call_of_its_parent(quick: None, 
 
 SCRIPT = """
 import atexit, os, sys, time
+from pathlib import Path
 from tfgpu_magic import IsolatedExecutor
 
 @atexit.register
@@ -250,8 +251,13 @@ def train(factor):
     tf.zeros(1000)
     return factor * SCALE, held(os.getpid())
 
+def slow(begun, go):
+    Path(begun).touch()
+    while not Path(go).exists():
+        time.sleep(0.01)
+
 def late():
-    time.sleep(0.5)
+    time.sleep(0.5)  # the script comes to its end meanwhile
     os.write(1, b"late\\n")
 
 SCALE = 10
@@ -259,12 +265,13 @@ if __name__ == "__main__":
     executor = IsolatedExecutor(2, policy="limit 1GiB")
     print(list(executor.map(train, [1, 2])), flush=True)
     print(held(os.getpid()), "tensorflow" in sys.modules, flush=True)
-    slow = executor.submit(time.sleep, float(sys.argv[1]))
+    called = executor.submit(slow, *sys.argv[1:])
     try:
         print("waiting", flush=True)
-        slow.result()
+        called.result()
     except KeyboardInterrupt:
-        print("interrupted", slow.running(), slow.result(), flush=True)
+        print("interrupted", called.running(), flush=True)
+        print(called.result(), flush=True)
     executor.submit(late)
     other = IsolatedExecutor(1, gpus=0)
     other.submit(late)
@@ -275,18 +282,22 @@ if __name__ == "__main__":
 def test_in_a_script_it_is_an_executor_as_any_other(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
+    begun, go = tmp_path / "begun", tmp_path / "go"
     with Machine.create("2x8GiB") as machine:
-        command = [sys.executable, str(script), str(1.5 * SLACK)]
+        command = [sys.executable, str(script), str(begun), str(go)]
         process = machine.popen(command, env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(3)]
-        time.sleep(0.5)
+        until(begun.exists)
         process.send_signal(signal.SIGINT)
+        interrupted = process.stdout.readline()
+        go.touch()
         out, err = process.communicate(timeout=240)
 
         assert lines == [f"{[(10, GIB + CONTEXT), (20, GIB + CONTEXT)]}\n", "0 False\n", "waiting\n"]
-        # The call went on, and so does what was submitted at the end; at the very end nothing can be any more.
-        assert out == "interrupted True None\nlate\nlate\ncannot schedule new futures\n"
+        assert interrupted == "interrupted True\n"
+        # The call goes on, and so does what is submitted at the end; at the very end nothing can be any more.
+        assert out == "None\nlate\nlate\ncannot schedule new futures\n"
         assert err == ""
         assert process.returncode == 0
         assert machine.held() == 0

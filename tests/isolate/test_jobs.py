@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.isolate.notebook import Notebook
+from tests.isolate.notebook import Notebook, marks, waits_for
 from tests.jupyter import reply_to
-from tests.slack import SLACK
 from tests.waiting import until
 
 
@@ -49,10 +48,11 @@ def test_a_job_is_a_future_and_its_output_comes_below_its_own_cell(book: Noteboo
     assert book.run("import concurrent.futures; isinstance(job, concurrent.futures.Future)").value == "True"
 
 
-def test_the_notebook_goes_on_meanwhile_and_jobs_are_listed(book: Notebook) -> None:
+def test_the_notebook_goes_on_meanwhile_and_jobs_are_listed(book: Notebook, tmp_path: Path) -> None:
+    go = tmp_path / "go"
     book.run(
         "%%tf_gpu isolate --detach --growth\n\nimport tensorflow as tf, time\nx = tf.constant(1.0) + 1\n"
-        f"time.sleep({4 * SLACK})"
+        f"{waits_for(go)}"
     )
     assert book.run("job = _; 1 + 1, job.done()").value == "(2, False)"
     until(lambda: "MiB" in listed(book) or "GiB of GPU 0" in listed(book))
@@ -61,6 +61,7 @@ def test_the_notebook_goes_on_meanwhile_and_jobs_are_listed(book: Notebook) -> N
 
     assert row[1] == "running"
     assert row[-5:] == ["x", "=", "tf.constant(1.0)", "+", "1"]  # what tells more than the import before it
+    go.touch()
     until(lambda: " done " in listed(book).splitlines()[-1])
 
 
@@ -95,11 +96,12 @@ def test_a_job_can_be_stopped_and_an_interrupt_of_the_notebook_does_not(book: No
     assert " stopped " in listed(book).splitlines()[-1]
 
 
-def test_a_cell_that_waits_for_a_gpu_says_so(book: Notebook) -> None:
-    book.isolated(f"import time\ntime.sleep({2 * SLACK})", "--detach --gpus 1")
-    ran = book.isolated("'done'", "--gpus 1")
+def test_a_cell_that_waits_for_a_gpu_says_so(book: Notebook, tmp_path: Path) -> None:
+    go, says = tmp_path / "go", "Waits for 1 GPU, which other calls of yours have."
+    book.isolated(waits_for(go), "--detach --gpus 1")
+    ran = book.isolated("'done'", "--gpus 1", heard=marks(says, go))
 
-    assert "Waits for 1 GPU, which other calls of yours have." in ran.stream()
+    assert says in ran.stream()
     assert ran.value == "'done'"
 
 
@@ -111,11 +113,13 @@ def test_only_a_job_that_runs_can_be_stopped(book: Notebook) -> None:
         assert "`%%tf_gpu isolate --detach` begins one" in listed(other)
 
 
-def test_a_job_has_the_notebooks_arrays_as_they_were_when_it_was_begun(book: Notebook) -> None:
+def test_a_job_has_the_notebooks_arrays_as_they_were_when_it_was_begun(book: Notebook, tmp_path: Path) -> None:
+    go = tmp_path / "go"
     book.run("import numpy as np; a = np.zeros(10**6)")
-    book.run("%%tf_gpu isolate --detach --gpus 1\nimport time\ntime.sleep(1)")
+    book.isolated(waits_for(go), "--detach --gpus 1")
     book.run("%%tf_gpu isolate --detach --gpus 1\nfloat(a.sum())")  # it waits for the GPU
     book.run("job = _; a += 1")
+    go.touch()
 
     assert book.run("job.result()").value == "0.0"
 

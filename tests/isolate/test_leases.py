@@ -80,12 +80,12 @@ class Caller(threading.Thread):
 def waits(led: Leases, callers: int) -> None:
     """Wait until so many are in the table, and have said what they need or have it."""
 
-    def there() -> bool:
-        with led._changed, led._table.turn() as page:
-            entries = list(page.entries.values())
-        return len(entries) == callers and all(entry.requested or entry.leased for entry in entries)
+    until(lambda: [bool(entry.requested or entry.leased) for entry in entries(led)] == [True] * callers)
 
-    until(there)
+
+def entries(led: Leases) -> list[LeaseEntry]:
+    with led._changed, led._table.turn() as page:
+        return list(page.entries.values())
 
 
 def test_those_who_wait_for_the_same_are_served_in_the_order_in_which_they_came(two_gpus: Leases) -> None:
@@ -110,15 +110,17 @@ def test_who_needs_two_gpus_is_not_passed_for_ever_by_those_who_need_one(two_gpu
     late = Caller(two_gpus, "late")
     waits(two_gpus, 4)
     first.end()
-    time.sleep(0.5)  # in which it would get the GPU that is free
+    latest = Caller(two_gpus, "latest")
+    waits(two_gpus, 4)  # it has looked at the GPU that is free
 
-    assert not late.has
+    assert [entry.number for entry in entries(two_gpus) if entry.leased] == [2]
     second.end()
     until(lambda: both.has)
     assert not late.has
     both.end()
-    until(lambda: late.has)
+    until(lambda: late.has and latest.has)
     late.end()
+    latest.end()
 
 
 def test_a_driver_that_does_not_answer_is_not_the_absence_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -449,17 +449,27 @@ def test_how_many_calls_run_at_once_is_decided_anew_when_none_runs(monkeypatch: 
 def test_calls_that_two_threads_submit_at_once_share_one_executor(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[IsolatedExecutor] = []
     echo = isolated(deeds.echo)
-    other = threading.Thread(target=echo.submit, args=(2,))
+    other, lock, waits = threading.Thread(target=echo.submit, args=(2,)), echo._asked.lock, threading.Event()
+
+    class Noted:
+        def __enter__(self) -> None:
+            if not lock.acquire(blocking=False):
+                waits.set()
+                lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            lock.release()
 
     def submit(executor: IsolatedExecutor, *_: object, **__: object) -> None:
         made.append(executor)
         if len(made) == 1:
             other.start()
-            other.join(0.5)  # it has submitted, if it does not wait
+            until(lambda: waits.is_set() or not other.is_alive())
         executor._threads = 1
 
     monkeypatch.setattr(LEASES, "survey", lambda *_: 1)
     monkeypatch.setattr(IsolatedExecutor, "submit_call", submit)
+    monkeypatch.setattr(echo._asked, "lock", Noted())
     echo.submit(1)
     other.join()
 

@@ -73,7 +73,7 @@ def test_exit_functions_run_and_temporary_directories_go(tmp_path: Path) -> None
 
 
 def save_later(path: Path) -> None:
-    time.sleep(0.3)
+    time.sleep(0.3)  # the call has answered meanwhile, and nothing else would keep its process
     path.write_text("saved")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 from unittest import mock
 
@@ -40,18 +39,18 @@ def test_an_idle_kernel_gives_back_and_what_lives_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "waits"),
+    ("lines", "seconds"),
     [
-        ((RELEASE, LATER), True),
-        ((RELEASE, FOR_EVER), True),
-        ((RELEASE, NEVER), False),
-        ((LATER, "%tf_gpu growth"), False),
-        ((LATER,), False),
+        ((RELEASE, LATER), [600.0]),
+        ((RELEASE, FOR_EVER), [threading.TIMEOUT_MAX]),  # more than that, and it would end at once
+        ((RELEASE, NEVER), []),
+        ((LATER, "%tf_gpu growth"), []),
+        ((LATER,), []),
     ],
 )
-def test_a_timer_runs_only_where_it_is_asked_for(lines: tuple[str, ...], waits: bool) -> None:
+def test_a_timer_runs_only_where_it_is_asked_for(lines: tuple[str, ...], seconds: list[float]) -> None:
     with Machine.create("8GiB") as machine:
-        assert run(machine, _waits_after, *lines, UP_AND_DOWN) is waits
+        assert run(machine, _after, *lines, UP_AND_DOWN) == seconds
 
 
 def test_beside_a_running_cell_nothing_is_given_back() -> None:
@@ -150,27 +149,26 @@ def _counted() -> list[None]:
     return calls
 
 
-def _timers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "tfgpu_magic-idle-release"]
+def _timers() -> list[threading.Timer]:
+    threads = (thread for thread in threading.enumerate() if isinstance(thread, threading.Timer))
+    return [timer for timer in threads if timer.name == "tfgpu_magic-idle-release"]
 
 
-def _waits_after(*sources: str) -> bool:
-    """Return whether a timer runs after cells, and goes on to."""
+def _after(*sources: str) -> list[float]:
+    """Return the seconds of the timers that run after cells."""
     _cells(*sources)
-    for timer in _timers():
-        timer.join(0.5)
-    return bool(_timers())
+    return [timer.interval for timer in _timers()]
 
 
 def _during_cells() -> tuple[list[int], int]:
     """Return how often it was given back amid a long cell, amid two that have run others, and after the last one."""
     calls = _counted()
     names = InteractiveShell.instance().user_ns
-    names["calls"] = calls
+    names["calls"], names["rests"] = calls, lambda: until(lambda: not _timers())
     _cells(RELEASE, SOON, UP_AND_DOWN)
     found = []
     for inner in ("pass", "get_ipython().run_cell('pass')", "get_ipython().run_cell('')"):
-        _cells(f"begin = len(calls); {inner}; time.sleep(1); during = len(calls) - begin")
+        _cells(f"begin = len(calls); {inner}; rests(); during = len(calls) - begin")
         found.append(names["during"])
     return found, until(lambda: len(calls) - names["begin"])
 
@@ -215,7 +213,7 @@ def _again_and_again() -> list[int]:
     for _ in range(3):
         _cells(RELEASE, SOON, UP_AND_DOWN, "calls.clear()")
         until(lambda: calls)
-        time.sleep(1)  # there would be more by then, if one idle time gave back again and again
+        until(lambda: not _timers() or len(calls) > 1)  # without a timer none can follow
         times.append(len(calls))
     return times
 

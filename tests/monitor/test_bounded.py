@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
+
 from tfgpu_magic.probe import within
 
 
@@ -20,18 +22,18 @@ def test_while_a_job_hangs_no_other_is_begun_and_after_it_there_is() -> None:
     assert (first, second, begun, third) == (None, None, [], 3)
 
 
-def test_what_another_thread_waits_for_meanwhile_does_not_hang_yet() -> None:
-    begun, go_on = threading.Event(), threading.Event()
+def test_what_another_thread_waits_for_meanwhile_does_not_hang_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited, go_on, join = threading.Event(), threading.Event(), threading.Thread.join
 
-    def job() -> bool:
-        begun.set()
-        return go_on.wait(30)
+    def noted(thread: threading.Thread, timeout: float | None = None) -> None:
+        waited.set()
+        join(thread, timeout)
 
+    monkeypatch.setattr(threading.Thread, "join", noted)
     done: list[bool | None] = []
-    other = threading.Thread(target=lambda: done.append(within(30, job)))
+    other = threading.Thread(target=lambda: done.append(within(30, lambda: go_on.wait(30))))
     other.start()
-    begun.wait(30)
-    time.sleep(0.1)  # until it is waited for
+    waited.wait(30)
     second = within(30, lambda: 2)
     go_on.set()
     other.join()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +13,8 @@ import pytest
 from tests.monitor.boards import collectors, fresh, snapshot
 from tests.slack import SLACK
 from tests.waiting import until
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.snapshot_file import SnapshotReader
 from tfgpu_magic.monitor.driver import schedule
 from tfgpu_magic.monitor.driver.schedule import ASLEEP, IDLE_FOR, SLEEP_TIMEOUT, DriverSleep
 from tfgpu_magic.monitor.live import Live
@@ -101,9 +103,15 @@ def test_a_laptops_gpu_falls_asleep_under_an_open_page_and_is_seen_when_it_wakes
         status.write_text("suspended\n")
         asleep = until(live.look, lambda seen: seen.snapshot.error == ASLEEP, seconds=20)
         before = machine.calls()
-        for _ in range(3):
-            time.sleep(1)  # in which an awake driver would be asked
-            until(live.look, lambda seen: seen.stale_since is None, seconds=5)
+        beats = set[float]()
+        with BoardDirectory() as place, contextlib.closing(SnapshotReader(place)) as reader:
+
+            def beaten() -> int:
+                reader.look()
+                beats.add(reader.header.beat)
+                return len(beats)
+
+            until(beaten, lambda count: count > 6)  # meanwhile an awake driver is asked
         assert machine.calls() == before
         machine.add_neighbour("1GiB@0")
         status.write_text("active\n")

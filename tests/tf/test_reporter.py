@@ -75,9 +75,8 @@ def test_a_policy_that_waits_is_told_and_wakes_nothing() -> None:
         program(machine, _cells, "%tf_gpu limit 2GiB", "pass") as kernel,
         board(machine) as wait,
     ):
-        # A report from amid the cell may tell what TensorFlow would do without the policy.
-        said = wait(lambda one: one.uses and one.uses[0].policy == "limit 2 GiB")
-        time.sleep(1.5)  # a report or two more
+        # A report from amid the cell may tell what TensorFlow would do without the policy; the last is that of its end.
+        said = wait(lambda one: one.uses and one.uses[0].policy == "limit 2 GiB" and not one.busy)
         held = machine.held(pid=kernel.pid)
 
     assert (said.stage, said.uses[0].policy, said.uses[0].used) == (kernel.answer[1], "limit 2 GiB", None)
@@ -110,7 +109,7 @@ def test_a_board_that_is_removed_gets_the_report_again() -> None:
 
 def test_nothing_is_done_while_no_cell_runs_and_tensorflow_sleeps() -> None:
     with Machine.create("1x8GiB") as machine:
-        assert run(machine, _count_reports, fresh=True) == 0
+        assert run(machine, _wait_for_the_next_cell, fresh=True)
 
 
 def test_a_report_says_idle_only_of_figures_that_were_read_after_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,15 +193,17 @@ def _remove_the_board() -> bool:
     return bool(until(lambda: path.exists() and _reports(), seconds=10))
 
 
-def _count_reports() -> int:
-    cells("pass")
+def _wait_for_the_next_cell() -> bool:
+    """Return whether the reporter comes to a wait that nothing but a cell ends; before, it may report a cell's end."""
+    until_next, waits = Reporter._until_next, list[float | None]()
 
-    def window() -> int:  # in the first one the cell's end may be reported
-        with mock.patch("tfgpu_magic.frameworks.self_report.brief") as brief:
-            time.sleep(2.5)
-        return int(brief.call_count)
+    def noted(self: Reporter, pause: float) -> float | None:
+        waits.append(until_next(self, pause))
+        return waits[-1]
 
-    return until(window, lambda count: not count)
+    with mock.patch.object(Reporter, "_until_next", noted):
+        cells("pass")
+        return until(lambda: waits[-1:] == [None])
 
 
 def _between_reports(cost: float, count: int) -> list[float]:

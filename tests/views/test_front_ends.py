@@ -14,6 +14,7 @@ from nbclient.exceptions import CellExecutionError
 from nbconvert import HTMLExporter
 
 from scripts._notebooks import FOLDER
+from tests.isolate.notebook import waits_for
 from tests.machines import machine_of
 from tests.slack import SLACK
 from tests.views.test_widget import Kernel, kernel
@@ -78,11 +79,13 @@ def test_a_client_that_opens_the_model_and_never_draws_it_gets_it_too(machine: M
     assert GPU in then["text/html"]
 
 
-def test_the_answer_of_a_front_end_keeps_the_table_alive_in_every_output(machine: Machine) -> None:
+def test_the_answer_of_a_front_end_keeps_the_table_alive_in_every_output(machine: Machine, tmp_path: Path) -> None:
+    go = tmp_path / "go"
     with kernel(machine) as here:
-        here.start("%tf_gpu top\nimport time; time.sleep(2)")  # the kernel is busy: the answer waits
+        here.start(f"%tf_gpu top\n{waits_for(go)}")  # the kernel is busy: the answer waits
         here.until(lambda state: GPU in str(state))
         answer(here)
+        go.touch()
         here.run("%tf_gpu top")
         here.run(ANSWERED)
         shown = until(here, widget=True)
