@@ -132,7 +132,7 @@ def test_in_a_notebook_it_comes_after_the_error_and_restarts_are_lines_of_it(mac
         book.run(patient)
         ran = book.run(f"%tf_gpu limit 1GiB\n{AWAKE}\n{RAISES}")
 
-    kinds = [kind for _, kind, _ in ran.messages if kind in ("error", "display_data")]
+    kinds = [kind for kind, _ in ran.messages if kind in ("error", "display_data")]
     (told,) = (data["text/plain"] for data in ran.shown() if data["text/plain"].startswith("Out of GPU memory"))
     assert kinds[-2:] == ["error", "display_data"]
     assert ran.error["ename"] == "ResourceExhaustedError"
