@@ -1,0 +1,297 @@
+"""The variables of the real TensorFlow go to host memory and back on a simulated machine, and every bit is as it was.
+
+Kernels compute nothing there. So each variable is filled with random bytes of its own from the host first, and all are
+read again after the way back: through the variable, and through a function that captured it.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+from unittest import mock
+
+import pytest
+
+import tfgpu_magic
+from tests.processes import run
+from tests.sizes import CONTEXT, LITTLE, MIB
+from tests.tf.on_machine import held
+from tfgpu_magic.parking import host_memory
+from tfgpu_magic.parking.frameworks import tensorflow as parked
+from tfgpu_magic.parking.mechanism import FrameworkMechanism, NotParked, contents
+from tfgpu_magic.simgpu import Machine
+
+TYPES = (
+    "float32", "float16", "bfloat16", "float64", "bool", "int8", "uint8", "int16", "uint16", "int64", "uint32",
+    "uint64", "complex64", "complex128",
+)  # fmt: skip
+SIZE = 300_000
+
+
+def handles() -> dict[int, Any]:
+    """Return the handle of each variable of this process that is on a GPU, by its id."""
+    import tensorflow as tf
+
+    kind = tf.__internal__.tracking.Trackable
+    found = [one for one in gc.get_objects() if isinstance(one, kind) and "_handle" in vars(one)]
+    variables = [one for one in found if isinstance(one, tf.Variable) and "GPU" in vars(one)["_handle"].device]
+    return {id(vars(one)["_handle"]): one for one in variables}
+
+
+def fill() -> None:
+    """Fill every variable on a GPU with random bytes of its own."""
+    import numpy as np
+    import tensorflow as tf
+
+    random = np.random.default_rng(1)
+    for one in handles().values():
+        count = int(np.prod(one.shape))
+        if one.dtype == tf.bool:
+            values: Any = random.integers(0, 2, count).astype(bool)
+        else:
+            values = np.frombuffer(random.bytes(count * one.dtype.size), one.dtype.as_numpy_dtype)
+        with tf.device(one.handle.device):
+            tf.raw_ops.AssignVariableOp(resource=one.handle, value=tf.constant(values.reshape(one.shape)))
+
+
+def content() -> dict[int, bytes]:
+    """Return the bytes of every variable on a GPU."""
+    return {number: one.read_value().numpy().tobytes() for number, one in handles().items()}
+
+
+def there_and_back(mechanism: FrameworkMechanism) -> list[list[int]]:
+    """Park and come back; return what the driver says that is held before, meanwhile and after."""
+    figures = [held()]
+    mechanism.take_away()
+    figures.append(held())
+    mechanism.bring_back(lambda: True, lambda _: None)
+    assert not mechanism.away()
+    return [*figures, held()]
+
+
+def every_type() -> tuple[list[list[int]], bool, int, bool]:
+    import tensorflow as tf
+
+    tfgpu_magic.apply("growth --release")
+    with tf.device("GPU:0"):
+        variables = [tf.Variable(tf.zeros(SIZE, name), name=name) for name in TYPES]
+    read = tf.function(lambda: variables[0].read_value())
+    read()
+    fill()
+    same = tf.Variable(tf.zeros(SIZE))
+    same.assign(variables[0])
+    before, found = content(), contents()
+    [both] = [one for one in found.leaves if len(one.handles) == 2]  # type: ignore[attr-defined]  # a variable's
+    moved = len(found.leaves)
+    del found, both
+    figures = there_and_back(FrameworkMechanism())
+    return figures, content() == before, moved, read().numpy().tobytes() == before[id(variables[0].handle)]
+
+
+def test_every_type_of_variable_comes_back_bit_for_bit_and_what_it_held_is_free_meanwhile() -> None:
+    with Machine.create("8GiB") as machine:
+        (before, away, after), same, moved, captured = run(machine, every_type)
+
+    assert same
+    assert captured
+    assert moved == len(TYPES)  # the one that shares a buffer leaves with its owner
+    assert away[0] - CONTEXT < LITTLE
+    assert before[0] - away[0] > SIZE * 30
+    assert after[0] <= before[0]  # a buffer that is shared comes back once
+
+
+def training() -> tuple[int, bool, list[list[int]], list[float]]:
+    import numpy as np
+    import tensorflow as tf
+
+    tfgpu_magic.apply("growth --release")
+    tf.keras.mixed_precision.set_global_policy("mixed_float16")
+    with tf.distribute.MirroredStrategy(["GPU:0", "GPU:1"]).scope():
+        layers = [tf.keras.layers.Dense(1024, "relu") for _ in range(4)]
+        model = tf.keras.Sequential([tf.keras.Input((512,)), *layers, tf.keras.layers.Dense(1, dtype="float32")])
+        model.compile("adam", "mse", jit_compile=True)
+    x, y = np.zeros((64, 512), "float32"), np.zeros(64, "float32")
+    model.fit(x, y, batch_size=32, verbose=0)
+    fill()
+    before = content()
+    mechanism = FrameworkMechanism()
+    figures = there_and_back(mechanism)
+    same = content() == before
+    return len(before), same, figures, model.fit(x, y, batch_size=32, verbose=0).history["loss"]
+
+
+def test_a_model_on_two_gpus_comes_back_with_its_optimizer_and_goes_on_training() -> None:
+    with Machine.create("2x8GiB") as machine:
+        variables, same, (before, away, after), losses = run(machine, training)
+
+    assert variables > 50  # weights and slots, on each of two GPUs
+    assert same
+    assert len(losses) == 1
+    for gpu in range(2):
+        assert before[gpu] - away[gpu] > 30 * MIB
+        assert after[gpu] - away[gpu] > 30 * MIB
+
+
+def many(count: int = 12) -> list[Any]:
+    import tensorflow as tf
+
+    tfgpu_magic.apply("growth --release")
+    made = [tf.Variable(tf.zeros(1000 * (number + 1)), name=f"v{number}") for number in range(count)]
+    fill()
+    return made
+
+
+def failing_at_each() -> list[tuple[str, bool, bool]]:
+    """Have the copy of each variable fail, and then what follows its copy; return what was said and what is there."""
+    kept = many()
+    before, found = content(), []
+    for step in range(len(kept)):
+        for name in ("read", "_wait"):
+            calls = iter(range(100))
+            real = getattr(parked, name)
+            after = len(kept) if name == "read" else 0  # the survey reads each once
+
+            def fails(*args: Any, calls: Any = calls, real: Any = real, last: int = step + after) -> Any:
+                if next(calls) == last:
+                    raise RuntimeError("it broke")
+                return real(*args)
+
+            mechanism = FrameworkMechanism()
+            with mock.patch.object(parked, name, fails), pytest.raises(NotParked) as error:
+                mechanism.take_away()
+            found.append((str(error.value), mechanism.away(), content() == before))
+    return found
+
+
+def test_where_a_copy_fails_what_had_left_is_back() -> None:
+    with Machine.create("8GiB") as machine:
+        found = run(machine, failing_at_each)
+
+    assert set(found) == {("it broke What had left is back.", False, True)}
+
+
+def without_host_memory() -> tuple[str, bool, bool, int]:
+    kept = many()
+    before, asked = content(), []
+
+    def shortage(size: int) -> str:
+        asked.append(size)
+        return "No room." if len(asked) > 5 else ""
+
+    mechanism = FrameworkMechanism()
+    with mock.patch.object(host_memory, "shortage", shortage), pytest.raises(NotParked) as error:
+        mechanism.take_away()
+    assert len(kept) > len(asked)
+    return str(error.value), mechanism.away(), content() == before, len(asked)
+
+
+def test_room_in_host_memory_is_asked_before_each_variable() -> None:
+    with Machine.create("8GiB") as machine:
+        assert run(machine, without_host_memory) == ("No room. What had left is back.", False, True, 6)
+
+
+def a_full_gpu() -> tuple[list[str], bool, bool, bool]:
+    """Have others fill the GPU while all is away; return what is shown, and whether it comes back once they are gone."""
+    import tensorflow as tf
+
+    tfgpu_magic.apply("growth --release")
+    kept = [tf.Variable(tf.zeros(64 * MIB)) for _ in range(4)]
+    fill()
+    before = content()
+    mechanism = FrameworkMechanism()
+    mechanism.take_away()
+    machine = Machine.current()
+    assert machine is not None
+    shown: list[str] = []
+    with machine.fill(0):
+        mechanism.bring_back(lambda: len(shown) < 4, shown.append)
+        waits = mechanism.away()
+    mechanism.bring_back(lambda: True, lambda _: None)
+    assert kept
+    return shown, waits, mechanism.away(), content() == before
+
+
+def iterators() -> dict[str, Any]:
+    import tensorflow as tf
+
+    variables = many(3)
+    found: dict[str, Any] = {}
+
+    def judged(name: str) -> None:
+        there = contents()
+        found[name] = len(there.leaves), [(one.name, one.why) for one in there.stays], list(there.refusals)
+
+    tensor = variables[2].value()
+    judged("tensor")
+    del tensor
+    data = iter(tf.data.Dataset.range(4).map(lambda number: tf.cast(number, tf.float32) + variables[1][0]))
+    judged("iterator")
+    del data
+    judged("deleted")
+    data = iter(tf.data.Dataset.range(4).map(lambda number: tf.py_function(float, [number], tf.float32)))
+    judged("python")
+    del data
+    judged("gone")
+    return found
+
+
+def test_what_else_reads_a_variable_keeps_it_and_is_named() -> None:
+    with Machine.create("8GiB") as machine:
+        found = run(machine, iterators)
+
+    leaves, stays, _ = found["tensor"]
+    assert leaves == 2
+    assert ("v2:0", "an eager tensor shares this memory") in stays
+    leaves, stays, _ = found["iterator"]
+    assert leaves == 2
+    assert ("v1:0", "a tf.data iterator reads this variable") in stays
+    assert found["deleted"] == found["gone"] == (3, [], [])
+    assert found["python"] == (0, [], [parked.CALLS_PYTHON])
+
+
+def under_another_policy() -> tuple[str, bool]:
+    import tensorflow as tf
+
+    tfgpu_magic.apply("growth")
+    kept = tf.Variable(tf.zeros(MIB))
+    mechanism = FrameworkMechanism()
+    with pytest.raises(NotParked) as error:
+        mechanism.take_away()
+    assert kept is not None
+    return str(error.value), mechanism.away()
+
+
+def test_under_a_policy_that_gives_nothing_back_it_is_refused_with_the_line_to_write() -> None:
+    with Machine.create("8GiB") as machine:
+        text, away = run(machine, under_another_policy)
+
+    assert "`%tf_gpu growth --release --restart`" in text
+    assert "4 MiB" in text
+    assert not away
+
+
+def fifty_times() -> tuple[list[int], list[int], bool]:
+    import os
+
+    import psutil
+
+    kept = many()
+    before = content()
+    this, mechanism = psutil.Process(), FrameworkMechanism()
+    threads, files = [], []
+    for number in range(50):
+        there_and_back(mechanism)
+        if number in (4, 49):
+            threads.append(this.num_threads())
+            files.append(len(os.listdir("/proc/self/fd")))
+    assert kept
+    return threads, files, content() == before
+
+
+def test_fifty_times_there_and_back_keeps_no_thread_and_no_file() -> None:
+    with Machine.create("8GiB") as machine:
+        threads, files, same = run(machine, fifty_times)
+
+    assert same
+    assert threads[0] == threads[1]
+    assert files[0] == files[1]

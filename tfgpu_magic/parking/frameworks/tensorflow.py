@@ -1,0 +1,167 @@
+"""TensorFlow's variables: the buffer behind a handle is replaced in place, so that whatever refers to it sees nothing.
+
+That gives memory back only where TensorFlow takes it from CUDA's own pools, under `growth --release`. Variables that
+share a buffer, as after `b.assign(a)`, leave together and share one again. An eager tensor cannot be replaced, so it
+stays, and with it a variable whose buffer it shares.
+Source: TensorFlow 2.16 to 2.21, `core/kernels/resource_variable_ops.cc`, `python/data/ops/dataset_ops.py`,
+`structured_function.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tfgpu_magic.frameworks.array import Array
+from tfgpu_magic.frameworks.objects import of_kinds, of_module
+from tfgpu_magic.frameworks.tensorflow import arrays, devices
+from tfgpu_magic.frameworks.tensorflow.framework import FRAMEWORK
+from tfgpu_magic.parking.frameworks import Movable, Staying, Survey
+
+_ITERATOR = ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator")
+_CALLS_PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
+"""The operations by which a graph calls Python."""
+
+KEEPS = "TensorFlow gives memory back only under `growth --release`. Run `%tf_gpu growth --release --restart`"
+CALLS_PYTHON = (
+    "A tf.data iterator may call Python code at any time, and with it use the GPU. Delete the iterator first (`del` "
+    "and its name)."
+)
+_ITERATES = "a tf.data iterator reads this variable"
+_SHARED = "an eager tensor shares this memory"
+_EAGER = "TensorFlow cannot replace it in place"
+
+
+class Variable:
+    """A variable, or several that share a buffer, as a `Movable`."""
+
+    def __init__(self, found: Array, handle: Any) -> None:
+        self.name = "variable" if found.captured else str(found.thing.name)  # type: ignore[attr-defined]  # a variable
+        self.size = found.size
+        self.gpu = next((uuid for uuid, one in devices.logical().items() if found.device in [x.name for x in one]), "")
+        self.handles = [handle]
+        self._dtype = found.dtype
+        self._device = handle.device
+        self._host: Any = None
+
+    def take_out(self) -> None:
+        """Copy the value to host memory, and put an empty one in its place."""
+        tf: Any = sys.modules["tensorflow"]
+        value = read(self.handles[0], self._dtype)
+        host = value._copy_to_device("CPU:0")
+        del value
+        _wait()
+        self._host = host
+        with tf.device(self._device):
+            self._assign(tf.zeros((0,), self._dtype))
+
+    def put_back(self) -> None:
+        """Put the value back."""
+        if self._host is None:
+            return
+        value = self._host._copy_to_device(self._device)
+        self._assign(value)
+        _wait()
+        self._host = None
+
+    def _assign(self, value: Any) -> None:
+        tf: Any = sys.modules["tensorflow"]
+        for handle in self.handles:
+            with tf.device(self._device):
+                tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+
+
+class TensorFlowMover:
+    """What moves TensorFlow's variables."""
+
+    def addresses(self, objects: Sequence[object]) -> list[int]:
+        """Return where its tensors and the values of its variables begin."""
+        found = arrays.arrays(objects)
+        addresses = [_address_of(one) if one.what == "variable" else one.address for one in found]
+        return [address for address in addresses if address]
+
+    def survey(self, objects: Sequence[object], foreign: Sequence[int]) -> Survey:  # noqa: ARG002  # they keep theirs
+        """Find the variables that can leave."""
+        found = list(arrays.arrays(objects))
+        if not any(pool.releases for pool in FRAMEWORK.pools()):
+            return Survey(stays=[Staying("TensorFlow's memory", sum(one.in_use for one in FRAMEWORK.pools()), KEEPS)])
+        functions = list(_iterated(objects))
+        if any(map(_calls_python, functions)):
+            return Survey(refusal=CALLS_PYTHON)
+        iterated = {_address(handle) for function in functions for handle in function.captured_inputs}
+        eager = {one.address for one in found if one.what != "variable"}
+        stays = [Staying(_called(one), one.size, _EAGER) for one in found if one.what != "variable"]
+        leaves: dict[object, Variable] = {}
+        for one in found:
+            if one.what != "variable":
+                continue
+            variable = Variable(one, handle := _handle(one))
+            try:
+                address = _address_of(one)
+            except Exception as error:  # it has no value, or is of a type that cannot be read there
+                stays.append(Staying(variable.name, None, str(error) or type(error).__name__))
+                continue
+            if address is not None and address in iterated | eager:
+                why = _ITERATES if address in iterated else _SHARED
+                stays.append(Staying(variable.name, one.size, why))
+            elif address in leaves:
+                leaves[address].handles.append(handle)
+            else:
+                leaves[address or id(handle)] = variable
+        movable: list[Movable] = [*leaves.values()]
+        return Survey(movable, stays)
+
+    def give_back(self) -> object:
+        """Have CUDA's pools give back what is not in use."""
+        return FRAMEWORK.give_back()
+
+
+def read(handle: Any, dtype: str) -> Any:
+    """Return the value behind a handle, which shares the variable's buffer."""
+    tf: Any = sys.modules["tensorflow"]
+    with tf.device(handle.device):
+        return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+
+
+def _handle(found: Array) -> Any:
+    return found.thing if found.captured else vars(found.thing)["_handle"]
+
+
+def _address_of(found: Array) -> int | None:
+    return arrays.address(read(_handle(found), found.dtype))
+
+
+def _address(handle: Any) -> int | None:
+    """Return where the value behind a captured handle begins; None of what else is captured."""
+    one = arrays.of_handle(handle)
+    return None if one is None else _address_of(one)
+
+
+def _called(found: Array) -> str:
+    shape = "×".join(map(str, found.shape)) or "one element"
+    return f"{found.dtype} {found.what} of {shape}" if found.dtype else found.what
+
+
+def _iterated(objects: Sequence[object]) -> Iterator[Any]:
+    """Give the functions of the datasets that living iterators run through."""
+    kind = of_module(*_ITERATOR)
+    for iterator in of_kinds(objects, frozenset() if kind is None else frozenset({id(kind)})):
+        waiting = [getattr(iterator, "_dataset", None)]
+        while waiting:
+            dataset: Any = waiting.pop()
+            if dataset is not None:
+                yield from (wrapper.function for wrapper in dataset._functions())
+                waiting += dataset._inputs()
+
+
+def _calls_python(function: Any) -> bool:
+    graph = function.graph.as_graph_def()
+    nodes = [*graph.node, *(node for one in graph.library.function for node in one.node_def)]
+    return any(node.op in _CALLS_PYTHON for node in nodes)
+
+
+def _wait() -> None:
+    """Wait until all that TensorFlow was told to do is done, on every GPU."""
+    sys.modules["tensorflow.python.eager.context"].async_wait()
+    sys.modules["tensorflow"].test.experimental.sync_devices()
