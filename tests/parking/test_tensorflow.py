@@ -7,6 +7,7 @@ read again after the way back: through the variable, and through a function that
 from __future__ import annotations
 
 import gc
+import sys
 from typing import Any
 from unittest import mock
 
@@ -17,6 +18,7 @@ from tests.processes import run
 from tests.sizes import CONTEXT, LITTLE, MIB
 from tests.tf.on_machine import held
 from tfgpu_magic.parking import host_memory
+from tfgpu_magic.parking import mechanism as mechanism_module
 from tfgpu_magic.parking.frameworks import tensorflow as parked
 from tfgpu_magic.parking.mechanism import FrameworkMechanism, NotParked, contents
 from tfgpu_magic.simgpu import Machine
@@ -29,13 +31,11 @@ SIZE = 300_000
 
 
 def handles() -> dict[int, Any]:
-    """Return the handle of each variable of this process that is on a GPU, by its id."""
-    import tensorflow as tf
-
-    kind = tf.__internal__.tracking.Trackable
-    found = [one for one in gc.get_objects() if isinstance(one, kind) and "_handle" in vars(one)]
-    variables = [one for one in found if isinstance(one, tf.Variable) and "GPU" in vars(one)["_handle"].device]
-    return {id(vars(one)["_handle"]): one for one in variables}
+    """Return each variable of this process that is on a GPU, by the id of its handle."""
+    kinds: Any = sys.modules["tensorflow.python.ops.resource_variable_ops"]
+    made = [one for one in gc.get_objects() if issubclass(type(one), kinds.BaseResourceVariable)]
+    real = [one for one in made if type(one) is not kinds._UnreadVariable]
+    return {id(one.handle): one for one in real if "GPU" in getattr(one.handle, "device", "")}
 
 
 def fill() -> None:
@@ -95,21 +95,27 @@ def test_every_type_of_variable_comes_back_bit_for_bit_and_what_it_held_is_free_
     assert same
     assert captured
     assert moved == len(TYPES)  # the one that shares a buffer leaves with its owner
-    assert away[0] - CONTEXT < LITTLE
+    assert away[0] in LITTLE
     assert before[0] - away[0] > SIZE * 30
     assert after[0] <= before[0]  # a buffer that is shared comes back once
 
 
-def training() -> tuple[int, bool, list[list[int]], list[float]]:
+def training(gpus: int) -> tuple[int, bool, list[list[int]], list[float]]:
+    """Train on GPUs, on one in mixed precision and compiled by XLA, neither of which Keras does on several."""
+    import contextlib
+
     import numpy as np
     import tensorflow as tf
 
     tfgpu_magic.apply("growth --release")
-    tf.keras.mixed_precision.set_global_policy("mixed_float16")
-    with tf.distribute.MirroredStrategy(["GPU:0", "GPU:1"]).scope():
-        layers = [tf.keras.layers.Dense(1024, "relu") for _ in range(4)]
+    one = gpus == 1
+    if one:
+        tf.keras.mixed_precision.set_global_policy("mixed_float16")
+    names = [f"GPU:{number}" for number in range(gpus)]
+    with contextlib.nullcontext() if one else tf.distribute.MirroredStrategy(names).scope():
+        layers = [tf.keras.layers.Dense(512, "relu") for _ in range(4)]
         model = tf.keras.Sequential([tf.keras.Input((512,)), *layers, tf.keras.layers.Dense(1, dtype="float32")])
-        model.compile("adam", "mse", jit_compile=True)
+        model.compile("adam", "mse", jit_compile=one)
     x, y = np.zeros((64, 512), "float32"), np.zeros(64, "float32")
     model.fit(x, y, batch_size=32, verbose=0)
     fill()
@@ -120,16 +126,17 @@ def training() -> tuple[int, bool, list[list[int]], list[float]]:
     return len(before), same, figures, model.fit(x, y, batch_size=32, verbose=0).history["loss"]
 
 
-def test_a_model_on_two_gpus_comes_back_with_its_optimizer_and_goes_on_training() -> None:
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_a_model_comes_back_with_its_optimizer_and_goes_on_training(gpus: int) -> None:
     with Machine.create("2x8GiB") as machine:
-        variables, same, (before, away, after), losses = run(machine, training)
+        variables, same, (before, away, after), losses = run(machine, training, gpus)
 
-    assert variables > 50  # weights and slots, on each of two GPUs
+    assert variables > 25 * gpus  # weights and slots, on each GPU
     assert same
     assert len(losses) == 1
-    for gpu in range(2):
-        assert before[gpu] - away[gpu] > 30 * MIB
-        assert after[gpu] - away[gpu] > 30 * MIB
+    for gpu in range(gpus):
+        assert before[gpu] - away[gpu] > 8 * MIB
+        assert after[gpu] - away[gpu] > 8 * MIB
 
 
 def many(count: int = 12) -> list[Any]:
@@ -190,8 +197,8 @@ def test_room_in_host_memory_is_asked_before_each_variable() -> None:
         assert run(machine, without_host_memory) == ("No room. What had left is back.", False, True, 6)
 
 
-def a_full_gpu() -> tuple[list[str], bool, bool, bool]:
-    """Have others fill the GPU while all is away; return what is shown, and whether it comes back once they are gone."""
+def a_full_gpu() -> tuple[list[str], bool, bool]:
+    """Have another process fill the GPU while all is away, until it was tried twice to come back."""
     import tensorflow as tf
 
     tfgpu_magic.apply("growth --release")
@@ -203,12 +210,24 @@ def a_full_gpu() -> tuple[list[str], bool, bool, bool]:
     machine = Machine.current()
     assert machine is not None
     shown: list[str] = []
-    with machine.fill(0):
-        mechanism.bring_back(lambda: len(shown) < 4, shown.append)
-        waits = mechanism.away()
+    neighbour = machine.add_neighbour("7.3GiB@0")
+    with mock.patch.object(mechanism_module, "_TRY_EVERY", 0.0):
+        mechanism.bring_back(lambda: len(shown) < 3, shown.append)
+    still = mechanism.away()
+    neighbour.stop()
     mechanism.bring_back(lambda: True, lambda _: None)
     assert kept
-    return shown, waits, mechanism.away(), content() == before
+    return shown, still, content() == before
+
+
+def test_without_room_on_the_gpu_it_is_tried_again_until_there_is_some() -> None:
+    with Machine.create("8GiB") as machine:
+        shown, still, same = run(machine, a_full_gpu)
+
+    assert len(shown) == 3
+    assert "no room for 256 MiB" in shown[-1]
+    assert still
+    assert same
 
 
 def iterators() -> dict[str, Any]:

@@ -65,13 +65,11 @@ def contents() -> Contents:
     """Find what leaves and what stays; it waits for the GPUs' work, and changes nothing."""
     gc.collect()  # so that garbage is neither copied nor named
     objects = gc.get_objects()
-    ready = {one.name: one for one in registry.FRAMEWORKS if one.stage() is Stage.READY}
-    known = {name: MOVERS[name].addresses(objects) for name in ready.keys() & MOVERS.keys()}
-    for name, framework in ready.items():
-        if name not in MOVERS:
-            known[name] = [one.address for one in framework.arrays(objects) or () if one.address]
+    ready = [one for one in registry.FRAMEWORKS if one.stage() is Stage.READY]
+    known = {one.name: _addresses(one, objects) for one in ready} if len(ready) > 1 else {}
     surveys: list[Survey] = []
-    for name, framework in ready.items():
+    for framework in ready:
+        name = framework.name
         if name in MOVERS:
             foreign = [address for other, there in known.items() if other != name for address in there]
             surveys.append(MOVERS[name].survey(objects, foreign))
@@ -82,6 +80,14 @@ def contents() -> Contents:
         stays=[one for survey in surveys for one in survey.stays],
         refusals=[survey.refusal for survey in surveys if survey.refusal],
     )
+
+
+def _addresses(framework: registry.Framework, objects: Sequence[object]) -> list[int]:
+    """Return where a framework's arrays begin."""
+    mover = MOVERS.get(framework.name)
+    if mover is not None:
+        return mover.addresses(objects)
+    return [one.address for one in framework.arrays(objects) or () if one.address]
 
 
 class FrameworkMechanism:
