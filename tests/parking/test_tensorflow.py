@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -15,7 +16,7 @@ import pytest
 
 import tfgpu_magic
 from tests.processes import run
-from tests.sizes import CONTEXT, LITTLE, MIB
+from tests.sizes import LITTLE, MIB
 from tests.tf.on_machine import held
 from tfgpu_magic.parking import host_memory
 from tfgpu_magic.parking import mechanism as mechanism_module
@@ -202,7 +203,7 @@ def a_full_gpu() -> tuple[list[str], bool, bool]:
     import tensorflow as tf
 
     tfgpu_magic.apply("growth --release")
-    kept = [tf.Variable(tf.zeros(64 * MIB)) for _ in range(4)]
+    kept = [tf.Variable(tf.zeros(16 * MIB)) for _ in range(4)]
     fill()
     before = content()
     mechanism = FrameworkMechanism()
@@ -210,7 +211,7 @@ def a_full_gpu() -> tuple[list[str], bool, bool]:
     machine = Machine.current()
     assert machine is not None
     shown: list[str] = []
-    neighbour = machine.add_neighbour("7.3GiB@0")
+    neighbour = machine.add_neighbour("7.6GiB@0")
     with mock.patch.object(mechanism_module, "_TRY_EVERY", 0.0):
         mechanism.bring_back(lambda: len(shown) < 3, shown.append)
     still = mechanism.away()
@@ -225,7 +226,7 @@ def test_without_room_on_the_gpu_it_is_tried_again_until_there_is_some() -> None
         shown, still, same = run(machine, a_full_gpu)
 
     assert len(shown) == 3
-    assert "no room for 256 MiB" in shown[-1]
+    assert "no room for 64 MiB" in shown[-1]
     assert still
     assert same
 
@@ -290,8 +291,6 @@ def test_under_a_policy_that_gives_nothing_back_it_is_refused_with_the_line_to_w
 
 
 def fifty_times() -> tuple[list[int], list[int], bool]:
-    import os
-
     import psutil
 
     kept = many()
@@ -302,7 +301,7 @@ def fifty_times() -> tuple[list[int], list[int], bool]:
         there_and_back(mechanism)
         if number in (4, 49):
             threads.append(this.num_threads())
-            files.append(len(os.listdir("/proc/self/fd")))
+            files.append(len([*Path("/proc/self/fd").iterdir()]))
     assert kept
     return threads, files, content() == before
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tfgpu_magic.frameworks import registry
+from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.parking import host_memory
 from tfgpu_magic.parking.frameworks import Movable, Mover, Staying, Survey
 from tfgpu_magic.parking.frameworks.tensorflow import TensorFlowMover
@@ -143,15 +143,25 @@ class FrameworkMechanism:
         while self._away and wanted():
             one = self._away[-1]
             try:
-                one.put_back()
+                fits = _may_fit(one)  # else TensorFlow tries for ten seconds before it says so
+                if fits:
+                    one.put_back()
+                    self._away.pop()
             except Exception as error:
                 if not registry.out_of_memory(error):
                     raise
+                fits = False
+            if not fits:
                 _give_back()  # what was freed, and a framework keeps
                 show(f"The GPU has no room for {rounded(one.size)} that were there. It is tried again each second.")
                 time.sleep(_TRY_EVERY)
-            else:
-                self._away.pop()
+
+
+def _may_fit(one: Movable) -> bool:
+    """Tell whether a GPU has so many bytes free, with those that the frameworks have taken there and do not use."""
+    free = cuda.free().get(one.gpu)
+    there = [pool for pool in registry.pools(settings=True) if pool.gpu == one.gpu and pool.taken]
+    return free is None or one.size <= free + sum(max(0, (pool.taken or 0) - pool.in_use) for pool in there)
 
 
 def _too_little(found: Contents) -> str:

@@ -48,28 +48,30 @@ class Variable:
     def take_out(self) -> None:
         """Copy the value to host memory, and put an empty one in its place."""
         tf: Any = sys.modules["tensorflow"]
-        value = read(self.handles[0], self._dtype)
-        host = value._copy_to_device("CPU:0")
-        del value
+        with tf.device("CPU:0"):  # an operation there copies what it is given, and lets other threads run meanwhile
+            host = tf.raw_ops.Identity(input=read(self.handles[0], self._dtype))
         _wait()
         self._host = host
-        with tf.device(self._device):
-            self._assign(tf.zeros((0,), self._dtype))
+        with tf.device("CPU:0"):
+            empty = tf.zeros((0,), self._dtype)
+        for handle in self.handles:
+            self._assign(handle, empty)
 
     def put_back(self) -> None:
         """Put the value back."""
         if self._host is None:
             return
-        value = self._host._copy_to_device(self._device)
-        self._assign(value)
+        first, *others = self.handles
+        self._assign(first, self._host)
+        for handle in others:
+            self._assign(handle, read(first, self._dtype))
         _wait()
         self._host = None
 
-    def _assign(self, value: Any) -> None:
+    def _assign(self, handle: Any, value: Any) -> None:
         tf: Any = sys.modules["tensorflow"]
-        for handle in self.handles:
-            with tf.device(self._device):
-                tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+        with tf.device(self._device):
+            tf.raw_ops.AssignVariableOp(resource=handle, value=value)
 
 
 class TensorFlowMover:

@@ -89,7 +89,9 @@ class TorchMover:
         torch: Any = sys.modules["torch"]
         found = {storage._cdata: (name, storage) for name, storage in _storages(objects)}
         blocks = _blocks()
-        if why := _stays_whole(torch, objects, blocks):
+        why = _stays_whole(torch, objects)
+        if blocks is None or why:
+            why = why or f"PyTorch's allocator is `{FRAMEWORK.allocator()}`, which lists no blocks"
             return Survey(stays=[Staying("PyTorch's tensors", sum(one.nbytes() for _, one in found.values()), why)])
         for device in {storage.device for _, storage in found.values()}:
             _synchronize(device)
@@ -126,10 +128,8 @@ class TorchMover:
         return FRAMEWORK.give_back()
 
 
-def _stays_whole(torch: Any, objects: Sequence[object], blocks: Sequence[Block] | None) -> str:
+def _stays_whole(torch: Any, objects: Sequence[object]) -> str:
     """Return why none of PyTorch's memory can leave; empty if some can."""
-    if blocks is None:
-        return f"PyTorch's allocator is `{FRAMEWORK.allocator()}`, which lists no blocks"
     graph: Any = torch.cuda.CUDAGraph
     if _private_pools() or any(is_a(one, graph) for one in objects):
         return "a CUDA graph was captured, which keeps addresses; delete it first"
