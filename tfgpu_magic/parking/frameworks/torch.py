@@ -51,29 +51,28 @@ class Storage:
     def __init__(self, name: str, storage: Any, stream: int) -> None:
         self.name, self.size = name, storage.nbytes()
         self.gpu = _uuid(storage.device.index)
-        self._storage, self._stream = storage, stream
+        self._storage, self._device, self._stream = storage, storage.device, stream
         self._host: Any = None
 
     def take_out(self) -> None:
         """Copy it to host memory, and empty it."""
         torch: Any = sys.modules["torch"]
         host = torch.UntypedStorage(self.size)
-        with _stream(self._storage.device):
+        with _stream(self._device):  # and its device: an empty storage has that of the current one
             host.copy_(self._storage)  # returns when the copy is whole: host memory is not pinned
-        self._host = host
-        self._storage.resize_(0)
+            self._host = host
+            self._storage.resize_(0)
 
     def put_back(self) -> None:
         """Fill it again."""
         if self._host is None:
             return
-        device = self._storage.device
         if self._storage.nbytes() != self.size:
-            with _stream(device, self._stream):  # the allocator gives a block to the stream that it is for
+            with _stream(self._device, self._stream):  # the allocator gives a block to the stream that it is for
                 self._storage.resize_(self.size)
-        with _stream(device):
+        with _stream(self._device):
             self._storage.copy_(self._host)
-        _synchronize(device)
+        _synchronize(self._device)
         self._host = None
 
 
@@ -146,12 +145,12 @@ def _storages(objects: Sequence[object]) -> list[tuple[str, Any]]:
     storages = of_kinds(objects, frozenset(map(id, derived_from(torch.UntypedStorage))))
     found: list[tuple[str, Any]] = []
     with torch._C.DisableTorchFunctionSubclass():  # a subclass may have code of its user's for every attribute
-        for thing in tensors:
-            with contextlib.suppress(Exception):  # one that cannot be asked stays
-                found += _of_tensor(thing)
         for storage in storages:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # one that cannot be asked stays
                 found += _of_storage("storage", storage)
+        for thing in tensors:  # the later name holds
+            with contextlib.suppress(Exception):
+                found += _of_tensor(thing)
     return found
 
 
