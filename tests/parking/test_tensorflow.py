@@ -187,7 +187,12 @@ def without_host_memory() -> tuple[str, bool, bool, int]:
         return "No room." if len(asked) > 5 else ""
 
     mechanism = FrameworkMechanism()
-    with mock.patch.object(host_memory, "shortage", shortage), pytest.raises(NotParked) as error:
+    patch = mock.patch.object
+    with (
+        patch(mechanism_module, "_BATCH", 1),
+        patch(host_memory, "shortage", shortage),
+        pytest.raises(NotParked) as error,
+    ):
         mechanism.take_away()
     assert len(kept) > len(asked)
     return str(error.value), mechanism.away(), content() == before, len(asked)

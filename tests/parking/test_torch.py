@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tfgpu_magic.frameworks import registry
+from tfgpu_magic.frameworks.torch.framework import FRAMEWORK
 from tfgpu_magic.parking import host_memory, mechanism
 from tfgpu_magic.parking.frameworks import torch as parked
 from tfgpu_magic.parking.mechanism import FrameworkMechanism, NotParked, contents
@@ -39,18 +40,18 @@ class World:
 
 
 @pytest.fixture(autouse=True)
-def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
     pytest.importorskip("torch")
     made = World()
     monkeypatch.setattr(parked, "DEVICE", "cpu")
     monkeypatch.setattr(parked, "_snapshot", made.snapshot)
     monkeypatch.setattr(parked, "_stream", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(parked, "_synchronize", lambda _: None)
-    monkeypatch.setattr(parked.FRAMEWORK, "allocator", lambda: "native")
-    monkeypatch.setattr(parked.FRAMEWORK, "stage", lambda: Stage.READY)
-    monkeypatch.setattr(parked.FRAMEWORK, "pools", list)
-    monkeypatch.setattr(registry, "FRAMEWORKS", (parked.FRAMEWORK,))
-    yield made
+    monkeypatch.setattr(FRAMEWORK, "allocator", lambda: "native")
+    monkeypatch.setattr(FRAMEWORK, "stage", lambda: Stage.READY)
+    monkeypatch.setattr(FRAMEWORK, "pools", list)
+    monkeypatch.setattr(registry, "FRAMEWORKS", (FRAMEWORK,))
+    return made
 
 
 def torch() -> Any:
@@ -176,7 +177,7 @@ def test_what_another_framework_has_by_its_address_stays(monkeypatch: pytest.Mon
     tensor = torch().randn(1234)
     monkeypatch.setattr(mechanism, "_addresses", lambda *_: [tensor.data_ptr() + 16])
     other: Any = type("Other", (registry.Framework,), {"name": "Other", "stage": lambda _: Stage.READY})()
-    monkeypatch.setattr(registry, "FRAMEWORKS", (parked.FRAMEWORK, other))
+    monkeypatch.setattr(registry, "FRAMEWORKS", (FRAMEWORK, other))
 
     assert why(1234 * 4) == [parked._FOREIGN]
 
@@ -270,6 +271,7 @@ def test_a_gpu_that_has_no_room_for_what_is_taken_back_says_what_is_in_host_memo
     def no_room(_: Any) -> None:
         raise RuntimeError("CUDA out of memory.")
 
+    monkeypatch.setattr(mechanism, "_BATCH", 1)
     monkeypatch.setattr(host_memory, "shortage", shortage)
     monkeypatch.setattr(parked.Storage, "put_back", no_room)
     moves = FrameworkMechanism()
@@ -281,7 +283,7 @@ def test_a_gpu_that_has_no_room_for_what_is_taken_back_says_what_is_in_host_memo
     assert model.content() == before
 
 
-def test_fifty_times_there_and_back_keeps_no_copy() -> None:
+def test_ten_times_there_and_back_keeps_no_copy() -> None:
     model = Model()
     model.step()
     before = model.content()
@@ -292,7 +294,7 @@ def test_fifty_times_there_and_back_keeps_no_copy() -> None:
 
     there_and_back()
     first = storages()
-    for _ in range(50):
+    for _ in range(10):
         there_and_back()
 
     assert storages() == first

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ from tfgpu_magic.parking.frameworks import Movable, Mover, Staying, Survey
 from tfgpu_magic.parking.frameworks.tensorflow import TensorFlowMover
 from tfgpu_magic.parking.frameworks.torch import TorchMover
 from tfgpu_magic.policy.process_state import Stage
-from tfgpu_magic.units import rounded
+from tfgpu_magic.units import MIB, rounded
 
 MOVERS: dict[str, Mover] = {"TensorFlow": TensorFlowMover(), "PyTorch": TorchMover()}
 """What moves each framework's arrays, by the framework's name."""
@@ -28,6 +28,8 @@ LEAST = 0.1
 """The part of what a process holds that must leave, for parking to be worth it."""
 
 _TRY_EVERY = 1.0  # seconds between two attempts to come back
+
+_BATCH = 64 * MIB  # bytes of small arrays for which room in host memory is asked at once
 
 _T = TypeVar("_T")
 
@@ -118,10 +120,11 @@ class FrameworkMechanism:
             raise NotParked(_too_little(found))
         self.stays = found.stays
         try:
-            for one in sorted(found.leaves, key=lambda one: -one.size):  # the largest first: room is missing early
-                with host_memory.room(one.size):
-                    self._away.append(one)
-                    one.take_out()
+            for batch in _batches(found.leaves):
+                with host_memory.room(sum(one.size for one in batch)):
+                    for one in batch:
+                        self._away.append(one)
+                        one.take_out()
         except Exception as error:
             raise NotParked(f"{str(error) or type(error).__name__} {self._taken_back()}") from error
         _give_back()
@@ -155,6 +158,18 @@ class FrameworkMechanism:
                 _give_back()  # what was freed, and a framework keeps
                 show(f"The GPU has no room for {rounded(one.size)} that were there. It is tried again each second.")
                 time.sleep(_TRY_EVERY)
+
+
+def _batches(arrays: Sequence[Movable]) -> Iterator[list[Movable]]:
+    """Give arrays as room is asked for them: the largest first and alone, many small ones together."""
+    batch: list[Movable] = []
+    for one in sorted(arrays, key=lambda one: -one.size):
+        if batch and sum(other.size for other in batch) + one.size > _BATCH:
+            yield batch
+            batch = []
+        batch.append(one)
+    if batch:
+        yield batch
 
 
 def _may_fit(one: Movable) -> bool:
