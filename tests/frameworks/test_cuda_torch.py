@@ -53,8 +53,8 @@ def test_tensors_of_every_kind_go_to_host_memory_and_come_back_fifty_times(path:
     assert found["current"] == 0
     for gpu in range(2):
         assert away[gpu] in LITTLE
-        assert before[gpu] - away[gpu] > 18 * MIB
-        assert after[gpu] - away[gpu] > 18 * MIB
+        assert before[gpu] - away[gpu] >= 17 * MIB
+        assert after[gpu] - away[gpu] >= 17 * MIB
 
 
 def test_a_limit_holds_from_the_first_use_on(found: Any) -> None:
