@@ -274,6 +274,38 @@ def test_what_else_reads_a_variable_keeps_it_and_is_named() -> None:
     assert found["python"] == (0, [], [parked.CALLS_PYTHON])
 
 
+TO_GPU = {
+    "plain": "iter(data)",
+    "prefetched to the host": "iter(data.prefetch(2))",
+    "prefetched to the GPU": "iter(data.apply(tf.data.experimental.prefetch_to_device('/GPU:0')))",
+    "in the middle": "iter(data.apply(tf.data.experimental.copy_to_device('/GPU:0')).map(lambda x: x).prefetch(2))",
+    "of a strategy": "iter(tf.distribute.OneDeviceStrategy('/GPU:0').experimental_distribute_dataset(data))",
+}
+
+
+def pipelines() -> dict[str, list[bool]]:
+    """Return of each iterator whether it is found, and what is said once it is gone."""
+    import tensorflow as tf
+
+    names = {"tf": tf, "data": tf.data.Dataset.range(16).batch(2)}
+    found: dict[str, list[bool]] = {}
+    for name, code in TO_GPU.items():
+        alive = eval(code, names)
+        next(alive)
+        found[name] = [parked.PREFETCHES in contents().refusals]
+        del alive
+        found[name].append(parked.PREFETCHES in contents().refusals)
+    return found
+
+
+def test_pipelines_to_a_gpu_are_seen() -> None:
+    with Machine.create("1x8GiB") as machine:
+        found = run(machine, pipelines)
+
+    to_gpu = ("prefetched to the GPU", "in the middle", "of a strategy")
+    assert found == {name: [name in to_gpu, False] for name in TO_GPU}
+
+
 def under_another_policy() -> tuple[str, bool]:
     import tensorflow as tf
 

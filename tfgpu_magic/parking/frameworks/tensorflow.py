@@ -19,6 +19,7 @@ from tfgpu_magic.frameworks.tensorflow import arrays, devices
 from tfgpu_magic.frameworks.tensorflow.framework import FRAMEWORK
 from tfgpu_magic.parking.frameworks import Movable, Staying, Survey
 
+_MULTI_DEVICE = ("tensorflow.python.data.ops.multi_device_iterator_ops", "OwnedMultiDeviceIterator")
 _ITERATOR = ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator")
 _CALLS_PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
 """The operations by which a graph calls Python."""
@@ -27,6 +28,10 @@ KEEPS = "TensorFlow gives memory back only under `growth --release`. Run `%tf_gp
 CALLS_PYTHON = (
     "A tf.data iterator may call Python code at any time, and with it use the GPU. Delete the iterator first (`del` "
     "and its name)."
+)
+PREFETCHES = (
+    "A tf.data iterator prefetches to the GPU, and may use it at any time. Delete the iterator first (`del` and its "
+    "name)."
 )
 _ITERATES = "a tf.data iterator reads this variable"
 _SHARED = "an eager tensor shares this memory"
@@ -85,12 +90,15 @@ class TensorFlowMover:
 
     def survey(self, objects: Sequence[object], foreign: Sequence[int]) -> Survey:  # noqa: ARG002  # they keep theirs
         """Find the variables that can leave."""
-        found = list(arrays.arrays(objects))
-        if not any(pool.releases for pool in FRAMEWORK.pools()):
-            return Survey(stays=[Staying("TensorFlow's memory", sum(one.in_use for one in FRAMEWORK.pools()), KEEPS)])
-        functions = list(_iterated(objects))
+        datasets = list(_iterated(objects))
+        if any(getattr(dataset, "_is_gpu_target", False) for dataset in datasets) or _alive(_MULTI_DEVICE, objects):
+            return Survey(refusal=PREFETCHES)
+        functions = [wrapper.function for dataset in datasets for wrapper in dataset._functions()]
         if any(map(_calls_python, functions)):
             return Survey(refusal=CALLS_PYTHON)
+        if not any(pool.releases for pool in FRAMEWORK.pools()):
+            return Survey(stays=[Staying("TensorFlow's memory", sum(one.in_use for one in FRAMEWORK.pools()), KEEPS)])
+        found = list(arrays.arrays(objects))
         iterated = {_address(handle) for function in functions for handle in function.captured_inputs}
         eager = {one.address for one in found if one.what != "variable"}
         stays = [Staying(_called(one), one.size, _EAGER) for one in found if one.what != "variable"]
@@ -145,15 +153,20 @@ def _called(found: Array) -> str:
     return f"{found.dtype} {found.what} of {shape}" if found.dtype else found.what
 
 
+def _alive(place: tuple[str, str], objects: Sequence[object]) -> list[Any]:
+    """Return the objects of a class, where its module is imported."""
+    kind = of_module(*place)
+    return [] if kind is None else list(of_kinds(objects, frozenset({id(kind)})))
+
+
 def _iterated(objects: Sequence[object]) -> Iterator[Any]:
-    """Give the functions of the datasets that living iterators run through."""
-    kind = of_module(*_ITERATOR)
-    for iterator in of_kinds(objects, frozenset() if kind is None else frozenset({id(kind)})):
-        waiting = [getattr(iterator, "_dataset", None)]
+    """Give the datasets that living iterators run through."""
+    for iterator in _alive(_ITERATOR, objects):
+        waiting = [iterator._dataset]
         while waiting:
             dataset: Any = waiting.pop()
             if dataset is not None:
-                yield from (wrapper.function for wrapper in dataset._functions())
+                yield dataset
                 waiting += dataset._inputs()
 
 

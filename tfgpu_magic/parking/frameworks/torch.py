@@ -134,6 +134,8 @@ def _stays_whole(torch: Any, objects: Sequence[object]) -> str:
         return "a CUDA graph was captured, which keeps addresses; delete it first"
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return "`torch.distributed` is initialised; `torch.distributed.destroy_process_group()` ends that"
+    if getattr(sys.modules.get("torch.multiprocessing.reductions"), "shared_cache", None):
+        return "it was sent to another process, or comes from one"
     partners = [name for module, name in _KEEP_ADDRESSES.items() if module in sys.modules]
     return f"{' and '.join(partners)} may use it by its address" if partners else ""
 

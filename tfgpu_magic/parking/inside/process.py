@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from functools import partial
 from typing import Any, Protocol
 
 from tfgpu_magic.host import here
-from tfgpu_magic.parking.inside import introspection, ipython, unblocked
+from tfgpu_magic.parking.inside import ipython, unblocked
 from tfgpu_magic.parking.inside.gate import Block, Gate, NotBack
 from tfgpu_magic.parking.inside.showing import Shown
 
@@ -110,7 +110,7 @@ class GatedProcess:
                 return ()
             try:
                 names = self._gate.close()  # before: a cell may begin on another thread until then
-                against = introspection.reasons(names, busy=unblocked.cell_runs(self._shell))
+                against = tuple(_against(names, busy=unblocked.cell_runs(self._shell)))
                 if not against:
                     self._mechanism.take_away()
             except Exception as error:
@@ -154,6 +154,17 @@ class GatedProcess:
         finally:
             with self._turn:
                 self._open_if_back()
+
+
+def _against(names: Sequence[str], *, busy: bool) -> Iterator[str]:
+    """Give the reasons against parking that are in the code that runs."""
+    if busy:
+        yield "A cell runs there: it is parked between cells only."
+    if names:
+        yield (
+            f"These threads, tasks or callbacks may use the GPU while it is parked: {', '.join(names)}. Stop them "
+            "first."
+        )
 
 
 @contextlib.contextmanager
