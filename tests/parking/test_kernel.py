@@ -1,0 +1,101 @@
+"""The real TensorFlow's variables leave a real kernel, and are back before anything of the notebook's runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.jupyter import Notebook, reply_to
+from tests.parking.notebooks import Site, ask, digest_in, heard
+from tests.sizes import CONTEXT, LITTLE, MIB
+from tests.waiting import until
+
+BEGIN = """
+%tf_gpu growth --release
+import hashlib
+import numpy as np, tensorflow as tf
+model = tf.keras.Sequential([tf.keras.Input((512,)), tf.keras.layers.Dense(2048), tf.keras.layers.Dense(1)])
+model.compile("adam", "mse")
+history = model.fit(np.zeros((64, 512), "float32"), np.zeros(64, "float32"), epochs=2)
+random = np.random.default_rng(3)
+keras = [one.value for one in (*model.weights, *model.optimizer.variables)]
+variables = [*(one for one in keras if "GPU" in one.device), tf.Variable(tf.zeros(16 * 2**20))]
+for one in variables:
+    one.assign(random.integers(1, 99, one.shape).astype(one.dtype.as_numpy_dtype))
+step = tf.function(lambda: variables[0].read_value())
+def digest():
+    return hashlib.sha256(b"".join(one.numpy().tobytes() for one in variables)).hexdigest()
+from tfgpu_magic.parking.inside import ipython
+from tfgpu_magic.parking.inside.process import GatedProcess
+from tfgpu_magic.parking.mechanism import FrameworkMechanism
+process = GatedProcess(get_ipython(), FrameworkMechanism())
+print(digest())
+"""
+PARK = "ipython.at_end_of_cell(get_ipython(), lambda: print(process.park()))"
+
+
+@pytest.fixture(scope="module")
+def trained(site: Site) -> Iterator[tuple[Notebook, str]]:
+    """Return a notebook that has trained a model, and the digest of all its variables."""
+    notebook = Notebook(site.server, "model.ipynb")
+    said = notebook.run(BEGIN)
+    yield notebook, digest_in(said)
+    notebook.end()
+
+
+def park(notebook: Notebook) -> None:
+    assert notebook.run(PARK).endswith("()\n")
+
+
+def test_the_next_cell_finds_every_variable_as_it_was(site: Site, trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    before = site.machine.held(pid=notebook.pid)
+    for _ in range(3):
+        park(notebook)
+        assert site.machine.held(pid=notebook.pid) in LITTLE
+        assert before - site.machine.held(pid=notebook.pid) > 64 * MIB
+        assert digest_in(notebook.run("print(digest())")) == digest
+        assert not notebook.run("assert step().numpy().tobytes() == variables[0].numpy().tobytes()")
+    assert site.machine.held(pid=notebook.pid) > CONTEXT + 64 * MIB
+
+
+def test_a_question_wakes_nothing(site: Site, trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    park(notebook)
+    away = site.machine.held(pid=notebook.pid)
+    for kind in ("complete_request", "inspect_request"):
+        assert ask(notebook, kind, {"code": "variables", "cursor_pos": 9})["status"] == "error"
+    assert site.machine.held(pid=notebook.pid) == away
+    assert digest_in(notebook.run("print(digest())")) == digest
+
+
+def test_a_cell_that_got_through_would_be_seen_here(trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    forced = "process._gate.open(); forced = digest(); process._gate.close()"
+    notebook.run(f"ipython.at_end_of_cell(get_ipython(), lambda: [process.park(), exec({forced!r}, globals())])")
+
+    assert digest_in(notebook.run("print(forced)")) != digest
+    assert digest_in(notebook.run("print(digest())")) == digest
+
+
+def test_without_room_on_the_gpu_the_cell_waits_and_an_interrupt_gives_the_prompt_back(
+    site: Site, trained: tuple[Notebook, str]
+) -> None:
+    notebook, digest = trained
+    park(notebook)
+    neighbour = site.machine.add_neighbour("7.6GiB@0")
+    asked = notebook.client.execute("ran = True")
+    until(lambda: heard(notebook), lambda text: "The GPU has no room for 64 MiB" in text)
+    os.kill(notebook.pid, signal.SIGINT)
+    answer = reply_to(notebook.client, asked)
+    assert "The cell was not run. Interrupted: this notebook is still parked" in answer["evalue"]
+    heard(notebook)
+    waiting = notebook.client.execute("waited = digest()")
+    until(lambda: heard(notebook), lambda text: "The GPU has no room for 64 MiB" in text)
+    neighbour.stop()
+
+    assert reply_to(notebook.client, waiting)["status"] == "ok"
+    assert notebook.run("print(waited, 'ran' in globals())").split() == [digest, "False"]
