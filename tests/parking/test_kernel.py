@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.jupyter import Notebook, reply_to
@@ -99,3 +101,26 @@ def test_without_room_on_the_gpu_the_cell_waits_and_an_interrupt_gives_the_promp
 
     assert reply_to(notebook.client, waiting)["status"] == "ok"
     assert notebook.run("print(waited, 'ran' in globals())").split() == [digest, "False"]
+
+
+ENDS = """
+import atexit, pathlib, weakref
+class Model:
+    pass
+kept = Model()
+for number, register in enumerate([atexit.register, lambda do, *more: weakref.finalize(kept, do, *more)]):
+    register(pathlib.Path({!r}, str(number)).touch)
+{}
+"""
+
+
+@pytest.mark.parametrize("parked", [True, False])
+def test_what_is_told_to_end_while_it_is_parked_runs_no_exit_function(site: Site, tmp_path: Path, parked: bool) -> None:
+    with site.parkable("ends.ipynb", tmp_path) as notebook:
+        notebook.run(ENDS.format(str(tmp_path), "shelf.park()" if parked else ""))
+        assert notebook.is_parked() is parked
+        process = psutil.Process(notebook.pid)
+        notebook.server.delete(f"api/sessions/{notebook.session}")
+        process.wait(60)
+
+    assert sorted(one.name for one in tmp_path.iterdir()) == (["away"] if parked else ["0", "1"])

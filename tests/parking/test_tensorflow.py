@@ -257,6 +257,17 @@ def iterators() -> dict[str, Any]:
     judged("python")
     del data
     judged("gone")
+    with tf.device("GPU:0"):
+        switch = tf.Variable(tf.zeros(SIZE, tf.bool), name="switch")  # of a type that tells no address
+    data = iter(tf.data.Dataset.range(4).map(lambda number: switch[number]))
+    judged("of another type")
+    data = iter(tf.data.Dataset.from_generator(lambda: iter([1]), output_types=tf.int32))
+    judged("generator")
+    data = iter(tf.data.Dataset.range(4).interleave(
+        lambda number: tf.data.Dataset.range(2).map(lambda more: tf.numpy_function(int, [more], tf.int64))
+    ))  # fmt: skip
+    judged("nested")
+    del data
     return found
 
 
@@ -271,7 +282,11 @@ def test_what_else_reads_a_variable_keeps_it_and_is_named() -> None:
     assert leaves == 2
     assert ("v1:0", "a tf.data iterator reads this variable") in stays
     assert found["deleted"] == found["gone"] == (3, [], [])
-    assert found["python"] == (0, [], [parked.CALLS_PYTHON])
+    leaves, stays, _ = found["of another type"]
+    assert leaves == 3
+    assert ("switch:0", "a tf.data iterator reads this variable") in stays
+    for name in ("python", "generator", "nested"):
+        assert found[name] == (0, [], [parked.CALLS_PYTHON])
 
 
 TO_GPU = {

@@ -99,10 +99,16 @@ class TensorFlowMover:
         if not any(pool.releases for pool in FRAMEWORK.pools()):
             return Survey(stays=[Staying("TensorFlow's memory", sum(one.in_use for one in FRAMEWORK.pools()), KEEPS)])
         found = list(arrays.arrays(objects))
-        iterated = {_address(handle) for function in functions for handle in function.captured_inputs}
+        iterated = {
+            place
+            for function in functions
+            for handle in function.captured_inputs
+            if (one := arrays.of_handle(handle))
+            for place in (_address_of(one), id(handle))
+        }
         eager = {one.address for one in found if one.what != "variable"}
         stays = [Staying(_called(one), one.size, _EAGER) for one in found if one.what != "variable"]
-        leaves: dict[object, Variable] = {}
+        leaves: dict[int, Variable] = {}
         for one in found:
             if one.what != "variable":
                 continue
@@ -112,9 +118,10 @@ class TensorFlowMover:
             except Exception as error:  # it has no value, or is of a type that cannot be read there
                 stays.append(Staying(variable.name, None, str(error) or type(error).__name__))
                 continue
-            if address is not None and address in iterated | eager:
-                why = _ITERATES if address in iterated else _SHARED
-                stays.append(Staying(variable.name, one.size, why))
+            if {address, id(handle)} & iterated - {None}:
+                stays.append(Staying(variable.name, one.size, _ITERATES))
+            elif address in eager - {None}:
+                stays.append(Staying(variable.name, one.size, _SHARED))
             elif address in leaves:
                 leaves[address].handles.append(handle)
             else:
@@ -140,12 +147,6 @@ def _handle(found: Array) -> Any:
 
 def _address_of(found: Array) -> int | None:
     return arrays.address(read(_handle(found), found.dtype))
-
-
-def _address(handle: Any) -> int | None:
-    """Return where the value behind a captured handle begins; None of what else is captured."""
-    one = arrays.of_handle(handle)
-    return None if one is None else _address_of(one)
 
 
 def _called(found: Array) -> str:

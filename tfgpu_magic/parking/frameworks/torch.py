@@ -29,6 +29,9 @@ _KEEP_ADDRESSES = {
     "pycuda.driver": "PyCUDA",
     "rmm": "RMM",
     "tensorrt": "TensorRT",
+    "onnxruntime": "ONNX Runtime",
+    "warp": "Warp",
+    "dgl": "DGL",
 }
 """Libraries that take PyTorch's memory by its address, and do not tell which."""
 
@@ -131,7 +134,9 @@ def _stays_whole(torch: Any, objects: Sequence[object]) -> str:
     """Return why none of PyTorch's memory can leave; empty if some can."""
     graph: Any = torch.cuda.CUDAGraph
     if _private_pools() or any(is_a(one, graph) for one in objects):
-        return "a CUDA graph was captured, which keeps addresses; delete it first"
+        return (
+            "some of it is set apart for a CUDA graph or a pool of your own, which keeps addresses; delete that first"
+        )
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return "`torch.distributed` is initialised; `torch.distributed.destroy_process_group()` ends that"
     if getattr(sys.modules.get("torch.multiprocessing.reductions"), "shared_cache", None):

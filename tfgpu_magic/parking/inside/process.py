@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from tfgpu_magic.host import here
-from tfgpu_magic.parking.inside import ipython, unblocked
+from tfgpu_magic.parking.inside import ending, ipython, unblocked
 from tfgpu_magic.parking.inside.gate import Block, Gate, NotBack
 from tfgpu_magic.parking.inside.showing import Shown
 
@@ -90,7 +90,7 @@ class GatedProcess:
     """This process, with its gate and what moves its GPU state."""
 
     def __init__(self, shell: Any, mechanism: Mechanism) -> None:
-        ways: list[Block] = [partial(ipython.block_cells, shell), partial(unblocked.block, shell)]
+        ways: list[Block] = [partial(one, shell) for one in (ipython.block_cells, unblocked.block, ending.block)]
         if hasattr(shell, "kernel"):
             ways.append(partial(ipython.block_messages, shell.kernel))
         self._shell, self._mechanism = shell, mechanism
