@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,13 +31,23 @@ for one in variables:
 step = tf.function(lambda: variables[0].read_value())
 def digest():
     return hashlib.sha256(b"".join(one.numpy().tobytes() for one in variables)).hexdigest()
-from tfgpu_magic.parking.inside import ipython
-from tfgpu_magic.parking.inside.process import GatedProcess
-from tfgpu_magic.parking.mechanism import FrameworkMechanism
-process = GatedProcess(get_ipython(), FrameworkMechanism())
 print(digest())
 """
-PARK = "ipython.at_end_of_cell(get_ipython(), lambda: print(process.park()))"
+PARK = "%tf_gpu park"
+
+
+FORCED = """
+from tfgpu_magic.parking import words
+from tfgpu_magic.parking.inside import ipython
+process, _ = words._of(get_ipython())
+def force():
+    global forced
+    process.park()
+    process._gate.open()
+    forced = digest()
+    process._gate.close()
+ipython.at_end_of_cell(get_ipython(), force)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +60,8 @@ def trained(site: Site) -> Iterator[tuple[Notebook, str]]:
 
 
 def park(notebook: Notebook) -> None:
-    assert notebook.run(PARK).endswith("()\n")
+    said = notebook.run(PARK)
+    assert re.search(r"Parked in [\d.]+ s: \d+ MiB in host memory; CUDA's context stays on the GPU\.", said), said
 
 
 def test_the_next_cell_finds_every_variable_as_it_was(site: Site, trained: tuple[Notebook, str]) -> None:
@@ -64,6 +76,23 @@ def test_the_next_cell_finds_every_variable_as_it_was(site: Site, trained: tuple
     assert site.machine.held(pid=notebook.pid) > CONTEXT + 64 * MIB
 
 
+def test_the_check_says_what_leaves_and_what_stays_and_changes_nothing(
+    site: Site, trained: tuple[Notebook, str]
+) -> None:
+    notebook, digest = trained
+    before = site.machine.held(pid=notebook.pid)
+    said = notebook.run("kept = variables[-1].read_value() + 1\n%tf_gpu park --check")
+    line = re.search(r"(\d+) MiB can go to host memory; 64 MiB and CUDA's context stay on the GPU\.", said)
+    assert line, said
+    assert int(line[1]) >= 64
+    assert "float32 tensor of 16777216 (64 MiB) stays: TensorFlow cannot replace it in place." in said
+    assert site.machine.held(pid=notebook.pid) >= before
+    begin = "import threading; over = threading.Event(); work = threading.Thread(target=over.wait); work.start()"
+    notebook.run(begin)
+    assert "These threads, tasks or callbacks may use the GPU" in notebook.run("%tf_gpu park --check")
+    assert digest_in(notebook.run("over.set(); work.join(); del kept; print(digest())")) == digest
+
+
 def test_a_question_wakes_nothing(site: Site, trained: tuple[Notebook, str]) -> None:
     notebook, digest = trained
     park(notebook)
@@ -76,8 +105,7 @@ def test_a_question_wakes_nothing(site: Site, trained: tuple[Notebook, str]) -> 
 
 def test_a_cell_that_got_through_would_be_seen_here(trained: tuple[Notebook, str]) -> None:
     notebook, digest = trained
-    forced = "process._gate.open(); forced = digest(); process._gate.close()"
-    notebook.run(f"ipython.at_end_of_cell(get_ipython(), lambda: [process.park(), exec({forced!r}, globals())])")
+    notebook.run(FORCED)
 
     assert digest_in(notebook.run("print(forced)")) != digest
     assert digest_in(notebook.run("print(digest())")) == digest

@@ -264,7 +264,7 @@ def iterators() -> dict[str, Any]:
     data = iter(tf.data.Dataset.from_generator(lambda: iter([1]), output_types=tf.int32))
     judged("generator")
     data = iter(tf.data.Dataset.range(4).interleave(
-        lambda number: tf.data.Dataset.range(2).map(lambda more: tf.numpy_function(int, [more], tf.int64))
+        lambda _: tf.data.Dataset.range(2).map(lambda more: tf.numpy_function(int, [more], tf.int64))
     ))  # fmt: skip
     judged("nested")
     del data

@@ -27,6 +27,9 @@ MOVERS: dict[str, Mover] = {"TensorFlow": TensorFlowMover(), "PyTorch": TorchMov
 LEAST = 0.1
 """The part of what a process holds that must leave, for parking to be worth it."""
 
+NAMED = 5
+"""How many things that stay are named, at most."""
+
 _TRY_EVERY = 1.0  # seconds between two attempts to come back
 
 _BATCH = 64 * MIB  # bytes of small arrays for which room in host memory is asked at once
@@ -58,13 +61,21 @@ class Contents:
         return sum(one.size for one in self.leaves)
 
     @property
-    def staying(self) -> int:
-        """The bytes of what stays, as far as they are known."""
-        return sum(one.size or 0 for one in self.stays)
+    def reasons(self) -> Sequence[str]:
+        """Why this process must not be parked, or is not worth it."""
+        stays = sum(one.size or 0 for one in self.stays)
+        if self.leaving and self.leaving >= LEAST * (self.leaving + stays):
+            return self.refusals
+        return [*self.refusals, f"Only {rounded(self.leaving)} would leave the GPU, and {rounded(stays)} would stay."]
+
+
+def check() -> Contents:
+    """Find what leaves and what stays, on a thread as in parking; it waits for the GPUs' work, and changes nothing."""
+    return _in_thread(contents)
 
 
 def contents() -> Contents:
-    """Find what leaves and what stays; it waits for the GPUs' work, and changes nothing."""
+    """Find the same on this thread."""
     gc.collect()  # so that garbage is neither copied nor named
     objects = gc.get_objects()
     ready = [one for one in registry.FRAMEWORKS if one.stage() is Stage.READY]
@@ -114,10 +125,8 @@ class FrameworkMechanism:
 
     def _take_away(self) -> None:
         found = contents()
-        if found.refusals:
-            raise NotParked(" ".join(found.refusals))
-        if found.leaving < LEAST * (found.leaving + found.staying) or not found.leaving:
-            raise NotParked(_too_little(found))
+        if found.reasons:
+            raise NotParked(" ".join([*found.reasons, *described(found.stays)]))
         self.stays = found.stays
         try:
             for batch in _batches(found.leaves):
@@ -179,10 +188,11 @@ def _may_fit(one: Movable) -> bool:
     return free is None or one.size <= free + sum(max(0, (pool.taken or 0) - pool.in_use) for pool in there)
 
 
-def _too_little(found: Contents) -> str:
-    stays = sorted(found.stays, key=lambda one: -(one.size or 0))[:5]
-    named = "; ".join(f"{one.name}{f' ({rounded(one.size)})' if one.size else ''}: {one.why}" for one in stays)
-    return f"Only {rounded(found.leaving)} would leave the GPU, and {rounded(found.staying)} stay. {named}".strip()
+def described(stays: Sequence[Staying]) -> list[str]:
+    """Return a sentence for each thing that stays, the largest first."""
+    first = sorted(stays, key=lambda one: -(one.size or 0))[:NAMED]
+    lines = [f"{one.name}{f' ({rounded(one.size)})' if one.size else ''} stays: {one.why}." for one in first]
+    return lines + [f"{len(stays) - NAMED} more stay."] * (len(stays) > NAMED)
 
 
 def _give_back() -> None:

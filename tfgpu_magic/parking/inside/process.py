@@ -119,6 +119,13 @@ class GatedProcess:
                 self._open_if_back()
             return against
 
+    def against(self) -> tuple[str, ...]:
+        """Return what speaks against parking in what runs beside this cell."""
+        with self._turn:
+            names = self._gate.close()
+            self._gate.open()
+        return tuple(_against(names, busy=False))
+
     def _open_if_back(self) -> None:
         if not self._mechanism.away():
             self._gate.open()
