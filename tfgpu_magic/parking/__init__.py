@@ -1,1 +1,1 @@
-"""Parking, which is being rebuilt: its words, and the gate that holds user code back while GPU state is away."""
+"""Parking: a notebook's GPU state goes to host memory and back, by its frameworks, and none of its code runs meanwhile."""

@@ -19,7 +19,6 @@ UNPARK = Word(
     "unpark",
     ("unpark",),
     "says that all is back: any cell brings it back before it runs",
-    takes=True,
     tried=("resume", "wake", "restore", "unpause"),
     instead="A parked notebook comes back by itself before its next cell runs.",
     home="tfgpu_magic.parking.words",

@@ -27,7 +27,7 @@ def answer(line: Line) -> Document | None:
     shell = host.shell()
     if shell is None:
         raise Refused("A notebook or an IPython session can be parked, and this is a program.", verdict="")
-    if line.word.name == "unpark" and not line.rest:
+    if line.word.name == "unpark":
         return Document(f"This {host.here()} is not parked: a cell runs only once all is back on the GPU.")
     if line.rest == _CHECK:
         return _checked(shell)
