@@ -1,1 +1,1 @@
-"""Parking: a notebook's GPU state goes to host memory and back, by its frameworks, and none of its code runs meanwhile."""
+"""Parking: moves a notebook's GPU state to host memory and back by its frameworks; none of its code runs meanwhile."""

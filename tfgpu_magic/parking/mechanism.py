@@ -66,7 +66,9 @@ class Contents:
         stays = sum(one.size or 0 for one in self.stays)
         if self.leaving and self.leaving >= LEAST * (self.leaving + stays):
             return self.refusals
-        return [*self.refusals, f"Only {rounded(self.leaving)} would leave the GPU, and {rounded(stays)} would stay."]
+        little = f"Only {rounded(self.leaving)} would leave the GPU, and {rounded(stays)} would stay."
+        nothing = "Neither TensorFlow nor PyTorch has anything on a GPU here."
+        return [*self.refusals, little if self.leaving or self.stays else nothing]
 
 
 def check() -> Contents:
