@@ -66,7 +66,8 @@ class Contents:
         stays = sum(one.size or 0 for one in self.stays)
         if self.leaving and self.leaving >= LEAST * (self.leaving + stays):
             return self.refusals
-        little = f"Only {rounded(self.leaving)} would leave the GPU, and {rounded(stays)} would stay."
+        leaves = f"Only {rounded(self.leaving)}" if self.leaving else "Nothing"
+        little = f"{leaves} would leave the GPU, and {rounded(stays)} would stay."
         nothing = "Neither TensorFlow nor PyTorch has anything on a GPU here."
         return [*self.refusals, little if self.leaving or self.stays else nothing]
 

@@ -52,7 +52,9 @@ def _checked(shell: Any) -> Document:
     found = check()
     against = [*_of(shell)[0].against(), *found.reasons]
     first = f"{rounded(found.leaving)} can go to host memory; {_staying(found.stays)}. Nothing was changed."
-    return Document(first, *(f"It cannot be parked now: {one}" for one in against), *described(found.stays))
+    return Document(
+        *[first] * bool(found.leaving), *(f"It cannot be parked now: {one}" for one in against), *described(found.stays)
+    )
 
 
 def _park(shell: Any) -> None:
