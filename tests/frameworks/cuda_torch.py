@@ -7,6 +7,7 @@ nothing. Where PyTorch asks for a version of a library, the loader wants that be
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -15,7 +16,9 @@ from typing import Any
 import tfgpu_magic
 from tests.sizes import MIB
 from tfgpu_magic.frameworks import cuda, registry
-from tfgpu_magic.simgpu import build
+from tfgpu_magic.parking.frameworks.torch import _of_tensor
+from tfgpu_magic.parking.mechanism import FrameworkMechanism
+from tfgpu_magic.simgpu import Machine, build
 
 LATE = {"libcuda.so.1": rb"\0(cu[A-Z]\w+)", "libnvidia-ml.so.1": rb"\0(nvml\w+)"}
 """The libraries in which PyTorch's own looks for names when it runs, with what those look like in its file."""
@@ -48,6 +51,69 @@ def steps() -> dict[str, Any]:
     torch.cuda.get_per_process_memory_fraction(1)
     found["version"] = tuple(int(number) for number in torch.__version__.split(".")[:2])
     return found | {"GPU and contexts after a fraction": now()}
+
+
+def parked() -> dict[str, Any]:
+    """Fill tensors of every kind on two GPUs with random bytes, park them, and come back; return what was found."""
+    torch = importlib.import_module("torch")
+    machine = Machine.current()
+    assert machine is not None
+
+    def held() -> list[int]:
+        return [machine.held(pid=os.getpid(), gpu=gpu.index) for gpu in machine.gpus()]
+
+    side = torch.cuda.Stream("cuda:1")
+    tensors: list[Any] = []
+    for gpu in ("cuda:0", "cuda:1"):
+        base = torch.empty(16 * MIB, dtype=torch.uint8, device=gpu)
+        tensors += [base, base[100:5000], base.view(torch.bfloat16), base[: 4 * MIB].view(2 * MIB, 2).t()]
+        tensors += [torch.empty(999, dtype=one, device=gpu) for one in (torch.bool, torch.float16, torch.complex64)]
+        tensors += [torch.nn.Parameter(torch.empty(500, 70, device=gpu)), torch.empty(0, device=gpu)]
+        indices = torch.empty((1, 9), dtype=torch.int64).to(gpu)
+        tensors.append(torch.sparse_coo_tensor(indices, torch.empty(9, device=gpu), (9,), check_invariants=False))
+        tensors += [torch.empty(1000 + number, device=gpu) for number in range(100)]
+    tensors[7].grad = torch.empty_like(tensors[7])
+    with torch.cuda.stream(side):
+        tensors.append(torch.empty(3 * MIB, dtype=torch.uint8, device="cuda:1"))
+    tensors.append(torch.empty(2 * MIB, dtype=torch.uint8))  # stays on the CPU
+    storages = [one for tensor in tensors for _, one in _of_tensor(tensor)]
+    for storage in storages:
+        storage.copy_(torch.frombuffer(bytearray(os.urandom(storage.nbytes())), dtype=torch.uint8).untyped_storage())
+
+    def content() -> list[bytes]:
+        return [one.cpu().numpy().tobytes() for one in map(whole, tensors)]
+
+    def whole(tensor: Any) -> Any:
+        return torch.cat([torch.empty(0, dtype=torch.uint8).set_(one.cpu()) for _, one in _of_tensor(tensor)] or [
+            torch.empty(0, dtype=torch.uint8)
+        ])  # fmt: skip
+
+    def streams() -> dict[int, int]:
+        there = [(block, segment) for segment in torch.cuda.memory_snapshot() for block in segment["blocks"]]
+        at = {block["address"]: segment["stream"] for block, segment in there}
+        return {number: at[one.data_ptr()] for number, one in enumerate(storages)}
+
+    before, on, devices = content(), streams(), [one.device for one in storages]
+    figures = [held()]
+    moves = FrameworkMechanism()
+    moves.take_away()
+    figures.append(held())
+    sizes = {one.nbytes() for one in storages}
+    again = []
+    for _ in range(50):
+        moves.bring_back(lambda: True, lambda _: None)
+        again.append((content() == before, streams() == on, [one.device for one in storages] == devices))
+        moves.take_away()
+    moves.bring_back(lambda: True, lambda _: None)
+    figures.append(held())
+    return {
+        "storages": len(storages),
+        "sizes": sizes,
+        "held": figures,
+        "same": set(again),
+        "after": content() == before,
+        "current": torch.cuda.current_device(),
+    }
 
 
 def make(torch: Path, folder: Path) -> None:

@@ -111,7 +111,7 @@ def test_an_array_whose_address_cannot_be_read_hides_nothing(monkeypatch: pytest
     other = datetime.datetime_CAPI  # a capsule of another name than DLPack's
     monkeypatch.setitem(sys.modules, "tensorflow.python.dlpack.dlpack", SimpleNamespace(to_dlpack=lambda _: other))
 
-    assert arrays._address(object()) is None
+    assert arrays.address(object()) is None
 
 
 def test_where_none_uses_a_gpu_there_is_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

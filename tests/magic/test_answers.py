@@ -36,14 +36,11 @@ MISTAKES = [
     *((line, "would undo") for line in ("growth; limit 2GiB", "limit 2GiB; growth", "visible 0; pick")),
     ("limit 0=1GiB; limit 1GiB", "would undo"),
     *(
-        (line, "nothing was parked and nothing was changed. Shutting a notebook's kernel down gives all")
-        for line in ("park", "park eval.ipynb", "park --check", "park --auto 20m", "park --to disk", "park x y")
+        (f"park {rest}", f"`park {rest}` is not understood. Write `%tf_gpu park` or `%tf_gpu park --check`.")
+        for rest in ("eval.ipynb", "--auto 20m", "--to disk", "x y")
     ),
-    *(
-        (line, "Parking is being rebuilt, so nothing is parked and nothing was changed.")
-        for line in ("unpark", "unpark eval.ipynb", "unpark --without-gpu")
-    ),
-    ("checkpoint", "Parking, `%tf_gpu park`, is being rebuilt"),
+    ("unpark eval.ipynb", "`unpark` stands alone; 'eval.ipynb' is too much."),
+    ("checkpoint", "`%tf_gpu park` moves this notebook's variables and tensors to host memory until its next cell."),
     ("growth; park", "`park` is no policy: it stands alone"),
 ]
 """Lines, each with what it is told; the grammar has more of them."""

@@ -28,6 +28,7 @@ LINES = [
     ("%tf_gpu status --", [], ["--restart"]),
     ("%tf_gpu par", ["park"], ["unpark"]),
     ("%tf_gpu unp", ["unpark"], ["park"]),
+    ("%tf_gpu park ", ["--check"], ["--restart", "abs"]),
     ("%tf_gpu code spl", ["split"], []),
     ("%tf_gpu GRO", ["growth"], []),
     ("%tf_gpu jobs ", ["stop"], ["--restart", "abs"]),
@@ -50,7 +51,7 @@ LINES = [
 ]
 """Lines, each with some of what is offered at their end, and of what is not."""
 
-NOTHING = ["%tf_gpu status ", "%tf_gpu top ", "%tf_gpu jobs stop ", "%tf_gpu lmit ", "%tf_gpu park ", "%tf_gpu park --"]
+NOTHING = ["%tf_gpu status ", "%tf_gpu top ", "%tf_gpu jobs stop ", "%tf_gpu lmit "]
 """Lines at whose end nothing may stand."""
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.waiting import until
-from tfgpu_magic.parking.inside import introspection, ipython, process, unblocked
+from tfgpu_magic.parking.inside import ipython, process, unblocked
 from tfgpu_magic.parking.inside.gate import NotBack
 from tfgpu_magic.parking.inside.process import GatedProcess
 
@@ -56,7 +56,6 @@ def shelf() -> Shelf:
 def gated(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> Iterator[GatedProcess]:
     monkeypatch.setattr(ipython, "block_cells", lambda *_: iter(()))
     monkeypatch.setattr(unblocked, "block", lambda *_: iter(()))
-    monkeypatch.setattr(introspection, "reasons", lambda names, *, busy: (*names, *["busy"] * busy))
     made = GatedProcess(SimpleNamespace(), shelf)
     yield made
     made._gate.open()
@@ -156,7 +155,7 @@ def test_what_fails_midway_is_away_and_comes_back_before_anything_runs(
 def test_a_cell_begun_before_the_gate_closes_is_seen(gated: GatedProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unblocked, "cell_runs", lambda _: gated.parked)  # it has begun as the gate closed
 
-    assert gated.park() == ("busy",)
+    assert gated.park() == ("A cell runs there: it is parked between cells only.",)
     assert not gated.parked
 
 

@@ -133,7 +133,7 @@ NOTEBOOK = [
         "%%tf_gpu isolate --help\n1 | %%tf_gpu isolate --gpus many\n1 | %%tf_gpu isolate -o\n1",
     ),
     notebook(
-        "park, which is being rebuilt",
+        "park",
         ".park | .unpark | .park --check | .park other.ipynb | .park --auto 20m | .park --atuo | .unpark x y | "
         "%%tf_gpu park\n1 | %config TfGpuMagics.parking = 'ask'",
     ),

@@ -11,7 +11,7 @@ import contextlib
 import ctypes
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from tfgpu_magic.probe import PACKAGES, Probe, any_hangs
 
@@ -153,17 +153,36 @@ def _trim(library: ctypes.CDLL, device: ctypes.c_int) -> int:
     return max(0, before - _reserved(library, pool))  # another thread may have taken some meanwhile
 
 
+def free() -> dict[str, int]:
+    """Return the bytes that each GPU has free, by UUID: of the GPUs that have a context here."""
+    return {_uuid(*one): size for one in _active() if (size := _free(*one)) is not None}
+
+
+def _free(library: ctypes.CDLL, device: ctypes.c_int) -> int | None:
+    size, total = ctypes.c_size_t(), ctypes.c_size_t()
+    with _in_context(library, device) as current:
+        known = current and library.cuMemGetInfo_v2(ctypes.byref(size), ctypes.byref(total)) == 0
+    return size.value if known else None
+
+
 def _synchronise(library: ctypes.CDLL, device: ctypes.c_int) -> bool:
     """Wait for all work of a device that has a context; tell whether that succeeded."""
+    with _in_context(library, device) as current:
+        return current and bool(library.cuCtxSynchronize() == 0)
+
+
+@contextlib.contextmanager
+def _in_context(library: ctypes.CDLL, device: ctypes.c_int) -> Iterator[bool]:
+    """Have a device's context be this thread's current one in a block; give whether it is."""
     context = ctypes.c_void_p()
     if library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) != 0:
-        return False
+        yield False
+        return
     try:
-        if library.cuCtxPushCurrent_v2(context) != 0:
-            return False
-        done = bool(library.cuCtxSynchronize() == 0)
-        library.cuCtxPopCurrent_v2(ctypes.byref(context))
-        return done
+        current = library.cuCtxPushCurrent_v2(context) == 0
+        yield current
+        if current:
+            library.cuCtxPopCurrent_v2(ctypes.byref(context))
     finally:
         library.cuDevicePrimaryCtxRelease_v2(device)
 

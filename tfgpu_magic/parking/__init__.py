@@ -1,1 +1,1 @@
-"""Parking, which is being rebuilt: its words, and the gate that holds user code back while GPU state is away."""
+"""Parking: moves a notebook's GPU state to host memory and back by its frameworks; none of its code runs meanwhile."""

@@ -7,21 +7,20 @@ from tfgpu_magic.policy.word import Word
 
 PARK = Word(
     "park",
-    ("park",),
-    "parking is being rebuilt: this changes nothing, and shows what to run instead",
+    ("park", "park --check"),
+    "moves what can leave the GPU to host memory until the next cell; --check says what leaves and what stays",
     takes=True,
     tried=("suspend", "pause", "hibernate", "checkpoint", "swap", "offload", "sleep"),
-    instead="Parking, `%tf_gpu park`, is being rebuilt; `%%tf_gpu isolate` gives one cell's GPU memory back.",
+    instead="`%tf_gpu park` moves this notebook's variables and tensors to host memory until its next cell.",
     home="tfgpu_magic.parking.words",
     group="Park",
 )
 UNPARK = Word(
     "unpark",
     ("unpark",),
-    "the same for the way back",
-    takes=True,
+    "says that all is back: any cell brings it back before it runs",
     tried=("resume", "wake", "restore", "unpause"),
-    instead="Parking, `%tf_gpu park`, is being rebuilt, so nothing is parked.",
+    instead="A parked notebook comes back by itself before its next cell runs.",
     home="tfgpu_magic.parking.words",
     group="Park",
 )

@@ -1,25 +1,75 @@
-"""`%tf_gpu park` and `unpark`: they refuse whatever follows them until parking is rebuilt."""
+"""`%tf_gpu park` and `unpark`: this notebook's GPU state goes to host memory, and is back before its next cell runs."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any
 
+from IPython.display import display
+
+from tfgpu_magic import host
 from tfgpu_magic.errors import Refused
+from tfgpu_magic.model.answer import Document
+from tfgpu_magic.parking.frameworks import Staying
+from tfgpu_magic.parking.inside import ipython
+from tfgpu_magic.parking.inside.process import GatedProcess
+from tfgpu_magic.parking.mechanism import FrameworkMechanism, check, described
 from tfgpu_magic.policy.word import Line
+from tfgpu_magic.units import rounded
 
-_REBUILT = {
-    "park": "Parking is being rebuilt, so nothing was parked and nothing was changed. Shutting a notebook's kernel "
-    "down gives all of its GPU memory back; `%%tf_gpu isolate` does so for one cell, when it ends.",
-    "unpark": "Parking is being rebuilt, so nothing is parked and nothing was changed.",
-}
-"""Why each word is refused, and what to do instead."""
+_CHECK = "--check"
 
 
-def answer(line: Line) -> None:
-    """Refuse the line, in each of its forms."""
-    raise Refused(_REBUILT[line.word.name], verdict="")
+def answer(line: Line) -> Document | None:
+    """Say what a line asks for, or have it done when the cell has ended."""
+    shell = host.shell()
+    if shell is None:
+        raise Refused("A notebook or an IPython session can be parked, and this is a program.", verdict="")
+    if line.word.name == "unpark":
+        return Document(f"This {host.here()} is not parked: a cell runs only once all is back on the GPU.")
+    if line.rest == _CHECK:
+        return _checked(shell)
+    if line.rest:
+        raise Refused(f"`{line.text}` is not understood.{line.word.forms}", verdict="")
+    ipython.at_end_of_cell(shell, partial(_park, shell))
+    return None
 
 
-def offers(_: Sequence[str], __: Callable[[], Sequence[str]]) -> list[str]:
-    """Return nothing."""
-    return []
+def offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
+    """Return what may follow `park`."""
+    return [] if tokens else [_CHECK]
+
+
+@cache
+def _of(shell: Any) -> tuple[GatedProcess, FrameworkMechanism]:
+    mechanism = FrameworkMechanism()
+    return GatedProcess(shell, mechanism), mechanism
+
+
+def _checked(shell: Any) -> Document:
+    found = check()
+    against = [*_of(shell)[0].against(), *found.reasons]
+    first = f"{rounded(found.leaving)} can go to host memory; {_staying(found.stays)}. Nothing was changed."
+    return Document(
+        *[first] * bool(found.leaving), *(f"It cannot be parked now: {one}" for one in against), *described(found.stays)
+    )
+
+
+def _park(shell: Any) -> None:
+    """Park this process, and show below the cell what became of it."""
+    process, mechanism = _of(shell)
+    begun = time.monotonic()
+    against = process.park()
+    if against:
+        display(Document("Not parked.", *against))  # type: ignore[no-untyped-call]  # IPython's
+        return
+    seconds = time.monotonic() - begun
+    first = f"Parked in {seconds:.1f} s: {rounded(mechanism.parked)} in host memory; {_staying(mechanism.stays)}."
+    display(Document(first, "All is back before the next cell runs.", *described(mechanism.stays)))  # type: ignore[no-untyped-call]
+
+
+def _staying(stays: Sequence[Staying]) -> str:
+    size = sum(one.size or 0 for one in stays)
+    return f"{rounded(size)} and CUDA's context stay on the GPU" if size else "CUDA's context stays on the GPU"

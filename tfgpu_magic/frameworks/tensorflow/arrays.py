@@ -62,13 +62,14 @@ def arrays(objects: Sequence[object]) -> Iterator[Array]:
 def _tensor(tensor: Any) -> Array | None:
     device, number = _gpu(tensor.backing_device), tensor._datatype_enum()
     if device is None:  # a handle is in the computer's own memory
-        return _variable_of(tensor) if _type(number)[0] == _HANDLE else None
+        return of_handle(tensor) if _type(number)[0] == _HANDLE else None
     shape = tensor._shape_tuple()
     name, size = _type_and_size(number, shape)
-    return Array(tensor, "tensor", name, shape, size, device, _address(tensor)) if size else None
+    return Array(tensor, "tensor", name, shape, size, device, address(tensor)) if size else None
 
 
-def _variable_of(handle: Any) -> Array | None:
+def of_handle(handle: Any) -> Array | None:
+    """Return the variable behind a handle; None where it is on no GPU, or the handle is another thing's."""
     device, told = _gpu(handle.device), handle._handle_data
     if device is None or told is None or len(told.shape_and_type) != 1:  # an iterator's or a table's
         return None
@@ -149,7 +150,7 @@ def _gpu(name: str) -> str | None:
     return found and found[0]
 
 
-def _address(tensor: object) -> int | None:
+def address(tensor: object) -> int | None:
     """Return where a tensor begins on its GPU; None for a type that DLPack does not know."""
     try:
         capsule = sys.modules[_DLPACK].to_dlpack(tensor)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from functools import partial
 from typing import Any, Protocol
 
 from tfgpu_magic.host import here
-from tfgpu_magic.parking.inside import introspection, ipython, unblocked
+from tfgpu_magic.parking.inside import ending, ipython, unblocked
 from tfgpu_magic.parking.inside.gate import Block, Gate, NotBack
 from tfgpu_magic.parking.inside.showing import Shown
 
@@ -90,7 +90,7 @@ class GatedProcess:
     """This process, with its gate and what moves its GPU state."""
 
     def __init__(self, shell: Any, mechanism: Mechanism) -> None:
-        ways: list[Block] = [partial(ipython.block_cells, shell), partial(unblocked.block, shell)]
+        ways: list[Block] = [partial(one, shell) for one in (ipython.block_cells, unblocked.block, ending.block)]
         if hasattr(shell, "kernel"):
             ways.append(partial(ipython.block_messages, shell.kernel))
         self._shell, self._mechanism = shell, mechanism
@@ -110,7 +110,7 @@ class GatedProcess:
                 return ()
             try:
                 names = self._gate.close()  # before: a cell may begin on another thread until then
-                against = introspection.reasons(names, busy=unblocked.cell_runs(self._shell))
+                against = tuple(_against(names, busy=unblocked.cell_runs(self._shell)))
                 if not against:
                     self._mechanism.take_away()
             except Exception as error:
@@ -118,6 +118,13 @@ class GatedProcess:
             finally:
                 self._open_if_back()
             return against
+
+    def against(self) -> tuple[str, ...]:
+        """Return what speaks against parking in what runs beside this cell."""
+        with self._turn:
+            names = self._gate.close()
+            self._gate.open()
+        return tuple(_against(names, busy=False))
 
     def _open_if_back(self) -> None:
         if not self._mechanism.away():
@@ -154,6 +161,17 @@ class GatedProcess:
         finally:
             with self._turn:
                 self._open_if_back()
+
+
+def _against(names: Sequence[str], *, busy: bool) -> Iterator[str]:
+    """Give the reasons against parking that are in the code that runs."""
+    if busy:
+        yield "A cell runs there: it is parked between cells only."
+    if names:
+        yield (
+            f"These threads, tasks or callbacks may use the GPU while it is parked: {', '.join(names)}. Stop them "
+            "first."
+        )
 
 
 @contextlib.contextmanager

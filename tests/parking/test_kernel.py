@@ -1,0 +1,154 @@
+"""The real TensorFlow's variables leave a real kernel, and are back before anything of the notebook's runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.jupyter import Notebook, reply_to
+from tests.parking.notebooks import Site, ask, digest_in, heard
+from tests.sizes import CONTEXT, LITTLE, MIB
+from tests.waiting import until
+
+BEGIN = """
+%tf_gpu growth --release
+import hashlib
+import numpy as np, tensorflow as tf
+model = tf.keras.Sequential([tf.keras.Input((512,)), tf.keras.layers.Dense(2048), tf.keras.layers.Dense(1)])
+model.compile("adam", "mse")
+history = model.fit(np.zeros((64, 512), "float32"), np.zeros(64, "float32"), epochs=2)
+random = np.random.default_rng(3)
+keras = [one.value for one in (*model.weights, *model.optimizer.variables)]
+variables = [*(one for one in keras if "GPU" in one.device), tf.Variable(tf.zeros(16 * 2**20))]
+for one in variables:
+    one.assign(random.integers(1, 99, one.shape).astype(one.dtype.as_numpy_dtype))
+step = tf.function(lambda: variables[0].read_value())
+def digest():
+    return hashlib.sha256(b"".join(one.numpy().tobytes() for one in variables)).hexdigest()
+print(digest())
+"""
+PARK = "%tf_gpu park"
+
+
+FORCED = """
+from tfgpu_magic.parking import words
+from tfgpu_magic.parking.inside import ipython
+process, _ = words._of(get_ipython())
+def force():
+    global forced
+    process.park()
+    process._gate.open()
+    forced = digest()
+    process._gate.close()
+ipython.at_end_of_cell(get_ipython(), force)
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(site: Site) -> Iterator[tuple[Notebook, str]]:
+    """Return a notebook that has trained a model, and the digest of all its variables."""
+    notebook = Notebook(site.server, "model.ipynb")
+    said = notebook.run(BEGIN)
+    yield notebook, digest_in(said)
+    notebook.end()
+
+
+def park(notebook: Notebook) -> None:
+    said = notebook.run(PARK)
+    assert re.search(r"Parked in [\d.]+ s: \d+ MiB in host memory; CUDA's context stays on the GPU\.", said), said
+
+
+def test_the_next_cell_finds_every_variable_as_it_was(site: Site, trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    before = site.machine.held(pid=notebook.pid)
+    for _ in range(3):
+        park(notebook)
+        assert site.machine.held(pid=notebook.pid) in LITTLE
+        assert before - site.machine.held(pid=notebook.pid) > 64 * MIB
+        assert digest_in(notebook.run("print(digest())")) == digest
+        assert not notebook.run("assert step().numpy().tobytes() == variables[0].numpy().tobytes()")
+    assert site.machine.held(pid=notebook.pid) > CONTEXT + 64 * MIB
+
+
+def test_the_check_says_what_leaves_and_what_stays_and_changes_nothing(
+    site: Site, trained: tuple[Notebook, str]
+) -> None:
+    notebook, digest = trained
+    before = site.machine.held(pid=notebook.pid)
+    said = notebook.run("kept = variables[-1].read_value() + 1\n%tf_gpu park --check")
+    line = re.search(r"(\d+) MiB can go to host memory; 64 MiB and CUDA's context stay on the GPU\.", said)
+    assert line, said
+    assert int(line[1]) >= 64
+    assert "float32 tensor of 16777216 (64 MiB) stays: TensorFlow cannot replace it in place." in said
+    assert site.machine.held(pid=notebook.pid) >= before
+    begin = "import threading; over = threading.Event(); work = threading.Thread(target=over.wait); work.start()"
+    notebook.run(begin)
+    assert "These threads, tasks or callbacks may use the GPU" in notebook.run("%tf_gpu park --check")
+    assert digest_in(notebook.run("over.set(); work.join(); del kept; print(digest())")) == digest
+
+
+def test_a_question_wakes_nothing(site: Site, trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    park(notebook)
+    away = site.machine.held(pid=notebook.pid)
+    for kind in ("complete_request", "inspect_request"):
+        assert ask(notebook, kind, {"code": "variables", "cursor_pos": 9})["status"] == "error"
+    assert site.machine.held(pid=notebook.pid) == away
+    assert digest_in(notebook.run("print(digest())")) == digest
+
+
+def test_a_cell_that_got_through_would_be_seen_here(trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    notebook.run(FORCED)
+
+    assert digest_in(notebook.run("print(forced)")) != digest
+    assert digest_in(notebook.run("print(digest())")) == digest
+
+
+def test_without_room_on_the_gpu_the_cell_waits_and_an_interrupt_gives_the_prompt_back(
+    site: Site, trained: tuple[Notebook, str]
+) -> None:
+    notebook, digest = trained
+    park(notebook)
+    neighbour = site.machine.add_neighbour("7.6GiB@0")
+    asked = notebook.client.execute("ran = True")
+    until(lambda: heard(notebook), lambda text: "The GPU has no room for 64 MiB" in text)
+    os.kill(notebook.pid, signal.SIGINT)
+    answer = reply_to(notebook.client, asked)
+    assert "The cell was not run. Interrupted: this notebook is still parked" in answer["evalue"]
+    heard(notebook)
+    waiting = notebook.client.execute("waited = digest()")
+    until(lambda: heard(notebook), lambda text: "The GPU has no room for 64 MiB" in text)
+    neighbour.stop()
+
+    assert reply_to(notebook.client, waiting)["status"] == "ok"
+    assert notebook.run("print(waited, 'ran' in globals())").split() == [digest, "False"]
+
+
+ENDS = """
+import atexit, pathlib, weakref
+class Model:
+    pass
+kept = Model()
+for number, register in enumerate([atexit.register, lambda do, *more: weakref.finalize(kept, do, *more)]):
+    register(pathlib.Path({!r}, str(number)).touch)
+{}
+"""
+
+
+@pytest.mark.parametrize("parked", [True, False])
+def test_what_is_told_to_end_while_it_is_parked_runs_no_exit_function(site: Site, tmp_path: Path, parked: bool) -> None:
+    with site.parkable("ends.ipynb", tmp_path) as notebook:
+        notebook.run(ENDS.format(str(tmp_path), "shelf.park()" if parked else ""))
+        assert notebook.is_parked() is parked
+        process = psutil.Process(notebook.pid)
+        notebook.server.delete(f"api/sessions/{notebook.session}")
+        process.wait(60)
+
+    assert sorted(one.name for one in tmp_path.iterdir()) == (["away"] if parked else ["0", "1"])

@@ -1,0 +1,301 @@
+"""The storages of the real PyTorch go away and come back in place; `scripts/frameworks` has the environment.
+
+Its build for the CPU computes, and its storages are emptied and filled as those on a GPU are. `test_cuda_torch` has the
+same on the build for CUDA, which computes nothing on a simulated machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tfgpu_magic.frameworks import registry
+from tfgpu_magic.frameworks.torch.framework import FRAMEWORK
+from tfgpu_magic.parking import host_memory, mechanism
+from tfgpu_magic.parking.frameworks import torch as parked
+from tfgpu_magic.parking.mechanism import FrameworkMechanism, NotParked, contents
+from tfgpu_magic.policy.process_state import Stage
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.filterwarnings("ignore:Sparse")]
+
+
+class World:
+    """The CPU's storages, as if they were on a GPU, and what its allocator would list."""
+
+    def __init__(self) -> None:
+        self.unlisted: set[int] = set()
+        self.pool = (0, 0)
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        found = {one.data_ptr(): one.nbytes() for _, one in parked._storages(gc.get_objects())}
+        listed = [(address, size) for address, size in found.items() if address not in self.unlisted]
+        blocks = [{"address": address, "size": size, "state": "active_allocated"} for address, size in listed]
+        return [{"stream": 0, "segment_pool_id": self.pool, "blocks": blocks}]
+
+
+@pytest.fixture(autouse=True)
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    pytest.importorskip("torch")
+    made = World()
+    monkeypatch.setattr(parked, "DEVICE", "cpu")
+    monkeypatch.setattr(parked, "_snapshot", made.snapshot)
+    monkeypatch.setattr(parked, "_stream", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(parked, "_synchronize", lambda _: None)
+    monkeypatch.setattr(FRAMEWORK, "allocator", lambda: "native")
+    monkeypatch.setattr(FRAMEWORK, "stage", lambda: Stage.READY)
+    monkeypatch.setattr(FRAMEWORK, "pools", list)
+    monkeypatch.setattr(registry, "FRAMEWORKS", (FRAMEWORK,))
+    return made
+
+
+def torch() -> Any:
+    return importlib.import_module("torch")
+
+
+def raw(storage: Any) -> bytes:
+    """Return all bytes of a storage."""
+    return ctypes.string_at(storage.data_ptr(), storage.nbytes()) if storage.nbytes() else b""
+
+
+class Model:
+    """A model with what notebooks have, in training, with all that its tensors are made of."""
+
+    def __init__(self) -> None:
+        t = torch()
+        t.manual_seed(7)
+        first, second = t.nn.Linear(64, 64), t.nn.Linear(64, 64)
+        second.weight = first.weight  # tied
+        self.net = t.nn.Sequential(t.nn.Embedding(50, 64), first, t.nn.Tanh(), second, t.nn.Linear(64, 1))
+        self.optimizer = t.optim.Adam(self.net.parameters(), lr=0.01)
+        self.x = t.randint(0, 50, (32,))
+        base = t.randn(1000)
+        self.others = [
+            base, base[10:500], base[400:900], base.view(10, 100).t(), t.randn(9, 9)[::2, ::3],
+            t.randn(100).to(t.bfloat16), t.rand(100) > 0.5, t.empty(0), t.randn(()), t.randint(0, 99, (7,)),
+            t.randn(5, dtype=t.complex64),
+        ]  # fmt: skip
+        self.sparse = [t.eye(40).to_sparse(), t.eye(40).to_sparse_csr(), t.eye(40).to_sparse_csc()]
+        self.storage = t.randn(50).untyped_storage()
+        self.many = [t.randn(30) for _ in range(200)]
+
+    def step(self) -> float:
+        self.optimizer.zero_grad()
+        loss = self.net(self.x).pow(2).sum()
+        loss.backward()
+        self.optimizer.step()
+        return float(loss.detach())
+
+    def content(self) -> list[bytes]:
+        states = [one for state in self.optimizer.state.values() for one in state.values()]
+        grads = [one.grad for one in self.net.parameters() if one.grad is not None]
+        parts = [part for one in self.sparse for _, part in parked._of_tensor(one)]
+        tensors = [*self.net.parameters(), *states, *grads, *self.others, *self.many, self.x]
+        return list(map(raw, [*(one.untyped_storage() for one in tensors), *parts, self.storage]))
+
+
+def there_and_back() -> int:
+    """Park and come back; return the bytes that were away."""
+    moves = FrameworkMechanism()
+    moves.take_away()
+    size = moves.parked
+    moves.bring_back(lambda: True, lambda _: None)
+    assert not moves.away()
+    return size
+
+
+def test_everything_comes_back_bit_for_bit_and_training_goes_on_as_if_nothing_had_been() -> None:
+    never, parks = Model(), Model()
+    never.step()
+    parks.step()
+    pending = parks.net(parks.x).pow(2).sum()  # a graph that keeps tensors of its own
+    before, versions = parks.content(), [one._version for one in parks.net.parameters()]
+    size = there_and_back()
+
+    assert parks.content() == before
+    assert versions == [one._version for one in parks.net.parameters()]
+    assert size > sum(map(len, before)) // 2
+    parks.optimizer.zero_grad()
+    pending.backward()
+    parks.optimizer.step()
+    never.step()
+    assert [parks.step() for _ in range(3)] == [never.step() for _ in range(3)]
+
+
+def test_meanwhile_it_holds_nothing_of_what_left() -> None:
+    model = Model()
+    model.step()
+    moves = FrameworkMechanism()
+    moves.take_away()
+    sizes = {one.untyped_storage().nbytes() for one in [*model.net.parameters(), *model.others, *model.many]}
+    moves.bring_back(lambda: True, lambda _: None)
+
+    assert sizes == {0}
+
+
+def test_each_storage_leaves_once_whatever_views_it_has() -> None:
+    base = torch().randn(1000)
+    views = [base[number:] for number in range(100)]
+
+    assert [one.size for one in contents().leaves].count(4000) == 1
+    assert len(views) == 100
+
+
+def why(size: int) -> list[str]:
+    """Return why storages of a size stay."""
+    return [one.why for one in contents().stays if one.size == size]
+
+
+def test_what_another_library_has_lent_stays(world: World) -> None:
+    keeps, tensor = torch().randn(50_000), torch().randn(1234)
+    world.unlisted.add(tensor.data_ptr())
+    lent = torch().from_numpy(importlib.import_module("numpy").zeros(4321, "float32"))
+
+    assert why(1234 * 4) == [parked._LENT]
+    assert why(4321 * 4) == [parked._LENT]
+    assert there_and_back() >= keeps.nbytes
+    assert (tensor.untyped_storage().nbytes(), lent.untyped_storage().nbytes()) == (1234 * 4, 4321 * 4)
+
+
+def test_what_two_storages_share_stays() -> None:
+    keeps, tensor = torch().randn(50_000), torch().randn(1234)
+    alias = torch().from_dlpack(tensor)
+
+    assert set(why(1234 * 4)) <= {parked._SHARED, parked._LENT}
+    assert len(why(1234 * 4)) == 2
+    assert there_and_back() >= keeps.nbytes
+    tensor.fill_(3)
+    assert float(alias[7]) == 3
+
+
+def test_what_another_framework_has_by_its_address_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    tensor = torch().randn(1234)
+    monkeypatch.setattr(mechanism, "_addresses", lambda *_: [tensor.data_ptr() + 16])
+    other: Any = type("Other", (registry.Framework,), {"name": "Other", "stage": lambda _: Stage.READY})()
+    monkeypatch.setattr(registry, "FRAMEWORKS", (FRAMEWORK, other))
+
+    assert why(1234 * 4) == [parked._FOREIGN]
+
+
+def test_what_keeps_addresses_keeps_everything_where_it_is(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model()
+    world.pool = (0, 1)
+    with pytest.raises(NotParked, match="CUDA graph"):
+        FrameworkMechanism().take_away()
+    world.pool = (0, 0)
+    monkeypatch.setitem(importlib.import_module("sys").modules, "cupy", object())
+    with pytest.raises(NotParked, match="CuPy may use it by its address"):
+        FrameworkMechanism().take_away()
+    monkeypatch.undo()
+
+    assert all(one.untyped_storage().nbytes() for one in model.net.parameters())
+
+
+@pytest.mark.parametrize("when", ["before", "copied", "emptied"])
+def test_where_a_storage_fails_what_had_left_is_back(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model()
+    model.step()
+    before = model.content()
+    real: Callable[[Any], None] = parked.Storage.take_out
+    total = len(contents().leaves)
+    assert total > 200
+    for fails in range(0, total, total // 8):
+        count = iter(range(total))
+
+        def take_out(self: Any, last: int = fails, count: Iterator[int] = count) -> None:
+            if next(count) != last:
+                real(self)
+                return
+            if when == "copied":
+                self._host = torch().UntypedStorage(self.size)
+                self._host.copy_(self._storage)
+            elif when == "emptied":
+                real(self)
+            raise RuntimeError("it broke")
+
+        monkeypatch.setattr(parked.Storage, "take_out", take_out)
+        moves = FrameworkMechanism()
+        with pytest.raises(NotParked, match=r"it broke What had left is back\."):
+            moves.take_away()
+        assert not moves.away()
+        assert model.content() == before
+
+
+def test_what_does_not_come_back_is_still_in_host_memory_and_comes_at_the_next_try(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = Model()
+    model.step()
+    before = model.content()
+    moves = FrameworkMechanism()
+    moves.take_away()
+    real, count = parked.Storage.put_back, iter(range(1000))
+
+    def put_back(self: Any) -> None:
+        number = next(count)
+        if number % 5 == 3:
+            self._storage.resize_(self.size)  # it was begun
+            raise RuntimeError("the GPU is lost")
+        if number % 5 == 4:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        real(self)
+
+    monkeypatch.setattr(parked.Storage, "put_back", put_back)
+    monkeypatch.setattr(mechanism, "_TRY_EVERY", 0.0)
+    lost = 0
+    while moves.away():
+        try:
+            moves.bring_back(lambda: True, lambda _: None)
+        except RuntimeError:
+            lost += 1
+
+    assert lost > 3
+    assert model.content() == before
+
+
+def test_a_gpu_that_has_no_room_for_what_is_taken_back_says_what_is_in_host_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = Model()
+    before = model.content()
+    count, real = iter(range(1000)), parked.Storage.put_back
+
+    def shortage(_: int) -> str:
+        return "No room." if next(count) == 9 else ""
+
+    def no_room(_: Any) -> None:
+        raise RuntimeError("CUDA out of memory.")
+
+    monkeypatch.setattr(mechanism, "_BATCH", 1)
+    monkeypatch.setattr(host_memory, "shortage", shortage)
+    monkeypatch.setattr(parked.Storage, "put_back", no_room)
+    moves = FrameworkMechanism()
+    with pytest.raises(NotParked, match="are safe in host memory, and come back before the next cell"):
+        moves.take_away()
+    assert moves.away()
+    monkeypatch.setattr(parked.Storage, "put_back", real)
+    moves.bring_back(lambda: True, lambda _: None)
+    assert model.content() == before
+
+
+def test_ten_times_there_and_back_keeps_no_copy() -> None:
+    model = Model()
+    model.step()
+    before = model.content()
+    kind = torch().UntypedStorage
+
+    def storages() -> int:
+        return sum(type(one) is kind for one in gc.get_objects())
+
+    there_and_back()
+    first = storages()
+    for _ in range(10):
+        there_and_back()
+
+    assert storages() == first
+    assert model.content() == before

@@ -1,0 +1,183 @@
+"""TensorFlow's variables: the buffer behind a handle is replaced in place, so that whatever refers to it sees nothing.
+
+That gives memory back only where TensorFlow takes it from CUDA's own pools, under `growth --release`. Variables that
+share a buffer, as after `b.assign(a)`, leave together and share one again. An eager tensor cannot be replaced, so it
+stays, and with it a variable whose buffer it shares.
+Source: TensorFlow 2.16 to 2.21, `core/kernels/resource_variable_ops.cc`, `python/data/ops/dataset_ops.py`,
+`structured_function.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tfgpu_magic.frameworks.array import Array
+from tfgpu_magic.frameworks.objects import of_kinds, of_module
+from tfgpu_magic.frameworks.tensorflow import arrays, devices
+from tfgpu_magic.frameworks.tensorflow.framework import FRAMEWORK
+from tfgpu_magic.parking.frameworks import Movable, Staying, Survey
+
+_MULTI_DEVICE = ("tensorflow.python.data.ops.multi_device_iterator_ops", "OwnedMultiDeviceIterator")
+_ITERATOR = ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator")
+_CALLS_PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
+"""The operations by which a graph calls Python."""
+
+KEEPS = "TensorFlow gives memory back only under `growth --release`. Run `%tf_gpu growth --release --restart`"
+CALLS_PYTHON = (
+    "A tf.data iterator may call Python code at any time, and with it use the GPU. Delete the iterator first (`del` "
+    "and its name)."
+)
+PREFETCHES = (
+    "A tf.data iterator prefetches to the GPU, and may use it at any time. Delete the iterator first (`del` and its "
+    "name)."
+)
+_ITERATES = "a tf.data iterator reads this variable"
+_SHARED = "an eager tensor shares this memory"
+_EAGER = "TensorFlow cannot replace it in place"
+
+
+class Variable:
+    """A variable, or several that share a buffer, as a `Movable`."""
+
+    def __init__(self, found: Array, handle: Any) -> None:
+        self.name = "variable" if found.captured else str(found.thing.name)  # type: ignore[attr-defined]  # a variable
+        self.size = found.size
+        self.gpu = next((uuid for uuid, one in devices.logical().items() if found.device in [x.name for x in one]), "")
+        self.handles = [handle]
+        self._dtype = found.dtype
+        self._device = handle.device
+        self._host: Any = None
+
+    def take_out(self) -> None:
+        """Copy the value to host memory, and put an empty one in its place."""
+        tf: Any = sys.modules["tensorflow"]
+        with tf.device("CPU:0"):  # an operation there copies what it is given, and lets other threads run meanwhile
+            host = tf.raw_ops.Identity(input=read(self.handles[0], self._dtype))
+        _wait()
+        self._host = host
+        with tf.device("CPU:0"):
+            empty = tf.zeros((0,), self._dtype)
+        for handle in self.handles:
+            self._assign(handle, empty)
+
+    def put_back(self) -> None:
+        """Put the value back."""
+        if self._host is None:
+            return
+        first, *others = self.handles
+        self._assign(first, self._host)
+        for handle in others:
+            self._assign(handle, read(first, self._dtype))
+        _wait()
+        self._host = None
+
+    def _assign(self, handle: Any, value: Any) -> None:
+        tf: Any = sys.modules["tensorflow"]
+        with tf.device(self._device):
+            tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+
+
+class TensorFlowMover:
+    """What moves TensorFlow's variables."""
+
+    def addresses(self, objects: Sequence[object]) -> list[int]:
+        """Return where its tensors and the values of its variables begin."""
+        found = arrays.arrays(objects)
+        addresses = [_address_of(one) if one.what == "variable" else one.address for one in found]
+        return [address for address in addresses if address]
+
+    def survey(self, objects: Sequence[object], foreign: Sequence[int]) -> Survey:  # noqa: ARG002  # they keep theirs
+        """Find the variables that can leave."""
+        datasets = list(_iterated(objects))
+        if any(getattr(dataset, "_is_gpu_target", False) for dataset in datasets) or _alive(_MULTI_DEVICE, objects):
+            return Survey(refusal=PREFETCHES)
+        functions = [wrapper.function for dataset in datasets for wrapper in dataset._functions()]
+        if any(map(_calls_python, functions)):
+            return Survey(refusal=CALLS_PYTHON)
+        if not any(pool.releases for pool in FRAMEWORK.pools()):
+            return Survey(stays=[Staying("TensorFlow's memory", sum(one.in_use for one in FRAMEWORK.pools()), KEEPS)])
+        found = list(arrays.arrays(objects))
+        iterated = {
+            place
+            for function in functions
+            for handle in function.captured_inputs
+            if (one := arrays.of_handle(handle))
+            for place in (_address_of(one), id(handle))
+        }
+        eager = {one.address for one in found if one.what != "variable"}
+        stays = [Staying(_called(one), one.size, _EAGER) for one in found if one.what != "variable"]
+        leaves: dict[int, Variable] = {}
+        for one in found:
+            if one.what != "variable":
+                continue
+            variable = Variable(one, handle := _handle(one))
+            try:
+                address = _address_of(one)
+            except Exception as error:  # it has no value, or is of a type that cannot be read there
+                stays.append(Staying(variable.name, None, str(error) or type(error).__name__))
+                continue
+            if {address, id(handle)} & iterated - {None}:
+                stays.append(Staying(variable.name, one.size, _ITERATES))
+            elif address in eager - {None}:
+                stays.append(Staying(variable.name, one.size, _SHARED))
+            elif address in leaves:
+                leaves[address].handles.append(handle)
+            else:
+                leaves[address or id(handle)] = variable
+        movable: list[Movable] = [*leaves.values()]
+        return Survey(movable, stays)
+
+    def give_back(self) -> object:
+        """Have CUDA's pools give back what is not in use."""
+        return FRAMEWORK.give_back()
+
+
+def read(handle: Any, dtype: str) -> Any:
+    """Return the value behind a handle, which shares the variable's buffer."""
+    tf: Any = sys.modules["tensorflow"]
+    with tf.device(handle.device):
+        return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+
+
+def _handle(found: Array) -> Any:
+    return found.thing if found.captured else vars(found.thing)["_handle"]
+
+
+def _address_of(found: Array) -> int | None:
+    return arrays.address(read(_handle(found), found.dtype))
+
+
+def _called(found: Array) -> str:
+    shape = "×".join(map(str, found.shape)) or "one element"
+    return f"{found.dtype} {found.what} of {shape}" if found.dtype else found.what
+
+
+def _alive(place: tuple[str, str], objects: Sequence[object]) -> list[Any]:
+    """Return the objects of a class, where its module is imported."""
+    kind = of_module(*place)
+    return [] if kind is None else list(of_kinds(objects, frozenset({id(kind)})))
+
+
+def _iterated(objects: Sequence[object]) -> Iterator[Any]:
+    """Give the datasets that living iterators run through."""
+    for iterator in _alive(_ITERATOR, objects):
+        waiting = [iterator._dataset]
+        while waiting:
+            dataset: Any = waiting.pop()
+            if dataset is not None:
+                yield dataset
+                waiting += dataset._inputs()
+
+
+def _calls_python(function: Any) -> bool:
+    graph = function.graph.as_graph_def()
+    nodes = [*graph.node, *(node for one in graph.library.function for node in one.node_def)]
+    return any(node.op in _CALLS_PYTHON for node in nodes)
+
+
+def _wait() -> None:
+    """Wait until all that TensorFlow was told to do is done, on every GPU."""
+    sys.modules["tensorflow.python.eager.context"].async_wait()
+    sys.modules["tensorflow"].test.experimental.sync_devices()

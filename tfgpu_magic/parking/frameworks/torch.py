@@ -1,0 +1,234 @@
+"""PyTorch's storages: each is emptied and filled again in place, so that every tensor and view on it stays what it is.
+
+A storage leaves only if it is the one owner of a block of PyTorch's own allocator: what another library has lent, what
+two storages share, and what is not in the allocator's list stays. It comes back to the stream that it was allocated
+for, at another address; so a captured graph, or a library that keeps addresses, speaks against it.
+Source: PyTorch 2.6 to 2.13, `torch/storage.py`, `torch/cuda/memory.py`, `CUDACachingAllocator.cpp`,
+`aten/src/ATen/native/cuda/Resize.cpp`.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from tfgpu_magic.frameworks import cuda
+from tfgpu_magic.frameworks.objects import derived_from, is_a, of_kinds
+from tfgpu_magic.frameworks.torch.framework import FRAMEWORK
+from tfgpu_magic.parking.frameworks import Movable, Staying, Survey
+
+DEVICE = "cuda"
+"""The type of the devices whose storages move."""
+
+_KEEP_ADDRESSES = {
+    "cupy": "CuPy",
+    "numba.cuda.cudadrv.driver": "Numba's CUDA",
+    "pycuda.driver": "PyCUDA",
+    "rmm": "RMM",
+    "tensorrt": "TensorRT",
+    "onnxruntime": "ONNX Runtime",
+    "warp": "Warp",
+    "dgl": "DGL",
+}
+"""Libraries that take PyTorch's memory by its address, and do not tell which."""
+
+_LENT = "another library has lent this memory, or PyTorch's allocator does not list it"
+_SHARED = "two storages share this memory"
+_FOREIGN = "another framework uses this memory by its address"
+
+
+class Block(NamedTuple):
+    """A block of the allocator that is in use: where it is, and the stream that it was allocated for."""
+
+    address: int
+    size: int
+    stream: int
+
+
+class Storage:
+    """A storage as a `Movable`."""
+
+    def __init__(self, name: str, storage: Any, stream: int) -> None:
+        self.name, self.size = name, storage.nbytes()
+        self.gpu = _uuid(storage.device.index)
+        self._storage, self._device, self._stream = storage, storage.device, stream
+        self._host: Any = None
+
+    def take_out(self) -> None:
+        """Copy it to host memory, and empty it."""
+        torch: Any = sys.modules["torch"]
+        host = torch.UntypedStorage(self.size)
+        with _stream(self._device):  # and its device: an empty storage has that of the current one
+            host.copy_(self._storage)  # returns when the copy is whole: host memory is not pinned
+            self._host = host
+            self._storage.resize_(0)
+
+    def put_back(self) -> None:
+        """Fill it again."""
+        if self._host is None:
+            return
+        if self._storage.nbytes() != self.size:
+            with _stream(self._device, self._stream):  # the allocator gives a block to the stream that it is for
+                self._storage.resize_(self.size)
+        with _stream(self._device):
+            self._storage.copy_(self._host)
+        _synchronize(self._device)
+        self._host = None
+
+
+class TorchMover:
+    """What moves PyTorch's storages."""
+
+    def addresses(self, objects: Sequence[object]) -> list[int]:
+        """Return where its storages begin."""
+        return [storage.data_ptr() for _, storage in _storages(objects)]
+
+    def survey(self, objects: Sequence[object], foreign: Sequence[int]) -> Survey:
+        """Find the storages that can leave."""
+        torch: Any = sys.modules["torch"]
+        found = {storage._cdata: (name, storage) for name, storage in _storages(objects)}
+        blocks = _blocks()
+        why = _stays_whole(torch, objects)
+        if blocks is None or why:
+            why = why or f"PyTorch's allocator is `{FRAMEWORK.allocator()}`, which lists no blocks"
+            return Survey(stays=[Staying("PyTorch's tensors", sum(one.nbytes() for _, one in found.values()), why)])
+        for device in {storage.device for _, storage in found.values()}:
+            _synchronize(device)
+        starts = [block.address for block in blocks]
+
+        def block_of(address: int) -> Block | None:
+            place = bisect.bisect_right(starts, address) - 1
+            there = blocks[place] if place >= 0 else None
+            return there if there and address < there.address + there.size else None
+
+        on_block: dict[Block | None, int] = {}
+        for _, storage in found.values():
+            block = block_of(storage.data_ptr())
+            on_block[block] = on_block.get(block, 0) + 1
+        used = {block_of(address) for address in foreign}
+        leaves: list[Movable] = []
+        stays: list[Staying] = []
+        for name, storage in found.values():
+            block = block_of(storage.data_ptr())
+            if block is None or block.address != storage.data_ptr() or not storage.resizable():
+                why = _LENT
+            elif on_block[block] > 1:
+                why = _SHARED
+            else:
+                why = _FOREIGN if block in used else ""
+            if why or block is None:
+                stays.append(Staying(name, storage.nbytes(), why))
+            else:
+                leaves.append(Storage(name, storage, block.stream))
+        return Survey(leaves, stays)
+
+    def give_back(self) -> object:
+        """Empty PyTorch's cache."""
+        return FRAMEWORK.give_back()
+
+
+def _stays_whole(torch: Any, objects: Sequence[object]) -> str:
+    """Return why none of PyTorch's memory can leave; empty if some can."""
+    graph: Any = torch.cuda.CUDAGraph
+    if _private_pools() or any(is_a(one, graph) for one in objects):
+        return (
+            "some of it is set apart for a CUDA graph or a pool of your own, which keeps addresses; delete that first"
+        )
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return "`torch.distributed` is initialised; `torch.distributed.destroy_process_group()` ends that"
+    if getattr(sys.modules.get("torch.multiprocessing.reductions"), "shared_cache", None):
+        return "it was sent to another process, or comes from one"
+    partners = [name for module, name in _KEEP_ADDRESSES.items() if module in sys.modules]
+    return f"{' and '.join(partners)} may use it by its address" if partners else ""
+
+
+def _storages(objects: Sequence[object]) -> list[tuple[str, Any]]:
+    """Return the storages on GPUs that tensors lead to, with a name; each as often as it is found."""
+    torch: Any = sys.modules["torch"]
+    tensors = of_kinds(objects, frozenset(map(id, derived_from(torch.Tensor))))
+    storages = of_kinds(objects, frozenset(map(id, derived_from(torch.UntypedStorage))))
+    found: list[tuple[str, Any]] = []
+    with torch._C.DisableTorchFunctionSubclass():  # a subclass may have code of its user's for every attribute
+        for storage in storages:
+            with contextlib.suppress(Exception):  # one that cannot be asked stays
+                found += _of_storage("storage", storage)
+        for thing in tensors:  # the later name holds
+            with contextlib.suppress(Exception):
+                found += _of_tensor(thing)
+    return found
+
+
+def _of_tensor(tensor: Any) -> Iterator[tuple[str, Any]]:
+    torch: Any = sys.modules["torch"]
+    if tensor.device.type != DEVICE:
+        return
+    if tensor.is_leaf and tensor.grad is not None:  # of others PyTorch warns, and has none
+        yield from _of_tensor(tensor.grad)
+    if tensor.layout is torch.sparse_coo:
+        parts = [tensor._indices(), tensor._values()]
+    elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        parts = [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    elif tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        parts = [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    else:
+        shape = "×".join(map(str, tensor.shape)) or "one element"
+        name = f"{str(tensor.dtype).removeprefix('torch.')} tensor of {shape}"
+        yield from _of_storage(name, tensor.untyped_storage())
+        return
+    for part in parts:
+        yield from _of_tensor(part)
+
+
+def _of_storage(name: str, storage: Any) -> Iterator[tuple[str, Any]]:
+    if storage.device.type == DEVICE and storage.nbytes() and storage.data_ptr():  # a wrapper of tensors has no memory
+        yield name, storage
+
+
+def _snapshot() -> list[dict[str, Any]]:
+    torch: Any = sys.modules["torch"]
+    return list(torch.cuda.memory_snapshot())
+
+
+def _private_pools() -> bool:
+    """Tell whether memory was set apart, which captured graphs and pools of the user's have."""
+    return any(tuple(one.get("segment_pool_id", (0, 0))) != (0, 0) for one in _snapshot())
+
+
+def _blocks() -> list[Block] | None:
+    """Return the blocks of PyTorch's allocator that are in use, by address; None where it has no list of them."""
+    if FRAMEWORK.allocator() != "native":
+        return None
+    return sorted(
+        Block(block["address"], block["size"], segment["stream"])
+        for segment in _snapshot()
+        for block in segment["blocks"]
+        if block["state"] == "active_allocated"
+    )
+
+
+def _uuid(number: int | None) -> str:
+    shown = cuda.shown()
+    return shown[number] if number is not None and number < len(shown) else ""
+
+
+_streams: dict[str, Any] = {}
+"""Our own stream on each device."""
+
+
+def _stream(device: Any, pointer: int | None = None) -> Any:
+    """Return a block on a stream of a device: the one of a pointer, 0 for the default one, or our own."""
+    module: Any = sys.modules["torch"].cuda
+    if pointer is None:
+        if str(device) not in _streams:
+            _streams[str(device)] = module.Stream(device)
+        stream = _streams[str(device)]
+    else:
+        stream = module.ExternalStream(pointer, device) if pointer else module.default_stream(device)
+    return module.stream(stream)
+
+
+def _synchronize(device: Any) -> None:
+    sys.modules["torch"].cuda.synchronize(device)
