@@ -6,6 +6,7 @@ nothing. Where PyTorch asks for a version of a library, the loader wants that be
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 import re
@@ -81,12 +82,8 @@ def parked() -> dict[str, Any]:
         storage.copy_(torch.frombuffer(bytearray(os.urandom(storage.nbytes())), dtype=torch.uint8).untyped_storage())
 
     def content() -> list[bytes]:
-        return [one.cpu().numpy().tobytes() for one in map(whole, tensors)]
-
-    def whole(tensor: Any) -> Any:
-        return torch.cat([torch.empty(0, dtype=torch.uint8).set_(one.cpu()) for _, one in _of_tensor(tensor)] or [
-            torch.empty(0, dtype=torch.uint8)
-        ])  # fmt: skip
+        there = [one.cpu() for tensor in tensors for _, one in _of_tensor(tensor)]
+        return [ctypes.string_at(one.data_ptr(), one.nbytes()) for one in there]
 
     def streams() -> dict[int, int]:
         there = [(block, segment) for segment in torch.cuda.memory_snapshot() for block in segment["blocks"]]
