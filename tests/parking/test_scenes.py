@@ -203,7 +203,7 @@ def test_a_subshells_cell_finds_everything_back(site: Site, people: Notebook, di
 
 # --- several notebooks and room for one ---
 
-TURNS = 3
+TURNS = 2
 ROOM = 480 * MIB
 """What is left of a GPU beside contexts, to notebooks of 320 MiB."""
 LARGE = f"{DIGEST}\nweights = [tf.Variable(tf.zeros(16 * 2**20)) for _ in range(5)]; fill(); digests = []"
