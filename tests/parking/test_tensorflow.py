@@ -114,13 +114,15 @@ def training(gpus: int) -> tuple[int, bool, list[list[int]], list[float]]:
         tf.keras.mixed_precision.set_global_policy("mixed_float16")
     names = [f"GPU:{number}" for number in range(gpus)]
     with contextlib.nullcontext() if one else tf.distribute.MirroredStrategy(names).scope():
-        layers = [tf.keras.layers.Dense(512, "relu") for _ in range(4 if not one else 34)]
+        layers = [tf.keras.layers.Dense(512, "relu") for _ in range(4)]
         model = tf.keras.Sequential([tf.keras.Input((512,)), *layers, tf.keras.layers.Dense(1, dtype="float32")])
         model.compile("adam", "mse", jit_compile=one)
     x, y = np.zeros((64, 512), "float32"), np.zeros(64, "float32")
     model.fit(x, y, batch_size=32, verbose=0)
+    tables = [tf.Variable(tf.zeros(100 + number)) for number in range(200)]
     fill()
     before = content()
+    assert len(before) > len(tables)
     mechanism = FrameworkMechanism()
     figures = there_and_back(mechanism)
     same = content() == before
@@ -132,7 +134,7 @@ def test_a_model_comes_back_with_its_optimizer_and_goes_on_training(gpus: int) -
     with Machine.create("2x8GiB") as machine:
         variables, same, (before, away, after), losses = run(machine, training, gpus)
 
-    assert variables > 25 * gpus  # weights and slots, on each GPU
+    assert variables > 200 + 25 * gpus  # beside small ones weights and slots, on each GPU
     assert same
     assert len(losses) == 1
     for gpu in range(gpus):
@@ -368,4 +370,4 @@ def test_fifty_times_there_and_back_keeps_no_thread_no_file_and_no_copy() -> Non
     assert same
     assert threads[0] == threads[1]
     assert files[0] == files[1]
-    assert sizes[1] - sizes[0] < 16 * MIB  # the size of one copy
+    assert sizes[1] - sizes[0] < 64 * MIB  # a copy that was kept each time would make 720
