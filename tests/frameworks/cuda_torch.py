@@ -6,12 +6,16 @@ nothing. Where PyTorch asks for a version of a library, the loader wants that be
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 import re
 import subprocess
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 import tfgpu_magic
 from tests.sizes import MIB
@@ -76,34 +80,27 @@ def parked() -> dict[str, Any]:
     with torch.cuda.stream(side):
         tensors.append(torch.empty(3 * MIB, dtype=torch.uint8, device="cuda:1"))
     tensors.append(torch.empty(2 * MIB, dtype=torch.uint8))  # stays on the CPU
-    storages = [one for tensor in tensors for _, one in _of_tensor(tensor)]
-    for storage in storages:
-        storage.copy_(torch.frombuffer(bytearray(os.urandom(storage.nbytes())), dtype=torch.uint8).untyped_storage())
-
-    def content() -> list[bytes]:
-        return [one.cpu().numpy().tobytes() for one in map(whole, tensors)]
-
-    def whole(tensor: Any) -> Any:
-        return torch.cat([torch.empty(0, dtype=torch.uint8).set_(one.cpu()) for _, one in _of_tensor(tensor)] or [
-            torch.empty(0, dtype=torch.uint8)
-        ])  # fmt: skip
+    storages = [*storages_of(tensors)]
+    fill(tensors)
 
     def streams() -> dict[int, int]:
         there = [(block, segment) for segment in torch.cuda.memory_snapshot() for block in segment["blocks"]]
         at = {block["address"]: segment["stream"] for block, segment in there}
         return {number: at[one.data_ptr()] for number, one in enumerate(storages)}
 
-    before, on, devices = content(), streams(), [one.device for one in storages]
+    before, on, devices = content(tensors), streams(), [one.device for one in storages]
     figures = [held()]
     moves = FrameworkMechanism()
     moves.take_away()
     figures.append(held())
     sizes = {one.nbytes() for one in storages}
-    again = []
-    for _ in range(50):
+    again, this, kept = [], psutil.Process(), []
+    for number in range(50):
         moves.bring_back(lambda: True, lambda _: None)
-        again.append((content() == before, streams() == on, [one.device for one in storages] == devices))
+        again.append((content(tensors) == before, streams() == on, [one.device for one in storages] == devices))
         moves.take_away()
+        if number in (9, 49):
+            kept.append((this.num_fds(), this.num_threads(), this.memory_info().rss))
     moves.bring_back(lambda: True, lambda _: None)
     figures.append(held())
     return {
@@ -111,9 +108,28 @@ def parked() -> dict[str, Any]:
         "sizes": sizes,
         "held": figures,
         "same": set(again),
-        "after": content() == before,
+        "kept": kept,
+        "after": content(tensors) == before,
         "current": torch.cuda.current_device(),
     }
+
+
+def storages_of(tensors: Iterable[Any]) -> Iterator[Any]:
+    """Give the storages on GPUs of tensors, of their gradients, and of their parts."""
+    return (one for tensor in tensors for _, one in _of_tensor(tensor))
+
+
+def fill(tensors: Iterable[Any]) -> None:
+    """Fill them with random bytes of their own from the host: nothing is computed here."""
+    torch = importlib.import_module("torch")
+    for storage in storages_of(tensors):
+        storage.copy_(torch.frombuffer(bytearray(os.urandom(storage.nbytes())), dtype=torch.uint8).untyped_storage())
+
+
+def content(tensors: Iterable[Any]) -> list[bytes]:
+    """Return their bytes."""
+    there = [one.cpu() for one in storages_of(tensors)]
+    return [ctypes.string_at(one.data_ptr(), one.nbytes()) for one in there]
 
 
 def make(torch: Path, folder: Path) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jupyter_client.manager import start_new_kernel
 
 from tests.frameworks import cuda_torch
+from tests.jupyter import execute
 from tests.processes import run
 from tests.sizes import LITTLE, MIB
 from tfgpu_magic.simgpu import Machine
@@ -29,11 +31,15 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
+def found_first(machine: Machine, path: str) -> dict[str, str]:
+    """Return what has a process look for libraries there, and then among the machine's."""
+    return {"LD_LIBRARY_PATH": f"{path}{os.pathsep}{machine.environ()['LD_LIBRARY_PATH']}"}
+
+
 def on_machine(path: str, function: Callable[[], Any]) -> Any:
     """Return what a function returns on a machine with two GPUs."""
     with Machine.create("2x8GiB") as machine:
-        path = f"{path}{os.pathsep}{machine.environ()['LD_LIBRARY_PATH']}"
-        return run(machine, function, env={"LD_LIBRARY_PATH": path}, fresh=True)
+        return run(machine, function, env=found_first(machine, path), fresh=True)
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +57,65 @@ def test_tensors_of_every_kind_go_to_host_memory_and_come_back_fifty_times(path:
     assert found["same"] == {(True, True, True)}  # the bytes, the allocator's stream, and the device
     assert found["after"]
     assert found["current"] == 0
+    (files, threads, size), (files_after, threads_after, size_after) = found["kept"]
+    assert (files_after, threads_after) == (files, threads)
+    assert size_after - size < 16 * MIB  # one copy has more than 34
     for gpu in range(2):
         assert away[gpu] in LITTLE
         assert before[gpu] - away[gpu] >= 17 * MIB
         assert after[gpu] - away[gpu] >= 17 * MIB
+
+
+BEGIN = """
+%load_ext tfgpu_magic
+import asyncio, os, threading, torch
+from tests.frameworks.cuda_torch import content, fill
+layers = [torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512), torch.nn.Linear(512, 1)]
+net = torch.nn.Sequential(*layers).cuda()
+net[2].weight = net[0].weight
+optimizer = torch.optim.AdamW(net.parameters())
+rows = torch.utils.data.TensorDataset(torch.zeros(64, 512), torch.zeros(64, 1))
+loader = torch.utils.data.DataLoader(rows, batch_size=16, num_workers=1)
+def train():
+    for x, y in loader:
+        optimizer.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = (net(x.cuda()) - y.cuda()).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+    return x
+batch = train()
+kept = torch.empty(2**23, device="cuda")
+views = [kept[9:99], kept.view(2**10, 2**13).t()]
+def all_tensors():
+    return [*net.parameters(), *views, *(one for state in optimizer.state.values() for one in state.values())]
+fill(all_tensors())
+before = content(all_tensors())
+print(os.getpid())
+"""
+"""A notebook that has trained in mixed precision, with a DataLoader whose process has ended."""
+
+
+def test_a_notebook_that_has_trained_is_parked_and_its_next_cell_finds_every_byte(path: str) -> None:
+    with Machine.create("1x8GiB") as machine:
+        environment = {**machine.environ(dict(os.environ)), **found_first(machine, path)}
+        manager, client = start_new_kernel(env=environment)
+        try:
+            pid = int(execute(client, BEGIN).split()[-1])
+            held = machine.held(pid=pid)
+            for _ in range(2):
+                said = execute(client, "%tf_gpu park")
+                assert "CUDA's context stays on the GPU." in said, said
+                assert machine.held(pid=pid) in LITTLE
+                assert held - machine.held(pid=pid) >= 32 * MIB
+                assert execute(client, "print(content(all_tensors()) == before)") == "True\n"
+            assert execute(client, "print(len(train()))") == "16\n"
+            execute(client, "over = threading.Event(); thread = threading.Thread(target=over.wait, name='mine')")
+            assert "mine. Stop them first." in execute(client, "thread.start()\n%tf_gpu park")
+            execute(client, "over.set(); thread.join()")
+        finally:
+            client.stop_channels()
+            manager.shutdown_kernel(now=True)
 
 
 def test_a_limit_holds_from_the_first_use_on(found: Any) -> None:

@@ -196,6 +196,16 @@ def test_what_keeps_addresses_keeps_everything_where_it_is(world: World, monkeyp
     assert all(one.untyped_storage().nbytes() for one in model.net.parameters())
 
 
+def test_what_another_process_may_have_keeps_everything_and_what_is_gone_or_elsewhere_does_not() -> None:
+    keeps, tensor = torch().randn(50_000), torch().randn(1234)
+    importlib.import_module("torch.multiprocessing.reductions").reduce_storage(tensor.untyped_storage())
+    with pytest.raises(NotParked, match="sent to another process"):
+        FrameworkMechanism().take_away()
+    del tensor
+
+    assert there_and_back() >= keeps.nbytes
+
+
 @pytest.mark.parametrize("when", ["before", "copied", "emptied"])
 def test_where_a_storage_fails_what_had_left_is_back(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Model()

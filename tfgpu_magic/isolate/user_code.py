@@ -21,8 +21,8 @@ NAMELESS = "a thread without a name"
 HARMLESS = frozenset(
     {
         "IPython", "_pydev_bundle", "_pydevd_bundle", "debugpy", "decorator", "ipykernel", "jupyter_client",
-        "jupyter_core", "nest_asyncio", "nest_asyncio2", "prompt_toolkit", "pydevd", "tensorboard", "tfgpu_magic",
-        "tornado", "tqdm", "traitlets", "wandb", "zmq",
+        "jupyter_core", "nest_asyncio", "nest_asyncio2", "opentelemetry", "prompt_toolkit", "pydevd", "tensorboard",
+        "tfgpu_magic", "tornado", "tqdm", "traitlets", "wandb", "zmq",
     }
 )  # fmt: skip
 """Packages whose threads call no CUDA by themselves."""

@@ -35,18 +35,25 @@ def room(size: int, wanted: Callable[[], bool] = lambda: True) -> Iterator[None]
     Raises:
         NoRoom: less is free, beyond the margin; or it is not wanted any more.
     """
+    with turn(_LOCK, wanted):
+        if missing := shortage(size):
+            raise NoRoom(missing)
+        yield
+
+
+@contextlib.contextmanager
+def turn(name: str, wanted: Callable[[], bool]) -> Iterator[None]:
+    """Keep all others of this user's processes out of the blocks of a name; `NoRoom`: it is not wanted any more."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(MonitorError, OSError):  # without a directory that is ours, nobody else is kept out
             place = stack.enter_context(BoardDirectory())
-            fd = place.open(_LOCK, os.O_RDWR | os.O_CREAT)
+            fd = place.open(name, os.O_RDWR | os.O_CREAT)
             stack.callback(os.close, fd)
             while not _locked(fd):
                 if not wanted():
                     raise NoRoom("Another process of yours is moving memory, and this one was called off.")
                 time.sleep(_TRY_EVERY)
             stack.callback(fcntl.flock, fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has it open, too
-        if missing := shortage(size):
-            raise NoRoom(missing)
         yield
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -29,6 +30,9 @@ LEAST = 0.1
 
 NAMED = 5
 """How many things that stay are named, at most."""
+
+_RETURN = "unpark-1"
+"""The turn of this user's processes to come back."""
 
 _TRY_EVERY = 1.0  # seconds between two attempts to come back
 
@@ -153,23 +157,42 @@ class FrameworkMechanism:
         return "What had left is back."
 
     def bring_back(self, wanted: Callable[[], bool], show: Callable[[str], object]) -> None:
-        """Bring every array back, and wait for room while anybody wants that; what is back stays so."""
+        """Bring every array back, and wait for room while anybody wants that; what is back stays so.
+
+        It begins when there is room for all, and one process of this user's comes back at a time: two that each had a
+        part back would wait for one another.
+        """
         show("Its memory is being brought back to the GPU.")
         while self._away and wanted():
+            with host_memory.turn(_RETURN, wanted):
+                lacking = self._put_back(wanted)
+            if lacking:
+                _give_back()  # what was freed, and a framework keeps
+                show(f"The GPU has no room for {rounded(lacking)} that were there. It is tried again each second.")
+                time.sleep(_TRY_EVERY)
+
+    def _put_back(self, wanted: Callable[[], bool]) -> int:
+        """Put back what is away while there is room for it; return the bytes for which a GPU has none."""
+        sizes = Counter[str]()
+        for one in self._away:
+            sizes[one.gpu] += one.size
+        lacking = next((size for gpu, size in sizes.items() if not _may_fit(gpu, size)), 0)
+        while self._away and wanted() and not lacking:
             one = self._away[-1]
             try:
-                fits = _may_fit(one)  # else TensorFlow tries for ten seconds before it says so
+                fits = _may_fit(one.gpu, sizes[one.gpu])  # else TensorFlow tries for ten seconds before it says so
                 if fits:
                     one.put_back()
-                    self._away.pop()
             except Exception as error:
                 if not registry.out_of_memory(error):
                     raise
                 fits = False
-            if not fits:
-                _give_back()  # what was freed, and a framework keeps
-                show(f"The GPU has no room for {rounded(one.size)} that were there. It is tried again each second.")
-                time.sleep(_TRY_EVERY)
+            if fits:
+                self._away.pop()
+                sizes[one.gpu] -= one.size
+            else:
+                lacking = sizes[one.gpu]
+        return lacking
 
 
 def _batches(arrays: Sequence[Movable]) -> Iterator[list[Movable]]:
@@ -184,11 +207,11 @@ def _batches(arrays: Sequence[Movable]) -> Iterator[list[Movable]]:
         yield batch
 
 
-def _may_fit(one: Movable) -> bool:
+def _may_fit(gpu: str, size: int) -> bool:
     """Tell whether a GPU has so many bytes free, with those that the frameworks have taken there and do not use."""
-    free = cuda.free().get(one.gpu)
-    there = [pool for pool in registry.pools(settings=True) if pool.gpu == one.gpu and pool.taken]
-    return free is None or one.size <= free + sum(max(0, (pool.taken or 0) - pool.in_use) for pool in there)
+    free = cuda.free().get(gpu)
+    there = [pool for pool in registry.pools(settings=True) if pool.gpu == gpu and pool.taken]
+    return free is None or size <= free + sum(max(0, (pool.taken or 0) - pool.in_use) for pool in there)
 
 
 def described(stays: Sequence[Staying]) -> list[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tfgpu_magic.frameworks import cuda
@@ -91,7 +91,7 @@ class TorchMover:
         torch: Any = sys.modules["torch"]
         found = {storage._cdata: (name, storage) for name, storage in _storages(objects)}
         blocks = _blocks()
-        why = _stays_whole(torch, objects)
+        why = _stays_whole(torch, objects, found)
         if blocks is None or why:
             why = why or f"PyTorch's allocator is `{FRAMEWORK.allocator()}`, which lists no blocks"
             return Survey(stays=[Staying("PyTorch's tensors", sum(one.nbytes() for _, one in found.values()), why)])
@@ -130,8 +130,8 @@ class TorchMover:
         return FRAMEWORK.give_back()
 
 
-def _stays_whole(torch: Any, objects: Sequence[object]) -> str:
-    """Return why none of PyTorch's memory can leave; empty if some can."""
+def _stays_whole(torch: Any, objects: Sequence[object], found: Container[int]) -> str:
+    """Return why none of PyTorch's memory, storages that are found by their numbers, can leave; empty if some can."""
     graph: Any = torch.cuda.CUDAGraph
     if _private_pools() or any(is_a(one, graph) for one in objects):
         return (
@@ -139,7 +139,8 @@ def _stays_whole(torch: Any, objects: Sequence[object]) -> str:
         )
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return "`torch.distributed` is initialised; `torch.distributed.destroy_process_group()` ends that"
-    if getattr(sys.modules.get("torch.multiprocessing.reductions"), "shared_cache", None):
+    shared = getattr(sys.modules.get("torch.multiprocessing.reductions"), "shared_cache", {})
+    if any(one.cdata in found for one in [*shared.values()]):  # others are on the CPU: a DataLoader's batches
         return "it was sent to another process, or comes from one"
     partners = [name for module, name in _KEEP_ADDRESSES.items() if module in sys.modules]
     return f"{' and '.join(partners)} may use it by its address" if partners else ""

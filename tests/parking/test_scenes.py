@@ -1,0 +1,257 @@
+"""Notebooks as people have them are parked and come back whole: real kernels with the real TensorFlow.
+
+Kernels compute nothing on a simulated machine. So every variable is filled with random bytes of its own from the host,
+and the digest of all of them is taken before and after.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.jupyter import LEAN, Notebook, reply_to
+from tests.parking.notebooks import Site, ask, send
+from tests.parking.test_first import answered, ask_for_widgets
+from tests.sizes import CONTEXT, LITTLE, MIB
+from tests.waiting import until
+from tfgpu_magic.parking.frameworks import tensorflow as parked
+
+PARK = "%tf_gpu park"
+DIGEST = """
+%tf_gpu growth --release
+import hashlib, sys, numpy as np, tensorflow as tf
+from tests.parking.test_tensorflow import content, fill
+from tfgpu_magic.isolate.user_code import frames, module_of
+def running():
+    return {module_of(one).split(".")[0] for top in sys._current_frames().values() for one in frames(top)}
+def digest():
+    return hashlib.sha256(b"".join(one for _, one in sorted(content().items()))).hexdigest()
+"""
+
+PEOPLE = f"""
+if {str(LEAN)!r} in sys.path: sys.path.remove({str(LEAN)!r})  # it hides matplotlib
+{{}}
+import asyncio, threading, ipywidgets
+import matplotlib.pyplot as plt
+layers = [tf.keras.layers.Dense(1024, "relu"), tf.keras.layers.BatchNormalization(), tf.keras.layers.Dropout(0.5)]
+model = tf.keras.Sequential([tf.keras.Input((512,)), *layers, tf.keras.layers.Dense(1)])
+model.compile("adam", "mse", metrics=["mae"])
+x, y = np.zeros((64, 512), "float32"), np.zeros(64, "float32")
+kinds = tf.keras.callbacks
+calls = [kinds.EarlyStopping(), kinds.ModelCheckpoint("model.keras"), kinds.ReduceLROnPlateau()]
+def batches():
+    for _ in range(4):
+        yield x[:8], y[:8]
+history = model.fit(x, y, batch_size=8, epochs=2, validation_split=0.25, callbacks=calls)
+model.fit(batches(), verbose=0)
+data = tf.data.Dataset.from_generator(batches, output_signature=(tf.TensorSpec((8, 512)), tf.TensorSpec(8)))
+model.fit(data, verbose=0)
+writer = tf.summary.create_file_writer("logs")
+losses, axes = plt.subplots()
+axes.plot(history.history["loss"])
+predicted = model.predict(x, batch_size=8)
+step = tf.function(lambda: model.weights[0].value.read_value())
+step()
+slider, seen = ipywidgets.IntSlider(3, 0, 10), []
+def shows(number):
+    seen.append(digest())
+shown = ipywidgets.interactive(shows, number=slider)
+display(shown)
+fill()
+print("ready")
+"""
+
+MONITORS = {
+    "tqdm": "from tqdm.auto import tqdm; bar = tqdm(total=9); bar.update(3)",
+    "tensorboard": "from tensorboard.summary.writer.event_file_writer import EventFileWriter as W; events = W('logs')",
+    "wandb": "import wandb; wandb.init(mode='offline', project='p', dir='logs').log({'loss': 1})",
+}
+"""What starts a thread of each library, as training with it does."""
+
+
+@pytest.fixture(scope="module")
+def people(site: Site) -> Iterator[Notebook]:
+    """Return a notebook that has trained, drawn and shown, with what of `MONITORS` is installed."""
+    notebook = Notebook(site.server, "people.ipynb")
+    notebook.run(DIGEST)
+    said = notebook.run(PEOPLE.format("\n".join(code for name, code in MONITORS.items() if find_spec(name))))
+    assert said.endswith("ready\n"), said
+    yield notebook
+    notebook.end()
+
+
+@pytest.fixture
+def digest(people: Notebook) -> str:
+    said = people.run("print(digest())").split()[-1]
+    assert re.fullmatch("[0-9a-f]{64}", said), said
+    return said
+
+
+def park(site: Site, notebook: Notebook) -> int:
+    """Park a notebook, and return what it holds of the GPU then."""
+    said = notebook.run(PARK)
+    stays = r"(\d+ [BK]\w* and )?CUDA's context stays? on the GPU\."  # Keras keeps tensors of its own, which are named
+    assert re.search(rf"Parked in [\d.]+ s: \d+ MiB in host memory; {stays}", said), said
+    away = site.machine.held(pid=notebook.pid)
+    assert away in LITTLE
+    return away
+
+
+def test_a_notebook_with_all_that_people_have_in_one_comes_back_bit_for_bit_and_goes_on(
+    site: Site, people: Notebook, digest: str
+) -> None:
+    before = site.machine.held(pid=people.pid)
+    away = park(site, people)
+
+    assert people.run("print(digest())") == digest + "\n"
+    assert before - away > 6 * MIB  # a model with its optimizer's two slots
+    assert site.machine.held(pid=people.pid) - away > 6 * MIB
+    said = people.run(
+        "assert step().numpy().tobytes() == model.weights[0].numpy().tobytes()\n"
+        "assert len(history.history['loss']) == 2 and slider.value == 3 and losses.axes == [axes]\n"
+        "assert model.predict(x, batch_size=8, verbose=0).shape == predicted.shape\n"
+        "model.fit(x, y, batch_size=8, verbose=0); fill(); print('went on')"
+    )
+    assert said == "went on\n"
+
+
+@pytest.mark.parametrize("library", MONITORS)
+def test_the_thread_of_a_library_that_watches_training_does_not_keep_it_from_parking(
+    site: Site, people: Notebook, digest: str, library: str
+) -> None:
+    pytest.importorskip(library)
+    assert people.run(f"print({library!r} in running())") == "True\n"
+    park(site, people)
+    assert people.run("print(digest())") == digest + "\n"
+
+
+TRAINS = """
+over = threading.Event()
+def trains():
+    while not over.is_set():
+        model.fit(x, y, batch_size=8, verbose=0)
+trainer = threading.Thread(target=trains, name="trainer")
+trainer.start()
+"""
+WATCHES = """
+async def watches():
+    while True:
+        await asyncio.sleep(0.05)
+task = asyncio.create_task(watches())
+"""
+RUNNING = {
+    "a thread that trains": (TRAINS, "over.set(); trainer.join(); fill()", "while it is parked: trainer. Stop them"),
+    "a task that awaits": (WATCHES, "task.cancel()", "while it is parked: task watches"),
+    "an iterator that calls Python": ("rows = iter(data)", "for row in rows: pass\ndel row, rows", parked.CALLS_PYTHON),
+}
+
+
+@pytest.mark.parametrize(("begin", "end", "said"), RUNNING.values(), ids=RUNNING)
+def test_what_runs_is_named_and_parks_once_it_has_ended(
+    site: Site, people: Notebook, begin: str, end: str, said: str
+) -> None:
+    people.run(begin)
+    answer = people.run(PARK)
+    assert said in answer, answer
+    digest = people.run(f"{end}\nprint(digest())")
+    park(site, people)
+    assert people.run("print(digest())") == digest
+
+
+def test_a_slider_that_is_dragged_finds_everything_back(site: Site, people: Notebook, digest: str) -> None:
+    number = people.run("seen.clear(); print(slider.comm.comm_id)").strip()
+    away = park(site, people)
+    for value in (5, 6, 7, 8):
+        data = {"method": "update", "state": {"value": value}, "buffer_paths": list[str]()}
+        send(people, "comm_msg", {"comm_id": number, "data": data})
+    until(lambda: site.machine.held(pid=people.pid) > away + 6 * MIB)
+
+    assert people.run("print(slider.value, *seen)").split() == ["8", *[digest] * 4]
+
+
+def test_a_page_that_is_loaded_again_and_its_completions_bring_nothing_back(
+    site: Site, people: Notebook, digest: str
+) -> None:
+    away = park(site, people)
+    ask_for_widgets(people)
+    assert not ask(people, "complete_request", {"code": "model.", "cursor_pos": 6}).get("matches")
+    assert not ask(people, "inspect_request", {"code": "model", "cursor_pos": 5, "detail_level": 0}).get("found")
+
+    assert site.machine.held(pid=people.pid) == away
+    assert people.run("print(digest())") == digest + "\n"
+
+
+def test_a_subshells_cell_finds_everything_back(site: Site, people: Notebook, digest: str) -> None:
+    asked = send(people, "create_subshell_request", {}, channel="control")
+    subshell = answered(people, asked)["content"]["subshell_id"]
+    people.run("seen.clear()")
+    park(site, people)
+    content = {"code": "seen.append(digest())", "silent": False, "store_history": False, "user_expressions": {}}
+    cell = send(people, "execute_request", content, subshell_id=subshell)
+    assert reply_to(people.client, cell)["status"] == "ok"
+    answered(people, send(people, "delete_subshell_request", {"subshell_id": subshell}, channel="control"))
+
+    assert people.run("print(*seen)") == digest + "\n"
+
+
+# --- several notebooks and room for one ---
+
+TURNS = 2
+ROOM = 480 * MIB
+"""What is left of a GPU beside contexts, to notebooks of 320 MiB."""
+LARGE = f"{DIGEST}\nweights = [tf.Variable(tf.zeros(16 * 2**20)) for _ in range(5)]; fill(); digests = []"
+TURN = "digests.append(digest())\n%tf_gpu park"
+HANGS = """
+import pathlib, time
+from tfgpu_magic.parking.frameworks.tensorflow import Variable
+def hangs(self, real=Variable.{0}, calls=iter(range(9))):
+    if next(calls) == 2:
+        pathlib.Path({1!r}).touch()
+        time.sleep(1000)
+    real(self)
+Variable.{0} = hangs
+"""
+"""Has the third variable hang on its way."""
+
+
+@pytest.fixture
+def several(site: Site) -> Iterator[list[Notebook]]:
+    """Give three notebooks that are parked, on a GPU that has room for one."""
+    notebooks = [Notebook(site.server, f"turns-{number}.ipynb") for number in range(3)]
+    for notebook in notebooks:
+        notebook.run(LARGE)
+        assert "Parked" in notebook.run(TURN)
+    others = site.machine.held() - sum(site.machine.held(pid=one.pid) for one in notebooks)
+    left = 8192 * MIB - others - len(notebooks) * CONTEXT - ROOM
+    with site.machine.add_neighbour(f"{left // MIB}MiB@0"):
+        yield notebooks
+    for notebook in notebooks:
+        notebook.end()
+
+
+def test_notebooks_that_want_the_same_room_take_turns_and_one_that_is_killed_on_its_way_locks_nothing(
+    several: list[Notebook], tmp_path: Path
+) -> None:
+    for _ in range(TURNS):
+        asked = [(notebook, notebook.client.execute(TURN)) for notebook in several]
+        for notebook, cell in asked:
+            assert reply_to(notebook.client, cell)["status"] == "ok"
+    coming, leaving, stays = several
+    for notebook in several:
+        assert notebook.run(f"print(len(digests), len({{*digests}}))\n{PARK}").startswith(f"{TURNS + 1} 1\n")
+
+    for notebook, way in ((coming, "put_back"), (leaving, "take_out")):
+        hangs = tmp_path / way
+        notebook.run(f"{HANGS.format(way, str(hangs))}{PARK if way == 'put_back' else ''}")
+        notebook.client.execute(PARK)
+        until(hangs.exists)
+        os.kill(notebook.pid, signal.SIGKILL)
+        psutil.Process(notebook.pid).wait(30)
+        assert stays.run(f"print(len({{*digests, digest()}}))\n{PARK}").startswith("1\n")
