@@ -10,6 +10,7 @@ import importlib
 import os
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,30 @@ def parked() -> dict[str, Any]:
         "after": content() == before,
         "current": torch.cuda.current_device(),
     }
+
+
+def unreadable() -> list[str]:
+    """Park, go on without the GPU, and use what was parked in every way; return the errors."""
+    torch = importlib.import_module("torch")
+    base = torch.empty(1000, device="cuda")
+    view, weight = base[10:], torch.nn.Parameter(base)
+    loss = (weight * weight).sum()
+    moves = FrameworkMechanism()
+    moves.take_away()
+    moves.make_unreadable()
+    ways: list[Callable[[], Any]] = [
+        base.sum, lambda: view + 1, weight.cpu, base.tolist, lambda: repr(base), loss.backward, lambda: base.add_(1),
+        lambda: base.view(10, 100) @ base.view(100, 10), lambda: base.fill_(1), lambda: torch.save(base, "/dev/null"),
+        base.data_ptr, view.clone, base.double, lambda: torch.add(torch.ones(1000, device="cuda"), 1, out=base),
+        lambda: base.untyped_storage().resize_(4000),
+    ]  # fmt: skip
+    errors = []
+    for way in ways:
+        try:
+            errors.append(f"read {way()}")
+        except RuntimeError as error:
+            errors.append(str(error).partition("\n")[0])
+    return errors
 
 
 def make(torch: Path, folder: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from tests.frameworks import cuda_torch
 from tests.processes import run
 from tests.sizes import LITTLE, MIB
+from tfgpu_magic.parking.frameworks import UNREADABLE
 from tfgpu_magic.simgpu import Machine
 
 pytestmark = pytest.mark.frameworks
@@ -55,6 +56,10 @@ def test_tensors_of_every_kind_go_to_host_memory_and_come_back_fifty_times(path:
         assert away[gpu] in LITTLE
         assert before[gpu] - away[gpu] >= 17 * MIB
         assert after[gpu] - away[gpu] >= 17 * MIB
+
+
+def test_what_was_emptied_cannot_be_used_in_any_way_without_the_gpu(path: str) -> None:
+    assert on_machine(path, cuda_torch.unreadable) == [UNREADABLE] * 15
 
 
 def test_a_limit_holds_from_the_first_use_on(found: Any) -> None:

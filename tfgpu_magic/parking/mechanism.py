@@ -9,15 +9,21 @@ from __future__ import annotations
 import gc
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
+from tfgpu_magic.engine import other_processes
 from tfgpu_magic.frameworks import cuda, registry
-from tfgpu_magic.parking import host_memory
+from tfgpu_magic.model.said import in_lines
+from tfgpu_magic.monitor.driver.look import look
+from tfgpu_magic.parking import host_memory, without_gpu
 from tfgpu_magic.parking.frameworks import Movable, Mover, Staying, Survey
 from tfgpu_magic.parking.frameworks.tensorflow import TensorFlowMover
 from tfgpu_magic.parking.frameworks.torch import TorchMover
+from tfgpu_magic.policy.fit import holders
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.units import MIB, rounded
 
@@ -39,6 +45,10 @@ _T = TypeVar("_T")
 
 class NotParked(Exception):
     """Nothing was moved, or what was moved is back; the text says why."""
+
+
+class GpuGone(Exception):
+    """A GPU cannot take back what was on it; the text says which and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,23 +163,42 @@ class FrameworkMechanism:
         return "What had left is back."
 
     def bring_back(self, wanted: Callable[[], bool], show: Callable[[str], object]) -> None:
-        """Bring every array back, and wait for room while anybody wants that; what is back stays so."""
-        show("Its memory is being brought back to the GPU.")
+        """Bring every array back, and wait for room while anybody wants that; what is back stays so.
+
+        Raises:
+            GpuGone: a GPU is gone, lost or too small; nothing was tried.
+        """
+        _check_gpus(self._away)
+        whole = self.parked
+        show(f"{rounded(whole)} are being brought back to the GPU.")
         while self._away and wanted():
             one = self._away[-1]
             try:
-                fits = _may_fit(one)  # else TensorFlow tries for ten seconds before it says so
+                fits = _may_fit(one.gpu, one.size)  # else TensorFlow tries for ten seconds before it says so
                 if fits:
                     one.put_back()
                     self._away.pop()
+                    show(f"{rounded(whole - self.parked)} of {rounded(whole)} are back on the GPU.")
             except Exception as error:
                 if not registry.out_of_memory(error):
                     raise
                 fits = False
             if not fits:
                 _give_back()  # what was freed, and a framework keeps
-                show(f"The GPU has no room for {rounded(one.size)} that were there. It is tried again each second.")
+                show(_no_room(one))
                 time.sleep(_TRY_EVERY)
+
+    def make_unreadable(self) -> None:
+        """Have each read of an array that is away raise an error from now on."""
+        for one in self._away:
+            one.make_unreadable()
+
+    def in_host_memory(self, thing: object) -> tuple[Any, int]:
+        """Return a variable's or tensor's NumPy array, and for what has several a dict of them; and how many those are.
+
+        What is no array stays as it is there.
+        """
+        return without_gpu.arrays(thing, [partial(mover.array, away=self._away) for mover in MOVERS.values()])
 
 
 def _batches(arrays: Sequence[Movable]) -> Iterator[list[Movable]]:
@@ -184,11 +213,46 @@ def _batches(arrays: Sequence[Movable]) -> Iterator[list[Movable]]:
         yield batch
 
 
-def _may_fit(one: Movable) -> bool:
+def _may_fit(gpu: str, size: int) -> bool:
     """Tell whether a GPU has so many bytes free, with those that the frameworks have taken there and do not use."""
-    free = cuda.free().get(one.gpu)
-    there = [pool for pool in registry.pools(settings=True) if pool.gpu == one.gpu and pool.taken]
-    return free is None or one.size <= free + sum(max(0, (pool.taken or 0) - pool.in_use) for pool in there)
+    free = cuda.free().get(gpu)
+    there = [pool for pool in registry.pools(settings=True) if pool.gpu == gpu and pool.taken]
+    return free is None or size <= free + sum(max(0, (pool.taken or 0) - pool.in_use) for pool in there)
+
+
+def _check_gpus(arrays: Sequence[Movable]) -> None:
+    """Raise `GpuGone` if a GPU cannot take back its arrays, whoever else lets go of memory there.
+
+    NVML is only asked where CUDA does not answer for a GPU, or has no room there.
+    """
+    needed: Counter[str] = Counter()
+    for one in arrays:
+        needed[one.gpu] += one.size
+    free = cuda.free()
+    doubtful = {gpu: size for gpu, size in needed.items() if gpu and not (gpu in free and _may_fit(gpu, size))}
+    snapshot = look() if doubtful else None
+    if snapshot is None or snapshot.error:
+        return
+    there = {gpu.uuid: gpu for gpu in snapshot.gpus if not gpu.lost}
+    for uuid, size in doubtful.items():
+        gpu = there.get(uuid)
+        if gpu is None and uuid not in free:
+            raise GpuGone(f"GPU {uuid}, to which {rounded(size)} must come back, is gone or lost.")
+        if gpu is not None and gpu.usable is not None and gpu.usable < size:
+            raise GpuGone(f"GPU {uuid} has {rounded(gpu.usable)}, and {rounded(size)} must come back to it.")
+
+
+def _no_room(one: Movable) -> str:
+    """Say that an array does not come back for now, and who holds its GPU."""
+    text = f"The GPU has no room for {rounded(one.size)} that were there. It is tried again each second."
+    snapshot = look()
+    held = [
+        line
+        for gpu in snapshot.gpus
+        if gpu.uuid == one.gpu
+        for line in holders(gpu, snapshot.processes, other_processes.names(snapshot))
+    ]
+    return in_lines([text, *held])
 
 
 def described(stays: Sequence[Staying]) -> list[str]:
