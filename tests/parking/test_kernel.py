@@ -157,17 +157,16 @@ def test_without_its_gpu_what_is_in_host_memory_is_saved_and_nothing_empty_is_re
     notebook.run(f"import atexit, pathlib; atexit.register(pathlib.Path({str(tmp_path / 'ended')!r}).touch)")
     assert "This notebook is not parked" in notebook.run(f"{WITHOUT} model")
     park(notebook)
-    with site.machine.add_neighbour("7.6GiB@0"):
-        answer = reply_to(notebook.client, notebook.client.execute(f"{WITHOUT} modle"))
-        assert "There is no variable `modle`. Nothing was changed." in answer["evalue"]
-        heard(notebook)
-        said = notebook.run(f"{WITHOUT} model variables\n")
-        assert re.search(r"`model` is now a dict with \d+ NumPy arrays\.", said), said
-        said = notebook.run(READS)
-        assert (said.count(UNREADABLE), "it was read" in said) == (4, False), said
-        said = notebook.run(SAVES.format(str(tmp_path / "model.npz")))
-        assert (digest_in(said), said.splitlines()[0]) == (digest, "True True")
-        assert "Not parked." in notebook.run(PARK)
+    answer = reply_to(notebook.client, notebook.client.execute(f"{WITHOUT} modle"))
+    assert "There is no variable `modle`. Nothing was changed." in answer["evalue"]
+    heard(notebook)
+    said = notebook.run(f"{WITHOUT} model variables\n")
+    assert re.search(r"`model` is now a dict with \d+ NumPy arrays\.", said), said
+    said = notebook.run(READS)
+    assert (said.count(UNREADABLE), "it was read" in said) == (4, False), said
+    said = notebook.run(SAVES.format(str(tmp_path / "model.npz")))
+    assert (digest_in(said), said.splitlines()[0]) == (digest, "True True")
+    assert "Not parked." in notebook.run(PARK)
     process = psutil.Process(notebook.pid)
     notebook.end()
     process.wait(60)
