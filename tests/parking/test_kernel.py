@@ -154,7 +154,7 @@ print(hashlib.sha256(b"".join(one.tobytes() for one in variables.values())).hexd
 def test_without_its_gpu_what_is_in_host_memory_is_saved_and_nothing_empty_is_read(site: Site, tmp_path: Path) -> None:
     notebook = Notebook(site.server, "save.ipynb")
     digest = digest_in(notebook.run(BEGIN))
-    notebook.run(f"import atexit, pathlib; atexit.register(pathlib.Path({str(tmp_path / 'ended')!r}).touch)")
+    notebook.run(f"step(); import atexit, pathlib; atexit.register(pathlib.Path({str(tmp_path / 'ended')!r}).touch)")
     assert "This notebook is not parked" in notebook.run(f"{WITHOUT} model")
     park(notebook)
     answer = reply_to(notebook.client, notebook.client.execute(f"{WITHOUT} modle"))
