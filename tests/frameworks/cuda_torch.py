@@ -11,7 +11,7 @@ import importlib
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +130,30 @@ def content(tensors: Iterable[Any]) -> list[bytes]:
     """Return their bytes."""
     there = [one.cpu() for one in storages_of(tensors)]
     return [ctypes.string_at(one.data_ptr(), one.nbytes()) for one in there]
+
+
+def unreadable() -> list[str]:
+    """Park, go on without the GPU, and use what was parked in every way; return the errors."""
+    torch = importlib.import_module("torch")
+    base = torch.empty(1000, device="cuda")
+    view, weight = base[10:], torch.nn.Parameter(base)
+    loss = (weight * weight).sum()
+    moves = FrameworkMechanism()
+    moves.take_away()
+    moves.make_unreadable()
+    ways: list[Callable[[], Any]] = [
+        base.sum, lambda: view + 1, weight.cpu, base.tolist, lambda: repr(base), loss.backward, lambda: base.add_(1),
+        lambda: base.view(10, 100) @ base.view(100, 10), lambda: base.fill_(1), lambda: torch.save(base, "/dev/null"),
+        base.data_ptr, view.clone, base.double, lambda: torch.add(torch.ones(1000, device="cuda"), 1, out=base),
+        lambda: base.untyped_storage().resize_(4000),
+    ]  # fmt: skip
+    errors = []
+    for way in ways:
+        try:
+            errors.append(f"read {way()}")
+        except RuntimeError as error:
+            errors.append(str(error).partition("\n")[0])
+    return errors
 
 
 def make(torch: Path, folder: Path) -> None:

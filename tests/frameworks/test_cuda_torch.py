@@ -15,6 +15,7 @@ from tests.frameworks import cuda_torch
 from tests.jupyter import execute
 from tests.processes import run
 from tests.sizes import LITTLE, MIB
+from tfgpu_magic.parking.frameworks import UNREADABLE
 from tfgpu_magic.simgpu import Machine
 
 pytestmark = pytest.mark.frameworks
@@ -116,6 +117,10 @@ def test_a_notebook_that_has_trained_is_parked_and_its_next_cell_finds_every_byt
         finally:
             client.stop_channels()
             manager.shutdown_kernel(now=True)
+
+
+def test_what_was_emptied_cannot_be_used_in_any_way_without_the_gpu(path: str) -> None:
+    assert on_machine(path, cuda_torch.unreadable) == [UNREADABLE] * 15
 
 
 def test_a_limit_holds_from_the_first_use_on(found: Any) -> None:

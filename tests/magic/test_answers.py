@@ -39,7 +39,10 @@ MISTAKES = [
         (f"park {rest}", f"`park {rest}` is not understood. Write `%tf_gpu park` or `%tf_gpu park --check`.")
         for rest in ("eval.ipynb", "--auto 20m", "--to disk", "x y")
     ),
-    ("unpark eval.ipynb", "`unpark` stands alone; 'eval.ipynb' is too much."),
+    *(
+        (f"unpark {rest}", f"`unpark {rest}` is not understood. Write `%tf_gpu unpark` or `%tf_gpu unpark --")
+        for rest in ("eval.ipynb", "--without-gpu")
+    ),
     ("checkpoint", "`%tf_gpu park` moves this notebook's variables and tensors to host memory until its next cell."),
     ("growth; park", "`park` is no policy: it stands alone"),
 ]

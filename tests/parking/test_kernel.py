@@ -15,6 +15,7 @@ from tests.jupyter import Notebook, reply_to
 from tests.parking.notebooks import Site, ask, digest_in, heard
 from tests.sizes import CONTEXT, LITTLE, MIB
 from tests.waiting import until
+from tfgpu_magic.parking.frameworks import UNREADABLE
 
 BEGIN = """
 %tf_gpu growth --release
@@ -116,9 +117,12 @@ def test_without_room_on_the_gpu_the_cell_waits_and_an_interrupt_gives_the_promp
 ) -> None:
     notebook, digest = trained
     park(notebook)
-    neighbour = site.machine.add_neighbour("7.6GiB@0")
+    neighbour = site.machine.add_foreign("7.6GiB@0", name="secret")
     asked = notebook.client.execute("ran = True")
-    until(lambda: heard(notebook), lambda text: "The GPU has no room for" in text)
+    said = until(lambda: heard(notebook), lambda text: "The GPU has no room for" in text)
+    assert re.search(r"7\.6 GiB  (nobody|root)\b", said), said  # who holds it, and nothing more of another user's
+    assert "secret" not in said
+    assert "this notebook" in said
     os.kill(notebook.pid, signal.SIGINT)
     answer = reply_to(notebook.client, asked)
     assert "The cell was not run. Interrupted: this notebook is still parked" in answer["evalue"]
@@ -129,6 +133,45 @@ def test_without_room_on_the_gpu_the_cell_waits_and_an_interrupt_gives_the_promp
 
     assert reply_to(notebook.client, waiting)["status"] == "ok"
     assert notebook.run("print(waited, 'ran' in globals())").split() == [digest, "False"]
+
+
+WITHOUT = "%tf_gpu unpark --without-gpu "
+READS = """
+for read in (keras[0].numpy, step, lambda: keras[-1] + 1, lambda: history.model.predict(np.zeros((1, 512)), verbose=0)):
+    try:
+        print("it was read", read())
+    except RuntimeError as error:
+        print(error)
+"""
+SAVES = """
+np.savez({0!r}, **model)
+saved = np.load({0!r})
+print(all((saved[name] == array).all() for name, array in model.items()), len(keras) <= len(model))
+print(hashlib.sha256(b"".join(one.tobytes() for one in variables.values())).hexdigest())
+"""
+
+
+def test_without_its_gpu_what_is_in_host_memory_is_saved_and_nothing_empty_is_read(site: Site, tmp_path: Path) -> None:
+    notebook = Notebook(site.server, "save.ipynb")
+    digest = digest_in(notebook.run(BEGIN))
+    notebook.run(f"step(); import atexit, pathlib; atexit.register(pathlib.Path({str(tmp_path / 'ended')!r}).touch)")
+    assert "This notebook is not parked" in notebook.run(f"{WITHOUT} model")
+    park(notebook)
+    answer = reply_to(notebook.client, notebook.client.execute(f"{WITHOUT} modle"))
+    assert "There is no variable `modle`. Nothing was changed." in answer["evalue"]
+    heard(notebook)
+    said = notebook.run(f"{WITHOUT} model variables\n")
+    assert re.search(r"`model` is now a dict with \d+ NumPy arrays\.", said), said
+    said = notebook.run(READS)
+    assert (said.count(UNREADABLE), "it was read" in said) == (4, False), said
+    said = notebook.run(SAVES.format(str(tmp_path / "model.npz")))
+    assert (digest_in(said), said.splitlines()[0]) == (digest, "True True")
+    assert "Not parked." in notebook.run(PARK)
+    process = psutil.Process(notebook.pid)
+    notebook.end()
+    process.wait(60)
+
+    assert [one.name for one in tmp_path.iterdir()] == ["model.npz"]
 
 
 ENDS = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ class Shelf:
         self.room = threading.Event()
         self.room.set()
         self.begun = 0
+        self.unreadable = False
 
     def away(self) -> bool:
         return self.is_away
@@ -42,6 +44,10 @@ class Shelf:
         self._fail()
         self.is_away = False
 
+    def make_unreadable(self) -> None:
+        self._fail()
+        self.unreadable = True
+
     def _fail(self) -> None:
         if self.fails:
             raise RuntimeError(self.fails)
@@ -56,8 +62,9 @@ def shelf() -> Shelf:
 def gated(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> Iterator[GatedProcess]:
     monkeypatch.setattr(ipython, "block_cells", lambda *_: iter(()))
     monkeypatch.setattr(unblocked, "block", lambda *_: iter(()))
-    made = GatedProcess(SimpleNamespace(), shelf)
+    made = GatedProcess(SimpleNamespace(user_ns={"model": 1}), shelf)
     yield made
+    made._gate.close()
     made._gate.open()
 
 
@@ -94,6 +101,18 @@ def test_nothing_runs_while_the_state_does_not_come_back(gated: GatedProcess, sh
     gated._come(in_cell=True)
 
     assert not gated.parked
+
+
+def _waits(gated: GatedProcess) -> threading.Thread:
+    """Return a thread that waits for the state, in vain or not."""
+
+    def wait() -> None:
+        with contextlib.suppress(NotBack):
+            gated._come()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
 
 
 def _interrupt(shelf: Shelf) -> None:
@@ -157,6 +176,64 @@ def test_a_cell_begun_before_the_gate_closes_is_seen(gated: GatedProcess, monkey
 
     assert gated.park() == ("A cell runs there: it is parked between cells only.",)
     assert not gated.parked
+
+
+def test_a_long_return_is_told_below_its_cell_and_a_short_one_is_kept_only(
+    gated: GatedProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for least in (60.0, 0.0):
+        monkeypatch.setattr(process, "LONG", least)
+        gated.park()
+        gated._come(in_cell=True)
+        assert gated.last_return is not None
+        told = capsys.readouterr().out
+        assert (told == f"All is back on the GPU. It took {gated.last_return:.1f} s.\n") is (least == 0)
+
+
+def test_it_goes_on_without_what_is_away_and_is_not_parked_again(gated: GatedProcess, shelf: Shelf) -> None:
+    shelf.room.clear()
+    gated.park()
+    with pytest.raises(NotBack, match=r"There is no variable `modle`\. Nothing was changed\."):
+        gated._go_without(["modle"])
+    assert (gated.parked, shelf.unreadable) == (True, False)
+    waiter = _waits(gated)
+    until(lambda: shelf.begun)
+    gated._go_without(["model"])
+    waiter.join()
+
+    assert (gated.parked, shelf.is_away, shelf.unreadable) == (False, True, True)
+    assert gated.park() == ("This program goes on without what was parked. Save that, and restart.",)
+    gated._come(in_cell=True)
+
+
+def test_what_can_be_read_keeps_the_gate_closed(gated: GatedProcess, shelf: Shelf) -> None:
+    gated.park()
+    shelf.fails = "it reads as empty"
+    with pytest.raises(NotBack, match="it reads as empty"):
+        gated._go_without(["model"])
+
+    assert gated.parked
+
+
+def test_a_return_that_copies_is_waited_for_and_not_left_half_way(
+    gated: GatedProcess, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bring_back(*_: object) -> None:
+        shelf.begun += 1
+        shelf.room.wait()
+
+    monkeypatch.setattr(process, "CALL_OFF_TIMEOUT", 0.0)
+    monkeypatch.setattr(shelf, "bring_back", bring_back)
+    shelf.room.clear()
+    gated.park()
+    waiter = _waits(gated)
+    until(lambda: shelf.begun)
+    with pytest.raises(NotBack, match=r"just coming back\. Run it again\."):
+        gated._go_without(["model"])
+    shelf.room.set()
+    waiter.join()
+
+    assert (gated.parked, shelf.unreadable) == (True, False)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

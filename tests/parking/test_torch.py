@@ -309,3 +309,37 @@ def test_ten_times_there_and_back_keeps_no_copy() -> None:
 
     assert storages() == first
     assert model.content() == before
+
+
+def test_without_its_gpu_every_value_is_an_array_by_its_name() -> None:
+    t, model = torch(), Model()
+    model.step()
+    small = t.randn(9).to(t.float8_e4m3fn)
+    complex_view = model.others[-1].conj()
+    tensors = [one for one in model.others if one.dtype not in (t.bfloat16,)]
+    before = {name: one.numpy().copy() for name, one in model.net.state_dict().items()}
+    values, conjugated = [one.numpy().copy() for one in tensors], complex_view.resolve_conj().numpy().copy()
+    raw_bfloat, raw_small = (one.view(kind).numpy().copy() for one, kind in (
+        (model.others[5], t.uint16), (small, t.uint8)
+    ))  # fmt: skip
+    steps = [one["exp_avg"].numpy().copy() for one in model.optimizer.state.values()]
+    moves = FrameworkMechanism()
+    moves.take_away()
+    assert {one.untyped_storage().nbytes() for one in model.many} == {0}
+
+    state, count = moves.in_host_memory(model.net)
+    assert count == len(before)
+    assert state.keys() == before.keys()
+    assert all((state[name] == array).all() for name, array in before.items())
+    made, count = moves.in_host_memory([*tensors, complex_view, model.others[5], small, model.sparse[0], "text"])
+    assert count == len(tensors) + 4
+    for number, array in enumerate([*values, conjugated]):
+        assert (made[str(number)] == array).all()
+    bits = [array for name, array in made.items() if name not in map(str, range(len(tensors) + 1))]
+    assert (bits[0]["bfloat16"] == raw_bfloat).all()
+    assert (bits[1]["float8_e4m3fn"] == raw_small).all()
+    assert (bits[2]["values"] == 1).all()
+    assert bits[3] == "text"
+    made, _ = moves.in_host_memory(model.optimizer)
+    assert all((made[f"state.{number}.exp_avg"] == array).all() for number, array in enumerate(steps))
+    assert made["param_groups.0.lr"] == 0.01

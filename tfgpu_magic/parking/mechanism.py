@@ -12,13 +12,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
+from tfgpu_magic.engine import other_processes
 from tfgpu_magic.frameworks import cuda, registry
-from tfgpu_magic.parking import host_memory
+from tfgpu_magic.model.said import in_lines
+from tfgpu_magic.monitor.driver.look import look
+from tfgpu_magic.parking import host_memory, without_gpu
 from tfgpu_magic.parking.frameworks import Movable, Mover, Staying, Survey
 from tfgpu_magic.parking.frameworks.tensorflow import TensorFlowMover
 from tfgpu_magic.parking.frameworks.torch import TorchMover
+from tfgpu_magic.policy.fit import holders
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.units import MIB, rounded
 
@@ -43,6 +48,10 @@ _T = TypeVar("_T")
 
 class NotParked(Exception):
     """Nothing was moved, or what was moved is back; the text says why."""
+
+
+class GpuGone(Exception):
+    """A GPU cannot take back what was on it; the text says which and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,23 +170,31 @@ class FrameworkMechanism:
 
         It begins when there is room for all, and one process of this user's comes back at a time: two that each had a
         part back would wait for one another.
+
+        Raises:
+            GpuGone: a GPU is gone, lost or too small; nothing was tried.
         """
-        show("Its memory is being brought back to the GPU.")
+        _check_gpus(self._away)
+        whole = self.parked
+        show(f"{rounded(whole)} are being brought back to the GPU.")
         while self._away and wanted():
             with host_memory.turn(_RETURN, wanted):
-                lacking = self._put_back(wanted)
-            if lacking:
+                lacking = self._put_back(
+                    wanted, lambda: show(f"{rounded(whole - self.parked)} of {rounded(whole)} are back on the GPU.")
+                )
+            if lacking is not None:
                 _give_back()  # what was freed, and a framework keeps
-                show(f"The GPU has no room for {rounded(lacking)} that were there. It is tried again each second.")
+                show(_no_room(*lacking))
                 time.sleep(_TRY_EVERY)
 
-    def _put_back(self, wanted: Callable[[], bool]) -> int:
-        """Put back what is away while there is room for it; return the bytes for which a GPU has none."""
-        sizes = Counter[str]()
-        for one in self._away:
-            sizes[one.gpu] += one.size
-        lacking = next((size for gpu, size in sizes.items() if not _may_fit(gpu, size)), 0)
-        while self._away and wanted() and not lacking:
+    def _put_back(self, wanted: Callable[[], bool], tell: Callable[[], object]) -> tuple[str, int] | None:
+        """Put back what is away while there is room for it; return a GPU that has none, and for how many bytes.
+
+        `tell` is called after each array.
+        """
+        sizes = _by_gpu(self._away)
+        lacking = next((pair for pair in sizes.items() if not _may_fit(*pair)), None)
+        while self._away and wanted() and lacking is None:
             one = self._away[-1]
             try:
                 fits = _may_fit(one.gpu, sizes[one.gpu])  # else TensorFlow tries for ten seconds before it says so
@@ -190,9 +207,22 @@ class FrameworkMechanism:
             if fits:
                 self._away.pop()
                 sizes[one.gpu] -= one.size
+                tell()
             else:
-                lacking = sizes[one.gpu]
+                lacking = one.gpu, sizes[one.gpu]
         return lacking
+
+    def make_unreadable(self) -> None:
+        """Have each read of an array that is away raise an error from now on."""
+        for one in self._away:
+            one.make_unreadable()
+
+    def in_host_memory(self, thing: object) -> tuple[Any, int]:
+        """Return a variable's or tensor's NumPy array, and for what has several a dict of them; and how many those are.
+
+        What is no array stays as it is there.
+        """
+        return without_gpu.arrays(thing, [partial(mover.array, away=self._away) for mover in MOVERS.values()])
 
 
 def _batches(arrays: Sequence[Movable]) -> Iterator[list[Movable]]:
@@ -212,6 +242,46 @@ def _may_fit(gpu: str, size: int) -> bool:
     free = cuda.free().get(gpu)
     there = [pool for pool in registry.pools(settings=True) if pool.gpu == gpu and pool.taken]
     return free is None or size <= free + sum(max(0, (pool.taken or 0) - pool.in_use) for pool in there)
+
+
+def _check_gpus(arrays: Sequence[Movable]) -> None:
+    """Raise `GpuGone` if a GPU cannot take back its arrays, whoever else lets go of memory there.
+
+    NVML is only asked where CUDA does not answer for a GPU, or has no room there.
+    """
+    free = cuda.free()
+    doubtful = {gpu: size for gpu, size in _by_gpu(arrays).items() if gpu and not (gpu in free and _may_fit(gpu, size))}
+    snapshot = look() if doubtful else None
+    if snapshot is None or snapshot.error:
+        return
+    there = {gpu.uuid: gpu for gpu in snapshot.gpus if not gpu.lost}
+    for uuid, size in doubtful.items():
+        gpu = there.get(uuid)
+        if gpu is None and uuid not in free:
+            raise GpuGone(f"GPU {uuid}, to which {rounded(size)} must come back, is gone or lost.")
+        if gpu is not None and gpu.usable is not None and gpu.usable < size:
+            raise GpuGone(f"GPU {uuid} has {rounded(gpu.usable)}, and {rounded(size)} must come back to it.")
+
+
+def _by_gpu(arrays: Sequence[Movable]) -> Counter[str]:
+    """Return the bytes of arrays by the UUID of their GPU."""
+    sizes = Counter[str]()
+    for one in arrays:
+        sizes[one.gpu] += one.size
+    return sizes
+
+
+def _no_room(uuid: str, size: int) -> str:
+    """Say that what was on a GPU does not come back for now, and who holds that GPU."""
+    text = f"The GPU has no room for {rounded(size)} that were there. It is tried again each second."
+    snapshot = look()
+    held = [
+        line
+        for gpu in snapshot.gpus
+        if gpu.uuid == uuid
+        for line in holders(gpu, snapshot.processes, other_processes.names(snapshot))
+    ]
+    return in_lines([text, *held])
 
 
 def described(stays: Sequence[Staying]) -> list[str]:

@@ -17,8 +17,10 @@ PARK = Word(
 )
 UNPARK = Word(
     "unpark",
-    ("unpark",),
-    "says that all is back: any cell brings it back before it runs",
+    ("unpark", "unpark --without-gpu NAME ..."),
+    "says that all is back: any cell brings it back before it runs; --without-gpu, alone in a cell, makes NumPy arrays "
+    "of what is parked",
+    flags=(("--without-gpu", True),),
     tried=("resume", "wake", "restore", "unpause"),
     instead="A parked notebook comes back by itself before its next cell runs.",
     home="tfgpu_magic.parking.words",

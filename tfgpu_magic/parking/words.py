@@ -1,4 +1,7 @@
-"""`%tf_gpu park` and `unpark`: this notebook's GPU state goes to host memory, and is back before its next cell runs."""
+"""`%tf_gpu park` and `unpark`: this notebook's GPU state goes to host memory, and is back before its next cell runs.
+
+`unpark --without-gpu` alone finds it still away: the gate has let its cell pass.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,13 @@ from tfgpu_magic.errors import Refused
 from tfgpu_magic.model.answer import Document
 from tfgpu_magic.parking.frameworks import Staying
 from tfgpu_magic.parking.inside import ipython
-from tfgpu_magic.parking.inside.process import GatedProcess
+from tfgpu_magic.parking.inside.process import WITHOUT, GatedProcess
 from tfgpu_magic.parking.mechanism import FrameworkMechanism, check, described
+from tfgpu_magic.policy.arguments import separate
 from tfgpu_magic.policy.word import Line
 from tfgpu_magic.units import rounded
 
-_CHECK = "--check"
+_CHECK, _WITHOUT = "--check", "--without-gpu"
 
 
 def answer(line: Line) -> Document | None:
@@ -28,7 +32,7 @@ def answer(line: Line) -> Document | None:
     if shell is None:
         raise Refused("A notebook or an IPython session can be parked, and this is a program.", verdict="")
     if line.word.name == "unpark":
-        return Document(f"This {host.here()} is not parked: a cell runs only once all is back on the GPU.")
+        return _unpark(shell, line)
     if line.rest == _CHECK:
         return _checked(shell)
     if line.rest:
@@ -42,6 +46,30 @@ def offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
     return [] if tokens else [_CHECK]
 
 
+def _unpark(shell: Any, line: Line) -> Document:
+    names, flags = separate(line.rest.split(), {_WITHOUT: ""}, line.word.forms)
+    process, mechanism = _of(shell)
+    if bool(names) is not bool(flags):
+        raise Refused(f"`{line.text}` is not understood.{line.word.forms}", verdict="")
+    if not process.without:
+        return Document(f"This {host.here()} is not parked: a cell runs only once all is back on the GPU.")
+    if not names:
+        return Document(WITHOUT.format(host.here()))
+    if unknown := [name for name in names if name not in shell.user_ns]:
+        raise Refused(f"There is no variable `{unknown[0]}`.", verdict="")
+    return Document(*(_bind(shell.user_ns, name, mechanism) for name in names), WITHOUT.format(host.here()))
+
+
+def _bind(names: dict[str, Any], name: str, mechanism: FrameworkMechanism) -> str:
+    """Bind a name to what is in host memory of its value, and say what it is now."""
+    made, count = mechanism.in_host_memory(names[name])
+    if not count:
+        return f"`{name}` is as it was: no variable or tensor was found in it."
+    names[name] = made
+    several = f"a dict with {count} NumPy array{'s' * (count > 1)}"
+    return f"`{name}` is now {several if isinstance(made, dict) else 'a NumPy array'}."
+
+
 @cache
 def _of(shell: Any) -> tuple[GatedProcess, FrameworkMechanism]:
     mechanism = FrameworkMechanism()
@@ -49,6 +77,8 @@ def _of(shell: Any) -> tuple[GatedProcess, FrameworkMechanism]:
 
 
 def _checked(shell: Any) -> Document:
+    if _of(shell)[0].without:
+        return Document(WITHOUT.format(host.here()))
     found = check()
     against = [*_of(shell)[0].against(), *found.reasons]
     first = f"{rounded(found.leaving)} can go to host memory; {_staying(found.stays)}. Nothing was changed."

@@ -95,7 +95,7 @@ def describe(
     alike: dict[str, list[str]] = {}  # GPUs with the same problem are named together
     for device, problem in found:
         named = processes is not None and _is_short(device)
-        text = in_lines([problem, *(_holders(device.gpu, processes or (), names) if named else ())])
+        text = in_lines([problem, *(holders(device.gpu, processes or (), names) if named else ())])
         alike.setdefault(text, []).append(device.gpu.label)
     return in_lines(say("GPU {gpus}: {text}", gpus=", ".join(labels), text=text) for text, labels in alike.items())
 
@@ -168,7 +168,7 @@ def _wanted(device: Device) -> str:
     return device.words.wanted(device.limits)
 
 
-def _holders(gpu: Gpu, processes: Sequence[Process], names: Mapping[int, str]) -> list[str]:
+def holders(gpu: Gpu, processes: Sequence[Process], names: Mapping[int, str]) -> list[str]:
     """Return a line for each process on the GPU, the largest first."""
     here = [process for process in processes if process.gpu == gpu.label]
     here.sort(key=lambda process: -(process.held or 0))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
+
+UNREADABLE = "This is in host memory, and not on the GPU. `%tf_gpu unpark --without-gpu NAME` makes NumPy arrays of it."
 
 
 class Movable(Protocol):
@@ -25,6 +27,9 @@ class Movable(Protocol):
 
     def put_back(self) -> None:
         """Bring it back to the GPU, if it has left that; after an error it is still in host memory."""
+
+    def make_unreadable(self) -> None:
+        """Have each read on the GPU raise an error with `UNREADABLE` from now on; it is in host memory for good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,12 @@ class Mover(Protocol):
         Args:
             objects: all objects that Python's garbage collector knows.
             foreign: where the arrays of other frameworks begin.
+        """
+
+    def array(self, thing: Any, away: Sequence[Movable]) -> Any:
+        """Return the value of a variable or tensor as a NumPy array; None for anything else.
+
+        Of a type that NumPy does not know, or of several arrays, it is a dict of them by what they are.
         """
 
     def give_back(self) -> object:

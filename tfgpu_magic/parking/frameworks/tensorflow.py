@@ -10,14 +10,14 @@ Source: TensorFlow 2.16 to 2.21, `core/kernels/resource_variable_ops.cc`, `pytho
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tfgpu_magic.frameworks.array import Array
-from tfgpu_magic.frameworks.objects import of_kinds, of_module
+from tfgpu_magic.frameworks.objects import is_a, namespace, of_kinds, of_module
 from tfgpu_magic.frameworks.tensorflow import arrays, devices
 from tfgpu_magic.frameworks.tensorflow.framework import FRAMEWORK
-from tfgpu_magic.parking.frameworks import Movable, Staying, Survey
+from tfgpu_magic.parking.frameworks import UNREADABLE, Movable, Staying, Survey
 
 _MULTI_DEVICE = ("tensorflow.python.data.ops.multi_device_iterator_ops", "OwnedMultiDeviceIterator")
 _ITERATOR = ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator")
@@ -72,6 +72,18 @@ class Variable:
             self._assign(handle, read(first, self._dtype))
         _wait()
         self._host = None
+
+    def make_unreadable(self) -> None:
+        """Refuse every operation on its handles."""
+        if not _unreadable:
+            calls = sys.modules["tensorflow.python.pywrap_tfe"]
+            for name in _CALLS:
+                setattr(calls, name, _refusing(getattr(calls, name)))
+        _unreadable.update((id(handle), handle) for handle in self.handles)
+
+    def array(self) -> Any:
+        """Return the value that is in host memory."""
+        return self._host.numpy()
 
     def _assign(self, handle: Any, value: Any) -> None:
         tf: Any = sys.modules["tensorflow"]
@@ -129,9 +141,39 @@ class TensorFlowMover:
         movable: list[Movable] = [*leaves.values()]
         return Survey(movable, stays)
 
+    def array(self, thing: Any, away: Sequence[Movable]) -> Any:
+        """Return a variable's value; of one that is mirrored, its first."""
+        thing = namespace(thing).get("_value", thing)  # Keras's
+        thing = namespace(thing).get("_values", (thing,))[0]  # a strategy's
+        kind = of_module("tensorflow.python.ops.resource_variable_ops", "BaseResourceVariable")
+        if kind is None or not is_a(thing, kind):
+            return None
+        handle = namespace(thing)["_handle"]
+        for one in away:
+            if isinstance(one, Variable) and any(handle is other for other in one.handles):
+                return one.array()
+        return thing.numpy()
+
     def give_back(self) -> object:
         """Have CUDA's pools give back what is not in use."""
         return FRAMEWORK.give_back()
+
+
+_CALLS = ("TFE_Py_Execute", "TFE_Py_ExecuteCancelable", "TFE_Py_FastPathExecute")
+"""The functions of TensorFlow's C module through which all of its eager operations and functions pass."""
+
+_unreadable: dict[int, Any] = {}
+"""The handles on which there is no operation any more, by their ids."""
+
+
+def _refusing(call: Callable[..., Any]) -> Callable[..., Any]:
+    def execute(*args: Any) -> Any:
+        flat = (one for some in args for one in (some if isinstance(some, (list, tuple)) else (some,)))
+        if any(id(getattr(one, "_handle", one)) in _unreadable for one in flat):  # C code reads a variable itself
+            raise RuntimeError(UNREADABLE)
+        return call(*args)
+
+    return execute
 
 
 def read(handle: Any, dtype: str) -> Any:

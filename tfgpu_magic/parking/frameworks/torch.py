@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.frameworks.objects import derived_from, is_a, of_kinds
 from tfgpu_magic.frameworks.torch.framework import FRAMEWORK
-from tfgpu_magic.parking.frameworks import Movable, Staying, Survey
+from tfgpu_magic.parking.frameworks import UNREADABLE, Movable, Staying, Survey
 
 DEVICE = "cuda"
 """The type of the devices whose storages move."""
@@ -78,6 +78,14 @@ class Storage:
         _synchronize(self._device)
         self._host = None
 
+    def make_unreadable(self) -> None:
+        """Have PyTorch raise an error at any use of its address."""
+        sys.modules["torch"]._C._set_storage_data_ptr_access_error_msg(self._storage._cdata, UNREADABLE)
+
+    def host(self, storage: Any) -> Any:
+        """Return what is in host memory of a storage; None of another one than this."""
+        return self._host if storage._cdata == self._storage._cdata else None
+
 
 class TorchMover:
     """What moves PyTorch's storages."""
@@ -125,6 +133,24 @@ class TorchMover:
                 leaves.append(Storage(name, storage, block.stream))
         return Survey(leaves, stays)
 
+    def array(self, thing: Any, away: Sequence[Movable]) -> Any:
+        """Return a tensor's value, which shares the memory of what is in host memory."""
+        torch: Any = sys.modules.get("torch")
+        if torch is None or not is_a(thing, torch.Tensor):
+            return None
+        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+            if parts := _parts(thing):
+                return {name: self.array(part, away) for name, part in parts.items()}
+            storage = thing.untyped_storage()
+            hosts = (one.host(storage) for one in away if isinstance(one, Storage))
+            host = next((one for one in hosts if one is not None), None)
+            if host is None:
+                return _to_numpy(thing.detach().cpu())
+            made = torch.empty(0, dtype=thing.dtype)
+            made.set_(host, thing.storage_offset(), thing.size(), thing.stride())
+            made = made.conj() if thing.is_conj() else made
+            return _to_numpy(torch._neg_view(made) if thing.is_neg() else made)
+
     def give_back(self) -> object:
         """Empty PyTorch's cache."""
         return FRAMEWORK.give_back()
@@ -163,24 +189,46 @@ def _storages(objects: Sequence[object]) -> list[tuple[str, Any]]:
 
 
 def _of_tensor(tensor: Any) -> Iterator[tuple[str, Any]]:
-    torch: Any = sys.modules["torch"]
     if tensor.device.type != DEVICE:
         return
     if tensor.is_leaf and tensor.grad is not None:  # of others PyTorch warns, and has none
         yield from _of_tensor(tensor.grad)
-    if tensor.layout is torch.sparse_coo:
-        parts = [tensor._indices(), tensor._values()]
-    elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        parts = [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
-    elif tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        parts = [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
-    else:
+    parts = _parts(tensor)
+    if not parts:
         shape = "×".join(map(str, tensor.shape)) or "one element"
-        name = f"{str(tensor.dtype).removeprefix('torch.')} tensor of {shape}"
-        yield from _of_storage(name, tensor.untyped_storage())
-        return
-    for part in parts:
+        yield from _of_storage(f"{_type(tensor)} tensor of {shape}", tensor.untyped_storage())
+    for part in parts.values():
         yield from _of_tensor(part)
+
+
+def _parts(tensor: Any) -> dict[str, Any]:
+    """Return the tensors of which a sparse one is made, by their names; none of another one."""
+    torch: Any = sys.modules["torch"]
+    if tensor.layout is torch.sparse_coo:
+        return {"indices": tensor._indices(), "values": tensor._values()}
+    names = {
+        torch.sparse_csr: ("crow_indices", "col_indices", "values"),
+        torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
+        torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
+        torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
+    }
+    return {name: getattr(tensor, name)() for name in names.get(tensor.layout, ())}
+
+
+def _type(tensor: Any) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _to_numpy(tensor: Any) -> Any:
+    """Return a tensor of the CPU as an array; of a type that NumPy does not know its bits, by the type's name."""
+    torch: Any = sys.modules["torch"]
+    tensor, name = tensor.resolve_conj().resolve_neg(), _type(tensor)
+    try:
+        return tensor.numpy()
+    except TypeError:
+        bits = tensor.view(getattr(torch, f"uint{8 * tensor.element_size()}")).numpy()
+        known = getattr(sys.modules.get("ml_dtypes"), name, None)  # which TensorFlow needs, too
+        return {name: bits} if known is None else bits.view(known)
 
 
 def _of_storage(name: str, storage: Any) -> Iterator[tuple[str, Any]]:

@@ -15,9 +15,10 @@ import asyncio
 import contextlib
 import functools
 import inspect
+import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -27,6 +28,8 @@ from tfgpu_magic.errors import Refused
 from tfgpu_magic.parking.inside.gate import Gate, NotBack
 
 _CELL = "execute_request"
+_WITHOUT_GPU = re.compile(r"%(?:tf_)?gpu +unpark +--without-gpu((?: +\w+)+)")
+"""The cell that opens the gate with the state still away."""
 _HARMLESS = frozenset({
     "comm_info_request", "connect_request", "create_subshell_request", "delete_subshell_request", "history_request",
     "interrupt_request", "is_complete_request", "kernel_info_request", "list_subshell_request", "shutdown_request",
@@ -49,16 +52,23 @@ _DEAF = 1.0
 """Seconds after a message's wait in vain in which widgets' messages are not heard: they came while it waited."""
 
 
-def block_cells(shell: Any, gate: Gate) -> Iterator[str]:
-    """Block a shell's cells, what is called around them, and its completions."""
+def block_cells(shell: Any, go_without: Callable[[Sequence[str]], None], gate: Gate) -> Iterator[str]:
+    """Block a shell's cells, what is called around them, and its completions.
+
+    Args:
+        shell: IPython's shell.
+        go_without: opens the gate with the state still away, for the names of what is wanted of it.
+        gate: the gate.
+    """
     if getattr(shell, "active_eventloop", None):
         yield f"%gui {shell.active_eventloop}"
     run = shell.run_cell_async
 
     @functools.wraps(run)  # from whose signature ipykernel learns what it may pass
     async def run_cell_async(raw_cell: str, *args: Any, **options: Any) -> Any:
+        without = _WITHOUT_GPU.fullmatch(raw_cell.strip())
         try:
-            gate.come(in_cell=True)
+            go_without(without[1].split()) if without else gate.come(in_cell=True)
         except NotBack as error:
             options["preprocessing_exc_tuple"] = (UsageError, UsageError(f"The cell was not run. {error}"), None)
             raw_cell = raw_cell.strip() or "pass"  # a blank one would succeed, and its expressions be evaluated

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from functools import partial
@@ -20,6 +21,12 @@ from tfgpu_magic.parking.inside.gate import Block, Gate, NotBack
 from tfgpu_magic.parking.inside.showing import Shown
 
 CALL_OFF_TIMEOUT = 10.0  # seconds in which what cannot be called off any more ends
+
+LONG = 1.0
+"""Seconds of a return that are told below its cell."""
+
+OFFER = "To save what is in host memory instead, run `%tf_gpu unpark --without-gpu NAME`, alone in a cell."
+WITHOUT = "This {} goes on without what was parked. Save that, and restart."
 
 _POLL = 0.2  # seconds between two looks how a return gets on
 
@@ -40,6 +47,9 @@ class Mechanism(Protocol):
             wanted: returns whether anybody still waits; if nobody does, it may end early.
             show: takes a sentence on how it gets on, for whoever waits.
         """
+
+    def make_unreadable(self) -> None:
+        """Have all that reads what is away raise an error from now on; what is in host memory stays there."""
 
 
 class Attempt:
@@ -69,13 +79,17 @@ class Attempt:
                 except futures.TimeoutError:
                     show(self._progress)
         except KeyboardInterrupt:
-            with self._turn:
-                self._waiters = 0  # it ends for all who wait
-            futures.wait([self._trouble], CALL_OFF_TIMEOUT)
+            self.call_off()
             raise
         finally:
             with self._turn:
                 self._waiters = max(0, self._waiters - 1)
+
+    def call_off(self) -> bool:
+        """End it for all who wait, and return whether it has ended."""
+        with self._turn:
+            self._waiters = 0
+        return bool(futures.wait([self._trouble], CALL_OFF_TIMEOUT).done)
 
     def _work(self) -> None:
         trouble = ""
@@ -87,16 +101,24 @@ class Attempt:
 
 
 class GatedProcess:
-    """This process, with its gate and what moves its GPU state."""
+    """This process, with its gate and what moves its GPU state.
+
+    Attributes:
+        last_return: the seconds that the last way back took, with the wait for room; None before there was one.
+        without: whether it goes on without what was moved away.
+    """
 
     def __init__(self, shell: Any, mechanism: Mechanism) -> None:
-        ways: list[Block] = [partial(one, shell) for one in (ipython.block_cells, unblocked.block, ending.block)]
+        cells = partial(ipython.block_cells, shell, self._go_without)
+        ways: list[Block] = [cells, partial(unblocked.block, shell), partial(ending.block, shell)]
         if hasattr(shell, "kernel"):
             ways.append(partial(ipython.block_messages, shell.kernel))
         self._shell, self._mechanism = shell, mechanism
         self._gate = Gate(self._come, ways)
         self._turn = threading.RLock()  # held while it is parked, or while it is decided who brings it back
         self._attempt: Attempt | None = None
+        self.last_return: float | None = None
+        self.without = False
 
     @property
     def parked(self) -> bool:
@@ -108,6 +130,8 @@ class GatedProcess:
         with uninterrupted(), self._turn:
             if self._gate.closed:
                 return ()
+            if self.without:
+                return (WITHOUT.format(here()),)
             try:
                 names = self._gate.close()  # before: a cell may begin on another thread until then
                 against = tuple(_against(names, busy=unblocked.cell_runs(self._shell)))
@@ -141,10 +165,37 @@ class GatedProcess:
                 trouble = attempt.wait(shown if in_cell else lambda _: None)
         except KeyboardInterrupt:
             still = self._gate.closed
-            became = "still parked, and nothing is lost." if still else "back on the GPU meanwhile. Run it again."
+            safe = f"still parked, and nothing is lost. {OFFER}"
+            became = safe if still else "back on the GPU meanwhile. Run it again."
             raise NotBack(f"Interrupted: this {here()} is {became}") from None
         if self._gate.closed:
-            raise NotBack(f"This {here()} is parked, and does not come back. {trouble or 'It was called off.'}")
+            why = trouble or "It was called off."
+            raise NotBack(f"This {here()} is parked, and does not come back. {why} {OFFER}")
+        if in_cell and not self.without and (self.last_return or 0) > LONG:
+            shown.show_now(f"All is back on the GPU. It took {self.last_return:.1f} s.")
+
+    def _go_without(self, names: Sequence[str]) -> None:
+        """Open the gate for a cell that asks for what is in host memory; `NotBack`: all is as before.
+
+        What is away cannot be read any more, so whatever runs gets an error, and no value that is not there. Exit
+        functions could still open a good file and then fail, so there are none.
+        """
+        if unknown := [name for name in names if name not in self._shell.user_ns]:
+            raise NotBack(f"There is no variable `{unknown[0]}`. Nothing was changed.")
+        attempt = self._attempt
+        ended = attempt is None or attempt.call_off()
+        with uninterrupted(), self._turn:
+            if not self._gate.closed:  # it came back meanwhile
+                return
+            if not ended or attempt is not self._attempt:
+                raise NotBack(f"This {here()} is just coming back. Run it again.")
+            try:
+                self._mechanism.make_unreadable()
+            except Exception as error:
+                raise NotBack(f"What is away could be read: {error}. It stays parked.") from error
+            self.without = True
+            self._gate.open()
+            list(ending.block(self._shell, self._gate))  # for good: the gate is never closed again
 
     def _joined(self) -> Attempt | None:
         """Return the attempt to wait for; None where user code may run."""
@@ -156,11 +207,14 @@ class GatedProcess:
             return self._attempt
 
     def _bring_back(self, wanted: Callable[[], bool], show: Callable[[str], object]) -> None:
+        begun = time.monotonic()
         try:
             self._mechanism.bring_back(wanted, show)
         finally:
             with self._turn:
                 self._open_if_back()
+                if not self._gate.closed:
+                    self.last_return = time.monotonic() - begun
 
 
 def _against(names: Sequence[str], *, busy: bool) -> Iterator[str]:
