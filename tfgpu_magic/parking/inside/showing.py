@@ -1,4 +1,4 @@
-"""Shows below a cell why it waits for the GPU state: in a notebook in one place, in a terminal in lines."""
+"""Shows below a cell how its GPU state gets on, away or back: in a notebook in one place, in a terminal in lines."""
 
 from __future__ import annotations
 
@@ -29,10 +29,15 @@ class Shown:
             return
         if self._text and not self._in_kernel and now - self._said_at < EVERY:
             return
-        self._text, self._said_at = text, now
+        self._said_at = now
+        self.show_now(text)
+
+    def show_now(self, text: str) -> None:
+        """Show a text in place of the one before."""
+        self._text, document = text, Document(*text.splitlines())
         if not self._in_kernel:
             print(text, flush=True)
         elif self._place is None:
-            self._place = display(Document(text), display_id=True)  # type: ignore[no-untyped-call]  # IPython's
+            self._place = display(document, display_id=True)  # type: ignore[no-untyped-call]  # IPython's
         else:
-            self._place.update(Document(text))
+            self._place.update(document)
