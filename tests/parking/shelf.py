@@ -47,7 +47,7 @@ class Shelf:
     def away(self) -> bool:
         return bool(self._kept)
 
-    def take_away(self) -> None:
+    def take_away(self, _: Callable[[], bool], __: Callable[[str], object]) -> None:
         self._kept = [array.copy() for array in self._arrays]
         for array in self._arrays:
             array.resize(0, refcheck=False)

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.jupyter import Notebook, reply_to
-from tests.parking.notebooks import Site, ask, digest_in, heard
+from tests.parking.notebooks import Site, ask, digest_in, heard, send
 from tests.sizes import CONTEXT, LITTLE, MIB
 from tests.waiting import until
 from tfgpu_magic.parking.frameworks import UNREADABLE
@@ -83,7 +83,7 @@ def test_the_check_says_what_leaves_and_what_stays_and_changes_nothing(
     notebook, digest = trained
     before = site.machine.held(pid=notebook.pid)
     said = notebook.run("kept = variables[-1].read_value() + 1\n%tf_gpu park --check")
-    line = re.search(r"(\d+) MiB can go to host memory; 64 MiB and CUDA's context stay on the GPU\.", said)
+    line = re.search(r"(\d+) MiB can go to host memory in [^;]+ s; 64 MiB and CUDA's context stay on the GPU\.", said)
     assert line, said
     assert int(line[1]) >= 64
     assert "float32 tensor of 16777216 (64 MiB) stays: TensorFlow cannot replace it in place." in said
@@ -172,6 +172,49 @@ def test_without_its_gpu_what_is_in_host_memory_is_saved_and_nothing_empty_is_re
     process.wait(60)
 
     assert [one.name for one in tmp_path.iterdir()] == ["model.npz"]
+
+
+SLOW = """
+from pathlib import Path
+from unittest import mock
+from tests.waiting import until
+from tfgpu_magic.parking.frameworks.tensorflow import Variable
+copied = Variable.copied
+def slowly(one):
+    if one.size < 64 * 2**20:
+        Path({0!r}, "begun").touch()
+        until(Path({0!r}, "go").exists)
+    return copied(one)
+slow = mock.patch.object(Variable, "copied", slowly)
+slow.start()
+"""
+
+
+def test_meanwhile_the_kernel_answers_and_an_interrupt_brings_back_what_has_left(
+    trained: tuple[Notebook, str], tmp_path: Path
+) -> None:
+    notebook, digest = trained
+    notebook.run(SLOW.format(str(tmp_path)))
+    asked = notebook.client.execute(PARK)
+    until((tmp_path / "begun").exists)
+    assert answered(notebook) == "ok"
+    until(lambda: heard(notebook), lambda text: re.search(r"64 MiB of \d+ MiB are in host memory; ", text))
+    for _ in range(2):  # who is impatient loses nothing
+        os.kill(notebook.pid, signal.SIGINT)
+    assert answered(notebook) == "ok"
+    (tmp_path / "go").touch()
+
+    assert reply_to(notebook.client, asked)["status"] == "ok"
+    until(lambda: heard(notebook), lambda text: "Not parked." in text and "interrupted. What had left is back." in text)
+    assert digest_in(notebook.run("slow.stop(); print(digest())")) == digest
+
+
+def answered(notebook: Notebook) -> str:
+    """Ask on the control channel, and return what became of it."""
+    question = send(notebook, "kernel_info_request", {}, channel="control")
+    get = notebook.client.get_control_msg
+    answer = until(lambda: get(timeout=60), lambda one: one["parent_header"]["msg_id"] == question)
+    return str(answer["content"]["status"])
 
 
 ENDS = """

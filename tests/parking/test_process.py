@@ -31,7 +31,7 @@ class Shelf:
     def away(self) -> bool:
         return self.is_away
 
-    def take_away(self) -> None:
+    def take_away(self, _: Callable[[], bool], __: Callable[[str], object]) -> None:
         self._fail()
         self.is_away = True
 
@@ -159,7 +159,7 @@ def test_who_interrupts_a_return_that_can_only_end_gets_the_prompt_and_the_state
 def test_what_fails_midway_is_away_and_comes_back_before_anything_runs(
     gated: GatedProcess, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def take_away() -> None:
+    def take_away(*_: object) -> None:
         shelf.is_away = True
         raise RuntimeError("one array stays")
 
@@ -242,7 +242,7 @@ def test_a_signal_that_ends_the_process_waits_until_it_is_parked(
 ) -> None:
     said: list[Any] = []
 
-    def take_away() -> None:
+    def take_away(*_: object) -> None:
         signal.raise_signal(number)
         said.append("parks")
 
@@ -254,6 +254,24 @@ def test_a_signal_that_ends_the_process_waits_until_it_is_parked(
         signal.signal(number, before)
 
     assert said == ["parks", "ends"]
+
+
+def test_an_interrupt_of_the_way_out_is_heard_there_and_shown_is_how_it_gets_on(
+    gated: GatedProcess, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+
+    def take_away(wanted: Callable[[], bool], show: Callable[[str], object]) -> None:
+        show("1 of 2 GiB")
+        until(lambda: "1 of 2 GiB" in shown)
+        signal.raise_signal(signal.SIGINT)
+        until(lambda: not wanted())
+        raise RuntimeError("It was interrupted.")
+
+    monkeypatch.setattr(shelf, "take_away", take_away)
+
+    assert gated.park(shown.append) == ("It was interrupted.",)
+    assert (gated.parked, shelf.is_away) == (False, False)
 
 
 @pytest.mark.parametrize("change", range(4))

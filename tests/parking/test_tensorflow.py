@@ -7,7 +7,9 @@ read again after the way back: through the variable, and through a function that
 from __future__ import annotations
 
 import gc
+import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -156,7 +158,7 @@ def failing_at_each() -> list[tuple[str, bool, bool]]:
     kept = many()
     before, found = content(), []
     for step in range(len(kept)):
-        for name in ("read", "_wait"):
+        for name in ("read", "_empty"):
             calls = iter(range(100))
             real = getattr(parked, name)
             after = len(kept) if name == "read" else 0  # the survey reads each once
@@ -178,6 +180,26 @@ def test_where_a_copy_fails_what_had_left_is_back() -> None:
         found = run(machine, failing_at_each)
 
     assert set(found) == {("it broke What had left is back.", False, True)}
+
+
+def interrupted_at_each() -> list[tuple[str, bool, bool]]:
+    """Interrupt the way out before each variable; return what was said, and what is there."""
+    kept = many()
+    before, found = content(), []
+    for number in range(len(kept)):
+        moved = iter([True] * number)
+        mechanism = FrameworkMechanism()
+        with pytest.raises(NotParked) as error:
+            mechanism.take_away(lambda moved=moved: next(moved, False))  # type: ignore[misc]
+        found.append((str(error.value), mechanism.away(), content() == before))
+    return found
+
+
+def test_an_interrupt_before_any_variable_takes_back_what_has_left() -> None:
+    with Machine.create("8GiB") as machine:
+        found = run(machine, interrupted_at_each)
+
+    assert set(found) == {("It was interrupted. What had left is back.", False, True)}
 
 
 def without_host_memory() -> tuple[str, bool, bool, int]:
@@ -203,6 +225,38 @@ def without_host_memory() -> tuple[str, bool, bool, int]:
 def test_room_in_host_memory_is_asked_before_each_variable() -> None:
     with Machine.create("8GiB") as machine:
         assert run(machine, without_host_memory) == ("No room. What had left is back.", False, True, 6)
+
+
+def estimates() -> tuple[float | None, Sequence[str], list[str], bool]:
+    """Return the seconds foreseen, what a check says without host memory, what is shown on the way, and if all came."""
+    import tensorflow as tf
+
+    tfgpu_magic.apply("growth --release")
+    kept = [tf.Variable(tf.zeros(size * MIB)) for size in (1, 4, 8, 8)]
+    fill()
+    before, shown, mechanism = content(), list[str](), FrameworkMechanism()
+    with mock.patch.object(host_memory, "shortage", lambda size: f"No room for {size // MIB} MiB."):
+        refusals = mechanism_module.check().refusals
+    seconds = mechanism_module.check().seconds
+    mechanism.take_away(show=shown.append)
+    mechanism.bring_back(lambda: True, lambda _: None)
+    assert kept
+    return seconds, refusals, shown, content() == before
+
+
+def test_how_long_it_will_take_is_measured_and_how_far_it_is_is_shown() -> None:
+    with Machine.create("8GiB") as machine:
+        seconds, refusals, shown, same = run(machine, estimates)
+
+    assert seconds
+    assert refusals == ["No room for 84 MiB."]
+    assert [re.sub(r"(less than 1|about \d+) s", "N s", line) for line in shown] == [
+        "84 MiB go to host memory.",
+        "16 MiB of 84 MiB are in host memory; N s more.",
+        "80 MiB of 84 MiB are in host memory; N s more.",
+        "84 MiB of 84 MiB are in host memory; N s more.",
+    ]
+    assert same
 
 
 def a_full_gpu() -> tuple[list[str], bool, bool]:
@@ -321,6 +375,28 @@ def test_pipelines_to_a_gpu_are_seen() -> None:
 
     to_gpu = ("prefetched to the GPU", "in the middle", "of a strategy")
     assert found == {name: [name in to_gpu, False] for name in TO_GPU}
+
+
+def garbage() -> tuple[list[str], list[int], list[str]]:
+    """Return what stays where nothing but garbage would, and of which generations garbage was collected before."""
+    import tensorflow as tf
+
+    kept, collected = many(), list[int]()
+    gc.collect()
+    gc.disable()  # or it were soon gone
+    gc.callbacks.append(lambda phase, info: collected.append(info["generation"]) if phase == "start" else None)
+    none = [one.name for one in contents().stays]
+    first = [*collected]
+    cycle: list[Any] = [tf.zeros([1024, 1024])]
+    cycle.append(cycle)
+    del cycle
+    assert kept
+    return none, first, [one.name for one in contents().stays]
+
+
+def test_garbage_is_not_named_and_is_only_looked_for_where_something_stays() -> None:
+    with Machine.create("8GiB") as machine:
+        assert run(machine, garbage) == ([], [], [])
 
 
 def under_another_policy() -> tuple[str, bool]:

@@ -42,6 +42,7 @@ class World:
 @pytest.fixture(autouse=True)
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     pytest.importorskip("torch")
+    gc.collect()  # garbage leaves, too
     made = World()
     monkeypatch.setattr(parked, "DEVICE", "cpu")
     monkeypatch.setattr(parked, "_snapshot", made.snapshot)
@@ -232,6 +233,18 @@ def test_where_a_storage_fails_what_had_left_is_back(when: str, monkeypatch: pyt
         moves = FrameworkMechanism()
         with pytest.raises(NotParked, match=r"it broke What had left is back\."):
             moves.take_away()
+        assert not moves.away()
+        assert model.content() == before
+
+
+def test_an_interrupt_before_any_storage_takes_back_what_has_left() -> None:
+    model = Model()
+    model.step()
+    before, total = model.content(), len(contents().leaves)
+    for number in range(0, total, total // 8):
+        moves, asked = FrameworkMechanism(), iter([True] * number)
+        with pytest.raises(NotParked, match=r"It was interrupted\. What had left is back\."):
+            moves.take_away(lambda asked=asked: next(asked, False))  # type: ignore[misc]
         assert not moves.away()
         assert model.content() == before
 

@@ -225,7 +225,7 @@ def stops_midway(way: str) -> int:
 
     setattr(parked.Variable, way, stops)
     does = mechanism.take_away if way == "take_out" else lambda: back(mechanism)
-    threading.Thread(target=lambda: (kept_by_thread, does()), daemon=True).start()
+    threading.Thread(target=lambda: (kept_by_thread, does()), daemon=True).start()  # type: ignore[no-untyped-call]
     until(reached.is_set)
     return held()[0]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import _bench_report, _bench_stream, _bench_tensors, _bench_track
+from scripts import _bench_park, _bench_report, _bench_stream, _bench_tensors, _bench_track
 from scripts._bench_browser import Task, until_enough
 
 pytestmark = pytest.mark.nightly
@@ -114,3 +114,14 @@ def test_naming_very_many_arrays_is_measured() -> None:
     rows = re.findall(r"^  ([a-z].*?)  +(\d+\.\d+) +(\d+\.\d+) +(\d+\.\d+)$", said, re.MULTILINE)
     assert [name for name, *_ in rows] == [name.format(2000) for name in _bench_tensors._NAMES.values()]
     assert verdicts(said) == 1
+
+
+def test_parking_is_measured_beside_the_copies_alone() -> None:
+    said = bench("park", "-n", "2", "--arrays", "100", "--mib", "1")
+
+    rows = re.findall(r"^  ( *\S.*?)  +(\d+\.\d+) +(\d+\.\d+) +(\d+\.\d+)$", said, re.MULTILINE)
+    assert [name for name, *_ in rows] == [*_bench_park._NAMES.values()]
+    rate = r"\d+\.\d\d"
+    assert re.search(rf"^  tensorflow +{rate} +{rate} +v\.numpy\(\) +{rate}$", said, re.MULTILINE)
+    assert re.search(r"^  torch +N/A +N/A +tensor\.cpu\(\) +N/A$", said, re.MULTILINE)
+    assert verdicts(said) == 4

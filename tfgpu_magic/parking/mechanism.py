@@ -7,13 +7,13 @@ whatever fails, each array is in one of the two places, and what was begun is ta
 from __future__ import annotations
 
 import gc
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from concurrent import futures
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from tfgpu_magic.engine import other_processes
 from tfgpu_magic.frameworks import cuda, registry
@@ -43,7 +43,7 @@ _TRY_EVERY = 1.0  # seconds between two attempts to come back
 
 _BATCH = 64 * MIB  # bytes of small arrays for which room in host memory is asked at once
 
-_T = TypeVar("_T")
+_MEASURED = 16 * MIB  # bytes, at the least, of the array that shows how fast copies are, where there is one of them
 
 
 class NotParked(Exception):
@@ -62,11 +62,13 @@ class Contents:
         leaves: what leaves.
         stays: what stays, by name.
         refusals: why this process must not be parked.
+        seconds: about how long the way out takes; None where that was not measured.
     """
 
     leaves: Sequence[Movable]
     stays: Sequence[Staying]
     refusals: Sequence[str]
+    seconds: float | None = None
 
     @property
     def leaving(self) -> int:
@@ -74,25 +76,53 @@ class Contents:
         return sum(one.size for one in self.leaves)
 
     @property
+    def staying(self) -> int:
+        """The bytes that stay, as far as they are known."""
+        return sum(one.size or 0 for one in self.stays)
+
+    @property
     def reasons(self) -> Sequence[str]:
         """Why this process must not be parked, or is not worth it."""
-        stays = sum(one.size or 0 for one in self.stays)
-        if self.leaving and self.leaving >= LEAST * (self.leaving + stays):
+        if self.leaving and self.leaving >= LEAST * (self.leaving + self.staying):
             return self.refusals
         leaves = f"Only {rounded(self.leaving)}" if self.leaving else "Nothing"
-        little = f"{leaves} would leave the GPU, and {rounded(stays)} would stay."
+        little = f"{leaves} would leave the GPU, and {rounded(self.staying)} would stay."
         nothing = "Neither TensorFlow nor PyTorch has anything on a GPU here."
         return [*self.refusals, little if self.leaving or self.stays else nothing]
 
 
 def check() -> Contents:
-    """Find what leaves and what stays, on a thread as in parking; it waits for the GPUs' work, and changes nothing."""
-    return _in_thread(contents)
+    """Find what leaves and what stays, and measure the copy of one array; it waits for the GPUs' work.
+
+    It runs on a thread of its own, as parking does, on which nothing that the user has set for theirs holds.
+    """
+    with futures.ThreadPoolExecutor(1) as thread:
+        return thread.submit(_check).result()
+
+
+def _check() -> Contents:
+    found = contents()
+    if not found.leaves:
+        return found
+    if missing := host_memory.shortage(found.leaving):
+        return replace(found, refusals=[*found.refusals, missing])
+    one = _measured(found.leaves)
+    begun = time.perf_counter()
+    one.copied()
+    return replace(found, seconds=(time.perf_counter() - begun) / one.size * found.leaving)
 
 
 def contents() -> Contents:
-    """Find the same on this thread."""
-    gc.collect()  # so that garbage is neither copied nor named
+    """Find what leaves and what stays, on this thread."""
+    found = _contents()
+    if found.refusals or found.staying > LEAST * found.leaving:  # garbage may be why
+        del found
+        gc.collect()
+        found = _contents()
+    return found
+
+
+def _contents() -> Contents:
     objects = gc.get_objects()
     ready = [one for one in registry.FRAMEWORKS if one.stage() is Stage.READY]
     known = {one.name: _addresses(one, objects) for one in ready} if len(ready) > 1 else {}
@@ -135,24 +165,35 @@ class FrameworkMechanism:
         """Return whether any array is in host memory."""
         return bool(self._away)
 
-    def take_away(self) -> None:
+    def take_away(
+        self, wanted: Callable[[], bool] = lambda: True, show: Callable[[str], object] = lambda _: None
+    ) -> None:
         """Move all that can leave to host memory; after an error, what has left is brought back."""
-        _in_thread(self._take_away)
-
-    def _take_away(self) -> None:
         found = contents()
         if found.reasons:
             raise NotParked(" ".join([*found.reasons, *described(found.stays)]))
         self.stays = found.stays
         try:
-            for batch in _batches(found.leaves):
-                with host_memory.room(sum(one.size for one in batch)):
-                    for one in batch:
-                        self._away.append(one)
-                        one.take_out()
+            self._take_out(found, wanted, show)
         except Exception as error:
+            show("What has left is being brought back.")
             raise NotParked(f"{str(error) or type(error).__name__} {self._taken_back()}") from error
         _give_back()
+
+    def _take_out(self, found: Contents, wanted: Callable[[], bool], show: Callable[[str], object]) -> None:
+        show(f"{rounded(found.leaving)} go to host memory.")
+        begun, moved = time.monotonic(), 0
+        for batch in _batches(found.leaves):
+            size = sum(one.size for one in batch)
+            with host_memory.room(size, wanted):
+                for one in batch:
+                    if not wanted():
+                        raise NotParked("It was interrupted.")
+                    self._away.append(one)
+                    one.take_out()
+            moved += size
+            left = (found.leaving - moved) / moved * (time.monotonic() - begun)
+            show(f"{rounded(moved)} of {rounded(found.leaving)} are in host memory; {about(left)} more.")
 
     def _taken_back(self) -> str:
         """Bring back at once what has left, and say what became of it."""
@@ -225,16 +266,30 @@ class FrameworkMechanism:
         return without_gpu.arrays(thing, [partial(mover.array, away=self._away) for mover in MOVERS.values()])
 
 
-def _batches(arrays: Sequence[Movable]) -> Iterator[list[Movable]]:
-    """Give arrays as room is asked for them: the largest first and alone, many small ones together."""
-    batch: list[Movable] = []
-    for one in sorted(arrays, key=lambda one: -one.size):
-        if batch and sum(other.size for other in batch) + one.size > _BATCH:
+def _batches(arrays: Sequence[Movable]) -> Iterator[Sequence[Movable]]:
+    """Give arrays as room is asked for them: the one that is measured, then large ones alone, small ones together."""
+    first = _measured(arrays)
+    yield [first]
+    batch, size = list[Movable](), 0
+    for one in sorted((one for one in arrays if one is not first), key=lambda one: -one.size):
+        if batch and size + one.size > _BATCH:
             yield batch
-            batch = []
+            batch, size = [], 0
         batch.append(one)
+        size += one.size
     if batch:
         yield batch
+
+
+def _measured(arrays: Sequence[Movable]) -> Movable:
+    """Return an array whose copy is short, and long enough to show how fast copies are."""
+    enough = [one for one in arrays if one.size >= _MEASURED]
+    return min(enough, key=lambda one: one.size) if enough else max(arrays, key=lambda one: one.size)
+
+
+def about(seconds: float) -> str:
+    """Return an estimated time in words."""
+    return "less than 1 s" if seconds < 1 else f"about {seconds:.0f} s"
 
 
 def _may_fit(gpu: str, size: int) -> bool:
@@ -295,22 +350,3 @@ def _give_back() -> None:
     for framework in registry.freeing():
         if framework.name in MOVERS:
             MOVERS[framework.name].give_back()
-
-
-def _in_thread(do: Callable[[], _T]) -> _T:
-    """Do something on a thread of its own, on which nothing that the user has set for theirs holds."""
-    done: list[_T] = []
-    failed: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            done.append(do())
-        except BaseException as error:  # whatever it is, the caller must hear of it
-            failed.append(error)
-
-    thread = threading.Thread(target=work, name="tfgpu_magic-park")
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
-    return done[0]

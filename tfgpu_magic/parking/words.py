@@ -10,15 +10,14 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
-from IPython.display import display
-
 from tfgpu_magic import host
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.model.answer import Document
 from tfgpu_magic.parking.frameworks import Staying
 from tfgpu_magic.parking.inside import ipython
 from tfgpu_magic.parking.inside.process import WITHOUT, GatedProcess
-from tfgpu_magic.parking.mechanism import FrameworkMechanism, check, described
+from tfgpu_magic.parking.inside.showing import Shown
+from tfgpu_magic.parking.mechanism import FrameworkMechanism, about, check, described
 from tfgpu_magic.policy.arguments import separate
 from tfgpu_magic.policy.word import Line
 from tfgpu_magic.units import rounded
@@ -81,7 +80,8 @@ def _checked(shell: Any) -> Document:
         return Document(WITHOUT.format(host.here()))
     found = check()
     against = [*_of(shell)[0].against(), *found.reasons]
-    first = f"{rounded(found.leaving)} can go to host memory; {_staying(found.stays)}. Nothing was changed."
+    time_ = "" if found.seconds is None else f" in {about(found.seconds)}"
+    first = f"{rounded(found.leaving)} can go to host memory{time_}; {_staying(found.stays)}. Nothing was changed."
     return Document(
         *[first] * bool(found.leaving), *(f"It cannot be parked now: {one}" for one in against), *described(found.stays)
     )
@@ -90,14 +90,13 @@ def _checked(shell: Any) -> Document:
 def _park(shell: Any) -> None:
     """Park this process, and show below the cell what became of it."""
     process, mechanism = _of(shell)
-    begun = time.monotonic()
-    against = process.park()
-    if against:
-        display(Document("Not parked.", *against))  # type: ignore[no-untyped-call]  # IPython's
-        return
+    shown, begun = Shown(shell), time.monotonic()
+    against = process.park(shown)
     seconds = time.monotonic() - begun
     first = f"Parked in {seconds:.1f} s: {rounded(mechanism.parked)} in host memory; {_staying(mechanism.stays)}."
-    display(Document(first, "All is back before the next cell runs.", *described(mechanism.stays)))  # type: ignore[no-untyped-call]
+    parked = [first, "All is back before the next cell runs.", *described(mechanism.stays)]
+    lines = ["Not parked.", *against] if against else parked
+    shown.show_now("\n".join(lines))
 
 
 def _staying(stays: Sequence[Staying]) -> str:

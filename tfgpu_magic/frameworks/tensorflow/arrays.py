@@ -11,7 +11,7 @@ import ctypes
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -39,15 +39,9 @@ def arrays(objects: Sequence[object]) -> Iterator[Array]:
     A variable has no address: to ask for its value may copy it. An iterator does not tell how much it has prefetched.
     The function that has read a variable keeps its handle, and with it the memory, when the variable itself is gone.
     """
-    tensor, variable = of_module(*_TENSOR), of_module(_VARIABLES, "BaseResourceVariable")
-    if tensor is None or variable is None:
-        return
-    find: dict[int, Callable[[Any], Array | None]] = {id(kind): _variable for kind in derived_from(variable)}
-    find.pop(id(of_module(_VARIABLES, "_UnreadVariable")), None)  # what an assignment returns: the variable once more
-    variables = frozenset(find)
-    find |= {id(tensor): _tensor, id(of_module(*_ITERATOR)): _iterator}
+    find = kinds()
     things = list(of_kinds(objects, find))
-    handles = {id(namespace(one).get("_handle")) for one in things if id(type(one)) in variables}
+    handles = {id(namespace(one).get("_handle")) for one in things if find[id(type(one))] is _variable}
     for thing in things:
         if id(thing) in handles:
             continue
@@ -57,6 +51,16 @@ def arrays(objects: Sequence[object]) -> Iterator[Array]:
             found = None
         if found is not None:
             yield found
+
+
+def kinds() -> Mapping[int, Callable[[Any], Array | None]]:
+    """Return what describes an object of each class that `arrays` finds, by the class's id; none without TensorFlow."""
+    tensor, variable = of_module(*_TENSOR), of_module(_VARIABLES, "BaseResourceVariable")
+    if tensor is None or variable is None:
+        return {}
+    find: dict[int, Callable[[Any], Array | None]] = {id(kind): _variable for kind in derived_from(variable)}
+    find.pop(id(of_module(_VARIABLES, "_UnreadVariable")), None)  # what an assignment returns: the variable once more
+    return find | {id(tensor): _tensor, id(of_module(*_ITERATOR)): _iterator}
 
 
 def _tensor(tensor: Any) -> Array | None:

@@ -22,6 +22,9 @@ class Movable(Protocol):
     size: int
     gpu: str
 
+    def copied(self) -> object:
+        """Return a copy of it in host memory, once that is whole; it changes nothing."""
+
     def take_out(self) -> None:
         """Copy it to host memory, and free it on the GPU once the copy is whole; after an error, call `put_back`."""
 

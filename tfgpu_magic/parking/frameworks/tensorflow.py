@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 from tfgpu_magic.frameworks.array import Array
@@ -41,26 +42,27 @@ _EAGER = "TensorFlow cannot replace it in place"
 class Variable:
     """A variable, or several that share a buffer, as a `Movable`."""
 
-    def __init__(self, found: Array, handle: Any) -> None:
+    def __init__(self, found: Array, handle: Any, gpu: str) -> None:
         self.name = "variable" if found.captured else str(found.thing.name)  # type: ignore[attr-defined]  # a variable
-        self.size = found.size
-        self.gpu = next((uuid for uuid, one in devices.logical().items() if found.device in [x.name for x in one]), "")
+        self.size, self.gpu = found.size, gpu
         self.handles = [handle]
         self._dtype = found.dtype
-        self._device = handle.device
         self._host: Any = None
+
+    def copied(self) -> Any:
+        """Return a copy of the value in host memory."""
+        tf: Any = sys.modules["tensorflow"]
+        value = read(self.handles[0], self._dtype)
+        with tf.device("CPU:0"):  # an operation there copies what it is given, and lets other threads run meanwhile
+            host = tf.raw_ops.Identity(input=value)
+        sys.modules["tensorflow.python.eager.context"].async_wait()
+        return host
 
     def take_out(self) -> None:
         """Copy the value to host memory, and put an empty one in its place."""
-        tf: Any = sys.modules["tensorflow"]
-        with tf.device("CPU:0"):  # an operation there copies what it is given, and lets other threads run meanwhile
-            host = tf.raw_ops.Identity(input=read(self.handles[0], self._dtype))
-        _wait()
-        self._host = host
-        with tf.device("CPU:0"):
-            empty = tf.zeros((0,), self._dtype)
+        self._host = self.copied()
         for handle in self.handles:
-            self._assign(handle, empty)
+            self._assign(handle, _empty(self._dtype))
 
     def put_back(self) -> None:
         """Put the value back."""
@@ -86,9 +88,7 @@ class Variable:
         return self._host.numpy()
 
     def _assign(self, handle: Any, value: Any) -> None:
-        tf: Any = sys.modules["tensorflow"]
-        with tf.device(self._device):
-            tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+        sys.modules["tensorflow"].raw_ops.AssignVariableOp(resource=handle, value=value)  # on the handle's device
 
 
 class TensorFlowMover:
@@ -102,6 +102,7 @@ class TensorFlowMover:
 
     def survey(self, objects: Sequence[object], foreign: Sequence[int]) -> Survey:  # noqa: ARG002  # they keep theirs
         """Find the variables that can leave."""
+        objects = list(of_kinds(objects, arrays.kinds().keys() | {id(of_module(*_MULTI_DEVICE))}))  # few of very many
         datasets = list(_iterated(objects))
         if any(getattr(dataset, "_is_gpu_target", False) for dataset in datasets) or _alive(_MULTI_DEVICE, objects):
             return Survey(refusal=PREFETCHES)
@@ -120,11 +121,12 @@ class TensorFlowMover:
         }
         eager = {one.address for one in found if one.what != "variable"}
         stays = [Staying(_called(one), one.size, _EAGER) for one in found if one.what != "variable"]
+        gpus = {one.name: uuid for uuid, there in devices.logical().items() for one in there}
         leaves: dict[int, Variable] = {}
         for one in found:
             if one.what != "variable":
                 continue
-            variable = Variable(one, handle := _handle(one))
+            variable = Variable(one, handle := _handle(one), gpus.get(one.device, ""))
             try:
                 address = _address_of(one)
             except Exception as error:  # it has no value, or is of a type that cannot be read there
@@ -177,10 +179,17 @@ def _refusing(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def read(handle: Any, dtype: str) -> Any:
-    """Return the value behind a handle, which shares the variable's buffer."""
+    """Return the value behind a handle, on its device; it shares the variable's buffer."""
     tf: Any = sys.modules["tensorflow"]
-    with tf.device(handle.device):
-        return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+    return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.as_dtype(dtype))  # by a name it takes twice as long
+
+
+@cache
+def _empty(dtype: str) -> Any:
+    """Return an empty tensor of the CPU."""
+    tf: Any = sys.modules["tensorflow"]
+    with tf.device("CPU:0"):
+        return tf.zeros((0,), dtype)
 
 
 def _handle(found: Array) -> Any:

@@ -57,13 +57,17 @@ class Storage:
         self._storage, self._device, self._stream = storage, storage.device, stream
         self._host: Any = None
 
+    def copied(self) -> Any:
+        """Return a copy of it in host memory."""
+        host = sys.modules["torch"].UntypedStorage(self.size)
+        with _stream(self._device):
+            host.copy_(self._storage)  # returns when the copy is whole: host memory is not pinned
+        return host
+
     def take_out(self) -> None:
         """Copy it to host memory, and empty it."""
-        torch: Any = sys.modules["torch"]
-        host = torch.UntypedStorage(self.size)
+        self._host = self.copied()
         with _stream(self._device):  # and its device: an empty storage has that of the current one
-            host.copy_(self._storage)  # returns when the copy is whole: host memory is not pinned
-            self._host = host
             self._storage.resize_(0)
 
     def put_back(self) -> None:

@@ -37,8 +37,13 @@ class Mechanism(Protocol):
     def away(self) -> bool:
         """Return whether any state is away, or may be."""
 
-    def take_away(self) -> None:
-        """Move the state away, on the thread that parks the process; the text of what is raised says why it stays."""
+    def take_away(self, wanted: Callable[[], bool], show: Callable[[str], object]) -> None:
+        """Move the state away, on a thread of its own; the text of what is raised says why it stays.
+
+        Args:
+            wanted: returns whether that is still wanted; if it is not, what has left is to be brought back.
+            show: takes a sentence on how it gets on.
+        """
 
     def bring_back(self, wanted: Callable[[], bool], show: Callable[[str], object]) -> None:
         """Bring the state back, on a thread of its own; the text of what is raised says why it is still away.
@@ -53,15 +58,15 @@ class Mechanism(Protocol):
 
 
 class Attempt:
-    """An attempt to come back, on a thread of its own, for which several may wait; called off when nobody does."""
+    """A move of the state, on a thread of its own, for which several may wait; called off when nobody does."""
 
-    def __init__(self, bring_back: Callable[[Callable[[], bool], Callable[[str], object]], None]) -> None:
-        self._bring_back = bring_back
+    def __init__(self, move: Callable[[Callable[[], bool], Callable[[str], object]], None]) -> None:
+        self._move = move
         self._progress = ""
         self._trouble = futures.Future[str]()
         self._turn = threading.RLock()  # a signal may end the process while it is held
         self._waiters = 1
-        threading.Thread(target=self._work, name="tfgpu_magic-unpark", daemon=True).start()
+        threading.Thread(target=self._work, name="tfgpu_magic-park", daemon=True).start()
 
     def join(self) -> bool:
         """Tell whether somebody else can still wait for its end, and has to."""
@@ -70,7 +75,7 @@ class Attempt:
             self._waiters += joins
             return joins
 
-    def wait(self, show: Callable[[str], None]) -> str:
+    def wait(self, show: Callable[[str], object]) -> str:
         """Wait for its end, have how it gets on shown, and return why the state is not back; once for each waiter."""
         try:
             while True:
@@ -94,7 +99,7 @@ class Attempt:
     def _work(self) -> None:
         trouble = ""
         try:
-            self._bring_back(lambda: self._waiters > 0, partial(setattr, self, "_progress"))
+            self._move(lambda: self._waiters > 0, partial(setattr, self, "_progress"))
         except Exception as error:  # those who wait must hear of it
             trouble = str(error) or type(error).__name__
         self._trouble.set_result(trouble)
@@ -125,9 +130,15 @@ class GatedProcess:
         """Whether its GPU state is away, or on its way."""
         return self._gate.closed
 
-    def park(self) -> tuple[str, ...]:
-        """Close the gate and have the state moved away; return why it stays, if it does. No cell may run."""
-        with uninterrupted(), self._turn:
+    def park(self, show: Callable[[str], object] = lambda _: None) -> tuple[str, ...]:
+        """Close the gate and have the state moved away; return why it stays, if it does. No cell may run.
+
+        An interrupt meanwhile has what has left brought back. The kernel's other threads run on.
+
+        Args:
+            show: takes a sentence on how it gets on.
+        """
+        with uninterrupted() as interrupts, self._turn:
             if self._gate.closed:
                 return ()
             if self.without:
@@ -136,7 +147,8 @@ class GatedProcess:
                 names = self._gate.close()  # before: a cell may begin on another thread until then
                 against = tuple(_against(names, busy=unblocked.cell_runs(self._shell)))
                 if not against:
-                    self._mechanism.take_away()
+                    move = Attempt(lambda _, tell: self._mechanism.take_away(lambda: not interrupts, tell))
+                    against = tuple(filter(None, [move.wait(show)]))
             except Exception as error:
                 against = (str(error) or type(error).__name__,)
             finally:
@@ -246,17 +258,17 @@ def interruptible() -> contextlib.AbstractContextManager[None]:
 
 
 @contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Raise no `KeyboardInterrupt` in a block: nothing is to be left half done.
+def uninterrupted() -> Iterator[Sequence[int]]:
+    """Raise no `KeyboardInterrupt` in a block, which is given the interrupts: nothing is to be left half done.
 
     A signal that ends the process does so afterwards, unless it needs no Python to.
     """
-    ended = list[int]()
+    interrupts, ended = list[int](), list[int]()
     ends = [number for number in (signal.SIGTERM, signal.SIGHUP) if callable(signal.getsignal(number))]
     late: dict[int, Callable[..., object]] = dict.fromkeys(ends, lambda number, _: ended.append(number))
     try:
-        with _handled({signal.SIGINT: lambda *_: None, **late}):  # which interrupts none of the others
-            yield
+        with _handled({signal.SIGINT: lambda number, _: interrupts.append(number), **late}):  # none interrupts another
+            yield interrupts
     finally:
         if ended:
             signal.raise_signal(ended[0])

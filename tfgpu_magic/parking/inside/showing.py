@@ -1,4 +1,4 @@
-"""Shows below a cell why it waits for the GPU state: in a notebook in one place, in a terminal in lines."""
+"""Shows below a cell how its GPU state gets on, away or back: in a notebook in one place, in a terminal in lines."""
 
 from __future__ import annotations
 
