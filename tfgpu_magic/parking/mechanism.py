@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tfgpu_magic.frameworks import cuda, registry
+from tfgpu_magic.monitor.board import wanted as wanted_board
 from tfgpu_magic.parking import host_memory
 from tfgpu_magic.parking.frameworks import Movable, Mover, Staying, Survey
 from tfgpu_magic.parking.frameworks.tensorflow import TensorFlowMover
@@ -167,6 +168,7 @@ class FrameworkMechanism:
                     raise
                 fits = False
             if not fits:
+                wanted_board.note([one.gpu])
                 _give_back()  # what was freed, and a framework keeps
                 show(f"The GPU has no room for {rounded(one.size)} that were there. It is tried again each second.")
                 time.sleep(_TRY_EVERY)

@@ -12,6 +12,7 @@ from IPython.display import display
 from tfgpu_magic import host
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.model.answer import Document
+from tfgpu_magic.parking import automatic
 from tfgpu_magic.parking.frameworks import Staying
 from tfgpu_magic.parking.inside import ipython
 from tfgpu_magic.parking.inside.process import GatedProcess
@@ -31,6 +32,8 @@ def answer(line: Line) -> Document | None:
         return Document(f"This {host.here()} is not parked: a cell runs only once all is back on the GPU.")
     if line.rest == _CHECK:
         return _checked(shell)
+    if automatic.AUTO in line.rest or automatic.WHEN_NEEDED in line.rest:
+        return automatic.answer(line, shell, _of(shell)[0])
     if line.rest:
         raise Refused(f"`{line.text}` is not understood.{line.word.forms}", verdict="")
     ipython.at_end_of_cell(shell, partial(_park, shell))
@@ -38,8 +41,8 @@ def answer(line: Line) -> Document | None:
 
 
 def offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
-    """Return what may follow `park`."""
-    return [] if tokens else [_CHECK]
+    """Return the times of `--auto`."""
+    return [*automatic.TIMES] if tokens[-1:] == [automatic.AUTO] else []
 
 
 @cache

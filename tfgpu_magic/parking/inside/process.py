@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from functools import partial
@@ -97,6 +98,8 @@ class GatedProcess:
         self._gate = Gate(self._come, ways)
         self._turn = threading.RLock()  # held while it is parked, or while it is decided who brings it back
         self._attempt: Attempt | None = None
+        self.back_at = float("-inf")
+        """When its GPU state came back last, by the monotonic clock."""
 
     @property
     def parked(self) -> bool:
@@ -160,6 +163,7 @@ class GatedProcess:
             self._mechanism.bring_back(wanted, show)
         finally:
             with self._turn:
+                self.back_at = time.monotonic()
                 self._open_if_back()
 
 
