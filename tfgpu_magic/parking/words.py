@@ -12,7 +12,8 @@ from IPython.display import display
 from tfgpu_magic import host
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.model.answer import Document
-from tfgpu_magic.parking import automatic
+from tfgpu_magic.parking import ask_kernel, automatic
+from tfgpu_magic.parking.ask_kernel import Outcome
 from tfgpu_magic.parking.frameworks import Staying
 from tfgpu_magic.parking.inside import ipython
 from tfgpu_magic.parking.inside.process import GatedProcess
@@ -60,17 +61,34 @@ def _checked(shell: Any) -> Document:
     )
 
 
+def asked(before: float) -> Outcome:
+    """Park this process for another one, which has asked its kernel (`ask_kernel`): no cell runs.
+
+    Args:
+        before: when the question is too old, in seconds since the epoch.
+    """
+    shell = host.shell()
+    if host.magics(shell) is None:
+        return Outcome(False, [ask_kernel.UNLOADED])
+    return Outcome(False, [ask_kernel.BUSY]) if time.time() > before else _parked(shell)
+
+
 def _park(shell: Any) -> None:
     """Park this process, and show below the cell what became of it."""
+    outcome = _parked(shell)
+    display(Document(*["Not parked."] * (not outcome.parked), *outcome.lines))  # type: ignore[no-untyped-call]  # IPython's
+
+
+def _parked(shell: Any) -> Outcome:
+    """Park this process, and return what became of it."""
     process, mechanism = _of(shell)
     begun = time.monotonic()
     against = process.park()
     if against:
-        display(Document("Not parked.", *against))  # type: ignore[no-untyped-call]  # IPython's
-        return
+        return Outcome(False, against)
     seconds = time.monotonic() - begun
     first = f"Parked in {seconds:.1f} s: {rounded(mechanism.parked)} in host memory; {_staying(mechanism.stays)}."
-    display(Document(first, "All is back before the next cell runs.", *described(mechanism.stays)))  # type: ignore[no-untyped-call]
+    return Outcome(True, [first, "All is back before the next cell runs.", *described(mechanism.stays)])
 
 
 def _staying(stays: Sequence[Staying]) -> str:

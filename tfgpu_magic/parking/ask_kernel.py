@@ -1,0 +1,109 @@
+"""Asks the kernel of another notebook of this user's to park itself: only it can.
+
+It is asked by a silent message that evaluates an expression: no page shows it, no history keeps it, and it waits for
+the end of a cell that runs. Source: Jupyter's messaging protocol, "Execute".
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.model.report import Report
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.report_files import ReportFiles
+from tfgpu_magic.monitor.owners.pids import began, connection_file
+
+BEGIN_TIMEOUT = 5.0
+"""Seconds in which the other kernel must begin; later it would surprise whoever works there by then."""
+ANSWER_TIMEOUT = 300.0
+"""Seconds in which it must have answered: to copy all of a large GPU takes a minute."""
+
+BUSY = "A cell runs there: it is parked between cells only."
+UNLOADED = "tfgpu_magic is not loaded there. Run `%load_ext tfgpu_magic` in a cell of that notebook first."
+_PARKED = "Parked"  # the name of the error by which `inside.ipython` answers for a notebook that is parked already
+_MIME = "application/vnd.tfgpu-magic.parked+json"
+_ASK = "__import__('tfgpu_magic.parking.words', fromlist=['asked']).asked"
+_POLL = 0.5  # seconds between two looks whether the other kernel is there
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What has become of a notebook that was asked to park; IPython sends it as JSON.
+
+    Attributes:
+        parked: whether it is parked now.
+        lines: what went to host memory and what stays; or why it is not parked, and what to do. A sentence each.
+    """
+
+    parked: bool
+    lines: Sequence[str]
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
+        return {_MIME: asdict(self)}
+
+
+def park(pid: int) -> Outcome:
+    """Have another notebook of this user's park itself, and wait until it has; it does nothing for a late question.
+
+    Args:
+        pid: the process of its kernel.
+
+    Raises:
+        MonitorError: its kernel cannot be asked.
+    """
+    path, start = connection_file(pid), began(pid)
+    if path is None or start is None:
+        return Outcome(False, [f"Process {pid} is no kernel of a notebook of yours."])
+    report = _report(pid)
+    if report is not None and report.busy:
+        return Outcome(False, [BUSY])
+    try:
+        return _asked(path, pid, start)
+    except Exception as error:  # whatever is in that file, or is said by a kernel of another version
+        raise MonitorError(f"The kernel with pid {pid} cannot be asked: {error}") from error
+
+
+def _asked(path: Path, pid: int, start: int) -> Outcome:
+    from jupyter_client.blocking.client import BlockingKernelClient  # it is there where kernels are
+
+    begun, late = time.monotonic(), False
+    client = BlockingKernelClient(connection_file=str(path))
+    try:
+        client.load_connection_file()
+        client.shell_channel.start()
+        asks = {"parked": f"{_ASK}({time.time() + BEGIN_TIMEOUT!r})"}
+        asked = client.execute("", silent=True, allow_stdin=False, stop_on_error=False, user_expressions=asks)
+        while began(pid) == start and time.monotonic() - begun < ANSWER_TIMEOUT:
+            try:
+                message = client.get_shell_msg(timeout=_POLL)
+            except queue.Empty:
+                if time.monotonic() - begun > BEGIN_TIMEOUT and ((report := _report(pid)) is None or report.busy):
+                    late = True
+                    break
+            else:
+                if message["parent_header"].get("msg_id") == asked:
+                    return _outcome(message["content"])
+    finally:
+        client.stop_channels()
+    if began(pid) != start:
+        return Outcome(False, ["Its kernel has ended."])
+    return Outcome(False, [BUSY if late else f"Its kernel has not answered within {ANSWER_TIMEOUT:.0f} seconds."])
+
+
+def _outcome(reply: Mapping[str, Any]) -> Outcome:
+    if reply.get("ename") == _PARKED:
+        return Outcome(True, ["It is parked already."])
+    said = reply.get("user_expressions", {}).get("parked", {}).get("data", {}).get(_MIME)
+    return Outcome(False, [UNLOADED]) if said is None else Outcome(said["parked"], said["lines"])
+
+
+def _report(pid: int) -> Report | None:
+    """Return what a process of this user's reports of itself; None of one without the extension."""
+    with BoardDirectory() as place:
+        return next((one for one in ReportFiles(place).read() if one.pid == pid), None)
