@@ -229,12 +229,14 @@ const IDLE: Idle = {
   put_off: false
 };
 
-test('of one that the server shuts down it says what is held, since when, and what will be done', () => {
+test('of one that the server parks and shuts down it says what is held, since when, and what will be done', () => {
   const says = (rest: Partial<Idle>): string => sentence({ ...IDLE, ...rest }, 'GiB', ENGLISH);
   const holds = 'train.ipynb has held 5.0 GiB for 2 h without using it.';
 
   assert.equal(says({}), holds);
+  assert.equal(says({ due: { park: 4 * HOUR } }), `${holds} It will be parked in 4 h`);
   assert.equal(says({ due: { stop: 22 * HOUR } }), `${holds} It will be shut down in 22 h`);
+  assert.equal(says({ due: { park: 0, stop: 90 } }), `${holds} It will be parked in a minute, and shut down in 1 min`);
   assert.equal(says({ due: { stop: 0 } }), `${holds} It will be shut down in a minute`);
-  assert.ok(says({ name: 'x'.repeat(300), due: { stop: 22 * HOUR } }).length <= 140);
+  assert.ok(says({ name: 'x'.repeat(300), due: { park: 4 * HOUR, stop: 22 * HOUR } }).length <= 140);
 });

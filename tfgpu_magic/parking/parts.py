@@ -29,3 +29,4 @@ UNPARK = Word(
 
 register("word", "tfgpu_magic.parking.parts:PARK")
 register("word", "tfgpu_magic.parking.parts:UNPARK")
+register("park", "tfgpu_magic.parking.ask_kernel:park")
