@@ -40,22 +40,18 @@ def test_a_kernel_parks_itself_when_it_is_asked(trained: Notebook) -> None:
     assert digest_in(trained.run("print(digest())")) == digest
 
 
-def test_a_kernel_in_a_cell_is_not_parked(trained: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_in_a_cell_is_not_parked_nor_later(trained: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ask_kernel, "BEGIN_TIMEOUT", 0.1)
     asked = trained.client.execute("input()", allow_stdin=True)
     trained.client.get_stdin_msg(timeout=240)
-    until(lambda: (report := ask_kernel._report(trained.pid)) is not None and report.busy)
-    first = ask_kernel.park(trained.pid)
-    with monkeypatch.context() as patch:  # as if the cell had begun after the look
-        reports = iter([None])
-        real = ask_kernel._report
-        patch.setattr(ask_kernel, "_report", lambda pid: next(reports, real(pid)))
-        second = ask_kernel.park(trained.pid)
+    until(lambda: any(one.busy for one in ask_kernel.reports() if one.pid == trained.pid))
+    outcome = ask_kernel.park(trained.pid)
     trained.client.input("")
     reply_to(trained.client, asked)
+    monkeypatch.undo()
 
-    assert first == second == ask_kernel.Outcome(False, [ask_kernel.BUSY])
-    assert ask_kernel.park(trained.pid).parked  # the late question has changed nothing
+    assert outcome == ask_kernel.Outcome(False, [ask_kernel.BUSY])
+    assert "Parked in" in ask_kernel.park(trained.pid).lines[0]
 
 
 def test_what_is_no_kernel_is_not_asked(other: Notebook) -> None:
