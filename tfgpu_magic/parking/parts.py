@@ -7,8 +7,9 @@ from tfgpu_magic.policy.word import Word
 
 PARK = Word(
     "park",
-    ("park", "park --check"),
-    "moves what can leave the GPU to host memory until the next cell; --check says what leaves and what stays",
+    ("park", "park train.ipynb", "park --check"),
+    "moves what can leave the GPU, of this notebook or of another one of yours, to host memory until its next cell; "
+    "--check says what leaves and what stays",
     takes=True,
     tried=("suspend", "pause", "hibernate", "checkpoint", "swap", "offload", "sleep"),
     instead="`%tf_gpu park` moves this notebook's variables and tensors to host memory until its next cell.",
