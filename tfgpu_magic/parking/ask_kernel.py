@@ -60,9 +60,6 @@ def park(pid: int) -> Outcome:
     path, start = connection_file(pid), began(pid)
     if path is None or start is None:
         return Outcome(False, [f"Process {pid} is no kernel of a notebook of yours."])
-    report = _report(pid)
-    if report is not None and report.busy:
-        return Outcome(False, [BUSY])
     try:
         return _asked(path, pid, start)
     except Exception as error:  # whatever is in that file, or is said by a kernel of another version
@@ -72,7 +69,7 @@ def park(pid: int) -> Outcome:
 def _asked(path: Path, pid: int, start: int) -> Outcome:
     from jupyter_client.blocking.client import BlockingKernelClient  # it is there where kernels are
 
-    begun, late = time.monotonic(), False
+    begun = time.monotonic()
     client = BlockingKernelClient(connection_file=str(path))
     try:
         client.load_connection_file()
@@ -83,9 +80,8 @@ def _asked(path: Path, pid: int, start: int) -> Outcome:
             try:
                 message = client.get_shell_msg(timeout=_POLL)
             except queue.Empty:
-                if time.monotonic() - begun > BEGIN_TIMEOUT and ((report := _report(pid)) is None or report.busy):
-                    late = True
-                    break
+                if time.monotonic() - begun > BEGIN_TIMEOUT and _runs_a_cell(pid):
+                    return Outcome(False, [BUSY])
             else:
                 if message["parent_header"].get("msg_id") == asked:
                     return _outcome(message["content"])
@@ -93,7 +89,7 @@ def _asked(path: Path, pid: int, start: int) -> Outcome:
         client.stop_channels()
     if began(pid) != start:
         return Outcome(False, ["Its kernel has ended."])
-    return Outcome(False, [BUSY if late else f"Its kernel has not answered within {ANSWER_TIMEOUT:.0f} seconds."])
+    return Outcome(False, [f"Its kernel has not answered within {ANSWER_TIMEOUT:.0f} seconds."])
 
 
 def _outcome(reply: Mapping[str, Any]) -> Outcome:
@@ -103,7 +99,13 @@ def _outcome(reply: Mapping[str, Any]) -> Outcome:
     return Outcome(False, [UNLOADED]) if said is None else Outcome(said["parked"], said["lines"])
 
 
-def _report(pid: int) -> Report | None:
-    """Return what a process of this user's reports of itself; None of one without the extension."""
+def _runs_a_cell(pid: int) -> bool:
+    """Return whether a kernel has not begun with our question; one without the extension has nothing to do for it."""
+    report = next((one for one in reports() if one.pid == pid), None)
+    return report is None or bool(report.busy)
+
+
+def reports() -> Sequence[Report]:
+    """Return what this user's other processes report of themselves."""
     with BoardDirectory() as place:
-        return next((one for one in ReportFiles(place).read() if one.pid == pid), None)
+        return ReportFiles(place).read()

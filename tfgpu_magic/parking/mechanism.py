@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -117,7 +117,14 @@ class FrameworkMechanism:
     @property
     def parked(self) -> int:
         """The bytes that are in host memory."""
-        return sum(one.size for one in self._away)
+        return sum(self.parked_on().values())
+
+    def parked_on(self) -> Mapping[str, int]:
+        """Return the same by the GPU that they come from, by its UUID."""
+        found: dict[str, int] = {}
+        for one in [*self._away]:  # another thread may bring them back
+            found[one.gpu] = found.get(one.gpu, 0) + one.size
+        return found
 
     def away(self) -> bool:
         """Return whether any array is in host memory."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from pathlib import PurePath
 from typing import Any
 
 from IPython.display import display
@@ -12,12 +14,14 @@ from IPython.display import display
 from tfgpu_magic import host
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.model.answer import Document
+from tfgpu_magic.monitor.owners.pids import notebook_of
 from tfgpu_magic.parking import ask_kernel, automatic
 from tfgpu_magic.parking.ask_kernel import Outcome
 from tfgpu_magic.parking.frameworks import Staying
 from tfgpu_magic.parking.inside import ipython
 from tfgpu_magic.parking.inside.process import GatedProcess
 from tfgpu_magic.parking.mechanism import FrameworkMechanism, check, described
+from tfgpu_magic.parking.reported import ReportedMechanism
 from tfgpu_magic.policy.word import Line
 from tfgpu_magic.units import rounded
 
@@ -35,21 +39,29 @@ def answer(line: Line) -> Document | None:
         return _checked(shell)
     if automatic.AUTO in line.rest or automatic.WHEN_NEEDED in line.rest:
         return automatic.answer(line, shell, _of(shell)[0])
-    if line.rest:
+    if line.rest.startswith("-"):
         raise Refused(f"`{line.text}` is not understood.{line.word.forms}", verdict="")
+    if line.rest:
+        from tfgpu_magic.parking import other_notebooks  # whose table of the GPUs only this needs
+
+        pid, called = other_notebooks.find(line.rest, notebook_of(shell))
+        if pid != os.getpid():
+            return other_notebooks.park(pid, called)
     ipython.at_end_of_cell(shell, partial(_park, shell))
     return None
 
 
 def offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
-    """Return the times of `--auto`."""
-    return [*automatic.TIMES] if tokens[-1:] == [automatic.AUTO] else []
+    """Return the times of `--auto`, or the names of other notebooks."""
+    if tokens:
+        return [*automatic.TIMES] if tokens[-1] == automatic.AUTO else []
+    return [PurePath(one.notebook).name for one in ask_kernel.reports() if one.kernel and one.pid > 0]
 
 
 @cache
 def _of(shell: Any) -> tuple[GatedProcess, FrameworkMechanism]:
     mechanism = FrameworkMechanism()
-    return GatedProcess(shell, mechanism), mechanism
+    return GatedProcess(shell, ReportedMechanism(mechanism)), mechanism
 
 
 def _checked(shell: Any) -> Document:
@@ -76,7 +88,9 @@ def asked(before: float) -> Outcome:
 def _park(shell: Any) -> None:
     """Park this process, and show below the cell what became of it."""
     outcome = _parked(shell)
-    display(Document(*["Not parked."] * (not outcome.parked), *outcome.lines))  # type: ignore[no-untyped-call]  # IPython's
+    first, *rest = [*outcome.lines] if outcome.parked else ["Not parked.", *outcome.lines]
+    back = ["All is back before the next cell runs."] * outcome.parked
+    display(Document(first, *back, *rest))  # type: ignore[no-untyped-call]  # IPython's
 
 
 def _parked(shell: Any) -> Outcome:
@@ -88,7 +102,7 @@ def _parked(shell: Any) -> Outcome:
         return Outcome(False, against)
     seconds = time.monotonic() - begun
     first = f"Parked in {seconds:.1f} s: {rounded(mechanism.parked)} in host memory; {_staying(mechanism.stays)}."
-    return Outcome(True, [first, "All is back before the next cell runs.", *described(mechanism.stays)])
+    return Outcome(True, [first, *described(mechanism.stays)])
 
 
 def _staying(stays: Sequence[Staying]) -> str:
