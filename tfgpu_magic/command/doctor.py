@@ -39,8 +39,8 @@ def run(options: argparse.Namespace) -> int:
     """Do every check, and print what each finds as soon as it is done."""
     if options.park:
         raise TfGpuError(
-            "`--park` was removed, and nothing was checked. Run `%tf_gpu park --check` in a notebook: it says what would "
-            "leave the GPU, and what would stay."
+            "`--park` was removed, and nothing was checked. Run `%tf_gpu park --check` in a notebook: it says what can "
+            "leave the GPU, and what stays."
         )
     machine = ThisMachine(quick=options.quick)
     found: list[Finding] = []

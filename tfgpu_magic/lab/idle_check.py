@@ -29,7 +29,7 @@ NOT_PARKED = Outcome(
     "idle.not_parked",
     Severity.WARNING,
     "{why}",
-    "Nothing needs to be done if that is meant. Otherwise write `policy = \"growth --release\"` and no ceiling in {file}.",
+    'Do nothing if that is meant. Otherwise write `policy = "growth --release"` and no ceiling in {file}.',
 )
 FLAWED = Outcome(
     "idle.flawed",

@@ -9,7 +9,7 @@ PARK = Word(
     "park",
     ("park", "park train.ipynb", "park --check", "park --auto 20m [--when-needed]"),
     "moves what can leave the GPU, of this notebook or of another one of yours, to host memory until its next cell; "
-    "--check says what leaves and what stays; --auto does so whenever no cell has run for so long, `--auto off` no more",
+    "--check says what leaves and what stays; --auto does it whenever no cell has run for so long, until `--auto off`",
     flags=(("--check", False), ("--auto", True), ("--when-needed", False)),
     takes=True,
     tried=("suspend", "pause", "hibernate", "checkpoint", "swap", "offload", "sleep"),
