@@ -48,7 +48,7 @@ class Automatic(UseWatch):
         super().__init__(shell, running=host.in_cell())
         self._process, self._after_seconds, self._when_needed = process, after, when_needed
         self._used_at, self._pause = time.monotonic(), AGAIN_AFTER
-        self._ended = threading.Event()
+        self._wake, self._ended = threading.Event(), False
 
     def start(self) -> None:
         """Watch the cells, and park it when it is time."""
@@ -58,10 +58,14 @@ class Automatic(UseWatch):
     def stop(self) -> None:
         """Park it no more."""
         super().stop()
-        self._ended.set()
+        self._ended = True
+        self._wake.set()
 
     def _used(self) -> None:
-        self._used_at, self._pause = time.monotonic(), AGAIN_AFTER
+        self._used_at = time.monotonic()
+        if self._pause > AGAIN_AFTER:
+            self._pause = AGAIN_AFTER
+            self._wake.set()  # a long pause ends
 
     _turned = _used
 
@@ -73,7 +77,9 @@ class Automatic(UseWatch):
 
     def _run(self) -> None:
         wait = self._after_seconds
-        while not self._ended.wait(wait):
+        while not self._ended:
+            if self._wake.wait(wait):
+                self._wake.clear()
             wait = self._left()
             if wait <= 0:
                 wait = self._tried()
@@ -96,7 +102,7 @@ class Automatic(UseWatch):
 
         def park() -> None:
             try:
-                if not self._ended.is_set() and self._left() <= 0:  # the loop may have had a cell to run before
+                if not self._ended and self._left() <= 0:  # the loop may have had a cell to run before
                     against = self._process.park()
                     _log.debug("parked by itself: %s", " ".join(against) or "done")
             finally:
@@ -128,5 +134,5 @@ def answer(line: Line, shell: Any, process: GatedProcess) -> Document:
         return Document(f"This {host.here()} is not parked by itself any more.")
     _current = Automatic(shell, process, after, when_needed=WHEN_NEEDED in flags)
     _current.start()
-    when = " and another notebook, or a line, of yours has no room on its GPUs" if WHEN_NEEDED in flags else ""
+    when = " and another process of yours finds no room on its GPUs" if WHEN_NEEDED in flags else ""
     return Document(f"This {host.here()} is parked by itself when no cell has run for {flags[AUTO]}{when}.")
