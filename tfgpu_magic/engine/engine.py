@@ -21,6 +21,7 @@ from tfgpu_magic.frameworks import NAMES
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow.devices import current_stage
 from tfgpu_magic.host import here, host
+from tfgpu_magic.leases.allocation import key
 from tfgpu_magic.model import TENSORFLOW, phrases
 from tfgpu_magic.model.answer import Document, grid, headline
 from tfgpu_magic.model.said import in_commas, listed, say
@@ -291,8 +292,6 @@ def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: 
         return _planned(asked, frameworks, snapshot, processes)
     except Refused as error:
         if not isinstance(error, TooLate):
-            from tfgpu_magic.leases.allocation import key  # nothing but a refusal needs it here
-
             empty = [gpu if gpu.free is None else gpu._replace(free=gpu.usable) for gpu in snapshot.gpus]
             with contextlib.suppress(Refused):
                 then = snapshot._replace(gpus=tuple(empty))
