@@ -138,7 +138,7 @@ def test_one_that_can_be_parked_is_parked_and_not_shut_down(serve: Serve, machin
     until(lambda: told(server, notebook.kernel), lambda one: one.get("told") is not None)
     until(lambda: "it was parked, by the administrator's file" in server.log.read_text())
     assert machine.held(pid=notebook.pid) in LITTLE
-    until(lambda: told(server, notebook.kernel), lambda one: one["held"] == 0)
+    until(lambda: told(server, notebook.kernel), lambda one: one.get("held") == 0)
     assert "was shut down" not in server.log.read_text()
     assert not execute(notebook.client, "assert variable.numpy().tobytes() == kept.tobytes()")
     assert machine.held(pid=notebook.pid) > 512 * MIB
