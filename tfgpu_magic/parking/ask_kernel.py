@@ -24,7 +24,7 @@ BEGIN_TIMEOUT = 5.0
 ANSWER_TIMEOUT = 300.0
 """Seconds in which it must have answered: to copy all of a large GPU takes a minute."""
 
-BUSY = "A cell runs there: it is parked between cells only."
+BUSY = "Its kernel is busy, and is parked between cells only. Try again when its cell has ended."
 UNLOADED = "tfgpu_magic is not loaded there. Run `%load_ext tfgpu_magic` in a cell of that notebook first."
 _PARKED = "Parked"  # the name of the error by which `inside.ipython` answers for a notebook that is parked already
 _MIME = "application/vnd.tfgpu-magic.parked+json"
@@ -89,14 +89,19 @@ def _asked(path: Path, pid: int, start: int) -> Outcome:
         client.stop_channels()
     if began(pid) != start:
         return Outcome(False, ["Its kernel has ended."])
-    return Outcome(False, [f"Its kernel has not answered within {ANSWER_TIMEOUT:.0f} seconds."])
+    return Outcome(False, [f"Its kernel has not answered within {ANSWER_TIMEOUT:.0f} seconds, and may still park."])
 
 
 def _outcome(reply: Mapping[str, Any]) -> Outcome:
     if reply.get("ename") == _PARKED:
         return Outcome(True, ["It is parked already."])
-    said = reply.get("user_expressions", {}).get("parked", {}).get("data", {}).get(_MIME)
-    return Outcome(False, [UNLOADED]) if said is None else Outcome(said["parked"], said["lines"])
+    said = reply.get("user_expressions", {}).get("parked", {})
+    if (found := said.get("data", {}).get(_MIME)) is not None:
+        return Outcome(found["parked"], found["lines"])
+    if said.get("ename") == ModuleNotFoundError.__name__:
+        return Outcome(False, [UNLOADED])
+    why = said.get("evalue") or reply.get("evalue") or "it runs no Python"
+    return Outcome(False, [f"Its kernel cannot park: {why}."])
 
 
 def _runs_a_cell(pid: int) -> bool:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 
-from tfgpu_magic.errors import PolicyError, Refused
+from tfgpu_magic.errors import MonitorError, PolicyError, Refused
 from tfgpu_magic.model.answer import Document
 from tfgpu_magic.model.phrases import plain
 from tfgpu_magic.monitor.owners.pids import connection_file
@@ -28,13 +28,17 @@ def find(name: str, own: str) -> tuple[int, str]:
 
     Raises:
         PolicyError: it is the name of none, or of several.
+        MonitorError: no GPU can be looked at.
     """
-    rows = (row for row in fetch.table().processes if row.who == "mine" and row.pid is not None)
+    table = fetch.table()
+    rows = (row for row in table.processes if row.who == "mine" and row.pid is not None)
     named = {
         row.pid: (row.notebook and (row.notebook.path or row.notebook.title)) or row.owner
         for row in rows
         if connection_file(row.pid) is not None
     }
+    if table.error and not named:
+        raise MonitorError(table.error)
     return one_of(name, {**named, os.getpid(): own})
 
 
