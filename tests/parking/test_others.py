@@ -18,6 +18,7 @@ from tests.sizes import LITTLE, MIB
 from tests.waiting import until
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.parking import ask_kernel, other_notebooks
+from tfgpu_magic.parking.outcome import BUSY, UNLOADED, ParkOutcome
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def test_a_kernel_parks_itself_when_it_is_asked(trained: Notebook) -> None:
 
     assert outcome.parked, outcome
     assert "in host memory; CUDA's context stays on the GPU." in outcome.lines[0]
-    assert again == ask_kernel.Outcome(True, ["It is parked already."])
+    assert again == ParkOutcome(True, ["It is parked already."])
     assert digest_in(trained.run("print(digest())")) == digest
 
 
@@ -56,7 +57,7 @@ def test_a_kernel_in_a_cell_is_not_parked_nor_later(trained: Notebook, monkeypat
     reply_to(trained.client, asked)
     monkeypatch.undo()
 
-    assert outcome == ask_kernel.Outcome(False, [ask_kernel.BUSY])
+    assert outcome == ParkOutcome(False, [BUSY])
     assert "Parked in" in ask_kernel.park(trained.pid).lines[0]
 
 
@@ -72,7 +73,7 @@ def test_a_kernel_without_the_extension_says_what_to_do(other: Notebook) -> None
     outcome = ask_kernel.park(other.pid)
     other.run("%load_ext tfgpu_magic")
 
-    assert outcome == ask_kernel.Outcome(False, [ask_kernel.UNLOADED])
+    assert outcome == ParkOutcome(False, [UNLOADED])
 
 
 def test_a_name_is_the_end_of_a_path_or_a_pid() -> None:
@@ -121,6 +122,6 @@ def test_what_is_not_parked_says_why_and_what_to_do(trained: Notebook, other: No
     own = other.run("%tf_gpu park other.ipynb")
 
     assert f"is called 'nobody.ipynb'. There are: model.ipynb ({trained.pid})." in nobody
-    assert f"model.ipynb is not parked. {ask_kernel.UNLOADED}" in without
+    assert f"model.ipynb is not parked. {UNLOADED}" in without
     assert "Not parked." in own
     assert "Neither TensorFlow nor PyTorch has anything on a GPU here." in own
