@@ -17,6 +17,7 @@ from tests.parking.test_kernel import BEGIN
 from tests.sizes import LITTLE, MIB
 from tests.waiting import until
 from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.frameworks import self_report
 from tfgpu_magic.parking import ask_kernel, other_notebooks
 from tfgpu_magic.parking.outcome import BUSY, UNLOADED, ParkOutcome
 
@@ -87,6 +88,16 @@ def test_a_name_is_the_end_of_a_path_or_a_pid() -> None:
         other_notebooks.one_of("model.ipynb", named)
     with pytest.raises(PolicyError, match=r"is called 'odel.ipynb'. There are: .*, other.ipynb \(9\)\.$"):
         other_notebooks.one_of("odel.ipynb", named)
+
+
+def test_nobody_keeps_room_for_what_is_parked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(self_report, "_most", lambda *_, **__: {"GPU-1": MIB})
+    limits = []
+    for parked in (None, MIB):
+        monkeypatch.setattr(self_report, "away", lambda parked=parked: {"GPU-1": (parked, None)})
+        limits += [use.limit for use in self_report.brief().uses if use.gpu == "GPU-1"]
+
+    assert limits == [MIB, None]
 
 
 def test_a_notebook_is_parked_by_its_name_and_every_view_says_so(
