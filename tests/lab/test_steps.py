@@ -25,7 +25,7 @@ from tfgpu_magic.lab.idle_check import idle
 from tfgpu_magic.lab.steps import IdleSteps
 from tfgpu_magic.model.report import GpuUse
 from tfgpu_magic.model.rows import GpuRow, Notebook, ProcessRow, Table
-from tfgpu_magic.parking.ask_kernel import Outcome
+from tfgpu_magic.parking.outcome import ParkOutcome
 from tfgpu_magic.policy.settings import removed
 from tfgpu_magic.server.kernels import Kernels
 
@@ -73,12 +73,12 @@ class Rig:
             steps, "descendants", lambda _: []
         )  # of the test's parent: the isolated cells of other tests
 
-    def park(self, pid: int) -> Outcome:
+    def park(self, pid: int) -> ParkOutcome:
         self.asked.append(pid)
         self.cpu += 30.0  # to find what could leave takes a while
         self.table = replace(self.table, processes=tuple(replace(one, unused=1500.0) for one in self.table.processes))
         self.meanwhile()
-        return Outcome(self.parks, ["Stop them first."])
+        return ParkOutcome(self.parks, ["Stop them first."])
 
     def meanwhile(self) -> None:
         """What happens while a kernel is asked to park itself."""

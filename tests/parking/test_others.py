@@ -17,7 +17,9 @@ from tests.parking.test_kernel import BEGIN
 from tests.sizes import LITTLE, MIB
 from tests.waiting import until
 from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.frameworks import self_report
 from tfgpu_magic.parking import ask_kernel, other_notebooks
+from tfgpu_magic.parking.outcome import BUSY, UNLOADED, ParkOutcome
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +44,7 @@ def test_a_kernel_parks_itself_when_it_is_asked(trained: Notebook) -> None:
 
     assert outcome.parked, outcome
     assert "in host memory; CUDA's context stays on the GPU." in outcome.lines[0]
-    assert again == ask_kernel.Outcome(True, ["It is parked already."])
+    assert again == ParkOutcome(True, ["It is parked already."])
     assert digest_in(trained.run("print(digest())")) == digest
 
 
@@ -56,7 +58,7 @@ def test_a_kernel_in_a_cell_is_not_parked_nor_later(trained: Notebook, monkeypat
     reply_to(trained.client, asked)
     monkeypatch.undo()
 
-    assert outcome == ask_kernel.Outcome(False, [ask_kernel.BUSY])
+    assert outcome == ParkOutcome(False, [BUSY])
     assert "Parked in" in ask_kernel.park(trained.pid).lines[0]
 
 
@@ -72,7 +74,7 @@ def test_a_kernel_without_the_extension_says_what_to_do(other: Notebook) -> None
     outcome = ask_kernel.park(other.pid)
     other.run("%load_ext tfgpu_magic")
 
-    assert outcome == ask_kernel.Outcome(False, [ask_kernel.UNLOADED])
+    assert outcome == ParkOutcome(False, [UNLOADED])
 
 
 def test_a_name_is_the_end_of_a_path_or_a_pid() -> None:
@@ -86,6 +88,16 @@ def test_a_name_is_the_end_of_a_path_or_a_pid() -> None:
         other_notebooks.one_of("model.ipynb", named)
     with pytest.raises(PolicyError, match=r"is called 'odel.ipynb'. There are: .*, other.ipynb \(9\)\.$"):
         other_notebooks.one_of("odel.ipynb", named)
+
+
+def test_nobody_keeps_room_for_what_is_parked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(self_report, "_most", lambda *_, **__: {"GPU-1": MIB})
+    limits = []
+    for parked in (None, MIB):
+        monkeypatch.setattr(self_report, "away", lambda parked=parked: {"GPU-1": (parked, None)})
+        limits += [use.limit for use in self_report.brief().uses if use.gpu == "GPU-1"]
+
+    assert limits == [MIB, None]
 
 
 def test_a_notebook_is_parked_by_its_name_and_every_view_says_so(
@@ -121,6 +133,6 @@ def test_what_is_not_parked_says_why_and_what_to_do(trained: Notebook, other: No
     own = other.run("%tf_gpu park other.ipynb")
 
     assert f"is called 'nobody.ipynb'. There are: model.ipynb ({trained.pid})." in nobody
-    assert f"model.ipynb is not parked. {ask_kernel.UNLOADED}" in without
+    assert f"model.ipynb is not parked. {UNLOADED}" in without
     assert "Not parked." in own
     assert "Neither TensorFlow nor PyTorch has anything on a GPU here." in own

@@ -116,11 +116,12 @@ def test_both_sides_know_the_same_version_owners_and_framework_of_the_policy() -
 
 def everything() -> Table:
     """Return a table with a value in every field."""
-    use = GpuUse(gpu="0", policy="growth", parked=GIB, back=3.2, figures=(*tensorflow(1, 2), *pytorch(1, 2)))
+    use = GpuUse(gpu="0", policy="growth", figures=(*tensorflow(1, 2), *pytorch(1, 2)))
     notebook = Notebook(path="a.ipynb", kernel="k", state="idle", active=1.0, also=("b.ipynb",))
     row = replace(process(8), use=use, notebook=notebook, kernel=7, tone=3)
     child = replace(row, pid=8, call=True, child="python3", owner="a's python3")
-    orphan = replace(process(8), pid=9, kernel=9, began=123, utilisation=0, unused=1.0)
+    parked = GpuUse(gpu="0", parked=GIB, back=3.2)
+    orphan = replace(process(8), pid=9, kernel=9, began=123, utilisation=0, unused=1.0, use=parked)
     told = replace(BUSY.gpus[0], utilisation=3, temperature=54, power=61_000)
     gpu = replace(told, uuid="GPU-1", error="others", mig=True, instance=True, unified=True)
     gpu = replace(gpu, limit=GIB)

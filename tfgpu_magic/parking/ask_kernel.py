@@ -9,7 +9,6 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,37 +17,19 @@ from tfgpu_magic.model.report import Report
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.monitor.owners.pids import began, connection_file
+from tfgpu_magic.parking.outcome import BUSY, MIME, UNLOADED, ParkOutcome
 
 BEGIN_TIMEOUT = 5.0
 """Seconds in which the other kernel must begin; later it would surprise whoever works there by then."""
 ANSWER_TIMEOUT = 300.0
 """Seconds in which it must have answered: to copy all of a large GPU takes a minute."""
 
-BUSY = "A cell runs there: it is parked between cells only."
-UNLOADED = "tfgpu_magic is not loaded there. Run `%load_ext tfgpu_magic` in a cell of that notebook first."
 _PARKED = "Parked"  # the name of the error by which `inside.ipython` answers for a notebook that is parked already
-_MIME = "application/vnd.tfgpu-magic.parked+json"
-_ASK = "__import__('tfgpu_magic.parking.words', fromlist=['asked']).asked"
+_ASK = "__import__('tfgpu_magic.parking.own_process', fromlist=['asked']).asked"
 _POLL = 0.5  # seconds between two looks whether the other kernel is there
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What has become of a notebook that was asked to park; IPython sends it as JSON.
-
-    Attributes:
-        parked: whether it is parked now.
-        lines: what went to host memory and what stays; or why it is not parked, and what to do. A sentence each.
-    """
-
-    parked: bool
-    lines: Sequence[str]
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
-        return {_MIME: asdict(self)}
-
-
-def park(pid: int) -> Outcome:
+def park(pid: int) -> ParkOutcome:
     """Have another notebook of this user's park itself, and wait until it has; it does nothing for a late question.
 
     Args:
@@ -59,14 +40,14 @@ def park(pid: int) -> Outcome:
     """
     path, start = connection_file(pid), began(pid)
     if path is None or start is None:
-        return Outcome(False, [f"Process {pid} is no kernel of a notebook of yours."])
+        return ParkOutcome(False, [f"Process {pid} is no kernel of a notebook of yours."])
     try:
         return _asked(path, pid, start)
     except Exception as error:  # whatever is in that file, or is said by a kernel of another version
         raise MonitorError(f"The kernel with pid {pid} cannot be asked: {error}") from error
 
 
-def _asked(path: Path, pid: int, start: int) -> Outcome:
+def _asked(path: Path, pid: int, start: int) -> ParkOutcome:
     from jupyter_client.blocking.client import BlockingKernelClient  # it is there where kernels are
 
     begun = time.monotonic()
@@ -81,22 +62,27 @@ def _asked(path: Path, pid: int, start: int) -> Outcome:
                 message = client.get_shell_msg(timeout=_POLL)
             except queue.Empty:
                 if time.monotonic() - begun > BEGIN_TIMEOUT and _runs_a_cell(pid):
-                    return Outcome(False, [BUSY])
+                    return ParkOutcome(False, [BUSY])
             else:
                 if message["parent_header"].get("msg_id") == asked:
                     return _outcome(message["content"])
     finally:
         client.stop_channels()
     if began(pid) != start:
-        return Outcome(False, ["Its kernel has ended."])
-    return Outcome(False, [f"Its kernel has not answered within {ANSWER_TIMEOUT:.0f} seconds."])
+        return ParkOutcome(False, ["Its kernel has ended."])
+    return ParkOutcome(False, [f"Its kernel has not answered within {ANSWER_TIMEOUT:.0f} seconds, and may still park."])
 
 
-def _outcome(reply: Mapping[str, Any]) -> Outcome:
+def _outcome(reply: Mapping[str, Any]) -> ParkOutcome:
     if reply.get("ename") == _PARKED:
-        return Outcome(True, ["It is parked already."])
-    said = reply.get("user_expressions", {}).get("parked", {}).get("data", {}).get(_MIME)
-    return Outcome(False, [UNLOADED]) if said is None else Outcome(said["parked"], said["lines"])
+        return ParkOutcome(True, ["It is parked already."])
+    said = reply.get("user_expressions", {}).get("parked", {})
+    if (found := said.get("data", {}).get(MIME)) is not None:
+        return ParkOutcome(found["parked"], found["lines"])
+    if said.get("ename") == ModuleNotFoundError.__name__:
+        return ParkOutcome(False, [UNLOADED])
+    why = said.get("evalue") or reply.get("evalue") or "it runs no Python"
+    return ParkOutcome(False, [f"Its kernel cannot park: {why}."])
 
 
 def _runs_a_cell(pid: int) -> bool:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 
-from tfgpu_magic.errors import PolicyError, Refused
+from tfgpu_magic.errors import MonitorError, PolicyError, Refused
 from tfgpu_magic.model.answer import Document
 from tfgpu_magic.model.phrases import plain
 from tfgpu_magic.monitor.owners.pids import connection_file
@@ -28,13 +28,16 @@ def find(name: str, own: str) -> tuple[int, str]:
 
     Raises:
         PolicyError: it is the name of none, or of several.
+        MonitorError: no GPU can be looked at.
     """
-    rows = (row for row in fetch.table().processes if row.who == "mine" and row.pid is not None)
+    table = fetch.table()
     named = {
         row.pid: (row.notebook and (row.notebook.path or row.notebook.title)) or row.owner
-        for row in rows
-        if connection_file(row.pid) is not None
+        for row in table.processes
+        if row.who == "mine" and row.pid is not None and connection_file(row.pid) is not None
     }
+    if table.error and not named:
+        raise MonitorError(table.error)
     return one_of(name, {**named, os.getpid(): own})
 
 
@@ -47,8 +50,8 @@ def one_of(name: str, named: Mapping[int, str]) -> tuple[int, str]:
         return found[0], _called(found[0], named)
     if found:
         raise PolicyError(f"{name!r} is the name of several: {_listed(found, named)}. Write the pid instead.")
-    others = named.keys() - {os.getpid()}
-    there = f" There are: {_listed(sorted(others), named)}." if others else ""
+    others = {pid: _called(pid, named) for pid in sorted(named) if pid != os.getpid()}
+    there = f" There are: {_listed(others, others)}." if others else ""
     raise PolicyError(f"No other notebook of yours that holds GPU memory is called {name!r}.{there}")
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
@@ -15,13 +14,11 @@ from tfgpu_magic import host
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.model.answer import Document
 from tfgpu_magic.monitor.owners.pids import notebook_of
-from tfgpu_magic.parking import ask_kernel, automatic
-from tfgpu_magic.parking.ask_kernel import Outcome
-from tfgpu_magic.parking.frameworks import Staying
+from tfgpu_magic.parking import ask_kernel, automatic, other_notebooks, own_process
 from tfgpu_magic.parking.inside import ipython
-from tfgpu_magic.parking.inside.process import GatedProcess
-from tfgpu_magic.parking.mechanism import FrameworkMechanism, check, described
-from tfgpu_magic.parking.reported import ReportedMechanism
+from tfgpu_magic.parking.mechanism import check, described
+from tfgpu_magic.parking.own_process import of as _of
+from tfgpu_magic.parking.own_process import staying
 from tfgpu_magic.policy.word import Line
 from tfgpu_magic.units import rounded
 
@@ -42,8 +39,6 @@ def answer(line: Line) -> Document | None:
     if line.rest.startswith("-"):
         raise Refused(f"`{line.text}` is not understood.{line.word.forms}", verdict="")
     if line.rest:
-        from tfgpu_magic.parking import other_notebooks  # whose table of the GPUs only this needs
-
         pid, called = other_notebooks.find(line.rest, notebook_of(shell))
         if pid != os.getpid():
             return other_notebooks.park(pid, called)
@@ -58,53 +53,18 @@ def offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
     return [PurePath(one.notebook).name for one in ask_kernel.reports() if one.kernel and one.pid > 0]
 
 
-@cache
-def _of(shell: Any) -> tuple[GatedProcess, FrameworkMechanism]:
-    mechanism = FrameworkMechanism()
-    return GatedProcess(shell, ReportedMechanism(mechanism)), mechanism
-
-
 def _checked(shell: Any) -> Document:
     found = check()
     against = [*_of(shell)[0].against(), *found.reasons]
-    first = f"{rounded(found.leaving)} can go to host memory; {_staying(found.stays)}. Nothing was changed."
+    first = f"{rounded(found.leaving)} can go to host memory; {staying(found.stays)}. Nothing was changed."
     return Document(
         *[first] * bool(found.leaving), *(f"It cannot be parked now: {one}" for one in against), *described(found.stays)
     )
 
 
-def asked(before: float) -> Outcome:
-    """Park this process for another one, which has asked its kernel (`ask_kernel`): no cell runs.
-
-    Args:
-        before: when the question is too old, in seconds since the epoch.
-    """
-    shell = host.shell()
-    if host.magics(shell) is None:
-        return Outcome(False, [ask_kernel.UNLOADED])
-    return Outcome(False, [ask_kernel.BUSY]) if time.time() > before else _parked(shell)
-
-
 def _park(shell: Any) -> None:
     """Park this process, and show below the cell what became of it."""
-    outcome = _parked(shell)
+    outcome = own_process.park(shell)
     first, *rest = [*outcome.lines] if outcome.parked else ["Not parked.", *outcome.lines]
     back = ["All is back before the next cell runs."] * outcome.parked
     display(Document(first, *back, *rest))  # type: ignore[no-untyped-call]  # IPython's
-
-
-def _parked(shell: Any) -> Outcome:
-    """Park this process, and return what became of it."""
-    process, mechanism = _of(shell)
-    begun = time.monotonic()
-    against = process.park()
-    if against:
-        return Outcome(False, against)
-    seconds = time.monotonic() - begun
-    first = f"Parked in {seconds:.1f} s: {rounded(mechanism.parked)} in host memory; {_staying(mechanism.stays)}."
-    return Outcome(True, [first, *described(mechanism.stays)])
-
-
-def _staying(stays: Sequence[Staying]) -> str:
-    size = sum(one.size or 0 for one in stays)
-    return f"{rounded(size)} and CUDA's context stay on the GPU" if size else "CUDA's context stays on the GPU"
