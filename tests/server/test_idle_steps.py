@@ -121,7 +121,7 @@ def test_an_idle_notebook_is_told_of_and_shut_down_and_one_in_use_is_not(
 
 TRAINED = """
 %load_ext tfgpu_magic
-%tf_gpu growth --release
+%tf_gpu visible 0; growth --release
 import numpy as np, tensorflow as tf
 kept = np.random.default_rng(3).integers(1, 99, 2**27).astype("float32")
 variable = tf.Variable(kept)
