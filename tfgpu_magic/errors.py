@@ -65,7 +65,8 @@ class Refused(TfGpuError, RuntimeError):
         more: what else the text says before the ways out.
         lead: the text that introduces the ways out.
         ways: what can be asked instead, the words of a line of `%tf_gpu` each, the nearest first.
-        crowded: whether it could be had if other processes held less, so that it may be worth waiting.
+        crowded: the GPUs, by their `allocation.key`, on which it could be had if other processes held less, so that it
+            may be worth waiting.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Refused(TfGpuError, RuntimeError):
         more: str = "",
         lead: str = "",
         ways: Sequence[str] = (),
-        crowded: bool = False,
+        crowded: Sequence[str] = (),
     ) -> None:
         super().__init__(reason)
         self.reason, self.verdict, self.more = reason, verdict, more

@@ -126,6 +126,8 @@ test('the running list says what a kernel holds on all GPUs, and for how long wi
   const unseen = { kernel: 'c', pid: 9, active: NOW - 8 * HOUR }; // it was idle for hours before anybody looked
   rows.push(holds({ ...unseen, unused: NOW - 8 * HOUR }), holds({ ...unseen, gpu: '1' }));
   rows.push(holds({ kernel: 'd', pid: 10, active: NOW - 2 * HOUR }));
+  const parked = { kernel: 'e', pid: 11, kind: 'C', held: GIB / 2, parked: 2 * GIB };
+  rows.push(holds(parked), holds({ ...parked, gpu: '1' }));
 
   assert.deepEqual(
     kernels(seen(rows), 'GiB', ENGLISH).map(({ row: { kernel }, text }) => [kernel, text]),
@@ -133,7 +135,8 @@ test('the running list says what a kernel holds on all GPUs, and for how long wi
       ['k', '11.0 GiB, unused 2 h'],
       ['b', '10.0 GiB'],
       ['c', '20.0 GiB, idle 8 h, unused 2 h'],
-      ['d', '10.0 GiB, unused 2 h']
+      ['d', '10.0 GiB, unused 2 h'],
+      ['e', 'parked: 4 GiB in host memory, 1 GiB stay, unused 2 h']
     ]
   );
 });
@@ -229,12 +232,14 @@ const IDLE: Idle = {
   put_off: false
 };
 
-test('of one that the server shuts down it says what is held, since when, and what will be done', () => {
+test('of one that the server parks and shuts down it says what is held, since when, and what will be done', () => {
   const says = (rest: Partial<Idle>): string => sentence({ ...IDLE, ...rest }, 'GiB', ENGLISH);
   const holds = 'train.ipynb has held 5.0 GiB for 2 h without using it.';
 
   assert.equal(says({}), holds);
+  assert.equal(says({ due: { park: 4 * HOUR } }), `${holds} It will be parked in 4 h`);
   assert.equal(says({ due: { stop: 22 * HOUR } }), `${holds} It will be shut down in 22 h`);
+  assert.equal(says({ due: { park: 0, stop: 90 } }), `${holds} It will be parked in a minute, and shut down in 1 min`);
   assert.equal(says({ due: { stop: 0 } }), `${holds} It will be shut down in a minute`);
-  assert.ok(says({ name: 'x'.repeat(300), due: { stop: 22 * HOUR } }).length <= 140);
+  assert.ok(says({ name: 'x'.repeat(300), due: { park: 4 * HOUR, stop: 22 * HOUR } }).length <= 140);
 });

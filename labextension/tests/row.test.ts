@@ -94,6 +94,20 @@ test('it says how much of its GPU a process uses', () => {
   assert.equal(line({ utilisation: 0 }), '');
 });
 
+test('it says how much of it is parked, and how long it took to come back', () => {
+  const parked: Partial<Row> = { parked: 12 * GIB, held: GIB / 2, kind: 'C', figures: { PyTorch: { allocated: 0 } } };
+
+  assert.equal(line({ ...parked, policy: 'growth' }), 'parked: 12 GiB in host memory, 0.5 GiB stay, growth');
+  assert.equal(
+    line({ ...parked, ...tensorflow(0, GIB) }),
+    'parked: 12 GiB in host memory, 0.5 GiB stay, in use 0.0, peak 1.0'
+  );
+  assert.equal(line({ ...parked, kind: undefined! }), 'parked: 12 GiB in host memory'); // what the driver does not list has its context, too
+  assert.equal(text({ ...parked, unused: 2800 }), 'unused 2 h');
+  assert.equal(line({ back: 3.2 }), 'back in 3.2 s');
+  assert.equal(line({ back: 125 }), 'back in 2 min');
+});
+
 test('a framework that nobody had heard of says what it says under its own name', () => {
   const figures = { Novum: { pooled: 3 * GIB, 'handed out': GIB }, Idle: { pooled: 0 } };
 

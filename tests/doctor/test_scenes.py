@@ -55,7 +55,7 @@ def test_what_tried_parking_is_refused_by_a_sentence_and_nothing_is_checked(apar
     done = doctor(apart, "--json", option)
 
     assert (done.stdout, bool(done.returncode)) == ("", True)
-    assert "`--park` was removed: parking is being rebuilt, and nothing was checked." in done.stderr
+    assert "`--park` was removed, and nothing was checked. Run `%tf_gpu park --check` in a notebook" in done.stderr
 
 
 def test_without_a_driver_that_is_the_fault_and_tensorflow_is_blamed_for_nothing(apart: Machine) -> None:

@@ -143,7 +143,7 @@ ERRORS = [
     TimedOut("It took too long.", seconds=2.5),
     Unpicklable("x cannot be sent.", what="x"),
     Refused("GPU 0 is full.", more=" So is GPU 1.", lead=" Fits now:   ", ways=["growth"]),
-    TooLate("No call can have it.", verdict=NOT_STARTED, crowded=True),
+    TooLate("No call can have it.", verdict=NOT_STARTED, crowded=["GPU-1"]),
 ]
 
 

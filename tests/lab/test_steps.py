@@ -18,10 +18,14 @@ import pytest
 
 from tests.sizes import GIB
 from tfgpu_magic import policy
+from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import MonitorError, PolicyError
 from tfgpu_magic.lab import steps
+from tfgpu_magic.lab.idle_check import idle
 from tfgpu_magic.lab.steps import IdleSteps
+from tfgpu_magic.model.report import GpuUse
 from tfgpu_magic.model.rows import GpuRow, Notebook, ProcessRow, Table
+from tfgpu_magic.parking.outcome import ParkOutcome
 from tfgpu_magic.policy.settings import removed
 from tfgpu_magic.server.kernels import Kernels
 
@@ -34,6 +38,10 @@ IDLE = replace(ROW, unused=1000.0, utilisation=0)
 OTHER_PID, OTHER = os.getppid(), replace(NOTEBOOK, path="other.ipynb", kernel="other")
 OTHER_IDLE = replace(IDLE, pid=OTHER_PID, owner="other.ipynb", notebook=OTHER, kernel=OTHER_PID)
 FILE = '[idle]\nnotify = "2m"\nstop = "6m"\n'
+PARKS = f'{FILE}park = "4m"\n'
+REPORTS = GpuUse(gpu="0")
+ASKED = replace(IDLE, use=REPORTS)
+"""What can be asked to park itself."""
 
 
 class FakeKernels(Kernels):
@@ -55,7 +63,8 @@ class Rig:
     """Steps of a server, and what is to be seen of its one kernel."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.kernels, self.cpu = FakeKernels(), 0.0
+        self.kernels, self.cpu, self.asked, self.parks = FakeKernels(), 0.0, list[int](), False
+        monkeypatch.setattr(steps, "parts", lambda _: [self.park])
         self.table = Table(time=2000.0, gpus=(GpuRow(gpu="0", name="A100"),), processes=(IDLE,))
         self.steps = IdleSteps(self.kernels, logging.getLogger("tests"), every=30.0)
         self.steps._watcher.see = lambda *_: self.table  # type: ignore[method-assign]
@@ -63,6 +72,16 @@ class Rig:
         monkeypatch.setattr(
             steps, "descendants", lambda _: []
         )  # of the test's parent: the isolated cells of other tests
+
+    def park(self, pid: int) -> ParkOutcome:
+        self.asked.append(pid)
+        self.cpu += 30.0  # to find what could leave takes a while
+        self.table = replace(self.table, processes=tuple(replace(one, unused=1500.0) for one in self.table.processes))
+        self.meanwhile()
+        return ParkOutcome(self.parks, ["Stop them first."])
+
+    def meanwhile(self) -> None:
+        """What happens while a kernel is asked to park itself."""
 
     def looks(self, minutes: float, *rows: ProcessRow) -> None:
         """Look for so long, at these rows if any are given."""
@@ -301,19 +320,106 @@ def test_what_fails_for_one_is_done_for_the_others(rig: Rig, monkeypatch: pytest
     assert rig.kernels.ended == ["other"]
 
 
-def test_a_step_that_nothing_takes_any_more_is_logged_once_and_the_others_are_taken(
+def test_what_cannot_be_parked_is_asked_once_and_shut_down_at_its_hour(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    refused = f"tfgpu_magic: `park` in [idle], from {policy.FILE}, is NOT in force: parking is being rebuilt"
-    policy.FILE.write_text(f'{FILE}park = "4m"\n')
-    log = logging.getLogger("tests")
-    steps_of(rig.kernels, log)
-    assert [record.getMessage().startswith(refused) for record in caplog.records] == [True]
-    caplog.clear()
-    rig.looks(6.5)
+    policy.FILE.write_text(PARKS)
+    rig.looks(2.5, ASKED)
+    assert rig.told["due"] == {"park": 120.0, "stop": 240.0}
+    rig.looks(2)
+    assert (rig.asked, rig.told["due"]) == ([PID], {"stop": 120.0})
+    rig.looks(2.5)  # what it did at the question is no use, and the look after it counts for nothing
+    assert (rig.asked, rig.kernels.ended) == ([PID], ["k"])
+    holds = "tfgpu_magic: train.ipynb holds 5 GiB of GPU memory without use"
+    page = "Once a page in sight has told its owner, it will be shut down after 4 min more"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{holds} since 2 min. It will be parked after 2 min more. {page}",
+        f"{holds} since 4 min: it was not parked. Stop them first.",
+        f"{holds} since 6 min: it was shut down, by the administrator's file",
+    ]
 
-    assert rig.kernels.ended == ["k"]
-    assert [record.getMessage().startswith(refused) for record in caplog.records] == [True, False, False]
+
+@pytest.mark.parametrize(("stays", "ended"), [(GIB, []), (5 * GIB, ["k"])])
+def test_what_is_parked_is_not_parked_again_and_not_shut_down_unless_most_of_it_stays(
+    rig: Rig, caplog: pytest.LogCaptureFixture, stays: int, ended: list[str]
+) -> None:
+    rig.parks = True
+    policy.FILE.write_text(PARKS)
+    rig.looks(4.5, ASKED)
+    assert caplog.records[-1].getMessage().endswith("since 4 min: it was parked, by the administrator's file")
+    rig.looks(2.5, replace(ASKED, held=stays, unused=1500.0, use=replace(REPORTS, parked=4 * GIB)))
+
+    assert (rig.asked, rig.kernels.ended) == ([PID], ended)
+
+
+def test_a_cell_after_it_was_asked_is_use(rig: Rig) -> None:
+    policy.FILE.write_text(PARKS)
+    rig.looks(4.5, ASKED)
+    rig.looks(0.5, replace(ASKED, notebook=replace(NOTEBOOK, active=901.0)))
+
+    assert rig.told["idle"] == 0.0
+
+
+@pytest.mark.parametrize("row", [IDLE, replace(ASKED, use=replace(REPORTS, parked=GIB))])
+def test_what_cannot_be_asked_and_what_was_parked_before_is_not_asked(rig: Rig, row: ProcessRow) -> None:
+    policy.FILE.write_text(PARKS)
+    rig.looks(2.5, row)
+    assert rig.told["due"] == {"stop": 240.0}
+    rig.looks(2)
+    assert rig.asked == []
+
+
+def test_one_that_was_not_asked_since_it_was_renamed_is_asked_later(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy.FILE.write_text(PARKS)
+    rig.looks(4, ASKED)
+
+    def see(_: object) -> Table:
+        rig.kernels.there = {PID: replace(NOTEBOOK, path="tried.ipynb")}
+        return rig.table
+
+    monkeypatch.setattr(rig.steps._watcher, "see", see)
+    rig.looks(0.5)
+    assert rig.asked == []
+    rig.looks(0.5)
+    assert rig.asked == [PID]
+
+
+def test_not_today_counts_while_it_is_asked(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rig, "meanwhile", lambda: rig.steps.not_today(PID, "k"))
+    policy.FILE.write_text(PARKS)
+    rig.looks(8, ASKED)
+
+    assert (rig.asked, rig.told["put_off"], rig.kernels.ended) == ([PID], True, [])
+
+
+@pytest.mark.parametrize(
+    ("says", "why"),
+    [
+        ("", ""),
+        ('policy = "growth --release"\n', ""),
+        ('policy = "limit 50%"\n', "and the policy there is `limit 50%`."),
+        ('policy = "growth"\n', "and the policy there is `growth`."),
+        (f'policy = "growth --release"\npolicies = {{ {os.getegid()} = "growth" }}\n', "the policy there is `growth`."),
+        ('ceiling = "limit 50%"\n', "and the ceiling there is `limit 50%`, and `growth --release` keeps to no limit."),
+        ('policy = "nonsense"\n', ""),  # which is told elsewhere
+    ],
+)
+def test_what_the_file_itself_keeps_from_being_parked_is_logged_once(
+    rig: Rig, caplog: pytest.LogCaptureFixture, says: str, why: str
+) -> None:
+    policy.FILE.write_text(f"{says}{PARKS}")
+    steps_of(rig.kernels, logging.getLogger("tests"))
+    found = [one.outcome.name for one in idle(ThisMachine(environ={}))]
+    told = [record.getMessage() for record in caplog.records]
+
+    assert len(told) == bool(why)
+    assert found == ["idle.not_parked"] * bool(why) + ["idle.holds"]
+    if why:
+        assert told[0].startswith(f"tfgpu_magic: `park` in [idle], from {policy.FILE}, moves PyTorch's memory only: ")
+        assert why in told[0]
+    policy.FILE.write_text(f"{says}{FILE}")
+    assert steps_of(rig.kernels, logging.getLogger("tests")) == "idle"
+    assert [record.getMessage() for record in caplog.records] == told
 
 
 @pytest.mark.parametrize("name", ["parking", "parking_memory", "parking_disk", "parking_on_open_module", "bound"])

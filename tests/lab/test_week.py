@@ -1,4 +1,4 @@
-"""The idle ladder over a week of twelve users, as data: told and shut down as written, nobody in use touched."""
+"""The idle ladder over a week of twelve users, as data: told, parked, shut down as written, nobody in use touched."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from tests.sizes import GIB, MIB
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.lab import ladder
-from tfgpu_magic.lab.ladder import Action, IdleLook, IdleState, Rule, refused_steps, rule_of
+from tfgpu_magic.lab.ladder import Action, IdleLook, IdleState, Rule, rule_of
 
 HOUR = 3600.0
 LOOK = 30.0
 WEEK = 7 * 24
-USUAL = Rule(2 * HOUR, 24 * HOUR)
+USUAL = Rule(2 * HOUR, stop=24 * HOUR)
+PARKS = Rule(2 * HOUR, 6 * HOUR, 24 * HOUR)
 TOLD_ONLY = Rule(2 * HOUR)
 
 
@@ -46,10 +47,17 @@ class User:
     not_today: tuple[float, ...] = ()
     rule: Rule = USUAL
     held: int = 5 * GIB
+    parks: bool = False
 
 
 USERS = {
     "ann goes home for the week": User(((3, "tell"), (25, "stop"))),
+    "bob's is parked": User(((3, "tell"), (7, "park")), rule=PARKS, parks=True),
+    "bea's cannot be parked": User(((3, "tell"), (7, "park"), (25, "stop")), rule=PARKS),
+    "bo says not today": User(((3, "tell"), (31, "park")), not_today=(4,), rule=PARKS, parks=True),
+    "bess comes back to one that was not parked": User(
+        ((3, "tell"), (7, "park"), (12, "tell"), (16, "park"), (34, "stop")), used=((0, 1), (9.5, 10)), rule=PARKS
+    ),
     "cy runs a cell every hour": User(used=tuple((hour, hour + 0.02) for hour in range(WEEK))),
     "dan computes all week": User(used=((0, WEEK),)),
     "eve says not today once": User(((3, "tell"), (49, "stop")), not_today=(4, 30, 40), used=((0, 1),)),
@@ -75,7 +83,7 @@ def within(hour: float, spells: Spells) -> bool:
 
 def week(user: User) -> Iterator[tuple[float, str, IdleLook]]:
     """Give what is done: the hour, the step, and what was seen then."""
-    kept, stopped = IdleState(), False
+    kept, held, stopped = IdleState(), user.held, False
     said = list(user.not_today)
     for look in range(int(WEEK * HOUR / LOOK)):
         hour = look * LOOK / HOUR
@@ -85,10 +93,11 @@ def week(user: User) -> Iterator[tuple[float, str, IdleLook]]:
             kept = kept.not_today()
             said.pop(0)
         used = None if within(hour, user.unknown) else within(hour, user.used)
-        now = IdleLook(LOOK, None if used is None else user.held, used)
+        now = IdleLook(LOOK, None if used is None else held, used)
         action, kept = step(user.rule, now, kept)
         if action:
             yield hour, action, now
+        held = 0 if action == "park" and user.parks else held
         stopped = action == "stop"
 
 
@@ -113,7 +122,7 @@ looks = st.lists(
     ),
     max_size=60,
 )
-rules = st.lists(st.floats(1, 900), min_size=2, max_size=2, unique=True).map(lambda times: Rule(*sorted(times)))
+rules = st.lists(st.floats(1, 900), min_size=3, max_size=3, unique=True).map(lambda times: Rule(*sorted(times)))
 
 
 @given(rules, looks, st.sets(st.integers(0, 60)))
@@ -137,6 +146,8 @@ def test_whatever_is_seen_no_step_comes_before_its_time_or_without_the_one_befor
         if action == "tell":
             assert idle >= rule.notify - 1e-6
             told = idle
+        elif action == "park":
+            assert idle >= rule.park - 1e-6
         elif action:
             assert idle - told >= rule.stop - rule.notify - 1e-6
 
@@ -160,19 +171,23 @@ def test_a_look_that_is_missing_or_unknown_only_delays(rule: Rule, seen: list[Id
 def test_what_is_due_is_counted_from_when_the_owner_was_told() -> None:
     late = IdleState(idle=11 * HOUR, told=10 * HOUR)
 
-    assert late.due(USUAL) == {"stop": 21 * HOUR}
+    assert late.due(USUAL) == late._replace(asked=True).due(PARKS) == {"stop": 21 * HOUR}
+    assert late.due(PARKS) == {"park": 0.0, "stop": 21 * HOUR}
     assert late.not_today().due(USUAL) == {"stop": 45 * HOUR}
     assert late.not_today().not_today() == late.not_today()
     assert IdleState().not_today() == IdleState()
 
 
-def test_who_has_no_page_in_sight_is_to_be_told_once_and_keeps_all() -> None:
+@pytest.mark.parametrize(
+    ("rule", "steps"), [(USUAL, ["tell"]), (PARKS, ["tell", "park"]), (Rule(park=6 * HOUR), ["park"])]
+)
+def test_who_has_no_page_in_sight_is_to_be_told_once_and_keeps_all(rule: Rule, steps: list[str]) -> None:
     kept, done = IdleState(), []
     for _ in range(int(48 * HOUR / LOOK)):
-        action, kept = ladder.step(USUAL, IdleLook(LOOK, 5 * GIB, used=False), kept)
+        action, kept = ladder.step(rule, IdleLook(LOOK, 5 * GIB, used=False), kept)
         done += [action] if action else []
 
-    assert (done, kept.told) == (["tell"], None)
+    assert (done, kept.told) == (steps, None)
     assert kept.shown().due(USUAL) == {"stop": 22 * HOUR}  # the hours of the rule
     assert kept.shown().shown() == kept.shown()
     assert IdleState().shown() == IdleState()
@@ -188,16 +203,16 @@ def test_who_is_told_late_has_the_hours_of_the_rule_all_the_same() -> None:
     assert done[:2] == [(0, "tell"), (22, "stop")]
 
 
-FILE = {"notify": "2h", "stop": "24h", "groups": {"staff": {"stop": "never"}, "1001": {"stop": "4h"}}}
+FILE = {"notify": "2h", "park": "6h", "stop": "24h", "groups": {"staff": {"stop": "never"}, "1001": {"park": "4h"}}}
 
 
 @pytest.mark.parametrize(
     ("groups", "rule"),
     [
-        ((), USUAL),
-        (("staff", "1001"), USUAL._replace(stop=math.inf)),
-        (("1001",), USUAL._replace(stop=4 * HOUR)),
-        (("", "others"), USUAL),
+        ((), PARKS),
+        (("staff", "1001"), PARKS._replace(stop=math.inf)),
+        (("1001",), PARKS._replace(park=4 * HOUR)),
+        (("", "others"), PARKS),
     ],
 )
 def test_the_first_group_of_the_file_counts_and_the_rest_is_everybodys(groups: tuple[str, ...], rule: Rule) -> None:
@@ -211,6 +226,9 @@ def test_the_first_group_of_the_file_counts_and_the_rest_is_everybodys(groups: t
         lambda file: file | {"notify": "never"},
         lambda file: file | {"stop": 6},
         lambda file: file | {"stop": "6 weeks"},
+        lambda file: file | {"park": "24h"},
+        lambda file: file | {"park": 6},
+        lambda file: file | {"groups": {"staff": {"park": "25h"}}},
         lambda file: file | {"hours": "2h"},
         lambda file: file | {"groups": {"staff": "2h"}},
         lambda file: file | {"groups": {"staff": {"stop": "1h"}}},
@@ -221,31 +239,3 @@ def test_the_first_group_of_the_file_counts_and_the_rest_is_everybodys(groups: t
 def test_a_flawed_table_is_of_no_use_to_anybody(change: Callable[[object], object]) -> None:
     with pytest.raises(PolicyError, match=r"\[idle\]"):
         rule_of(change(FILE), ())
-
-
-@pytest.mark.parametrize(
-    ("change", "places"),
-    [
-        ({}, ""),
-        ({"park": "6h"}, "[idle]"),
-        ({"park": 6}, "[idle]"),  # whatever it is
-        ({"groups": {"staff": {"park": "25h"}}}, "[idle] groups.staff"),
-        ({"park": "6h", "groups": {"staff": {"park": "25h"}, "1001": {}}}, "[idle] and in [idle] groups.staff"),
-    ],
-)
-def test_park_is_refused_by_name_wherever_it_stands_and_the_other_steps_are_in_force(
-    change: dict[str, object], places: str
-) -> None:
-    table = {"notify": "2h", "stop": "24h", **change}
-    said = refused_steps(table, "the file")
-
-    assert rule_of(table, ("staff",)) == USUAL
-    assert bool(said) == bool(places)
-    if places:
-        assert said.startswith(f"`park` in {places}, from the file, is NOT in force: parking is being rebuilt")
-        assert said.endswith("`notify` and `stop` are in force.")
-
-
-@pytest.mark.parametrize("table", [None, "2h", {"groups": ["staff"]}, {"groups": {"staff": "2h"}}])
-def test_no_table_and_a_flawed_one_have_no_step_to_refuse(table: object) -> None:
-    assert refused_steps(table, "the file") == ""

@@ -36,13 +36,15 @@ MISTAKES = [
     *((line, "would undo") for line in ("growth; limit 2GiB", "limit 2GiB; growth", "visible 0; pick")),
     ("limit 0=1GiB; limit 1GiB", "would undo"),
     *(
-        (f"park {rest}", f"`park {rest}` is not understood. Write `%tf_gpu park` or `%tf_gpu park --check`.")
-        for rest in ("eval.ipynb", "--auto 20m", "--to disk", "x y")
+        (f"park {rest}", f"`park {rest}` is not understood. Write `%tf_gpu park` or ")
+        for rest in ("--to disk", "--when-needed", "--auto off --when-needed", "--auto 20m eval.ipynb")
     ),
     *(
         (f"unpark {rest}", f"`unpark {rest}` is not understood. Write `%tf_gpu unpark` or `%tf_gpu unpark --")
         for rest in ("eval.ipynb", "--without-gpu")
     ),
+    ("park --auto", "--auto after which time? Write `%tf_gpu park` or "),
+    ("park --auto 20", "20 of what? Write 20s or 20m."),
     ("checkpoint", "`%tf_gpu park` moves this notebook's variables and tensors to host memory until its next cell."),
     ("growth; park", "`park` is no policy: it stands alone"),
 ]

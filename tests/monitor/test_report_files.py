@@ -36,7 +36,7 @@ REPORT = Report(
             logical=(LogicalGpu(name="GPU:0", limit=3),),
             figures=(*tensorflow(1, 2), *pytorch(4, 5)),
         ),
-        GpuUse(gpu="GPU-2", policy="hidden"),
+        GpuUse(gpu="GPU-2", policy="hidden", parked=6, back=0.5),
     ),
     notes=("Note.",),
     stage="using the GPUs",

@@ -423,6 +423,7 @@ def test_memory_is_worth_asking_back_where_a_notebook_of_mine_has_long_been_idle
     assert using(*pytorch(GIB, most)).spare(300.0)  # what it has reserved and does not use comes back, too
     assert not using(*tensorflow(most)).spare(300.0)
     assert not using().spare(300.0)
+    assert not replace(idle, use=GpuUse(gpu="0", figures=tensorflow(0), parked=GIB)).spare(300.0)
 
 
 def test_summary_and_notes_are_kept_and_a_report_of_a_gpu_that_is_not_here_changes_nothing_else() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.jupyter import Notebook, serving
-from tests.lab.test_steps import FILE, Rig
+from tests.lab.test_steps import ASKED, FILE, PARKS, Rig
 from tests.processes import QUIET
 from tests.transcript import scenes
 from tests.transcript.kept import compare
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 IDLES: list[tuple[str, str, Callable[[Rig], object]]] = [
     ("It is told of, and shut down", FILE, lambda rig: rig.looks(7)),
-    ("Nothing takes a step", f'{FILE}park = "4m"\n', lambda rig: rig.looks(7)),
+    ("It is parked", PARKS, lambda rig: parked(rig)),
+    ("It cannot be parked, and is shut down", PARKS, lambda rig: rig.looks(7, ASKED)),
+    ("The file keeps TensorFlow's from being parked", f'policy = "limit 50%"\n{PARKS}', lambda rig: rig.looks(1)),
     ("It is told of, and nothing follows", '[idle]\nnotify = "2h"\nstop = "never"\n', lambda rig: rig.looks(121)),
     ("The driver does not answer", FILE, lambda rig: blind(rig)),
     *(
@@ -53,6 +55,11 @@ def blind(rig: Rig) -> None:
     """Look, and see nothing."""
     rig.table = replace(rig.table, error="The NVIDIA driver does not answer.")
     rig.looks(1)
+
+
+def parked(rig: Rig) -> None:
+    rig.parks = True
+    rig.looks(4.5, ASKED)
 
 
 def test_each_outcome_of_the_doctor() -> None:

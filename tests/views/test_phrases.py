@@ -10,10 +10,14 @@ from hypothesis import strategies as st
 
 from tests.figures import pytorch, tensorflow
 from tests.sizes import GIB
+from tfgpu_magic.engine.status import Status
 from tfgpu_magic.model import phrases
+from tfgpu_magic.model.report import GpuUse
 from tfgpu_magic.model.rows import GpuRow, Notebook
 
-from .tables import BUSY, process
+from .tables import BUSY, EMPTY, process
+from .test_table import Page, html
+from .test_terminal import lines
 
 
 @pytest.mark.parametrize(
@@ -92,6 +96,24 @@ def test_several_pools_have_peaks() -> None:
     assert phrases.use(row) == "in use  1.0  peak 10.0 GiB"
     assert phrases.use(replace(row, figures=(in_use, replace(peak, what="peaks")))) == "in use  1.0  peaks 10.0 GiB"
     assert phrases.use(replace(row, figures=())) == ""
+
+
+@pytest.mark.parametrize(
+    ("use", "held", "shown"),
+    [
+        (GpuUse(gpu="0", parked=12 * GIB), 0.5, "parked: 12 GiB in host memory, 0.5 GiB stay"),
+        (GpuUse(gpu="0", parked=12 * GIB), None, "parked: 12 GiB in host memory"),
+        (GpuUse(gpu="0", back=3.21), 12.0, "back in 3.2 s"),
+    ],
+)
+def test_how_a_process_is_parked_stands_below_it_in_every_view(use: GpuUse, held: float | None, shown: str) -> None:
+    row = replace(process(held), use=replace(use, figures=pytorch(0, 0)))
+    table = replace(EMPTY, processes=(row,))
+
+    assert phrases.details(row) == [shown, "PyTorch allocated 0.0  peak 0.0  reserved 0.0 GiB"]
+    assert shown in repr(Status(table))
+    assert shown in Page(html(table)).text
+    assert ("parked" in "".join(lines(table, 200))) == (use.parked is not None)
 
 
 def test_what_is_special_about_a_gpu_stands_by_its_name() -> None:

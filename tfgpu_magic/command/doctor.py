@@ -38,7 +38,10 @@ def prepare(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Do every check, and print what each finds as soon as it is done."""
     if options.park:
-        raise TfGpuError("`--park` was removed: parking is being rebuilt, and nothing was checked. Leave it out.")
+        raise TfGpuError(
+            "`--park` was removed, and nothing was checked. Run `%tf_gpu park --check` in a notebook: it says what can "
+            "leave the GPU, and what stays."
+        )
     machine = ThisMachine(quick=options.quick)
     found: list[Finding] = []
     live = not options.json and is_drawn_on()

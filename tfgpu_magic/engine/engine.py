@@ -21,10 +21,12 @@ from tfgpu_magic.frameworks import NAMES
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow.devices import current_stage
 from tfgpu_magic.host import here, host
+from tfgpu_magic.leases.allocation import key
 from tfgpu_magic.model import TENSORFLOW, phrases
 from tfgpu_magic.model.answer import Document, grid, headline
 from tfgpu_magic.model.said import in_commas, listed, say
 from tfgpu_magic.model.snapshot import Snapshot
+from tfgpu_magic.monitor.board import wanted
 from tfgpu_magic.monitor.driver.look import look
 from tfgpu_magic.policy import fallback, parser
 from tfgpu_magic.policy import plan as planning
@@ -87,7 +89,11 @@ def apply(
     asked = parser.parse(policy) if isinstance(policy, str) else policy
     snapshot = see()
     with other_processes.settling(Policy((*current().asked, *asked))) as processes:
-        made = _plan(asked, frameworks, snapshot, processes)
+        try:
+            made = _plan(asked, frameworks, snapshot, processes)
+        except Refused as error:
+            wanted.note(error.crowded)
+            raise
         if not made.in_force:
             enforcement.enforce(made)
         elif not made.others.asked.asks_the_same(current().others.asked):
@@ -281,7 +287,7 @@ def _rows(plan: Plan) -> list[tuple[str, ...]]:
 
 
 def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: OtherProcesses) -> Plan:
-    """Return the plan for words of now; a refusal says whether others' giving way would change it."""
+    """Return the plan for words of now; a refusal says on which GPUs others' giving way would change it."""
     try:
         return _planned(asked, frameworks, snapshot, processes)
     except Refused as error:
@@ -290,7 +296,8 @@ def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: 
             with contextlib.suppress(Refused):
                 then = snapshot._replace(gpus=tuple(empty))
                 # Nobody reads its refusal, and so no names.
-                error.crowded = bool(_planned(asked, frameworks, then, OtherProcesses(), names=lambda *_: {}))
+                would = _planned(asked, frameworks, then, OtherProcesses(), names=lambda *_: {})
+                error.crowded = [key(device.gpu) for device in would.devices]
         raise
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
@@ -27,6 +27,9 @@ _Changed: TypeAlias = Mapping[str, Mapping[str, int | None]]
 
 ORDER_TIMEOUT = 0.4
 """Seconds to wait for CUDA's order of GPUs: a report must be quick, and the order is known after the first plan."""
+
+away: Callable[[], Mapping[str, tuple[int | None, float | None]]] = dict
+"""Returns what `GpuUse` has as `parked` and `back`, by the GPU's UUID; `parking` sets it."""
 
 DEFAULT = say("default: no limit")
 """The policy of a GPU for which nothing was asked."""
@@ -68,7 +71,10 @@ def brief() -> Report:
     plan = RUNTIME.current
     limits, changed = _limits(process, plan), registry.changed(plan.others.parts)
     promised = _most(plan, limits.by_gpu, changed, promised=True)
-    uses = tuple(replace(use, limit=promised.get(use.gpu)) for use in _uses(process, plan, {}, limits, changed))
+    uses = tuple(
+        replace(use, limit=None if use.parked else promised.get(use.gpu))  # others may have the room meanwhile
+        for use in _uses(process, plan, {}, limits, changed)
+    )
     return Report(pid=os.getpid(), summary="", uses=uses, stage=process.stage.value)
 
 
@@ -101,12 +107,13 @@ def _uses(
 ) -> list[GpuUse]:
     """Return the use of each GPU that TensorFlow sees or will see, and of those that only other frameworks use."""
     ready, figures, (by_gpu, grows, releases) = devices.logical(), registry.figures(), limits
+    moved = away()
     seen = _seen(process, plan)
     most = _most(plan, {uuid: by_gpu[uuid] for uuid in seen if uuid in by_gpu}, changed)
     unknown = process.stage is Stage.POISONED and not process.neighbour and not plan.asked.requests
     uses: list[GpuUse] = []
     number = 0
-    for uuid in dict.fromkeys([*seen, *figures, *most]):
+    for uuid in dict.fromkeys([*seen, *figures, *most, *moved]):
         limit = most.get(uuid)
         logical: tuple[LogicalGpu, ...] = ()
         policy = "" if limit is None else in_words((limit,), grows=False)
@@ -120,6 +127,7 @@ def _uses(
                 policy = in_words((limit,), grows=False)
         if uuid in RUNTIME.differs_by_driver:
             policy = say("{policy}, not in force", policy=policy)
+        parked, back = moved.get(uuid, (None, None))
         use = GpuUse(
             gpu=labels.get(uuid, uuid),
             policy=policy,
@@ -127,6 +135,8 @@ def _uses(
             figures=figures.get(uuid, ()),
             limit=limit,
             asked=RUNTIME.asked_at,
+            parked=parked,
+            back=back,
         )
         uses.append(use)
     return uses

@@ -23,6 +23,7 @@ from tfgpu_magic.leases import allocation, lease_file
 from tfgpu_magic.leases.allocation import LeasedGpu, ProcessMemory, key, size
 from tfgpu_magic.leases.lease_file import LeaseEntry, LeaseTable, Page
 from tfgpu_magic.model.snapshot import Snapshot
+from tfgpu_magic.monitor.board import wanted
 from tfgpu_magic.monitor.driver.look import look
 from tfgpu_magic.monitor.owners.pids import began, elsewhere, family
 from tfgpu_magic.policy import fallback
@@ -206,6 +207,7 @@ class Leases:
             try:
                 policy, devices = self._take(request)
             except Refused as error:
+                wanted.note(error.crowded)
                 request.refuse(error)
                 policy, devices = engine.inherited(request.snapshot).then(request.policy), ()
                 self._over.add(request.number)  # it runs without GPUs of its own, and no call waits behind it

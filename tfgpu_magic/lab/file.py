@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import grp
 import importlib
 import os
@@ -10,6 +11,7 @@ from typing import Any
 
 from tfgpu_magic import policy
 from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.policy import parser, settings
 
 
 def table(name: str) -> Any:
@@ -25,6 +27,24 @@ def table(name: str) -> Any:
         return None
     except Exception as error:  # whatever it is, nothing is known of the table
         raise PolicyError(f"{policy.FILE} cannot be read: {type(error).__name__}: {error}.") from error
+
+
+def not_parked() -> str:
+    """Return that the file's own ceiling or policy for this user keeps TensorFlow from being parked; empty if not."""
+    given = settings.of_file()
+    words, _ = given.policy or ("", "")
+    with contextlib.suppress(PolicyError):  # a flaw of the policy is told where it is read
+        if ceiling := next((ceiling for ceiling, _ in given.ceilings if ceiling), ""):
+            why = f"the ceiling there is `{ceiling}`, and `growth --release` keeps to no limit"
+        elif words and not any(request.releases for request in parser.parse(words).memory):
+            why = f"the policy there is `{words}`"
+        else:
+            return ""
+        return (
+            f"`park` in [idle], from {policy.FILE}, moves PyTorch's memory only: TensorFlow gives memory back only "
+            f"under `growth --release`, and {why}. A notebook that cannot be parked goes by `stop`."
+        )
+    return ""
 
 
 class KnownNames(frozenset[str]):

@@ -10,7 +10,7 @@ from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.lab import file
-from tfgpu_magic.lab.ladder import Rule, refused_steps, rule_of
+from tfgpu_magic.lab.ladder import Rule, rule_of
 from tfgpu_magic.model import phrases
 
 HOLDS = Outcome(
@@ -25,11 +25,11 @@ AVOIDABLE = Outcome(
     "An administrator can have servers pass over such files, in jupyterhub_config.py:\n"
     "  c.Spawner.disable_user_config = True",
 )
-REFUSED = Outcome(
-    "idle.refused",
+NOT_PARKED = Outcome(
+    "idle.not_parked",
     Severity.WARNING,
-    "{refused}",
-    "Remove the line from {file}, and run `tfgpu doctor` again.",
+    "{why}",
+    'Do nothing if that is meant. Otherwise write `policy = "growth --release"` and no ceiling in {file}.',
 )
 FLAWED = Outcome(
     "idle.flawed",
@@ -38,7 +38,7 @@ FLAWED = Outcome(
     "Mend {file}, and run `tfgpu doctor` again.",
 )
 
-_WORDS = {"notify": "reported to its owner", "stop": "shut down"}
+_WORDS = {"notify": "reported to its owner", "park": "parked, if it can be,", "stop": "shut down"}
 
 
 def idle(machine: ThisMachine) -> Iterator[Finding]:
@@ -49,8 +49,8 @@ def idle(machine: ThisMachine) -> Iterator[Finding]:
     except PolicyError as error:
         yield FLAWED(flaw=str(error), file=str(policy.FILE))
         return
-    if refused := refused_steps(table, str(policy.FILE)):
-        yield REFUSED(refused=refused, file=str(policy.FILE))
+    if rule.park < math.inf and (why := file.not_parked()):
+        yield NOT_PARKED(why=why, file=str(policy.FILE))
     hours = {step: time for step, time in rule._asdict().items() if time < math.inf}
     if hours:
         steps = ", ".join(f"{_WORDS[step]} after {phrases.seconds(time)}" for step, time in hours.items())

@@ -1,4 +1,4 @@
-"""The idle ladder: when a notebook's owner is told of idle GPU memory, and when it is shut down. Pure.
+"""The idle ladder: when a notebook's owner is told of idle GPU memory, and when it is parked or shut down. Pure.
 
 No clock is read. Idle time is added up from looks, each of which stands for some seconds: a clock that is set, a
 machine that sleeps, and a server that starts again can only make a step come later.
@@ -16,8 +16,8 @@ from tfgpu_magic.units import BINARY, seconds
 if TYPE_CHECKING:
     from tfgpu_magic.model.rows import Table
 
-Action: TypeAlias = Literal["", "tell", "stop"]
-"""Nothing; have its owner told; shut it down."""
+Action: TypeAlias = Literal["", "tell", "park", "stop"]
+"""Nothing; have its owner told; ask it to park itself; shut it down."""
 
 LEAST = 256 * BINARY["MiB"]
 """Bytes from which on held memory counts."""
@@ -26,14 +26,13 @@ LONGEST_LOOK = 60.0
 NOT_TODAY = 24 * 3600.0
 """Seconds by which *Not Today* puts all steps off."""
 NEVER = "never"
-PARK = "park"
-"""A step of the file that nothing takes while parking is rebuilt."""
 
 
 class Rule(NamedTuple):
     """Seconds of idle time from which on each step is due; infinite is never."""
 
     notify: float = math.inf
+    park: float = math.inf
     stop: float = math.inf
 
 
@@ -60,6 +59,7 @@ class IdleState(NamedTuple):
         told: how many these were when a page in sight was told; None while that is to come.
         rests: seconds that are left of *Not Today*.
         put_off: whether that was said; it can be once.
+        asked: whether it was asked to park itself.
     """
 
     idle: float = 0.0
@@ -67,11 +67,13 @@ class IdleState(NamedTuple):
     told: float | None = None
     rests: float = 0.0
     put_off: bool = False
+    asked: bool = False
 
     def due(self, rule: Rule) -> Mapping[str, float]:
-        """Return in how many seconds it is shut down, after its owner was told, or is told now."""
+        """Return in how many seconds it is parked, and shut down after its owner was told, or is told now."""
         since = 0.0 if self.told is None else self.idle - self.told
-        return {"stop": max(0.0, rule.stop - rule.notify - since) + self.rests} if rule.stop < math.inf else {}
+        left = {"park": math.inf if self.asked else rule.park - self.idle, "stop": rule.stop - rule.notify - since}
+        return {step: max(0.0, time) + self.rests for step, time in left.items() if time < math.inf}
 
     def shown(self) -> IdleState:
         """Return it after a page in sight was answered; unchanged if there is nothing to tell, or nothing new."""
@@ -87,8 +89,8 @@ class IdleState(NamedTuple):
 def step(rule: Rule, now: IdleLook, kept: IdleState) -> tuple[Action, IdleState]:
     """Go on to a look, and return what is to be done, and what is to be kept.
 
-    Any use begins anew, and nothing is done or counted while anything is unknown. Between being told and each later
-    step lie at least the hours that the rule has between the two.
+    Any use begins anew, and nothing is done or counted while anything is unknown. Parking loses nothing, and waits for
+    no page; between being told and being shut down lie at least the hours that the rule has between the two.
 
     Args:
         rule: the hours.
@@ -100,14 +102,14 @@ def step(rule: Rule, now: IdleLook, kept: IdleState) -> tuple[Action, IdleState]
     passed = min(now.stands_for, LONGEST_LOOK)
     if kept.rests > 0:
         return "", kept._replace(rests=max(0.0, kept.rests - passed))
-    if now.used is None or now.held is None or rule.notify == math.inf:
+    if now.used is None or now.held is None or min(rule) == math.inf:
         return "", kept
     kept = kept._replace(idle=kept.idle + passed)
-    if kept.told is None:
-        tell = not kept.notify and kept.idle >= rule.notify
-        return ("tell", kept._replace(notify=True)) if tell else ("", kept)
-    since = kept.idle - kept.told
-    if since >= rule.stop - rule.notify:
+    if not kept.notify and kept.idle >= rule.notify:
+        return "tell", kept._replace(notify=True)
+    if not kept.asked and kept.idle >= rule.park:
+        return "park", kept._replace(asked=True)
+    if kept.told is not None and kept.idle - kept.told >= rule.stop - rule.notify:
         return "stop", kept
     return "", kept
 
@@ -152,32 +154,14 @@ def entries(value: Any, where: str) -> dict[str, Any]:
     return value
 
 
-def refused_steps(table: Any, where: str) -> str:
-    """Return what is said of the steps in a table `[idle]` that nothing takes any more; empty if there are none.
-
-    Args:
-        table: the table, which may be wrong: `rule_of` raises that.
-        where: the file that has it.
-    """
-    groups = table.get("groups") if isinstance(table, dict) else None
-    entries = {"[idle]": table}
-    if isinstance(groups, dict):
-        entries |= {f"[idle] groups.{name}": entry for name, entry in groups.items()}
-    found = [name for name, entry in entries.items() if isinstance(entry, dict) and PARK in entry]
-    if not found:
-        return ""
-    return (
-        f"`{PARK}` in {' and in '.join(found)}, from {where}, is NOT in force: parking is being rebuilt, and no "
-        "notebook is parked. `notify` and `stop` are in force."
-    )
-
-
 def _rule(entry: Mapping[str, Any], where: str) -> Rule:
-    if unknown := entry.keys() - {*Rule._fields, PARK}:
-        raise PolicyError(f"{where} has no {sorted(unknown)[0]!r}. It has notify, stop and groups.")
-    rule = Rule(**{step: _time(value, f"{where} {step}") for step, value in entry.items() if step != PARK})
+    if unknown := entry.keys() - set(Rule._fields):
+        raise PolicyError(f"{where} has no {sorted(unknown)[0]!r}. It has notify, park, stop and groups.")
+    rule = Rule(**{step: _time(value, f"{where} {step}") for step, value in entry.items()})
     if rule.notify >= rule.stop and rule.stop < math.inf:
         raise PolicyError(f"{where}: `stop` comes after `notify`, so that owners are told before.")
+    if rule.park < math.inf and rule.park >= rule.stop:
+        raise PolicyError(f"{where}: `stop` comes after `park`, so that what can be parked is not shut down.")
     return rule
 
 

@@ -1,4 +1,4 @@
-"""The idle ladder in a Jupyter server: it looks at the server's own kernels, tells their owners, shuts them down.
+"""The idle ladder in a Jupyter server: it looks at its own kernels, tells their owners, has them parked or ended.
 
 What holds GPU memory for as long as the administrator's file says, without a cell, without use of the GPU by the
 driver's samples, and without work of any other kind, is idle; what is not known of it is no idle time.
@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import psutil
 
 from tfgpu_magic import policy
-from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.errors import MonitorError, PolicyError
 from tfgpu_magic.lab import file
-from tfgpu_magic.lab.ladder import Action, IdleLook, IdleState, Rule, refused_steps, rule_of, step, trouble
+from tfgpu_magic.lab.ladder import Action, IdleLook, IdleState, Rule, rule_of, step, trouble
+from tfgpu_magic.model.parts import parts
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners.pids import began, descendants, is_call
 from tfgpu_magic.monitor.table.fetch import Watcher
 from tfgpu_magic.policy.settings import REMOVED, removed
-from tfgpu_magic.server.actions import IdleHandler
+from tfgpu_magic.server.actions import IdleHandler, within
 from tfgpu_magic.server.job_thread import JobThread
 from tfgpu_magic.units import rounded
 
@@ -38,6 +40,8 @@ LOOK_TIMEOUT = 20.0
 """Seconds that a look may take; one that takes longer has seen nothing."""
 READING_EVERY = 5.0
 """Seconds between two readings of the GPUs that are wanted here."""
+PARK_TIMEOUT = 600.0
+"""Seconds that a kernel may take to park itself."""
 LINGER = 150.0
 """Seconds that a collector started here stays after a look."""
 AT_WORK = 0.05
@@ -58,16 +62,20 @@ class KernelLook(NamedTuple):
     Attributes:
         notebook: what the server has of it.
         pid: the process that the server has started.
-        held: bytes of GPU memory; None where any of it is unknown.
+        parks: the process that can be asked to park itself; 0 where there is none, or it is parked.
+        held: bytes of GPU memory; None where any of it is unknown; 0 if it is parked, and most of it has left the GPU.
         used: whether it is at work now; None where that is unknown.
-        mark: a text that is another one after any use.
+        active: when a cell of it began or ended last; None where that is unknown.
+        mark: a text that is another one after any use of a GPU; empty after it was asked something.
         cpu: seconds of the CPU that it has used, with all that it has started.
     """
 
     notebook: Notebook
     pid: int
+    parks: int
     held: int | None
     used: bool | None
+    active: float | None
     mark: str
     cpu: float
 
@@ -98,7 +106,7 @@ def start(kernels: Kernels, server: Any) -> tuple[list[tuple[object, ...]], Call
             return [], lambda: None
     steps = IdleSteps(kernels, server.log, every=LOOK_EVERY)
     with contextlib.suppress(PolicyError):  # a look logs that
-        steps.tell_refused(file.table("idle"))
+        steps.read_rule()
     task = server.io_loop.asyncio_loop.create_task(steps.run())
     server.web_app.settings.setdefault("page_config_data", {})[PAGE_OPTION] = "idle"
 
@@ -123,7 +131,7 @@ class IdleSteps:
         self._worker, self._watcher = JobThread(), Watcher(Live(linger=LINGER, every=READING_EVERY))
         self._looking: asyncio.Future[_Seen] | None = None
         self._lines: dict[str, IdleKernel] = {}
-        self._rule, self._flaw, self._refused = Rule(), "", ""
+        self._rule, self._flaw, self._not_parked = Rule(), "", ""
 
     async def run(self) -> None:
         """Look for ever."""
@@ -192,9 +200,7 @@ class IdleSteps:
 
     def _see(self, notebooks: Mapping[int, Notebook]) -> _Seen:
         """Return what is found; raise what `look` does."""
-        idle = file.table("idle")
-        self.tell_refused(idle)
-        rule = Rule() if idle is None else rule_of(idle, file.own_groups())
+        rule = self.read_rule()
         if not notebooks:  # nobody is to be told, and no GPU is kept awake
             return rule, {}
         table = self._watcher.see(notebooks)
@@ -211,10 +217,14 @@ class IdleSteps:
         line, used = self._lines.get(key), found.used
         if line is None:
             used = used or None  # whether it has worked since it began, nobody has seen
+        elif found.active != line.found.active:
+            used = True
+        elif not line.found.mark:
+            used = used or None  # what it has done since may be its answer
         elif found.mark != line.found.mark or abs(found.cpu - line.found.cpu) > AT_WORK * self._every:
             used = True
         kept = line.kept if line else IdleState()
-        action, kept = step(self._rule, IdleLook(self._every, found.held, used), kept)
+        action, kept = step(_its(self._rule, found), IdleLook(self._every, found.held, used), kept)
         return action, IdleKernel(found, kept)
 
     async def _act(self, action: Action, key: str, line: IdleKernel) -> None:
@@ -224,17 +234,30 @@ class IdleSteps:
         found, told = line.found, self._log.warning
         what = f"tfgpu_magic: {found.notebook.title} holds {rounded(found.held)} of GPU memory without use"
         if action == "tell":
-            told("%s since %s. %s", what, _hours(line.kept.idle), _announced(line.kept.due(self._rule)))
-        elif await self._kernels.unchanged(found.notebook, found.pid) and self._lines[key] is line:
+            told("%s since %s. %s", what, _hours(line.kept.idle), _announced(line.kept.due(_its(self._rule, found))))
+        elif not (await self._kernels.unchanged(found.notebook, found.pid) and self._lines[key] is line):
+            if action == "park":  # it is asked at a later look
+                later = self._lines[key]
+                self._lines[key] = later._replace(kept=later.kept._replace(asked=False))
+        elif action == "park":
+            refused = await _refused(found.parks)
+            became = f"it was not parked. {refused}" if refused else "it was parked, by the administrator's file"
+            later = self._lines[key]  # its owner may have put it off meanwhile
+            self._lines[key] = later._replace(found=later.found._replace(mark=""))
+            told("%s since %s: %s", what, _hours(line.kept.idle), became)
+        else:
             await self._kernels.shut_down(found.notebook.kernel)
             told("%s since %s: it was shut down, by the administrator's file", what, _hours(line.kept.idle))
 
-    def tell_refused(self, table: Any) -> None:
-        """Log, once, which steps in the file's table are not taken."""
-        refused = refused_steps(table, str(policy.FILE))
-        if refused not in ("", self._refused):
-            self._log.error("tfgpu_magic: %s", refused)
-        self._refused = refused
+    def read_rule(self) -> Rule:
+        """Return the hours by the file, and log, once, what the file itself keeps from being parked."""
+        table = file.table("idle")
+        rule = Rule() if table is None else rule_of(table, file.own_groups())
+        why = file.not_parked() if rule.park < math.inf else ""
+        if why not in ("", self._not_parked):
+            self._log.warning("tfgpu_magic: %s", why)
+        self._not_parked = why
+        return rule
 
     def _complain(self, flaw: str) -> None:
         if flaw not in ("", self._flaw):
@@ -247,15 +270,19 @@ def _found(pid: int, served: Notebook, table: Table) -> KernelLook:
     rows = [row for row in table.processes if row.notebook and row.notebook.kernel == served.kernel]
     known = next((row.notebook for row in rows if row.notebook), served)
     held = [row.held for row in rows]
+    size = None if None in held else sum(filter(None, held))
     pids = descendants(pid)
+    parked = sum(row.use.parked or 0 for row in rows if row.use)
     works = known.state in AT_WORK_STATES or any(row.utilisation or row.call for row in rows) or any(map(is_call, pids))
     unknown = known.state != "idle" or any(row.unused is None for row in rows)
     return KernelLook(
         notebook=served,
         pid=pid,
-        held=None if None in held else sum(filter(None, held)),
+        parks=0 if parked else next((row.kernel for row in rows if row.use and row.kernel), 0),
+        held=0 if size is not None and size <= parked else size,
         used=True if works else None if unknown else False,
-        mark=repr((known.active, sorted((row.gpu, row.pid or 0, row.unused or 0.0) for row in rows))),
+        active=known.active,
+        mark=repr(sorted((row.gpu, row.pid or 0, row.unused or 0.0) for row in rows)),
         cpu=_cpu(pid, *pids),
     )
 
@@ -271,7 +298,7 @@ def _cpu(*pids: int) -> float:
 
 def _told(line: IdleKernel, rule: Rule) -> dict[str, Any]:
     """Return what is known of a notebook, for its owner's pages."""
-    (notebook, pid, held, *_), kept = line
+    (notebook, pid, _, held, *_), kept = line
     return {
         "kernel": notebook.kernel,
         "pid": pid,
@@ -280,17 +307,33 @@ def _told(line: IdleKernel, rule: Rule) -> dict[str, Any]:
         "held": held,
         "idle": kept.idle,
         "told": None if kept.told is None else kept.idle - kept.told,
-        "due": kept.due(rule),
+        "due": kept.due(_its(rule, line.found)),
         "rests": kept.rests,
         "put_off": kept.put_off,
     }
 
 
+def _its(rule: Rule, found: KernelLook) -> Rule:
+    """Return a kernel's rule: without parking, if it cannot be asked to park itself, or is parked."""
+    return rule if found.parks else rule._replace(park=math.inf)
+
+
+async def _refused(pid: int) -> str:
+    """Ask a kernel's process to park itself, and return why it does not; empty if it is parked."""
+    for park in parts("park"):
+        try:
+            outcome = await within(PARK_TIMEOUT, partial(park, pid))
+        except MonitorError as error:
+            return str(error)
+        return "" if outcome.parked else " ".join(outcome.lines)
+    return "Nothing here can park it."
+
+
 def _announced(due: Mapping[str, float]) -> str:
-    """Return what will be done, as a sentence."""
-    if "stop" not in due:
-        return "Nothing will be done about it"
-    return f"Once a page in sight has told its owner, it will be shut down after {_hours(due['stop'])} more"
+    """Return what will be done, as sentences."""
+    says = {"park": "It will be parked", "stop": "Once a page in sight has told its owner, it will be shut down"}
+    said = [f"{says[step]} after {_hours(time)} more" for step, time in due.items()]
+    return ". ".join(said) or "Nothing will be done about it"
 
 
 def _hours(time: float) -> str:

@@ -132,8 +132,8 @@ def choose(
         fit.describe(found, held.processes, names()),
         *dict.fromkeys(device.words.lease_note for device in devices if device.words and device.words.lease_note),
     ]
-    emptied = fit.problems([_emptied(device) for device in devices])
-    raise Refused("\n".join(lines), verdict=NOT_STARTED, crowded=len(devices) - len(emptied) >= count)
+    fits = [key(device.gpu) for device in devices if not fit.problems([_emptied(device)])]
+    raise Refused("\n".join(lines), verdict=NOT_STARTED, crowded=fits if len(fits) >= count else ())
 
 
 def _emptied(device: Device) -> Device:

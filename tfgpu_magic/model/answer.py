@@ -177,7 +177,7 @@ def _process(row: ProcessRow, now: float, *, policy: bool) -> list[list[str]]:
     owner = phrases.owner(row, now, longest=_LONGEST)
     asked = phrases.plain(row.use.policy) if policy and row.use else ""
     line = [row.gpu, phrases.pid(row), row.kind or "-", owner, phrases.with_unit(row.held), asked]
-    return [line, *(["", "", "", f"  {words}", "", ""] for words in phrases.figures(row))]
+    return [line, *(["", "", "", f"  {words}", "", ""] for words in phrases.details(row))]
 
 
 def _columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -195,8 +195,8 @@ def _bar(row: GpuRow) -> str:
 
 def _process(row: ProcessRow, now: float) -> str:
     # bdi: a right-to-left name stays in its cell.
-    figures = "".join(f"<br>{_safe(line)}" for line in phrases.figures(row))
-    owner = f"{_key(_KEYS[row.who])}<bdi>{_safe(phrases.owner(row, now, longest=_LONGEST))}</bdi>{figures}"
+    details = "".join(f"<br>{_safe(line)}" for line in phrases.details(row))
+    owner = f"{_key(_KEYS[row.who])}<bdi>{_safe(phrases.owner(row, now, longest=_LONGEST))}</bdi>{details}"
     return (
         f'<td class="tfgpu-n">{_safe(row.gpu)}</td><td class="tfgpu-n">{phrases.pid(row)}</td>'
         f'<td>{_safe(row.kind or "-")}</td><th scope="row" class="tfgpu-name">{owner}</th>'

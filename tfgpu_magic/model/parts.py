@@ -13,7 +13,7 @@ from importlib import import_module
 from importlib.machinery import PathFinder
 from typing import Any, Literal, TypeAlias
 
-Kind: TypeAlias = Literal["word", "announce", "server task", "check"]
+Kind: TypeAlias = Literal["word", "announce", "server task", "check", "park"]
 """What parts there are, and what each is.
 
 - ``word``: a `Word` of the magics, with its `home`; `notebook.words.table` lists it.
@@ -21,6 +21,8 @@ Kind: TypeAlias = Literal["word", "announce", "server task", "check"]
 - ``server task``: a function of a server's `Kernels` and its application; it returns more handlers for Jupyter Server,
   and what is called at its end.
 - ``check``: a check of the doctor, after its title.
+- ``park``: a function that asks the kernel's process of a pid to park itself; its answer has `parked`, and `lines` of
+  text on what became of it.
 """
 
 _names: dict[str, list[str]] = {}

@@ -58,6 +58,23 @@ def use(row: GpuRow) -> str:
     return f"{plain(line)} GiB" if line else ""
 
 
+def details(row: ProcessRow) -> list[str]:
+    """Write what stands below a process, a line each: how it is parked, and other frameworks' figures."""
+    return [*filter(None, [parked(row)]), *figures(row)]
+
+
+def parked(row: ProcessRow) -> str:
+    """Write ``parked: 12 GiB in host memory, 0.5 GiB stay``, or ``back in 3.2 s``; nothing of what was never parked."""
+    if row.use is None or (row.use.parked is None and row.use.back is None):
+        return ""
+    if row.use.parked is None:
+        return say("back in {time}", time=seconds(row.use.back or 0))
+    size, stay = (gib(one).removesuffix(".0") for one in (row.use.parked, row.held))
+    if row.held is None:
+        return say("parked: {size} GiB in host memory", size=size)
+    return say("parked: {size} GiB in host memory, {stay} GiB stay", size=size, stay=stay)
+
+
 def figures(row: ProcessRow) -> list[str]:
     """Write other frameworks' figures on a process, a line each: ``PyTorch allocated 0.3  reserved 1.2 GiB``."""
     lines: dict[str, str] = {}

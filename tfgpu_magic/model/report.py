@@ -61,6 +61,8 @@ class GpuUse:
         limit: bytes that its policy, in force or waiting, lets its frameworks take, CUDA's context apart; None where
             nothing limits them.
         asked: when that policy was asked for, in seconds since the epoch; None where none was.
+        parked: bytes that are in host memory until the next cell; None where none are.
+        back: seconds that bringing them back took the last time; None before, and while it is parked.
     """
 
     gpu: str
@@ -69,6 +71,8 @@ class GpuUse:
     figures: tuple[Figure, ...] = ()
     limit: int | None = None
     asked: float | None = None
+    parked: int | None = None
+    back: float | None = None
 
     @property
     def used(self) -> int | None:

@@ -178,6 +178,8 @@ class ProcessRow:
         used, notebook = self.use.used if self.use else None, self.notebook
         if self.who != "mine" or self.child or self.held is None or used is None or notebook is None:
             return False
+        if self.use is not None and self.use.parked:
+            return False  # it keeps what it needs
         idle = now - notebook.active if notebook.state == "idle" and notebook.active is not None else 0.0
         return idle >= SPARE_AFTER and self.held - used >= SPARE
 

@@ -150,12 +150,13 @@ def _process(row: ProcessRow, now: float, width: int) -> Text:
 
 
 def _said(row: ProcessRow) -> str:
-    """Return a process's policy, and the frameworks other than TensorFlow that have figures."""
+    """Return how a process is parked, its policy, and the frameworks other than TensorFlow that have figures."""
     if row.use is None:
         return ""
+    parked = [phrases.parked(row)] if row.use.parked else []
     others = {figure.framework: None for figure in row.use.figures if figure.framework != TENSORFLOW}
     policy = [phrases.plain(row.use.policy)] if row.use.policy else []
-    return ", ".join([*policy, *map(phrases.plain, others)])
+    return ", ".join([*parked, *policy, *map(phrases.plain, others)])
 
 
 def _columns(words: tuple[str, str, str, str, str, str], width: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +18,7 @@ from typing import Any
 from tfgpu_magic.engine import other_processes
 from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.model.said import in_lines
+from tfgpu_magic.monitor.board import wanted as wanted_board
 from tfgpu_magic.monitor.driver.look import look
 from tfgpu_magic.parking import host_memory, without_gpu
 from tfgpu_magic.parking.frameworks import Movable, Mover, Staying, Survey
@@ -159,7 +160,11 @@ class FrameworkMechanism:
     @property
     def parked(self) -> int:
         """The bytes that are in host memory."""
-        return sum(one.size for one in self._away)
+        return sum(self.parked_on().values())
+
+    def parked_on(self) -> Mapping[str, int]:
+        """Return the same by the GPU that they come from, by its UUID."""
+        return _by_gpu([*self._away])  # another thread may bring them back
 
     def away(self) -> bool:
         """Return whether any array is in host memory."""
@@ -224,6 +229,7 @@ class FrameworkMechanism:
                     wanted, lambda: show(f"{rounded(whole - self.parked)} of {rounded(whole)} are back on the GPU.")
                 )
             if lacking is not None:
+                wanted_board.note(lacking[:1])
                 _give_back()  # what was freed, and a framework keeps
                 show(_no_room(*lacking))
                 time.sleep(_TRY_EVERY)

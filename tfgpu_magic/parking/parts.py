@@ -7,8 +7,10 @@ from tfgpu_magic.policy.word import Word
 
 PARK = Word(
     "park",
-    ("park", "park --check"),
-    "moves what can leave the GPU to host memory until the next cell; --check says what leaves and what stays",
+    ("park", "park train.ipynb", "park --check", "park --auto 20m [--when-needed]"),
+    "moves what can leave the GPU, of this notebook or of another one of yours, to host memory until its next cell; "
+    "--check says what leaves and what stays; --auto does it whenever no cell has run for so long, until `--auto off`",
+    flags=(("--check", False), ("--auto", True), ("--when-needed", False)),
     takes=True,
     tried=("suspend", "pause", "hibernate", "checkpoint", "swap", "offload", "sleep"),
     instead="`%tf_gpu park` moves this notebook's variables and tensors to host memory until its next cell.",
@@ -29,3 +31,4 @@ UNPARK = Word(
 
 register("word", "tfgpu_magic.parking.parts:PARK")
 register("word", "tfgpu_magic.parking.parts:UNPARK")
+register("park", "tfgpu_magic.parking.ask_kernel:park")

@@ -5,19 +5,23 @@
 
 from __future__ import annotations
 
-import time
+import os
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
+from pathlib import PurePath
 from typing import Any
 
 from tfgpu_magic import host
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.model.answer import Document
-from tfgpu_magic.parking.frameworks import Staying
+from tfgpu_magic.monitor.owners.pids import notebook_of
+from tfgpu_magic.parking import ask_kernel, automatic, other_notebooks, own_process
 from tfgpu_magic.parking.inside import ipython
-from tfgpu_magic.parking.inside.process import WITHOUT, GatedProcess
+from tfgpu_magic.parking.inside.process import WITHOUT
 from tfgpu_magic.parking.inside.showing import Shown
 from tfgpu_magic.parking.mechanism import FrameworkMechanism, about, check, described
+from tfgpu_magic.parking.own_process import of as _of
+from tfgpu_magic.parking.own_process import staying
 from tfgpu_magic.policy.arguments import separate
 from tfgpu_magic.policy.word import Line
 from tfgpu_magic.units import rounded
@@ -34,15 +38,23 @@ def answer(line: Line) -> Document | None:
         return _unpark(shell, line)
     if line.rest == _CHECK:
         return _checked(shell)
-    if line.rest:
+    if automatic.AUTO in line.rest or automatic.WHEN_NEEDED in line.rest:
+        return automatic.answer(line, shell, _of(shell)[0])
+    if line.rest.startswith("-"):
         raise Refused(f"`{line.text}` is not understood.{line.word.forms}", verdict="")
+    if line.rest:
+        pid, called = other_notebooks.find(line.rest, notebook_of(shell))
+        if pid != os.getpid():
+            return other_notebooks.park(pid, called)
     ipython.at_end_of_cell(shell, partial(_park, shell))
     return None
 
 
 def offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
-    """Return what may follow `park`."""
-    return [] if tokens else [_CHECK]
+    """Return the times of `--auto`, or the names of other notebooks."""
+    if tokens:
+        return [*automatic.TIMES] if tokens[-1] == automatic.AUTO else []
+    return [PurePath(one.notebook).name for one in ask_kernel.reports() if one.kernel and one.pid > 0]
 
 
 def _unpark(shell: Any, line: Line) -> Document:
@@ -69,19 +81,13 @@ def _bind(names: dict[str, Any], name: str, mechanism: FrameworkMechanism) -> st
     return f"`{name}` is now {several if isinstance(made, dict) else 'a NumPy array'}."
 
 
-@cache
-def _of(shell: Any) -> tuple[GatedProcess, FrameworkMechanism]:
-    mechanism = FrameworkMechanism()
-    return GatedProcess(shell, mechanism), mechanism
-
-
 def _checked(shell: Any) -> Document:
     if _of(shell)[0].without:
         return Document(WITHOUT.format(host.here()))
     found = check()
     against = [*_of(shell)[0].against(), *found.reasons]
     time_ = "" if found.seconds is None else f" in {about(found.seconds)}"
-    first = f"{rounded(found.leaving)} can go to host memory{time_}; {_staying(found.stays)}. Nothing was changed."
+    first = f"{rounded(found.leaving)} can go to host memory{time_}; {staying(found.stays)}. Nothing was changed."
     return Document(
         *[first] * bool(found.leaving), *(f"It cannot be parked now: {one}" for one in against), *described(found.stays)
     )
@@ -89,16 +95,8 @@ def _checked(shell: Any) -> Document:
 
 def _park(shell: Any) -> None:
     """Park this process, and show below the cell what became of it."""
-    process, mechanism = _of(shell)
-    shown, begun = Shown(shell), time.monotonic()
-    against = process.park(shown)
-    seconds = time.monotonic() - begun
-    first = f"Parked in {seconds:.1f} s: {rounded(mechanism.parked)} in host memory; {_staying(mechanism.stays)}."
-    parked = [first, "All is back before the next cell runs.", *described(mechanism.stays)]
-    lines = ["Not parked.", *against] if against else parked
-    shown.show_now("\n".join(lines))
-
-
-def _staying(stays: Sequence[Staying]) -> str:
-    size = sum(one.size or 0 for one in stays)
-    return f"{rounded(size)} and CUDA's context stay on the GPU" if size else "CUDA's context stays on the GPU"
+    shown = Shown(shell)
+    outcome = own_process.park(shell, shown)
+    first, *rest = outcome.lines if outcome.parked else ["Not parked.", *outcome.lines]
+    back = ["All is back before the next cell runs."] * outcome.parked
+    shown.show_now("\n".join([first, *back, *rest]))

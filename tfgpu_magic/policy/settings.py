@@ -34,7 +34,7 @@ REMOVED = {
     "metrics": "A server exports no figures. `tfgpu exporter` does, for all users of a machine.",
     **dict.fromkeys(
         ("parking", "parking_on_open_module", "parking_memory", "parking_disk"),
-        "Parking is being rebuilt, and no notebook is parked: remove the line.",
+        "`%tf_gpu park` needs none, and `park` in the administrator's `[idle]` parks idle notebooks. Remove the line.",
     ),
 }
 """Settings that are no longer there, each with what to set instead."""

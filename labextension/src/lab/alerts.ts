@@ -120,7 +120,7 @@ export interface Idle {
   idle: number;
   /** Since when its owner is told; null where there is nothing to tell. */
   told: number | null;
-  due: { stop?: number };
+  due: { park?: number; stop?: number };
   /** How much is left of *Not Today*. */
   rests: number;
   /** Whether that was said. */
@@ -139,10 +139,16 @@ const CUT = 30;
 export function sentence({ name, held, idle, due }: Idle, unit: Unit, trans: Translation): string {
   const what = [cut(name, CUT), withUnit(held ?? undefined, unit), ago(idle, trans) || trans.__('a minute')];
   const says = trans.__('%1 has held %2 for %3 without using it.', ...what);
-  if (due.stop === undefined) {
-    return says;
+  const [park, stop] = [due.park, due.stop].map(
+    time => time !== undefined && (ago(time, trans) || trans.__('a minute'))
+  );
+  if (park && stop) {
+    return trans.__('%1 It will be parked in %2, and shut down in %3', says, park, stop);
   }
-  return trans.__('%1 It will be shut down in %2', says, ago(due.stop, trans) || trans.__('a minute'));
+  if (park) {
+    return trans.__('%1 It will be parked in %2', says, park);
+  }
+  return stop ? trans.__('%1 It will be shut down in %2', says, stop) : says;
 }
 
 /** Whether a notebook of this server that has been idle for a minute holds memory of a GPU that is worth a word. */

@@ -2,7 +2,7 @@
 
 import { ago, withUnit, type Translation, type Unit } from '../view/format';
 import { own } from '../view/model';
-import { beside, stateText } from '../view/row';
+import { beside, parkedText, stateText } from '../view/row';
 import type { Store } from '../view/store';
 import type { Row, State } from '../view/wire';
 import type { IGpuMemory } from './tokens';
@@ -41,7 +41,7 @@ function byKernel(rows: readonly Row[]): Map<string, Row[]> {
   return kernels;
 }
 
-/** What a kernel holds in words: `9.8 GiB`, `9.8 GiB, idle 8 h, unused 2 h`. */
+/** What a kernel holds in words: `9.8 GiB`, `9.8 GiB, idle 8 h, unused 2 h`, or as `parkedText`. */
 export interface KernelMemory {
   row: Row;
   text: string;
@@ -60,7 +60,7 @@ export function kernels(state: State, unit: Unit, trans: Translation): KernelMem
     const main = its.find(row => !row.child) ?? its[0]!;
     const unused = since.get(kernel);
     const parts = [
-      withUnit(held, unit),
+      its.some(row => row.parked) ? parkedText(its, unit, trans) : withUnit(held, unit),
       unused !== undefined && beside({ ...main, unused }) ? stateText({ ...main, unused }, state.time, trans) : '',
       unused === undefined ? '' : trans.__('unused %1', ago(state.time - unused, trans))
     ];

@@ -47,6 +47,11 @@ export function ago(seconds: number, trans: Translation): string {
   return trans.__('%1 d', Math.floor(seconds / 86400));
 }
 
+/** How long something took: `3.2 s`, `2 min`. */
+export function length(seconds: number, trans: Translation): string {
+  return ago(seconds, trans) || trans.__('%1 s', seconds.toFixed(1));
+}
+
 /** A number that is another one whenever `ago` says something new; it takes less than to say it. */
 export function step(seconds: number): number {
   return seconds < 60 ? 0 : Math.floor(seconds < 3600 ? seconds / 60 : 60 + seconds / 3600);

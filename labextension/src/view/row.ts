@@ -2,7 +2,7 @@
 
 import { html, nothing, svg, type TemplateResult } from 'lit-html';
 import { guard } from 'lit-html/directives/guard.js';
-import { ago, cut, figure, step, withUnit, type Translation, type Unit } from './format';
+import { ago, cut, figure, length, step, withUnit, type Translation, type Unit } from './format';
 import { toneClass, type Actions, type Look } from './options';
 import { own, type Entry } from './model';
 import type { Row } from './wire';
@@ -181,21 +181,47 @@ type Fact = readonly [what: string, value: string];
 /** The framework that the policy is for: its figures stand beside the policy, without its name. */
 const OWN = 'TensorFlow';
 
-/** Return the frameworks' figures on a row's process, its policy, and how much of the GPU it uses. */
+/** Return how a row's process is parked, its frameworks' figures, its policy, and how much of the GPU it uses. */
 export function facts(row: Row, unit: Unit, trans: Translation): Fact[] {
   const { [OWN]: its = {}, ...others } = row.figures ?? {};
   const policy: Fact[] = row.policy ? [['', cut(row.policy, SHOWN)]] : [];
+  const parked = parkedText([row], unit, trans);
+  const told = (name: string, figures: Record<string, number>): Fact[] =>
+    row.parked && allZero(Object.values(figures)) ? [] : said(name, figures, unit, trans);
   return [
-    ...said('', its, unit, trans),
+    ...(parked ? [['', parked] as const] : []),
+    ...told('', its),
     ...policy,
-    ...Object.entries(others).flatMap(([name, figures]) => said(`${name} `, figures, unit, trans)),
+    ...Object.entries(others).flatMap(([name, figures]) => told(`${name} `, figures)),
     ...(row.utilisation ? [[trans.__('use'), trans.__('%1%', row.utilisation)] as const] : [])
   ];
 }
 
+/**
+ * How the rows of a process are parked: `parked: 12 GiB in host memory, 0.5 GiB stay`; or how long it took to bring them
+ * back, `back in 3.2 s`; nothing of what was never parked.
+ */
+export function parkedText(rows: readonly Row[], unit: Unit, trans: Translation): string {
+  const parked = sum(rows, row => row.parked);
+  if (parked === undefined) {
+    const back = rows.find(row => row.back !== undefined)?.back;
+    return back === undefined ? '' : trans.__('back in %1', length(back, trans));
+  }
+  const [size, stay] = [parked, sum(rows, row => row.held)].map(one => withUnit(one, unit).replace('.0 ', ' '));
+  return rows.every(row => row.kind && row.held !== undefined) // by the driver, whose figure has the context, too
+    ? trans.__('parked: %1 in host memory, %2 stay', size, stay)
+    : trans.__('parked: %1 in host memory', size);
+}
+
+/** The sum of a figure in all rows that have one; undefined where none has. */
+function sum(rows: readonly Row[], of: (row: Row) => number | undefined): number | undefined {
+  const sizes = rows.map(of).filter(one => one !== undefined);
+  return sizes.length ? sizes.reduce((all, one) => all + one, 0) : undefined;
+}
+
 /** Whether frameworks say that nothing was ever made on the GPU: the process has a context there, or a pool. */
-function neverUsed({ figures = {} }: Row): boolean {
-  return allZero(Object.values(figures).flatMap(its => Object.values(its)));
+function neverUsed({ figures = {}, parked }: Row): boolean {
+  return !parked && allZero(Object.values(figures).flatMap(its => Object.values(its)));
 }
 
 function allZero(sizes: readonly number[]): boolean {

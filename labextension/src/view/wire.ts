@@ -82,6 +82,10 @@ export interface Row {
   unused?: number;
   /** When its process began, in the system's ticks, of the user's own that no kernel of this server is. */
   began?: number;
+  /** Bytes of it that are in host memory until its next cell; absent where none are. What it holds stays on the GPU. */
+  parked?: number;
+  /** Seconds that bringing them back took the last time; absent before, and while it is parked. */
+  back?: number;
   /** The policy for this GPU, by the kernel's report. */
   policy?: string;
   /** The frameworks' figures: by framework, their names and bytes. */

@@ -190,12 +190,25 @@ def _words(pid: int) -> list[str]:
 
 
 def kernel_id(words: Iterable[str]) -> str:
-    """Return a kernel's id from its command line, which names its connection file; empty of what is no kernel.
+    """Return a kernel's id from its command line, which names its connection file; empty of what is no kernel."""
+    return next((file.stem.removeprefix("kernel-") for file in _connection_files(words)), "")
+
+
+def connection_file(pid: int) -> Path | None:
+    """Return the connection file of a kernel of this user's; None of any other process, such as a kernel's child."""
+    with contextlib.suppress(OSError):
+        if _is_own(pid) and kernel_of(ancestors(pid))[0] == pid:
+            return next((Path(file) for file in _connection_files(_words(pid))), None)
+    return None
+
+
+def _connection_files(words: Iterable[str]) -> Iterator[PurePath]:
+    """Give what a command line names as connection files.
 
     Source: jupyter_client calls the file ``kernel-ID.json``, and every kernel gets its path.
     """
     files = (PurePath(word.rpartition("=")[2]) for word in words if word.endswith(".json"))
-    return next((file.stem.removeprefix("kernel-") for file in files if file.stem.startswith("kernel-")), "")
+    return (file for file in files if file.stem.startswith("kernel-"))
 
 
 def notebook_path(environment: Mapping[str, str]) -> str:

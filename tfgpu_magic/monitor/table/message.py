@@ -71,6 +71,8 @@ class WireRow(TypedDict):
     utilisation: NotRequired[int]
     unused: NotRequired[float]
     began: NotRequired[int]
+    parked: NotRequired[int]
+    back: NotRequired[float]
     policy: NotRequired[str]
     figures: NotRequired[dict[str, dict[str, int]]]
 
@@ -256,6 +258,8 @@ def _row(row: ProcessRow, now: float) -> WireRow:
         "utilisation": row.utilisation,
         "unused": None if row.unused is None else round(row.unused),
         "began": row.began if row.kernel is not None and not served else None,
+        "parked": use.parked if use else None,
+        "back": round(use.back, 1) if use and use.back is not None else None,
         "policy": (use.policy or None) if use else None,
         "figures": _figures(use.figures) or None if use else None,
     }))  # fmt: skip

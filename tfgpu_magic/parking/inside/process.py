@@ -110,6 +110,7 @@ class GatedProcess:
 
     Attributes:
         last_return: the seconds that the last way back took, with the wait for room; None before there was one.
+        back_at: when the last way back ended, by the monotonic clock.
         without: whether it goes on without what was moved away.
     """
 
@@ -123,6 +124,7 @@ class GatedProcess:
         self._turn = threading.RLock()  # held while it is parked, or while it is decided who brings it back
         self._attempt: Attempt | None = None
         self.last_return: float | None = None
+        self.back_at = float("-inf")
         self.without = False
 
     @property
@@ -224,6 +226,7 @@ class GatedProcess:
             self._mechanism.bring_back(wanted, show)
         finally:
             with self._turn:
+                self.back_at = time.monotonic()
                 self._open_if_back()
                 if not self._gate.closed:
                     self.last_return = time.monotonic() - begun

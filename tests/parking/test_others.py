@@ -1,0 +1,138 @@
+"""A notebook is parked by another one of the same user, and every view says so: real kernels, the real TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.command.shell import tfgpu
+from tests.jupyter import Notebook, reply_to
+from tests.parking.notebooks import Site, ask, digest_in
+from tests.parking.test_kernel import BEGIN
+from tests.sizes import LITTLE, MIB
+from tests.waiting import until
+from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.frameworks import self_report
+from tfgpu_magic.parking import ask_kernel, other_notebooks
+from tfgpu_magic.parking.outcome import BUSY, UNLOADED, ParkOutcome
+
+
+@pytest.fixture(scope="module")
+def trained(site: Site) -> Iterator[Notebook]:
+    notebook = Notebook(site.server, "model.ipynb")
+    notebook.run(BEGIN)
+    yield notebook
+    notebook.end()
+
+
+@pytest.fixture(scope="module")
+def other(site: Site) -> Iterator[Notebook]:
+    notebook = Notebook(site.server, "other.ipynb")
+    yield notebook
+    notebook.end()
+
+
+def test_a_kernel_parks_itself_when_it_is_asked(trained: Notebook) -> None:
+    digest = digest_in(trained.run("print(digest())"))
+    outcome = ask_kernel.park(trained.pid)
+    again = ask_kernel.park(trained.pid)
+
+    assert outcome.parked, outcome
+    assert "in host memory; CUDA's context stays on the GPU." in outcome.lines[0]
+    assert again == ParkOutcome(True, ["It is parked already."])
+    assert digest_in(trained.run("print(digest())")) == digest
+
+
+def test_a_kernel_in_a_cell_is_not_parked_nor_later(trained: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ask_kernel, "BEGIN_TIMEOUT", 0.1)
+    asked = trained.client.execute("input()", allow_stdin=True)
+    trained.client.get_stdin_msg(timeout=240)
+    until(lambda: any(one.busy for one in ask_kernel.reports() if one.pid == trained.pid))
+    outcome = ask_kernel.park(trained.pid)
+    trained.client.input("")
+    reply_to(trained.client, asked)
+    monkeypatch.undo()
+
+    assert outcome == ParkOutcome(False, [BUSY])
+    assert "Parked in" in ask_kernel.park(trained.pid).lines[0]
+
+
+def test_what_is_no_kernel_is_not_asked(other: Notebook) -> None:
+    child = int(other.run("import subprocess; child = subprocess.Popen(['sleep', '600']); print(child.pid)"))
+    for pid in (os.getpid(), child, 1):
+        assert ask_kernel.park(pid).lines == [f"Process {pid} is no kernel of a notebook of yours."]
+    other.run("child.kill(); child.wait()")
+
+
+def test_a_kernel_without_the_extension_says_what_to_do(other: Notebook) -> None:
+    other.run("%unload_ext tfgpu_magic")
+    outcome = ask_kernel.park(other.pid)
+    other.run("%load_ext tfgpu_magic")
+
+    assert outcome == ParkOutcome(False, [UNLOADED])
+
+
+def test_a_name_is_the_end_of_a_path_or_a_pid() -> None:
+    named = {7: "a/model.ipynb", 8: "b/model.ipynb", 9: "other.ipynb", os.getpid(): "own.ipynb"}
+
+    assert other_notebooks.one_of("other.ipynb", named) == (9, "other.ipynb")
+    assert other_notebooks.one_of("a/model.ipynb", named) == (7, "model.ipynb")
+    assert other_notebooks.one_of("8", named) == (8, "model.ipynb")
+    assert other_notebooks.one_of("own.ipynb", named)[0] == os.getpid()
+    with pytest.raises(PolicyError, match=r"several: a/model.ipynb \(7\), b/model.ipynb \(8\). Write the pid instead."):
+        other_notebooks.one_of("model.ipynb", named)
+    with pytest.raises(PolicyError, match=r"is called 'odel.ipynb'. There are: .*, other.ipynb \(9\)\.$"):
+        other_notebooks.one_of("odel.ipynb", named)
+
+
+def test_nobody_keeps_room_for_what_is_parked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(self_report, "_most", lambda *_, **__: {"GPU-1": MIB})
+    limits = []
+    for parked in (None, MIB):
+        monkeypatch.setattr(self_report, "away", lambda parked=parked: {"GPU-1": (parked, None)})
+        limits += [use.limit for use in self_report.brief().uses if use.gpu == "GPU-1"]
+
+    assert limits == [MIB, None]
+
+
+def test_a_notebook_is_parked_by_its_name_and_every_view_says_so(
+    site: Site, trained: Notebook, other: Notebook
+) -> None:
+    def row() -> dict[str, Any]:
+        rows = json.loads(tfgpu(site.machine, "status", "--json").stdout)["state"]["rows"].values()
+        return dict(next(one for one in rows if one["owner"] == "model.ipynb"))
+
+    digest = digest_in(trained.run("print(digest())"))
+    offered = ask(other, "complete_request", {"code": "%tf_gpu park m", "cursor_pos": 14})["matches"]
+    said = other.run("%tf_gpu park model.ipynb")
+    parked = row()
+
+    assert offered == ["model.ipynb"]
+    assert "model.ipynb: Parked in" in said
+    assert "All is back before its next cell runs." in said
+    assert parked["parked"] > 64 * MIB
+    assert parked["held"] in LITTLE
+    assert re.search(r"parked: 0\.1 GiB in host memory, 0\.[23] GiB stay", other.run("%tf_gpu status"))
+    assert "It is parked already." in other.run("%tf_gpu park model.ipynb")
+    assert digest_in(trained.run("print(digest())")) == digest
+    until(lambda: "back" in row())
+    assert "parked" not in row()
+    assert "back in " in other.run("%tf_gpu status")
+
+
+def test_what_is_not_parked_says_why_and_what_to_do(trained: Notebook, other: Notebook) -> None:
+    nobody = other.run("%tf_gpu park nobody.ipynb")
+    trained.run("%unload_ext tfgpu_magic")
+    without = other.run("%tf_gpu park model.ipynb")
+    trained.run("%load_ext tfgpu_magic")
+    own = other.run("%tf_gpu park other.ipynb")
+
+    assert f"is called 'nobody.ipynb'. There are: model.ipynb ({trained.pid})." in nobody
+    assert f"model.ipynb is not parked. {UNLOADED}" in without
+    assert "Not parked." in own
+    assert "Neither TensorFlow nor PyTorch has anything on a GPU here." in own

@@ -1,0 +1,138 @@
+"""`park --auto`: parks this process by itself when no cell has run for a while, always or only when room is wanted.
+
+A thread waits for that time. The kernel's own loop does the parking, so that no cell of its shell is under way; it
+shows nothing, for there is no cell below which to show it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any
+
+from tfgpu_magic import host
+from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.frameworks import cuda
+from tfgpu_magic.host import UseWatch
+from tfgpu_magic.model.answer import Document
+from tfgpu_magic.monitor.board import wanted
+from tfgpu_magic.parking.inside.process import GatedProcess
+from tfgpu_magic.policy.arguments import separate
+from tfgpu_magic.policy.word import Line
+from tfgpu_magic.units import seconds
+
+AUTO, WHEN_NEEDED = "--auto", "--when-needed"
+LOOK_EVERY = 1.0  # seconds between two looks whether room is wanted
+AGAIN_AFTER = 15.0  # seconds until what could not be parked is tried again; each time twice as long
+LONGEST_PAUSE = 300.0  # the most that this becomes, until a cell runs again
+
+TIMES = ("10m", "20m", "1h", "off")
+"""Values of `--auto` to offer."""
+
+_OFF = TIMES[-1]
+_log = logging.getLogger(__name__)
+
+
+class Automatic(UseWatch):
+    """The parking of one process by itself.
+
+    Args:
+        shell: IPython's shell.
+        process: this process, with its gate.
+        after: seconds without a cell, or a message to a widget, after which it is parked.
+        when_needed: whether it is parked only when others want room on its GPUs then.
+    """
+
+    def __init__(self, shell: Any, process: GatedProcess, after: float, *, when_needed: bool) -> None:
+        super().__init__(shell, running=host.in_cell())
+        self._process, self._after_seconds, self._when_needed = process, after, when_needed
+        self._used_at, self._pause = time.monotonic(), AGAIN_AFTER
+        self._wake, self._ended = threading.Event(), False
+
+    def start(self) -> None:
+        """Watch the cells, and park it when it is time."""
+        super().start()
+        threading.Thread(target=self._run, name="tfgpu_magic-park-auto", daemon=True).start()
+
+    def stop(self) -> None:
+        """Park it no more."""
+        super().stop()
+        self._ended = True
+        self._wake.set()
+
+    def _used(self) -> None:
+        self._used_at = time.monotonic()
+        if self._pause > AGAIN_AFTER:
+            self._pause = AGAIN_AFTER
+            self._wake.set()  # a long pause ends
+
+    _turned = _used
+
+    def _left(self) -> float:
+        """Return the seconds for which it has to be idle yet."""
+        now = time.monotonic()
+        used_at = now if self._running or self._process.parked else max(self._used_at, self._process.back_at)
+        return used_at + self._after_seconds - now
+
+    def _run(self) -> None:
+        wait = self._after_seconds
+        while not self._ended:
+            if self._wake.wait(wait):
+                self._wake.clear()
+            wait = self._left()
+            if wait <= 0:
+                wait = self._tried()
+
+    def _tried(self) -> float:
+        """Park it, if anything of it is on a GPU and wanted there; return the seconds until the next look."""
+        gpus = set(cuda.contexts())
+        if self._when_needed and not gpus & wanted.by_others():
+            return LOOK_EVERY
+        if gpus:
+            self._have_parked()
+        if self._process.parked:
+            return self._after_seconds
+        pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
+        return pause
+
+    def _have_parked(self) -> None:
+        """Park it on the thread that runs its cells, where that has a loop."""
+        done = threading.Event()
+
+        def park() -> None:
+            try:
+                if not self._ended and self._left() <= 0:  # the loop may have had a cell to run before
+                    against = self._process.park()
+                    _log.debug("parked by itself: %s", " ".join(against) or "done")
+            finally:
+                done.set()
+
+        if hasattr(self._shell, "kernel"):
+            self._shell.kernel.io_loop.add_callback(park)
+            done.wait()
+        else:
+            park()
+
+
+_current: Automatic | None = None
+
+
+def answer(line: Line, shell: Any, process: GatedProcess) -> Document:
+    """Have this process park itself from now on, or no more, as a line says; `PolicyError`: it is no such line."""
+    global _current
+    known = {AUTO: f"{AUTO} after which time?", WHEN_NEEDED: ""}
+    rest, flags = separate(line.rest.split(), known, line.word.forms)
+    off = flags.get(AUTO) == _OFF
+    if rest or AUTO not in flags or (off and WHEN_NEEDED in flags):
+        raise PolicyError(f"`{line.text}` is not understood.{line.word.forms}")
+    after = None if off else seconds(flags[AUTO])
+    if _current is not None:
+        _current.stop()
+    if after is None:
+        _current = None
+        return Document(f"This {host.here()} is not parked by itself any more.")
+    _current = Automatic(shell, process, after, when_needed=WHEN_NEEDED in flags)
+    _current.start()
+    when = " and another process of yours finds no room on its GPUs" if WHEN_NEEDED in flags else ""
+    return Document(f"This {host.here()} is parked by itself when no cell has run for {flags[AUTO]}{when}.")
