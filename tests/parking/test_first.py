@@ -121,16 +121,6 @@ def test_what_may_run_by_itself_makes_parking_refuse(
     assert digest_in(notebook.run("print(digest())")) == digest
 
 
-def test_nccl_that_has_started_makes_parking_refuse(notebook: Parkable, digest: str, tmp_path: Path) -> None:
-    library = tmp_path / "libnccl.so.2"
-    library.write_bytes(b"it is mapped")
-    notebook.run(f"import mmap; file = open({str(library)!r}, 'r+b'); nccl = mmap.mmap(file.fileno(), 0)")
-
-    assert "NCCL has started" in notebook.run("shelf.park()")
-    assert not notebook.is_parked()
-    assert digest_in(notebook.run("nccl.close(); file.close(); print(digest())")) == digest
-
-
 def test_what_a_page_asks_when_it_is_opened_brings_nothing_back(notebook: Parkable, digest: str) -> None:
     notebook.park()
     assert ask(notebook, "kernel_info_request", {})["status"] == "ok"
