@@ -86,7 +86,7 @@ def test_a_name_is_the_end_of_a_path_or_a_pid() -> None:
     assert other_notebooks.one_of("own.ipynb", named)[0] == os.getpid()
     with pytest.raises(PolicyError, match=r"several: a/model.ipynb \(7\), b/model.ipynb \(8\). Write the pid instead."):
         other_notebooks.one_of("model.ipynb", named)
-    with pytest.raises(PolicyError, match=r"is called 'odel.ipynb'. There are: .*, other.ipynb \(9\)\.$"):
+    with pytest.raises(PolicyError, match=r"is called 'odel.ipynb'. There are: .*, other.ipynb \(pid 9\)\.$"):
         other_notebooks.one_of("odel.ipynb", named)
 
 
@@ -132,7 +132,7 @@ def test_what_is_not_parked_says_why_and_what_to_do(trained: Notebook, other: No
     trained.run("%load_ext tfgpu_magic")
     own = other.run("%tf_gpu park other.ipynb")
 
-    assert f"is called 'nobody.ipynb'. There are: model.ipynb ({trained.pid})." in nobody
+    assert f"is called 'nobody.ipynb'. There are: model.ipynb (pid {trained.pid})." in nobody
     assert f"model.ipynb is not parked. {UNLOADED}" in without
     assert "Not parked." in own
     assert "Neither TensorFlow nor PyTorch has anything on a GPU here." in own

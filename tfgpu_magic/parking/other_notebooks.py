@@ -74,4 +74,4 @@ def _called(pid: int, named: Mapping[int, str]) -> str:
 
 
 def _listed(pids: Iterable[int], named: Mapping[int, str]) -> str:
-    return ", ".join(f"{plain(named[pid], longest=_LONGEST)} ({pid})" for pid in pids)
+    return ", ".join(f"{plain(named[pid], longest=_LONGEST)} (pid {pid})" for pid in pids)
