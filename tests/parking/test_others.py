@@ -84,7 +84,7 @@ def test_a_name_is_the_end_of_a_path_or_a_pid() -> None:
     assert other_notebooks.one_of("a/model.ipynb", named) == (7, "model.ipynb")
     assert other_notebooks.one_of("8", named) == (8, "model.ipynb")
     assert other_notebooks.one_of("own.ipynb", named)[0] == os.getpid()
-    with pytest.raises(PolicyError, match=r"several: a/model.ipynb \(7\), b/model.ipynb \(8\). Write the pid instead."):
+    with pytest.raises(PolicyError, match=r"several: a/model.ipynb \(pid 7\), b/model.ipynb \(pid 8\)\. "):
         other_notebooks.one_of("model.ipynb", named)
     with pytest.raises(PolicyError, match=r"is called 'odel.ipynb'. There are: .*, other.ipynb \(pid 9\)\.$"):
         other_notebooks.one_of("odel.ipynb", named)
