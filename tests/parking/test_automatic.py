@@ -95,6 +95,16 @@ def test_when_needed_it_stays_until_another_process_finds_no_room(
         other.end()
 
 
+def test_without_the_extension_it_is_parked_by_itself_no_more(filled: tuple[Notebook, str]) -> None:
+    notebook, _ = filled
+    notebook.run("%tf_gpu park --auto 20m")
+    notebook.run("import threading; threads = lambda: print([one.name for one in threading.enumerate()])")
+    assert "tfgpu_magic-park-auto" in notebook.run("threads()")
+    notebook.run("%unload_ext tfgpu_magic")
+    until(lambda: notebook.run("threads()"), lambda said: "tfgpu_magic-park-auto" not in said)
+    notebook.run("%load_ext tfgpu_magic")
+
+
 def test_room_is_wanted_for_a_while_and_by_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
     wanted.note(["GPU-1"])

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from jupyter_core.utils import run_sync
+from tornado.ioloop import IOLoop
 from traitlets.config import Config
 
 from tests.processes import run
@@ -132,6 +133,18 @@ def test_a_pool_with_nothing_to_do_is_harmless_and_one_at_work_is_not(over: thre
             until(lambda: set(found()) - set(before) == {"pool_0"})
         finally:
             over.set()
+
+
+def test_a_thread_of_the_users_that_runs_a_loop_may_run_anything() -> None:
+    loop = IOLoop(make_current=False)
+    thread = threading.Thread(target=loop.start, name="their loop")
+    thread.start()
+    try:
+        until(lambda: "their loop" in found())
+    finally:
+        loop.add_callback(loop.stop)
+        thread.join()
+        loop.close()
 
 
 def test_a_thread_on_which_jupyter_waits_is_harmless() -> None:

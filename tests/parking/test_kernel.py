@@ -162,6 +162,7 @@ def test_without_its_gpu_what_is_in_host_memory_is_saved_and_nothing_empty_is_re
     heard(notebook)
     said = notebook.run(f"{WITHOUT} model variables\n")
     assert re.search(r"`model` is now a dict with \d+ NumPy arrays\.", said), said
+    assert notebook.run("from tfgpu_magic.frameworks import self_report; print(self_report.away())") == "{}\n"
     said = notebook.run(READS)
     assert (said.count(UNREADABLE), "it was read" in said) == (4, False), said
     said = notebook.run(SAVES.format(str(tmp_path / "model.npz")))

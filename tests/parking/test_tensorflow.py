@@ -222,6 +222,19 @@ def without_host_memory() -> tuple[str, bool, bool, int]:
     return str(error.value), mechanism.away(), content() == before, len(asked)
 
 
+def on_the_cpu_alone() -> Sequence[str]:
+    import tensorflow as tf
+
+    tf.config.set_visible_devices([], "GPU")
+    tf.zeros(1)
+    return contents().reasons
+
+
+def test_where_tensorflow_uses_the_cpu_alone_nothing_is_advised() -> None:
+    with Machine.create("8GiB") as machine:
+        assert run(machine, on_the_cpu_alone) == ["Neither TensorFlow nor PyTorch has anything on a GPU here."]
+
+
 def test_room_in_host_memory_is_asked_before_each_variable() -> None:
     with Machine.create("8GiB") as machine:
         assert run(machine, without_host_memory) == ("No room. What had left is back.", False, True, 6)

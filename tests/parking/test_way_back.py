@@ -145,7 +145,7 @@ def a_lost_gpu() -> tuple[str, bool, list[bool]]:
     with pytest.raises(GpuGone) as error:
         back(mechanism)
     mechanism.make_unreadable()
-    made, count = mechanism.in_host_memory({"kept": kept, "epochs": 3})
+    made, count, _ = mechanism.in_host_memory({"kept": kept, "epochs": 3})
     same = [made[f"kept.{number}"].tobytes() == one for number, one in enumerate(before)]
     return str(error.value), count == 12 and made["epochs"] == 3, same
 
@@ -196,7 +196,7 @@ def reading() -> tuple[list[str], list[str], Any, int]:
             errors.append(f"read {way()}")
         except RuntimeError as error:
             errors.append(str(error))
-    made, count = mechanism.in_host_memory([*kept, brain, other, "text"])
+    made, count, _ = mechanism.in_host_memory([*kept, brain, other, "text"])
     same = made["0"].tobytes() == value.tobytes() and sum(made["4"]) == 4 and made["5"] == "text"
     return errors, [str(made["3"].dtype)], same, count
 

@@ -27,6 +27,9 @@ HARMLESS = frozenset(
 )  # fmt: skip
 """Packages whose threads call no CUDA by themselves."""
 
+_LOOPS = frozenset({"nest_asyncio", "nest_asyncio2", "tornado"})
+"""Those of them that run what they are given: a thread of the user's may have nothing else on its stack."""
+
 _REPORTS = ("tfgpu_magic-reporter", "tfgpu_magic-top", "tfgpu_magic-idle-release")
 """Our threads that ask the frameworks for figures or give memory back; `frameworks.cuda` keeps them from the driver."""
 
@@ -102,4 +105,4 @@ def _is_harmless(thread: threading.Thread | None, frame: FrameType) -> bool:
     while thread is threading.main_thread() and modules and modules[-1] in _LAUNCHERS:
         modules.pop()
     roots = set(modules)
-    return bool(roots & HARMLESS) and roots <= HARMLESS | sys.stdlib_module_names
+    return bool(roots & (HARMLESS - _LOOPS)) and roots <= HARMLESS | sys.stdlib_module_names

@@ -118,6 +118,14 @@ class Automatic(UseWatch):
 _current: Automatic | None = None
 
 
+def stop() -> None:
+    """Park this process by itself no more."""
+    global _current
+    if _current is not None:
+        _current.stop()
+        _current = None
+
+
 def answer(line: Line, shell: Any, process: GatedProcess) -> Document:
     """Have this process park itself from now on, or no more, as a line says; `PolicyError`: it is no such line."""
     global _current
@@ -127,10 +135,8 @@ def answer(line: Line, shell: Any, process: GatedProcess) -> Document:
     if rest or AUTO not in flags or (off and WHEN_NEEDED in flags):
         raise PolicyError(f"`{line.text}` is not understood.{line.word.forms}")
     after = None if off else seconds(flags[AUTO])
-    if _current is not None:
-        _current.stop()
+    stop()
     if after is None:
-        _current = None
         return Document(f"This {host.here()} is not parked by itself any more.")
     _current = Automatic(shell, process, after, when_needed=WHEN_NEEDED in flags)
     _current.start()

@@ -42,8 +42,17 @@ def room(size: int, wanted: Callable[[], bool] = lambda: True) -> Iterator[None]
 
 
 @contextlib.contextmanager
-def turn(name: str, wanted: Callable[[], bool]) -> Iterator[None]:
-    """Keep all others of this user's processes out of the blocks of a name; `NoRoom`: it is not wanted any more."""
+def turn(name: str, wanted: Callable[[], bool], waits: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """Keep all others of this user's processes out of the blocks of a name.
+
+    Args:
+        name: that of the file.
+        wanted: returns whether to go on waiting for one of them.
+        waits: is called as long as it waits.
+
+    Raises:
+        NoRoom: it is not wanted any more.
+    """
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(MonitorError, OSError):  # without a directory that is ours, nobody else is kept out
             place = stack.enter_context(BoardDirectory())
@@ -52,6 +61,7 @@ def turn(name: str, wanted: Callable[[], bool]) -> Iterator[None]:
             while not _locked(fd):
                 if not wanted():
                     raise NoRoom("Another process of yours is moving memory, and this one was called off.")
+                waits()
                 time.sleep(_TRY_EVERY)
             stack.callback(fcntl.flock, fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has it open, too
         yield

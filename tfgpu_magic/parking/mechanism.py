@@ -7,6 +7,7 @@ whatever fails, each array is in one of the two places, and what was begun is ta
 from __future__ import annotations
 
 import gc
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from tfgpu_magic.monitor.board import wanted as wanted_board
 from tfgpu_magic.monitor.driver.look import look
 from tfgpu_magic.parking import host_memory, without_gpu
 from tfgpu_magic.parking.frameworks import Movable, Mover, Staying, Survey
-from tfgpu_magic.parking.frameworks.tensorflow import TensorFlowMover
+from tfgpu_magic.parking.frameworks.tensorflow import TensorFlowMover, Variable
 from tfgpu_magic.parking.frameworks.torch import TorchMover
 from tfgpu_magic.policy.fit import holders
 from tfgpu_magic.policy.process_state import Stage
@@ -41,6 +42,8 @@ _RETURN = "unpark-1"
 """The turn of this user's processes to come back."""
 
 _TRY_EVERY = 1.0  # seconds between two attempts to come back
+
+_BEHIND = "Another process of yours is moving its memory, and this one comes after it."
 
 _BATCH = 64 * MIB  # bytes of small arrays for which room in host memory is asked at once
 
@@ -155,6 +158,7 @@ class FrameworkMechanism:
 
     def __init__(self) -> None:
         self._away: list[Movable] = []
+        self._lock = threading.Lock()  # of a way back: one that was called off may still be in a copy
         self.stays: Sequence[Staying] = ()
 
     @property
@@ -224,7 +228,7 @@ class FrameworkMechanism:
         whole = self.parked
         show(f"{rounded(whole)} are being brought back to the GPU.")
         while self._away and wanted():
-            with host_memory.turn(_RETURN, wanted):
+            with host_memory.turn(_RETURN, wanted, lambda: show(_BEHIND)), self._lock:
                 lacking = self._put_back(
                     wanted, lambda: show(f"{rounded(whole - self.parked)} of {rounded(whole)} are back on the GPU.")
                 )
@@ -261,11 +265,11 @@ class FrameworkMechanism:
 
     def make_unreadable(self) -> None:
         """Have each read of an array that is away raise an error from now on."""
-        for one in self._away:
+        for one in sorted(self._away, key=lambda one: isinstance(one, Variable)):  # PyTorch's may fail, and comes first
             one.make_unreadable()
 
-    def in_host_memory(self, thing: object) -> tuple[Any, int]:
-        """Return a variable's or tensor's NumPy array, and for what has several a dict of them; and how many those are.
+    def in_host_memory(self, thing: object) -> tuple[Any, int, list[str]]:
+        """Return a variable's or tensor's NumPy array, and of what has several a dict, as `without_gpu.arrays`.
 
         What is no array stays as it is there.
         """

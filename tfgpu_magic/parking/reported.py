@@ -20,7 +20,8 @@ class ReportedMechanism:
     def __init__(self, mechanism: FrameworkMechanism) -> None:
         self._mechanism = mechanism
         self._back: dict[str, float] = {}
-        self.away, self.make_unreadable = mechanism.away, mechanism.make_unreadable
+        self._without = False
+        self.away = mechanism.away
         self_report.away = self._reported
 
     def take_away(self, wanted: Callable[[], bool], show: Callable[[str], object]) -> None:
@@ -41,8 +42,14 @@ class ReportedMechanism:
                 self._back = dict.fromkeys(were, time.monotonic() - begun)
             _announce(wait=False)
 
+    def make_unreadable(self) -> None:
+        """Have all that reads what is away raise an error from now on; nobody calls this process parked any more."""
+        self._mechanism.make_unreadable()
+        self._without = True
+        _announce(wait=False)
+
     def _reported(self) -> Mapping[str, tuple[int | None, float | None]]:
-        parked = self._mechanism.parked_on()
+        parked = {} if self._without else self._mechanism.parked_on()
         return {gpu: (parked.get(gpu), None if parked else self._back.get(gpu)) for gpu in {**parked, **self._back}}
 
 

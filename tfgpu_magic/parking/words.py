@@ -73,12 +73,13 @@ def _unpark(shell: Any, line: Line) -> Document:
 
 def _bind(names: dict[str, Any], name: str, mechanism: FrameworkMechanism) -> str:
     """Bind a name to what is in host memory of its value, and say what it is now."""
-    made, count = mechanism.in_host_memory(names[name])
+    made, count, errors = mechanism.in_host_memory(names[name])
+    failed = f" {len(errors)} could not be read, and stay as they were: {errors[0]}" if errors else ""
     if not count:
-        return f"`{name}` is as it was: no variable or tensor was found in it."
+        return f"`{name}` is as it was: {failed.strip() or 'no variable or tensor was found in it.'}"
     names[name] = made
     several = f"a dict with {count} NumPy array{'s' * (count > 1)}"
-    return f"`{name}` is now {several if isinstance(made, dict) else 'a NumPy array'}."
+    return f"`{name}` is now {several if isinstance(made, dict) else 'a NumPy array'}.{failed}"
 
 
 def _checked(shell: Any) -> Document:

@@ -84,8 +84,8 @@ class Variable:
         _unreadable.update((id(handle), handle) for handle in self.handles)
 
     def array(self) -> Any:
-        """Return the value that is in host memory."""
-        return self._host.numpy()
+        """Return the value that is in host memory, which shares that."""
+        return self._host._numpy()  # `numpy` copies
 
     def _assign(self, handle: Any, value: Any) -> None:
         sys.modules["tensorflow"].raw_ops.AssignVariableOp(resource=handle, value=value)  # on the handle's device
@@ -109,8 +109,10 @@ class TensorFlowMover:
         functions = [wrapper.function for dataset in datasets for wrapper in dataset._functions()]
         if any(map(_calls_python, functions)):
             return Survey(refusal=CALLS_PYTHON)
-        if not any(pool.releases for pool in FRAMEWORK.pools()):
-            return Survey(stays=[Staying("TensorFlow's memory", sum(one.in_use for one in FRAMEWORK.pools()), KEEPS)])
+        pools = FRAMEWORK.pools()
+        if not any(pool.releases for pool in pools):
+            memory = Staying("TensorFlow's memory", sum(one.in_use for one in pools), KEEPS)
+            return Survey(stays=[memory] * bool(pools))  # it may be on the CPU alone
         found = list(arrays.arrays(objects))
         iterated = {
             place

@@ -150,7 +150,7 @@ class TorchMover:
             host = next((one for one in hosts if one is not None), None)
             if host is None:
                 return _to_numpy(thing.detach().cpu())
-            made = torch.empty(0, dtype=thing.dtype)
+            made = torch.empty(0, dtype=thing.dtype, device="cpu")  # the user's default may be another
             made.set_(host, thing.storage_offset(), thing.size(), thing.stride())
             made = made.conj() if thing.is_conj() else made
             return _to_numpy(torch._neg_view(made) if thing.is_neg() else made)

@@ -82,7 +82,8 @@ class Attempt:
                 try:
                     return self._trouble.result(_POLL)
                 except futures.TimeoutError:
-                    show(self._progress)
+                    with contextlib.suppress(Exception):  # whatever is wrong with the output, the move goes on
+                        show(self._progress)
         except KeyboardInterrupt:
             self.call_off()
             raise
