@@ -32,6 +32,7 @@ _KEEP_ADDRESSES = {
     "onnxruntime": "ONNX Runtime",
     "warp": "Warp",
     "dgl": "DGL",
+    "cvcuda": "CV-CUDA",
 }
 """Libraries that take PyTorch's memory by its address, and do not tell which."""
 
