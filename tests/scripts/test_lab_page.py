@@ -37,7 +37,7 @@ def test_the_page_has_nine_commands_and_a_file_without_a_mistake(
 
     assert len(commands()) == 9
     assert (found.flaws, found.unread) == ((), "")
-    assert rule_of(file.table("idle"), ()) == Rule(HOUR, 4 * HOUR)
+    assert rule_of(file.table("idle"), ()) == Rule(notify=HOUR, stop=4 * HOUR)
     assert (rules := parse(text.encode()))
     assert rules.everybody.hard == "50%"
 

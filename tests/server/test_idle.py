@@ -105,7 +105,7 @@ def test_a_kernel_with_a_detached_job_says_that_it_is_busy_until_the_job_ends(ma
         files = ReportFiles(place)
 
         def busy() -> bool | None:
-            return next(one.busy for one in files.read() if one.pid == kernel.pid)
+            return next((one.busy for one in files.read() if one.pid == kernel.pid), None)
 
         until(busy)
         for _ in range(3):

@@ -113,7 +113,13 @@ def test_what_a_server_sends(tmp_path: Path) -> None:
             with server.open("tfgpu-magic/snapshot") as answer:
                 return json.load(answer)
 
-        sent = until(snapshot, lambda one: len(one["state"].get("rows", ())) == 4)
+        def settled(one: Any) -> bool:
+            rows = one["state"].get("rows", {})
+            return (
+                len(rows) == 4 and one["history"]["times"] and "busy" not in {row.get("state") for row in rows.values()}
+            )
+
+        sent = until(snapshot, settled)
         said += [
             f"In: {cell}\n{notebook.run(cell)}" for cell in ("%tf_gpu park nobody.ipynb", "%tf_gpu growth --restart")
         ]

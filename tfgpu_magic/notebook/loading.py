@@ -146,8 +146,8 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
                 shell.magics_manager.magics[kind].pop(name, None)
         shell.Completer.custom_matchers.remove(_complete)
         shell.input_transformers_cleanup.remove(_measured)
-    for name in ("tfgpu_magic.insight.tracker", "tfgpu_magic.parking.automatic"):
-        if (used := sys.modules.get(name)) is not None:
+    for watches in ("tfgpu_magic.insight.tracker", "tfgpu_magic.parking.automatic"):
+        if (used := sys.modules.get(watches)) is not None:
             used.stop()
     used = sys.modules.get("tfgpu_magic.isolate.process.forkserver_client")
     if used is not None and host() != "cell":  # the isolated calls of a cell may outlive the extension
