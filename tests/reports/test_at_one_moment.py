@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -50,8 +51,11 @@ class HeldNotebook:
 
     def waits(self) -> bool:
         """Tell whether it wants the lock, or has it."""
-        files = [os.readlink(one) for one in Path(f"/proc/{self.pid}/fd").iterdir()]  # noqa: PTH115  not a path
-        return any(Path(file).name.startswith(other_processes.LOCK) for file in files)
+        for one in Path(f"/proc/{self.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+                if Path(os.readlink(one)).name.startswith(other_processes.LOCK):  # noqa: PTH115  not a path
+                    return True
+        return False
 
 
 def _serve(address: str) -> int:

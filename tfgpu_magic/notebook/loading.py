@@ -146,9 +146,9 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
                 shell.magics_manager.magics[kind].pop(name, None)
         shell.Completer.custom_matchers.remove(_complete)
         shell.input_transformers_cleanup.remove(_measured)
-    for watches in ("tfgpu_magic.insight.tracker", "tfgpu_magic.parking.automatic"):
-        if (used := sys.modules.get(watches)) is not None:
-            used.stop()
+    tracking = sys.modules.get("tfgpu_magic.insight.tracker")
+    if tracking is not None:
+        tracking.stop()
     used = sys.modules.get("tfgpu_magic.isolate.process.forkserver_client")
     if used is not None and host() != "cell":  # the isolated calls of a cell may outlive the extension
         used.FORK_SERVER.stop()  # it holds 600 MB, and the next call, if any, starts another

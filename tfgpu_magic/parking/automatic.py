@@ -118,14 +118,6 @@ class Automatic(UseWatch):
 _current: Automatic | None = None
 
 
-def stop() -> None:
-    """Park this process by itself no more."""
-    global _current
-    if _current is not None:
-        _current.stop()
-        _current = None
-
-
 def answer(line: Line, shell: Any, process: GatedProcess) -> Document:
     """Have this process park itself from now on, or no more, as a line says; `PolicyError`: it is no such line."""
     global _current
@@ -135,10 +127,15 @@ def answer(line: Line, shell: Any, process: GatedProcess) -> Document:
     if rest or AUTO not in flags or (off and WHEN_NEEDED in flags):
         raise PolicyError(f"`{line.text}` is not understood.{line.word.forms}")
     after = None if off else seconds(flags[AUTO])
-    stop()
+    magics = host.magics(shell)  # which stop what watches cells when they go
+    if _current is not None:
+        _current.stop()
+        magics.watches = tuple(one for one in magics.watches if one is not _current)
+        _current = None
     if after is None:
         return Document(f"This {host.here()} is not parked by itself any more.")
     _current = Automatic(shell, process, after, when_needed=WHEN_NEEDED in flags)
     _current.start()
+    magics.watches = (*magics.watches, _current)
     when = " and another process of yours finds no room on its GPUs" if WHEN_NEEDED in flags else ""
     return Document(f"This {host.here()} is parked by itself when no cell has run for {flags[AUTO]}{when}.")
