@@ -230,7 +230,7 @@ class FrameworkMechanism:
         while self._away and wanted():
             with host_memory.turn(_RETURN, wanted, lambda: show(_BEHIND)), self._lock:
                 lacking = self._put_back(
-                    wanted, lambda: show(f"{rounded(whole - self.parked)} of {rounded(whole)} are back on the GPU.")
+                    wanted, lambda left: show(f"{rounded(whole - left)} of {rounded(whole)} are back on the GPU.")
                 )
             if lacking is not None:
                 wanted_board.note(lacking[:1])
@@ -238,10 +238,10 @@ class FrameworkMechanism:
                 show(_no_room(*lacking))
                 time.sleep(_TRY_EVERY)
 
-    def _put_back(self, wanted: Callable[[], bool], tell: Callable[[], object]) -> tuple[str, int] | None:
+    def _put_back(self, wanted: Callable[[], bool], tell: Callable[[int], object]) -> tuple[str, int] | None:
         """Put back what is away while there is room for it; return a GPU that has none, and for how many bytes.
 
-        `tell` is called after each array.
+        `tell` is called after each array, with the bytes that are still away.
         """
         sizes = _by_gpu(self._away)
         lacking = next((pair for pair in sizes.items() if not _may_fit(*pair)), None)
@@ -258,7 +258,7 @@ class FrameworkMechanism:
             if fits:
                 self._away.pop()
                 sizes[one.gpu] -= one.size
-                tell()
+                tell(sum(sizes.values()))
             else:
                 lacking = one.gpu, sizes[one.gpu]
         return lacking

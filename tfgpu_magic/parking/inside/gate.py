@@ -1,6 +1,6 @@
 """Blocks user code while this process's GPU state is away: a gate on every way into it, until the state is back.
 
-The first call to the driver while the state is away may end the process, so nothing of the user's may run before. Each
+An operation while the state is away would compute from emptied arrays, so nothing of the user's may run before. Each
 way in puts a function of ours in the place of one of IPython's, of the kernel's or of ours; when the gate is opened,
 all is as it was (`ipython`). What has no such way in makes parking refuse (`unblocked`).
 """
