@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from scripts._scratch import scratch
-from tfgpu_magic.parking.mechanism import FrameworkMechanism
+from tfgpu_magic.parking.arrays import MovedArrays
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.units import BINARY
 
@@ -99,7 +99,7 @@ def _inside(framework: str, runs: int, arrays: int, size: int) -> dict[str, list
     """Return seconds and rates by their names; nothing where the framework uses no GPU."""
     from IPython.core.interactiveshell import InteractiveShell
 
-    from tfgpu_magic.parking.inside.process import GatedProcess
+    from tfgpu_magic.parking.kernel.process import GatedProcess
 
     kind = _tensorflow() if framework == "tensorflow" else _torch()
     if kind is None:
@@ -146,14 +146,14 @@ def _seconds(do: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-class _Watched(FrameworkMechanism):
+class _Watched(MovedArrays):
     """Takes arrays away while a thread has something to do each millisecond, as a kernel's that answers has."""
 
     def __init__(self) -> None:
         super().__init__()
         self.waits: list[float] = []
 
-    def take_away(
+    def move_out(
         self, wanted: Callable[[], bool] = lambda: True, show: Callable[[str], object] = lambda _: None
     ) -> None:
         """Do so, and note the longest time in seconds between two turns of that thread."""
@@ -165,7 +165,7 @@ class _Watched(FrameworkMechanism):
 
         thread = threading.Thread(target=work)
         thread.start()
-        super().take_away(wanted, show)
+        super().move_out(wanted, show)
         over.set()
         thread.join()
         self.waits.append(max(later - sooner for sooner, later in itertools.pairwise(turns)))

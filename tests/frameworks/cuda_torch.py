@@ -20,8 +20,8 @@ import psutil
 import tfgpu_magic
 from tests.sizes import MIB
 from tfgpu_magic.frameworks import cuda, registry
+from tfgpu_magic.parking.arrays import MovedArrays
 from tfgpu_magic.parking.frameworks.torch import _of_tensor
-from tfgpu_magic.parking.mechanism import FrameworkMechanism
 from tfgpu_magic.simgpu import Machine, build
 
 LATE = {"libcuda.so.1": rb"\0(cu[A-Z]\w+)", "libnvidia-ml.so.1": rb"\0(nvml\w+)"}
@@ -90,18 +90,18 @@ def parked() -> dict[str, Any]:
 
     before, on, devices = content(tensors), streams(), [one.device for one in storages]
     figures = [held()]
-    moves = FrameworkMechanism()
-    moves.take_away()
+    moves = MovedArrays()
+    moves.move_out()
     figures.append(held())
     sizes = {one.nbytes() for one in storages}
     again, this, kept = [], psutil.Process(), []
     for number in range(50):
-        moves.bring_back(lambda: True, lambda _: None)
+        moves.move_back(lambda: True, lambda _: None)
         again.append((content(tensors) == before, streams() == on, [one.device for one in storages] == devices))
-        moves.take_away()
+        moves.move_out()
         if number in (9, 49):
             kept.append((this.num_fds(), this.num_threads(), this.memory_info().rss))
-    moves.bring_back(lambda: True, lambda _: None)
+    moves.move_back(lambda: True, lambda _: None)
     figures.append(held())
     return {
         "storages": len(storages),
@@ -138,8 +138,8 @@ def unreadable() -> list[str]:
     base = torch.empty(1000, device="cuda")
     view, weight = base[10:], torch.nn.Parameter(base)
     loss = (weight * weight).sum()
-    moves = FrameworkMechanism()
-    moves.take_away()
+    moves = MovedArrays()
+    moves.move_out()
     moves.make_unreadable()
     ways: list[Callable[[], Any]] = [
         base.sum, lambda: view + 1, weight.cpu, base.tolist, lambda: repr(base), loss.backward, lambda: base.add_(1),

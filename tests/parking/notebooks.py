@@ -1,88 +1,38 @@
-"""Notebooks in real kernels on a simulated machine whose arrays are parked by the mechanism of `shelf`."""
+"""Real kernels on a simulated machine, what pages send them, and what they show."""
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
+from uuid import uuid4
 
 import pytest
 
 from scripts import _notebooks
 from tests.jupyter import Notebook, Server, configure, reply_to
-from tests.parking.shelf import AWAY, NO_ROOM, WAITS
+from tests.slack import SLACK
+from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
 PATIENT = f"""\
 {_notebooks.PATIENT}
 def _wait():
-    from tfgpu_magic.parking.inside import process
+    from tfgpu_magic.parking.kernel import process
     process.CALL_OFF_TIMEOUT = 60.0
 _wait()
 del _wait
 """
 """What a kernel runs that waits as long as a busy machine takes."""
 
-SHELF = "from tests.parking.shelf import Shelf; shelf = Shelf({!r}); digest = shelf.digest"
-
-
-class Parkable(Notebook):
-    """A notebook whose arrays can be parked.
-
-    Args:
-        server: its server.
-        path: that of the notebook.
-        folder: where files show what happens.
-    """
-
-    def __init__(self, server: Server, path: str, folder: Path) -> None:
-        super().__init__(server, path)
-        self._folder = folder
-        self.run(SHELF.format(str(folder)))
-
-    def is_parked(self) -> bool:
-        return (self._folder / AWAY).exists()
-
-    def park(self) -> None:
-        """Park it by a line of its own."""
-        said = self.run("shelf.park()")
-        assert self.is_parked(), said
-
-    @contextmanager
-    def without_room(self) -> Iterator[None]:
-        """Have its arrays stay away in a block."""
-        (self._folder / NO_ROOM).touch()
-        try:
-            yield
-        finally:
-            (self._folder / NO_ROOM).unlink()
-            (self._folder / WAITS).unlink(missing_ok=True)
-
-    def waits(self) -> bool:
-        """Tell whether somebody waits for the arrays."""
-        return (self._folder / WAITS).exists()
-
 
 @dataclass(frozen=True, slots=True)
 class Site:
     machine: Machine
     server: Server
-
-    @contextmanager
-    def parkable(self, path: str, folder: Path) -> Iterator[Parkable]:
-        """Open a notebook, and shut it down in the end."""
-        notebook = Parkable(self.server, path, folder)
-        try:
-            yield notebook
-        finally:
-            notebook.client.stop_channels()
-            with contextlib.suppress(HTTPError):
-                self.server.delete(f"api/sessions/{notebook.session}")
 
 
 @contextmanager
@@ -140,3 +90,36 @@ def heard(notebook: Notebook) -> str:
         said = content.get("text") or content.get("evalue") or content.get("data", {}).get("text/plain", "")
         texts.append(str(said))
     return " ".join(texts)
+
+
+def answered(notebook: Notebook, asked: str) -> dict[str, Any]:
+    """Return the answer on the control channel to a message."""
+    get = notebook.client.get_control_msg
+    return until(lambda: get(timeout=30 * SLACK), lambda one: one["parent_header"]["msg_id"] == asked)
+
+
+def button(notebook: Notebook, does: str) -> str:
+    """Make a button that does something, and return its number."""
+    return notebook.run(
+        "import ipywidgets\n"
+        "seen, button = [], ipywidgets.Button()\n"
+        f"button.on_click(lambda _: {does})\n"
+        "print(button.comm.comm_id)"
+    ).split()[-1]
+
+
+def send_custom(notebook: Notebook, number: str, **content: str) -> None:
+    send(notebook, "comm_msg", {"comm_id": number, "data": {"method": "custom", "content": content}})
+
+
+def ask_for_widgets(notebook: Notebook) -> None:
+    """Ask for the state of every widget as JupyterLab's page does when it is opened, and wait for what comes of it."""
+    asking = {"comm_id": uuid4().hex}
+    opening = {**asking, "target_name": "jupyter.widget.control", "data": {}}
+    for kind, content in (
+        ("comm_open", opening),
+        ("comm_msg", {**asking, "data": {"method": "request_states"}}),
+        ("comm_close", {**asking, "data": {}}),
+    ):
+        send(notebook, kind, content, metadata={"version": "1.0.0"})
+    assert ask(notebook, "kernel_info_request", {})["status"] == "ok"  # those before it have been heard

@@ -28,8 +28,8 @@ from tfgpu_magic.isolate.cells.jobs import Job
 from tfgpu_magic.isolate.executor import IsolatedExecutor
 from tfgpu_magic.isolate.process import forkserver_client
 from tfgpu_magic.isolate.process.forkserver_client import ForkServerProcess
-from tfgpu_magic.parking.inside import ipython, unblocked
-from tfgpu_magic.parking.inside.gate import Gate, NotBack
+from tfgpu_magic.parking.kernel import ipython, running_code
+from tfgpu_magic.parking.kernel.gate import Gate, StillParked
 
 
 class Back:
@@ -41,7 +41,7 @@ class Back:
     def __call__(self) -> None:
         self.asked += 1
         if self.refuses:
-            raise NotBack("not now")
+            raise StillParked("not now")
         assert self.gate is not None
         self.gate.open()
 
@@ -66,7 +66,7 @@ def test_what_a_loop_has_waiting_for_the_user_is_named(begin: Callable[[Any], ob
     async def show() -> list[str]:
         loop, own = asyncio.get_running_loop(), asyncio.current_task()
         kept = begin(loop)
-        found = list(unblocked.waiting(loop))
+        found = list(running_code.waiting(loop))
         assert own is not kept
         return found
 
@@ -76,7 +76,7 @@ def test_what_a_loop_has_waiting_for_the_user_is_named(begin: Callable[[Any], ob
 
 def test_a_loop_whose_parts_are_not_known_here_makes_parking_refuse() -> None:
     loop: Any = asyncio.new_event_loop()
-    gate = Gate(Back(), [lambda _: unblocked.waiting(loop)])
+    gate = Gate(Back(), [lambda _: running_code.waiting(loop)])
     scheduled = loop.__dict__.pop("_scheduled")
     try:
         (said,) = gate.close()
@@ -99,7 +99,7 @@ def over() -> Iterator[threading.Event]:
 
 
 def found() -> tuple[str, ...]:
-    gate = Gate(Back(), [partial(unblocked.block, None)])
+    gate = Gate(Back(), [partial(running_code.block, None)])
     try:
         return gate.close()
     finally:
@@ -181,13 +181,13 @@ def test_a_cell_that_another_thread_is_about_to_run_is_seen(over: threading.Even
     made: Any = InteractiveShell
     shell = made(config=Config(HistoryManager={"enabled": False}))
     shell.transform_cell = lambda raw_cell: over.wait() and raw_cell
-    assert not unblocked.cell_runs(shell)
+    assert not running_code.cell_runs(shell)
     thread = threading.Thread(target=lambda: shell.run_cell("pass"))
     thread.start()
-    until(lambda: unblocked.cell_runs(shell))
+    until(lambda: running_code.cell_runs(shell))
     over.set()
     thread.join()
-    assert not unblocked.cell_runs(shell)
+    assert not running_code.cell_runs(shell)
 
 
 # --- the end of a job or a call ---
@@ -213,7 +213,7 @@ def test_what_runs_at_the_end_of_a_job_or_a_call_waits_for_the_state(
     seen, back = list[str](), Back()
     back.refuses = True
     monkeypatch.setattr(executor, "run", lambda *_, **__: SimpleNamespace(value=lambda: seen.append("made")))
-    gate = back.gate = Gate(back, [partial(unblocked.block, None)])
+    gate = back.gate = Gate(back, [partial(running_code.block, None)])
     gate.close()
     begin(seen)
     until(lambda: back.asked)

@@ -11,7 +11,8 @@ from tests.sizes import GIB
 from tfgpu_magic.isolate import host_memory as readings
 from tfgpu_magic.isolate.host_memory import CgroupLimit
 from tfgpu_magic.parking import host_memory
-from tfgpu_magic.parking.host_memory import NoRoom, room, shortage
+from tfgpu_magic.parking.frameworks import ParkingError
+from tfgpu_magic.parking.host_memory import room, shortage
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_every_cgroup_counts_with_the_page_cache_that_it_can_drop(machine: dict[
 
 def test_without_room_nothing_is_done(machine: dict[str, Any]) -> None:
     machine["MemAvailable"] = GIB
-    with pytest.raises(NoRoom, match="1 GiB are available on this machine"), room(GIB):
+    with pytest.raises(ParkingError, match="1 GiB are available on this machine"), room(GIB):
         raise AssertionError("there is no room")
 
 
@@ -72,7 +73,7 @@ def test_one_process_of_a_user_has_the_room_until_it_ends(monkeypatch: pytest.Mo
     tries = iter([True, True, False])
     with program(None, _takes_it, fresh=True) as other:
         assert other.answer == "taken"
-        with pytest.raises(NoRoom, match="Another process of yours"), room(0, lambda: next(tries)):
+        with pytest.raises(ParkingError, match="Another process of yours"), room(0, lambda: next(tries)):
             raise AssertionError("it is taken")
     with room(0, lambda: False):
         pass  # it has ended

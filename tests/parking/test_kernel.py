@@ -12,10 +12,14 @@ import psutil
 import pytest
 
 from tests.jupyter import Notebook, reply_to
-from tests.parking.notebooks import Site, ask, digest_in, heard, send
+from tests.magic.shell import shown
+from tests.parking.notebooks import Site, answered, ask, ask_for_widgets, button, digest_in, heard, send, send_custom
+from tests.processes import run
 from tests.sizes import CONTEXT, LITTLE, MIB
 from tests.waiting import until
+from tfgpu_magic.monitor.board import wanted
 from tfgpu_magic.parking.frameworks import UNREADABLE
+from tfgpu_magic.simgpu import Machine
 
 BEGIN = """
 %tf_gpu growth --release
@@ -38,9 +42,9 @@ PARK = "%tf_gpu park"
 
 
 FORCED = """
-from tfgpu_magic.parking import words
-from tfgpu_magic.parking.inside import ipython
-process, _ = words._of(get_ipython())
+from tfgpu_magic.parking import this_notebook
+from tfgpu_magic.parking.kernel import ipython
+process, _ = this_notebook.this_process(get_ipython())
 def force():
     global forced
     process.park()
@@ -100,8 +104,24 @@ def test_a_question_wakes_nothing(site: Site, trained: tuple[Notebook, str]) -> 
     away = site.machine.held(pid=notebook.pid)
     for kind in ("complete_request", "inspect_request"):
         assert ask(notebook, kind, {"code": "variables", "cursor_pos": 9})["status"] == "error"
+    ask_for_widgets(notebook)
     assert site.machine.held(pid=notebook.pid) == away
     assert digest_in(notebook.run("print(digest())")) == digest
+
+
+def test_nothing_stays_of_the_gate_when_all_is_back(trained: tuple[Notebook, str]) -> None:
+    notebook, _ = trained
+    look = (
+        "import gc\n"
+        "kernel, shell = get_ipython().kernel, get_ipython()\n"
+        "print({n: h.__qualname__ for n, h in (kernel.shell_handlers | kernel.control_handlers).items()},\n"
+        "      'run_cell_async' in vars(shell), 'trigger' in vars(shell.events), 'finish_metadata' in vars(kernel),\n"
+        "      gc.isenabled())"
+    )
+    before = notebook.run(look)
+    park(notebook)
+
+    assert notebook.run(look) == before
 
 
 def test_a_cell_that_got_through_would_be_seen_here(trained: tuple[Notebook, str]) -> None:
@@ -119,7 +139,7 @@ def test_without_room_on_the_gpu_the_cell_waits_and_an_interrupt_gives_the_promp
     park(notebook)
     neighbour = site.machine.add_foreign("7.6GiB@0", name="secret")
     asked = notebook.client.execute("ran = True")
-    said = until(lambda: heard(notebook), lambda text: "The GPU has no room for" in text)
+    said = until(lambda: heard(notebook), lambda text: "free yet. Trying again every second." in text)
     assert re.search(r"7\.6 GiB  (nobody|root)\b", said), said  # who holds it, and nothing more of another user's
     assert "secret" not in said
     assert "this notebook" in said
@@ -128,11 +148,32 @@ def test_without_room_on_the_gpu_the_cell_waits_and_an_interrupt_gives_the_promp
     assert "The cell was not run. Interrupted: this notebook is still parked" in answer["evalue"]
     heard(notebook)
     waiting = notebook.client.execute("waited = digest()")
-    until(lambda: heard(notebook), lambda text: "The GPU has no room for" in text)
+    until(lambda: heard(notebook), lambda text: "free yet. Trying again every second." in text)
     neighbour.stop()
 
     assert reply_to(notebook.client, waiting)["status"] == "ok"
     assert notebook.run("print(waited, 'ran' in globals())").split() == [digest, "False"]
+
+
+def test_one_interrupt_ends_the_wait_of_every_message_that_came_meanwhile(
+    site: Site, trained: tuple[Notebook, str]
+) -> None:
+    notebook, digest = trained
+    number = button(notebook, "seen.append(1)")
+    park(notebook)
+    away = site.machine.held(pid=notebook.pid)
+    for noted in Path(os.environ["TFGPU_MAGIC_DIR"]).rglob(f"{wanted.PREFIX}*"):
+        noted.unlink()
+    with site.machine.add_neighbour("7.6GiB@0"):
+        for _ in range(5):
+            send_custom(notebook, number, event="click")
+        asked = send(notebook, "kernel_info_request", {})
+        until(wanted.by_others)  # the first of them finds no room
+        os.kill(notebook.pid, signal.SIGINT)
+
+        assert reply_to(notebook.client, asked)["status"] == "ok"
+        assert site.machine.held(pid=notebook.pid) == away
+    assert notebook.run("print(seen, digest())") == f"[] {digest}\n"
 
 
 WITHOUT = "%tf_gpu unpark --without-gpu "
@@ -198,24 +239,25 @@ def test_meanwhile_the_kernel_answers_and_an_interrupt_brings_back_what_has_left
     notebook.run(SLOW.format(str(tmp_path)))
     asked = notebook.client.execute(PARK)
     until((tmp_path / "begun").exists)
-    assert answered(notebook) == "ok"
+    assert answers(notebook)
     until(lambda: heard(notebook), lambda text: re.search(r"64 MiB of \d+ MiB are in host memory; ", text))
     for _ in range(2):  # who is impatient loses nothing
         os.kill(notebook.pid, signal.SIGINT)
-    assert answered(notebook) == "ok"
+    assert answers(notebook)
     (tmp_path / "go").touch()
 
     assert reply_to(notebook.client, asked)["status"] == "ok"
-    until(lambda: heard(notebook), lambda text: "Not parked." in text and "interrupted. What had left is back." in text)
+    until(
+        lambda: heard(notebook),
+        lambda text: "Not parked." in text and "interrupted. Everything is back on the GPU." in text,
+    )
     assert digest_in(notebook.run("slow.stop(); print(digest())")) == digest
 
 
-def answered(notebook: Notebook) -> str:
-    """Ask on the control channel, and return what became of it."""
-    question = send(notebook, "kernel_info_request", {}, channel="control")
-    get = notebook.client.get_control_msg
-    answer = until(lambda: get(timeout=60), lambda one: one["parent_header"]["msg_id"] == question)
-    return str(answer["content"]["status"])
+def answers(notebook: Notebook) -> bool:
+    """Return whether the control channel answers."""
+    asked = send(notebook, "kernel_info_request", {}, channel="control")
+    return bool(answered(notebook, asked)["content"]["status"] == "ok")
 
 
 ENDS = """
@@ -229,13 +271,43 @@ for number, register in enumerate([atexit.register, lambda do, *more: weakref.fi
 """
 
 
-@pytest.mark.parametrize("parked", [True, False])
-def test_what_is_told_to_end_while_it_is_parked_runs_no_exit_function(site: Site, tmp_path: Path, parked: bool) -> None:
-    with site.parkable("ends.ipynb", tmp_path) as notebook:
-        notebook.run(ENDS.format(str(tmp_path), "shelf.park()" if parked else ""))
-        assert notebook.is_parked() is parked
-        process = psutil.Process(notebook.pid)
-        notebook.server.delete(f"api/sessions/{notebook.session}")
-        process.wait(60)
+@pytest.mark.parametrize("park_it", [True, False])
+def test_what_is_told_to_end_while_it_is_parked_runs_no_exit_function(
+    site: Site, tmp_path: Path, park_it: bool
+) -> None:
+    notebook = Notebook(site.server, "ends.ipynb")
+    notebook.run(ENDS.format(str(tmp_path), BEGIN if park_it else ""))
+    if park_it:
+        park(notebook)
+    process = psutil.Process(notebook.pid)
+    notebook.end()
+    process.wait(60)
 
-    assert sorted(one.name for one in tmp_path.iterdir()) == (["away"] if parked else ["0", "1"])
+    assert sorted(one.name for one in tmp_path.iterdir()) == ([] if park_it else ["0", "1"])
+
+
+def in_a_terminal() -> tuple[str, list[object], str]:
+    """Return what is said at the end of the cell that parks, what is completed then, and what its next cell says."""
+    from IPython.core.completer import provisionalcompleter
+    from IPython.core.interactiveshell import InteractiveShell
+
+    *_, parked = shown("%load_ext tfgpu_magic", TERMINAL, PARK)
+    with provisionalcompleter():
+        completions = list[object](InteractiveShell.instance().Completer.completions("varia", 5))
+    return parked, completions, shown("print(variable.numpy().sum())")[0]
+
+
+TERMINAL = """
+%tf_gpu growth --release
+import tensorflow as tf
+variable = tf.Variable(tf.zeros(2**20)); variable.assign([1.0] * 2**20)
+"""
+
+
+def test_in_a_terminal_it_is_parked_and_comes_back() -> None:
+    with Machine.create("8GiB") as machine:
+        parked, completions, after = run(machine, in_a_terminal)
+
+    assert "4 MiB in host memory" in parked
+    assert completions == []
+    assert after == "1.048576e+06\n"

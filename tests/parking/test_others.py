@@ -18,7 +18,7 @@ from tests.sizes import LITTLE, MIB
 from tests.waiting import until
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.frameworks import self_report
-from tfgpu_magic.parking import ask_kernel, other_notebooks
+from tfgpu_magic.parking import other_notebooks
 from tfgpu_magic.parking.outcome import BUSY, UNLOADED, ParkOutcome
 
 
@@ -39,8 +39,8 @@ def other(site: Site) -> Iterator[Notebook]:
 
 def test_a_kernel_parks_itself_when_it_is_asked(trained: Notebook) -> None:
     digest = digest_in(trained.run("print(digest())"))
-    outcome = ask_kernel.park(trained.pid)
-    again = ask_kernel.park(trained.pid)
+    outcome = other_notebooks.ask_to_park(trained.pid)
+    again = other_notebooks.ask_to_park(trained.pid)
 
     assert outcome.parked, outcome
     assert "in host memory; CUDA's context stays on the GPU." in outcome.lines[0]
@@ -49,29 +49,29 @@ def test_a_kernel_parks_itself_when_it_is_asked(trained: Notebook) -> None:
 
 
 def test_a_kernel_in_a_cell_is_not_parked_nor_later(trained: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ask_kernel, "BEGIN_TIMEOUT", 0.1)
+    monkeypatch.setattr(other_notebooks, "BEGIN_TIMEOUT", 0.1)
     asked = trained.client.execute("input()", allow_stdin=True)
     trained.client.get_stdin_msg(timeout=240)
-    until(lambda: any(one.busy for one in ask_kernel.reports() if one.pid == trained.pid))
-    outcome = ask_kernel.park(trained.pid)
+    until(lambda: any(one.busy for one in other_notebooks.reports() if one.pid == trained.pid))
+    outcome = other_notebooks.ask_to_park(trained.pid)
     trained.client.input("")
     reply_to(trained.client, asked)
     monkeypatch.undo()
 
     assert outcome == ParkOutcome(False, [BUSY])
-    assert "Parked in" in ask_kernel.park(trained.pid).lines[0]
+    assert "Parked in" in other_notebooks.ask_to_park(trained.pid).lines[0]
 
 
 def test_what_is_no_kernel_is_not_asked(other: Notebook) -> None:
     child = int(other.run("import subprocess; child = subprocess.Popen(['sleep', '600']); print(child.pid)"))
     for pid in (os.getpid(), child, 1):
-        assert ask_kernel.park(pid).lines == [f"Process {pid} is no kernel of a notebook of yours."]
+        assert other_notebooks.ask_to_park(pid).lines == [f"Process {pid} is no kernel of a notebook of yours."]
     other.run("child.kill(); child.wait()")
 
 
 def test_a_kernel_without_the_extension_says_what_to_do(other: Notebook) -> None:
     other.run("%unload_ext tfgpu_magic")
-    outcome = ask_kernel.park(other.pid)
+    outcome = other_notebooks.ask_to_park(other.pid)
     other.run("%load_ext tfgpu_magic")
 
     assert outcome == ParkOutcome(False, [UNLOADED])
@@ -80,14 +80,14 @@ def test_a_kernel_without_the_extension_says_what_to_do(other: Notebook) -> None
 def test_a_name_is_the_end_of_a_path_or_a_pid() -> None:
     named = {7: "a/model.ipynb", 8: "b/model.ipynb", 9: "other.ipynb", os.getpid(): "own.ipynb"}
 
-    assert other_notebooks.one_of("other.ipynb", named) == (9, "other.ipynb")
-    assert other_notebooks.one_of("a/model.ipynb", named) == (7, "model.ipynb")
-    assert other_notebooks.one_of("8", named) == (8, "model.ipynb")
-    assert other_notebooks.one_of("own.ipynb", named)[0] == os.getpid()
+    assert other_notebooks.find_among("other.ipynb", named) == (9, "other.ipynb")
+    assert other_notebooks.find_among("a/model.ipynb", named) == (7, "model.ipynb")
+    assert other_notebooks.find_among("8", named) == (8, "model.ipynb")
+    assert other_notebooks.find_among("own.ipynb", named)[0] == os.getpid()
     with pytest.raises(PolicyError, match=r"several: a/model.ipynb \(pid 7\), b/model.ipynb \(pid 8\)\. "):
-        other_notebooks.one_of("model.ipynb", named)
+        other_notebooks.find_among("model.ipynb", named)
     with pytest.raises(PolicyError, match=r"is called 'odel.ipynb'. There are: .*, other.ipynb \(pid 9\)\.$"):
-        other_notebooks.one_of("odel.ipynb", named)
+        other_notebooks.find_among("odel.ipynb", named)
 
 
 def test_nobody_keeps_room_for_what_is_parked(monkeypatch: pytest.MonkeyPatch) -> None:

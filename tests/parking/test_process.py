@@ -1,4 +1,4 @@
-"""The gate opens only when the state is back, whatever a mechanism does: one made for this test, in this process."""
+"""The gate opens only when everything is back, whatever fails: with arrays made for this test, in this process."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from typing import Any
 import pytest
 
 from tests.waiting import until
-from tfgpu_magic.parking.inside import ipython, process, unblocked
-from tfgpu_magic.parking.inside.gate import NotBack
-from tfgpu_magic.parking.inside.process import GatedProcess
+from tfgpu_magic.parking.arrays import MovedArrays
+from tfgpu_magic.parking.kernel import ipython, process, running_code
+from tfgpu_magic.parking.kernel.gate import StillParked
+from tfgpu_magic.parking.kernel.process import GatedProcess
 
 
-class Shelf:
-    """A mechanism that moves nothing: it notes where the state is, and fails or waits when it is told to."""
+class Shelf(MovedArrays):
+    """What moves nothing: it notes where the state is, and fails or waits when it is told to."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.is_away = False
         self.fails = ""
         self.room = threading.Event()
@@ -28,14 +30,14 @@ class Shelf:
         self.begun = 0
         self.unreadable = False
 
-    def away(self) -> bool:
+    def any_moved(self) -> bool:
         return self.is_away
 
-    def take_away(self, _: Callable[[], bool], __: Callable[[str], object]) -> None:
+    def move_out(self, *_: object) -> None:
         self._fail()
         self.is_away = True
 
-    def bring_back(self, wanted: Callable[[], bool], show: Callable[[str], object]) -> None:
+    def move_back(self, wanted: Any = None, show: Any = None) -> None:
         self.begun += 1
         show("Waiting for room.")
         while not self.room.wait(0.05):
@@ -61,7 +63,7 @@ def shelf() -> Shelf:
 @pytest.fixture
 def gated(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> Iterator[GatedProcess]:
     monkeypatch.setattr(ipython, "block_cells", lambda *_: iter(()))
-    monkeypatch.setattr(unblocked, "block", lambda *_: iter(()))
+    monkeypatch.setattr(running_code, "block", lambda *_: iter(()))
     made = GatedProcess(SimpleNamespace(user_ns={"model": 1}), shelf)
     yield made
     made._gate.close()
@@ -94,7 +96,7 @@ def test_what_cannot_go_away_stays_and_the_gate_is_open(gated: GatedProcess, she
 def test_nothing_runs_while_the_state_does_not_come_back(gated: GatedProcess, shelf: Shelf) -> None:
     gated.park()
     shelf.fails = "no room"
-    with pytest.raises(NotBack, match="does not come back"):
+    with pytest.raises(StillParked, match="does not come back"):
         gated._come(in_cell=True)
     assert gated.parked
     shelf.fails = ""
@@ -107,7 +109,7 @@ def _waits(gated: GatedProcess) -> threading.Thread:
     """Return a thread that waits for the state, in vain or not."""
 
     def wait() -> None:
-        with contextlib.suppress(NotBack):
+        with contextlib.suppress(StillParked):
             gated._come()
 
     thread = threading.Thread(target=wait)
@@ -125,7 +127,7 @@ def test_an_interrupt_ends_the_wait_and_it_stays_parked(gated: GatedProcess, she
     shelf.room.clear()
     gated.park()
     threading.Thread(target=_interrupt, args=(shelf,)).start()
-    with pytest.raises(NotBack, match="still parked, and nothing is lost"):
+    with pytest.raises(StillParked, match="still parked, and nothing is lost"):
         gated._come(in_cell=True)
 
     assert (gated.parked, shelf.is_away) == (True, True)
@@ -136,12 +138,12 @@ def test_who_interrupts_a_return_that_can_only_end_gets_the_prompt_and_the_state
 ) -> None:
     """As one that copies does, whoever waits for it."""
 
-    def bring_back(_: Callable[[], bool], __: Callable[[str], object]) -> None:
+    def move_back(_: Callable[[], bool], __: Callable[[str], object]) -> None:
         shelf.begun += 1
         shelf.room.wait()
         shelf.is_away = False
 
-    monkeypatch.setattr(shelf, "bring_back", bring_back)
+    monkeypatch.setattr(shelf, "move_back", move_back)
     shelf.room.clear()
     gated.park()
 
@@ -150,7 +152,7 @@ def test_who_interrupts_a_return_that_can_only_end_gets_the_prompt_and_the_state
         shelf.room.set()
 
     threading.Thread(target=interrupt).start()
-    with pytest.raises(NotBack, match="is back on the GPU meanwhile"):
+    with pytest.raises(StillParked, match="is back on the GPU meanwhile"):
         gated._come(in_cell=True)
 
     assert not gated.parked
@@ -159,11 +161,11 @@ def test_who_interrupts_a_return_that_can_only_end_gets_the_prompt_and_the_state
 def test_what_fails_midway_is_away_and_comes_back_before_anything_runs(
     gated: GatedProcess, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def take_away(*_: object) -> None:
+    def move_out(*_: object) -> None:
         shelf.is_away = True
         raise RuntimeError("one array stays")
 
-    monkeypatch.setattr(shelf, "take_away", take_away)
+    monkeypatch.setattr(shelf, "move_out", move_out)
     assert gated.park() == ("one array stays",)
     assert gated.parked
     gated._come(in_cell=True)
@@ -172,28 +174,27 @@ def test_what_fails_midway_is_away_and_comes_back_before_anything_runs(
 
 
 def test_a_cell_begun_before_the_gate_closes_is_seen(gated: GatedProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unblocked, "cell_runs", lambda _: gated.parked)  # it has begun as the gate closed
+    monkeypatch.setattr(running_code, "cell_runs", lambda _: gated.parked)  # it has begun as the gate closed
 
-    assert gated.park() == ("A cell runs there: it is parked between cells only.",)
+    assert gated.park() == ("A cell is running. A notebook can be parked only between cells.",)
     assert not gated.parked
 
 
 def test_a_long_return_is_told_below_its_cell_and_a_short_one_is_kept_only(
-    gated: GatedProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    gated: GatedProcess, shelf: Shelf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for least in (60.0, 0.0):
         monkeypatch.setattr(process, "LONG", least)
         gated.park()
+        shelf.return_seconds = 1.5
         gated._come(in_cell=True)
-        assert gated.last_return is not None
-        told = capsys.readouterr().out
-        assert (told == f"All is back on the GPU. It took {gated.last_return:.1f} s.\n") is (least == 0)
+        assert (capsys.readouterr().out == "All is back on the GPU. It took 1.5 s.\n") is (least == 0)
 
 
 def test_it_goes_on_without_what_is_away_and_is_not_parked_again(gated: GatedProcess, shelf: Shelf) -> None:
     shelf.room.clear()
     gated.park()
-    with pytest.raises(NotBack, match=r"There is no variable `modle`\. Nothing was changed\."):
+    with pytest.raises(StillParked, match=r"There is no variable `modle`\. Nothing was changed\."):
         gated._go_without(["modle"])
     assert (gated.parked, shelf.unreadable) == (True, False)
     waiter = _waits(gated)
@@ -209,31 +210,26 @@ def test_it_goes_on_without_what_is_away_and_is_not_parked_again(gated: GatedPro
 def test_what_can_be_read_keeps_the_gate_closed(gated: GatedProcess, shelf: Shelf) -> None:
     gated.park()
     shelf.fails = "it reads as empty"
-    with pytest.raises(NotBack, match="it reads as empty"):
+    with pytest.raises(StillParked, match="it reads as empty"):
         gated._go_without(["model"])
 
     assert gated.parked
 
 
-def test_a_return_that_copies_is_waited_for_and_not_left_half_way(
+def test_a_return_that_hangs_does_not_keep_it_from_going_on_without(
     gated: GatedProcess, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def bring_back(*_: object) -> None:
-        shelf.begun += 1
-        shelf.room.wait()
-
     monkeypatch.setattr(process, "CALL_OFF_TIMEOUT", 0.0)
-    monkeypatch.setattr(shelf, "bring_back", bring_back)
+    monkeypatch.setattr(shelf, "move_back", lambda *_: shelf.room.wait())
     shelf.room.clear()
     gated.park()
     waiter = _waits(gated)
-    until(lambda: shelf.begun)
-    with pytest.raises(NotBack, match=r"just coming back\. Run it again\."):
-        gated._go_without(["model"])
+    until(lambda: gated._attempt)
+    gated._go_without(["model"])
     shelf.room.set()
     waiter.join()
 
-    assert (gated.parked, shelf.unreadable) == (True, False)
+    assert (gated.parked, shelf.unreadable, gated.without) == (False, True, True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -242,12 +238,12 @@ def test_a_signal_that_ends_the_process_waits_until_it_is_parked(
 ) -> None:
     said: list[Any] = []
 
-    def take_away(*_: object) -> None:
+    def move_out(*_: object) -> None:
         signal.raise_signal(number)
         said.append("parks")
 
     before = signal.signal(number, lambda *_: said.append("ends"))
-    monkeypatch.setattr(shelf, "take_away", take_away)
+    monkeypatch.setattr(shelf, "move_out", move_out)
     try:
         gated.park()
     finally:
@@ -261,14 +257,14 @@ def test_an_interrupt_of_the_way_out_is_heard_there_and_shown_is_how_it_gets_on(
 ) -> None:
     shown: list[str] = []
 
-    def take_away(wanted: Callable[[], bool], show: Callable[[str], object]) -> None:
+    def move_out(wanted: Callable[[], bool], show: Callable[[str], object]) -> None:
         show("1 of 2 GiB")
         until(lambda: "1 of 2 GiB" in shown)
         signal.raise_signal(signal.SIGINT)
         until(lambda: not wanted())
         raise RuntimeError("It was interrupted.")
 
-    monkeypatch.setattr(shelf, "take_away", take_away)
+    monkeypatch.setattr(shelf, "move_out", move_out)
 
     assert gated.park(shown.append) == ("It was interrupted.",)
     assert (gated.parked, shelf.is_away) == (False, False)

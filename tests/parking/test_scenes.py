@@ -16,8 +16,7 @@ import psutil
 import pytest
 
 from tests.jupyter import LEAN, Notebook, reply_to
-from tests.parking.notebooks import Site, ask, send
-from tests.parking.test_first import answered, ask_for_widgets
+from tests.parking.notebooks import Site, answered, ask, ask_for_widgets, button, heard, send, send_custom
 from tests.sizes import CONTEXT, LITTLE, MIB
 from tests.waiting import until
 from tfgpu_magic.parking.frameworks import tensorflow as parked
@@ -143,8 +142,14 @@ async def watches():
         await asyncio.sleep(0.05)
 task = asyncio.create_task(watches())
 """
+TIMER = "timer = threading.Timer(600, fill); timer.name = 'later'; timer.start()"
 RUNNING = {
     "a thread that trains": (TRAINS, "over.set(); trainer.join(); fill()", "while it is parked: trainer. Stop them"),
+    "a timer": (
+        "timer = threading.Timer(600, fill); timer.name = 'later'; timer.start()",
+        "timer.cancel()",
+        "parked: later",
+    ),
     "a task that awaits": (WATCHES, "task.cancel()", "while it is parked: task watches"),
     "an iterator that calls Python": ("rows = iter(data)", "for row in rows: pass\ndel row, rows", parked.CALLS_PYTHON),
 }
@@ -173,16 +178,84 @@ def test_a_slider_that_is_dragged_finds_everything_back(site: Site, people: Note
     assert people.run("print(slider.value, *seen)").split() == ["8", *[digest] * 4]
 
 
-def test_a_page_that_is_loaded_again_and_its_completions_bring_nothing_back(
+def test_what_a_page_asks_when_it_is_loaded_again_brings_nothing_back(
     site: Site, people: Notebook, digest: str
 ) -> None:
     away = park(site, people)
     ask_for_widgets(people)
+    assert ask(people, "comm_info_request", {})["status"] == "ok"
+    assert ask(people, "is_complete_request", {"code": "if x:"})["status"] == "incomplete"
     assert not ask(people, "complete_request", {"code": "model.", "cursor_pos": 6}).get("matches")
     assert not ask(people, "inspect_request", {"code": "model", "cursor_pos": 5, "detail_level": 0}).get("found")
+    chooser = '__import__("tfgpu_magic.notebook.chooser").notebook.chooser.state("")'
+    asks = {"code": "", "silent": True, "store_history": False, "user_expressions": {"answer": chooser}}
+    said = ask(people, "execute_request", asks)  # as the chooser's page does
+    assert (said["status"], said["evalue"]) == ("error", "This notebook is parked: bring its memory back first.")
+    debugger = {"type": "request", "seq": 1, "command": "debugInfo"}
+    answered(people, send(people, "debug_request", debugger, channel="control"))
 
     assert site.machine.held(pid=people.pid) == away
     assert people.run("print(digest())") == digest + "\n"
+
+
+def test_a_live_table_that_a_page_draws_brings_nothing_back(site: Site, people: Notebook, digest: str) -> None:
+    made = people.run("import tfgpu_magic; table = tfgpu_magic.MemoryTable(); print(table.comm.comm_id)")
+    number = made.split()[-1]
+    away = park(site, people)
+    for size in ("1GiB", "2GiB"):
+        with site.machine.add_neighbour(f"{size}@0"):
+            send_custom(people, number, type="drawn")
+            until(lambda: draws(people, number))
+    ask_for_widgets(people)
+
+    assert site.machine.held(pid=people.pid) == away
+    assert people.run("table.close(); print(digest())") == digest + "\n"
+
+
+def draws(notebook: Notebook, comm: str) -> bool:
+    """Return whether a table's state has come since the last look."""
+    shown = []
+    while notebook.client.iopub_channel.msg_ready():
+        shown.append(notebook.client.get_iopub_msg(timeout=1)["content"])
+    return any("state" in one["data"].get("state", {}) for one in shown if one.get("comm_id") == comm)
+
+
+OWN = """
+class Own(ipywidgets.Widget):
+    def get_state(self, *args, **options):
+        seen.append(digest())
+        return super().get_state(*args, **options)
+own = Own()
+seen.clear()
+print(own.comm.comm_id)
+"""
+
+
+def test_a_widget_of_the_users_own_class_is_answered_once_all_is_back(
+    site: Site, people: Notebook, digest: str
+) -> None:
+    number = people.run(OWN).split()[-1]
+    away = park(site, people)
+    ask_for_widgets(people)
+    asked = send(people, "comm_msg", {"comm_id": number, "data": {"method": "request_state"}})
+    assert ask(people, "kernel_info_request", {})["status"] == "ok"  # it has been heard
+
+    assert site.machine.held(pid=people.pid) == away
+    heard(people)
+    assert people.run("print(digest())") == digest + "\n"
+    get = people.client.get_iopub_msg
+    reply = until(lambda: get(timeout=60), lambda one: one["content"].get("comm_id") == number)
+    assert (reply["parent_header"]["msg_id"], reply["content"]["data"]["method"]) == (asked, "update")
+    assert {*people.run("own.close(); print(*seen)").split()} == {digest}
+
+
+def test_parking_that_no_cell_asks_for_is_refused(site: Site, people: Notebook) -> None:
+    number = button(people, "get_ipython().run_line_magic('tf_gpu', 'park')")
+    before = site.machine.held(pid=people.pid)
+    send_custom(people, number, event="click")
+    until(lambda: heard(people), lambda text: "when a cell has ended" in text)
+
+    assert site.machine.held(pid=people.pid) == before
 
 
 def test_a_subshells_cell_finds_everything_back(site: Site, people: Notebook, digest: str) -> None:

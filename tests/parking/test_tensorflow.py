@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import re
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,13 @@ import tfgpu_magic
 from tests.processes import run
 from tests.sizes import LITTLE, MIB
 from tests.tf.on_machine import held
+from tests.waiting import until
+from tfgpu_magic.parking import arrays as arrays_module
 from tfgpu_magic.parking import host_memory
-from tfgpu_magic.parking import mechanism as mechanism_module
+from tfgpu_magic.parking.arrays import MovedArrays, survey
+from tfgpu_magic.parking.frameworks import ParkingError
 from tfgpu_magic.parking.frameworks import tensorflow as parked
-from tfgpu_magic.parking.mechanism import FrameworkMechanism, NotParked, contents
+from tfgpu_magic.parking.kernel.process import GatedProcess
 from tfgpu_magic.simgpu import Machine
 
 TYPES = (
@@ -62,13 +66,13 @@ def content() -> dict[int, bytes]:
     return {number: one.read_value().numpy().tobytes() for number, one in handles().items()}
 
 
-def there_and_back(mechanism: FrameworkMechanism) -> list[list[int]]:
+def there_and_back(mechanism: MovedArrays) -> list[list[int]]:
     """Park and come back; return what the driver says that is held before, meanwhile and after."""
     figures = [held()]
-    mechanism.take_away()
+    mechanism.move_out()
     figures.append(held())
-    mechanism.bring_back(lambda: True, lambda _: None)
-    assert not mechanism.away()
+    mechanism.move_back()
+    assert not mechanism.any_moved()
     return [*figures, held()]
 
 
@@ -83,11 +87,11 @@ def every_type() -> tuple[list[list[int]], bool, int, bool]:
     fill()
     same = tf.Variable(tf.zeros(SIZE))
     same.assign(variables[0])
-    before, found = content(), contents()
+    before, found = content(), survey()
     [both] = [one for one in found.leaves if len(one.handles) == 2]  # type: ignore[attr-defined]  # a variable's
     moved = len(found.leaves)
     del found, both
-    figures = there_and_back(FrameworkMechanism())
+    figures = there_and_back(MovedArrays())
     return figures, content() == before, moved, read().numpy().tobytes() == before[id(variables[0].handle)]
 
 
@@ -125,7 +129,7 @@ def training(gpus: int) -> tuple[int, bool, list[list[int]], list[float]]:
     fill()
     before = content()
     assert len(before) > len(tables)
-    mechanism = FrameworkMechanism()
+    mechanism = MovedArrays()
     figures = there_and_back(mechanism)
     same = content() == before
     return len(before), same, figures, model.fit(x, y, batch_size=32, verbose=0).history["loss"]
@@ -168,10 +172,10 @@ def failing_at_each() -> list[tuple[str, bool, bool]]:
                     raise RuntimeError("it broke")
                 return real(*args)
 
-            mechanism = FrameworkMechanism()
-            with mock.patch.object(parked, name, fails), pytest.raises(NotParked) as error:
-                mechanism.take_away()
-            found.append((str(error.value), mechanism.away(), content() == before))
+            mechanism = MovedArrays()
+            with mock.patch.object(parked, name, fails), pytest.raises(ParkingError) as error:
+                mechanism.move_out()
+            found.append((str(error.value), mechanism.any_moved(), content() == before))
     return found
 
 
@@ -179,7 +183,7 @@ def test_where_a_copy_fails_what_had_left_is_back() -> None:
     with Machine.create("8GiB") as machine:
         found = run(machine, failing_at_each)
 
-    assert set(found) == {("it broke What had left is back.", False, True)}
+    assert set(found) == {("it broke Everything is back on the GPU.", False, True)}
 
 
 def interrupted_at_each() -> list[tuple[str, bool, bool]]:
@@ -188,10 +192,10 @@ def interrupted_at_each() -> list[tuple[str, bool, bool]]:
     before, found = content(), []
     for number in range(len(kept)):
         moved = iter([True] * number)
-        mechanism = FrameworkMechanism()
-        with pytest.raises(NotParked) as error:
-            mechanism.take_away(lambda moved=moved: next(moved, False))  # type: ignore[misc]
-        found.append((str(error.value), mechanism.away(), content() == before))
+        mechanism = MovedArrays()
+        with pytest.raises(ParkingError) as error:
+            mechanism.move_out(lambda moved=moved: next(moved, False))  # type: ignore[misc]
+        found.append((str(error.value), mechanism.any_moved(), content() == before))
     return found
 
 
@@ -199,7 +203,7 @@ def test_an_interrupt_before_any_variable_takes_back_what_has_left() -> None:
     with Machine.create("8GiB") as machine:
         found = run(machine, interrupted_at_each)
 
-    assert set(found) == {("It was interrupted. What had left is back.", False, True)}
+    assert set(found) == {("It was interrupted. Everything is back on the GPU.", False, True)}
 
 
 def without_host_memory() -> tuple[str, bool, bool, int]:
@@ -210,16 +214,16 @@ def without_host_memory() -> tuple[str, bool, bool, int]:
         asked.append(size)
         return "No room." if len(asked) > 5 else ""
 
-    mechanism = FrameworkMechanism()
+    mechanism = MovedArrays()
     patch = mock.patch.object
     with (
-        patch(mechanism_module, "_BATCH", 1),
+        patch(arrays_module, "_BATCH", 1),
         patch(host_memory, "shortage", shortage),
-        pytest.raises(NotParked) as error,
+        pytest.raises(ParkingError) as error,
     ):
-        mechanism.take_away()
+        mechanism.move_out()
     assert len(kept) > len(asked)
-    return str(error.value), mechanism.away(), content() == before, len(asked)
+    return str(error.value), mechanism.any_moved(), content() == before, len(asked)
 
 
 def on_the_cpu_alone() -> Sequence[str]:
@@ -227,7 +231,7 @@ def on_the_cpu_alone() -> Sequence[str]:
 
     tf.config.set_visible_devices([], "GPU")
     tf.zeros(1)
-    return contents().reasons
+    return survey().reasons
 
 
 def test_where_tensorflow_uses_the_cpu_alone_nothing_is_advised() -> None:
@@ -237,7 +241,7 @@ def test_where_tensorflow_uses_the_cpu_alone_nothing_is_advised() -> None:
 
 def test_room_in_host_memory_is_asked_before_each_variable() -> None:
     with Machine.create("8GiB") as machine:
-        assert run(machine, without_host_memory) == ("No room. What had left is back.", False, True, 6)
+        assert run(machine, without_host_memory) == ("No room. Everything is back on the GPU.", False, True, 6)
 
 
 def estimates() -> tuple[float | None, Sequence[str], list[str], bool]:
@@ -247,12 +251,12 @@ def estimates() -> tuple[float | None, Sequence[str], list[str], bool]:
     tfgpu_magic.apply("growth --release")
     kept = [tf.Variable(tf.zeros(size * MIB)) for size in (1, 4, 8, 8)]
     fill()
-    before, shown, mechanism = content(), list[str](), FrameworkMechanism()
+    before, shown, mechanism = content(), list[str](), MovedArrays()
     with mock.patch.object(host_memory, "shortage", lambda size: f"No room for {size // MIB} MiB."):
-        refusals = mechanism_module.check().refusals
-    seconds = mechanism_module.check().seconds
-    mechanism.take_away(show=shown.append)
-    mechanism.bring_back(lambda: True, lambda _: None)
+        refusals = arrays_module.check().refusals
+    seconds = arrays_module.check().seconds
+    mechanism.move_out(show=shown.append)
+    mechanism.move_back()
     assert kept
     return seconds, refusals, shown, content() == before
 
@@ -264,7 +268,7 @@ def test_how_long_it_will_take_is_measured_and_how_far_it_is_is_shown() -> None:
     assert seconds
     assert refusals == ["No room for 84 MiB."]
     assert [re.sub(r"(less than 1|about \d+) s", "N s", line) for line in shown] == [
-        "84 MiB go to host memory.",
+        "Moving 84 MiB to host memory.",
         "16 MiB of 84 MiB are in host memory; N s more.",
         "80 MiB of 84 MiB are in host memory; N s more.",
         "84 MiB of 84 MiB are in host memory; N s more.",
@@ -280,17 +284,17 @@ def a_full_gpu() -> tuple[list[str], bool, bool]:
     kept = [tf.Variable(tf.zeros(16 * MIB)) for _ in range(4)]
     fill()
     before = content()
-    mechanism = FrameworkMechanism()
-    mechanism.take_away()
+    mechanism = MovedArrays()
+    mechanism.move_out()
     machine = Machine.current()
     assert machine is not None
     shown: list[str] = []
     neighbour = machine.add_neighbour("7.6GiB@0")
-    with mock.patch.object(mechanism_module, "_TRY_EVERY", 0.0):
-        mechanism.bring_back(lambda: len(shown) < 3, shown.append)
-    still = mechanism.away()
+    with mock.patch.object(arrays_module, "_TRY_EVERY", 0.0):
+        mechanism.move_back(lambda: len(shown) < 3, shown.append)
+    still = mechanism.any_moved()
     neighbour.stop()
-    mechanism.bring_back(lambda: True, lambda _: None)
+    mechanism.move_back()
     assert kept
     return shown, still, content() == before
 
@@ -300,7 +304,7 @@ def test_without_room_on_the_gpu_it_is_tried_again_until_there_is_some() -> None
         shown, still, same = run(machine, a_full_gpu)
 
     assert len(shown) == 3
-    assert "no room for 256 MiB" in shown[-1]
+    assert "GPU 0 does not have 256 MiB free yet. Trying again every second." in shown[-1]
     assert still
     assert same
 
@@ -312,7 +316,7 @@ def iterators() -> dict[str, Any]:
     found: dict[str, Any] = {}
 
     def judged(name: str) -> None:
-        there = contents()
+        there = survey()
         found[name] = len(there.leaves), [(one.name, one.why) for one in there.stays], list(there.refusals)
 
     tensor = variables[2].value()
@@ -376,9 +380,9 @@ def pipelines() -> dict[str, list[bool]]:
     for name, code in TO_GPU.items():
         alive = eval(code, names)
         next(alive)
-        found[name] = [parked.PREFETCHES in contents().refusals]
+        found[name] = [parked.PREFETCHES in survey().refusals]
         del alive
-        found[name].append(parked.PREFETCHES in contents().refusals)
+        found[name].append(parked.PREFETCHES in survey().refusals)
     return found
 
 
@@ -398,13 +402,13 @@ def garbage() -> tuple[list[str], list[int], list[str]]:
     gc.collect()
     gc.disable()  # or it were soon gone
     gc.callbacks.append(lambda phase, info: collected.append(info["generation"]) if phase == "start" else None)
-    none = [one.name for one in contents().stays]
+    none = [one.name for one in survey().stays]
     first = [*collected]
     cycle: list[Any] = [tf.zeros([1024, 1024])]
     cycle.append(cycle)
     del cycle
     assert kept
-    return none, first, [one.name for one in contents().stays]
+    return none, first, [one.name for one in survey().stays]
 
 
 def test_garbage_is_not_named_and_is_only_looked_for_where_something_stays() -> None:
@@ -417,11 +421,11 @@ def under_another_policy() -> tuple[str, bool]:
 
     tfgpu_magic.apply("growth")
     kept = tf.Variable(tf.zeros(MIB))
-    mechanism = FrameworkMechanism()
-    with pytest.raises(NotParked) as error:
-        mechanism.take_away()
+    mechanism = MovedArrays()
+    with pytest.raises(ParkingError) as error:
+        mechanism.move_out()
     assert kept is not None
-    return str(error.value), mechanism.away()
+    return str(error.value), mechanism.any_moved()
 
 
 def test_under_a_policy_that_gives_nothing_back_it_is_refused_with_the_line_to_write() -> None:
@@ -436,15 +440,18 @@ def test_under_a_policy_that_gives_nothing_back_it_is_refused_with_the_line_to_w
 def fifty_times() -> tuple[list[int], list[int], list[int], bool]:
     import psutil
     import tensorflow as tf
+    from IPython.core.interactiveshell import InteractiveShell
 
     kept = [*many(), tf.Variable(tf.zeros(4 * MIB))]
     fill()
     before = content()
-    this, mechanism = psutil.Process(), FrameworkMechanism()
+    this, process = psutil.Process(), GatedProcess(InteractiveShell.instance(), MovedArrays())
     threads, files, sizes = [], [], []
     for number in range(50):
-        there_and_back(mechanism)
+        assert process.park() == ()
+        process._come()
         if number in (4, 49):
+            until(lambda: not [one for one in threading.enumerate() if one.name == "tfgpu_magic-park"])
             threads.append(this.num_threads())
             files.append(len([*Path("/proc/self/fd").iterdir()]))
             sizes.append(this.memory_info().rss)

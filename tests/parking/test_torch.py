@@ -17,9 +17,10 @@ import pytest
 
 from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.torch.framework import FRAMEWORK
-from tfgpu_magic.parking import host_memory, mechanism
+from tfgpu_magic.parking import arrays, host_memory
+from tfgpu_magic.parking.arrays import MovedArrays, survey
+from tfgpu_magic.parking.frameworks import ParkingError
 from tfgpu_magic.parking.frameworks import torch as parked
-from tfgpu_magic.parking.mechanism import FrameworkMechanism, NotParked, contents
 from tfgpu_magic.policy.process_state import Stage
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.filterwarnings("ignore:Sparse")]
@@ -31,10 +32,12 @@ class World:
     def __init__(self) -> None:
         self.unlisted: set[int] = set()
         self.pool = (0, 0)
+        self.without_tensor = 0
 
     def snapshot(self) -> list[dict[str, Any]]:
         found = {one.data_ptr(): one.nbytes() for _, one in parked._storages(gc.get_objects())}
         listed = [(address, size) for address, size in found.items() if address not in self.unlisted]
+        listed += [(1 << 60, self.without_tensor)] * bool(self.without_tensor)
         blocks = [{"address": address, "size": size, "state": "active_allocated"} for address, size in listed]
         return [{"stream": 0, "segment_pool_id": self.pool, "blocks": blocks}]
 
@@ -102,11 +105,11 @@ class Model:
 
 def there_and_back() -> int:
     """Park and come back; return the bytes that were away."""
-    moves = FrameworkMechanism()
-    moves.take_away()
-    size = moves.parked
-    moves.bring_back(lambda: True, lambda _: None)
-    assert not moves.away()
+    moves = MovedArrays()
+    moves.move_out()
+    size = moves.size
+    moves.move_back()
+    assert not moves.any_moved()
     return size
 
 
@@ -131,10 +134,10 @@ def test_everything_comes_back_bit_for_bit_and_training_goes_on_as_if_nothing_ha
 def test_meanwhile_it_holds_nothing_of_what_left() -> None:
     model = Model()
     model.step()
-    moves = FrameworkMechanism()
-    moves.take_away()
+    moves = MovedArrays()
+    moves.move_out()
     sizes = {one.untyped_storage().nbytes() for one in [*model.net.parameters(), *model.others, *model.many]}
-    moves.bring_back(lambda: True, lambda _: None)
+    moves.move_back()
 
     assert sizes == {0}
 
@@ -143,13 +146,13 @@ def test_each_storage_leaves_once_whatever_views_it_has() -> None:
     base = torch().randn(1000)
     views = [base[number:] for number in range(100)]
 
-    assert [one.size for one in contents().leaves].count(4000) == 1
+    assert [one.size for one in survey().leaves].count(4000) == 1
     assert len(views) == 100
 
 
 def why(size: int) -> list[str]:
     """Return why storages of a size stay."""
-    return [one.why for one in contents().stays if one.size == size]
+    return [one.why for one in survey().stays if one.size == size]
 
 
 def test_what_another_library_has_lent_stays(world: World) -> None:
@@ -161,6 +164,14 @@ def test_what_another_library_has_lent_stays(world: World) -> None:
     assert why(4321 * 4) == [parked._LENT]
     assert there_and_back() >= keeps.nbytes
     assert (tensor.untyped_storage().nbytes(), lent.untyped_storage().nbytes()) == (1234 * 4, 4321 * 4)
+
+
+def test_memory_to_which_no_tensor_leads_is_named(world: World) -> None:
+    world.without_tensor = 4096
+    keeps = torch().randn(50_000)
+
+    assert why(4096) == [parked._ONLY_C]
+    assert there_and_back() >= keeps.nbytes
 
 
 def test_what_two_storages_share_stays() -> None:
@@ -176,7 +187,7 @@ def test_what_two_storages_share_stays() -> None:
 
 def test_what_another_framework_has_by_its_address_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     tensor = torch().randn(1234)
-    monkeypatch.setattr(mechanism, "_addresses", lambda *_: [tensor.data_ptr() + 16])
+    monkeypatch.setattr(arrays, "_addresses", lambda *_: [tensor.data_ptr() + 16])
     other: Any = type("Other", (registry.Framework,), {"name": "Other", "stage": lambda _: Stage.READY})()
     monkeypatch.setattr(registry, "FRAMEWORKS", (FRAMEWORK, other))
 
@@ -186,12 +197,12 @@ def test_what_another_framework_has_by_its_address_stays(monkeypatch: pytest.Mon
 def test_what_keeps_addresses_keeps_everything_where_it_is(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Model()
     world.pool = (0, 1)
-    with pytest.raises(NotParked, match="CUDA graph"):
-        FrameworkMechanism().take_away()
+    with pytest.raises(ParkingError, match="CUDA graph"):
+        MovedArrays().move_out()
     world.pool = (0, 0)
     monkeypatch.setitem(importlib.import_module("sys").modules, "cupy", object())
-    with pytest.raises(NotParked, match="CuPy may use it by its address"):
-        FrameworkMechanism().take_away()
+    with pytest.raises(ParkingError, match="CuPy may use it by its address"):
+        MovedArrays().move_out()
     monkeypatch.undo()
 
     assert all(one.untyped_storage().nbytes() for one in model.net.parameters())
@@ -200,8 +211,8 @@ def test_what_keeps_addresses_keeps_everything_where_it_is(world: World, monkeyp
 def test_what_another_process_may_have_keeps_everything_and_what_is_gone_or_elsewhere_does_not() -> None:
     keeps, tensor = torch().randn(50_000), torch().randn(1234)
     importlib.import_module("torch.multiprocessing.reductions").reduce_storage(tensor.untyped_storage())
-    with pytest.raises(NotParked, match="sent to another process"):
-        FrameworkMechanism().take_away()
+    with pytest.raises(ParkingError, match="sent to another process"):
+        MovedArrays().move_out()
     del tensor
 
     assert there_and_back() >= keeps.nbytes
@@ -213,7 +224,7 @@ def test_where_a_storage_fails_what_had_left_is_back(when: str, monkeypatch: pyt
     model.step()
     before = model.content()
     real: Callable[[Any], None] = parked.Storage.take_out
-    total = len(contents().leaves)
+    total = len(survey().leaves)
     assert total > 200
     for fails in range(0, total, total // 8):
         count = iter(range(total))
@@ -230,22 +241,22 @@ def test_where_a_storage_fails_what_had_left_is_back(when: str, monkeypatch: pyt
             raise RuntimeError("it broke")
 
         monkeypatch.setattr(parked.Storage, "take_out", take_out)
-        moves = FrameworkMechanism()
-        with pytest.raises(NotParked, match=r"it broke What had left is back\."):
-            moves.take_away()
-        assert not moves.away()
+        moves = MovedArrays()
+        with pytest.raises(ParkingError, match=r"it broke Everything is back on the GPU\."):
+            moves.move_out()
+        assert not moves.any_moved()
         assert model.content() == before
 
 
 def test_an_interrupt_before_any_storage_takes_back_what_has_left() -> None:
     model = Model()
     model.step()
-    before, total = model.content(), len(contents().leaves)
+    before, total = model.content(), len(survey().leaves)
     for number in range(0, total, total // 8):
-        moves, asked = FrameworkMechanism(), iter([True] * number)
-        with pytest.raises(NotParked, match=r"It was interrupted\. What had left is back\."):
-            moves.take_away(lambda asked=asked: next(asked, False))  # type: ignore[misc]
-        assert not moves.away()
+        moves, asked = MovedArrays(), iter([True] * number)
+        with pytest.raises(ParkingError, match=r"It was interrupted\. Everything is back on the GPU\."):
+            moves.move_out(lambda asked=asked: next(asked, False))  # type: ignore[misc]
+        assert not moves.any_moved()
         assert model.content() == before
 
 
@@ -255,8 +266,8 @@ def test_what_does_not_come_back_is_still_in_host_memory_and_comes_at_the_next_t
     model = Model()
     model.step()
     before = model.content()
-    moves = FrameworkMechanism()
-    moves.take_away()
+    moves = MovedArrays()
+    moves.move_out()
     real, count = parked.Storage.put_back, iter(range(1000))
 
     def put_back(self: Any) -> None:
@@ -269,11 +280,11 @@ def test_what_does_not_come_back_is_still_in_host_memory_and_comes_at_the_next_t
         real(self)
 
     monkeypatch.setattr(parked.Storage, "put_back", put_back)
-    monkeypatch.setattr(mechanism, "_TRY_EVERY", 0.0)
+    monkeypatch.setattr(arrays, "_TRY_EVERY", 0.0)
     lost = 0
-    while moves.away():
+    while moves.any_moved():
         try:
-            moves.bring_back(lambda: True, lambda _: None)
+            moves.move_back()
         except RuntimeError:
             lost += 1
 
@@ -294,15 +305,15 @@ def test_a_gpu_that_has_no_room_for_what_is_taken_back_says_what_is_in_host_memo
     def no_room(_: Any) -> None:
         raise RuntimeError("CUDA out of memory.")
 
-    monkeypatch.setattr(mechanism, "_BATCH", 1)
+    monkeypatch.setattr(arrays, "_BATCH", 1)
     monkeypatch.setattr(host_memory, "shortage", shortage)
     monkeypatch.setattr(parked.Storage, "put_back", no_room)
-    moves = FrameworkMechanism()
-    with pytest.raises(NotParked, match="are safe in host memory, and come back before the next cell"):
-        moves.take_away()
-    assert moves.away()
+    moves = MovedArrays()
+    with pytest.raises(ParkingError, match="are safe in host memory, and come back before the next cell"):
+        moves.move_out()
+    assert moves.any_moved()
     monkeypatch.setattr(parked.Storage, "put_back", real)
-    moves.bring_back(lambda: True, lambda _: None)
+    moves.move_back()
     assert model.content() == before
 
 
@@ -336,8 +347,8 @@ def test_without_its_gpu_every_value_is_an_array_by_its_name() -> None:
         (model.others[5], t.uint16), (small, t.uint8)
     ))  # fmt: skip
     steps = [one["exp_avg"].numpy().copy() for one in model.optimizer.state.values()]
-    moves = FrameworkMechanism()
-    moves.take_away()
+    moves = MovedArrays()
+    moves.move_out()
     assert {one.untyped_storage().nbytes() for one in model.many} == {0}
 
     with t.device("meta"):  # whatever a notebook has for its new tensors

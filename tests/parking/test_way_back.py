@@ -20,15 +20,15 @@ from tests.waiting import until
 from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.monitor.driver.look import look
-from tfgpu_magic.parking import mechanism as mechanism_module
-from tfgpu_magic.parking.frameworks import UNREADABLE
+from tfgpu_magic.parking import arrays as arrays_module
+from tfgpu_magic.parking.arrays import MovedArrays
+from tfgpu_magic.parking.frameworks import UNREADABLE, ParkingError
 from tfgpu_magic.parking.frameworks import tensorflow as parked
-from tfgpu_magic.parking.mechanism import FrameworkMechanism, GpuGone
 from tfgpu_magic.simgpu import Machine
 
 
-def back(mechanism: FrameworkMechanism, wanted: Callable[[], bool] = lambda: True) -> None:
-    mechanism.bring_back(wanted, lambda _: None)
+def back(mechanism: MovedArrays, wanted: Callable[[], bool] = lambda: True) -> None:
+    mechanism.move_back(wanted, lambda _: None)
 
 
 def failing_at_each() -> list[tuple[str, int, int, bool]]:
@@ -40,8 +40,8 @@ def failing_at_each() -> list[tuple[str, int, int, bool]]:
             owner: Any = parked.Variable if name == "_assign" else parked
             real = getattr(owner, name)
             for step in range(len(kept)):
-                mechanism = FrameworkMechanism()
-                mechanism.take_away()
+                mechanism = MovedArrays()
+                mechanism.move_out()
                 calls = iter(range(100))
 
                 def fails(*args: Any, calls: Any = calls, real: Any = real, last: int = step, why: Any = error) -> Any:
@@ -51,12 +51,12 @@ def failing_at_each() -> list[tuple[str, int, int, bool]]:
 
                 said = ""
                 patch = mock.patch.object
-                with patch(owner, name, fails), patch(mechanism_module, "_TRY_EVERY", 0.0):
+                with patch(owner, name, fails), patch(arrays_module, "_TRY_EVERY", 0.0):
                     try:
                         back(mechanism)
                     except RuntimeError as raised:
                         said = str(raised)
-                left = len(mechanism._away)
+                left = len(mechanism._moved)
                 back(mechanism)
                 found.append((said, step, left, content() == before))
     return found
@@ -75,11 +75,11 @@ def interrupted_at_each() -> list[tuple[int, bool]]:
     kept = many()
     before, found = content(), []
     for step in range(len(kept) + 2):  # it is asked before the first, too
-        mechanism = FrameworkMechanism()
-        mechanism.take_away()
+        mechanism = MovedArrays()
+        mechanism.move_out()
         asked = iter(range(100))
         back(mechanism, lambda asked=asked, step=step: next(asked) < step)  # type: ignore[misc]
-        left = len(mechanism._away)
+        left = len(mechanism._moved)
         back(mechanism)
         found.append((left, content() == before))
     return found
@@ -95,8 +95,8 @@ def gpus_that_change() -> tuple[dict[str, str], int, list[int], bool]:
     kept, machine = many(), Machine.current()
     assert machine is not None
     before = content()
-    mechanism = FrameworkMechanism()
-    mechanism.take_away()
+    mechanism = MovedArrays()
+    mechanism.move_out()
     away, real, said = held(), cuda.free(), dict[str, str]()
     changes: dict[str, Callable[[Gpu], tuple[Gpu, ...]]] = {
         "gone": lambda _: (),
@@ -108,16 +108,16 @@ def gpus_that_change() -> tuple[dict[str, str], int, list[int], bool]:
         seen = look()
         changed = seen._replace(gpus=tuple(one for gpu in seen.gpus for one in change(gpu)))
         with (
-            mock.patch.object(mechanism_module, "_may_fit", return_value=False),
-            mock.patch.object(mechanism_module, "look", return_value=changed),
+            mock.patch.object(arrays_module, "_may_fit", return_value=False),
+            mock.patch.object(arrays_module, "look", return_value=changed),
             mock.patch.object(cuda, "free", return_value={} if name in ("gone", "lost") else real),
         ):
             try:
                 back(mechanism, lambda: False)
                 said[name] = ""
-            except GpuGone as error:
+            except ParkingError as error:
                 said[name] = str(error)
-    left = len(mechanism._away)
+    left = len(mechanism._moved)
     there = held()
     back(mechanism)
     return said, left, [there[0] - away[0]], content() == before and bool(kept)
@@ -139,10 +139,10 @@ def a_lost_gpu() -> tuple[str, bool, list[bool]]:
     kept, machine = many(), Machine.current()
     assert machine is not None
     before = [one.numpy().tobytes() for one in kept]
-    mechanism = FrameworkMechanism()
-    mechanism.take_away()
+    mechanism = MovedArrays()
+    mechanism.move_out()
     machine.lose(0)
-    with pytest.raises(GpuGone) as error:
+    with pytest.raises(ParkingError) as error:
         back(mechanism)
     mechanism.make_unreadable()
     made, count, _ = mechanism.in_host_memory({"kept": kept, "epochs": 3})
@@ -174,8 +174,8 @@ def reading() -> tuple[list[str], list[str], Any, int]:
     compiled = [tf.function(lambda: first * 2, jit_compile=jit) for jit in (False, True)]
     for one in compiled:
         one()
-    mechanism = FrameworkMechanism()
-    mechanism.take_away()
+    mechanism = MovedArrays()
+    mechanism.move_out()
     mechanism.make_unreadable()
 
     def differentiated() -> Any:
@@ -211,10 +211,10 @@ def test_what_was_emptied_cannot_be_read_in_any_way() -> None:
 
 def stops_midway(way: str) -> int:
     """Park, under the lock for host memory, or come back, on a thread that stops midway for good."""
-    kept, mechanism, reached = many(), FrameworkMechanism(), threading.Event()
+    kept, mechanism, reached = many(), MovedArrays(), threading.Event()
     kept_by_thread = [kept]
     if way == "put_back":
-        mechanism.take_away()
+        mechanism.move_out()
     calls, real = iter(range(100)), getattr(parked.Variable, way)
 
     def stops(self: Any) -> None:
@@ -224,16 +224,16 @@ def stops_midway(way: str) -> int:
         real(self)
 
     setattr(parked.Variable, way, stops)
-    does = mechanism.take_away if way == "take_out" else lambda: back(mechanism)
+    does = mechanism.move_out if way == "take_out" else lambda: back(mechanism)
     threading.Thread(target=lambda: (kept_by_thread, does()), daemon=True).start()  # type: ignore[no-untyped-call]
     until(reached.is_set)
     return held()[0]
 
 
 def parks_at_once() -> tuple[int, int]:
-    kept, mechanism = many(), FrameworkMechanism()
+    kept, mechanism = many(), MovedArrays()
     before = content()
-    mechanism.take_away()
+    mechanism.move_out()
     away = held()[0]
     back(mechanism)
     assert kept

@@ -31,8 +31,8 @@ CONFIG = """
 import json, pathlib
 from tfgpu_magic import policy
 from tfgpu_magic.lab import steps
-from tfgpu_magic.parking import ask_kernel
-policy.FILE, ask_kernel.BEGIN_TIMEOUT = pathlib.Path({file!r}), 60.0
+from tfgpu_magic.parking import other_notebooks
+policy.FILE, other_notebooks.BEGIN_TIMEOUT = pathlib.Path({file!r}), 60.0
 steps.LOOK_EVERY, steps.AT_WORK = 0.5, 1000.0  # a look stands for half a second; tests/lab has work of the CPU
 look = steps.IdleSteps.look
 

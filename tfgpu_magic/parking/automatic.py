@@ -17,7 +17,7 @@ from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.host import UseWatch
 from tfgpu_magic.model.answer import Document
 from tfgpu_magic.monitor.board import wanted
-from tfgpu_magic.parking.inside.process import GatedProcess
+from tfgpu_magic.parking.kernel.process import GatedProcess
 from tfgpu_magic.policy.arguments import separate
 from tfgpu_magic.policy.word import Line
 from tfgpu_magic.units import seconds

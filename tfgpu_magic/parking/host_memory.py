@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.parking.frameworks import ParkingError
 from tfgpu_magic.units import MIB, rounded
 
 LEAST_MARGIN = 4096 * MIB
@@ -20,54 +21,50 @@ _LOCK = "park-1"
 _TRY_EVERY = 0.05  # seconds
 
 
-class NoRoom(Exception):
-    """Host memory has no room for an array; the text says how much is missing where."""
-
-
 @contextlib.contextmanager
 def room(size: int, wanted: Callable[[], bool] = lambda: True) -> Iterator[None]:
-    """Have the only right of all this user's processes to fill so many bytes of host memory, in the block.
+    """Reserve so many bytes of host memory for a block, among all processes of this user's.
 
     Args:
         size: the bytes.
-        wanted: returns whether to go on waiting for that right.
+        wanted: returns whether to go on waiting for the others.
 
     Raises:
-        NoRoom: less is free, beyond the margin; or it is not wanted any more.
+        ParkingError: less is free, beyond the margin, or it is not wanted any more.
     """
-    with turn(_LOCK, wanted):
+    with locked(_LOCK, wanted):
         if missing := shortage(size):
-            raise NoRoom(missing)
+            raise ParkingError(missing)
         yield
 
 
 @contextlib.contextmanager
-def turn(name: str, wanted: Callable[[], bool], waits: Callable[[], object] = lambda: None) -> Iterator[None]:
-    """Keep all others of this user's processes out of the blocks of a name.
+def locked(name: str, wanted: Callable[[], bool], waits: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """Hold a lock of this user's processes in a block; the system releases it when a process ends.
 
     Args:
-        name: that of the file.
-        wanted: returns whether to go on waiting for one of them.
-        waits: is called as long as it waits.
+        name: that of the lock's file.
+        wanted: returns whether to go on waiting for the lock.
+        waits: is called again and again while it waits.
 
     Raises:
-        NoRoom: it is not wanted any more.
+        ParkingError: it is not wanted any more.
     """
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(MonitorError, OSError):  # without a directory that is ours, nobody else is kept out
             place = stack.enter_context(BoardDirectory())
             fd = place.open(name, os.O_RDWR | os.O_CREAT)
             stack.callback(os.close, fd)
-            while not _locked(fd):
+            while not _try_lock(fd):
                 if not wanted():
-                    raise NoRoom("Another process of yours is moving memory, and this one was called off.")
+                    raise ParkingError("Another process of yours is moving memory, and this one was called off.")
                 waits()
                 time.sleep(_TRY_EVERY)
             stack.callback(fcntl.flock, fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has it open, too
         yield
 
 
-def _locked(fd: int) -> bool:
+def _try_lock(fd: int) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

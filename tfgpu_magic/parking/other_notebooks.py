@@ -1,18 +1,36 @@
-"""Finds the notebook that a name means among this user's others, and parks it."""
+"""Finds another notebook of this user's, and asks its kernel to park itself: only it can.
+
+The kernel is asked by a silent message that evaluates an expression: no page shows it, no history keeps it, and it
+waits for the end of a cell that runs. Source: Jupyter's messaging protocol, "Execute".
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from pathlib import PurePath
+import queue
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePath
+from typing import Any
 
 from tfgpu_magic.errors import MonitorError, PolicyError, Refused
 from tfgpu_magic.model.answer import Document
 from tfgpu_magic.model.phrases import plain
-from tfgpu_magic.monitor.owners.pids import connection_file
+from tfgpu_magic.model.report import Report
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.report_files import ReportFiles
+from tfgpu_magic.monitor.owners.pids import began, connection_file
 from tfgpu_magic.monitor.table import fetch
-from tfgpu_magic.parking import ask_kernel
+from tfgpu_magic.parking.outcome import BUSY, MIME, UNLOADED, ParkOutcome
 
+BEGIN_TIMEOUT = 5.0
+"""Seconds in which the other kernel must begin; later it would surprise whoever works there by then."""
+ANSWER_TIMEOUT = 300.0
+"""Seconds in which it must have answered: to copy all of a large GPU takes a minute."""
+
+_PARKED = "Parked"  # the name of the error by which `kernel.ipython` answers for a notebook that is parked already
+_ASK = "__import__('tfgpu_magic.parking.this_notebook', fromlist=['park_for_another']).park_for_another"
+_POLL = 0.5  # seconds between two looks whether the other kernel is there
 _LONGEST = 120  # characters of a name
 
 
@@ -38,10 +56,10 @@ def find(name: str, own: str) -> tuple[int, str]:
     }
     if table.error and not named:
         raise MonitorError(table.error)
-    return one_of(name, {**named, os.getpid(): own})
+    return find_among(name, {**named, os.getpid(): own})
 
 
-def one_of(name: str, named: Mapping[int, str]) -> tuple[int, str]:
+def find_among(name: str, named: Mapping[int, str]) -> tuple[int, str]:
     """Return the pid of the one of some notebooks, by their pids, that a name means, and what it is called."""
     if name.isdecimal():
         return int(name), _called(int(name), named)
@@ -62,11 +80,79 @@ def park(pid: int, called: str) -> Document:
         Refused: it is not parked; the error says why, and what to do.
         MonitorError: its kernel cannot be asked.
     """
-    outcome = ask_kernel.park(pid)
+    outcome = ask_to_park(pid)
     if not outcome.parked:
         raise Refused(" ".join(outcome.lines), verdict=f"{called} is not parked.")
     first, *rest = outcome.lines
     return Document(f"{called}: {first}", "All is back before its next cell runs.", *rest)
+
+
+def ask_to_park(pid: int) -> ParkOutcome:
+    """Have another notebook of this user's park itself, and wait until it has; it does nothing for a late question.
+
+    Args:
+        pid: the process of its kernel.
+
+    Raises:
+        MonitorError: its kernel cannot be asked.
+    """
+    path, start = connection_file(pid), began(pid)
+    if path is None or start is None:
+        return ParkOutcome(False, [f"Process {pid} is no kernel of a notebook of yours."])
+    try:
+        return _ask(path, pid, start)
+    except Exception as error:  # whatever is in that file, or is said by a kernel of another version
+        raise MonitorError(f"The kernel with pid {pid} cannot be asked: {error}") from error
+
+
+def reports() -> Sequence[Report]:
+    """Return what this user's other processes report of themselves."""
+    with BoardDirectory() as place:
+        return ReportFiles(place).read()
+
+
+def _ask(path: Path, pid: int, start: int) -> ParkOutcome:
+    from jupyter_client.blocking.client import BlockingKernelClient  # it is there where kernels are
+
+    begun = time.monotonic()
+    client = BlockingKernelClient(connection_file=str(path))
+    try:
+        client.load_connection_file()
+        client.shell_channel.start()
+        asks = {"parked": f"{_ASK}({time.time() + BEGIN_TIMEOUT!r})"}
+        asked = client.execute("", silent=True, allow_stdin=False, stop_on_error=False, user_expressions=asks)
+        while began(pid) == start and time.monotonic() - begun < ANSWER_TIMEOUT:
+            try:
+                message = client.get_shell_msg(timeout=_POLL)
+            except queue.Empty:
+                if time.monotonic() - begun > BEGIN_TIMEOUT and _runs_a_cell(pid):
+                    return ParkOutcome(False, [BUSY])
+            else:
+                if message["parent_header"].get("msg_id") == asked:
+                    return _outcome(message["content"])
+    finally:
+        client.stop_channels()
+    if began(pid) != start:
+        return ParkOutcome(False, ["Its kernel has ended."])
+    return ParkOutcome(False, [f"Its kernel has not answered within {ANSWER_TIMEOUT:.0f} seconds, and may still park."])
+
+
+def _outcome(reply: Mapping[str, Any]) -> ParkOutcome:
+    if reply.get("ename") == _PARKED:
+        return ParkOutcome(True, ["It is parked already."])
+    said = reply.get("user_expressions", {}).get("parked", {})
+    if (found := said.get("data", {}).get(MIME)) is not None:
+        return ParkOutcome(found["parked"], found["lines"])
+    if said.get("ename") == ModuleNotFoundError.__name__:
+        return ParkOutcome(False, [UNLOADED])
+    why = said.get("evalue") or reply.get("evalue") or "it runs no Python"
+    return ParkOutcome(False, [f"Its kernel cannot park: {why}."])
+
+
+def _runs_a_cell(pid: int) -> bool:
+    """Return whether a kernel has not begun with our question; one without the extension has nothing to do for it."""
+    report = next((one for one in reports() if one.pid == pid), None)
+    return report is None or bool(report.busy)
 
 
 def _called(pid: int, named: Mapping[int, str]) -> str:

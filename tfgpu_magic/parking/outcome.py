@@ -1,4 +1,4 @@
-"""What has become of a notebook that was to park: what `own_process` answers, and `ask_kernel` reads."""
+"""What has become of a notebook that was to park: what `this_notebook` answers, and `other_notebooks` reads."""
 
 from __future__ import annotations
 

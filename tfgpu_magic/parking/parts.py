@@ -31,4 +31,4 @@ UNPARK = Word(
 
 register("word", "tfgpu_magic.parking.parts:PARK")
 register("word", "tfgpu_magic.parking.parts:UNPARK")
-register("park", "tfgpu_magic.parking.ask_kernel:park")
+register("park", "tfgpu_magic.parking.other_notebooks:ask_to_park")

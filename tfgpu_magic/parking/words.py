@@ -1,6 +1,6 @@
 """`%tf_gpu park` and `unpark`: this notebook's GPU state goes to host memory, and is back before its next cell runs.
 
-`unpark --without-gpu` alone finds it still away: the gate has let its cell pass.
+`unpark --without-gpu` alone finds this process still parked: the gate has let its cell pass.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from tfgpu_magic import host
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.model.answer import Document
 from tfgpu_magic.monitor.owners.pids import notebook_of
-from tfgpu_magic.parking import ask_kernel, automatic, other_notebooks, own_process
-from tfgpu_magic.parking.inside import ipython
-from tfgpu_magic.parking.inside.process import WITHOUT
-from tfgpu_magic.parking.inside.showing import Shown
-from tfgpu_magic.parking.mechanism import FrameworkMechanism, about, check, described
-from tfgpu_magic.parking.own_process import of as _of
-from tfgpu_magic.parking.own_process import staying
+from tfgpu_magic.parking import automatic, other_notebooks
+from tfgpu_magic.parking.arrays import MovedArrays, about, check, described
+from tfgpu_magic.parking.kernel import ipython
+from tfgpu_magic.parking.kernel.gate import ProgressDisplay
+from tfgpu_magic.parking.kernel.process import WITHOUT
+from tfgpu_magic.parking.this_notebook import park, staying, this_process
 from tfgpu_magic.policy.arguments import separate
 from tfgpu_magic.policy.word import Line
 from tfgpu_magic.units import rounded
@@ -30,7 +29,7 @@ _CHECK, _WITHOUT = "--check", "--without-gpu"
 
 
 def answer(line: Line) -> Document | None:
-    """Say what a line asks for, or have it done when the cell has ended."""
+    """Do what a line asks for, or have it done when the cell has ended."""
     shell = host.shell()
     if shell is None:
         raise Refused("A notebook or an IPython session can be parked, and this is a program.", verdict="")
@@ -39,14 +38,14 @@ def answer(line: Line) -> Document | None:
     if line.rest == _CHECK:
         return _checked(shell)
     if automatic.AUTO in line.rest or automatic.WHEN_NEEDED in line.rest:
-        return automatic.answer(line, shell, _of(shell)[0])
+        return automatic.answer(line, shell, this_process(shell)[0])
     if line.rest.startswith("-"):
         raise Refused(f"`{line.text}` is not understood.{line.word.forms}", verdict="")
     if line.rest:
         pid, called = other_notebooks.find(line.rest, notebook_of(shell))
         if pid != os.getpid():
             return other_notebooks.park(pid, called)
-    ipython.at_end_of_cell(shell, partial(_park, shell))
+    ipython.at_end_of_cell(shell, partial(_park_below_cell, shell))
     return None
 
 
@@ -54,12 +53,34 @@ def offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
     """Return the times of `--auto`, or the names of other notebooks."""
     if tokens:
         return [*automatic.TIMES] if tokens[-1] == automatic.AUTO else []
-    return [PurePath(one.notebook).name for one in ask_kernel.reports() if one.kernel and one.pid > 0]
+    return [PurePath(one.notebook).name for one in other_notebooks.reports() if one.kernel and one.pid > 0]
+
+
+def _park_below_cell(shell: Any) -> None:
+    """Park this process, and show below the cell what became of it."""
+    display = ProgressDisplay(shell)
+    outcome = park(shell, display)
+    first, *rest = outcome.lines if outcome.parked else ["Not parked.", *outcome.lines]
+    back = ["All is back before the next cell runs."] * outcome.parked
+    display.show_now("\n".join([first, *back, *rest]))
+
+
+def _checked(shell: Any) -> Document:
+    process, _ = this_process(shell)
+    if process.without:
+        return Document(WITHOUT.format(host.here()))
+    found = check()
+    against = [*process.against(), *found.reasons]
+    time_ = "" if found.seconds is None else f" in {about(found.seconds)}"
+    first = f"{rounded(found.leaving)} can go to host memory{time_}; {staying(found.stays)}. Nothing was changed."
+    return Document(
+        *[first] * bool(found.leaving), *(f"It cannot be parked now: {one}" for one in against), *described(found.stays)
+    )
 
 
 def _unpark(shell: Any, line: Line) -> Document:
     names, flags = separate(line.rest.split(), {_WITHOUT: ""}, line.word.forms)
-    process, mechanism = _of(shell)
+    process, arrays = this_process(shell)
     if bool(names) is not bool(flags):
         raise Refused(f"`{line.text}` is not understood.{line.word.forms}", verdict="")
     if not process.without:
@@ -68,36 +89,15 @@ def _unpark(shell: Any, line: Line) -> Document:
         return Document(WITHOUT.format(host.here()))
     if unknown := [name for name in names if name not in shell.user_ns]:
         raise Refused(f"There is no variable `{unknown[0]}`.", verdict="")
-    return Document(*(_bind(shell.user_ns, name, mechanism) for name in names), WITHOUT.format(host.here()))
+    return Document(*(_bind(shell.user_ns, name, arrays) for name in names), WITHOUT.format(host.here()))
 
 
-def _bind(names: dict[str, Any], name: str, mechanism: FrameworkMechanism) -> str:
+def _bind(names: dict[str, Any], name: str, arrays: MovedArrays) -> str:
     """Bind a name to what is in host memory of its value, and say what it is now."""
-    made, count, errors = mechanism.in_host_memory(names[name])
+    made, count, errors = arrays.in_host_memory(names[name])
     failed = f" {len(errors)} could not be read, and stay as they were: {errors[0]}" if errors else ""
     if not count:
         return f"`{name}` is as it was: {failed.strip() or 'no variable or tensor was found in it.'}"
     names[name] = made
     several = f"a dict with {count} NumPy array{'s' * (count > 1)}"
     return f"`{name}` is now {several if isinstance(made, dict) else 'a NumPy array'}.{failed}"
-
-
-def _checked(shell: Any) -> Document:
-    if _of(shell)[0].without:
-        return Document(WITHOUT.format(host.here()))
-    found = check()
-    against = [*_of(shell)[0].against(), *found.reasons]
-    time_ = "" if found.seconds is None else f" in {about(found.seconds)}"
-    first = f"{rounded(found.leaving)} can go to host memory{time_}; {staying(found.stays)}. Nothing was changed."
-    return Document(
-        *[first] * bool(found.leaving), *(f"It cannot be parked now: {one}" for one in against), *described(found.stays)
-    )
-
-
-def _park(shell: Any) -> None:
-    """Park this process, and show below the cell what became of it."""
-    shown = Shown(shell)
-    outcome = own_process.park(shell, shown)
-    first, *rest = outcome.lines if outcome.parked else ["Not parked.", *outcome.lines]
-    back = ["All is back before the next cell runs."] * outcome.parked
-    shown.show_now("\n".join([first, *back, *rest]))

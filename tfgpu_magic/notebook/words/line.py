@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.monitor.driver.look import PendingLook
 
-_PARKING = ("park", "unpark")
-"""The words of parking, which is a room that need not be there."""
-
 
 def answer(
     line: str,
@@ -121,6 +118,4 @@ def _explained(error: TfGpuError) -> str:
             return f"`{word.name}` is no policy: it stands alone, at the beginning of its line."
         if error.name.lower() in word.tried:
             return f"{error.name!r} is not a word of %tf_gpu. {word.instead}"
-    if error.name.lower() in _PARKING:
-        return "Parking is not installed here."
     return str(error)

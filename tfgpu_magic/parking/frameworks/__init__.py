@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tfgpu_magic.units import rounded
+
+LEAST = 0.1
+"""The part of what a process holds that must leave, for parking to be worth it."""
+
 UNREADABLE = "This is in host memory, and not on the GPU. `%tf_gpu unpark --without-gpu NAME` makes NumPy arrays of it."
+
+
+class ParkingError(Exception):
+    """An array cannot be moved now; the text says why, and what became of those that were."""
 
 
 class Movable(Protocol):
@@ -23,16 +32,16 @@ class Movable(Protocol):
     gpu: str
 
     def copied(self) -> object:
-        """Return a copy of it in host memory, once that is whole; it changes nothing."""
+        """Return a complete copy of it in host memory, and change nothing."""
 
     def take_out(self) -> None:
-        """Copy it to host memory, and free it on the GPU once the copy is whole; after an error, call `put_back`."""
+        """Copy it to host memory, and free it on the GPU once the copy is complete; after an error, call `put_back`."""
 
     def put_back(self) -> None:
-        """Bring it back to the GPU, if it has left that; after an error it is still in host memory."""
+        """Bring it back to the GPU if it has left that. The copy in host memory stays."""
 
     def make_unreadable(self) -> None:
-        """Have each read on the GPU raise an error with `UNREADABLE` from now on; it is in host memory for good."""
+        """Have each read on the GPU raise an error with `UNREADABLE` from now on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +50,7 @@ class Staying:
 
     Attributes:
         name: what people know it by.
-        size: its bytes; None where they are not known.
+        size: its bytes; None if they are not known.
         why: why it stays.
     """
 
@@ -52,24 +61,46 @@ class Staying:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What of a framework's memory leaves, and what stays.
+    """What leaves the GPUs, and what stays: of one framework, or of a process.
 
     Attributes:
         leaves: what leaves.
         stays: what stays, by name.
-        refusal: why this process must not be parked at all, and what to do; empty if it may be.
+        refusals: why this process must not be parked at all, and what to do.
+        seconds: about how long the way out takes; None if that was not measured.
     """
 
     leaves: Sequence[Movable] = ()
     stays: Sequence[Staying] = ()
-    refusal: str = ""
+    refusals: Sequence[str] = ()
+    seconds: float | None = None
+
+    @property
+    def leaving(self) -> int:
+        """The bytes that leave."""
+        return sum(one.size for one in self.leaves)
+
+    @property
+    def staying(self) -> int:
+        """The bytes that stay, as far as they are known."""
+        return sum(one.size or 0 for one in self.stays)
+
+    @property
+    def reasons(self) -> Sequence[str]:
+        """Why this process must not be parked, or is not worth it."""
+        if self.leaving and self.leaving >= LEAST * (self.leaving + self.staying):
+            return self.refusals
+        leaves = f"Only {rounded(self.leaving)}" if self.leaving else "Nothing"
+        little = f"{leaves} would leave the GPU, and {rounded(self.staying)} would stay."
+        nothing = "Neither TensorFlow nor PyTorch has anything on a GPU here."
+        return [*self.refusals, little if self.leaving or self.stays else nothing]
 
 
 class Mover(Protocol):
-    """What moves a framework's arrays; it is asked only where the framework uses a GPU."""
+    """The module that moves a framework's arrays. It is asked only if the framework uses a GPU."""
 
     def addresses(self, objects: Sequence[object]) -> list[int]:
-        """Return where its arrays begin, for those of others that may be the same memory."""
+        """Return where its arrays begin, to find those of other frameworks that are the same memory."""
 
     def survey(self, objects: Sequence[object], foreign: Sequence[int]) -> Survey:
         """Find what can leave. It waits for the GPU's work, and changes nothing.
@@ -79,11 +110,12 @@ class Mover(Protocol):
             foreign: where the arrays of other frameworks begin.
         """
 
-    def array(self, thing: Any, away: Sequence[Movable]) -> Any:
+    def array(self, thing: Any, moved: Sequence[Movable]) -> Any:
         """Return the value of a variable or tensor as a NumPy array; None for anything else.
 
         Of a type that NumPy does not know, or of several arrays, it is a dict of them by what they are.
-        """
 
-    def give_back(self) -> object:
-        """Give back to the driver what became free."""
+        Args:
+            thing: anything.
+            moved: what is in host memory.
+        """

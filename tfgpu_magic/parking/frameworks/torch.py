@@ -38,6 +38,7 @@ _KEEP_ADDRESSES = {
 
 _LENT = "another library has lent this memory, or PyTorch's allocator does not list it"
 _SHARED = "two storages share this memory"
+_ONLY_C = "only C++ leads to it, as to the graph of a loss that is kept, or to cuBLAS's workspace"
 _FOREIGN = "another framework uses this memory by its address"
 
 
@@ -72,7 +73,7 @@ class Storage:
             self._storage.resize_(0)
 
     def put_back(self) -> None:
-        """Fill it again."""
+        """Fill it again if it is empty or half full."""
         if self._host is None:
             return
         if self._storage.nbytes() != self.size:
@@ -81,7 +82,6 @@ class Storage:
         with _stream(self._device):
             self._storage.copy_(self._host)
         _synchronize(self._device)
-        self._host = None
 
     def make_unreadable(self) -> None:
         """Have PyTorch raise an error at any use of its address."""
@@ -92,73 +92,70 @@ class Storage:
         return self._host if storage._cdata == self._storage._cdata else None
 
 
-class TorchMover:
-    """What moves PyTorch's storages."""
+def addresses(objects: Sequence[object]) -> list[int]:
+    """Return where its storages begin."""
+    return [storage.data_ptr() for _, storage in _storages(objects)]
 
-    def addresses(self, objects: Sequence[object]) -> list[int]:
-        """Return where its storages begin."""
-        return [storage.data_ptr() for _, storage in _storages(objects)]
 
-    def survey(self, objects: Sequence[object], foreign: Sequence[int]) -> Survey:
-        """Find the storages that can leave."""
-        torch: Any = sys.modules["torch"]
-        found = {storage._cdata: (name, storage) for name, storage in _storages(objects)}
-        blocks = _blocks()
-        why = _stays_whole(torch, objects, found)
-        if blocks is None or why:
-            why = why or f"PyTorch's allocator is `{FRAMEWORK.allocator()}`, which lists no blocks"
-            return Survey(stays=[Staying("PyTorch's tensors", sum(one.nbytes() for _, one in found.values()), why)])
-        for device in {storage.device for _, storage in found.values()}:
-            _synchronize(device)
-        starts = [block.address for block in blocks]
+def survey(objects: Sequence[object], foreign: Sequence[int]) -> Survey:
+    """Find the storages that can leave."""
+    torch: Any = sys.modules["torch"]
+    found = {storage._cdata: (name, storage) for name, storage in _storages(objects)}
+    blocks = _blocks()
+    why = _stays_whole(torch, objects, found)
+    if blocks is None or why:
+        why = why or f"PyTorch's allocator is `{FRAMEWORK.allocator()}`, which lists no blocks"
+        return Survey(stays=[Staying("PyTorch's tensors", sum(one.nbytes() for _, one in found.values()), why)])
+    for device in {storage.device for _, storage in found.values()}:
+        _synchronize(device)
+    starts = [block.address for block in blocks]
 
-        def block_of(address: int) -> Block | None:
-            place = bisect.bisect_right(starts, address) - 1
-            there = blocks[place] if place >= 0 else None
-            return there if there and address < there.address + there.size else None
+    def block_of(address: int) -> Block | None:
+        place = bisect.bisect_right(starts, address) - 1
+        there = blocks[place] if place >= 0 else None
+        return there if there and address < there.address + there.size else None
 
-        on_block: dict[Block | None, int] = {}
-        for _, storage in found.values():
-            block = block_of(storage.data_ptr())
-            on_block[block] = on_block.get(block, 0) + 1
-        used = {block_of(address) for address in foreign}
-        leaves: list[Movable] = []
-        stays: list[Staying] = []
-        for name, storage in found.values():
-            block = block_of(storage.data_ptr())
-            if block is None or block.address != storage.data_ptr() or not storage.resizable():
-                why = _LENT
-            elif on_block[block] > 1:
-                why = _SHARED
-            else:
-                why = _FOREIGN if block in used else ""
-            if why or block is None:
-                stays.append(Staying(name, storage.nbytes(), why))
-            else:
-                leaves.append(Storage(name, storage, block.stream))
-        return Survey(leaves, stays)
+    on_block: dict[Block | None, int] = {}
+    for _, storage in found.values():
+        block = block_of(storage.data_ptr())
+        on_block[block] = on_block.get(block, 0) + 1
+    used = {block_of(address) for address in foreign}
+    leaves: list[Movable] = []
+    stays: list[Staying] = []
+    if rest := sum(block.size for block in blocks if block not in on_block):
+        stays.append(Staying("PyTorch's memory without a tensor", rest, _ONLY_C))
+    for name, storage in found.values():
+        block = block_of(storage.data_ptr())
+        if block is None or block.address != storage.data_ptr() or not storage.resizable():
+            why = _LENT
+        elif on_block[block] > 1:
+            why = _SHARED
+        else:
+            why = _FOREIGN if block in used else ""
+        if why or block is None:
+            stays.append(Staying(name, storage.nbytes(), why))
+        else:
+            leaves.append(Storage(name, storage, block.stream))
+    return Survey(leaves, stays)
 
-    def array(self, thing: Any, away: Sequence[Movable]) -> Any:
-        """Return a tensor's value, which shares the memory of what is in host memory."""
-        torch: Any = sys.modules.get("torch")
-        if torch is None or not is_a(thing, torch.Tensor):
-            return None
-        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
-            if parts := _parts(thing):
-                return {name: self.array(part, away) for name, part in parts.items()}
-            storage = thing.untyped_storage()
-            hosts = (one.host(storage) for one in away if isinstance(one, Storage))
-            host = next((one for one in hosts if one is not None), None)
-            if host is None:
-                return _to_numpy(thing.detach().cpu())
-            made = torch.empty(0, dtype=thing.dtype, device="cpu")  # the user's default may be another
-            made.set_(host, thing.storage_offset(), thing.size(), thing.stride())
-            made = made.conj() if thing.is_conj() else made
-            return _to_numpy(torch._neg_view(made) if thing.is_neg() else made)
 
-    def give_back(self) -> object:
-        """Empty PyTorch's cache."""
-        return FRAMEWORK.give_back()
+def array(thing: Any, moved: Sequence[Movable]) -> Any:
+    """Return a tensor's value, which shares the memory of what is in host memory."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not is_a(thing, torch.Tensor):
+        return None
+    with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+        if parts := _parts(thing):
+            return {name: array(part, moved) for name, part in parts.items()}
+        storage = thing.untyped_storage()
+        hosts = (one.host(storage) for one in moved if isinstance(one, Storage))
+        host = next((one for one in hosts if one is not None), None)
+        if host is None:
+            return _to_numpy(thing.detach().cpu())
+        made = torch.empty(0, dtype=thing.dtype, device="cpu")  # the user's default may be another
+        made.set_(host, thing.storage_offset(), thing.size(), thing.stride())
+        made = made.conj() if thing.is_conj() else made
+        return _to_numpy(torch._neg_view(made) if thing.is_neg() else made)
 
 
 def _stays_whole(torch: Any, objects: Sequence[object], found: Container[int]) -> str:

@@ -23,7 +23,7 @@ from typing import Any
 
 from tfgpu_magic.isolate import user_code
 from tfgpu_magic.isolate.user_code import HARMLESS, frames, module_of
-from tfgpu_magic.parking.inside.gate import Gate, NotBack
+from tfgpu_magic.parking.kernel.gate import Gate, StillParked
 
 _ITIMERS = ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF")
 """Timers whose signals have a handler of the user's run in the main thread, whatever that does then."""
@@ -87,7 +87,7 @@ def _wait(gate: Gate) -> None:
     while gate.closed:
         try:
             gate.come()
-        except NotBack:
+        except StillParked:
             time.sleep(1.0)
 
 

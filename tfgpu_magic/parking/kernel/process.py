@@ -1,7 +1,7 @@
-"""The gate of this process, a notebook's kernel or a session in a terminal: when it closes, and who has it opened.
+"""This process, a notebook's kernel or a session in a terminal: when its gate closes, and who has it opened.
 
-It is closed while GPU state goes away, which needs that no cell and nothing else of the user's runs. From then on
-whatever comes first has the state brought back before it runs. What moves the state is a `Mechanism`.
+The gate closes before arrays are moved, which needs that no cell and nothing else of the user's runs. From then on
+whatever comes first has them moved back before it runs.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from tfgpu_magic.host import here
-from tfgpu_magic.parking.inside import ending, ipython, unblocked
-from tfgpu_magic.parking.inside.gate import Block, Gate, NotBack
-from tfgpu_magic.parking.inside.showing import Shown
+from tfgpu_magic.parking.arrays import MovedArrays
+from tfgpu_magic.parking.kernel import ipython, running_code
+from tfgpu_magic.parking.kernel.gate import Block, Gate, ProgressDisplay, StillParked, block_exit
 
-CALL_OFF_TIMEOUT = 10.0  # seconds in which what cannot be called off any more ends
+CALL_OFF_TIMEOUT = 10.0  # seconds in which an attempt that was called off should end
 
 LONG = 1.0
 """Seconds of a return that are told below its cell."""
@@ -29,32 +29,6 @@ OFFER = "To save what is in host memory instead, run `%tf_gpu unpark --without-g
 WITHOUT = "This {} goes on without what was parked. Save that, and restart."
 
 _POLL = 0.2  # seconds between two looks how a return gets on
-
-
-class Mechanism(Protocol):
-    """What moves the GPU state of this process. Whatever it raises, `away` has what became of the state."""
-
-    def away(self) -> bool:
-        """Return whether any state is away, or may be."""
-
-    def take_away(self, wanted: Callable[[], bool], show: Callable[[str], object]) -> None:
-        """Move the state away, on a thread of its own; the text of what is raised says why it stays.
-
-        Args:
-            wanted: returns whether that is still wanted; if it is not, what has left is to be brought back.
-            show: takes a sentence on how it gets on.
-        """
-
-    def bring_back(self, wanted: Callable[[], bool], show: Callable[[str], object]) -> None:
-        """Bring the state back, on a thread of its own; the text of what is raised says why it is still away.
-
-        Args:
-            wanted: returns whether anybody still waits; if nobody does, it may end early.
-            show: takes a sentence on how it gets on, for whoever waits.
-        """
-
-    def make_unreadable(self) -> None:
-        """Have all that reads what is away raise an error from now on; what is in host memory stays there."""
 
 
 class Attempt:
@@ -91,11 +65,11 @@ class Attempt:
             with self._turn:
                 self._waiters = max(0, self._waiters - 1)
 
-    def call_off(self) -> bool:
-        """End it for all who wait, and return whether it has ended."""
+    def call_off(self) -> None:
+        """End it for all who wait, and wait for a while until it has ended."""
         with self._turn:
             self._waiters = 0
-        return bool(futures.wait([self._trouble], CALL_OFF_TIMEOUT).done)
+        futures.wait([self._trouble], CALL_OFF_TIMEOUT)
 
     def _work(self) -> None:
         trouble = ""
@@ -110,21 +84,19 @@ class GatedProcess:
     """This process, with its gate and what moves its GPU state.
 
     Attributes:
-        last_return: the seconds that the last way back took, with the wait for room; None before there was one.
         back_at: when the last way back ended, by the monotonic clock.
         without: whether it goes on without what was moved away.
     """
 
-    def __init__(self, shell: Any, mechanism: Mechanism) -> None:
+    def __init__(self, shell: Any, arrays: MovedArrays) -> None:
         cells = partial(ipython.block_cells, shell, self._go_without)
-        ways: list[Block] = [cells, partial(unblocked.block, shell), partial(ending.block, shell)]
+        ways: list[Block] = [cells, partial(running_code.block, shell), partial(block_exit, shell)]
         if hasattr(shell, "kernel"):
             ways.append(partial(ipython.block_messages, shell.kernel))
-        self._shell, self._mechanism = shell, mechanism
+        self._shell, self._arrays = shell, arrays
         self._gate = Gate(self._come, ways)
         self._turn = threading.RLock()  # held while it is parked, or while it is decided who brings it back
         self._attempt: Attempt | None = None
-        self.last_return: float | None = None
         self.back_at = float("-inf")
         self.without = False
 
@@ -148,9 +120,9 @@ class GatedProcess:
                 return (WITHOUT.format(here()),)
             try:
                 names = self._gate.close()  # before: a cell may begin on another thread until then
-                against = tuple(_against(names, busy=unblocked.cell_runs(self._shell)))
+                against = tuple(_against(names, busy=running_code.cell_runs(self._shell)))
                 if not against:
-                    move = Attempt(lambda _, tell: self._mechanism.take_away(lambda: not interrupts, tell))
+                    move = Attempt(lambda _, tell: self._arrays.move_out(lambda: not interrupts, tell))
                     against = tuple(filter(None, [move.wait(show)]))
             except Exception as error:
                 against = (str(error) or type(error).__name__,)
@@ -166,12 +138,12 @@ class GatedProcess:
         return tuple(_against(names, busy=False))
 
     def _open_if_back(self) -> None:
-        if not self._mechanism.away():
+        if not self._arrays.any_moved():
             self._gate.open()
 
     def _come(self, *, in_cell: bool = False) -> None:
-        """Bring the state back for user code, in any thread, or wait until another has; `NotBack`: it is still away."""
-        shown = Shown(self._shell)
+        """Have everything back before user code runs, in any thread, or raise `StillParked`."""
+        shown = ProgressDisplay(self._shell)
         try:
             with interruptible():
                 attempt = self._joined()
@@ -182,35 +154,37 @@ class GatedProcess:
             still = self._gate.closed
             safe = f"still parked, and nothing is lost. {OFFER}"
             became = safe if still else "back on the GPU meanwhile. Run it again."
-            raise NotBack(f"Interrupted: this {here()} is {became}") from None
+            raise StillParked(f"Interrupted: this {here()} is {became}") from None
         if self._gate.closed:
             why = trouble or "It was called off."
-            raise NotBack(f"This {here()} is parked, and does not come back. {why} {OFFER}")
-        if in_cell and not self.without and (self.last_return or 0) > LONG:
-            shown.show_now(f"All is back on the GPU. It took {self.last_return:.1f} s.")
+            raise StillParked(f"This {here()} is parked, and does not come back. {why} {OFFER}")
+        if in_cell and not self.without and (self._arrays.return_seconds or 0) > LONG:
+            shown.show_now(f"All is back on the GPU. It took {self._arrays.return_seconds:.1f} s.")
 
     def _go_without(self, names: Sequence[str]) -> None:
-        """Open the gate for a cell that asks for what is in host memory; `NotBack`: all is as before.
+        """Open the gate for a cell that asks for what is in host memory; `StillParked`: all is as before.
 
         What is away cannot be read any more, so whatever runs gets an error, and no value that is not there. Exit
         functions could still open a good file and then fail, so there are none.
         """
         if unknown := [name for name in names if name not in self._shell.user_ns]:
-            raise NotBack(f"There is no variable `{unknown[0]}`. Nothing was changed.")
-        attempt = self._attempt
-        ended = attempt is None or attempt.call_off()
+            raise StillParked(f"There is no variable `{unknown[0]}`. Nothing was changed.")
+        with self._turn:  # in which one begins
+            attempt = self._attempt
+        if attempt is not None:
+            attempt.call_off()  # one that hangs goes on, and changes nothing of what is in host memory
         with uninterrupted(), self._turn:
             if not self._gate.closed:  # it came back meanwhile
                 return
-            if not ended or attempt is not self._attempt:
-                raise NotBack(f"This {here()} is just coming back. Run it again.")
+            if attempt is not self._attempt:
+                raise StillParked(f"This {here()} is just coming back. Run it again.")
             try:
-                self._mechanism.make_unreadable()
+                self._arrays.make_unreadable()
             except Exception as error:
-                raise NotBack(f"What is away could be read: {error}. It stays parked.") from error
+                raise StillParked(f"What is away could be read: {error}. It stays parked.") from error
             self.without = True
             self._gate.open()
-            list(ending.block(self._shell, self._gate))  # for good: the gate is never closed again
+            list(block_exit(self._shell, self._gate))  # for good: the gate is never closed again
 
     def _joined(self) -> Attempt | None:
         """Return the attempt to wait for; None where user code may run."""
@@ -222,21 +196,18 @@ class GatedProcess:
             return self._attempt
 
     def _bring_back(self, wanted: Callable[[], bool], show: Callable[[str], object]) -> None:
-        begun = time.monotonic()
         try:
-            self._mechanism.bring_back(wanted, show)
+            self._arrays.move_back(wanted, show)
         finally:
             with self._turn:
                 self.back_at = time.monotonic()
                 self._open_if_back()
-                if not self._gate.closed:
-                    self.last_return = time.monotonic() - begun
 
 
 def _against(names: Sequence[str], *, busy: bool) -> Iterator[str]:
     """Give the reasons against parking that are in the code that runs."""
     if busy:
-        yield "A cell runs there: it is parked between cells only."
+        yield "A cell is running. A notebook can be parked only between cells."
     if names:
         yield (
             f"These threads, tasks or callbacks may use the GPU while it is parked: {', '.join(names)}. Stop them "

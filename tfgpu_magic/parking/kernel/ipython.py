@@ -25,7 +25,7 @@ from typing import Any, Literal
 from IPython.core.error import UsageError
 
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.parking.inside.gate import Gate, NotBack
+from tfgpu_magic.parking.kernel.gate import Gate, StillParked
 
 _CELL = "execute_request"
 _WITHOUT_GPU = re.compile(r"%(?:tf_)?gpu +unpark +--without-gpu((?: +\w+)+)")
@@ -69,7 +69,7 @@ def block_cells(shell: Any, go_without: Callable[[Sequence[str]], None], gate: G
         without = _WITHOUT_GPU.fullmatch(raw_cell.strip())
         try:
             go_without(without[1].split()) if without else gate.come(in_cell=True)
-        except NotBack as error:
+        except StillParked as error:
             options["preprocessing_exc_tuple"] = (UsageError, UsageError(f"The cell was not run. {error}"), None)
             raw_cell = raw_cell.strip() or "pass"  # a blank one would succeed, and its expressions be evaluated
         return await run(raw_cell, *args, **options)
@@ -192,7 +192,7 @@ class _Messages:
             return False
         try:
             self._gate.come()
-        except NotBack as error:
+        except StillParked as error:
             self._deaf = time.monotonic() + _DEAF
             self._kernel.log.warning("%s was not handled. %s", name, error)
             return False

@@ -1,0 +1,135 @@
+"""Blocks user code while this process is parked: a gate on every way into it, until its GPU state is back.
+
+User code would compute from emptied arrays. So each way in has a function of ours in place of one of IPython's, of the
+kernel's or of ours, until the gate is opened (`ipython`). Parking is refused while code runs that has no such way in
+(`running_code`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+from IPython.display import display
+
+from tfgpu_magic.model.answer import Document
+
+SOON = 0.7  # seconds that need no explanation
+EVERY = 1.0  # seconds between two sentences in a terminal, at the least
+
+
+class StillParked(Exception):
+    """The GPU state is not back; the text says why, and what to do next."""
+
+
+Block: TypeAlias = Callable[["Gate"], Iterator[str]]
+"""Blocks one way in through a gate, and yields the names of what may use the GPU and cannot be blocked."""
+
+
+class Gate:
+    """The gate of this process, with the ways in that it blocks.
+
+    What is blocked calls `come`, in any thread, which brings the state back and returns, or raises `StillParked`. With
+    `in_cell` it is for a cell, below which its wait is shown.
+    """
+
+    def __init__(self, come: Callable[..., None], blocks: Sequence[Block]) -> None:
+        self.come = come
+        self._blocks = blocks
+        self._undo = contextlib.ExitStack()
+        self.closed = False
+
+    def close(self) -> tuple[str, ...]:
+        """Block every way in from now on, and return the names of what cannot be blocked."""
+        self.closed = True
+        if gc.isenabled():  # so that no finaliser of the user's runs, on whatever thread
+            gc.disable()
+            self._undo.callback(gc.enable)
+        names: list[str] = []
+        for block in self._blocks:
+            try:
+                names += block(self)
+            except Exception as error:  # whatever it is, nobody knows then what runs while the state is away
+                names.append(f"a library of another version than is known here ({error})")
+        return tuple(dict.fromkeys(names))
+
+    def open(self) -> None:
+        """Put everything back."""
+        undo, self._undo = self._undo, contextlib.ExitStack()
+        self.closed = False
+        undo.close()
+
+    def replace(self, owner: Any, name: str, value: Any) -> None:
+        """Put a value in the place of an attribute, or of a dictionary's entry, until the gate is opened."""
+        if isinstance(owner, dict):
+            self._undo.callback(owner.__setitem__, name, owner[name])
+            owner[name] = value
+            return
+        own = vars(owner) if hasattr(owner, "__dict__") else None
+        if own is None or name in own:
+            self._undo.callback(setattr, owner, name, getattr(owner, name))
+        else:  # it is its class's
+            self._undo.callback(delattr, owner, name)
+        setattr(owner, name, value)
+
+    def when_open(self, do: Callable[[], None]) -> None:
+        """Do something when the gate is opened."""
+        self._undo.callback(do)
+
+
+def block_exit(shell: Any, gate: Gate) -> Iterator[str]:
+    """Have this process end at once, without exit functions and finalizers, until the gate is opened.
+
+    One of the user's that saves a model would save an emptied one over a good file. Python calls first what was
+    registered last, so what is registered while the gate is closed comes before all of them.
+    """
+    end = partial(_end, shell)
+    atexit.register(end)
+    gate.when_open(partial(atexit.unregister, end))
+    yield from ()
+
+
+def _end(shell: Any) -> None:
+    with contextlib.suppress(Exception):
+        shell.history_manager.writeout_cache()
+    for stream in (sys.__stdout__, sys.__stderr__):
+        with contextlib.suppress(Exception):
+            stream.flush()  # type: ignore[union-attr]  # None if there is none
+    os._exit(0)
+
+
+class ProgressDisplay:
+    """The progress of a move below one cell: in a notebook in one place, in a terminal in lines."""
+
+    def __init__(self, shell: Any) -> None:
+        self._in_kernel = hasattr(shell, "kernel")
+        self._begun = self._shown_at = time.monotonic()
+        self._text = ""
+        self._place: Any = None
+
+    def __call__(self, text: str) -> None:
+        """Show a text in place of the one before, if the cell has waited long enough."""
+        now = time.monotonic()
+        if not text or text == self._text or now - self._begun < SOON:
+            return
+        if self._text and not self._in_kernel and now - self._shown_at < EVERY:
+            return
+        self._shown_at = now
+        self.show_now(text)
+
+    def show_now(self, text: str) -> None:
+        """Show a text in place of the one before."""
+        self._text, document = text, Document(*text.splitlines())
+        if not self._in_kernel:
+            print(text, flush=True)
+        elif self._place is None:
+            self._place = display(document, display_id=True)  # type: ignore[no-untyped-call]  # IPython's
+        else:
+            self._place.update(document)
