@@ -209,7 +209,8 @@ def _apart() -> Any:
     return importlib.import_module("tests.apart")
 
 
-def _toml() -> dict[str, dict[str, Any]]:
+def planted() -> dict[str, dict[str, Any]]:
+    """Return what `_mutants.toml` has, by room."""
     toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     found: dict[str, dict[str, Any]] = toml.loads(PLANTED.read_text())
     return found
@@ -217,7 +218,9 @@ def _toml() -> dict[str, dict[str, Any]]:
 
 def read() -> list[Defect]:
     """Return the defects, in their order."""
-    return [Defect(name, room, **one) for room, its in _toml().items() for name, one in its.items() if name != "tests"]
+    return [
+        Defect(name, room, **one) for room, its in planted().items() for name, one in its.items() if name != "tests"
+    ]
 
 
 def _files(*options: str, within: float = math.inf) -> list[str]:
@@ -243,7 +246,9 @@ def main() -> int:
     if unknown := set(given.names) - {name for one in defects for name in (one.name, one.room)}:
         parser.error(f"there is no {', '.join(sorted(unknown))}")
     fast, every = Tests(_files(*FAST), *FAST), [] if given.fast else _files(within=given.within)
-    rooms = {room: Tests([one for one in every if one.split("/")[1] in its["tests"]]) for room, its in _toml().items()}
+    rooms = {
+        room: Tests([one for one in every if one.split("/")[1] in its["tests"]]) for room, its in planted().items()
+    }
 
     def judge(defect: Defect) -> tuple[str, str]:
         by, test = "fast", fast.finds(defect)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import shlex
 import signal
 import sys
 import tempfile
@@ -64,6 +65,15 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         return None  # pytest's own
     Run(session).run()
     return True
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show the line that runs each red test alone."""
+    red = [one.nodeid for kind in ("failed", "error") for one in terminalreporter.getreports(kind)]
+    if red:
+        terminalreporter.section("to run one alone")
+    for test in dict.fromkeys(red):
+        terminalreporter.line(f"scripts/test {shlex.quote(test)}")
 
 
 @dataclass(eq=False)

@@ -52,6 +52,11 @@ def test_a_file_finds_nothing_that_another_has_left(tmp_path: Path) -> None:
     assert "2 passed" in run(tmp_path, a=LEAVES, b=FINDS)
 
 
+def test_a_red_test_comes_with_the_line_that_runs_it_alone(tmp_path: Path) -> None:
+    said = run(tmp_path, a="import pytest\n@pytest.mark.parametrize('x', ['a b'])\ndef test_red(x): assert not x\n")
+    assert "scripts/test 'test_a.py::test_red[a b]'\n" in said
+
+
 def test_files_run_beside_one_another_and_each_in_its_order(tmp_path: Path) -> None:
     meets = "from pathlib import Path\nfrom tests.waiting import until\n"
     meets += "def test_{0}1(): Path('{0}').touch()\ndef test_{0}2(): until(Path('{1}').exists)\n"
