@@ -232,6 +232,30 @@ def test_a_return_that_hangs_does_not_keep_it_from_going_on_without(
     assert (gated.parked, shelf.unreadable, gated.without) == (False, True, True)
 
 
+@pytest.mark.parametrize("too_late", [False, True])
+def test_who_comes_while_it_leaves_calls_that_off_and_waits_for_its_end(
+    gated: GatedProcess, shelf: Shelf, monkeypatch: pytest.MonkeyPatch, too_late: bool
+) -> None:
+    def move_out(wanted: Callable[[], bool], _: object) -> None:
+        shelf.begun = -1
+        until(lambda: not wanted())
+        shelf.is_away = too_late
+        if not too_late:
+            raise RuntimeError("It was called off.")
+
+    monkeypatch.setattr(shelf, "move_out", move_out)
+    against, leaves = gated.begin_to_park()
+    until(lambda: shelf.begun)
+    other = _waits(gated)
+    gated._come(in_cell=True)
+    other.join()
+
+    assert (against, gated.parked, shelf.is_away) == ((), False, False)
+    assert shelf.begun == (0 if too_late else -1)  # it came back once
+    assert leaves is not None
+    assert leaves.wait(print) == ("" if too_late else "It was called off.")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_that_ends_the_process_waits_until_it_is_parked(
     gated: GatedProcess, shelf: Shelf, monkeypatch: pytest.MonkeyPatch, number: signal.Signals

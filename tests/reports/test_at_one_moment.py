@@ -49,7 +49,7 @@ class HeldNotebook:
     def go_on(self) -> None:
         self._holds.send("go on")
 
-    def waits(self) -> bool:
+    def has_lock_open(self) -> bool:
         """Tell whether it wants the lock, or has it."""
         for one in Path(f"/proc/{self.pid}/fd").iterdir():
             with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
@@ -128,8 +128,11 @@ def test_the_second_of_two_notebooks_is_warned_whenever_it_asks(
     ):
         asked = first.run(line, hold=point)
         first.wait_until_held()
+        until(
+            first.has_lock_open
+        )  # what is held may be the report of the cell's beginning, before its line has decided
         late = second.run(line)
-        until(lambda: late.done() or second.waits())
+        until(lambda: late.done() or second.has_lock_open())
         first.go_on()
 
         said = late.result()

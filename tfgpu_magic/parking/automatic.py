@@ -1,7 +1,7 @@
 """`park --auto`: parks this process by itself when no cell has run for a while, always or only when room is wanted.
 
-A thread waits for that time. The kernel's own loop does the parking, so that no cell of its shell is under way; it
-shows nothing, for there is no cell below which to show it.
+A thread waits for that time. The kernel's own loop begins it, so that no cell of its shell is under way, and goes on
+meanwhile: whatever comes calls it off. It shows nothing, for there is no cell below which to show it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from concurrent import futures
 from typing import Any
 
 from tfgpu_magic import host
@@ -17,7 +18,7 @@ from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.host import UseWatch
 from tfgpu_magic.model.answer import Document
 from tfgpu_magic.monitor.board import wanted
-from tfgpu_magic.parking.kernel.process import GatedProcess
+from tfgpu_magic.parking.kernel.process import Attempt, GatedProcess, uninterrupted
 from tfgpu_magic.policy.arguments import separate
 from tfgpu_magic.policy.word import Line
 from tfgpu_magic.units import seconds
@@ -97,22 +98,27 @@ class Automatic(UseWatch):
         return pause
 
     def _have_parked(self) -> None:
-        """Park it on the thread that runs its cells, where that has a loop."""
-        done = threading.Event()
+        """Begin on the thread that runs its cells, if that has a loop, and wait until it is parked."""
+        begun = futures.Future[tuple[tuple[str, ...], Attempt | None]]()
 
-        def park() -> None:
+        def begin() -> None:
             try:
-                if not self._ended and self._left() <= 0:  # the loop may have had a cell to run before
-                    against = self._process.park()
-                    _log.debug("parked by itself: %s", " ".join(against) or "done")
-            finally:
-                done.set()
+                with uninterrupted():  # the loop may have had a cell to run before
+                    due = not self._ended and self._left() <= 0
+                    begun.set_result(self._process.begin_to_park() if due else ((), None))
+            except BaseException as error:
+                begun.set_exception(error)
+                raise
 
         if hasattr(self._shell, "kernel"):
-            self._shell.kernel.io_loop.add_callback(park)
-            done.wait()
+            self._shell.kernel.io_loop.add_callback(begin)
         else:
-            park()
+            begin()
+        against, leaves = begun.result()
+        if leaves is not None:
+            against = tuple(filter(None, [leaves.wait(lambda _: None)]))
+        if against or leaves:
+            _log.debug("parked by itself: %s", " ".join(against) or "done")
 
 
 _current: Automatic | None = None

@@ -32,25 +32,34 @@ _POLL = 0.2  # seconds between two looks how a return gets on
 
 
 class Attempt:
-    """A move of the state, on a thread of its own, for which several may wait; called off when nobody does."""
+    """A move of the state, on a thread of its own, for which several may wait; called off when nobody does.
 
-    def __init__(self, move: Callable[[Callable[[], bool], Callable[[str], object]], None]) -> None:
-        self._move = move
+    Attributes:
+        out: whether it moves the state away.
+    """
+
+    def __init__(self, move: Callable[[Callable[[], bool], Callable[[str], object]], None], *, out: bool) -> None:
+        self._move, self.out = move, out
         self._progress = ""
         self._trouble = futures.Future[str]()
         self._turn = threading.RLock()  # a signal may end the process while it is held
         self._waiters = 1
         threading.Thread(target=self._work, name="tfgpu_magic-park", daemon=True).start()
 
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended."""
+        return self._trouble.done()
+
     def join(self) -> bool:
         """Tell whether somebody else can still wait for its end, and has to."""
         with self._turn:
-            joins = self._waiters > 0 and not self._trouble.done()
+            joins = self._waiters > 0 and not self.ended
             self._waiters += joins
             return joins
 
     def wait(self, show: Callable[[str], object]) -> str:
-        """Wait for its end, have how it gets on shown, and return why the state is not back; once for each waiter."""
+        """Wait for its end, have the progress shown, and return what went wrong; once for each waiter."""
         try:
             while True:
                 try:
@@ -65,11 +74,11 @@ class Attempt:
             with self._turn:
                 self._waiters = max(0, self._waiters - 1)
 
-    def call_off(self) -> None:
-        """End it for all who wait, and wait for a while until it has ended."""
+    def call_off(self, timeout: float | None = CALL_OFF_TIMEOUT) -> None:
+        """End it for all who wait, and wait at most so many seconds until it has ended; None waits until then."""
         with self._turn:
             self._waiters = 0
-        futures.wait([self._trouble], CALL_OFF_TIMEOUT)
+        futures.wait([self._trouble], timeout)
 
     def _work(self) -> None:
         trouble = ""
@@ -95,7 +104,7 @@ class GatedProcess:
             ways.append(partial(ipython.block_messages, shell.kernel))
         self._shell, self._arrays = shell, arrays
         self._gate = Gate(self._come, ways)
-        self._turn = threading.RLock()  # held while it is parked, or while it is decided who brings it back
+        self._turn = threading.RLock()  # held while an attempt begins or ends
         self._attempt: Attempt | None = None
         self.back_at = float("-inf")
         self.without = False
@@ -106,29 +115,43 @@ class GatedProcess:
         return self._gate.closed
 
     def park(self, show: Callable[[str], object] = lambda _: None) -> tuple[str, ...]:
-        """Close the gate and have the state moved away; return why it stays, if it does. No cell may run.
+        """Park this process, and return why it is not parked, if it is not. No cell may run.
 
-        An interrupt meanwhile has what has left brought back. The kernel's other threads run on.
+        An interrupt has everything moved back, and so has user code on another thread.
 
         Args:
-            show: takes a sentence on how it gets on.
+            show: takes a sentence on the progress.
         """
-        with uninterrupted() as interrupts, self._turn:
+        with uninterrupted() as interrupts:
+            against, leaves = self.begin_to_park(lambda: not interrupts)
+            return against if leaves is None else tuple(filter(None, [leaves.wait(show)]))
+
+    def begin_to_park(self, wanted: Callable[[], bool] = lambda: True) -> tuple[tuple[str, ...], Attempt | None]:
+        """Close the gate, and begin to move the state away. No cell may run, and a signal may not interrupt this.
+
+        User code that comes meanwhile has everything moved back.
+
+        Args:
+            wanted: returns whether that is still wanted.
+
+        Returns:
+            Why it cannot be parked, and what moves the state, if it has begun.
+        """
+        with self._turn:
             if self._gate.closed:
-                return ()
+                return (), None
             if self.without:
-                return (WITHOUT.format(here()),)
+                return (WITHOUT.format(here()),), None
             try:
                 names = self._gate.close()  # before: a cell may begin on another thread until then
                 against = tuple(_against(names, busy=running_code.cell_runs(self._shell)))
                 if not against:
-                    move = Attempt(lambda _, tell: self._arrays.move_out(lambda: not interrupts, tell))
-                    against = tuple(filter(None, [move.wait(show)]))
+                    self._attempt = Attempt(partial(self._move_out, wanted), out=True)
+                    return (), self._attempt
             except Exception as error:
                 against = (str(error) or type(error).__name__,)
-            finally:
-                self._open_if_back()
-            return against
+            self._open_if_back()
+            return against, None
 
     def against(self) -> tuple[str, ...]:
         """Return what speaks against parking in what runs beside this cell."""
@@ -146,10 +169,12 @@ class GatedProcess:
         shown = ProgressDisplay(self._shell)
         try:
             with interruptible():
-                attempt = self._joined()
-                if attempt is None:
+                while attempt := self._joined():
+                    trouble = attempt.wait(shown if in_cell else lambda _: None)
+                    if not attempt.out:
+                        break
+                else:
                     return
-                trouble = attempt.wait(shown if in_cell else lambda _: None)
         except KeyboardInterrupt:
             still = self._gate.closed
             safe = f"still parked, and nothing is lost. {OFFER}"
@@ -171,8 +196,8 @@ class GatedProcess:
             raise StillParked(f"There is no variable `{unknown[0]}`. Nothing was changed.")
         with self._turn:  # in which one begins
             attempt = self._attempt
-        if attempt is not None:
-            attempt.call_off()  # one that hangs goes on, and changes nothing of what is in host memory
+        if attempt is not None:  # a return that hangs goes on, and changes nothing of what is in host memory
+            attempt.call_off(None if attempt.out else CALL_OFF_TIMEOUT)
         with uninterrupted(), self._turn:
             if not self._gate.closed:  # it came back meanwhile
                 return
@@ -187,15 +212,25 @@ class GatedProcess:
             list(block_exit(self._shell, self._gate))  # for good: the gate is never closed again
 
     def _joined(self) -> Attempt | None:
-        """Return the attempt to wait for; None where user code may run."""
-        with self._turn:  # which another thread has while it parks
+        """Return the attempt to wait for, and call it off if it moves the state away; None if user code may run."""
+        with self._turn:
             if not self._gate.closed:
                 return None
-            if self._attempt is None or not self._attempt.join():
-                self._attempt = Attempt(self._bring_back)
-            return self._attempt
+            attempt = self._attempt
+            if attempt is not None and attempt.out and not attempt.ended:
+                attempt.call_off(0)
+            elif attempt is None or attempt.out or not attempt.join():
+                attempt = self._attempt = Attempt(self._move_back, out=False)
+            return attempt
 
-    def _bring_back(self, wanted: Callable[[], bool], show: Callable[[str], object]) -> None:
+    def _move_out(self, still: Callable[[], bool], wanted: Callable[[], bool], show: Callable[[str], object]) -> None:
+        try:
+            self._arrays.move_out(lambda: still() and wanted(), show)
+        finally:
+            with self._turn:
+                self._open_if_back()
+
+    def _move_back(self, wanted: Callable[[], bool], show: Callable[[str], object]) -> None:
         try:
             self._arrays.move_back(wanted, show)
         finally:
