@@ -60,7 +60,7 @@ def test_tensors_of_every_kind_go_to_host_memory_and_come_back_fifty_times(path:
     assert found["current"] == 0
     (files, threads, size), (files_after, threads_after, size_after) = found["kept"]
     assert (files_after, threads_after) == (files, threads)
-    assert size_after - size < 16 * MIB  # one copy has more than 34
+    assert size_after - size < 64 * MIB  # a copy that was kept each time would make 1,360
     for gpu in range(2):
         assert away[gpu] in LITTLE
         assert before[gpu] - away[gpu] >= 17 * MIB
@@ -106,7 +106,7 @@ def test_a_notebook_that_has_trained_is_parked_and_its_next_cell_finds_every_byt
             held = machine.held(pid=pid)
             for _ in range(2):
                 said = execute(client, "%tf_gpu park")
-                assert "CUDA's context stays on the GPU." in said, said
+                assert "PyTorch's memory without a tensor (8 MiB) stays: only C++ leads to it" in said, said  # cuBLAS's
                 assert machine.held(pid=pid) in LITTLE
                 assert held - machine.held(pid=pid) >= 32 * MIB
                 assert execute(client, "print(content(all_tensors()) == before)") == "True\n"
