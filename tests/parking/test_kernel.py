@@ -173,7 +173,7 @@ def test_one_interrupt_ends_the_wait_of_every_message_that_came_meanwhile(
 
         assert reply_to(notebook.client, asked)["status"] == "ok"
         assert site.machine.held(pid=notebook.pid) == away
-    assert notebook.run("print(seen, digest())") == f"[] {digest}\n"
+    assert notebook.run("print(seen, digest())").endswith(f"[] {digest}\n")
 
 
 WITHOUT = "%tf_gpu unpark --without-gpu "
