@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import multiprocessing
 import os
 import resource
 import struct
-import subprocess
 import time
 import zlib
 from collections import Counter
@@ -18,7 +16,7 @@ from unittest import mock
 
 import pytest
 
-from tests.monitor.boards import root_only, snapshot
+from tests.monitor.boards import fill, root_only, snapshot
 from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
@@ -29,27 +27,8 @@ from tfgpu_magic.monitor.board.snapshot_file import BOARD, SnapshotReader, Write
 from tfgpu_magic.monitor.live import Live
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from multiprocessing.synchronize import Event
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "none", disk], check=False).returncode:
-        pytest.skip("no disk can be mounted here")
-    monkeypatch.setenv("TFGPU_MAGIC_DIR", str(disk / "board"))
-    yield disk
-    subprocess.run(["umount", "--lazy", disk], check=True)
-
-
-def fill(disk: Path) -> Path:
-    filler = disk / "filler"
-    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-        while file.write(bytes(4096)):
-            pass
-    return filler
 
 
 def test_what_is_published_is_what_is_seen(writer: Writer, reader: SnapshotReader) -> None:

@@ -376,11 +376,11 @@ def test_one_unknown_pid_among_known_ones_has_ended() -> None:
     assert find(2**22 + 1).who == "gone"
 
 
-@pytest.mark.usefixtures("driver")
-def test_pids_of_which_none_lives_here_are_unknown() -> None:
-    owners = Owners().find([2**22 + 1, 2**40])
+def test_pids_of_which_none_is_one_of_the_drivers_here_are_unknown_whatever_has_such_a_number(start: Start) -> None:
+    quiet = start(notebook="quiet.ipynb", drives=False)  # a kernel that has touched no GPU
+    owners = Owners(0).find([quiet, 2**22 + 1, 2**40], {quiet: Notebook(path="quiet.ipynb", kernel="k")})
 
-    assert {(owner.who, owner.text) for owner in owners.values()} == {("unknown", "others")}
+    assert {(owner.who, owner.text, owner.notebook) for owner in owners.values()} == {("unknown", "others", None)}
 
 
 def test_a_pid_of_mine_that_has_no_driver_open_has_ended_where_others_are_named(start: Start) -> None:
