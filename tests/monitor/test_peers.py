@@ -30,6 +30,10 @@ print(json.dumps([
 GPUSTAT = ("-W", "ignore", "-m", "gpustat", "--json")
 
 
+def mib(size: int | None) -> int:
+    return (size or 0) // MIB
+
+
 def told(machine: Machine, *words: str) -> Any:
     return json.loads(machine.run([sys.executable, *words], capture_output=True, text=True, check=True).stdout)
 
@@ -43,14 +47,10 @@ def test_gpustat_agrees_to_the_mib_and_nvitop_to_the_byte(machine: Machine) -> N
     assert told(machine, "-W", "ignore", "-c", NVITOP) == [
         {"used": gpu.used, "total": gpu.total, "free": gpu.free, "held": held[gpu.label]} for gpu in ours.gpus
     ]
-    assert [
-        (
-            gpu["memory.used"],
-            gpu["memory.total"],
-            {str(row["pid"]): row["gpu_memory_usage"] for row in gpu["processes"]},
-        )
-        for gpu in told(machine, *GPUSTAT)["gpus"]
-    ] == [
-        ((gpu.used or 0) // MIB, (gpu.total or 0) // MIB, {pid: size // MIB for pid, size in held[gpu.label].items()})
-        for gpu in ours.gpus
+    stats = told(machine, *GPUSTAT)["gpus"]
+    assert [(gpu["memory.used"], gpu["memory.total"]) for gpu in stats] == [
+        (mib(gpu.used), mib(gpu.total)) for gpu in ours.gpus
+    ]
+    assert [{str(row["pid"]): row["gpu_memory_usage"] for row in gpu["processes"]} for gpu in stats] == [
+        {pid: mib(size) for pid, size in held[gpu.label].items()} for gpu in ours.gpus
     ]
