@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.monitor.boards import snapshot
 from tfgpu_magic.monitor.board import history, snapshot_file
 from tfgpu_magic.monitor.board.snapshot_file import BOARD, SnapshotReader, Writer
@@ -50,23 +52,22 @@ def test_gpus_that_come_and_go_keep_their_past_and_unknown_is_none(writer: Write
     assert reader.history().used == {"GPU-b": (None, 2, None), "GPU-a": (1, None, None)}
 
 
-def test_points_come_no_faster_than_a_second(writer: Writer, reader: SnapshotReader) -> None:
-    for at in (1e9, 1e9 + 0.2, 1e9 + 1):
-        writer.publish(snapshot(at=at))
-
-    assert reader.history().times == (1e9, 1e9 + 1)
-
-
-def test_a_clock_that_is_set_back_leaves_nothing_in_the_future_and_goes_on(
-    writer: Writer, reader: SnapshotReader
+@pytest.mark.parametrize(
+    ("times", "kept"),
+    [
+        ((0, 0.2, 1), (0, 1)),  # no faster than a second
+        ((*range(900), 300.0, 301.0), (*range(0, 300, 10), 300, 301)),  # nothing is left in the future
+    ],
+)
+def test_points_come_in_order_and_no_faster_than_a_second(
+    writer: Writer, reader: SnapshotReader, times: tuple[float, ...], kept: tuple[float, ...]
 ) -> None:
-    for at in (*range(900), 300.0, 301.0):
+    for at in times:
         writer.publish(snapshot(at=1e9 + at, used=int(at)))
     past = reader.history()
 
-    assert past.times[-3:] == (1e9 + 290, 1e9 + 300, 1e9 + 301)
-    assert past.used["GPU-0"][-1] == 301
-    assert len(past.times) == 32
+    assert past.times == tuple(1e9 + at for at in kept)
+    assert past.used["GPU-0"][-1] == kept[-1]
 
 
 def test_a_clock_that_was_set_back_between_two_writers_does_not_hold_the_second_up(

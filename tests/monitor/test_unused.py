@@ -77,11 +77,13 @@ def test_what_nobody_saw_is_not_counted_but_for_kernels_that_ran_no_cell() -> No
         assert found == ({2: WEDNESDAY} if goes_on else {})
 
 
-def test_a_pause_of_less_than_a_minute_is_use() -> None:
-    ledger = Ledger()
-    times = every(2, WEDNESDAY, WEDNESDAY + HOUR)
+def test_a_pause_of_less_than_a_minute_is_use_and_each_of_many_is_counted_by_itself() -> None:
+    use: dict[int, int | None] = {pid: 50 if pid % 2 else 0 for pid in range(1, 501)}
 
-    assert stepped(ledger, times, lambda at: {2: 50 if (at - WEDNESDAY) % 50 < 4 else 0}) == {}
+    def pausing(at: float) -> Use:
+        return {**use, 501: 50 if (at - WEDNESDAY) % 50 < 4 else 0}
+
+    assert stepped(Ledger(), every(2, WEDNESDAY, WEDNESDAY + 448), pausing).keys() == set(range(2, 501, 2))
 
 
 @pytest.mark.parametrize(
@@ -98,23 +100,16 @@ def test_where_processes_are_not_told_apart_the_gpus_figure_tells_what_it_can(
     assert (2 in told(found[-1])) == known
 
 
-def test_a_look_goes_on_with_what_was_lately_published_of_those_that_use_nothing() -> None:
+@pytest.mark.parametrize(("late", "goes_on"), [(TRUE_FOR, True), (TRUE_FOR + 1, False), (-1, False)])
+def test_a_look_goes_on_with_what_was_lately_published_of_those_that_use_nothing(late: float, goes_on: bool) -> None:
     published = reading(WEDNESDAY, {2: 0, 4: 0, 6: 0})
-    rows = tuple(row._replace(unused=WEDNESDAY - HOUR) if row.pid < 6 else row for row in published.processes)
-    published = published._replace(processes=rows)
-    look = reading(WEDNESDAY + TRUE_FOR, {2: 0, 4: 30, 6: 0, 8: None})
+    rows = tuple(
+        row._replace(unused=WEDNESDAY - HOUR if row.pid < 6 else None, uid=row.pid) for row in published.processes
+    )
+    found = continued(reading(WEDNESDAY + late, {2: 0, 4: 30, 6: 0, 8: None}), published._replace(processes=rows))
 
-    assert told(continued(look, published)) == {2: WEDNESDAY - HOUR}
-    assert told(continued(look._replace(time=WEDNESDAY + TRUE_FOR + 1), published)) == {}
-    assert told(continued(look._replace(time=WEDNESDAY - 1), published)) == {}
-
-
-def test_a_look_goes_on_with_whose_processes_are() -> None:
-    published = reading(WEDNESDAY, {2: 0, 4: 0})
-    published = published._replace(processes=tuple(row._replace(uid=1000 + row.pid) for row in published.processes))
-    found = continued(reading(WEDNESDAY, {2: 30, 6: 0}), published)
-
-    assert [(row.pid, row.uid) for row in found.processes] == [(2, 1002), (6, None)]
+    assert told(found) == ({2: WEDNESDAY - HOUR} if goes_on else {})
+    assert not goes_on or [row.uid for row in found.processes] == [2, 4, 6, None]  # with whose processes are, too
 
 
 def test_a_clock_that_is_set_back_begins_anew() -> None:
@@ -151,11 +146,3 @@ def test_a_process_that_has_the_pid_of_another_begins_anew() -> None:
 
     found = reading(end + 2, {2: 0})
     assert told(ledger.step(found._replace(processes=found.processes + anew))) == {2: WEDNESDAY}
-
-
-def test_five_hundred_processes_are_counted_each_by_itself() -> None:
-    ledger = Ledger()
-    now = WEDNESDAY + 1200
-    use = {pid: 50 if pid % 2 else 0 for pid in range(1, 501)}
-
-    assert stepped(ledger, every(10, WEDNESDAY, now), lambda _: use).keys() == set(range(2, 501, 2))
