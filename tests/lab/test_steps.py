@@ -202,20 +202,6 @@ def test_what_cannot_be_seen_is_no_idle_time_and_nothing_is_done(rig: Rig, table
     assert rig.kernels.ended == ["k"]
 
 
-@pytest.mark.parametrize(
-    "unknown",
-    [
-        replace(ROW, unused=None, utilisation=None),
-        replace(IDLE, notebook=replace(NOTEBOOK, state="")),
-        replace(IDLE, held=None),
-    ],
-)
-def test_what_is_unknown_of_it_is_no_idle_time(rig: Rig, unknown: ProcessRow) -> None:
-    rig.looks(20, unknown)
-
-    assert rig.told["idle"] == 0.0
-
-
 def test_not_today_is_said_once(rig: Rig) -> None:
     assert not rig.steps.not_today(PID, "k")
     rig.looks(2.5)
@@ -272,15 +258,8 @@ def test_a_kernel_that_was_started_elsewhere_is_left_alone_and_those_of_the_serv
 )
 def test_one_that_is_used_after_a_look_is_left_alone(rig: Rig, then: dict[int, Notebook]) -> None:
     rig.looks(6)
-    rig.then = then
+    rig.then = then  # by what the server knows
     rig.looks(0.5)
-
-    assert rig.kernels.ended == []
-
-
-def test_one_that_the_server_knows_to_be_busy_is_left_alone(rig: Rig) -> None:
-    rig.kernels.there = {PID: replace(NOTEBOOK, state="busy")}
-    rig.looks(8)
 
     assert rig.kernels.ended == []
 
@@ -316,33 +295,42 @@ def test_what_cannot_be_parked_is_asked_once_and_shut_down_at_its_hour(rig: Rig)
     assert (rig.asked, rig.kernels.ended) == ([PID], ["k"])
 
 
-@pytest.mark.parametrize(("stays", "ended"), [(GIB, []), (5 * GIB, ["k"])])
-def test_what_is_parked_is_not_parked_again_and_not_shut_down_unless_most_of_it_stays(
-    rig: Rig, stays: int, ended: list[str]
+PARKED = replace(REPORTS, parked=4 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("file", "looks", "asked", "ended", "idle"),
+    [
+        # What is unknown of it is no idle time.
+        (FILE, [(20, replace(ROW, unused=None, utilisation=None))], 0, 0, 0.0),
+        (FILE, [(20, replace(IDLE, notebook=replace(NOTEBOOK, state="")))], 0, 0, 0.0),
+        (FILE, [(20, replace(IDLE, held=None))], 0, 0, 0.0),
+        # What is parked is not parked again, and is shut down if most of it stays.
+        (PARKS, [(4.5, ASKED), (2.5, replace(ASKED, held=GIB, unused=1500.0, use=PARKED))], 1, 0, 0.0),
+        (PARKS, [(4.5, ASKED), (2.5, replace(ASKED, unused=1500.0, use=PARKED))], 1, 1, 360.0),
+        # A cell after it was asked is use.
+        (PARKS, [(4.5, ASKED), (0.5, replace(ASKED, notebook=replace(NOTEBOOK, active=901.0)))], 1, 0, 0.0),
+        # What cannot be asked, and what was parked before, is not.
+        (PARKS, [(4.5, IDLE)], 0, 0, 240.0),
+        (PARKS, [(4.5, replace(ASKED, use=PARKED))], 0, 0, 240.0),
+    ],
+)
+def test_what_was_done_after_looks(
+    rig: Rig, file: str, looks: list[tuple[float, ProcessRow]], asked: int, ended: int, idle: float
 ) -> None:
     rig.parks = True
+    policy.FILE.write_text(file)
+    for minutes, row in looks:
+        rig.looks(minutes, row)
+
+    assert (rig.asked, rig.kernels.ended, rig.told["idle"]) == ([PID] * asked, ["k"] * ended, idle)
+
+
+def test_what_cannot_be_asked_is_not_announced_to_be_parked(rig: Rig) -> None:
     policy.FILE.write_text(PARKS)
-    rig.looks(4.5, ASKED)
-    rig.looks(2.5, replace(ASKED, held=stays, unused=1500.0, use=replace(REPORTS, parked=4 * GIB)))
+    rig.looks(2.5, IDLE)
 
-    assert (rig.asked, rig.kernels.ended) == ([PID], ended)
-
-
-def test_a_cell_after_it_was_asked_is_use(rig: Rig) -> None:
-    policy.FILE.write_text(PARKS)
-    rig.looks(4.5, ASKED)
-    rig.looks(0.5, replace(ASKED, notebook=replace(NOTEBOOK, active=901.0)))
-
-    assert rig.told["idle"] == 0.0
-
-
-@pytest.mark.parametrize("row", [IDLE, replace(ASKED, use=replace(REPORTS, parked=GIB))])
-def test_what_cannot_be_asked_and_what_was_parked_before_is_not_asked(rig: Rig, row: ProcessRow) -> None:
-    policy.FILE.write_text(PARKS)
-    rig.looks(2.5, row)
     assert rig.told["due"] == {"stop": 240.0}
-    rig.looks(2)
-    assert rig.asked == []
 
 
 def test_one_that_was_not_asked_since_it_was_renamed_is_asked_later(rig: Rig) -> None:
