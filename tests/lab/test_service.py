@@ -149,21 +149,22 @@ def test_a_second_one_ends_and_says_why(machine: Machine) -> None:
     assert (second.returncode, second.stderr) == (2, "tfgpu: another collector serves this machine.\n")
 
 
-@pytest.mark.parametrize("user", [0, 1000])
-def test_neither_root_nor_a_person_is_the_service(user: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TFGPU_SIMGPU", raising=False)
-    monkeypatch.setattr(os, "geteuid", lambda: user)
-
-    with pytest.raises(MonitorError, match=f"this is user {user}. Run it as a user of its own"):
-        service.serve()
-
-
-def test_where_root_has_made_no_place_it_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("user", "why"),
+    [
+        (0, "this is user 0. Run it as a user of its own"),
+        (1000, "this is user 1000. Run it as a user of its own"),
+        (991, "install -d -o tfgpu /run/tfgpu_magic-of-nobody"),  # root has made no place for it
+    ],
+)
+def test_neither_root_nor_a_person_is_the_service_and_it_needs_a_place(
+    user: int, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("TFGPU_SIMGPU", raising=False)
     monkeypatch.setattr(machine_board, "PLACE", Path("/run/tfgpu_magic-of-nobody"))
-    monkeypatch.setattr(os, "geteuid", lambda: 991)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
 
-    with pytest.raises(MonitorError, match="install -d -o tfgpu /run/tfgpu_magic-of-nobody"):
+    with pytest.raises(MonitorError, match=why):
         service.serve()
 
 
