@@ -42,7 +42,8 @@ def gpus() -> str:
 
 
 def test_the_first_look_starts_it_and_all_see_who_holds_what_now_and_before(machine: Machine, live: Live) -> None:
-    children, neighbour = set(psutil.Process().children()), machine.add_neighbour("9GiB@1")
+    neighbour = machine.add_neighbour("9GiB@1")
+    children = set(psutil.Process().children())
     seen = live.wait(60).snapshot
 
     assert (seen.error, seen.simulated) == (None, True)

@@ -17,7 +17,7 @@ import pytest
 from tests.figures import pytorch, tensorflow
 from tests.monitor.boards import KERNEL
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.model.report import GpuUse, LogicalGpu, Report
+from tfgpu_magic.model.report import Figure, GpuUse, LogicalGpu, Report
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import FIGURES_EXPIRE_AFTER, PREFIX, ReportFile, ReportFiles
 
@@ -132,25 +132,24 @@ def test_a_report_that_is_being_written_leaves_the_one_before_in_sight(here: Boa
     assert ReportFiles(here).read() == ()
 
 
-@pytest.mark.parametrize("busy", [True, False])
+@pytest.mark.parametrize(
+    ("busy", "figures", "lasts"),
+    [(False, tensorflow(1, 2), False), (True, pytorch(4, 5), False), (False, pytorch(4, 5), True)],
+)
 def test_a_kernel_that_should_have_posted_again_and_did_not_has_no_figures_and_one_that_sleeps_need_not(
-    here: BoardDirectory, start: Start, busy: bool
+    here: BoardDirectory, start: Start, busy: bool, figures: tuple[Figure, ...], lasts: bool
 ) -> None:
-    read = f"from tests.monitor.test_report_files import REPORT, replace; report = replace(REPORT, busy={busy})"
-    start(then=f"{read}; report_file.post(report)")
+    posted = Report(pid=1, summary="", busy=busy, uses=(GpuUse(gpu="GPU-1", policy="growth", figures=figures),))
+    start(then=f"from tfgpu_magic.model.report import Figure, GpuUse; report_file.post({posted!r})")
     report_files = ReportFiles(here)
-    (fresh,) = report_files.read()
+    fresh = report_files.read()[0].uses[0]
     (name,) = files(here)
     long_ago = time.time() - FIGURES_EXPIRE_AFTER - 1
     os.utime(here.path / name, (long_ago, long_ago))
-    (old,) = report_files.read()
+    old = report_files.read()[0].uses[0]
 
-    figures = [use.figures for use in REPORT.uses]
-    assert [use.figures for use in fresh.uses] == figures
-    assert [(use.figures, use.policy) for use in old.uses] == [
-        (() if busy else figures[0], "growth"),
-        ((), "hidden"),
-    ]
+    assert fresh.figures == figures
+    assert (old.figures, old.policy) == (figures if lasts else (), "growth")
 
 
 def test_kernels_of_packages_that_know_more_and_less_of_a_report_are_both_seen() -> None:
