@@ -75,6 +75,29 @@ def of_users(seen: MachineSeen, now: float = 1e9) -> Told:
     return {(key[0], key[-1]): value for key, value in told(seen, now).items() if "username" in METRICS[key[0]][1]}
 
 
+def test_a_machine_its_gpus_and_what_each_user_holds_are_told() -> None:
+    rows = (row(ANN, GIB, 7), row(ANN, 2 * GIB, 8, unused=9e8), row(BEN, 4 * GIB, 9, utilisation=40))
+    hours: dict[Pair, Total] = {("GPU-0", ANN): Total(30.0, 20.0), ("GPU-9", ANN): Total(1.0)}
+    force = LimitFacts({("GPU-0", BEN): (None, 6 * GIB)}, 2)
+    found = told(MachineSeen("lab1", board(*rows), hours, NAMES, force))
+
+    gpu, ann, ben = ("GPU-0", "0"), ("GPU-0", "0", "ann"), ("GPU-0", "0", "ben")
+    version = next(key for key in found if key[0] == "info")
+    assert version[2] == "615.71"
+    assert found == {
+        ("up",): 1, version: 1, ("last_reading_timestamp_seconds",): 1e9, ("limits_not_in_force",): 2,
+        ("gpu_error", *gpu): 0, ("gpu_memory_total_bytes", *gpu): 16 * GIB, ("gpu_memory_used_bytes", *gpu): 9 * GIB,
+        ("gpu_utilization_ratio", *gpu): 0.37, ("gpu_temperature_celsius", *gpu): 54, ("gpu_power_watts", *gpu): 61.5,
+        ("held_bytes", *ann): 3 * GIB, ("held_bytes", *ben): 4 * GIB,
+        ("held_unused_bytes", *ann): 2 * GIB, ("held_unused_bytes", *ben): 0,
+        ("processes", *ann): 2, ("processes", *ben): 1,
+        ("unused_processes", *ann): 1, ("unused_processes", *ben): 0,
+        ("unknown_processes", *ann): 0, ("unknown_processes", *ben): 0,
+        ("limit_hard_bytes", *ben): 6 * GIB,
+        ("held_byte_seconds_total", *ann): 30, ("held_unused_byte_seconds_total", *ann): 20,
+    }  # fmt: skip
+
+
 def test_every_metric_is_told_with_the_labels_that_it_is_said_to_have() -> None:
     limits = LimitFacts({("GPU-0", ANN): (1, 2), ("GPU-0", BEN): (1, None)}, 0)
     seen = MachineSeen("lab1", board(row(ANN, GIB, cgroup=POD), row(BEN, GIB, 8)), HOURS, NAMES, limits)

@@ -285,12 +285,15 @@ def test_what_fails_for_one_is_done_for_the_others(rig: Rig) -> None:
     assert rig.kernels.ended == ["other"]
 
 
-def test_what_cannot_be_parked_is_asked_once_and_shut_down_at_its_hour(rig: Rig) -> None:
+def test_what_cannot_be_parked_is_asked_once_and_shut_down_at_its_hour(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
     policy.FILE.write_text(PARKS)
     rig.looks(2.5, ASKED)
     assert rig.told["due"] == {"park": 120.0, "stop": 240.0}
     rig.looks(2)
     assert (rig.asked, rig.told["due"]) == ([PID], {"stop": 120.0})
+    assert "it was not parked. Stop them first." in caplog.text
     rig.looks(2.5)  # what it did at the question is no use, and the look after it counts for nothing
     assert (rig.asked, rig.kernels.ended) == ([PID], ["k"])
 
